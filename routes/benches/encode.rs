@@ -1,4 +1,4 @@
-//! What it costs to encode resources that are generated: by the codec, and by stencils, for each profile and type.
+//! Costs of encoding generated resources: by the codec, and by stencils, for each profile and type.
 //!
 //! Compare ratios between the two in one run; absolute times mean little elsewhere.
 

@@ -1,4 +1,4 @@
-//! What it costs to translate many documents: from nothing, and again after the weights of one route have changed.
+//! Costs of translating many documents: from nothing, and again after the weights of one route have changed.
 //!
 //! Compare ratios between two runs on one machine; absolute times mean little elsewhere.
 

@@ -23,13 +23,13 @@ pub struct ObjectStatus {
     /// The conditions of the object itself: of a Gateway, a GatewayClass, a TrafficSplit, a Backend; of a route or policy that
     /// reaches no parent.
     pub conditions: Vec<Condition>,
-    /// Of a route or policy: one for each of its parents or ancestors, in the order of the document.
+    /// The conditions of a route or policy: one for each of its parents or ancestors, in the order of the document.
     pub parents: Vec<ParentStatus>,
-    /// Of a Gateway: one for each listener, in the order of the document.
+    /// The conditions of a Gateway: one for each listener, in the order of the document.
     pub listeners: Vec<ListenerStatus>,
 }
 
-/// What a route is to one of its parents.
+/// The conditions of a route for one of its parents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParentStatus {
     /// The parent: kind, namespace and name as text, such as `Gateway prod/edge`.
@@ -60,7 +60,7 @@ pub struct ListenerStatus {
 pub struct Condition {
     /// Its type: `Accepted`, `ResolvedRefs`, `Programmed`, `Conflicted`, `PartiallyInvalid` …
     pub kind: &'static str,
-    /// Whether it holds.
+    /// The truth of the condition.
     pub status: Truth,
     /// Why, in one CamelCase word of the Gateway API, or of ours where that has none.
     pub reason: &'static str,
@@ -72,7 +72,7 @@ pub struct Condition {
 /// the policy. The prefix is that of whoever sets the condition, as [GEP-713](https://gateway-api.sigs.k8s.io/geps/gep-713/) asks.
 pub const POLICY_AFFECTED: &str = "xds-server.io/PolicyAffected";
 
-/// Whether a condition holds.
+/// The truth of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Truth {
     /// It holds.
@@ -107,7 +107,7 @@ impl Condition {
     }
 }
 
-/// What gRPC clients may not have of a rule, for counting.
+/// A feature of a rule that gRPC clients may not have, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GrpcFeature {
     /// A match.

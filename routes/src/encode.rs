@@ -22,9 +22,9 @@ pub(crate) struct Encoder<'a> {
 pub(crate) struct Refused {
     /// Its type URL and name, as far as it has them.
     pub(crate) what: String,
-    /// What the codec says; at least one.
+    /// The codec's diagnostics; at least one.
     pub(crate) diagnostics: Vec<Diagnostic>,
-    /// What is served in its place: what there was.
+    /// The resources that are served in its place: what there was.
     pub(crate) kept: Vec<Arc<Resource>>,
 }
 
@@ -110,7 +110,7 @@ fn named(mut draft: ResourceDraft, emitted: &Emitted<'_>, last: &[Arc<Resource>]
         last.iter().find(is_same).cloned().unwrap_or_else(|| Arc::new(resource))
     };
     let first = kept(Resource::new(draft));
-    // What is kept is shared by the other names as well, so that these are seen to be the same at a glance.
+    // A kept resource is shared by the other names as well, so that these are seen to be the same at a glance.
     let further: Vec<_> = emitted.further_names.iter().map(|name| kept(first.renamed(name))).collect();
     iter::once(first).chain(further).collect()
 }

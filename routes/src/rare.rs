@@ -11,7 +11,7 @@ pub(crate) struct Rare<T>(Option<Arc<T>>);
 
 /// A type with a value that says nothing.
 pub(crate) trait Silent: Clone + PartialEq + 'static {
-    /// That value.
+    /// The value that says nothing.
     const SILENT: &Self;
 }
 

@@ -30,7 +30,7 @@ pub struct Placed {
     pub group: GroupName,
     /// How often its content has changed, from 1.
     pub generation: u64,
-    /// Of a Service: whether a TrafficSplit names it as its root, or once did. Envoys that listen for it go on to do so.
+    /// The past of a Service: whether a TrafficSplit names it as its root, or once did. Envoys that listen for it go on to do so.
     pub was_split: bool,
 }
 
@@ -52,17 +52,17 @@ pub struct Options {
     pub implicit_port: Option<u16>,
     /// Where Envoys of the mesh listen for the ports of services; `None` for no such listeners.
     pub mesh_address: Option<IpAddr>,
-    /// Whether a GRPCRoute and an HTTPRoute may share a host of a listener, against the letter of the Gateway API.
+    /// True if a GRPCRoute and an HTTPRoute may share a host of a listener, against the letter of the Gateway API.
     pub merges_route_kinds: bool,
-    /// Whether a route that uses a filter which gRPC clients ignore is left out for them.
+    /// True if a route that uses a filter which gRPC clients ignore is left out for them.
     pub is_grpc_strict: bool,
-    /// Whether `pathRegex` of an HTTPRouteGroup must match the whole path, not its beginning.
+    /// True if `pathRegex` of an HTTPRouteGroup must match the whole path, not its beginning.
     pub matches_whole_paths: bool,
-    /// Whether gRPC clients report the load of their clusters to the server that they have them from (row A218).
+    /// True if gRPC clients report the load of their clusters to the server that they have them from (row A218).
     pub reports_loads: bool,
-    /// What the routes of one group may give.
+    /// The limits of the resources that one group's routes may give.
     pub limits: GenerationLimits,
-    /// What becomes of documents with unknown fields, where they are read.
+    /// The treatment of documents with unknown fields, where they are read.
     pub unknown_fields: UnknownFields,
 }
 
@@ -82,21 +82,21 @@ impl Default for Options {
     }
 }
 
-/// What documents give.
+/// The resources that documents give.
 #[derive(Clone, Default)]
 pub struct Translation {
     /// By group. A group is defined here if it exists only because of documents: consumer routes of a namespace.
     pub groups: Generated,
-    /// What became of every object.
+    /// The conditions of every object.
     pub conditions: Conditions,
-    /// What is doubtful between documents, in the order of files and lines. None of it is an error: one bad object never
-    /// takes down another.
+    /// The doubts between documents, in the order of files and lines. None of it is an error: one bad object never takes down
+    /// another.
     pub diagnostics: Diagnostics,
     /// How many rules have something that gRPC clients cannot have, by what it is; only what there is.
     pub grpc_unsupported: BTreeMap<GrpcFeature, usize>,
-    /// What differs from the previous translation.
+    /// The differences from the previous translation.
     pub delta: Delta,
-    /// What it took.
+    /// The work that it took.
     pub work: Work,
     options: Options,
     memo: Memo,

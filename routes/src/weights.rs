@@ -45,7 +45,7 @@ pub fn rules(document: &Document) -> Option<Vec<RuleWeights>> {
     }
 }
 
-/// What of a document has weights.
+/// The part of a document that has weights.
 enum Weighted<'d> {
     Route(&'d Route),
     Split(&'d TrafficSplit),
@@ -74,7 +74,7 @@ fn weighted(document: &Document) -> Option<Weighted<'_>> {
 /// The kinds whose documents have weights.
 pub const KINDS: [Kind; 4] = [Kind::GrpcRoute, Kind::HttpRoute, Kind::Route, Kind::TrafficSplit];
 
-/// Whether requests of a document of that kind can be told apart by headers: a split of SMI has no rules that could.
+/// Returns `true` if requests of a document of that kind can be told apart by headers: a split of SMI has no rules that could.
 #[must_use]
 pub fn takes_header_routes(kind: Kind) -> bool {
     matches!(kind, Kind::GrpcRoute | Kind::HttpRoute | Kind::Route)

@@ -12,7 +12,7 @@ use xds_cache::{Profile, Resource};
 use xds_codec::{Limits, ObjectContent, Severity, Syntax};
 use xds_routes::{Options, ReadOutcome, read};
 
-/// What is said of an example: the codes of its warnings, in their order.
+/// The warnings of an example: the codes of its warnings, in their order.
 fn warnings(directory: &Path) -> Vec<&'static str> {
     let name = directory.display();
     let mut reading = Reading::default();

@@ -1,4 +1,4 @@
-//! What short documents may give: routes for each host of each listener, and no more than the limits say.
+//! Resources that short documents may give: routes for each host of each listener, and no more than the limits say.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -162,7 +162,7 @@ fn row_8_a_thousand_listeners_and_three_hundred_routes_stay_within_the_default()
     let translation = translate(&CODEC, &all, &options, None);
     let peak = ALLOCATOR.peak_usage() - before;
     assert_eq!(refused(&translation).len(), 290);
-    // What is counted is what takes memory: some kilobytes for each route.
+    // Counts are of things that take memory: some kilobytes for each route.
     assert!(peak < 10_000 * MOST_FOR_A_ROUTE, "{peak} bytes");
 }
 

@@ -1,4 +1,4 @@
-//! What a translation keeps for each route, counted in bytes that are allocated; `kept.rs` has what documents keep.
+//! Memory that a translation keeps for each route, counted in allocated bytes; `kept.rs` has the memory of documents.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -76,7 +76,7 @@ fn world() -> Documents {
 #[test]
 fn a_translation_keeps_little_for_each_route_and_less_for_each_name() {
     let (codec, documents, options) = (Codec::new().unwrap(), world(), Options::default());
-    // What is made once in a process is made by now.
+    // By now everything exists that a process makes only once.
     drop(translate(&codec, &documents, &options, None));
     let before = ALLOCATOR.current_usage();
     let translation = translate(&codec, &documents, &options, None);

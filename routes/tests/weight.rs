@@ -96,7 +96,7 @@ fn memory(codec: &Codec, n_routes: usize) -> usize {
 #[test]
 fn a_weight_takes_as_much_memory_among_three_thousand_hosts_as_among_a_hundred() {
     let codec = Codec::new().unwrap();
-    // What is made once, and kept, counts for neither.
+    // Memory that is allocated once, and kept, counts for neither.
     memory(&codec, 10);
     let [few, many] = [100, 3_000].map(|n_routes| memory(&codec, n_routes));
     println!("{few} bytes, {many} bytes");

@@ -1,4 +1,4 @@
-//! What a change costs does not grow with the documents: it is the same number of units however many there are.
+//! Costs of a change do not grow with the documents: it is the same number of units however many there are.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -110,9 +110,9 @@ fn add(documents: &mut Documents, json: &Json) {
     }
 }
 
-/// What changes take among so many routes: a weight, a slice, a secret, a label of a Service, a route that comes and one that goes; one
-/// that has another host, one of another kind that comes, with a host of its own and with one that is taken, and listeners of the
-/// Gateway that stand elsewhere in its file.
+/// The work of changes among so many routes: a weight, a slice, a secret, a label of a Service, a route that comes and one that
+/// goes; one that has another host, one of another kind that comes, with a host of its own and with one that is taken, and
+/// listeners of the Gateway that stand elsewhere in its file.
 fn work(codec: &Codec, n_routes: usize, virtual_hosts: &str) -> [Work; 10] {
     let documents = documents(n_routes, virtual_hosts);
     let options = Options::default();
@@ -144,7 +144,7 @@ fn work(codec: &Codec, n_routes: usize, virtual_hosts: &str) -> [Work; 10] {
     ]
 }
 
-/// What changes of the mesh and of backends take among so many Services, twice as many as there are routes.
+/// The work of changes to the mesh and to backends among so many Services, twice as many as there are routes.
 fn mesh_work(codec: &Codec, n_routes: usize) -> Vec<(&'static str, usize)> {
     let gateway_api = "gateway.networking.k8s.io/v1";
     let service_of = |name: &str| json!({"group": "", "kind": "Service", "name": name});

@@ -1,4 +1,4 @@
-//! What it costs to find out what a client is owed, and to make bytes of it.
+//! Costs of finding out what a client is owed, and of encoding it.
 //!
 //! Compare ratios between two runs on one machine; absolute times mean little elsewhere.
 

@@ -1,4 +1,4 @@
-//! What the server is to do: a [`Config`] that exists is valid.
+//! The configuration of the server: a [`Config`] that exists is valid.
 //!
 //! A setting comes from its flag, else from `XDS_SERVER_<FLAG>`, else from the `--config` file, else it has its default.
 
@@ -33,7 +33,7 @@ pub use units::MassRemoval;
 /// The configuration of one server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is watched.
+    /// The files to watch.
     pub files: FilesConfig,
     /// How route documents are translated.
     pub routes: xds_routes::Options,
@@ -45,13 +45,13 @@ pub struct Config {
     pub listen: ListenConfig,
     /// Where changes and last good copies are kept.
     pub data_dir: PathBuf,
-    /// What is logged.
+    /// The log.
     pub log: LogConfig,
     /// The token that the admin API demands; `None` if it demands nothing.
     pub admin_token: Option<AdminToken>,
     /// Names by which the admin API is reached, besides `localhost` and IP addresses; requests for others are refused.
     pub admin_hosts: Vec<String>,
-    /// Whether client status is served on the xDS port too.
+    /// True if client status is served on the xDS port too.
     pub xds_client_status: bool,
     /// The name of this server, for `control_plane.identifier`.
     pub instance_id: String,
@@ -71,14 +71,14 @@ pub struct Config {
     pub drain_timeout: Duration,
 }
 
-/// What is watched, and how it is judged.
+/// The files to watch, and the rules for judging them.
 #[derive(Clone, Debug)]
 pub struct FilesConfig {
     /// Files and directories; may be empty.
     pub roots: Vec<PathBuf>,
-    /// Whether the good part of a first load with errors is served.
+    /// True if the good part of a first load with errors is served.
     pub is_partial_start: bool,
-    /// Whether dangling references are errors.
+    /// True if dangling references are errors.
     pub is_strict: bool,
     /// Beyond which share of a group a removal is held back.
     pub hold_mass_removal: MassRemoval,
@@ -88,7 +88,7 @@ pub struct FilesConfig {
     pub poll_interval: Duration,
     /// The largest file in bytes.
     pub max_file_bytes: usize,
-    /// Whether symbolic links may lead out of the roots.
+    /// True if symbolic links may lead out of the roots.
     pub follows_links: bool,
     /// Values of one document, in files and bodies.
     pub max_document_values: usize,
@@ -143,11 +143,11 @@ pub struct Limits {
     pub removal_grace: Duration,
     /// How long a client may make a new cluster ready by itself.
     pub settle_time: Duration,
-    /// Whether every change is sent at once.
+    /// True if every change is sent at once.
     pub is_naive: bool,
     /// Names of one type on one stream.
     pub max_names_per_type: usize,
-    /// What is kept of the nodes of all clients, in bytes.
+    /// The bytes that may be kept about the nodes of all clients.
     pub max_node_memory: usize,
     /// Streams in all.
     pub max_streams: usize,
@@ -225,7 +225,7 @@ pub enum ConfigError {
     RolloutCa {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in it.
         message: String,
     },
     /// A host that rollouts may call is none.
@@ -245,7 +245,7 @@ pub enum ConfigError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and where.
+        /// The fault in it, and its place.
         message: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What is counted, and how it is told to Prometheus.
+//! The metrics, and their form for Prometheus.
 //!
 //! Label values come from closed lists; what is in none of them is `other`.
 
@@ -54,7 +54,7 @@ pub struct Metrics {
     published: Mutex<VecDeque<(Revision, Instant)>>,
 }
 
-/// Who caused a publication.
+/// The source of a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublicationSource {
     /// Watched files.
@@ -65,7 +65,7 @@ pub enum PublicationSource {
     Store,
 }
 
-/// What a request was.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// It accepted a response.
@@ -170,7 +170,7 @@ impl Metrics {
         self.wave_share.set(share.filter(|_| is_under_way).map_or(0.0, Share::as_ratio));
     }
 
-    /// Whether the server is ready.
+    /// Returns `true` if the server is ready.
     pub fn ready(&self, is_ready: bool) {
         self.ready.set(i64::from(is_ready));
     }

@@ -92,7 +92,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     outcome
 }
 
-/// What is made once and shared.
+/// The parts that are made once and shared.
 struct Parts {
     codec: Codec,
     publisher: Arc<Publisher>,
@@ -357,7 +357,7 @@ impl rollouts::Observer for Counting {
     }
 }
 
-/// What is known of the connections of each port.
+/// The state of the connections of each port.
 struct Ports {
     xds: Arc<Port>,
     admin: Arc<Port>,
@@ -473,5 +473,5 @@ const ADMIN_STALLED: Duration = Duration::from_secs(30);
 const XDS_IDLE: Duration = Duration::from_secs(600);
 /// How long a message may make no progress: a lost packet is sent again within seconds.
 const MESSAGE_PATIENCE: Duration = Duration::from_secs(10);
-/// What is still running this long after the drain timeout is left behind.
+/// Tasks that still run this long after the drain timeout are left behind.
 const LINGER: Duration = Duration::from_secs(1);

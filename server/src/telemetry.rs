@@ -25,7 +25,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is logged, and how.
+/// The events that are logged, and their form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     /// The form.
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(event["level"], "INFO");
     }
 
-    /// What is written of one event.
+    /// The text of one event.
     fn written(format: LogFormat, event: impl FnOnce()) -> String {
         let buffer = Buffer::default();
         let writer = buffer.clone();

@@ -87,7 +87,7 @@ impl Server {
         self.control.write(write, WriteOptions { actor: "test".to_owned(), ..WriteOptions::default() }).await
     }
 
-    /// What a client of exactly this group is served, by name.
+    /// The resources that a client of exactly this group is served, by name.
     fn served(&self, name: &str) -> BTreeMap<String, String> {
         let view = self.publisher.view_at(&view_key_of_group(&group(name), Profile::Envoy)).unwrap();
         view.resources().map(|resource| (resource.name().to_string(), text(resource))).collect()

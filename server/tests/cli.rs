@@ -379,7 +379,7 @@ fn the_commands_work_against_a_server() {
     let (code, _, stderr) = outcome(dir, &format!("rollback 99 --admin {}", server.admin));
     assert_eq!(code, 1);
     assert!(stderr.contains("revision 99"), "{stderr}");
-    // What a client gets can be watched again.
+    // A client's view can be watched again.
     let got = server.wait(dir, "get --node-id n --type clusters --xds-address XDS --output yaml", is_done);
     fs::create_dir(dir.join("again")).unwrap();
     fs::write(dir.join("again/a.yaml"), got).unwrap();

@@ -1,4 +1,4 @@
-//! What a document costs as one of a file, counted in bytes that are allocated; `routes/tests/kept.rs` has what it costs by itself.
+//! The memory of a document as one of a file, counted in allocated bytes; `routes/tests/kept.rs` has that of a document by itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 /// 640 for the document, and the rest for what its file claims, what is served, and how that is shown.
 const MOST_OF_DOCUMENT: usize = 900;
 
-/// What is told of a load is shared by all who keep it.
+/// The facts about a load are shared by all who keep it.
 const MOST_OF_COPY: usize = 10;
 
 const N_FILES: usize = 40;
@@ -45,7 +45,7 @@ fn a_document_of_a_file_costs_little_more_than_it_keeps() {
             codec.decode_file(path, &content.bytes, &Limits::default())
         })
     };
-    // What is made once in a process is made by now.
+    // By now everything exists that a process makes only once.
     drop(loaded());
     let before = ALLOCATOR.current_usage();
     let loaded = loaded();

@@ -1,5 +1,5 @@
-//! What one changed file costs among many: the memory that a load and what the control makes of it take meanwhile, which shows whatever
-//! is done for every document, and what a load reads.
+//! Costs of one changed file among many: the memory that a load and what the control makes of it take meanwhile, which shows
+//! whatever is done for every document, and what a load reads.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, and says where")]
 

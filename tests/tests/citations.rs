@@ -170,7 +170,7 @@ fn id_at(text: &str) -> Option<&str> {
     (1..=3).contains(&digits).then_some(&text[..=digits]).filter(|_| is_end)
 }
 
-/// What lies between two ids of one page.
+/// The ids from one to another of the same page.
 fn range(from: &str, to: &str) -> Vec<String> {
     let number = |id: &str| id.get(1..).and_then(|digits| digits.parse::<u16>().ok()).unwrap_or_default();
     let letter = to.chars().next().unwrap_or_default();

@@ -131,7 +131,7 @@ impl<'p> Emitted<'p> {
         self
     }
 
-    /// Whether its first name is this.
+    /// Returns `true` if its first name is this.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         self.message().get("name").and_then(Json::as_str) == Some(name)
     }
@@ -186,16 +186,16 @@ impl Hasher for Bytes {
     }
 }
 
-/// What gRPC clients cannot have of a rule.
+/// A part of a rule that gRPC clients cannot have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GrpcLoss {
     /// The route's document.
     pub(crate) document: DocumentKey,
     /// The index of the rule.
     pub(crate) rule: usize,
-    /// Whether the route is left out for gRPC clients (`Dropped Rule`), or only a part of it is ignored (`Fall Back`).
+    /// True if the route is left out for gRPC clients (`Dropped Rule`), or only a part of it is ignored (`Fall Back`).
     pub(crate) is_dropped: bool,
-    /// What they cannot have and why, without full stop: `gRPC clients ignore the filter RequestMirror`.
+    /// The part and the reason, without full stop: `gRPC clients ignore the filter RequestMirror`.
     pub(crate) reason: String,
     /// The same, for counting.
     pub(crate) feature: GrpcFeature,

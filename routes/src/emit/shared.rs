@@ -1,4 +1,4 @@
-//! What both profiles write alike.
+//! Parts of messages that both profiles write alike.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What units read and write: facts, each with a value.
+//! Facts that units read and write: facts, each with a value.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) type HostKey = Thin<TableHost>;
 pub(crate) struct TableHost {
     /// The RouteConfiguration, by the chain or `mesh/<port>`.
     pub(crate) table: InGroup,
-    /// Whether it stands for the hosts of other chains, whose requests belong on another connection.
+    /// True if it stands for the hosts of other chains, whose requests belong on another connection.
     pub(crate) is_misdirected: bool,
     /// The Service's namespace; empty for a host of a chain.
     pub(crate) namespace: Name,
@@ -49,12 +49,12 @@ impl HostKey {
         Self::new(TableHost { table, is_misdirected: false, namespace: "".into(), name: host.into() })
     }
 
-    /// What stands for the hosts of the other chains.
+    /// The table that stands for the hosts of the other chains.
     pub(crate) fn misdirected(table: InGroup) -> Self {
         Self::new(TableHost { table, is_misdirected: true, namespace: "".into(), name: "".into() })
     }
 
-    /// That of a Service, by namespace and name, at the port of the mesh with this RouteConfiguration.
+    /// The table of a Service, by namespace and name, at the port of the mesh with this RouteConfiguration.
     pub(crate) fn of_service(table: &InGroup, service: &ServiceName) -> Self {
         let (namespace, name) = (Arc::clone(&service.0), Arc::clone(&service.1));
         Self::new(TableHost { table: table.clone(), is_misdirected: false, namespace, name })
@@ -91,7 +91,7 @@ impl TableHost {
 /// A node group and the name of something in it.
 pub(crate) type InGroup = Thin<NameInGroup>;
 
-/// What an [`InGroup`] says.
+/// The group and the name in an [`InGroup`].
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NameInGroup {
     /// The node group.
@@ -130,15 +130,15 @@ pub(crate) enum Fact {
     Throng,
     /// How many routes take all Gateways of the native form.
     Unnamed,
-    /// Which Gateway of a group has the port of implicit gateways.
+    /// The Gateway of a group that has the port of implicit gateways.
     ImplicitTaken(GroupName),
     /// A port of a group on which a Gateway listens, by name.
     GatewayPort(GroupName, u16, Option<Name>),
     /// A chain of a Gateway.
     Front(InGroup),
-    /// What a route asks of Gateways.
+    /// The requests of a route to Gateways.
     Requests(Option<DocumentKey>),
-    /// What a route gives in the mesh.
+    /// The resources that a route gives in the mesh.
     Calls(DocumentKey),
     /// A sum over what all routes ask for.
     Load(Option<Load>),
@@ -146,11 +146,11 @@ pub(crate) enum Fact {
     Refused(DocumentKey),
     /// Why a route gets no port of a Service: what it gives is too much.
     MeshRefused(DocumentKey),
-    /// What a route asks of Gateways, if that was left open.
+    /// The requests of a route to Gateways, if they were left open.
     Admitted(DocumentKey),
     /// How many routes a listener has.
     Attached(Arc<ListenerKey>),
-    /// Who brings a host to a listener: a route, or the Gateway itself; the value is the age.
+    /// The route that brings a host to a listener: a route, or the Gateway itself; the value is the age.
     On(Arc<ListenerKey>, Thin<HostName>, Option<DocumentKey>),
     /// Stands for all who bring hosts to a listener.
     Bids(Arc<ListenerKey>),
@@ -174,15 +174,15 @@ pub(crate) enum Fact {
     Policy(DocumentKey, Option<DocumentKey>),
     /// A Backend that stands for others.
     Fallback(Option<DocumentKey>),
-    /// What became of a fallback.
+    /// The verdict on a fallback.
     Verdict(DocumentKey),
     /// Every match of every rule of a route.
     Rules(DocumentKey),
-    /// What is wrong with the rules of a route.
+    /// The faults of a route's rules.
     Faults(DocumentKey),
-    /// What a route wants of the Services that are its parents.
+    /// The requests of a route to the Services that are its parents.
     Parents(DocumentKey),
-    /// What a split comes to.
+    /// The plan of a split.
     Split(DocumentKey),
     /// A split of a group that names a Service as its root; the value is its age.
     Rival(GroupName, DocumentKey, Option<DocumentKey>),
@@ -190,7 +190,7 @@ pub(crate) enum Fact {
     Divided(DocumentKey, Option<DocumentKey>),
     /// Who, other than itself, wants ports of a Service for the clients of a group.
     Wish(GroupName, DocumentKey, Option<DocumentKey>),
-    /// Who wants Envoys of a group to listen on a port.
+    /// The one who wants Envoys of a group to listen on a port.
     WishedPort(GroupName, u16, Option<DocumentKey>),
     /// A Service that clients of a group can call, by the label that its names begin with, and who says so; the value is whether
     /// a document asks for that.
@@ -199,7 +199,7 @@ pub(crate) enum Fact {
     Consumer(GroupName, Option<DocumentKey>),
     /// How many ports of Services a group has.
     Ports(GroupName),
-    /// What is known of the Services of a group by the label that their names begin with.
+    /// The Services of a group by the label with which their names begin.
     Names(InGroup),
     /// Present if Envoys of a group listen on a port of the mesh.
     Shown(GroupName, u16),
@@ -217,7 +217,7 @@ pub(crate) enum Fact {
     Ancestors(DocumentKey, Option<InGroup>),
     /// A node group, with the definition if routes of consumers make it.
     Group(GroupName),
-    /// What becomes of an object, but for what gRPC clients cannot have.
+    /// The conditions of an object, except for parts that gRPC clients cannot have.
     Standing(DocumentKey),
     /// The host of a chain that stands for those of the others.
     Misdirected(HostKey),
@@ -260,9 +260,9 @@ pub(crate) enum Fact {
     GrpcReach(InGroup, Option<Name>),
     /// Present if a cluster for gRPC clients has the endpoints of that name.
     GrpcAssigned(InGroup),
-    /// What gRPC clients cannot have of a document's routes at a host.
+    /// The parts of a document's routes at a host that gRPC clients cannot have.
     Loss(DocumentKey, Option<HostKey>),
-    /// What policies that are not supported make of an object.
+    /// The effect of unsupported policies on an object.
     Affected(DocumentKey),
     /// All that became of an object.
     Status(DocumentKey),
@@ -270,7 +270,7 @@ pub(crate) enum Fact {
     Unsupported(DocumentKey),
 }
 
-/// Who names the cluster without endpoints, in order.
+/// The users of the cluster without endpoints, in order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Claim {
     /// A RouteConfiguration for Envoys, by its place.
@@ -284,18 +284,18 @@ pub(crate) enum Claim {
 /// The place of a RouteConfiguration for Envoys among the others.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TablePlace {
-    /// That of a chain, by the name of its port and its place there.
+    /// The table of a chain, by the name of its port and its place there.
     Gateway(Name, usize),
-    /// That of a port of the mesh.
+    /// The table of a port of the mesh.
     Mesh(u16),
 }
 
-/// What routes ask for, in sum.
+/// The sum of the requests of routes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Load {
     /// How often Gateways and listeners are asked.
     Asked,
-    /// What the routes of a group give at all of their hosts.
+    /// The sum of a group's routes at all of their hosts.
     Group(GroupName),
     /// How many hosts routes bring to a listener, and what they give at wildcards among them.
     Listener(Arc<ListenerKey>),
@@ -305,7 +305,7 @@ pub(crate) enum Load {
     Ports,
 }
 
-/// What makes a node group.
+/// The maker of a node group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Maker {
     /// A Gateway with a document.
@@ -376,12 +376,12 @@ pub(crate) struct Sum {
     pub(crate) bytes: i64,
 }
 
-/// What a route gives in the mesh, at most.
+/// The resources that a route gives in the mesh, at most.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Calls {
     /// The group of the route.
     pub(crate) group: GroupName,
-    /// What it gives at all ports.
+    /// The cost at all ports.
     pub(crate) cost: Cost,
     /// How many of them are for clients of another namespace.
     pub(crate) n_consumed: usize,
@@ -392,38 +392,38 @@ pub(crate) struct Calls {
 pub(crate) struct Refused {
     /// Why.
     pub(crate) fault: Fault,
-    /// Whether not even its Gateways were asked.
+    /// True if not even its Gateways were asked.
     pub(crate) is_tired: bool,
     /// The listeners that would take it.
     pub(crate) listeners: Vec<Arc<ListenerKey>>,
 }
 
-/// What is wrong with the rules of a route.
+/// The faults of a route's rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Faults {
     /// The references that cannot be followed.
     pub(crate) problems: Vec<RefProblem>,
-    /// What is not done of what the rules say.
+    /// The parts of the rules that are not carried out.
     pub(crate) partly_invalid: Vec<String>,
 }
 
-/// What policies make of an object, or of one of its listeners.
+/// The effect of policies on an object, or on one of its listeners.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Affected {
     /// The listener, if only that is meant.
     pub(crate) listener: Option<String>,
-    /// What is said of it.
+    /// The condition that says so.
     pub(crate) condition: Condition,
 }
 
-/// What is known of the Services of a group whose names begin with a label.
+/// The Services of a group whose names begin with a label.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Names {
     /// For each name of Services: the namespaces of all of them, and of those that documents ask for.
     pub(crate) services: Vec<(Name, Sole, Sole)>,
-    /// What clients dial a Gateway by.
+    /// The names by which clients dial a Gateway.
     pub(crate) of_gateways: Vec<String>,
-    /// Whether two of them could have a name in common.
+    /// True if two of them could have a name in common.
     pub(crate) may_clash: bool,
 }
 
@@ -473,11 +473,11 @@ impl Sole {
 /// A Service at a port of the mesh.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MeshService {
-    /// Whether its name alone means it.
+    /// True if its name alone means it.
     pub(crate) has_short_name: bool,
-    /// Whether it is the lowest of the Service's ports, which is meant where none is dialled.
+    /// True if it is the lowest of the Service's ports, which is meant where none is dialled.
     pub(crate) is_lowest_port: bool,
-    /// Whether nothing but the Service itself asks for it: its only route leads to itself.
+    /// True if nothing but the Service itself asks for it: its only route leads to itself.
     pub(crate) is_implicit: bool,
     /// The Service.
     pub(crate) origin: Origin,
@@ -500,7 +500,7 @@ impl MeshService {
 pub(crate) struct Part {
     /// Encoded; or why it cannot be.
     pub(crate) encoded: Result<Arc<VirtualHost>, Arc<[Diagnostic]>>,
-    /// Whether a route of it must fail with UNAVAILABLE.
+    /// True if a route of it must fail with UNAVAILABLE.
     pub(crate) needs_unavailable: bool,
 }
 
@@ -516,7 +516,7 @@ impl PartialEq for Part {
     }
 }
 
-/// What a RouteConfiguration was put together of.
+/// The parts of a RouteConfiguration.
 #[derive(Clone, Debug)]
 pub(crate) struct Assembled(pub(crate) Arc<Hosts>);
 
@@ -642,7 +642,7 @@ impl Fact {
         }
     }
 
-    /// Whether `all` is the fact that stands for this one and others.
+    /// Returns `true` if `all` is the fact that stands for this one and others.
     pub(crate) fn is_covered_by(&self, all: &Self) -> bool {
         let is_covered = match (self, all) {
             (Self::Document(Some(_)), Self::Document(None)) => true,

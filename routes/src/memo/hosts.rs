@@ -29,7 +29,7 @@ impl Hosts {
         self.faulty.get_min().map_or(Ok(&self.encoded), |(_, faults)| Err(faults))
     }
 
-    /// Whether a route of them must fail with UNAVAILABLE.
+    /// Returns `true` if a route of them must fail with UNAVAILABLE.
     pub(crate) fn needs_unavailable(&self) -> bool {
         self.n_unavailable > 0
     }

@@ -1,4 +1,4 @@
-//! What a unit makes.
+//! The result of a unit.
 
 use std::mem;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use xds_codec::Diagnostic;
 
 use super::fact::{Fact, Value};
 
-/// What a unit makes: facts for other units, and what it gives to whoever translates, which no unit reads.
+/// The result of a unit: facts for other units, and what it gives to whoever translates, which no unit reads.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     pub(super) facts: Vec<(Fact, Value)>,

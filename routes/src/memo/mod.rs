@@ -1,4 +1,4 @@
-//! What was made of documents, and of what it was made: what changes costs what it touches.
+//! The memo of a translation: the results of units, and the facts that each read: what changes costs what it touches.
 //!
 //! Everything that documents give is made by [`Unit`]s. A unit reads [`Fact`]s through a [`Reader`](reader::Reader), which takes them down, and
 //! writes facts of its own. When documents change, the units run that read what changed; and where one of these writes what it
@@ -47,15 +47,15 @@ pub(crate) use self::planned::{Planned, plan};
 #[derive(Clone, Default)]
 pub(crate) struct Memo {
     documents: Documents,
-    /// What units wrote, and what was counted of it.
+    /// The facts that units wrote, and the sums over them.
     values: Values,
-    /// What each unit did.
+    /// The work of each unit.
     units: OrdMap<Arc<Unit>, Done>,
-    /// Who read each fact.
+    /// The readers of each fact.
     readers: Readers,
-    /// What all of it comes to.
+    /// The outputs of all units together.
     outputs: Outputs,
-    /// What it took to make this of what was before.
+    /// The work that this took, from the one before.
     work: Work,
     /// The kind of fact that is not noticed to change, to see that somebody does.
     #[cfg(test)]
@@ -68,13 +68,13 @@ pub(crate) struct Memo {
 /// Facts with what they are.
 type Values = OrdMap<Arc<Fact>, Value>;
 
-/// What a unit did. Every fact is kept once for all who read or write it.
+/// The work of a unit. Every fact is kept once for all who read or write it.
 #[derive(Clone, Default)]
 struct Done {
-    /// What it read, sorted; then what it wrote, sorted.
+    /// The facts that it read, sorted; then those that it wrote, sorted.
     facts: Arc<[Arc<Fact>]>,
     n_reads: u32,
-    /// What it gives besides; `None` if that is nothing.
+    /// The other results; `None` if there are none.
     given: Option<Arc<Given>>,
 }
 
@@ -97,7 +97,7 @@ impl Done {
     }
 }
 
-/// What a translation took.
+/// The work of a translation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// How many units ran.
@@ -170,12 +170,12 @@ impl Memo {
         goes_on().then_some((next, delta))
     }
 
-    /// What all of it comes to.
+    /// The outputs of all units together.
     pub(crate) fn outputs(&self) -> &Outputs {
         &self.outputs
     }
 
-    /// What it took to make this of what was before.
+    /// The work that this took, from the one before.
     pub(crate) fn work(&self) -> Work {
         self.work
     }
@@ -239,7 +239,7 @@ impl Memo {
         };
     }
 
-    /// What a unit gives, kept as it was if it gives the same.
+    /// The result of a unit, kept as it was if it is the same.
     fn given(&mut self, before: Option<&Arc<Given>>, given: Given) -> Option<Arc<Given>> {
         let nothing = Given::default();
         let old = before.map_or(&nothing, |before| before);
@@ -307,7 +307,7 @@ impl Memo {
 #[derive(Debug, Default)]
 struct Dirty {
     units: BTreeSet<Unit>,
-    /// Whether nothing was made before.
+    /// True if nothing was made before.
     is_first: bool,
     /// Facts that a unit writes and another one wrote, which is to run later and does not write them any more.
     handed_over: BTreeSet<Arc<Fact>>,
@@ -352,7 +352,7 @@ fn among<'f>(sorted: &'f [Arc<Fact>], fact: &Fact) -> Option<&'f Arc<Fact>> {
     at.ok().and_then(|at| sorted.get(at))
 }
 
-/// Whether both are the very same, or nothing.
+/// Returns `true` if both are the very same, or nothing.
 fn is_same(one: Option<&Arc<Given>>, other: Option<&Arc<Given>>) -> bool {
     one.map(Arc::as_ptr) == other.map(Arc::as_ptr)
 }

@@ -1,4 +1,4 @@
-//! What all units together come to, changed along with the facts.
+//! The outputs of all units together, changed along with the facts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,30 +13,30 @@ use super::made::{Given, Written};
 use crate::conditions::{Conditions, GrpcFeature};
 use crate::model::DocumentKey;
 
-/// What all of it comes to.
+/// The outputs of all units together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outputs {
     pub(crate) groups: Generated,
     pub(crate) conditions: Conditions,
     pub(crate) diagnostics: Diagnostics,
     pub(crate) unsupported: BTreeMap<GrpcFeature, usize>,
-    /// What differs so far; empty between changes, so that a copy costs nothing.
+    /// The differences so far; empty between changes, so that a copy costs nothing.
     delta: Delta,
-    /// What is to become of resources: another one, or none.
+    /// The changes of resources that are still to be made: another one, or none.
     pending: BTreeMap<GroupName, BTreeMap<Profile, Pending>>,
 }
 
 /// Resources that replace those of the same key; `None` if none does.
 type Pending = BTreeMap<Arc<ResourceKey>, Option<Arc<Resource>>>;
 
-/// What differs from what was before.
+/// The differences from the previous translation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
     /// The objects whose status differs.
     pub conditions: BTreeSet<DocumentKey>,
 }
 
-/// What is said of documents, in the order of files and lines, nothing twice. A copy shares what it has with the original.
+/// The diagnostics of documents, in the order of files and lines, nothing twice. A copy shares what it has with the original.
 #[derive(Clone, Default)]
 pub struct Diagnostics(OrdMap<Order, Told>);
 
@@ -62,13 +62,13 @@ impl Diagnostics {
         self.0.len()
     }
 
-    /// Whether both are the very same: then nothing has become doubtful, and nothing is settled.
+    /// Returns `true` if both are the very same: then nothing has become doubtful, and nothing is settled.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.0.ptr_eq(&other.0)
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

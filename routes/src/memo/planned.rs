@@ -1,4 +1,4 @@
-//! What units planned, put together again, for tests that look at plans.
+//! The plans of units, put together again for tests that look at plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -18,13 +18,13 @@ use crate::translate::{Documents, Options};
 
 static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("built in"));
 
-/// What documents come to before it is written as resources.
+/// The plan of documents before it is written as resources.
 pub(crate) struct Planned {
     /// By group.
     pub(crate) groups: BTreeMap<GroupName, PlannedGroup>,
-    /// What became of the objects.
+    /// The conditions of the objects.
     pub(crate) conditions: Conditions,
-    /// What is said of documents, some of it more than once.
+    /// The diagnostics of documents, some of them more than once.
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
@@ -156,7 +156,7 @@ fn service(memo: &Memo, host: &HostKey, routes: &[PlannedRoute]) -> Option<MeshS
     })
 }
 
-/// Whether a unit writes no resources.
+/// Returns `true` if a unit writes no resources.
 fn is_planning(unit: &Unit) -> bool {
     match unit {
         Unit::Outline(_)

@@ -1,4 +1,4 @@
-//! What a unit reads, taken down.
+//! The reads of a unit, recorded.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl<'m> Reader<'m> {
         Self { memo, unit, reads: RefCell::default() }
     }
 
-    /// What was read, sorted, each once.
+    /// The facts that were read, sorted, each once.
     pub(crate) fn finish(self) -> Vec<Fact> {
         let mut reads = self.reads.into_inner();
         reads.sort_unstable();
@@ -64,7 +64,7 @@ impl<'m> Reader<'m> {
         value
     }
 
-    /// Whether a fact is there.
+    /// Returns `true` if a fact is there.
     pub(crate) fn has(&self, fact: Fact) -> bool {
         self.value(fact).is_some()
     }
@@ -123,7 +123,7 @@ impl<'m> Reader<'m> {
         self.memo.units.get(self.unit).and_then(|done| done.given.as_deref()).map_or(&[], Given::resources)
     }
 
-    /// What the unit itself wrote last.
+    /// The value that the unit itself wrote last.
     pub(crate) fn own(&self, fact: &Fact) -> Option<&'m Value> {
         self.memo.values.get(fact)
     }

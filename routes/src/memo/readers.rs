@@ -1,4 +1,4 @@
-//! Who read what.
+//! The readers of facts.
 
 use std::slice;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ enum Of {
 const MOST_OF_FEW: usize = 12;
 
 impl Readers {
-    /// Who reads a fact.
+    /// The readers of a fact.
     pub(super) fn of(&self, fact: &Fact) -> impl Iterator<Item = &Arc<Unit>> {
         let (few, many) = match self.0.get(fact) {
             Some(Of::One(one)) => (slice::from_ref(one), None),

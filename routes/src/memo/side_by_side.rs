@@ -18,7 +18,7 @@ use super::units;
 use crate::encode::Encoder;
 use crate::translate::Options;
 
-/// What units are run with on one thread.
+/// The means by which units are run on one thread.
 pub(super) struct Runner<'r> {
     codec: &'r Codec,
     encoder: Encoder<'r>,
@@ -26,7 +26,7 @@ pub(super) struct Runner<'r> {
     options: &'r Options,
 }
 
-/// What a unit made, and what it read for that, sorted.
+/// The result of a unit, and the facts that it read, sorted.
 #[derive(Debug)]
 pub(super) struct Ran {
     /// `None` if there is no such unit any more.

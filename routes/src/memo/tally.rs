@@ -1,4 +1,4 @@
-//! What is counted of facts, and changed along with them: a sum is a fact too, and whoever reads it is told when it changes.
+//! The sums over facts, changed along with them: a sum is a fact too, and whoever reads it is told when it changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::thin::Thin;
 /// By how much sums change.
 pub(super) type Changes = BTreeMap<Fact, Sum>;
 
-/// Whether what changes with a fact depends on others of its kind.
+/// Returns `true` if what changes with a fact depends on others of its kind.
 pub(super) fn looks_around(fact: &Fact) -> bool {
     matches!(fact, Fact::On(_, _, Some(_)))
 }
 
-/// What changes because a fact has another value. `values` has neither of both, if the fact [looks around](looks_around).
+/// The changes that follow from a fact's new value. `values` has neither of both, if the fact [looks around](looks_around).
 pub(super) fn changes(values: &Values, fact: &Fact, old: Option<&Value>, new: Option<&Value>) -> Changes {
     let mut changes = Changes::new();
     old.into_iter().for_each(|old| count(fact, old, -1, &mut changes));
@@ -122,7 +122,7 @@ fn count(fact: &Fact, value: &Value, sign: i64, changes: &mut Changes) {
     }
 }
 
-/// What a route asks for.
+/// The load of a route's requests.
 fn load(requests: &Requests, add: &mut impl FnMut(Fact, Cost)) {
     add(Fact::Load(Some(Load::Asked)), of_count(requests.n_asked));
     let mut own = Cost::default();
@@ -139,7 +139,7 @@ fn load(requests: &Requests, add: &mut impl FnMut(Fact, Cost)) {
     add(Fact::Load(Some(Load::Group(requests.group.clone()))), own);
 }
 
-/// What changes if a route of a kind begins to bring a host to a listener, or no longer does.
+/// The changes if a route of a kind begins to bring a host to a listener, or no longer does.
 fn rivals(
     values: &Values,
     listener: &Arc<ListenerKey>,

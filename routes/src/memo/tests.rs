@@ -91,7 +91,7 @@ fn history() -> impl Strategy<Value = Vec<Documents>> {
     })
 }
 
-/// What random histories hardly ever do: a grant comes, endpoints come to differ in weight, trusted certificates change.
+/// Changes that random histories hardly ever make: a grant comes, endpoints come to differ in weight, trusted certificates change.
 fn rare() -> Vec<Vec<Documents>> {
     let object = |version: &str, kind: &str, namespace: &str, rest: Json| {
         let mut object =

@@ -14,17 +14,17 @@ use crate::thin::Thin;
 pub(crate) enum Unit {
     /// A document without what changes often, and by what it is found.
     Outline(DocumentKey),
-    /// What becomes of fallbacks.
+    /// The verdicts on fallbacks.
     Fallbacks,
     /// All Gateways: which are ours, and which ports they get.
     Gateways,
-    /// What a route asks of Gateways.
+    /// The requests of a route to Gateways.
     Attachment(DocumentKey),
-    /// Which routes give too much.
+    /// The routes that give too much.
     Ledger,
     /// The hosts that a route brings to listeners.
     Bids(DocumentKey),
-    /// Which routes leave a listener to those of another kind.
+    /// The routes that leave a listener to those of another kind.
     Kinds(Arc<ListenerKey>),
     /// The implicit gateway of a group.
     Implicit(GroupName),
@@ -38,7 +38,7 @@ pub(crate) enum Unit {
     Wishes(DocumentKey),
     /// The names of the Services of a group that begin with a label.
     Names(InGroup),
-    /// Whether Envoys of a group listen on a port of the mesh.
+    /// The decision if Envoys of a group listen on a port of the mesh.
     Port(GroupName, u16),
     /// The ports of a Service, for the clients of a group.
     Mesh(Thin<(GroupName, DocumentKey)>),
@@ -72,8 +72,8 @@ pub(crate) enum Unit {
     Secret(InGroup),
     /// The cluster without endpoints.
     Unavailable(GroupName, Profile),
-    /// What policies that are not supported say of others.
+    /// The effects of unsupported policies.
     Policies,
-    /// What became of an object.
+    /// The conditions of an object.
     Status(DocumentKey),
 }

@@ -9,9 +9,9 @@ use super::{ObjectRef, Spot};
 /// A backend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Backend {
-    /// Whether it speaks HTTP/2 (`protocol: grpc` or `http2`; `appProtocols: [kubernetes.io/h2c]`); GRPCRoutes use that anyway.
+    /// True if it speaks HTTP/2 (`protocol: grpc` or `http2`; `appProtocols: [kubernetes.io/h2c]`); GRPCRoutes use that anyway.
     pub is_http2: bool,
-    /// What it stands for.
+    /// The source of its endpoints.
     pub source: BackendSource,
     /// TLS towards it (native form).
     pub tls: Option<NativeTls>,
@@ -34,7 +34,7 @@ pub struct Limits {
     pub pending: Option<u32>,
 }
 
-/// What a backend stands for.
+/// The source of a backend's endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BackendSource {
     /// Addresses and host names; at least one.

@@ -126,7 +126,7 @@ impl Kind {
         }
     }
 
-    /// Whether a reference names the kind.
+    /// Returns `true` if a reference names the kind.
     #[must_use]
     pub fn is_named(self, group: &str, kind: &str) -> bool {
         self.as_str() == kind && self.api_group() == group
@@ -141,7 +141,7 @@ impl Kind {
         }
     }
 
-    /// Whether objects of the kind belong to no namespace; theirs is empty in a [`DocumentKey`].
+    /// Returns `true` if objects of the kind belong to no namespace; theirs is empty in a [`DocumentKey`].
     #[must_use]
     pub fn is_cluster_scoped(self) -> bool {
         matches!(self, Self::GatewayClass | Self::Namespace)
@@ -154,7 +154,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What identifies a document, in all files and the API together. A copy is a pointer.
+/// The identity of a document, in all files and the API together. A copy is a pointer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocumentKey(Thin<DocumentName>);
 
@@ -187,7 +187,7 @@ impl DocumentKey {
         Self::of(kind, Arc::clone(&self.namespace), Arc::clone(&self.name))
     }
 
-    /// What comes before all documents of a kind.
+    /// The key before all documents of a kind.
     #[must_use]
     pub fn before(kind: Kind) -> Self {
         Self::of(kind, "".into(), "".into())
@@ -231,23 +231,23 @@ impl Hash for Spot {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// What every document has.
+/// The part that every document has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     /// `metadata.labels`, in order of the keys; none of a kind that nothing selects by labels.
     pub labels: Box<[(String, String)]>,
     /// Those of `metadata.annotations` that are about this program, in order of the keys.
     pub annotations: Box<[(String, String)]>,
-    /// What annotations say of draining; counts for Services and Backends.
+    /// The annotations about draining; they count for Services and Backends.
     pub drain: DrainPolicy,
-    /// Whether an annotation asks for virtual hosts on demand; counts for Gateways.
+    /// True if an annotation asks for virtual hosts on demand; counts for Gateways.
     pub is_on_demand: bool,
     /// `metadata.creationTimestamp` in seconds since 1970; documents without one count as of equal age.
     pub created: Option<i64>,
 }
 
 impl Meta {
-    /// What a document has that says nothing of itself: the very same for all of them.
+    /// The metadata of a document that has none: the very same for all of them.
     pub(crate) fn none() -> Arc<Self> {
         static NONE: LazyLock<Arc<Meta>> = LazyLock::new(Arc::default);
         Arc::clone(&NONE)
@@ -280,7 +280,7 @@ pub struct Document {
     pub place: Place,
     /// Its metadata. That of documents without any is one for all.
     pub meta: Arc<Meta>,
-    /// What it says.
+    /// The content.
     pub spec: Spec,
     /// The document as it was written, without `status` and `metadata.managedFields`: what is stored and shown, and what
     /// gives the same document when it is read again. Of the native form, a document of its own with only this part in it.
@@ -288,7 +288,7 @@ pub struct Document {
     pub source: Arc<Source>,
 }
 
-/// What a document says.
+/// The content of a document.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Spec {
     /// A GatewayClass; its `controllerName`.

@@ -8,11 +8,11 @@ use crate::rare::Silent;
 pub struct Filter {
     /// Where it is.
     pub spot: Spot,
-    /// What it does.
+    /// The effect.
     pub kind: FilterKind,
 }
 
-/// What a filter does.
+/// The effect of a filter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FilterKind {
     /// Changes request headers.
@@ -23,7 +23,7 @@ pub enum FilterKind {
     Mirror {
         /// Where to.
         backend: ObjectRef,
-        /// Which share.
+        /// The share.
         fraction: Fraction,
     },
     /// Answers with a redirect (HTTPRoute).
@@ -73,7 +73,7 @@ impl Silent for HeaderEdits {
 pub struct Fraction {
     /// How many are taken.
     pub numerator: u32,
-    /// Of how many.
+    /// The denominator.
     pub denominator: u32,
 }
 
@@ -101,7 +101,7 @@ pub enum PathRewrite {
     Prefix(String),
 }
 
-/// Who may read answers across origins.
+/// The origins that may read answers of others.
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct Cors {
     /// Origins such as `https://a.example`, with `*` as a wildcard in the host; `*` alone is everyone.
@@ -112,7 +112,7 @@ pub struct Cors {
     pub allow_headers: Vec<String>,
     /// Response headers that are shown, or `*`.
     pub expose_headers: Vec<String>,
-    /// Whether credentials may be sent.
+    /// True if credentials may be sent.
     pub allow_credentials: bool,
     /// How long an answer may be remembered, in seconds.
     pub max_age_seconds: u32,

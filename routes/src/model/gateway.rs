@@ -34,7 +34,7 @@ pub struct GatewayListener {
     pub hostname: Option<Hostname>,
     /// The `certificateRefs` of an HTTPS listener that terminates TLS.
     pub certificates: Vec<ObjectRef>,
-    /// Which routes may attach.
+    /// The routes that may attach.
     pub allowed: AllowedRoutes,
 }
 
@@ -49,7 +49,7 @@ pub enum Protocol {
     Other(String),
 }
 
-/// Which routes may attach to a listener.
+/// The routes that may attach to a listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AllowedRoutes {
     /// From where.

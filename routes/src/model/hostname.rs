@@ -11,7 +11,7 @@ pub struct Hostname(Arc<str>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct InvalidHostname {
-    /// What is wrong with it.
+    /// The fault in it.
     pub reason: &'static str,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for Hostname {
     }
 }
 
-/// Whether a text is made of lower-case letters, digits and inner `-`; at least one.
+/// Returns `true` if a text is made of lower-case letters, digits and inner `-`; at least one.
 pub(crate) fn is_dns_label(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !text.is_empty() && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')

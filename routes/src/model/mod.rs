@@ -1,5 +1,5 @@
-//! What documents say, once they are read: typed, checked, with defaults filled in, and with the spot of everything
-//! that another document can prove wrong.
+//! The contents of documents, once they are read: typed, checked, with defaults filled in, and with the spot of everything that
+//! another document can prove wrong.
 
 mod backend;
 mod document;

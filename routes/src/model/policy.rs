@@ -1,17 +1,17 @@
-//! What permits references, how backends are spoken to, and policies that are not supported.
+//! Documents that permit references, say how backends are spoken to, or are policies that are not supported.
 
 use super::{AllowedNamespaces, Kind, LabelSelector, ObjectRef, Spot};
 
 /// A ReferenceGrant: what may refer to objects of its namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReferenceGrant {
-    /// Who may refer; 1 to 16.
+    /// The objects that may refer; 1 to 16.
     pub from: Vec<GrantFrom>,
     /// To what; 1 to 16.
     pub to: Vec<GrantTo>,
 }
 
-/// Who may refer.
+/// The objects that may refer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantFrom {
     /// The API group.
@@ -40,8 +40,8 @@ pub struct BackendTlsPolicy {
     pub targets: Vec<(ObjectRef, Option<String>)>,
     /// The ConfigMaps or Secrets with `ca.crt`; empty if the system's certificates are meant.
     pub ca_certificates: Vec<ObjectRef>,
-    /// Whether `wellKnownCACertificates: System` is given. Exactly one of both is, unless the document names a set that nobody here
-    /// knows, or cannot be used and nothing but its targets was read: then neither is, and every request must fail.
+    /// True if `wellKnownCACertificates: System` is given. Exactly one of both is, unless the document names a set that nobody
+    /// here knows, or cannot be used and nothing but its targets was read: then neither is, and every request must fail.
     pub uses_system_certificates: bool,
     /// The name sent as SNI, and looked for in the certificate unless there are others.
     pub hostname: String,
@@ -62,14 +62,14 @@ pub struct ForeignPolicy {
     pub targets: Vec<PolicyTarget>,
 }
 
-/// What a policy targets.
+/// The target of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyTarget {
     /// Where it is.
     pub spot: Spot,
     /// The kind of the target.
     pub kind: Kind,
-    /// Which of that kind.
+    /// The name of that kind.
     pub name: TargetName,
     /// The listener of a Gateway, the rule of a route or the port of a Service, if only that is meant.
     pub section: Option<String>,
@@ -87,9 +87,9 @@ pub enum TargetName {
     },
     /// By labels.
     Selector {
-        /// Of which namespaces, seen from the policy's.
+        /// The namespaces, seen from the policy's.
         namespaces: AllowedNamespaces,
-        /// Which labels.
+        /// The labels.
         labels: LabelSelector,
     },
 }

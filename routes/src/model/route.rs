@@ -9,11 +9,11 @@ use super::{Filter, Fraction, Hostname, Kind, Spot};
 /// A route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// Which kind it was written as.
+    /// The kind as which it was written.
     pub kind: RouteKind,
     /// To what it attaches, at most 32; empty means the implicit gateway, if there is no other.
     pub parents: Vec<ParentRef>,
-    /// Whether it asks for the implicit gateway beside others; only if it has no parents.
+    /// True if it asks for the implicit gateway beside others; only if it has no parents.
     pub uses_default_gateways: bool,
     /// The hosts, at most 16; empty means those of the listener.
     pub hostnames: Vec<Hostname>,
@@ -52,7 +52,7 @@ pub struct ParentRef {
 }
 
 impl ParentRef {
-    /// Whether it is a Service, to which routes of the mesh attach.
+    /// Returns `true` if it is a Service, to which routes of the mesh attach.
     #[must_use]
     pub fn is_service(&self) -> bool {
         Kind::Service.is_named(&self.group, &self.kind)
@@ -95,7 +95,7 @@ pub struct Match {
     pub method: Option<HttpMethod>,
     /// The share of requests that are taken (native form; `runtime_fraction` of gRFC A28).
     pub fraction: Option<Fraction>,
-    /// Whether the case of the path counts; always true but in the native form.
+    /// True if the case of the path counts; always true but in the native form.
     pub case_sensitive: bool,
 }
 
@@ -124,7 +124,7 @@ pub enum MatchType {
     RegularExpression,
 }
 
-/// What a path must be.
+/// A condition on the path.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub enum PathMatch {
     /// Anything.
@@ -142,7 +142,7 @@ pub enum PathMatch {
     Method(MethodMatch),
 }
 
-/// What a gRPC method must be; at least one of both is given.
+/// A condition on the gRPC method; at least one of both is given.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct MethodMatch {
     /// How both are compared. Regular expressions are valid RE2.
@@ -153,18 +153,18 @@ pub struct MethodMatch {
     pub method: Option<String>,
 }
 
-/// What a header must be.
+/// A condition on a header.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct HeaderMatch {
     /// Where it is.
     pub spot: Spot,
     /// The name in lower case; may be a pseudo-header only in the native form and in SMI.
     pub name: String,
-    /// What its value must be.
+    /// The condition on its value.
     pub value: HeaderValue,
 }
 
-/// What the value of a header must be.
+/// The condition on the value of a header.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub enum HeaderValue {
     /// Equal.
@@ -175,7 +175,7 @@ pub enum HeaderValue {
     Present,
 }
 
-/// What a query parameter must be.
+/// A condition on a query parameter.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct QueryMatch {
     /// The name, case-sensitive.

@@ -11,7 +11,7 @@ pub struct Service {
     pub ports: Vec<ServicePort>,
     /// `spec.externalName` of a service of type `ExternalName`.
     pub external_name: Option<String>,
-    /// Whether `spec.clusterIP` is an address: without endpoints nobody stands behind it here.
+    /// True if `spec.clusterIP` is an address: without endpoints nobody stands behind it here.
     pub has_cluster_ip: bool,
 }
 
@@ -51,7 +51,7 @@ pub enum TargetPort {
 pub struct EndpointSlice {
     /// The service, from the label `kubernetes.io/service-name`; `None` belongs to nothing.
     pub service: Option<String>,
-    /// What its addresses are.
+    /// The type of its addresses.
     pub address_type: AddressType,
     /// The ports, joined to the service's by name.
     pub ports: Vec<SlicePort>,
@@ -59,7 +59,7 @@ pub struct EndpointSlice {
     pub endpoints: Vec<SliceEndpoint>,
 }
 
-/// What the addresses of a slice are.
+/// The type of a slice's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressType {
     /// IPv4 or IPv6 addresses.
@@ -82,11 +82,11 @@ pub struct SlicePort {
 pub struct SliceEndpoint {
     /// The addresses; each is an endpoint of its own here. Valid for the slice's type.
     pub addresses: Vec<String>,
-    /// Whether it takes new requests.
+    /// True if it takes new requests.
     pub is_ready: bool,
-    /// Whether it still answers.
+    /// True if it still answers.
     pub is_serving: bool,
-    /// Whether it is going away.
+    /// True if it is going away.
     pub is_terminating: bool,
     /// The zone; empty if unknown.
     pub zone: String,

@@ -14,7 +14,7 @@ use xds_codec::document::{Entry, Node};
 #[derive(Clone, Default)]
 pub struct Source {
     text: Box<str>,
-    /// Of the first group that was asked for.
+    /// The version for the first group that was asked for.
     version: OnceLock<(GroupName, Version)>,
 }
 
@@ -40,7 +40,8 @@ impl Source {
         self.text.len()
     }
 
-    /// Of a policy that is not supported, only which it is and its targets: anything else may be secret, and is not looked at.
+    /// The source of a policy that is not supported, with its identity and targets only: anything else may be secret, and is not
+    /// looked at.
     pub(crate) fn of_policy(tree: Node<'_>) -> Self {
         let of = |names: &'static [&'static str]| move |entry: &Entry<'_>| names.contains(&entry.key);
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Which listeners take which routes, and what routes are told about it.
+//! Attachment of routes to listeners, and the conditions that routes get for it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,27 +26,27 @@ use crate::translate::Placed;
 pub(crate) struct AttachableRoute<'d> {
     /// Its document.
     pub(crate) document: &'d Document,
-    /// What it says.
+    /// The content.
     pub(crate) route: &'d Route,
     /// The group of its document, for which an implicit gateway would be.
     pub(crate) group: &'d GroupName,
 }
 
 impl<'d> AttachableRoute<'d> {
-    /// That of a document, if it is one.
+    /// The attachable route in a document, if it has one.
     pub(crate) fn of(placed: &'d Placed) -> Option<Self> {
         let Spec::Route(route) = &placed.document.spec else { return None };
         let is_of_mesh = !route.parents.is_empty() && route.parents.iter().all(ParentRef::is_service);
         (!is_of_mesh).then_some(Self { document: &placed.document, route, group: &placed.group })
     }
 
-    /// Whether it attaches to all Gateways of the native form.
+    /// Returns `true` if it attaches to all Gateways of the native form.
     pub(crate) fn takes_natives(&self) -> bool {
         self.route.kind == RouteKind::Native && self.route.parents.is_empty()
     }
 }
 
-/// What a route can ask of Gateways.
+/// The parents that a route can attach to.
 pub(crate) trait Parents {
     /// The Gateway with a document of this identity.
     fn gateway(&self, key: &DocumentKey) -> Known;
@@ -54,7 +54,7 @@ pub(crate) trait Parents {
     /// Those of the native form.
     fn natives(&self) -> Arc<[Arc<Parent>]>;
 
-    /// Whether there is no Gateway document at all, of whichever controller.
+    /// Returns `true` if there is no Gateway document at all, of whichever controller.
     fn is_without_documents(&self) -> bool;
 
     /// The implicit gateway of a group; `None` if there can be none.
@@ -74,7 +74,7 @@ pub(crate) enum Known {
     Missing,
 }
 
-/// What a route asks of all its parents, and what these say.
+/// The requests of a route to all its parents, and their answers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Requests {
     /// The group of the route.
@@ -83,7 +83,7 @@ pub(crate) struct Requests {
     pub(crate) kind: RouteKind,
     /// The `creationTimestamp` of the route.
     pub(crate) created: Option<i64>,
-    /// What the route gives in each virtual host; of its text, at most so many bytes.
+    /// The cost of the route in each virtual host; of its text, at most so many bytes.
     pub(crate) cost: Cost,
     /// How often Gateways and listeners are asked.
     pub(crate) n_asked: usize,
@@ -100,7 +100,7 @@ pub(crate) struct Request {
     index: usize,
     /// The Gateway, if the document names none.
     unnamed: Option<DocumentKey>,
-    /// Whether it leads to the implicit gateway, which stands in for whatever is named, section and port included.
+    /// True if it leads to the implicit gateway, which stands in for whatever is named, section and port included.
     pub(crate) is_implicit: bool,
     /// The listeners that take the route, at least one; or why none does.
     pub(crate) places: Result<Vec<Place>, Fault>,
@@ -149,17 +149,17 @@ impl Requests {
         }
     }
 
-    /// What a route gives in each virtual host; of its text, as many bytes as it can have without its outline being another.
+    /// The cost of a route in each virtual host; of its text, as many bytes as it can have without a change of its outline.
     pub(crate) fn cost_of(document: &Document, route: &Route) -> Cost {
         Cost::of(route, length_class(document.source.text().len()))
     }
 
-    /// Whether they are still to be found out.
+    /// Returns `true` if they are still to be found out.
     pub(crate) fn is_deferred(&self) -> bool {
         self.fault.is_none() && self.list.is_empty() && self.n_asked > 0
     }
 
-    /// Whether there is anything to say of the route.
+    /// Returns `true` if there is anything to say of the route.
     pub(crate) fn is_empty(&self) -> bool {
         self.fault.is_none() && self.list.is_empty() && self.n_asked == 0
     }
@@ -193,7 +193,7 @@ pub(crate) fn tired() -> Fault {
     Fault::new(LIMIT_EXCEEDED, message)
 }
 
-/// What the parents of a route lead to, without Services and without the Gateways of others.
+/// The listeners that the parents of a route lead to, without Services and without the Gateways of others.
 fn requests(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<Request> {
     if route.route.parents.is_empty() {
         return unnamed_parents(route, parents);
@@ -312,7 +312,7 @@ fn elsewhere(listener: &ParentListener, hosts: &[Host], gateway: &Parent) -> Box
     hosts.iter().filter_map(owner_of).collect()
 }
 
-/// Whether section and port of a reference are those of a listener.
+/// Returns `true` if section and port of a reference are those of a listener.
 fn is_meant(parent: &ParentRef, listener: &ParentListener) -> bool {
     parent.section.as_ref().is_none_or(|section| **section == *listener.key.name)
         && parent.port.is_none_or(|port| port == listener.port)
@@ -336,7 +336,7 @@ fn no_common_host<'a>(
     format!("no host of {} is one of the listeners' {}", hostnames.join(", "), listeners.join(", "))
 }
 
-/// Whether a listener may take a route of this kind and namespace; else why not, to be put behind its name.
+/// Returns `true` if a listener may take a route of this kind and namespace; else why not, to be put behind its name.
 fn admission(
     parents: &impl Parents,
     route: &AttachableRoute<'_>,
@@ -360,7 +360,7 @@ fn admission(
     Err(format!("takes no {}{why}", document_kind(route.route.kind)))
 }
 
-/// Whether labels are what a selector asks for. `NotIn` holds for a label that is not there.
+/// Returns `true` if labels are what a selector asks for. `NotIn` holds for a label that is not there.
 pub(super) fn selects(selector: &LabelSelector, labels: &[(String, String)]) -> bool {
     let label = |key: &str| labels.iter().find(|(name, _)| name == key).map(|(_, value)| value);
     selector
@@ -370,15 +370,15 @@ pub(super) fn selects(selector: &LabelSelector, labels: &[(String, String)]) -> 
         && selector.keys.iter().all(|(key, is_there)| label(key).is_some() == *is_there)
 }
 
-/// What becomes of a route at listeners.
+/// The result of attaching a route to listeners.
 pub(crate) struct Attached<'r> {
     /// Its document, of which nothing counts but spots and place.
     pub(crate) document: &'r Document,
-    /// What it asks for; without what limits took from it.
+    /// The requests; without those that limits took away.
     pub(crate) requests: &'r Requests,
     /// The references that cannot be followed.
     pub(crate) problems: &'r [RefProblem],
-    /// What is not done of what the rules say.
+    /// The parts of the rules that are not carried out.
     pub(crate) partly_invalid: &'r [String],
 }
 

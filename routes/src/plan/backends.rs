@@ -1,4 +1,4 @@
-//! What a reference to a backend leads to: the port of a Service, or a Backend.
+//! The targets of references to backends: the port of a Service, or a Backend.
 
 use xds_cache::DrainPolicy;
 
@@ -8,7 +8,7 @@ use crate::model::{
     Backend, Document, DocumentKey, DocumentName, Kind, ObjectRef, Service, ServicePort, Spec,
 };
 
-/// What a reference leads to.
+/// The target of a reference.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Referent<'d> {
     /// A port of a Service.
@@ -46,7 +46,7 @@ impl<'d> Referent<'d> {
 }
 
 impl<'d> Lookup<'d> {
-    /// What a backendRef leads to, or why it cannot be used: `InvalidKind`, `RefNotPermitted` or `BackendNotFound`.
+    /// The target of a backendRef, or the reason why it cannot be used: `InvalidKind`, `RefNotPermitted` or `BackendNotFound`.
     ///
     /// A fallback that cannot be used as a whole counts as not found.
     pub(super) fn backend(&self, from: &DocumentKey, to: &ObjectRef) -> Result<Referent<'d>, RefProblem> {
@@ -60,7 +60,7 @@ impl<'d> Lookup<'d> {
 
     /// The same without a look at what is behind a fallback.
     ///
-    /// What is not permitted is not looked up, so that the answer does not tell whether it exists.
+    /// A target that is not permitted is not looked up, so that the answer does not tell whether it exists.
     pub(super) fn referent(&self, from: &DocumentKey, to: &ObjectRef) -> Result<Referent<'d>, RefProblem> {
         let problem = |reason, message| RefProblem { reason, message, spot: to.spot.clone() };
         let Some(kind) = backend_kind(to) else {
@@ -89,8 +89,8 @@ impl<'d> Lookup<'d> {
         Ok(Referent::Port { document, service, port })
     }
 
-    /// Whether a route refers to the Service that is its own parent, which needs no grant: the route may only send requests where
-    /// they would go without it (MeshConsumerRoute).
+    /// Returns `true` if a route refers to the Service that is its own parent, which needs no grant: the route may only send
+    /// requests where they would go without it (MeshConsumerRoute).
     fn is_parent(&self, from: &DocumentKey, to: &ObjectRef) -> bool {
         let document = self.document(from.kind, &from.namespace, &from.name);
         let Some(Spec::Route(route)) = document.map(|document| &document.spec) else { return false };
@@ -130,7 +130,7 @@ impl<'d> Lookup<'d> {
         }
     }
 
-    /// Whether a backend says that it speaks HTTP/2. A fallback does so too if all its members do.
+    /// Returns `true` if a backend says that it speaks HTTP/2. A fallback does so too if all its members do.
     pub(super) fn speaks_http2(&self, referent: &Referent<'d>) -> bool {
         match referent {
             Referent::Port { port, .. } => is_http2_name(port.app_protocol.as_deref().unwrap_or_default()),
@@ -149,7 +149,8 @@ impl<'d> Lookup<'d> {
         }
     }
 
-    /// Whether routes can speak the `appProtocol` of a port; the `kubernetes.io/` names are the ones with a fixed meaning.
+    /// Returns `true` if routes can speak the `appProtocol` of a port; the `kubernetes.io/` names are the ones with a fixed
+    /// meaning.
     pub(super) fn check_protocol(
         &self,
         referent: &Referent<'d>,
@@ -170,7 +171,7 @@ impl<'d> Lookup<'d> {
         Err(RefProblem { reason: "UnsupportedProtocol", message, spot: to.spot.clone() })
     }
 
-    /// That a Backend of the same name exists, if the referring object may know.
+    /// The hint that a Backend of the same name exists, if the referring object may know.
     fn hint(&self, from: &DocumentKey, to: &ObjectRef) -> String {
         let group = Kind::Backend.api_group();
         let backend = ObjectRef { group: group.into(), kind: "Backend".into(), ..to.clone() };
@@ -182,7 +183,7 @@ impl<'d> Lookup<'d> {
     }
 }
 
-/// Whether a port's `appProtocol` or name says HTTP/2: `kubernetes.io/h2c`, and by common use `grpc…`, `http2…`, `h2c…`.
+/// Returns `true` if a port's `appProtocol` or name says HTTP/2: `kubernetes.io/h2c`, and by common use `grpc…`, `http2…`, `h2c…`.
 pub(super) fn is_http2_name(name: &str) -> bool {
     name == "kubernetes.io/h2c" || ["grpc", "http2", "h2c"].iter().any(|prefix| name.starts_with(prefix))
 }

@@ -19,11 +19,11 @@ const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 /// How routes use a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Usage {
-    /// Whether routes for Envoys use it by HTTP/1.1, and by HTTP/2.
+    /// True if routes for Envoys use it by HTTP/1.1, and by HTTP/2.
     is_spoken_to: [bool; 2],
     has_sessions: bool,
     is_fallback_member: bool,
-    /// Whether a document asks for a route that does: not only the one that a Service has to itself.
+    /// True if a document asks for a route that does: not only the one that a Service has to itself.
     pub(crate) is_asked_for: bool,
 }
 
@@ -44,12 +44,12 @@ impl Usage {
     }
 }
 
-/// Who is served routes.
+/// The clients that are served routes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Served {
-    /// Whether Envoys are.
+    /// True if Envoys are.
     pub(crate) is_for_envoys: bool,
-    /// Whether a document asks for them.
+    /// True if a document asks for them.
     pub(crate) is_asked_for: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Reached {
     pub(crate) assignment: Option<Assignment>,
     /// The secret that it names.
     pub(crate) secret: Option<(String, TlsSecret)>,
-    /// What is doubtful of it.
+    /// The doubts about it.
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 

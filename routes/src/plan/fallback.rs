@@ -14,7 +14,7 @@ use crate::model::{Backend, BackendMember, BackendSource, Document, DocumentKey,
 pub(crate) struct Fallback {
     /// The clusters of its members in order, each at its earliest position; at least one.
     pub(crate) members: Vec<String>,
-    /// Whether it speaks HTTP/2: it says so, or all its members do.
+    /// True if it speaks HTTP/2: it says so, or all its members do.
     pub(super) is_http2: bool,
     /// The clusters on the longest path down from it, itself included.
     longest_path: Vec<String>,
@@ -27,12 +27,12 @@ pub(crate) struct Fault {
     pub(super) reason: &'static str,
     /// The clusters from it to where the fault is.
     path: Vec<String>,
-    /// What is wrong there.
+    /// The fault there.
     what: String,
     is_cycle: bool,
 }
 
-/// What became of a fallback.
+/// The verdict on a fallback.
 pub(crate) type Verdict = Result<Fallback, Fault>;
 
 /// The Backend of a cluster, which may be a fallback; `None` if the cluster is that of a Service.
@@ -90,7 +90,7 @@ struct Step<'d> {
     found: Fallback,
 }
 
-/// What a member leads to.
+/// The target of a member.
 enum Below<'d> {
     Known(String, Fallback),
     /// A fallback that has to be judged first.
@@ -135,7 +135,7 @@ impl<'d> Walk<'_, 'd> {
         }
     }
 
-    /// What a member of a step leads to; a fault if it leads nowhere, or back.
+    /// The target of a step's member; a fault if it leads nowhere, or back.
     fn look_at(&self, step: &Step<'d>, member: &BackendMember) -> Result<Below<'d>, Fault> {
         let referent = self.lookup.referent(&step.document.key, &member.object).map_err(|problem| {
             let missing = format!("{}/{}", member.object.namespace, member.object.name);

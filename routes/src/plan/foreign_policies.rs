@@ -17,7 +17,7 @@ use crate::model::{
 use crate::read::left_out;
 use crate::translate::Placed;
 
-/// What there is for policies to target.
+/// The targets that exist for policies.
 pub(crate) trait Targets<'d> {
     /// A document.
     fn document(&self, key: &DocumentKey) -> Option<&'d Document>;
@@ -25,7 +25,7 @@ pub(crate) trait Targets<'d> {
     /// The documents of a kind, in order.
     fn of_kind(&self, kind: Kind) -> Box<dyn Iterator<Item = &'d Placed> + 'd>;
 
-    /// Whether anything becomes of the object of a document; what is left to others has no conditions.
+    /// Returns `true` if anything becomes of the object of a document; what is left to others has no conditions.
     fn is_known(&self, key: &DocumentKey) -> bool;
 }
 
@@ -62,7 +62,7 @@ impl Named {
     }
 }
 
-/// What is said of what policies target, by the target and, if only that is meant, its listener.
+/// The conditions from policies, by the target and, if only that is meant, its listener.
 pub(crate) type Affections<'d> = BTreeMap<Affected<'d>, Condition>;
 
 /// Looks at every policy: says what it targets, and returns what is said of that.
@@ -172,7 +172,7 @@ impl<'d, S: Targets<'d>> Search<'_, S> {
         true
     }
 
-    /// What of a document is served and targeted, if anything.
+    /// The part of a document that is served and targeted, if any.
     fn served_of(&self, document: &'d Document, target: &'d PolicyTarget) -> Option<Affected<'d>> {
         let key = &document.key;
         let section = target.section.as_deref();

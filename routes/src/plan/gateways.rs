@@ -30,9 +30,9 @@ pub(crate) struct PlannedGateway<'d> {
     pub(crate) group: GroupName,
     /// Where it listens; `None` means every address.
     pub(crate) address: Option<IpAddr>,
-    /// Whether it was written in the native form.
+    /// True if it was written in the native form.
     pub(crate) is_native: bool,
-    /// Whether Envoys are to ask for its hosts one by one.
+    /// True if Envoys are to ask for its hosts one by one.
     pub(crate) is_on_demand: bool,
     /// Why none of it is accepted, if it is not.
     fault: Option<Fault>,
@@ -67,7 +67,7 @@ pub(crate) struct ListenerKey {
 pub(crate) struct Parent {
     /// Its identity.
     pub(crate) key: DocumentKey,
-    /// Whether it has no document.
+    /// True if it has no document.
     pub(crate) is_implicit: bool,
     /// Its listeners, in the order of the document.
     pub(crate) listeners: Vec<Arc<ParentListener>>,
@@ -157,7 +157,7 @@ impl<'d> Gateways<'d> {
         }
     }
 
-    /// What becomes of classes, Gateways and listeners, but for how many routes these have.
+    /// The conditions of classes, Gateways and listeners, except for the number of their routes.
     pub(crate) fn report(&self, documents: &Documents, options: &Options) -> Vec<(DocumentKey, Parts)> {
         let mut all = Vec::new();
         for (key, placed) in of_kinds(documents, Kind::GatewayClass..=Kind::GatewayClass) {
@@ -175,7 +175,7 @@ impl<'d> Gateways<'d> {
         all
     }
 
-    /// Of Gateways of one group on the same port and address, the oldest keeps it.
+    /// If Gateways of one group want the same port and address, the oldest keeps it.
     fn share_ports(&mut self) {
         let seniority = |gateway: &PlannedGateway<'_>| gateway.document.map(Seniority::of);
         self.list.sort_by_key(seniority);
@@ -265,14 +265,14 @@ fn taken(other: &DocumentKey, port: u16) -> Fault {
     Fault::new("PortUnavailable", format!("{other} of the same node group listens on port {port}"))
 }
 
-/// Whether a port of both addresses cannot be bound twice.
+/// Returns `true` if a port of both addresses cannot be bound twice.
 fn is_same_address(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
     let (Some(one), Some(other)) = (one, other) else { return true };
     let has_every = one.is_unspecified() || other.is_unspecified();
     one == other || has_every && one.is_ipv4() == other.is_ipv4()
 }
 
-/// Whether a Gateway is ours, else why not.
+/// Returns `true` if a Gateway is ours, else why not.
 fn ownership(gateway: &Gateway, documents: &Documents, options: &Options) -> Result<(), String> {
     let Some(ours) = &options.controller_name else { return Ok(()) };
     if gateway.class.is_empty() {

@@ -1,4 +1,4 @@
-//! Who may refer to what: namespaces and ReferenceGrants.
+//! Permissions to refer: namespaces and ReferenceGrants.
 
 use super::lookup::Lookup;
 use crate::model::{Document, Kind, ObjectRef};
@@ -7,8 +7,8 @@ use crate::model::{Document, Kind, ObjectRef};
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 impl Lookup<'_> {
-    /// Whether `to` may be referred to from an object of `from_kind` in `from_namespace`: it is of the same namespace, or a
-    /// ReferenceGrant of its namespace says so. Whether it exists does not matter.
+    /// Returns `true` if `to` may be referred to from an object of `from_kind` in `from_namespace`: it is of the same namespace,
+    /// or a ReferenceGrant of its namespace says so. Whether it exists does not matter.
     pub(crate) fn is_granted(&self, from_kind: Kind, from_namespace: &str, to: &ObjectRef) -> bool {
         if *to.namespace == *from_namespace {
             return true;

@@ -1,4 +1,4 @@
-//! Which hosts a listener and a route have in common.
+//! The common hosts of a listener and a route.
 //!
 //! Two hosts are nested or have nothing in common: a wildcard stands for one or more labels, never for none. So what
 //! a listener and a route have in common is always the more specific of both.
@@ -11,7 +11,7 @@ pub(crate) fn host_of(hostname: Option<&Hostname>) -> Host {
     hostname.map_or(Host::Any, |name| Host::Name(name.clone()))
 }
 
-/// What a listener and a route have in common, sorted and each host once.
+/// The common hosts of a listener and a route, sorted and each host once.
 ///
 /// A route without host names has those of the listener; its names outside the listener's are ignored. Nothing is left if
 /// the route does not belong there.
@@ -32,7 +32,7 @@ pub(crate) fn intersection(listener: &Host, route: &[Hostname]) -> Vec<Host> {
     hosts
 }
 
-/// Whether every name that `inner` stands for is one of `outer`.
+/// Returns `true` if every name that `inner` stands for is one of `outer`.
 pub(crate) fn covers(outer: &Host, inner: &Host) -> bool {
     let (outer, inner) = match (outer, inner) {
         (Host::Any, _) => return true,
@@ -60,7 +60,7 @@ pub(crate) fn rungs(host: &Host) -> Vec<String> {
     rungs
 }
 
-/// Whether some name belongs to both.
+/// Returns `true` if some name belongs to both.
 pub(crate) fn overlaps(one: &Host, other: &Host) -> bool {
     covers(one, other) || covers(other, one)
 }
@@ -73,7 +73,7 @@ pub(crate) fn specificity(host: &Host) -> (bool, usize) {
     }
 }
 
-/// Whether `name` has at least one label more than `suffix`, and ends with it.
+/// Returns `true` if `name` has at least one label more than `suffix`, and ends with it.
 fn is_below(name: &str, suffix: &str) -> bool {
     name.strip_suffix(suffix).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
 }

@@ -29,9 +29,9 @@ pub(crate) struct Front {
     pub(crate) port: u16,
     /// How TLS ends here, if it does.
     pub(crate) tls: Option<TlsTermination>,
-    /// Whether Envoys are served it.
+    /// True if Envoys are served it.
     pub(crate) is_programmed: bool,
-    /// Whether Envoys are to ask for its hosts one by one.
+    /// True if Envoys are to ask for its hosts one by one.
     pub(crate) is_on_demand: bool,
     /// Where it is from.
     pub(crate) origin: Origin,

@@ -18,11 +18,11 @@ pub(crate) struct Contender<'a> {
     pub(crate) kind: RouteKind,
     /// Its place among the others.
     pub(crate) seniority: &'a Seniority,
-    /// What it has in common with the listener.
+    /// The hosts that it has in common with the listener.
     pub(crate) hosts: &'a [Host],
 }
 
-/// Which contenders, by index, must leave a listener, and to which one each of them loses.
+/// The contenders, by index, that must leave a listener, and the one to which each of them loses.
 ///
 /// Only who stays makes others leave.
 pub(crate) fn losers(contenders: &[Contender<'_>]) -> BTreeMap<usize, usize> {

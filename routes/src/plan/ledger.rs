@@ -1,4 +1,4 @@
-//! What the documents of one group may generate together.
+//! The limits on resources that the documents of one group may generate together.
 //!
 //! Most of what a document gives grows with its text. A route does not: it stands in a virtual host for each of its host names,
 //! of each listener or port of a Service that takes it, so that a thousand short listeners and three hundred short routes give
@@ -6,8 +6,8 @@
 //! the Gateway API lets one of several win, so that it is told at the same route whatever came first, and a new one takes
 //! nothing from those that are served.
 //!
-//! That takes all routes. So sums of what they ask for are kept, which are never less than what they get together ([`Sums`]): only
-//! where these pass a limit, routes are asked one by one ([`Ledger`]).
+//! A ledger that takes all routes. So sums of what they ask for are kept, which are never less than what they get together
+//! ([`Sums`]): only where these pass a limit, routes are asked one by one ([`Ledger`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -50,13 +50,13 @@ pub(crate) fn length_class(n_bytes: usize) -> usize {
 pub(crate) struct Ledger<'d> {
     limits: GenerationLimits,
     groups: BTreeMap<&'d GroupName, Cost>,
-    /// What the hosts of a listener have.
+    /// The levels of a listener's hosts.
     listeners: BTreeMap<Arc<ListenerKey>, Levels>,
     /// How often it was asked whether a listener takes a route.
     n_asked: usize,
 }
 
-/// What something gives.
+/// The cost of resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// Routes in virtual hosts.
@@ -83,7 +83,7 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Whether a route may pass a limit.
+    /// Returns `true` if a route may pass a limit.
     pub(crate) fn may_exceed(&self, limits: &GenerationLimits) -> bool {
         let mut shared = Cost::default();
         for Cost { routes, hosts, bytes } in &self.listeners {
@@ -105,13 +105,14 @@ impl Sums {
     }
 }
 
-/// Whether so many listeners have been asked as routes could be admitted, and several times more: then nobody asks any more.
+/// Returns `true` if so many listeners have been asked as routes could be admitted, and several times more: then nobody asks any
+/// more.
 pub(crate) fn is_tired(n_asked: usize, limits: &GenerationLimits) -> bool {
     n_asked > limits.max_routes.saturating_mul(MAX_ASKED_FOR_EACH)
 }
 
 impl Cost {
-    /// What a route with a text of so many bytes gives in each virtual host.
+    /// The cost of a route with a text of so many bytes in each virtual host.
     pub(crate) fn of(route: &Route, bytes: usize) -> Self {
         let routes = route.rules.iter().map(|rule| rule.matches.len()).sum();
         Self { routes, hosts: 0, bytes }
@@ -140,7 +141,7 @@ struct Levels {
 }
 
 impl Levels {
-    /// What routes add that take a host.
+    /// The cost that routes add which take a host.
     fn cost(&self, host: &Host, routes: Cost) -> Cost {
         let rungs = rungs(host);
         let mut cost = routes;
@@ -169,7 +170,7 @@ impl<'d> Ledger<'d> {
         Self { limits, groups: BTreeMap::new(), listeners: BTreeMap::new(), n_asked: 0 }
     }
 
-    /// Whether nobody asks any more who names no parent.
+    /// Returns `true` if nobody asks any more who names no parent.
     pub(crate) fn is_tired(&self) -> bool {
         is_tired(self.n_asked, &self.limits)
     }

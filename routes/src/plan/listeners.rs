@@ -9,7 +9,7 @@ use crate::model::{Document, Gateway, GatewayListener, Kind, Protocol, RouteKind
 /// A listener and what became of it.
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedListener {
-    /// What the document says.
+    /// The document's listener.
     pub(crate) spec: GatewayListener,
     /// Its host.
     pub(crate) host: Host,
@@ -19,7 +19,7 @@ pub(crate) struct PlannedListener {
     pub(crate) fault: Option<Fault>,
     /// In what it is like other listeners of the Gateway on its port.
     pub(crate) conflict: Option<Fault>,
-    /// What it refers to in vain.
+    /// The references that lead nowhere.
     pub(crate) problems: Vec<RefProblem>,
     /// Its certificates, each once; only if its protocol is HTTPS.
     pub(crate) certificates: Vec<(String, TlsSecret)>,
@@ -59,12 +59,12 @@ impl PlannedListener {
         }
     }
 
-    /// Whether it takes routes.
+    /// Returns `true` if it takes routes.
     pub(crate) fn is_accepted(&self) -> bool {
         self.fault.is_none()
     }
 
-    /// Whether Envoys listen for it.
+    /// Returns `true` if Envoys listen for it.
     pub(crate) fn is_programmed(&self) -> bool {
         let can_listen = match &self.spec.protocol {
             Protocol::Http => true,
@@ -240,7 +240,7 @@ fn conflict(one: &GatewayListener, other: &GatewayListener) -> Option<&'static s
     Some(if one.protocol == other.protocol { "HostnameConflict" } else { "ProtocolConflict" })
 }
 
-/// What tells connections to a TCP port apart.
+/// The property that tells connections to a TCP port apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Transport {
     /// The host of each request.

@@ -23,22 +23,22 @@ pub(crate) struct Lookup<'d> {
     pub(super) grants: BTreeMap<&'d str, Vec<&'d ReferenceGrant>>,
     /// By namespace and service, in order of their names.
     pub(super) slices: BTreeMap<&'d str, BTreeMap<&'d str, Vec<&'d EndpointSlice>>>,
-    /// Which policy holds for which backend.
+    /// The policy that holds for each backend.
     pub(super) policies: Policies<'d>,
     /// Every fallback, and whether it can be used.
     pub(super) fallbacks: BTreeMap<&'d DocumentKey, Verdict>,
-    /// Whether paths of SMI must match as a whole.
+    /// True if paths of SMI must match as a whole.
     pub(super) matches_whole_paths: bool,
 }
 
-/// What the rules of a route come to, wherever it is attached.
+/// The plan of a route's rules, wherever it is attached.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RoutePlan {
     /// Every match of every rule, in the order of the document.
     pub(crate) routes: Vec<PlannedRoute>,
     /// The references that cannot be followed, in the order of the document.
     pub(crate) problems: Vec<RefProblem>,
-    /// What is not done of what the rules say; each begins with `Dropped Rule` or `Fall Back`.
+    /// The parts of the rules that are not carried out; each begins with `Dropped Rule` or `Fall Back`.
     pub(crate) partly_invalid: Vec<String>,
 }
 

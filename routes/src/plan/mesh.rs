@@ -4,9 +4,9 @@
 //! namespace is a consumer's: it holds for the clients of that namespace only, who are in a group of their own, and there in
 //! place of what the producer says; whatever else they can call on that port they still can ([`consumers`]).
 //!
-//! Of several kinds on one port the first of GRPCRoute, HTTPRoute (or native route), TrafficSplit holds alone. Where nothing else
-//! is, a Service has a route to itself, so that deleting the last route leaves no hole (SMI's workflow). gRPC clients can
-//! dial all of them; Envoys listen only for ports that a document asks for, the annotation [`MESH_ANNOTATION`] of a Service
+//! If routes of several kinds want one port, the first of GRPCRoute, HTTPRoute (or native route), TrafficSplit holds alone. Where
+//! nothing else is, a Service has a route to itself, so that deleting the last route leaves no hole (SMI's workflow). gRPC clients
+//! can dial all of them; Envoys listen only for ports that a document asks for, the annotation [`MESH_ANNOTATION`] of a Service
 //! included.
 
 mod consumers;
@@ -38,14 +38,14 @@ pub(crate) use consumers::{consumed_by, definition, others};
 /// Says `"true"` on Services for which Envoys of the mesh listen without any route too.
 const MESH_ANNOTATION: &str = "xds-server.io/mesh";
 
-/// What a route wants of a parent that is a Service.
+/// The request of a route to a parent that is a Service.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Request {
     /// The position of the parent in the document.
     pub(crate) index: usize,
     /// The ports that it wants, or why it gets none.
     pub(crate) wanted: Result<Wanted, Fault>,
-    /// Whether the Service is another host's name.
+    /// True if the Service is another host's name.
     is_external: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Wanted {
     pub(crate) ports: Vec<u16>,
 }
 
-/// Who wants to route the requests to ports of a Service.
+/// The wish to route the requests to ports of a Service.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Wish {
     /// Its kind.
@@ -88,7 +88,7 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// That of a kind of route.
+    /// The class of a kind of route.
     pub(crate) fn of(kind: RouteKind) -> Self {
         match kind {
             RouteKind::Grpc => Self::Grpc,
@@ -97,7 +97,7 @@ impl Class {
     }
 }
 
-/// What a route wants of those of its parents that are Services.
+/// The requests of a route to those of its parents that are Services.
 pub(crate) fn requests(lookup: &Lookup<'_>, placed: &Placed, route: &Route) -> Vec<Request> {
     let parents = route.parents.iter().enumerate().filter(|(_, parent)| parent.is_service());
     let request = |(index, parent): (usize, &ParentRef)| {
@@ -175,7 +175,7 @@ fn ports(key: &DocumentKey, service: &Service, parent: &ParentRef) -> Result<Vec
     Ok(ports)
 }
 
-/// Of those who want a port, by key, whoever gets it; and to whom the others lose it. Gateways' option to let both kinds of
+/// The one that gets a port, of those that want it, by key; and to whom the others lose it. Gateways' option to let both kinds of
 /// routes in holds here too.
 pub(crate) fn settle<'c>(
     rivals: &[(&'c DocumentKey, &'c Wish)],
@@ -231,7 +231,7 @@ pub(crate) fn report_route(
     (ParentStatus { parent: name, section, port, conditions }, diagnostics)
 }
 
-/// What is doubtful of the rules of a route.
+/// The doubts about the rules of a route.
 pub(crate) fn doubts(document: &Document, problems: &[RefProblem]) -> Vec<Diagnostic> {
     let problems = problems.iter().map(|problem| problem.diagnostic(document));
     problems.chain(rules::without_backends(document)).collect()
@@ -291,7 +291,7 @@ pub(crate) fn uncounted(
     diagnostics
 }
 
-/// Whether an object got any of the ports that it wants, with a message about those that it did not get; else why not.
+/// Returns `true` if an object got any of the ports that it wants, with a message about those that it did not get; else why not.
 fn accepted(
     document: &Document,
     wanted: Option<&Wanted>,
@@ -317,7 +317,7 @@ fn accepted(
     }
 }
 
-/// Whether Envoys listen for a Service without any route: its annotation says so, or a split named it once.
+/// Returns `true` if Envoys listen for a Service without any route: its annotation says so, or a split named it once.
 pub(crate) fn is_asked_for(placed: &Placed) -> bool {
     match placed.document.meta.annotation(MESH_ANNOTATION) {
         Some(said) => said == "true",

@@ -1,4 +1,4 @@
-//! What a node group is to be served, before it takes the form of a profile.
+//! Plans: the configuration of a node group before it takes the form of a profile.
 //!
 //! A [`Plan`] has no references left to look up: every route knows its hosts, its order and the clusters it reaches.
 
@@ -56,5 +56,5 @@ pub use split::split_roots;
 pub(crate) use statuses::{Fault, Parts};
 pub(crate) use tls::certificate;
 
-/// Whether somebody still waits for the result; once it says no, it never says yes again, and what is made is dropped.
+/// Returns `true` while somebody still waits for the result; once it says no, it never says yes again, and the result is dropped.
 pub(crate) type GoesOn<'a> = &'a dyn Fn() -> bool;

@@ -16,7 +16,7 @@ use crate::translate::Placed;
 pub(crate) struct Outline(pub(crate) Placed);
 
 impl PartialEq for Outline {
-    /// Of the text, only how long it can be is compared.
+    /// Texts are compared only by the length that they can have.
     fn eq(&self, other: &Self) -> bool {
         let (Self(one), Self(other)) = (self, other);
         let (document, others) = (&*one.document, &*other.document);
@@ -33,7 +33,7 @@ impl PartialEq for Outline {
 }
 
 impl Outline {
-    /// That of a document; `None` if the plan as a whole does not look at it.
+    /// The outline of a document; `None` if the plan as a whole does not look at it.
     pub(crate) fn of(placed: &Placed) -> Option<Self> {
         let document = match &placed.document.spec {
             Spec::EndpointSlice(_) | Spec::Endpoints(_) => return None,
@@ -97,7 +97,7 @@ fn stand_in(key: &str, text: &str) -> Option<&'static str> {
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
 const PRIVATE_KEY: &str = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
 
-/// Whether documents of the kind are routes.
+/// Returns `true` if documents of the kind are routes.
 pub(crate) fn is_route(kind: Kind) -> bool {
     super::lookup::ROUTES.contains(&kind)
 }

@@ -12,7 +12,7 @@ use crate::model::{
 };
 use crate::rare::{Rare, Silent};
 
-/// What one node group is to be served.
+/// The configuration of one node group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// The ports of gateways, sorted by name.
@@ -43,15 +43,15 @@ pub struct Port {
     pub origin: Origin,
 }
 
-/// What answers on a port for a server name.
+/// The chain that answers on a port for a server name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chain {
     /// The name of its RouteConfiguration: `namespace/gateway/port`, with `/listener` behind it if there is TLS.
     pub name: String,
     /// How TLS ends here.
     pub tls: Option<TlsTermination>,
-    /// Whether Envoys are served it. A chain with TLS and without a valid certificate is not: it is only there for gRPC
-    /// clients, which go straight to the backends. A port may have no other chain; then Envoys do not listen there.
+    /// True if Envoys are served it. A chain with TLS and without a valid certificate is not: it is only there for gRPC clients,
+    /// which go straight to the backends. A port may have no other chain; then Envoys do not listen there.
     pub is_programmed: bool,
     /// Sorted by host, each host once. May be empty, or have hosts without routes: these answer "not found".
     pub hosts: Vec<VirtualHost>,
@@ -86,7 +86,7 @@ pub enum Host {
 }
 
 impl Host {
-    /// Whether it stands for more than one name.
+    /// Returns `true` if it stands for more than one name.
     pub(crate) fn is_wildcard(&self) -> bool {
         match self {
             Self::Any => true,
@@ -130,11 +130,11 @@ pub struct MeshService {
     pub hosts: Vec<String>,
     /// In order of precedence.
     pub routes: Vec<PlannedRoute>,
-    /// Whether it is the lowest of the Service's ports, which is meant where none is dialled.
+    /// True if it is the lowest of the Service's ports, which is meant where none is dialled.
     pub is_lowest_port: bool,
-    /// Whether nothing but the Service itself asks for it: its only route leads to itself.
+    /// True if nothing but the Service itself asks for it: its only route leads to itself.
     pub is_implicit: bool,
-    /// Whether it is here only because Envoys need all Services of a port in one group: another group serves it to gRPC clients.
+    /// True if it is here only because Envoys need all Services of a port in one group: another group serves it to gRPC clients.
     pub is_borrowed: bool,
     /// The Service.
     pub origin: Origin,
@@ -174,17 +174,17 @@ impl fmt::Display for RouteId {
 pub struct PlannedRoute {
     /// Where it is from. Unique within a virtual host; its text is the xDS route's name.
     pub id: RouteId,
-    /// Whether its requests are gRPC: it then fails with UNAVAILABLE instead of 500, and has no time limit by default.
+    /// True if its requests are gRPC: it then fails with UNAVAILABLE instead of 500, and has no time limit by default.
     pub is_grpc: bool,
-    /// Which requests it takes.
+    /// The requests that it takes.
     pub matches: Match,
-    /// What becomes of them.
+    /// The action for them.
     pub action: Action,
-    /// What else is done to them.
+    /// The other effects on them.
     pub(crate) effects: Rare<Effects>,
 }
 
-/// What is done to every request of a route, whatever becomes of it.
+/// The effects on every request of a route, whatever its action.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Effects {
     /// Changes of request headers, for every backend.
@@ -228,7 +228,7 @@ impl PlannedRoute {
     }
 }
 
-/// What becomes of the requests of a route.
+/// The action for the requests of a route.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub enum Action {
     /// They go to the targets by weight. At least one; the weights' sum is from 1 to 2^32-1; the order is the document's;
@@ -292,7 +292,7 @@ pub enum Protocol {
 pub struct Mirror {
     /// Where to.
     pub backend: Backend,
-    /// Which share; never 0.
+    /// The share; never 0.
     pub fraction: Fraction,
 }
 
@@ -301,7 +301,7 @@ pub struct Mirror {
 pub struct Session {
     /// The cookie's or header's name: as given, else made of the rule's identity, so that no two rules share one.
     pub name: String,
-    /// What the document says.
+    /// The session of the document.
     pub persistence: SessionPersistence,
 }
 
@@ -318,9 +318,9 @@ pub struct Cluster {
     pub lb_policy: LbPolicy,
     /// How much one client may ask of it at once.
     pub limits: Limits,
-    /// Whether a route with session persistence reaches it.
+    /// True if a route with session persistence reaches it.
     pub has_sessions: bool,
-    /// Whether it is a member of an aggregate, so that dead endpoints must be found out.
+    /// True if it is a member of an aggregate, so that dead endpoints must be found out.
     pub is_fallback_member: bool,
     /// How long it and its endpoints drain; what it does not say is for the groups to say.
     pub drain: DrainPolicy,
@@ -394,7 +394,7 @@ pub enum TlsSecret {
 }
 
 impl fmt::Debug for TlsSecret {
-    /// Which it is; never the content.
+    /// Writes the identity; never the content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Certificate { .. } => "Certificate",

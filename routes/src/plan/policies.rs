@@ -23,7 +23,7 @@ pub(super) struct Policies<'d> {
 type PolicyTarget = (DocumentKey, Option<String>);
 
 impl<'d> Policies<'d> {
-    /// Of policies with the same target the oldest holds.
+    /// The oldest of several policies with the same target holds.
     pub(super) fn of(documents: &'d Documents) -> Self {
         let mut policies = Self::default();
         for (_, placed) in of_kinds(documents, Kind::BackendTlsPolicy..=Kind::BackendTlsPolicy) {
@@ -55,8 +55,8 @@ impl<'d> Lookup<'d> {
         Some((document, policy))
     }
 
-    /// What becomes of a BackendTLSPolicy, for each Gateway (or Service of the mesh) from which one of its targets is reached; or of a
-    /// Backend. `None` of anything else.
+    /// The conditions of a BackendTLSPolicy, for each Gateway (or Service of the mesh) from which one of its targets is reached;
+    /// or of a Backend. `None` of anything else.
     pub(crate) fn standing(&self, document: &Document, ancestors: &BTreeSet<String>) -> Option<Parts> {
         if let Spec::BackendTlsPolicy(policy) = &document.spec {
             return Some(self.policy_standing(document, policy, ancestors));

@@ -35,12 +35,12 @@ pub(crate) struct Seniority {
 }
 
 impl Seniority {
-    /// That of a document.
+    /// The seniority of a document.
     pub(crate) fn of(document: &Document) -> Self {
         Self::new(&document.key, document.meta.created)
     }
 
-    /// That of an object with this `creationTimestamp`.
+    /// The seniority of an object with this `creationTimestamp`.
     pub(crate) fn new(key: &DocumentKey, created: Option<i64>) -> Self {
         let name = format!("{}/{}", key.namespace, key.name).into();
         Self { created: created.unwrap_or(i64::MAX), name, kind: key.kind }
@@ -62,7 +62,7 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    /// That of a route of a document with this seniority.
+    /// The precedence of a route of a document with this seniority.
     pub(crate) fn of(route: &PlannedRoute, seniority: &Seniority) -> Self {
         let matches = &route.matches;
         Self {

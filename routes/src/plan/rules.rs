@@ -52,8 +52,8 @@ pub(super) fn without_backends(document: &Document) -> impl Iterator<Item = Diag
     })
 }
 
-/// Whether the requests of a rule are gRPC: those of a GRPCRoute are, those of an HTTPRoute are not. A rule of the native form
-/// is if it matches a gRPC method, or if all its backends speak HTTP/2; where some do not, it is a rule for both.
+/// Returns `true` if the requests of a rule are gRPC: those of a GRPCRoute are, those of an HTTPRoute are not. A rule of the
+/// native form is if it matches a gRPC method, or if all its backends speak HTTP/2; where some do not, it is a rule for both.
 fn is_grpc(
     lookup: &Lookup<'_>,
     kind: RouteKind,
@@ -79,10 +79,10 @@ struct Planner<'l, 'd> {
     index: usize,
     rule: &'l Rule,
     plan: &'l mut RoutePlan,
-    /// What filters do to every request.
+    /// The effects of filters on every request.
     effects: Effects,
     redirect: Option<Redirect>,
-    /// Whether a filter is not known, so that no request may go on without it.
+    /// True if a filter is not known, so that no request may go on without it.
     must_fail: bool,
 }
 
@@ -144,7 +144,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// What becomes of the requests of the rule.
+    /// The action for the requests of the rule.
     fn action(&mut self, referents: Vec<Result<Referent<'_>, RefProblem>>) -> Action {
         let mut targets: Vec<Weighted> = Vec::new();
         let mut weights: Vec<u64> = Vec::new();

@@ -15,12 +15,12 @@ use crate::model::{
 };
 use crate::translate::Placed;
 
-/// What one split comes to.
+/// The plan of one split.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlannedSplit {
     /// Why it is not accepted, if it is not.
     pub(crate) fault: Option<Fault>,
-    /// What of it cannot be found.
+    /// The references that lead nowhere.
     pub(crate) problems: Vec<RefProblem>,
     /// The ports of the root, for the clients of the split's group; `None` if nothing is done.
     pub(crate) wanted: Option<Wanted>,
@@ -190,7 +190,7 @@ impl<'l, 'd> Planner<'l, 'd> {
         candidates
     }
 
-    /// What becomes of the requests to a port that are split; `None` if no backend is left. Ports are compared by number.
+    /// The action for the requests to a port that are split; `None` if no backend is left. Ports are compared by number.
     fn action(&mut self, candidates: &[Candidate<'d>], port: &ServicePort, is_grpc: bool) -> Option<Action> {
         let namespace = self.namespace();
         let mut eligible = Vec::new();
@@ -303,7 +303,7 @@ impl<'l, 'd> Planner<'l, 'd> {
     }
 }
 
-/// Whether a port is one of gRPC, as far as its `appProtocol` or its name tells: SMI has no other word for it.
+/// Returns `true` if a port is one of gRPC, as far as its `appProtocol` or its name tells: SMI has no other word for it.
 pub(super) fn is_grpc(port: &ServicePort) -> bool {
     match &port.app_protocol {
         Some(protocol) => is_http2_name(protocol),

@@ -53,7 +53,7 @@ fn beginning_of_path(regex: &str) -> PathMatch {
     }
 }
 
-/// Whether what follows the text is escaped by its last character.
+/// Returns `true` if what follows the text is escaped by its last character.
 fn ends_with_escape(text: &str) -> bool {
     text.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(whole_path(".*"), PathMatch::Any);
     }
 
-    /// What the translated expression takes as a whole is what the written one takes from the beginning on.
+    /// The translated expression takes as a whole the texts that the written one takes from the beginning on.
     #[test]
     fn translation_keeps_the_meaning() {
         let paths = ["/", "/a", "/ab", "/a/b", "/b", "/bc", "/metrics", "/x/metrics"];

@@ -1,4 +1,4 @@
-//! What becomes of objects.
+//! The conditions of objects.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl Fault {
     }
 }
 
-/// What became of an object.
+/// The conditions of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Parts {
     pub(crate) conditions: Vec<Condition>,

@@ -193,7 +193,7 @@ fn is_fallback(referent: &Referent<'_>) -> bool {
     }
 }
 
-/// What a backend of the native form says about TLS.
+/// The TLS of a backend of the native form.
 fn native_tls(document: &Document, tls: &NativeTls) -> Upstream {
     let DocumentName { namespace, name, .. } = &*document.key;
     let trusted = match &tls.ca_pem {
@@ -215,7 +215,7 @@ fn verified(sni: String, alt_names: Vec<String>, trusted: Option<Trusted>) -> Up
     (UpstreamTls::Verified { sni, alt_names, trusted: name }, secret)
 }
 
-/// Whether the first PEM block of a text has such a label, and is complete. Text before it is allowed, as OpenSSL does.
+/// Returns `true` if the first PEM block of a text has such a label, and is complete. Text before it is allowed, as OpenSSL does.
 ///
 /// This is no more than a check of form: a client that cannot read what is in it says so by itself.
 pub(super) fn has_pem(text: &str, is_label: fn(&str) -> bool) -> bool {

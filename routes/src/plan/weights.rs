@@ -11,7 +11,7 @@ pub(super) fn fit(weights: &[u64]) -> Vec<u32> {
     if total <= limit {
         return weights.iter().map(|weight| u32::try_from(*weight).unwrap_or(u32::MAX)).collect();
     }
-    // What is rounded up to 1 must not carry the sum over the limit.
+    // Weights that are rounded up to 1 must not carry the sum over the limit.
     let room = limit.saturating_sub(u128::try_from(weights.len()).unwrap_or(limit));
     let scale = |weight: u64| match weight {
         0 => 0,

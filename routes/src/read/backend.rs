@@ -11,7 +11,7 @@ use crate::model::{Backend, BackendSource, LbPolicy, Limits, NativeTls, Spec, St
 
 /// Reads a Backend.
 ///
-/// What it says and cannot be done here is a warning, but for TLS: what is meant to be encrypted is never sent otherwise.
+/// A field that cannot be supported is a warning, except for TLS: what is meant to be encrypted is never sent otherwise.
 pub(crate) fn read_backend(
     document: &mut Object<'_>,
     _context: &Context<'_>,
@@ -166,7 +166,7 @@ pub(crate) fn read_unix_path(value: &Value<'_>, reader: &mut Reader) -> Option<S
     Some(text.to_owned())
 }
 
-/// Whether HTTP/2 is among the protocols.
+/// Returns `true` if HTTP/2 is among the protocols.
 fn read_protocols(value: &Value<'_>, reader: &mut Reader) -> bool {
     let mut is_http2 = false;
     for item in value.list(16, reader) {

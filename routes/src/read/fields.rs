@@ -11,7 +11,7 @@ use xds_codec::{Diagnostic, Limits, Place, Severity, echo, echo_name, nearest};
 
 use crate::model::{FieldPath, Spot};
 
-/// What was found wrong with one document.
+/// The faults that were found in one document.
 pub(crate) struct Reader {
     file: Arc<str>,
     refuses_unknown: bool,
@@ -57,7 +57,7 @@ impl Reader {
         message: String,
         suggestion: Option<&str>,
     ) {
-        // What was found first stays, so that what is marked as secret stays marked.
+        // Earlier diagnostics stay, so that values marked as secret stay marked.
         let most = if severity == Severity::Error { MAX_DIAGNOSTICS + MAX_ERRORS } else { MAX_DIAGNOSTICS };
         if self.diagnostics.len() >= most {
             return;
@@ -233,12 +233,12 @@ impl<'t> Value<'t> {
         duration
     }
 
-    /// Whether it is an object.
+    /// Returns `true` if it is an object.
     pub(crate) fn is_object(&self) -> bool {
         self.tree.is_object()
     }
 
-    /// Whether it is a list.
+    /// Returns `true` if it is a list.
     pub(crate) fn is_list(&self) -> bool {
         self.tree.as_list().is_some()
     }
@@ -288,7 +288,7 @@ impl<'t> Object<'t> {
         value
     }
 
-    /// Whether the field is there and not null.
+    /// Returns `true` if the field is there and not null.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.value.tree.get(name).is_some()
     }

@@ -38,7 +38,7 @@ pub(super) fn read(file: &Arc<str>, tree: Node<'_>, api_version: &str, kind: &st
 
 /// The targets of kinds that are served; `None` if there are none.
 fn read_targets(file: &Arc<str>, tree: Node<'_>) -> Option<Vec<PolicyTarget>> {
-    // What the authors of the kind make of its fields is not known: nothing that is found there is a fault.
+    // Only the authors of the kind know the meaning of its fields: nothing that is found there is a fault.
     let mut silent = Reader::new(file, false);
     let mut spec = Value::root(tree).object(&mut silent)?.take("spec")?.object(&mut silent)?;
     let mut references: Vec<Value<'_>> = spec.take("targetRef").into_iter().collect();
@@ -110,7 +110,7 @@ fn read_identity(tree: Node<'_>, reader: &mut Reader) -> Option<(Arc<str>, Arc<s
     Some((namespace, name))
 }
 
-/// Whether a kind or group is made of what these are made of, so that `kind.group:name` names one policy.
+/// Returns `true` if a kind or group is made of what these are made of, so that `kind.group:name` names one policy.
 fn is_plain(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
     (1..=253).contains(&text.len()) && text.bytes().all(is_part)

@@ -111,7 +111,7 @@ fn read_method(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) ->
     Some(PathMatch::Method(MethodMatch { match_type, service, method }))
 }
 
-/// Which half of the name of a method.
+/// The halves of a method's name.
 #[derive(Clone, Copy)]
 enum Part {
     Service,

@@ -70,7 +70,7 @@ fn read_rule(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> O
         rule.retry = read_retry(&retry, reader).map(Box::new);
     }
     object.finish(reader);
-    // What was not read cannot be counted.
+    // Matches that were not read cannot be counted.
     if rule.matches.len() == matches.len().max(1) {
         check_replaced_prefixes(&rule, reader);
     }

@@ -1,11 +1,11 @@
-//! Which kinds are read, and in which versions.
+//! The kinds that are read, and their versions.
 
 use strsim::damerau_levenshtein;
 use xds_codec::echo_name;
 
 use crate::model::Kind;
 
-/// What a pair of `apiVersion` and `kind` names.
+/// The meaning of a pair of `apiVersion` and `kind`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Named {
     /// Nothing that is read here.
@@ -20,7 +20,7 @@ pub(crate) enum Named {
     Ours(Kind, Age),
 }
 
-/// Whether a version is still one of the API.
+/// The age of a version: still one of the API, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Age {
     /// It is.
@@ -85,7 +85,7 @@ pub(crate) fn newest(kind: Kind) -> String {
     full(kind, versions.and_then(<[_]>::first).copied().unwrap_or_default())
 }
 
-/// Whether documents of the kind may have no `apiVersion`: the examples of SMI have none.
+/// Returns `true` if documents of the kind may have no `apiVersion`: the examples of SMI have none.
 fn is_smi(kind: Kind) -> bool {
     matches!(kind, Kind::TrafficSplit | Kind::HttpRouteGroup)
 }

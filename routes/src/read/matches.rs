@@ -1,4 +1,4 @@
-//! What the matches of GRPCRoutes and HTTPRoutes have in common: headers, and how values are compared.
+//! The common parts of matches of GRPCRoutes and HTTPRoutes: headers, and how values are compared.
 
 use xds_codec::document::TreeValue;
 use xds_codec::echo;
@@ -105,7 +105,7 @@ pub(crate) fn check_header_name<'t>(text: &'t str, spot: &Spot, reader: &mut Rea
     Some(text)
 }
 
-/// Whether a character may be in a token of HTTP, such as the name of a header or cookie.
+/// Returns `true` if a character may be in a token of HTTP, such as the name of a header or cookie.
 pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -185,7 +185,7 @@ fn read_drain_annotations(value: &Value<'_>, reader: &mut Reader) -> DrainPolicy
     drain
 }
 
-/// Whether [`VIRTUAL_HOSTS`] says `on-demand`. `all` says what holds without it.
+/// Returns `true` if [`VIRTUAL_HOSTS`] says `on-demand`. `all` says what holds without it.
 fn asks_for_hosts_on_demand(annotations: &Value<'_>, reader: &mut Reader) -> bool {
     let entries = annotations.object(reader).map(|map| map.entries(reader)).unwrap_or_default();
     let Some((_, value)) = entries.into_iter().find(|(key, _)| *key == VIRTUAL_HOSTS) else { return false };

@@ -39,7 +39,7 @@ use fields::{Object, Reader, Value};
 use kinds::{Age, Named};
 pub use stand_in::stand_in;
 
-/// What becomes of a document with fields that its kind does not have.
+/// The treatment of a document with fields that its kind does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownFields {
     /// The object is refused, as the API server does in strict validation.
@@ -51,12 +51,12 @@ pub enum UnknownFields {
     Accepted,
 }
 
-/// What was read of one document of a file or body.
+/// The outcome of reading one document of a file or body.
 #[derive(Debug)]
 pub enum ReadOutcome {
     /// A kind that is not ours; to be skipped with an info line that says it is [`left_out`].
     NotOurs,
-    /// Of which not even kind and name could be read: at least one diagnostic.
+    /// Not even kind and name could be read: at least one diagnostic.
     Unreadable(Vec<Diagnostic>),
     /// The objects in it: one, or as many as a native document has; at least one.
     Objects(Vec<ReadObject>),
@@ -71,11 +71,11 @@ pub struct ReadObject {
     pub place: Place,
     /// The document with warnings, or what is wrong with it: at least one diagnostic.
     pub outcome: Result<(Arc<Document>, Vec<Diagnostic>), Vec<Diagnostic>>,
-    /// What holds in place of a document that cannot be used, where nothing must not: see [`stand_in`](mod@stand_in).
+    /// The stand-in for a document that cannot be used, where the absence of one would do harm: see [`stand_in`](mod@stand_in).
     pub stand_in: Option<Arc<Document>>,
 }
 
-/// What the reader of a kind knows of the document besides its fields.
+/// The facts about a document that the reader of a kind has besides its fields.
 pub(crate) struct Context<'a> {
     /// The kind.
     pub(crate) kind: Kind,
@@ -157,7 +157,7 @@ pub fn read(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> ReadOutcome
     ReadOutcome::Unreadable(reader.into_diagnostics())
 }
 
-/// What is said once of the documents of a kind that is not served.
+/// The message, once for all documents of a kind that is not served.
 #[must_use]
 pub fn left_out(kind: &str, n_documents: usize) -> String {
     match n_documents {

@@ -25,7 +25,7 @@ pub(crate) fn read_regex(
     check(text, &value.spot, reader).then(|| text.to_owned())
 }
 
-/// Whether RE2 takes a text; says why not, and warns if Envoy would find the expression too large.
+/// Returns `true` if RE2 takes a text; says why not, and warns if Envoy would find the expression too large.
 pub(crate) fn check(text: &str, spot: &Spot, reader: &mut Reader) -> bool {
     match size_of(text) {
         Ok(size) => {
@@ -69,9 +69,9 @@ fn size_of(text: &str) -> Result<u64, String> {
 /// Walks over an expression.
 #[derive(Default)]
 struct Scanner<'t> {
-    /// What is still to be read.
+    /// The rest to be read.
     rest: &'t str,
-    /// What was read, in the grammar of the `regex` crate.
+    /// The part that was read, in the grammar of the `regex` crate.
     rust: String,
     /// The groups around the current one.
     outer: Vec<Group>,
@@ -80,7 +80,7 @@ struct Scanner<'t> {
     names: Vec<&'t str>,
 }
 
-/// What is known of a group, whose last part may still be repeated.
+/// The state of a group, whose last part may still be repeated.
 #[derive(Default)]
 struct Group {
     last: Last,
@@ -91,7 +91,7 @@ struct Group {
     captures: bool,
 }
 
-/// What stands before a repetition operator.
+/// The item before a repetition operator.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Last {
     /// Nothing that could be repeated.
@@ -324,10 +324,10 @@ const MAX_REPEATS: u64 = 1_000;
 /// The `regex` crate takes 250, RE2 and Go take 1,000.
 const MAX_DEPTH: usize = 200;
 
-/// What RE2 makes of `.`: two ranges of ASCII, and six more for the rest of UTF-8.
+/// The size of `.` in RE2: two ranges of ASCII, and six more for the rest of UTF-8.
 const ANY_CHARACTER_SIZE: u64 = 8;
 
-/// What every RE2 program has around an expression.
+/// The size of the rest of every RE2 program.
 const PROGRAM_OVERHEAD: u64 = 4;
 
 /// Envoy's default is 100; what is put around an expression takes some of it.

@@ -1,4 +1,4 @@
-//! What GRPCRoute and HTTPRoute have in common: parents, host names, and most of a rule.
+//! The common parts of GRPCRoute and HTTPRoute: parents, host names, and most of a rule.
 
 use std::sync::Arc;
 

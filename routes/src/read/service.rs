@@ -64,7 +64,7 @@ fn check_names(document: &mut Object<'_>, context: &Context<'_>, reader: &mut Re
     }
 }
 
-/// Whether the service is headless, and whether it has an address.
+/// Returns `true` if the service is headless, and whether it has an address.
 fn read_cluster_ip(value: &Value<'_>, reader: &mut Reader) -> (bool, bool) {
     match value.text(reader) {
         Some("None") => (true, false),
@@ -149,7 +149,7 @@ pub(crate) fn read_port_name(port: &mut Object<'_>, reader: &mut Reader) -> Stri
     port.take("name").and_then(|name| name.text(reader)).unwrap_or_default().to_owned()
 }
 
-/// Whether the protocol of a port is TCP, the default.
+/// Returns `true` if the protocol of a port is TCP, the default.
 pub(crate) fn read_protocol(port: &mut Object<'_>, reader: &mut Reader) -> bool {
     let protocol = port.take("protocol");
     protocol.is_none_or(|protocol| protocol.choice(&["TCP", "UDP", "SCTP"], reader) == Some("TCP"))

@@ -1,6 +1,6 @@
-//! What holds in place of documents that cannot be used, where nothing at all would be the opposite of what they ask for.
+//! Stand-ins for documents that cannot be used, where nothing at all would be the opposite of their purpose.
 //!
-//! That is so for one kind: without its BackendTLSPolicy a backend would be spoken to in plaintext (invariant 18). As long as its
+//! There is one such kind: without its BackendTLSPolicy a backend would be spoken to in plaintext (invariant 18). As long as its
 //! targets can be read, every request to these fails instead.
 
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::meta::read_section_name;
 use super::{Context, place_of};
 use crate::model::{BackendTlsPolicy, Document, DocumentKey, Kind, Meta, ObjectRef, Source, Spec};
 
-/// What holds in place of documents of one key, of which none can be used because there are several: a policy of the targets of
-/// all, under which every request fails. `None` for every other kind.
+/// The stand-in for documents of one key, of which none can be used because there are several: a policy of the targets of all,
+/// under which every request fails. `None` for every other kind.
 #[must_use]
 pub fn stand_in<'d>(documents: impl IntoIterator<Item = &'d Document>) -> Option<Arc<Document>> {
     let mut found: Option<(Document, Box<BackendTlsPolicy>)> = None;
@@ -36,7 +36,7 @@ pub(super) fn of_broken(file: &Arc<str>, tree: Node<'_>, key: &DocumentKey) -> O
     if key.kind != Kind::BackendTlsPolicy {
         return None;
     }
-    // What is wrong has been said.
+    // The faults are reported already.
     let mut reader = Reader::new(file, false);
     let root = Value::root(tree);
     let mut spec = root.object(&mut reader)?.take("spec")?.object(&mut reader)?;

@@ -9,7 +9,7 @@ use xds_codec::{Diagnostic, Limits, Syntax};
 use super::{ReadObject, ReadOutcome, UnknownFields, read};
 use crate::model::{Document, Spec};
 
-/// What each document of a text is read to.
+/// The outcome of each document of a text.
 pub(crate) fn outcomes(text: &str) -> Vec<ReadOutcome> {
     let trees =
         xds_codec::parse("f.yaml", text.as_bytes(), Syntax::Yaml, &Limits::default()).expect("valid YAML");
@@ -31,7 +31,7 @@ pub(crate) fn documents(text: &str) -> Vec<Arc<Document>> {
     objects(text).into_iter().map(|object| object.outcome.expect("a good object").0).collect()
 }
 
-/// What the only document of a text says; there must not even be a warning.
+/// The content of the only document of a text; there must not even be a warning.
 pub(crate) fn clean(text: &str) -> Spec {
     assert_eq!(findings(text), Vec::<String>::new(), "{text}");
     documents(text).pop().expect("one document").spec.clone()

@@ -1,4 +1,4 @@
-//! Which clusters the requests to a backend go to, by name.
+//! The clusters to which the requests to a backend go, by name.
 
 use super::{Weighted, ids, keys, split_keys, weighted};
 use crate::model::{Document, Kind};
@@ -8,7 +8,7 @@ use crate::model::{Document, Kind};
 pub struct ClusterNames {
     /// `namespace/name` of the Service or Backend.
     object: String,
-    /// Whether it is a Service, whose clusters have a port in their names.
+    /// True if it is a Service, whose clusters have a port in their names.
     is_service: bool,
     /// The port, if the backend names one.
     port: Option<u16>,
@@ -37,7 +37,7 @@ pub fn clusters(document: &Document, rule: &str, backend: &str) -> Option<Cluste
 }
 
 impl ClusterNames {
-    /// Whether a cluster of that name is one of them.
+    /// Returns `true` if a cluster of that name is one of them.
     #[must_use]
     pub fn matches(&self, cluster: &str) -> bool {
         // Envoys have a cluster of its own for HTTP/2.

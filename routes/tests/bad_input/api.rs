@@ -1,4 +1,4 @@
-//! What the Gateway API refuses with words of its own, and too much of everything.
+//! Refusals that the Gateway API has words for, and too much of everything.
 
 use super::{backend, check, filters, method, n_times, route};
 

@@ -1,7 +1,7 @@
 //! Bad input, by name: what is said of it, with file, line, column and field, and that it takes nothing down. Beside each bad
 //! document there is a good route with its Gateway, which both kinds of clients are served as if it were alone.
 //!
-//! What a directory does with bad files, and what deleting and adding changes while clients are served, is in the tests of the
+//! Tests of directories with bad files, and of deleting and adding while clients are served, are in the tests of the
 //! whole server (`tests/tests/documents/files.rs`), which also compares what it says of all of these with `validate`
 //! (`tests/tests/bad_input/verdicts.rs`).
 

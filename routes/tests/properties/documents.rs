@@ -100,7 +100,8 @@ fn foreign_policy() -> impl Strategy<Value = Json> {
     })
 }
 
-/// What listeners and policies name as `missing`: a Secret or a ConfigMap with something in PEM, or with nothing of use.
+/// The certificates that listeners and policies name as `missing`: a Secret or a ConfigMap with something in PEM, or with nothing
+/// of use.
 fn certificates() -> impl Strategy<Value = Json> {
     (any::<bool>(), one_of(&NAMESPACES), one_of(&["AAAA", "BBBB", "?"])).prop_map(
         |(is_secret, namespace, body)| {

@@ -1,4 +1,4 @@
-//! What holds for every set of documents, from text to resources.
+//! Properties of every set of documents, from text to resources.
 
 #![expect(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -35,7 +35,7 @@ fn translated(documents: &[Json]) -> Translation {
     reading(documents).translate(&Options::default())
 }
 
-/// What comes out, without the places: resources for both profiles, conditions, and what is said of the documents.
+/// The outcome, without the places: resources for both profiles, conditions, and what is said of the documents.
 fn outcome(reading: &Reading) -> String {
     let translation = reading.translate(&Options::default());
     let all = reading.diagnostics.iter().chain(&translation.diagnostics);
@@ -51,7 +51,7 @@ fn outcome(reading: &Reading) -> String {
     )
 }
 
-/// What clients would refuse, and resources that our own codec does.
+/// The faults that clients would refuse, and resources that our own codec refuses.
 fn faults(translation: &Translation) -> Vec<String> {
     let ours = translation.diagnostics.iter().filter(|one| one.code == "generated-resource");
     ours.map(ToString::to_string).chain(lint(translation)).collect()

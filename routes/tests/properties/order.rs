@@ -71,7 +71,7 @@ proptest! {
         }
     }
 
-    /// What is taken from a translation of other documents is what would be made of these.
+    /// A translation that begins with one of other documents is the same as one of these alone.
     #[test]
     fn what_was_translated_before_changes_nothing(before in worlds(), documents in worlds(), n_common in 0..8_usize) {
         // Some documents are in both, so that something is taken over.

@@ -1,4 +1,4 @@
-//! Which documents are read, and what is kept of them.
+//! Tests of the choice of documents that are read, and of the parts that are kept.
 
 use serde_json::json;
 use xds_codec::{Limits, Syntax};

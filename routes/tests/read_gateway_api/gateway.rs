@@ -66,7 +66,7 @@ fn a_gateway_has_1_to_64_listeners_with_distinct_names() {
         &with_listener(&twice),
         "spec.listeners[1]: Listener name must be unique within the Gateway: \"a\"",
     );
-    // That these are in each other's way is told in their conditions.
+    // Their conditions say that these are in each other's way.
     expect(&with_listener(&format!("{HTTP}, {{name: b, port: 80, protocol: HTTP}}")), "");
     expect(
         &document("Gateway", "v1", "{listeners: [{name: a, port: 80, protocol: HTTP}]}"),

@@ -1,4 +1,4 @@
-//! What holds for every document, sensible or not.
+//! Properties of every document, sensible or not.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};

@@ -26,7 +26,7 @@ fn read_yaml(yaml: &str) -> ReadOutcome {
     read(&Arc::from("f.yaml"), trees.first().expect("there is a document"), xds_routes::UnknownFields::Refuse)
 }
 
-/// What became of the one object of a text.
+/// The outcome of the one object of a text.
 fn outcome(yaml: &str) -> Result<(Arc<Document>, Vec<Diagnostic>), Vec<Diagnostic>> {
     match read_yaml(yaml) {
         ReadOutcome::Objects(mut objects) if objects.len() == 1 => objects.remove(0).outcome,
@@ -46,14 +46,14 @@ fn show(diagnostics: &[Diagnostic]) -> Vec<String> {
     diagnostics.iter().map(|one| format!("{} {}: {}", one.severity, one.path, one.message)).collect()
 }
 
-/// What a good document says; it must have no warning.
+/// The content of a good document; it must have no warning.
 fn spec_of(yaml: &str) -> Spec {
     let (document, warnings) = outcome(yaml).unwrap_or_else(|errors| panic!("{yaml}\n{:#?}", show(&errors)));
     assert!(warnings.is_empty(), "{yaml}\n{:#?}", show(&warnings));
     document.spec.clone()
 }
 
-/// What a document says, and the texts of its warnings as `path: message`.
+/// The content of a document, and the texts of its warnings as `path: message`.
 fn spec_and_warnings(yaml: &str) -> (Spec, Vec<String>) {
     let (document, warnings) = outcome(yaml).unwrap_or_else(|errors| panic!("{yaml}\n{:#?}", show(&errors)));
     assert!(warnings.iter().all(|warning| warning.severity == Severity::Warning));

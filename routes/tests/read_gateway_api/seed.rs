@@ -1,4 +1,4 @@
-//! What GEP-1016 first had is still read, in `v1alpha2` only.
+//! The first form of GEP-1016 is still read, in `v1alpha2` only.
 
 use xds_routes::model::{FilterKind, Fraction, HeaderEdits, HeaderValue, MatchType, MethodMatch, PathMatch};
 

@@ -14,7 +14,7 @@ use xds_routes::{Documents, Options, Placed, ReadOutcome, Translation, read, tra
 
 pub(crate) static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("a codec"));
 
-/// What was read of a text.
+/// The result of reading a text.
 #[derive(Clone, Default)]
 pub(crate) struct Reading {
     pub(crate) documents: Documents,
@@ -162,7 +162,7 @@ pub(crate) fn conditions_text(translation: &Translation) -> String {
     text
 }
 
-/// What is said of the documents by themselves and together.
+/// The diagnostics of the documents by themselves and together.
 pub(crate) fn diagnostics_text(reading: &Reading, translation: &Translation) -> String {
     let mut text = String::new();
     for diagnostic in reading.diagnostics.iter().chain(&translation.diagnostics) {
@@ -171,9 +171,10 @@ pub(crate) fn diagnostics_text(reading: &Reading, translation: &Translation) -> 
     text
 }
 
-/// What clients of each profile would refuse, ignore or fail with, of what their group is served, and names that lead nowhere.
-/// Four things are meant: fractions that are too fine to be independent of each other (C10), though never of weights; an entry of weight 0 stays so that clusters stay the same (C15), which gRPC clients ignore; one cluster is
-/// missing, so that a share of HTTP requests fails with 500; and one has no endpoints, so no sessions with any either (C87).
+/// The faults that clients of each profile would find in their group's resources, and names that lead nowhere. Four things are
+/// meant: fractions that are too fine to be independent of each other (C10), though never of weights; an entry of weight 0 stays
+/// so that clusters stay the same (C15), which gRPC clients ignore; one cluster is missing, so that a share of HTTP requests fails
+/// with 500; and one has no endpoints, so no sessions with any either (C87).
 pub(crate) fn lint(translation: &Translation) -> Vec<String> {
     let mut found = Vec::new();
     for (name, group) in &translation.groups {

@@ -52,7 +52,7 @@ pub(crate) use status::{StatusArgs, status};
 pub(crate) use waves::{WavesArgs, waves};
 pub(crate) use weights::{WeightsArgs, weights};
 
-/// Which server to ask, and how.
+/// The server to ask, and how to ask it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AdminArgs {
     /// The admin API
@@ -242,7 +242,7 @@ fn describe_problem(status: u16, body: &Value) -> String {
             })
         });
         message.push_str("\n  ");
-        // Of a body of many lines the pointer does not find the place.
+        // In a body of many lines the pointer does not find the place.
         let line = text(error, "file").is_none().then(|| apply::line_of(error)).flatten();
         for place in line.into_iter().chain(place) {
             message.push_str(&format!("{place}: "));

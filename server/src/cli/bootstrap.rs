@@ -205,7 +205,7 @@ pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
     output::print(&format!("{bootstrap:#}\n"))
 }
 
-/// What holds for an Envoy whose clusters and listeners come on streams of their own.
+/// A note for Envoys whose clusters and listeners come on streams of their own.
 const PER_TYPE_NOTE: &str = "endpoints and routes of what documents generate still come over ADS, so keep `ads_config`; \
     the order of sending is not kept between ADS and the other streams: leave out --per-type if requests must not fail while \
     documents change (docs/documents.md, Config sources)";

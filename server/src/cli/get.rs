@@ -78,7 +78,7 @@ pub(crate) enum Form {
     Json,
 }
 
-/// What the node has in the end.
+/// The resources that the node has in the end.
 #[derive(Debug, Default)]
 struct Received {
     version: String,

@@ -183,7 +183,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
     let served = runtime.block_on(crate::run::serve(config));
-    // What still blocks, such as a slow disk, must not keep the process from ending.
+    // Work that still blocks, such as a slow disk, must not keep the process from ending.
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     served.map_err(|error| Failure::Failed(format!("{error:#}")))
 }

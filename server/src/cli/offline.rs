@@ -26,7 +26,7 @@ use crate::source::load::{Loaded, Options, State, load};
 use crate::source::read::{FileContent, FileFault, FileRead, ReadOptions, Reader, Scan};
 use crate::source::timing::Removals;
 
-/// What is read, and how.
+/// The files to read, and how to read them.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct FilesArgs {
     /// Files and directories, as given to --watch; `-` is standard input, which messages call `<stdin>`: YAML or JSON, also
@@ -52,16 +52,16 @@ pub(crate) struct FilesArgs {
     pub(crate) routes: RouteArgs,
 }
 
-/// What files give.
+/// The contents of files.
 pub(crate) struct Offline {
     pub(crate) codec: Codec,
     pub(crate) limits: Limits,
     pub(crate) scan: Scan,
-    /// What can be used of it.
+    /// The usable part.
     pub(crate) layer: Layer,
-    /// What the documents among it give.
+    /// The translation of its documents.
     pub(crate) translated: Arc<Translated>,
-    /// What is wrong or doubtful with each file, and between documents.
+    /// Faults and doubts of each file, and between documents.
     pub(crate) diagnostics: Vec<Diagnostic>,
     /// The hidden files and directories that look like configuration and are not read.
     pub(crate) hidden: Vec<String>,
@@ -123,7 +123,7 @@ impl Offline {
         })
     }
 
-    /// What is generated from documents.
+    /// The resources generated from documents.
     pub(crate) fn generated(&self) -> &Generated {
         &self.translated.translation.groups
     }
@@ -243,7 +243,7 @@ pub(crate) fn cleaned(one: &Diagnostic) -> Diagnostic {
     }
 }
 
-/// Whether standard output is a terminal.
+/// Returns `true` if standard output is a terminal.
 pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }

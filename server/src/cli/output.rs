@@ -17,7 +17,7 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// What was asked for; else a table on a terminal and JSON in a pipe.
+    /// The form that was asked for; else a table on a terminal and JSON in a pipe.
     pub(crate) fn or_default(asked: Option<Self>) -> Self {
         asked.unwrap_or(if io::stdout().is_terminal() { Self::Table } else { Self::Json })
     }

@@ -133,9 +133,9 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
     }
 }
 
-/// What is doubtful about the groups together, as the server judges it before it publishes.
+/// Doubts about the groups together, as the server judges them before it publishes.
 ///
-/// That a resource which is there has a fault is told already; that others name it, is no further one.
+/// A fault of a resource that exists is reported already; references to it are no further fault.
 fn doubts(args: &ValidateArgs, offline: &Offline) -> Vec<Diagnostic> {
     let groups = offline.groups();
     let touched: BTreeSet<_> = groups.keys().collect();
@@ -166,7 +166,7 @@ fn doubts(args: &ValidateArgs, offline: &Offline) -> Vec<Diagnostic> {
     doubts
 }
 
-/// What clients of the target make of the resources of each group, each finding once.
+/// Findings of the target's clients about the resources of each group, each finding once.
 ///
 /// A group is judged as its nodes see it: over the default group, and for names that neither has, with what other groups have.
 /// A group whose nodes are all of one kind is not judged for the other. What is generated from documents is made for the kind
@@ -209,9 +209,9 @@ fn names_for(groups: &Groups, profile: Profile) -> impl Iterator<Item = &GroupNa
     groups.map(|(name, _)| name)
 }
 
-/// What clients of that kind come to in any group, and where each is from.
+/// The resources that clients of that kind come to in any group, and the group of each.
 ///
-/// What one group's clients refuse may be there for another group's, so one group alone does not tell.
+/// A resource that one group's clients refuse may be there for another group's, so one group alone does not tell.
 fn reached_by(codec: &Codec, groups: &Groups, profile: Profile) -> HashSet<(ResourceKey, Place)> {
     let mut reached = HashSet::new();
     for name in names_for(groups, profile) {
@@ -267,7 +267,7 @@ fn place(found: Vec<ProfileFinding>, target: Target, scan: &Scan, limits: &Limit
     diagnostics
 }
 
-/// Whether the lint of every resource says what the profile's says better, or what the target does not want to know.
+/// Returns `true` if the lint of every resource says what the profile's says better, or what the target does not want to know.
 fn is_told_by_profile(diagnostic: &Diagnostic, target: Target, found: &[Diagnostic]) -> bool {
     let better = match diagnostic.code {
         "priority-gap" if target == Target::Envoy => return true,

@@ -30,7 +30,7 @@ pub struct PollingArgs {
 /// REST-JSON polling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PollingConfig {
-    /// Whether polls are answered.
+    /// True if polls are answered.
     pub is_on: bool,
     /// The largest body in bytes.
     pub max_bytes: usize,

@@ -15,7 +15,7 @@ impl UnitError {
     }
 }
 
-/// Which share of a group's objects may go at once without being confirmed.
+/// The share of a group's objects that may go at once without being confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MassRemoval(Option<Percent>);
 

@@ -1,8 +1,8 @@
 //! Work that takes long for its size, done aside: no thread of the runtime is held up by it, so that every port goes on answering.
 //!
-//! What a client asks for, or is sent, may be hundreds of thousands of names. The threads of the runtime are few, as many as
-//! processors. So whoever has much to do takes a place, of which there are as many too, and the runtime gives its tasks to
-//! another thread meanwhile; the kernel shares the processors between them. Little work never comes here.
+//! A client may ask for, or be sent, hundreds of thousands of names. The threads of the runtime are few, as many as processors. So
+//! whoever has much to do takes a place, of which there are as many too, and the runtime gives its tasks to another thread
+//! meanwhile; the kernel shares the processors between them. Little work never comes here.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -53,7 +53,7 @@ struct Joined {
     changed: Pin<Box<dyn Future<Output = Option<ViewReceiver>> + Send>>,
 }
 
-/// What the stream is writing.
+/// The response that the stream is writing.
 enum Outgoing {
     Nothing,
     /// Something that takes long waits for its turn.
@@ -69,13 +69,13 @@ enum Outgoing {
     Ended(Box<str>),
 }
 
-/// What comes next.
+/// The next thing to do.
 enum Next {
     Write(Response),
     Aside(Work),
 }
 
-/// What is done aside.
+/// Work that is done aside.
 enum Work {
     /// A request is to be decoded and taken in.
     Message(Bytes),
@@ -412,7 +412,7 @@ impl fmt::Debug for DiscoveryBody {
 }
 
 impl Work {
-    /// Whether it is about a request.
+    /// Returns `true` if it is about a request.
     fn takes_in(&self) -> bool {
         match self {
             Self::Message(_) | Self::Request(_) => true,
@@ -439,7 +439,7 @@ pub(crate) fn trailers(status: &Status) -> HeaderMap {
     trailers
 }
 
-/// Whether a response counts among those that are paced.
+/// Returns `true` if a response counts among those that are paced.
 fn is_large(contents: &Contents) -> bool {
     let mut n_bytes = 0;
     let mut add = |resource: &Resource| {

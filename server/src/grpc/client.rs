@@ -27,7 +27,7 @@ use crate::grpc::streams::{OpenStream, StreamHandle};
 use crate::listen::Peer;
 use crate::metrics::RequestKind;
 
-/// What a stream is, from its path on.
+/// The kind of a stream, which its path tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StreamKind {
     pub(crate) variant: Variant,
@@ -43,7 +43,7 @@ pub(crate) struct TakesLong;
 pub(crate) struct SharedClient {
     node: Arc<Node>,
     identity: Identity,
-    /// What the node takes of the memory for all nodes.
+    /// The node's share of the memory for all nodes.
     _reserved: Reserved,
     /// How other streams of the client find it; `None` for an ADS stream.
     key: Option<ClientKey>,
@@ -270,13 +270,13 @@ impl SharedClient {
         Ok(state.poll_response(grpc, &self.node, stream, now))
     }
 
-    /// Whether it takes long to take in a request, or somebody else has to do with the client.
+    /// Returns `true` if it takes long to take in a request, or somebody else has to do with the client.
     pub(crate) fn takes_long(&self, stream: StreamId, request: &Request) -> bool {
         let Some(state) = aside::try_lock(&self.state) else { return true };
         state.client.request_size(stream, request) > MAX_AT_ONCE
     }
 
-    /// Whether it takes long to end a stream.
+    /// Returns `true` if it takes long to end a stream.
     pub(crate) fn takes_long_to_close(&self) -> bool {
         let Some(state) = aside::try_lock(&self.state) else { return true };
         state.client.n_names() > MAX_AT_ONCE
@@ -301,7 +301,7 @@ impl SharedClient {
         state.members.iter().map(of).collect()
     }
 
-    /// What the server decides by.
+    /// The node by which the server decides.
     pub(crate) fn node(&self) -> &Arc<Node> {
         &self.node
     }
@@ -457,7 +457,7 @@ impl UnmatchedLog {
     }
 }
 
-/// What kind of request it is, for the metrics.
+/// The kind of a request, for the metrics.
 pub(crate) fn request_kind(request: &Request) -> RequestKind {
     let (nonce, error_detail) = match request {
         Request::Sotw(request) => (request.response_nonce, &request.error_detail),

@@ -12,14 +12,14 @@ use crate::grpc::ReceiveLimits;
 pub struct GrpcConfig {
     /// `control_plane.identifier` of every response (row A13); different for every instance, the same while it lives.
     pub identifier: String,
-    /// What one client may ask for.
+    /// The limits of one client.
     pub limits: Limits,
     /// The largest message that is taken in, in bytes. A reconnecting delta client with 100,000 names sends more than
     /// gRPC's common 4 MiB (pitfall 59).
     pub max_message_bytes: usize,
-    /// Whether client status, which tells everything of every client, is served on the xDS port too.
+    /// True if client status, which tells everything of every client, is served on the xDS port too.
     pub client_status: bool,
-    /// Whether REST-JSON polling is served.
+    /// True if REST-JSON polling is served.
     pub rest_polling: bool,
     /// The largest body of a poll, in bytes.
     pub max_poll_bytes: usize,

@@ -38,7 +38,7 @@ pub(crate) enum RequestError {
     Malformed {
         /// The type of the message.
         message: &'static str,
-        /// What is wrong.
+        /// The fault.
         error: WireError,
     },
     /// The node, or another text, passes a limit.

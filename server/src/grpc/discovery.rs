@@ -89,7 +89,7 @@ pub(crate) fn add_to(mut router: Router, grpc: &Arc<Grpc>) -> Router {
     router
 }
 
-/// What a path that nobody serves is answered: `UNIMPLEMENTED` to gRPC (row A11, pitfall 64), else 404.
+/// The answer for a path that nobody serves: `UNIMPLEMENTED` to gRPC (row A11, pitfall 64), else 404.
 pub(crate) async fn unknown(request: Request) -> Response {
     if !is_grpc(request.headers()) {
         return (StatusCode::NOT_FOUND, "not found\n").into_response();
@@ -149,7 +149,7 @@ pub(crate) fn no_call(parts: &Parts) -> Option<Response> {
     refuse_compressed(&parts.headers).err().map(|status| refusal(&status))
 }
 
-/// Who makes the call.
+/// The peer that makes the call.
 pub(crate) fn peer_of(parts: &Parts) -> Peer {
     parts.extensions.get::<Peer>().cloned().unwrap_or_else(Peer::unknown)
 }
@@ -167,7 +167,7 @@ fn refuse_compressed(headers: &HeaderMap) -> Result<(), Status> {
     Err(status)
 }
 
-/// Whether a request says that it is gRPC.
+/// Returns `true` if a request says that it is gRPC.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     content_type.is_some_and(|value| value.starts_with(GRPC.as_bytes()))

@@ -24,7 +24,7 @@ use crate::grpc::frames::Frames;
 use crate::grpc::requests::RequestFrames;
 use crate::listen::Peer;
 
-/// What a client that asks once gets.
+/// The answer for a client that asks once.
 #[derive(Debug)]
 pub(crate) enum Fetched {
     /// This.
@@ -39,7 +39,7 @@ pub(crate) enum Fetched {
 ///
 /// # Errors
 ///
-/// What would end such a stream.
+/// Errors that would end such a stream.
 pub(crate) fn fetch(
     grpc: &Grpc,
     service: &ResourceType,

@@ -8,7 +8,7 @@ use xds_session::{Nonce, Response};
 use crate::grpc::encode::{Body, MIN_SEGMENT};
 use crate::grpc::wire::message;
 
-/// What is written of one response, frame by frame.
+/// The rest of one response, written frame by frame.
 #[derive(Debug)]
 pub(crate) struct Frames {
     first: Option<Bytes>,

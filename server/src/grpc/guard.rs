@@ -85,7 +85,7 @@ fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     of_uri.or_else(|| headers.get(HOST).map(|host| host.to_str().unwrap_or("?.?")))
 }
 
-/// Whether a `Host` is a name of this server. It may be the name of an Envoy's cluster, and so anything without a dot.
+/// Returns `true` if a `Host` is a name of this server. It may be the name of an Envoy's cluster, and so anything without a dot.
 fn is_own(host: &str, hosts: &[String]) -> bool {
     let is_listed = |name: &str| hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
     if !host.contains('.') && !host.contains('[') || is_listed(host) {

@@ -14,7 +14,7 @@ use crate::grpc::budget::{Budget, Reserved};
 use crate::grpc::convert::SentNode;
 use crate::grpc::wire::{put_field, put_varint};
 
-/// What a client said of itself. What is equal in all Envoys of one build is shared by them.
+/// The identity that a client gave. What is equal in all Envoys of one build is shared by them.
 ///
 /// All clients together have a budget for it. Who comes when it is spent is served as ever, and shown with what the
 /// server decides by alone.
@@ -34,7 +34,7 @@ struct Kept {
     _reserved: Reserved,
 }
 
-/// What living clients said of themselves.
+/// The identities of living clients.
 #[derive(Debug)]
 pub(crate) struct Identities {
     budget: Arc<Budget>,
@@ -55,7 +55,7 @@ impl Identity {
         }
     }
 
-    /// Whether all of the node is kept.
+    /// Returns `true` if all of the node is kept.
     pub(crate) fn is_whole(&self) -> bool {
         self.rest.is_some() && self.extensions.is_some()
     }

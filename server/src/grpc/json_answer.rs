@@ -45,7 +45,7 @@ impl JsonAnswer {
         }
     }
 
-    /// Whether there is no more.
+    /// Returns `true` if there is no more.
     pub(crate) fn is_done(&self) -> bool {
         self.is_done
     }
@@ -146,5 +146,5 @@ const LISTS: [&str; 2] = ["resources", "resource_errors"];
 const DISCOVERY_RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
 /// How many bytes of resources are written at once. Their JSON takes some 20 times as much while it is made.
 const BATCH_BYTES: usize = 64 * 1024;
-/// What a resource costs besides its bytes.
+/// The cost of a resource besides its bytes.
 const ENTRY_BYTES: usize = 128;

@@ -32,7 +32,7 @@ pub(crate) enum ReportError {
     /// A list is too long.
     #[error("`{path}` has more than {limit} entries")]
     TooMany {
-        /// Which one.
+        /// The field.
         path: String,
         /// How many entries it may have.
         limit: usize,
@@ -40,7 +40,7 @@ pub(crate) enum ReportError {
     /// A text is too long.
     #[error("`{path}` has {length} bytes; at most {limit} are allowed")]
     TooLong {
-        /// Which one.
+        /// The field.
         path: String,
         /// Its length in bytes.
         length: usize,
@@ -73,7 +73,7 @@ impl<'a> LoadReport<'a> {
         Ok(report)
     }
 
-    /// What is reported, cluster by cluster.
+    /// The reports, cluster by cluster.
     pub(crate) fn clusters(&self) -> impl Iterator<Item = ClusterReport> + use<'a> {
         // It has been read before, without an error.
         let stats = Fields::of(self.message).flatten().filter(|field| field.number == CLUSTER_STATS);

@@ -83,20 +83,20 @@ struct LoadStream {
     client: Option<ReportingClient>,
 }
 
-/// Who reports on a stream.
+/// The client that reports on a stream.
 struct ReportingClient {
     node: Arc<Node>,
     id: Arc<str>,
     receiver: ViewReceiver,
     /// The clusters as they were looked at last; not kept alive here.
     clusters: Weak<TypeTable>,
-    /// What the client was last asked for.
+    /// The clusters that the client was last asked for.
     asked: Option<Asked>,
-    /// What the node takes of the memory for all nodes.
+    /// The node's share of the memory for all nodes.
     _reserved: Reserved,
 }
 
-/// Which clusters a client is asked to report.
+/// The clusters that a client is asked to report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
     /// Every one that it has.
@@ -105,7 +105,7 @@ enum Asked {
     Named(Vec<String>),
 }
 
-/// What a stream waits for.
+/// The event that a stream waits for.
 enum Event {
     Message(Bytes),
     /// There is another view.
@@ -238,7 +238,7 @@ impl Drop for LoadStream {
 }
 
 impl ReportingClient {
-    /// Who sends the first request of a stream.
+    /// The sender of the first request of a stream.
     ///
     /// # Errors
     ///
@@ -266,7 +266,7 @@ impl ReportingClient {
         }
     }
 
-    /// What the client is to be told, if that is something new.
+    /// The clusters that the client is to be asked for, if they are new.
     ///
     /// # Errors
     ///
@@ -338,5 +338,5 @@ const SEND_ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
 const MAX_READ_AT_ONCE: usize = 32 * 1024;
 /// How much the names in a response may take: clients receive 4 MiB unless they are told otherwise.
 const MAX_NAMES_BYTES: usize = 3 * 1024 * 1024;
-/// What a name takes besides its bytes: a tag and a length.
+/// The bytes of a name's field besides the name: a tag and a length.
 const FIELD_OVERHEAD: usize = 4;

@@ -14,7 +14,7 @@ use envoy_types::pb::google::protobuf::Value;
 use envoy_types::pb::google::protobuf::value::Kind;
 use regex::{Regex, RegexBuilder};
 
-/// Which nodes are meant. No matcher means all of them.
+/// Matchers that say which nodes are meant. No matcher means all of them.
 #[derive(Debug)]
 pub(crate) struct NodeMatchers(Vec<NodeMatcher>);
 
@@ -33,14 +33,14 @@ pub(crate) enum MatcherError {
     /// There is too much of something.
     #[error("more than {limit} {what}")]
     Limit {
-        /// Of what.
+        /// The thing that there is too much of.
         what: &'static str,
         /// How much there may be.
         limit: usize,
     },
 }
 
-/// What the matchers of a request may still have.
+/// The size that the matchers of a request may still have.
 #[derive(Debug)]
 struct Allowance {
     n_parts: usize,
@@ -99,7 +99,7 @@ enum StringMatch {
 }
 
 impl NodeMatchers {
-    /// Whether one of the matchers takes `node`.
+    /// Returns `true` if one of the matchers takes `node`.
     pub(crate) fn matches(&self, node: &Node) -> bool {
         self.0.is_empty() || self.0.iter().any(|matcher| matcher.matches(node))
     }

@@ -1,4 +1,4 @@
-//! What clients reject, in the log: at most so many lines a second, and how much more of which type.
+//! NACKs of clients, in the log: at most so many lines a second, and how much more of which type.
 //!
 //! A resource that one client of a fleet rejects is rejected by all of them at once.
 

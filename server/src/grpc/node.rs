@@ -18,7 +18,7 @@ pub(crate) enum NodeError {
     /// A text is too long.
     #[error("`{field}` has {length} bytes; at most {limit} are allowed")]
     TooLong {
-        /// Which one.
+        /// The field.
         field: &'static str,
         /// Its length in bytes.
         length: usize,
@@ -28,7 +28,7 @@ pub(crate) enum NodeError {
     /// There is too much of something.
     #[error("`{field}` has more than {limit} entries")]
     TooMany {
-        /// Of what.
+        /// The field.
         field: &'static str,
         /// How many there may be.
         limit: usize,
@@ -200,8 +200,8 @@ impl Features {
 
 /// The scalars of a node's metadata by dotted path: `{"a": {"b": 1}}` is `a.b` = 1.
 ///
-/// Of more than there is room for, the first in the order of their paths are kept, so that it does not matter in which
-/// order a client sends them. What is left out cannot be selected by.
+/// If there is no room for all, the first in the order of their paths are kept, so that it does not matter in which order a client
+/// sends them. What is left out cannot be selected by.
 #[derive(Debug, Default)]
 pub(crate) struct Metadata {
     kept: BTreeMap<String, Scalar>,
@@ -236,7 +236,7 @@ impl Path {
         result
     }
 
-    /// Whether nothing below this place is kept.
+    /// Returns `true` if nothing below this place is kept.
     pub(crate) fn is_too_deep(&self) -> bool {
         self.depth >= MAX_METADATA_DEPTH || self.text.len() > MAX_PATH_BYTES
     }
@@ -270,7 +270,7 @@ impl Metadata {
 
     /// Reads a `google.protobuf.Value`. Lists and nulls are nothing to select by.
     fn read_value(&mut self, path: &mut Path, bytes: &[u8]) -> Result<(), WireError> {
-        // Of a choice, the last one counts.
+        // The last member of a oneof counts.
         let Some(field) = Fields::of(bytes).last().transpose()? else { return Ok(()) };
         match (field.number, field.value) {
             (2, Value::Fixed64(_)) => self.insert(path, Scalar::Number(field.double()?)),
@@ -313,7 +313,7 @@ impl Metadata {
     }
 }
 
-/// What an entry takes, without the map's own share.
+/// The bytes of an entry, without the map's own share.
 fn cost(path: &str, value: &Scalar) -> usize {
     let text = match value {
         Scalar::String(text) => text.len(),
@@ -322,7 +322,7 @@ fn cost(path: &str, value: &Scalar) -> usize {
     path.len() + text
 }
 
-/// What is kept of a node in memory, in bytes.
+/// The bytes that are kept of a node in memory.
 pub(crate) fn kept_bytes(node: &Node) -> usize {
     let Locality { region, zone, sub_zone } = &node.locality;
     let texts = [&node.id, &node.cluster, region, zone, sub_zone];
@@ -349,7 +349,7 @@ const MAX_PATH_BYTES: usize = 1024;
 /// How much the paths and texts of a node's entries may have in all: Istio's proxies, which put labels and settings
 /// there, have some 10 KB.
 const MAX_METADATA_BYTES: usize = 64 * 1024;
-/// What an entry of a map takes besides its texts.
+/// The bytes of a map entry besides its texts.
 const ENTRY_BYTES: usize = 64;
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::grpc::text::shortened;
 
 use values::{Names, Number, Object};
 
-/// What a client polls for.
+/// A client's poll.
 #[derive(Debug)]
 pub(crate) struct Poll {
     pub(crate) request: SotwRequest,

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::grpc::budget::{Budget, Reserved};
 
-/// What polls may take together.
+/// The memory that polls may take together.
 #[derive(Debug)]
 pub(crate) struct Polls {
     places: Arc<Semaphore>,
@@ -102,7 +102,7 @@ impl Polls {
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
 /// As long as clients that are told to wait are likely to be there.
 const PLACE_PATIENCE: Duration = Duration::from_secs(5);
-/// What a poll counts for besides its body, so that those that wait are bounded in number too.
+/// The cost of a poll besides its body, so that waiting polls are bounded in number too.
 const POLL_BYTES: usize = 4096;
 /// So many bodies of full size may be there for each place: one that is worked on, and others that come or wait.
 const BODIES_PER_PLACE: usize = 4;

@@ -20,14 +20,14 @@ pub(crate) struct RequestFrames {
     /// The beginning of a message that has not come whole.
     partial: BytesMut,
     rules: Rules,
-    /// Whether the message that is under way may come whole.
+    /// True if the message that is under way may come whole.
     is_admitted: bool,
-    /// Whether a message was given out that still counts in the budgets.
+    /// True if a message was given out that still counts in the budgets.
     is_handled_next: bool,
     meter: Meter,
 }
 
-/// What messages a call takes.
+/// The messages that a call accepts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// How long one may be.
@@ -94,7 +94,7 @@ impl RequestFrames {
         }
     }
 
-    /// Whether a large message is under way that has room, or waits for it.
+    /// Returns `true` if a large message is under way that has room, or waits for it.
     pub(crate) fn is_receiving_large(&self) -> bool {
         self.meter.is_large()
     }
@@ -151,7 +151,7 @@ impl RequestFrames {
     }
 }
 
-/// Whether the whole of a field is among the first ones of `message`, of which the rest may be missing.
+/// Returns `true` if the whole of a field is among the first ones of `message`, of which the rest may be missing.
 ///
 /// All encoders write fields in the order of their numbers, and a node is the first or second one.
 fn begins_with(message: &[u8], field: u32) -> bool {

@@ -57,7 +57,7 @@ impl Grpc {
     }
 }
 
-/// What a poll is answered besides 200.
+/// The answers to a poll besides 200.
 #[derive(Debug, thiserror::Error)]
 enum RestError {
     #[error(transparent)]
@@ -202,7 +202,7 @@ fn chunks(
 /// The version of an answer to a poll. Nothing is kept between polls, so it says everything that counts: which resources
 /// these are, and which names were asked for (row A190).
 ///
-/// What is compared stands behind the last dot. A publisher's label before it is for people: the same label can come to
+/// The part that is compared stands behind the last dot. A publisher's label before it is for people: the same label can come to
 /// stand for other content (D4).
 #[derive(Debug)]
 struct PolledVersion {
@@ -225,7 +225,7 @@ impl PolledVersion {
     }
 }
 
-/// Which names were asked for; `None` for all. They are in order, and each is there once.
+/// A hash of the names that were asked for; `None` for all. They are in order, and each is there once.
 fn names_version(names: &[String]) -> Option<Version> {
     let mut hasher = VersionHasher::new();
     names.iter().for_each(|name| hasher.update(name.as_bytes()));
@@ -259,7 +259,7 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(answer).await.map_err(|_| RestError::Internal)?
 }
 
-/// What is wrong with a request (RFC 9457).
+/// The problem with a request (RFC 9457).
 pub(crate) fn problem(status: StatusCode, detail: &str) -> Response {
     let title = status.canonical_reason().unwrap_or_default();
     let problem = serde_json::json!({

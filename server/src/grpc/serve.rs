@@ -120,8 +120,8 @@ impl Grpc {
         self.add_reflection(routes, names, &self.calls)
     }
 
-    /// What operators are served: client status over gRPC and in JSON, reflection, and the polling endpoints. It has no
-    /// guard and no fallback of its own.
+    /// The services for operators: client status over gRPC and in JSON, reflection, and the polling endpoints. It has no guard and
+    /// no fallback of its own.
     pub fn admin_routes(self: &Arc<Self>) -> Router {
         let router = self.rest_routes().merge(csds::json::routes(self));
         let routes = Routes::from(router).add_service(self.client_status_service(&self.admin_calls));
@@ -245,7 +245,7 @@ fn rules(max_message_bytes: usize) -> Rules {
 }
 
 pub(crate) const CLIENT_STATUS_SERVICE: &str = "envoy.service.status.v3.ClientStatusDiscoveryService";
-/// What reflection tells besides the discovery services.
+/// The services that reflection lists besides the discovery services.
 const OTHER_SERVICES: [&str; 3] = ["grpc.health.v1.Health", REFLECTION_SERVICES[0], REFLECTION_SERVICES[1]];
 const REFLECTION_SERVICES: [&str; 2] =
     ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"];

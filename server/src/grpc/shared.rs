@@ -69,7 +69,7 @@ impl Bodies {
 const MIN_SWEEP: usize = 64;
 /// How many bodies can be found at most; beyond it sharing starts anew.
 const MAX_BODIES: usize = 16_384;
-/// What gRPC clients receive unless they are told otherwise (pitfall 58).
+/// The largest message that gRPC clients receive by default (pitfall 58).
 const COMMON_RECEIVE_LIMIT: usize = 4 * 1024 * 1024;
 
 /// A hash over everything that makes the bytes. Clients choose names in it, so it is one that nobody can forge.

@@ -1,4 +1,4 @@
-//! What a client is told when its call fails: the one place where errors become gRPC statuses.
+//! The status of a call that fails: the one place where errors become gRPC statuses.
 
 use std::time::SystemTime;
 

@@ -44,7 +44,7 @@ pub(crate) struct StreamHandle {
     _busy: Busy,
     waker: AtomicWaker,
     ending: AtomicU8,
-    /// Whether its first message is a large one that is under way.
+    /// True if its first message is a large one that is under way.
     is_receiving: AtomicBool,
     client: OnceLock<Weak<SharedClient>>,
 }

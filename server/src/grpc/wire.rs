@@ -18,7 +18,7 @@ pub(crate) fn put_field(buffer: &mut impl BufMut, field: u32, value: &[u8]) {
     }
 }
 
-/// What stands before the content of a length-delimited field.
+/// The bytes before the content of a length-delimited field.
 pub(crate) fn put_header(buffer: &mut impl BufMut, field: u32, len: usize) {
     encode_key(field, WireType::LengthDelimited, buffer);
     encode_varint(len as u64, buffer);

@@ -25,7 +25,7 @@ pub(crate) struct Connection {
     spoken: Spoken,
 }
 
-/// What the client is known to speak.
+/// The protocol that the client is known to speak.
 enum Spoken {
     /// So many bytes have come, and they are those of HTTP/2 so far.
     Preface(usize),
@@ -147,7 +147,7 @@ impl Connection {
 #[derive(Clone, Copy, Debug)]
 struct Flood {
     last_stream: u32,
-    /// Whether a frame can be put where the server has come to write.
+    /// True if a frame can be put where the server has come to write.
     is_between: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// What is left of a connection's allowance.
+/// The rest of a connection's allowance.
 #[derive(Debug)]
 pub(super) struct Allowance {
     tokens: u32,

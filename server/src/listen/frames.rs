@@ -44,16 +44,16 @@ impl Frames {
         }
     }
 
-    /// Whether the last frame is complete, so that another one may be put here.
+    /// Returns `true` if the last frame is complete, so that another one may be put here.
     pub(super) fn is_between(&self) -> bool {
         self.n_header == 0 && self.n_payload == 0
     }
 }
 
 impl Header {
-    /// Whether the frame makes work without carrying anything: a client may send only so many of them.
+    /// Returns `true` if the frame makes work without carrying anything: a client may send only so many of them.
     ///
-    /// What opens a stream or carries data is limited elsewhere, and real clients send thousands at once.
+    /// Frames that open a stream or carry data are limited elsewhere, and real clients send thousands at once.
     pub(super) fn is_control(self) -> bool {
         match self.kind {
             DATA => self.n_payload == 0 && self.flags & END_STREAM == 0,
@@ -71,7 +71,7 @@ pub(super) fn calm_down(last: u32) -> Vec<u8> {
     [&header[..], &last.to_be_bytes(), &ENHANCE_YOUR_CALM.to_be_bytes(), debug].concat()
 }
 
-/// Of a frame: length, kind, flags, stream.
+/// The header of a frame: length, kind, flags, stream.
 const HEADER: usize = 9;
 const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;

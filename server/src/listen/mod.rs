@@ -57,7 +57,7 @@ pub(crate) fn incoming(
     })
 }
 
-/// Whether only the connection that was to be accepted failed.
+/// Returns `true` if only the connection that was to be accepted failed.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

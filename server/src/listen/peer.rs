@@ -38,7 +38,7 @@ pub(super) struct Elapsed {
     pub(super) idle: Option<Duration>,
     /// Without taking anything of what it is sent.
     pub(super) blocked: Option<Duration>,
-    /// Whether it has said what protocol it speaks.
+    /// True if it has said what protocol it speaks.
     pub(super) has_spoken: bool,
 }
 

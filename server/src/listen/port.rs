@@ -113,7 +113,7 @@ impl Port {
         open.values().for_each(Peer::cut_off);
     }
 
-    /// Whether there are as many connections as may be, each with a request.
+    /// Returns `true` if there are as many connections as may be, each with a request.
     #[cfg(test)]
     pub(super) fn is_full_of_busy(&self) -> bool {
         let open = self.lock();

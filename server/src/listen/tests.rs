@@ -72,7 +72,7 @@ async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// What comes until the server closes the connection.
+/// The bytes that come until the server closes the connection.
 async fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut found = Vec::new();
     let mut buffer = vec![0; 64 * 1024];

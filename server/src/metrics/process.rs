@@ -73,7 +73,7 @@ fn field(stat: &str, number: usize) -> Option<f64> {
     rest.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }
 
-/// What Linux tells user space on every architecture (`USER_HZ`).
+/// The ticks per second that Linux reports to user space on every architecture (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ fn client(user_agent_name: &str) -> &'static str {
     CLIENTS.iter().find(|(prefix, _)| user_agent_name.starts_with(prefix)).map_or(OTHER, |(_, client)| client)
 }
 
-/// What a client's user agent begins with, and its label.
+/// The beginning of a client's user agent, and its label.
 const CLIENTS: [(&str, &str); 6] = [
     ("envoy", "envoy"),
     ("gRPC Go", "grpc-go"),

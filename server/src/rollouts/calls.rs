@@ -1,4 +1,4 @@
-//! What rollouts ask others: webhooks, and queries to Prometheus.
+//! Calls that rollouts make: webhooks, and queries to Prometheus.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) async fn call(
     if answer.status.is_success() { Ok(()) } else { Err(shown(&answer)) }
 }
 
-/// What is told of an answer: never its text, which may be that of something that only this server can reach.
+/// The text about an answer: never its text, which may be that of something that only this server can reach.
 fn shown(answer: &Answer) -> String {
     format!("{} after {} ms", answer.status, answer.duration.as_millis())
 }

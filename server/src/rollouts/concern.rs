@@ -1,4 +1,4 @@
-//! What clients do with a rule: who is concerned by it and has ACKed, and what they report of its backends.
+//! The clients that use a rule: who is concerned by it and has ACKed, and what they report of its backends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl Concern {
         concern
     }
 
-    /// What the clients of a view are concerned by, as if all of it had changed.
+    /// The concern of a view's clients, as if all of it had changed.
     fn of_view(&self, key: &ViewKey) -> ViewChange {
         let found = key.groups.iter().filter_map(|group| self.routes.get(&(group.clone(), key.profile)));
         let mut all: Vec<Arc<Resource>> = found.flatten().cloned().collect();
@@ -86,7 +86,7 @@ impl Concern {
         ViewChange { key: key.clone(), changes: changes.collect() }
     }
 
-    /// What the concerned clients say of what is served now: those that are connected, whenever they came. Clients that were
+    /// The answers of the concerned clients to the present state: those that are connected, whenever they came. Clients that were
     /// failing before the change, and still are, are left out.
     pub(super) fn acks(
         &self,
@@ -136,7 +136,7 @@ impl Concern {
     }
 }
 
-/// Who rejected the last response with routes.
+/// The clients that rejected their last response with routes.
 pub(super) fn failing(board: &StatusBoard) -> Failing {
     let streams = board.streams();
     let failing = streams.iter().filter_map(|entry| {
@@ -148,7 +148,7 @@ pub(super) fn failing(board: &StatusBoard) -> Failing {
     failing.collect()
 }
 
-/// What clients reported of both backends since a point in time; nothing if a report had no room.
+/// The reports of clients about both backends since a point in time; nothing if a report had no room.
 pub(super) fn loads(parts: &Parts, spec: &RolloutSpec, since_ms: u64) -> RolloutLoads {
     loads_of(parts, spec, since_ms, &ClustersBehind::new(&parts.publisher.groups().1))
 }

@@ -32,7 +32,7 @@ pub struct Driver {
     pub(super) keys: Keys,
     /// How many calls may be under way.
     slots: Arc<Semaphore>,
-    /// What the wall clock said when it was last asked what is due.
+    /// The wall clock when it was last asked what is due.
     looked_ms: u64,
     /// Inputs that are known already.
     known: VecDeque<(String, Input)>,
@@ -49,15 +49,15 @@ pub(super) struct Entry {
     pub(super) record: Arc<RolloutRecord>,
     /// When it wants to be woken, by the wall clock.
     wake_at: u64,
-    /// Whether it was told of the restart.
+    /// True if it was told of the restart.
     is_resumed: bool,
     /// The change whose ACKs it waits for.
     change: Option<u64>,
-    /// Who was failing before that change.
+    /// The clients that were failing before that change.
     failing: Failing,
-    /// What it was told of ACKs last.
+    /// The state of ACKs that it was told last.
     told: Option<AckStatus>,
-    /// What it wants of its rule, if that was said since the start of the process.
+    /// The change that it wants of its rule, if it has asked since the start of the process.
     wanted: Option<Wanted>,
     concern: Concern,
     slots: Arc<Semaphore>,
@@ -274,8 +274,8 @@ impl Driver {
         Ok(())
     }
 
-    /// What goes into the same commit as a state: the weights that it wants; or at the end, that nothing stays laid over the rule
-    /// which it says by itself.
+    /// The change that goes into the same commit as a state: the weights that it wants; or at the end, that nothing stays laid
+    /// over the rule which it says by itself.
     fn change_of(
         &self,
         id: &str,
@@ -465,7 +465,7 @@ pub(super) fn wanted(outcome: &Outcome) -> Option<Wanted> {
     })
 }
 
-/// Who steps, in the history, where nobody asked for it.
+/// The actor of steps in the history, where nobody asked for them.
 pub(super) const ACTOR: &str = "rollout";
 /// How long answers of clients are collected before they are looked at.
 const DEBOUNCE: Duration = Duration::from_millis(100);

@@ -38,7 +38,7 @@ pub struct Caller {
     pub refusals: Arc<Refusals>,
 }
 
-/// What came back.
+/// The answer to a call.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,

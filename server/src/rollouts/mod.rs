@@ -40,29 +40,29 @@ use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{EntityTags, WriteError, WriteOptions, WriteOutcome};
 use xds_rollout::{Input, Phase, Rollout, RolloutSpec, Verb};
 
-/// What rollouts are driven with.
+/// The parts with which rollouts are driven.
 #[derive(Clone)]
 pub struct Parts {
     /// Stores states, and publishes weights.
     pub control: Control,
-    /// What is served.
+    /// The views that are served.
     pub publisher: Arc<Publisher>,
-    /// Who is connected.
+    /// The clients that are connected.
     pub board: Arc<StatusBoard>,
-    /// What clients report of their requests.
+    /// The requests that clients report.
     pub loads: Arc<LoadBoard>,
     /// The wall clock, in milliseconds since 1970.
     pub clock: Clock,
     /// Calls webhooks and Prometheus.
     pub caller: Caller,
-    /// Who counts rollouts: it is told how many there are of each phase.
+    /// The receiver of the counts of rollouts: it is told how many there are of each phase.
     pub observer: Option<Arc<dyn Observer>>,
 }
 
 /// A clock.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// What the driver tells of its work, for the metrics.
+/// Reports of the driver about its work, for the metrics.
 pub trait Observer: Send + Sync {
     /// How many rollouts of each phase are kept; phases without any are left out.
     fn rollouts(&self, counts: &BTreeMap<Phase, usize>);
@@ -84,7 +84,7 @@ struct Shown {
     changes: watch::Sender<u64>,
 }
 
-/// What the driver is asked for, or told.
+/// A request to the driver, or news for it.
 #[derive(Debug)]
 enum Request {
     Start(Box<RolloutSpec>, StartOptions, oneshot::Sender<Result<Started, RolloutError>>),
@@ -107,7 +107,7 @@ enum Request {
         options: Box<WriteOptions>,
         reply: oneshot::Sender<Result<WriteOutcome, WriteError>>,
     },
-    /// What a call gave.
+    /// The result of a call.
     Input(String, Input),
 }
 

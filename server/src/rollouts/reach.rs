@@ -1,4 +1,4 @@
-//! Which hosts rollouts may call.
+//! The hosts that rollouts may call.
 //!
 //! Whoever may begin a rollout chooses its URLs, so the server must not become a way to what only it can reach: addresses of
 //! one link, where clouds hand out credentials, are never called. The check is made of the addresses that a name has at the
@@ -157,7 +157,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What an address is that is never called.
+/// The kind of an address that is never called.
 fn never_called(address: IpAddr) -> Option<&'static str> {
     if METADATA.contains(&address) {
         return Some("a cloud's metadata service");

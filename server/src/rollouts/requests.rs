@@ -1,4 +1,4 @@
-//! What the API asks the driver for.
+//! Requests of the API to the driver.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

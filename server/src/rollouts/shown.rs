@@ -1,4 +1,4 @@
-//! What clients reported of the backends of rollouts, as it is shown: added up once a second, however many read or watch it.
+//! Reports about the backends of rollouts, as they are shown: added up once a second, however many read or watch it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,10 +19,11 @@ pub(super) struct ShownLoads {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// What is served, and the clusters of that. A revision does not tell it: files are served though they cannot be recorded.
+    /// The groups that are served, and their clusters. A revision does not tell it: files are served though they cannot be
+    /// recorded.
     clusters: Option<(Groups, ClustersBehind)>,
     second: u64,
-    /// Of this second, by the id of the rollout.
+    /// The loads of this second, by the id of the rollout.
     loads: BTreeMap<String, RolloutLoads>,
 }
 
@@ -31,7 +32,7 @@ impl ShownLoads {
     pub(super) fn of(&self, parts: &Parts, rollout: &Rollout) -> RolloutLoads {
         let now_ms = (parts.clock)();
         let (_, groups) = parts.publisher.groups();
-        // Who comes while they are added up waits for that, and takes them.
+        // A caller that comes while they are added up waits, and takes the result.
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let Kept { clusters, second, loads } = &mut *kept;
         let is_current = clusters.as_ref().is_some_and(|(known, _)| differing(known, &groups).is_empty());

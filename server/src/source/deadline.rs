@@ -34,7 +34,7 @@ pub struct Hangs;
 pub struct Hands {
     deadline: Duration,
     thread: Option<mpsc::Sender<Job>>,
-    /// What hangs, and whether it has ended by now.
+    /// The roots that hang, and for each if it has ended by now.
     hanging: Vec<(String, Arc<AtomicBool>)>,
 }
 
@@ -111,7 +111,7 @@ impl Hands {
 }
 
 impl fmt::Debug for Hands {
-    /// What hangs.
+    /// Lists the roots that hang.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hanging: Vec<&String> = self.hanging.iter().map(|(about, _)| about).collect();
         f.debug_struct("Hands").field("hanging", &hanging).finish_non_exhaustive()

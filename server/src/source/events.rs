@@ -15,7 +15,7 @@ use crate::source::walk::{Directory, Walk};
 /// The directories that matter, by absolute path, and the names in them that do; `None` stands for all.
 type Interest = BTreeMap<PathBuf, Option<Vec<OsString>>>;
 
-/// What the callback reads and writes.
+/// The state that the callback reads and writes.
 #[derive(Debug, Default)]
 struct Shared {
     interest: Arc<Interest>,
@@ -29,7 +29,7 @@ pub(super) struct Events {
     watcher: Option<RecommendedWatcher>,
     watched: BTreeMap<PathBuf, Directory>,
     shared: Arc<Mutex<Shared>>,
-    /// Whether it was said that watching fails.
+    /// True if it was said that watching fails.
     has_warned: bool,
 }
 
@@ -122,7 +122,7 @@ fn take(event: &Event, shared: &mut Shared) -> bool {
     can_change(event, &shared.interest)
 }
 
-/// Whether an event can change what is loaded.
+/// Returns `true` if an event can change what is loaded.
 fn can_change(event: &Event, interest: &Interest) -> bool {
     let is_about_content = match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) | EventKind::Modify(ModifyKind::Data(_)) => {

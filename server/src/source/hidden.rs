@@ -9,7 +9,7 @@ use crate::source::names::{is_configuration, is_hidden};
 /// The hidden files and directories with configuration in these directories, without what is below them, in order; at most
 /// [`MAX_HIDDEN`].
 ///
-/// What programs leave behind is none: the copies of editors, the links of ConfigMaps, and directories that hold no
+/// Files that programs leave behind are none: the copies of editors, the links of ConfigMaps, and directories that hold no
 /// configuration themselves, such as `.git`.
 pub(super) fn find(directories: &[PathBuf], progress: &Progress) -> Vec<String> {
     let mut found = Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn find(directories: &[PathBuf], progress: &Progress) -> Vec<String> 
     found
 }
 
-/// Whether a directory has files that would be read.
+/// Returns `true` if a directory has files that would be read.
 fn has_configuration(path: &Path, progress: &Progress) -> bool {
     path.is_dir() && names(path, progress).any(|name| is_configuration(&name))
 }

@@ -43,26 +43,26 @@ use state::{FileState, Files};
 /// How a load is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What becomes of what is missing.
+    /// The treatment of missing objects.
     pub removals: Removals,
-    /// Whether the good part of a first load with errors is served.
+    /// True if the good part of a first load with errors is served.
     pub is_partial_start: bool,
-    /// What becomes of route documents with unknown fields.
+    /// The treatment of route documents with unknown fields.
     pub unknown_fields: UnknownFields,
 }
 
-/// What a load gives.
+/// The result of a load.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The state for the next load.
     pub state: State,
-    /// What to serve and to show, without its texts.
+    /// The contents to serve and to show, without their texts.
     pub load: FileLoad,
-    /// Whether something is missing and still served.
+    /// True if something is missing and still served.
     pub holds_removals: bool,
 }
 
-/// What is wrong beyond single files, by file.
+/// Faults beyond single files, by file.
 #[derive(Debug, Default)]
 struct Findings(BTreeMap<Arc<str>, Vec<Diagnostic>>);
 
@@ -127,7 +127,7 @@ fn load_within(
     Loaded { state, load, holds_removals }
 }
 
-/// What the files say of which the content is new.
+/// The files whose content is new, parsed.
 fn parse_new<'s>(
     previous: &State,
     scan: &'s Scan,

@@ -1,6 +1,6 @@
-//! Which names in a directory matter.
+//! The names in a directory that matter.
 
-/// Whether a file or directory of this name is never looked at: hidden ones, and what editors leave behind.
+/// Returns `true` if a file or directory of this name is never looked at: hidden ones, and what editors leave behind.
 ///
 /// `..data` and the timestamped directories of a ConfigMap are hidden too; the visible links into them are followed.
 #[must_use]
@@ -12,21 +12,21 @@ pub fn is_ignored(name: &str) -> bool {
     name.starts_with('.') || is_auto_save || is_probe || endings.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Whether a file of this name is read; capitals in its ending make no difference.
+/// Returns `true` if a file of this name is read; capitals in its ending make no difference.
 #[must_use]
 pub fn is_configuration(name: &str) -> bool {
     let ending = name.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
     !is_ignored(name) && ending.is_some_and(|ending| ["yaml", "yml", "json"].contains(&ending.as_str()))
 }
 
-/// Whether somebody hid a file or directory by its name. What programs hide begins with another character behind the dot: the
-/// directories of ConfigMaps, the locks of Emacs, and what macOS keeps beside files.
+/// Returns `true` if somebody hid a file or directory by its name. What programs hide begins with another character behind the
+/// dot: the directories of ConfigMaps, the locks of Emacs, and what macOS keeps beside files.
 #[must_use]
 pub fn is_hidden(name: &str) -> bool {
     name.strip_prefix('.').is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['.', '#', '_']))
 }
 
-/// Whether a name in a watched directory that was created, removed or renamed can change what is loaded.
+/// Returns `true` if a name in a watched directory that was created, removed or renamed can change what is loaded.
 ///
 /// The links of a ConfigMap (`..data`) do, although they are hidden.
 #[must_use]

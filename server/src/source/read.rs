@@ -1,4 +1,4 @@
-//! What is in the files: one consistent reading of all of them.
+//! The contents of the files: one consistent reading of all of them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ pub struct Scan {
     pub files: BTreeMap<Arc<str>, FileRead>,
     /// Roots, directories and links that cannot be read, and why: whatever is below keeps its state.
     pub faults: BTreeMap<Arc<str>, String>,
-    /// Whether nothing changed while it was read. If not, it must be read again soon.
+    /// True if nothing changed while it was read. If not, it must be read again soon.
     pub is_settled: bool,
 }
 
@@ -98,7 +98,7 @@ impl FileFault {
 pub struct ReadOptions {
     /// The largest file.
     pub max_file_bytes: usize,
-    /// Whether symbolic links may lead out of the roots.
+    /// True if symbolic links may lead out of the roots.
     pub follows_links: bool,
     /// How long the file system may be silent.
     pub deadline: Duration,
@@ -193,7 +193,7 @@ impl Reader {
         read.unwrap_or(Ok(Err(FileFault::Hanging(self.options.deadline))))
     }
 
-    /// Whether links lead where they led when they were found.
+    /// Returns `true` if links lead where they led when they were found.
     fn lead_the_same(&mut self, links: &BTreeMap<PathBuf, PathBuf>) -> bool {
         let links = links.clone();
         let is_same = self.hands.run("links", move |progress| {
@@ -223,7 +223,7 @@ fn read_file(path: &Path, limit: usize, bounds: &Bounds) -> Result<FileRead, Van
 
 /// Returns `None` if somebody wrote to the file meanwhile.
 ///
-/// What was found by the walk may be something else by now: a pipe, whose opening would wait for a writer, or a link to a file
+/// A file that the walk found may be something else by now: a pipe, whose opening would wait for a writer, or a link to a file
 /// that is none of ours. So it is opened without waiting, and judged by what was opened.
 fn try_read(path: &Path, limit: usize, bounds: &Bounds) -> io::Result<Option<FileRead>> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;

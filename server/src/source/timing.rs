@@ -32,7 +32,7 @@ impl Timing {
     }
 }
 
-/// What is to be done now.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing, until the next deadline or event.
@@ -43,7 +43,7 @@ pub enum Step {
     Load(Removals),
 }
 
-/// What becomes of what is missing.
+/// The treatment of missing objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removals {
     /// It stays: something may still be under way.
@@ -60,9 +60,9 @@ pub struct Pace {
     first_event: Option<Instant>,
     /// The last event ever.
     last_event: Option<Instant>,
-    /// Whether the last load holds something that is missing.
+    /// True if the last load holds something that is missing.
     holds_removals: bool,
-    /// Whether to look now, whatever the clock says.
+    /// True if to look now, whatever the clock says.
     is_asked: bool,
     /// When what was not taken is offered again, and how long after the failure that is.
     again: Option<(Instant, Duration)>,
@@ -103,13 +103,13 @@ impl Pace {
         self.next_poll = began + self.timing.poll_interval;
     }
 
-    /// What a load gave was not taken. It is to be offered again, after a wait that doubles each time.
+    /// The result of a load was not taken. It is to be offered again, after a wait that doubles each time.
     pub fn handle_refused(&mut self, now: Instant) {
         let wait = self.again.map_or(FIRST_WAIT, |(_, wait)| (wait * 2).min(LONGEST_WAIT));
         self.again = Some((now + wait, wait));
     }
 
-    /// What a load gave was taken.
+    /// The result of a load was taken.
     pub fn handle_taken(&mut self) {
         self.again = None;
     }
@@ -119,7 +119,7 @@ impl Pace {
         self.next_poll = now + self.timing.poll_interval;
     }
 
-    /// What to do at `now`.
+    /// The step to take at `now`.
     #[must_use]
     pub fn poll_step(&self, now: Instant) -> Step {
         let is_quiet = self.quiet_at().is_none_or(|quiet| quiet <= now);
@@ -143,7 +143,7 @@ impl Pace {
             .fold(self.next_poll, Instant::min)
     }
 
-    /// Whether what is missing is still waited for.
+    /// Returns `true` if what is missing is still waited for.
     #[must_use]
     pub fn holds_removals(&self) -> bool {
         self.holds_removals

@@ -1,4 +1,4 @@
-//! Which files there are: one walk through the watched roots.
+//! The walk over the watched files: one walk through the watched roots.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::source::deadline::{Hands, Hangs, Progress};
 use crate::source::names::{CONFIG_MAP_LINK, is_configuration, is_ignored};
 
-/// What a walk found. Equal walks mean that nothing has changed that `stat` can see.
+/// The result of a walk. Equal walks mean that nothing has changed that `stat` can see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Walk {
     /// The files to read, by path.
@@ -25,7 +25,7 @@ pub struct Walk {
     pub links: BTreeMap<PathBuf, PathBuf>,
 }
 
-/// What tells one content of a file from another without reading it.
+/// A stamp that tells one content of a file from another without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     id: FileId,
@@ -69,17 +69,17 @@ pub struct Directory {
     pub only: Option<Vec<OsString>>,
 }
 
-/// What of the file system belongs to the watched files.
+/// The part of the file system that belongs to the watched files.
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
     /// The roots without any links in them.
     real_roots: Vec<PathBuf>,
-    /// Whether links may lead anywhere.
+    /// True if links may lead anywhere.
     follows_links: bool,
 }
 
 impl Bounds {
-    /// Whether a path without links in it is, or lies below, a watched root.
+    /// Returns `true` if a path without links in it is, or lies below, a watched root.
     #[must_use]
     pub fn hold(&self, real: &Path) -> bool {
         self.follows_links || self.real_roots.iter().any(|root| real.starts_with(root))
@@ -95,7 +95,7 @@ pub struct Walker {
     devices: BTreeMap<PathBuf, u64>,
 }
 
-/// What one root is when it is walked.
+/// The kind of a root when it is walked.
 struct Root {
     path: PathBuf,
     /// The root without links; `None` if there is nothing, or it cannot be told.
@@ -132,7 +132,7 @@ impl Walker {
         let bounds = Arc::new(Bounds { real_roots, follows_links: self.follows_links });
         for (index, root) in roots.iter().enumerate() {
             let (before, after) = (roots.iter().take(index), roots.iter().skip(index + 1));
-            // Of two that are the same directory, the first one is walked.
+            // If two roots are the same directory, the first one is walked.
             let is_covered = before.clone().any(|outer| covers(outer, root))
                 || after.clone().any(|outer| covers(outer, root) && !covers(root, outer));
             if is_covered {
@@ -201,7 +201,7 @@ fn about(root: &Path) -> String {
     format!("root {}", root.display())
 }
 
-/// Whether `path` is `directory` or lies below it, both as text.
+/// Returns `true` if `path` is `directory` or lies below it, both as text.
 #[must_use]
 pub fn is_below(path: &str, directory: &str) -> bool {
     let directory = directory.trim_end_matches('/');
@@ -271,7 +271,7 @@ impl Walking<'_> {
         if is_ignored(name) {
             return;
         }
-        // What has another extension is no configuration; what has none may be a directory.
+        // A file with another extension is no configuration; a name without one may be a directory.
         let is_wanted = is_configuration(name) || !name.contains('.');
         if let Ok(target) = fs::read_link(path) {
             self.walk.links.insert(path.to_owned(), target);
@@ -318,7 +318,7 @@ impl Walking<'_> {
     }
 }
 
-/// What is said of a link, or of a path behind one, that leads out of the watched roots.
+/// The message about a link, or a path behind one, that leads out of the watched roots.
 pub(super) fn leads_out(real: &Path) -> String {
     format!(
         "the symbolic link leads to {}, which is outside of everything that is watched: watch that too, copy it, or \
@@ -358,7 +358,7 @@ fn describe(error: &io::Error) -> String {
     error.to_string()
 }
 
-/// Whether the files of `inner`, another path, are found by walking `outer`.
+/// Returns `true` if the files of `inner`, another path, are found by walking `outer`.
 fn covers(outer: &Root, inner: &Root) -> bool {
     let (Some(outer), Some(inner)) = (&outer.real, &inner.real) else { return false };
     let Ok(rest) = inner.strip_prefix(outer) else { return false };
@@ -371,7 +371,7 @@ fn without_dots(path: &Path) -> PathBuf {
     if clean.as_os_str().is_empty() { PathBuf::from(".") } else { clean }
 }
 
-/// What is said of a root that does not answer.
+/// The message about a root that does not answer.
 const HANGS: &str = "the file system does not answer; is it a network file system that is gone?";
 
 /// No one nests deeper by hand.

@@ -25,18 +25,18 @@ use crate::source::read::{ReadOptions, Reader};
 use crate::source::timing::{Pace, Removals, Step, Timing};
 use crate::source::walk::Walk;
 
-/// What the files are read with.
+/// The parts with which files are read.
 #[derive(Debug)]
 pub struct Parts {
     /// Files and directories.
     pub roots: Vec<PathBuf>,
     /// Bounds of one file and its documents.
     pub limits: Limits,
-    /// Whether symbolic links may lead out of what is watched.
+    /// True if symbolic links may lead out of what is watched.
     pub follows_links: bool,
-    /// Whether the good part of a first load with errors is served.
+    /// True if the good part of a first load with errors is served.
     pub is_partial_start: bool,
-    /// What becomes of route documents with unknown fields.
+    /// The treatment of route documents with unknown fields.
     pub unknown_fields: UnknownFields,
     /// How long to wait for what.
     pub timing: Timing,
@@ -63,7 +63,7 @@ pub struct FileSource {
     saver: watch::Sender<Arc<State>>,
     /// Those who wait for an answer, and what was done for them so far.
     waiting: Vec<Waiting>,
-    /// What was delivered last.
+    /// The load that was delivered last.
     delivered: Option<FileLoad>,
     /// The diagnostics of the last load, which were logged.
     logged: BTreeSet<String>,
@@ -80,7 +80,7 @@ pub struct FileSourceHandle {
 #[error("reading the files failed")]
 pub struct SourceFailed(#[from] JoinError);
 
-/// What is done on threads that may block.
+/// Work that is done on threads that may block.
 #[derive(Debug)]
 struct Work {
     reader: Reader,
@@ -90,16 +90,16 @@ struct Work {
     is_partial_start: bool,
     unknown_fields: UnknownFields,
     state: Arc<State>,
-    /// What the last load walked; `None` before the first one.
+    /// The walk of the last load; `None` before the first one.
     walk: Option<Walk>,
 }
 
-/// What one look at the files gave.
+/// The result of one look at the files.
 #[derive(Debug)]
 struct Looked {
     load: FileLoad,
     holds_removals: bool,
-    /// Whether nothing had changed, or was changing, that no event has told of.
+    /// True if nothing had changed, or was changing, that no event has told of.
     is_quiet: bool,
 }
 
@@ -118,14 +118,14 @@ struct Waiting {
     since: Instant,
     asked: Asked,
     answer: oneshot::Sender<Result<ReloadOutcome, WriteError>>,
-    /// What the first load for this request gave.
+    /// The result of the first load for this request.
     first: Option<ReloadOutcome>,
 }
 
 impl FileSourceHandle {
     /// Reads the files now, and answers when what they give is published.
     ///
-    /// What is missing goes only after two quiet seconds; the answer waits for that, at most some seconds longer.
+    /// A missing object goes only after two quiet seconds; the answer waits for that, at most some seconds longer.
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ impl FileSource {
         Ok((source, FileSourceHandle { requests: sender }))
     }
 
-    /// What was served when the last good copies were saved that this run began with.
+    /// The contents that were served when the last good copies were saved with which this run began.
     #[must_use]
     pub fn copies(&self) -> (Layer, GroupedDocuments) {
         self.work.state.served()
@@ -335,7 +335,7 @@ impl Work {
             log_hidden(&self.reader.hidden(&walk));
         }
         let before = self.walk.replace(walk);
-        // What changed since the last load, and was not told of, is as young as an event of now.
+        // A change since the last load that no event reported is as young as an event of now.
         let is_news = removals == Removals::Due && before.is_some() && before != self.walk;
         let removals = if is_news { Removals::Held } else { removals };
         let Self { is_partial_start, unknown_fields, .. } = *self;
@@ -447,7 +447,7 @@ fn save_copy(last_good: &LastGood, path: &str, copy: Option<&[u8]>) -> Result<()
     })
 }
 
-/// Whether nothing differs that is served or shown.
+/// Returns `true` if nothing differs that is served or shown.
 fn is_same(one: &FileLoad, other: &FileLoad) -> bool {
     let is_same_file = |one: &FileStatus, other: &FileStatus| {
         one.hash == other.hash

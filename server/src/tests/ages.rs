@@ -12,7 +12,7 @@ use super::*;
 /// Object, part and type.
 type ConditionId = (DocumentKey, ConditionPart, &'static str);
 
-/// Of every document its generation, and of every condition its status and since when, in milliseconds.
+/// The generation of every document, and for every condition its status and since when, in milliseconds.
 fn ages(server: &Server) -> (BTreeMap<DocumentKey, u64>, BTreeMap<ConditionId, (Truth, u128)>) {
     let documents = server.control.documents();
     let translated = &documents.translated;
@@ -65,7 +65,7 @@ async fn generations_and_times_of_conditions_survive_a_restart_without_revisions
         assert_eq!((ages(&again), again.revision()), (before.clone(), revision));
     }
 
-    // What changed while nobody looked is one generation more, and only what has another status begins anew.
+    // A change while nobody looked is one generation more, and only a condition with another status begins anew.
     a_moment().await;
     let again = Server::with_files(&store);
     again.control.load_files(files(&[("a.yaml", &edited(ROUTE))])).await.unwrap();

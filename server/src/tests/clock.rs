@@ -11,7 +11,7 @@ use crate::rollouts::{Clock, wall_clock};
 /// A clock that goes on as time does, from wherever it is set to.
 #[derive(Clone)]
 struct Settable {
-    /// What is added to the time, in milliseconds.
+    /// The time that is added, in milliseconds.
     ahead: Arc<AtomicU64>,
 }
 
@@ -131,7 +131,7 @@ async fn loads_are_added_up_once_a_second_however_many_read_them() {
     assert_eq!(list["rollouts"][0]["loads"]["canary"]["requests"], 7, "for whoever asks");
     now.fetch_add(1_000, Ordering::SeqCst);
     assert_eq!(requests().await, 14);
-    // What is served may be other clusters now.
+    // Other clusters may be served now.
     report();
     load(&rest, &route("", "{name: v1, port: 80}, {name: v2, port: 80}, {name: v3, port: 80}")).await;
     assert_eq!(requests().await, 21);

@@ -42,7 +42,7 @@ ports: [{port: 80}]
 endpoints: [{addresses: [10.0.0.1]}]
 ";
 
-/// What both give Envoys, by type and name.
+/// The resources that both give Envoys, by type and name.
 const SERVED: [&str; 4] =
     ["clusters/prod/shop/80", "endpoints/prod/shop/80", "listeners/prod/edge/8080", "routes/prod/edge/8080"];
 
@@ -69,7 +69,7 @@ fn shop(kind: Kind) -> DocumentKey {
     DocumentKey::new(kind, "prod", "shop")
 }
 
-/// What files of these paths and contents give.
+/// The load of files with these paths and contents.
 pub(super) fn files(files: &[(&str, &str)]) -> FileLoad {
     let contents = files.iter().map(|(path, text)| ((*path).into(), Ok(FileContent::new(text.as_bytes()))));
     let scan = Scan { files: contents.collect(), faults: BTreeMap::new(), is_settled: true };
@@ -132,7 +132,7 @@ async fn documents_of_files_are_a_revision_and_what_changes_in_them_is_told() {
     let server = Server::with_files(&MemoryStore::new());
     server.control.load_files(files(&[("r/a.yaml", &both())])).await.unwrap();
     assert_eq!((names(&server), server.revision()), (SERVED.map(str::to_owned).to_vec(), 1));
-    // What stands elsewhere says the same; where it stands is kept up to date.
+    // A document that moved says the same; its place is kept up to date.
     server.control.load_files(files(&[("r/b.yaml", &format!("# moved\n{}", both()))])).await.unwrap();
     assert_eq!((server.revision(), generation(&server, Kind::Service)), (1, 1));
     let view = server.publisher.view_at(&view_key_of_group(&group("default"), Profile::Envoy)).unwrap();
@@ -323,7 +323,7 @@ async fn references_find_what_is_generated_and_what_is_generated_is_not_judged()
         .await
         .unwrap();
     assert_eq!(found(&server), ["r/b.yaml:3:92:dangling-reference"], "at the field that names it");
-    // What is generated names an error cluster on purpose if there is no backend.
+    // A generated resource names an error cluster on purpose if there is no backend.
     server.control.load_files(files(&[("r/a.yaml", ROUTE)])).await.unwrap();
     assert!(found(&server).iter().all(|one| !one.contains("dangling")), "{:?}", found(&server));
     // A generated cluster that goes away is missed by what is written out.

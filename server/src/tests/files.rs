@@ -195,7 +195,7 @@ async fn a_full_disk_is_a_problem_until_something_can_be_stored() {
         }
         assert_eq!(problem(), "");
     }
-    // What is wrong with a change is no problem of the disk.
+    // A fault in a change is no problem of the disk.
     store.is_failing.store(true, Ordering::Relaxed);
     server.write(put("g", "a", "3")).await.unwrap_err();
     assert_eq!(problem(), "");
@@ -440,7 +440,7 @@ fn put_all(name: &str) -> Write {
     replace(name, &[("o", "1")])
 }
 
-/// What differs is made of both contents as JSON, many times as large; nobody waits for it when files just changed.
+/// The difference is made of both contents as JSON, many times as large; nobody waits for it when files just changed.
 #[tokio::test]
 async fn what_differs_is_compared_only_for_whoever_asked() {
     let server = Server::with_files(&MemoryStore::new());

@@ -66,7 +66,7 @@ async fn every_list_comes_in_pages_that_are_the_whole() {
         assert!(reply.text.contains("give `next` of the page before"), "{}", reply.text);
     }
     snapshots_come_in_pages(&rest).await;
-    // What is put back must be all of it.
+    // A list that is put back must be complete.
     let page = rest.get("/v1/groups/a/resources?limit=1").await.json();
     let reply = rest.put("/v1/groups/a/resources", &page).await;
     assert_eq!(

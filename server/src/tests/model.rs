@@ -20,20 +20,20 @@ enum Step {
     Restart,
 }
 
-/// What the API owns, by group; a group that is there may be empty.
+/// The API's part, by group; a group that is there may be empty.
 type Owned = BTreeMap<String, Content>;
 
 #[derive(Clone, Debug, Default)]
 struct Model {
     owned: Owned,
-    /// What the files say of the default group.
+    /// The contents of the default group in the files.
     files: Content,
-    /// What the API owned at each revision.
+    /// The API's part at each revision.
     history: Vec<Owned>,
 }
 
 impl Model {
-    /// Whether the change makes a revision.
+    /// Returns `true` if the change makes a revision.
     fn change(&mut self, owned: Owned) -> bool {
         let changed = owned != self.owned;
         self.owned = owned;

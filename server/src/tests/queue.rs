@@ -14,7 +14,7 @@ use super::*;
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What control lets wait.
+/// The number of changes that control lets wait.
 const MOST: usize = 256;
 
 /// Puts a cluster of its own into the default group.
@@ -54,7 +54,7 @@ async fn writes_that_come_faster_than_the_disk_takes_them_are_turned_away_and_th
     until("one is at the disk", async || store.n_at_gate.load(Ordering::SeqCst) > 0).await;
     let refused = rest.refusals.counts();
     assert_eq!(refused.get(&Reason::Writes), Some(&(MORE as u64)));
-    // Who hangs up frees no place, because a change that waits is made nevertheless.
+    // A caller that hangs up frees no place, because a change that waits is made nevertheless.
     let (mut turned_away, mut taken_in) = (Vec::new(), Vec::new());
     for (n, writer) in writers.into_iter().enumerate() {
         match writer.is_finished() {

@@ -20,7 +20,7 @@ pub(super) struct Rest {
     pub(super) refusals: Arc<Refusals>,
 }
 
-/// What came back.
+/// The answer.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: u16,

@@ -177,7 +177,7 @@ async fn a_write_is_done_only_to_what_was_seen() {
     let all = tag(&rest.get("/v1/documents").await);
     assert_eq!(with("if-match", &all, &both()).await.status, 200);
     assert_eq!(with("if-match", &all, SERVICE).await.status, 412);
-    // What became of a document shows in its tag, and does not count for writes.
+    // The status of a document shows in its tag, and does not count for writes.
     let route = "/v1/documents/HTTPRoute/prod/shop";
     let before = tag(&rest.get(route).await);
     rest.call("DELETE", path, &[], "").await;
@@ -266,7 +266,7 @@ async fn a_validation_judges_documents_and_changes_nothing() {
         (&twice["valid"], codes(&twice, "diagnostics")),
         (&json!(false), vec!["duplicate-document".to_owned()])
     );
-    // What is written out may name what is generated.
+    // A resource that is written out may name a generated one.
     let raw = "routes:\n- name: r\n  virtual_hosts: [{name: v, domains: ['*'], routes: [{match: {prefix: /}, route: {cluster: prod/shop/80}}]}]\n";
     assert_eq!(codes(&validate(&format!("{raw}---{}", both())).await, "diagnostics"), Vec::<String>::new());
     let dangling = validate(raw).await;

@@ -137,7 +137,7 @@ async fn weights_are_shown_changed_and_given_back() {
     assert_eq!(served_weights(&rest, ROUTES), json!([50, 50]));
     let history = rest.get(&format!("/v1/history/{}", before + 1)).await.text;
     assert!(history.contains("weights/GRPCRoute/prod/greeter/0"), "{history}");
-    // What the document says stays as it was written.
+    // The document stays as it was written.
     let document = rest.get("/v1/documents/GRPCRoute/prod/greeter").await.json();
     assert_eq!((&document["generation"], &document["source"]), (&json!(1), &json!("file")));
 
@@ -442,7 +442,7 @@ async fn weights_of_a_written_route_configuration_change_wherever_it_is_written(
     let changed: Vec<_> =
         versions(&rest)["routes"].iter().filter(|one| !before["routes"].contains(one)).cloned().collect();
     assert_eq!(changed.len(), 1, "{changed:?}");
-    // What is owned is what was put; other fields of it can change under the override.
+    // The API owns the value that was put; other fields of it can change under the override.
     let owned = rest.get("/v1/groups/default/resources/routes/r").await.json();
     assert_eq!(owned["virtual_hosts"], body["virtual_hosts"]);
     let mut changed = json!({"name": "r", "virtual_hosts": body["virtual_hosts"]});

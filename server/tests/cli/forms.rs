@@ -1,4 +1,4 @@
-//! What `validate` reads and prints for CI: `--strict`, standard input, JUnit, GitHub's commands and SARIF.
+//! Input and output of `validate` for CI: `--strict`, standard input, JUnit, GitHub's commands and SARIF.
 
 use std::io::Write as _;
 

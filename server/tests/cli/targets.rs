@@ -91,7 +91,7 @@ fn what_grpc_refuses_is_an_error_unless_envoys_come_to_it() {
         ("layered/a.yaml", &file(&[&good, routes, &cluster])),
         ("layered/edge/g.yaml", &group("edge", "envoy")),
         ("layered/edge/a.yaml", &file(&[&proxy])),
-        // That a group of gRPC clients, judged first, comes to them too, changes nothing.
+        // A group of gRPC clients that comes to them too, and is judged first, changes nothing.
         ("first/a.yaml", &file(&[&proxy, routes, &cluster])),
         ("first/apps/g.yaml", &group("apps", "grpc")),
         ("first/apps/a.yaml", &file(&[&good])),

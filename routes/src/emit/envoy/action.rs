@@ -1,4 +1,4 @@
-//! What becomes of the requests of a route.
+//! The actions of routes.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -61,7 +61,7 @@ pub(super) fn forward(
 struct Share {
     name: String,
     weight: u32,
-    /// What a `ClusterWeight` says besides.
+    /// The other fields of a `ClusterWeight`.
     fields: Map<String, Json>,
 }
 
@@ -75,8 +75,8 @@ impl Share {
     }
 }
 
-/// Whether the changes of headers are written for each share, those of the rule included: Envoys make the changes of a share
-/// first, but the filters of a backend come after those of its rule and have the last word.
+/// Returns `true` if the changes of headers are written for each share, those of the rule included: Envoys make the changes of a
+/// share first, but the filters of a backend come after those of its rule and have the last word.
 pub(super) fn edits_shares(route: &PlannedRoute) -> bool {
     let is_edited = |weighted: &Weighted| {
         let none = HeaderEdits::default();
@@ -93,8 +93,8 @@ fn rule_host(route: &PlannedRoute) -> Option<&str> {
     route.effects.host_rewrite.as_deref().or_else(|| filters::new_host(&route.effects.request_edits))
 }
 
-/// Whether a share has a new host of its own. The rule's is then written for each share, because Envoys would take that of the
-/// route for all.
+/// Returns `true` if a share has a new host of its own. The rule's is then written for each share, because Envoys would take that
+/// of the route for all.
 fn has_hosts(targets: &[Weighted]) -> bool {
     targets.iter().any(|weighted| filters::new_host(&weighted.request_edits).is_some())
 }

@@ -23,7 +23,7 @@ pub(super) struct Draws {
     pub(super) fraction: Option<Percent>,
     /// The share of requests that each mirror gets, in their order; all of them without it.
     mirrors: Vec<Option<Percent>>,
-    /// Whether the weights must be made independent.
+    /// True if the weights must be made independent.
     is_scaled: bool,
 }
 
@@ -107,19 +107,19 @@ impl Seen {
         }
     }
 
-    /// Whether none of them says anything about the remainder by `modulus`.
+    /// Returns `true` if none of them says anything about the remainder by `modulus`.
     fn is_indifferent_to(&self, modulus: u64) -> bool {
         self.0.iter().all(|seen| seen.is_indifferent_to(modulus))
     }
 
-    /// Whether a draw after them keeps its share.
+    /// Returns `true` if a draw after them keeps its share.
     fn leaves(&self, percent: Percent) -> bool {
         self.0.iter().all(|seen| seen.is_independent_of(percent))
     }
 }
 
 impl Percent {
-    /// Whether the remainder by `modulus` is spread evenly among what it takes, and among what it leaves.
+    /// Returns `true` if the remainder by `modulus` is spread evenly among what it takes, and among what it leaves.
     fn is_indifferent_to(self, modulus: u64) -> bool {
         self.numerator.is_multiple_of(gcd(self.denominator, modulus))
     }
@@ -129,7 +129,7 @@ impl Percent {
     }
 }
 
-/// Whether a request may match both, apart from fractions. Regular expressions may match anything.
+/// Returns `true` if a request may match both, apart from fractions. Regular expressions may match anything.
 fn may_share_requests(one: &Match, other: &Match) -> bool {
     if one.method.is_some() && other.method.is_some() && one.method != other.method {
         return false;

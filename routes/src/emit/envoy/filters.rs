@@ -23,7 +23,7 @@ pub(super) fn http_filters(is_on_demand: bool) -> Vec<Json> {
     on_demand.into_iter().chain(others).collect()
 }
 
-/// What a route says to filters, by their names.
+/// The overrides of a route for filters, by their names.
 pub(super) fn overrides(host: &VirtualHost<'_>, route: &PlannedRoute) -> Option<Json> {
     let mut overrides = Map::new();
     if let Some(cors) = &route.effects.cors {
@@ -96,7 +96,7 @@ pub(super) fn then(first: &HeaderEdits, second: &HeaderEdits) -> HeaderEdits {
     }
 }
 
-/// What a change of the request's headers makes of the host. Envoys refuse it among the headers.
+/// The host after a change of the request's headers. Envoys refuse it among the headers.
 pub(super) fn new_host(request: &HeaderEdits) -> Option<&str> {
     request.set.iter().find(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, value)| value.as_str())
 }

@@ -1,4 +1,4 @@
-//! Which requests a route takes.
+//! The matches of routes.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -65,7 +65,7 @@ fn path_specifier(matches: &Match) -> (&'static str, Json) {
     }
 }
 
-/// Whether Envoys take it as `path_separated_prefix`.
+/// Returns `true` if Envoys take it as `path_separated_prefix`.
 fn is_separable(prefix: &str) -> bool {
     prefix.len() > 1 && !prefix.ends_with('/') && !prefix.contains(['?', '#'])
 }

@@ -128,7 +128,7 @@ pub(crate) fn unavailable(origin: &Origin) -> Emitted<'_> {
     Emitted::new("Envoy unavailable", (), |()| cluster::unavailable(), origin)
 }
 
-/// What Envoys listen to for a port of a Gateway.
+/// The listeners of Envoys for a port of a Gateway.
 pub(crate) struct GatewayPort {
     pub(crate) listener: Listener,
     /// The RouteConfigurations, at least one; each with the host that stands for those of other chains.
@@ -142,9 +142,9 @@ pub(crate) struct Listener {
     pub(crate) name: String,
     address: IpAddr,
     port: u16,
-    /// Whether strangers connect to it, whose headers are not to be trusted.
+    /// True if strangers connect to it, whose headers are not to be trusted.
     is_edge: bool,
-    /// Whether requests for a host that an Envoy does not have wait until it has asked for it.
+    /// True if requests for a host that an Envoy does not have wait until it has asked for it.
     pub(crate) is_on_demand: bool,
     /// Its filter chains, by the names of their tables; at least one.
     chains: Vec<(String, Option<TlsTermination>)>,
@@ -156,13 +156,13 @@ pub(crate) struct Frame {
     name: String,
     /// At least one.
     domains: Vec<String>,
-    /// Whether its requests belong on another connection; then it has no routes.
+    /// True if its requests belong on another connection; then it has no routes.
     is_misdirected: bool,
     port: ListenerPort,
 }
 
 impl Frame {
-    /// Whether it stands for hosts that are not named.
+    /// Returns `true` if it stands for hosts that are not named.
     pub(crate) fn has_wildcard(&self) -> bool {
         self.domains.iter().any(|domain| domain.starts_with('*'))
     }
@@ -173,7 +173,7 @@ impl Frame {
 struct VirtualHost<'p> {
     frame: Frame,
     routes: &'p [PlannedRoute],
-    /// What is known of the backends of routes with sessions.
+    /// The facts about the backends of routes with sessions.
     pins: session::Pins<'p>,
 }
 
@@ -182,7 +182,7 @@ struct VirtualHost<'p> {
 struct ListenerPort {
     number: u16,
     is_tls: bool,
-    /// Whether GRPCRoutes and HTTPRoutes may share a host.
+    /// True if GRPCRoutes and HTTPRoutes may share a host.
     merges_route_kinds: bool,
 }
 
@@ -246,7 +246,7 @@ fn misdirected(port: &Port, chain: &Chain, options: &Options) -> Option<Frame> {
     })
 }
 
-/// Whether a share of a gRPC route must fail with UNAVAILABLE.
+/// Returns `true` if a share of a gRPC route must fail with UNAVAILABLE.
 pub(crate) fn uses_unavailable(route: &PlannedRoute) -> bool {
     match &route.action {
         Action::Forward(targets) => {

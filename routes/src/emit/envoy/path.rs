@@ -73,9 +73,9 @@ pub(super) fn redirect(matches: &Match, redirect: &Redirect, port: Option<u16>) 
 
 /// The port to which a redirect leads.
 pub(super) struct RedirectPort {
-    /// What is written into the location.
+    /// The port that is written into the location.
     pub(super) written: Option<u16>,
-    /// What is written if the request's host names a port. Envoys keep it unless another is given.
+    /// The port that is written if the request's host names one. Envoys keep it unless another is given.
     pub(super) displacing: Option<u16>,
 }
 

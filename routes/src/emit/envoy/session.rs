@@ -18,7 +18,7 @@ use crate::emit::shared::{cookie_session_override, duration, quote, session_over
 use crate::model::SessionKind;
 use crate::plan::{Action, Backend, Discovery, Plan, PlannedRoute, Session, Target, UpstreamTls, Weighted};
 
-/// What a route says to the filter. An endpoint that is gone is replaced by another, and the client told.
+/// The override of a route for the filter. An endpoint that is gone is replaced by another, and the client told.
 pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
     match &session.persistence.kind {
         SessionKind::Header { .. } => {
@@ -65,10 +65,10 @@ pub(super) struct Pin<'p> {
     pub(super) header: Json,
 }
 
-/// What is known of the backends with which sessions can be, by name.
+/// The facts about backends that can have sessions, by name.
 pub(super) type Pins<'p> = BTreeMap<&'p str, Pinned>;
 
-/// What is known of a backend with which sessions can be.
+/// The facts about a backend that can have sessions.
 #[derive(Hash)]
 pub(super) struct Pinned {
     may_have_endpoints: bool,
@@ -76,7 +76,7 @@ pub(super) struct Pinned {
     values: Option<String>,
 }
 
-/// What the pins of routes need to know.
+/// The pins that routes need.
 pub(super) fn pins<'p>(plan: &Plan, routes: &'p [PlannedRoute]) -> Pins<'p> {
     let mut pins = Pins::new();
     for route in routes {
@@ -126,7 +126,7 @@ pub(super) fn pins_of<'t>(
     pins
 }
 
-/// Whether a session can go on there. A backend whose last endpoint is gone lets its sessions go elsewhere.
+/// Returns `true` if a session can go on there. A backend whose last endpoint is gone lets its sessions go elsewhere.
 fn may_have_endpoints(plan: &Plan, backend: &Backend) -> bool {
     let Some(cluster) = plan.clusters.get(&backend.name) else { return false };
     if cluster.tls == Some(UpstreamTls::Invalid) {

@@ -23,13 +23,13 @@ pub(super) fn faults(resources: &[Json]) -> Vec<String> {
     all.faults
 }
 
-/// What was seen of all resources.
+/// The resources that were seen.
 #[derive(Default)]
 struct All {
     faults: Vec<String>,
     /// Names by type.
     names: BTreeMap<&'static str, BTreeSet<String>>,
-    /// What resources of a type are asked for by others: (type, name) and by whom.
+    /// The resources of a type that others ask for: (type, name) and by whom.
     wanted: BTreeMap<(&'static str, String), String>,
     /// Members by aggregate.
     members: BTreeMap<String, Vec<String>>,
@@ -144,7 +144,7 @@ impl All {
         }
     }
 
-    /// What must hold between resources.
+    /// Checks the resources against each other.
     fn together(&mut self) {
         for ((kind, name), by) in std::mem::take(&mut self.wanted) {
             if !self.names.entry(kind).or_default().remove(&name) {

@@ -29,7 +29,7 @@ pub(super) struct Clusters<'p> {
     roots: BTreeMap<&'p str, Losses>,
 }
 
-/// What gRPC clients cannot have, and why.
+/// The parts that gRPC clients cannot have, and why.
 type Losses = BTreeSet<(GrpcFeature, String)>;
 
 /// A cluster with endpoints of its own.
@@ -94,7 +94,7 @@ impl<'p> Clusters<'p> {
         Some(name)
     }
 
-    /// What gRPC clients cannot have of a backend whose name was taken.
+    /// The parts of a backend that gRPC clients cannot have, if its name was taken.
     pub(super) fn losses(&self, name: &str) -> BTreeSet<(GrpcFeature, String)> {
         self.roots.get(name).cloned().unwrap_or_default()
     }
@@ -379,7 +379,7 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
     (leaves, losses)
 }
 
-/// What not all gRPC clients have of how requests are spread, see [`least_request`].
+/// The part of load balancing that not all gRPC clients have, see [`least_request`].
 fn lost_policy(name: &str, cluster: &Planned) -> Option<String> {
     let has_choice = match &cluster.discovery {
         Discovery::Eds { .. } | Discovery::Static(_) => true,

@@ -19,7 +19,7 @@ pub(super) fn of_addresses(addresses: &BTreeSet<(IpAddr, u16)>, origin: &Origin)
     Assignment { localities: vec![locality], origin: origin.clone() }
 }
 
-/// Whether endpoints of a zone differ in weight, which gRPC's round robin does not heed.
+/// Returns `true` if endpoints of a zone differ in weight, which gRPC's round robin does not heed.
 pub(crate) fn has_uneven_weights(assignment: &Assignment) -> bool {
     let is_uneven = |locality: &Locality| {
         let mut weights = locality.endpoints.iter().map(|it| it.weight.unwrap_or(1));

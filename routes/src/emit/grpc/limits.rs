@@ -21,7 +21,7 @@ pub(super) fn max_stream_duration(timeouts: &Timeouts, is_retried: bool) -> Json
     }
 }
 
-/// What gRPC clients cannot have of the time limits.
+/// The time limits that gRPC clients cannot have.
 pub(super) fn lost_timeout(timeouts: &Timeouts, is_retried: bool) -> Option<String> {
     let has_limit = timeouts.backend_request.is_some_and(|limit| !limit.is_zero());
     (has_limit && is_retried).then(|| "gRPC clients ignore the time limit of a single attempt".to_owned())
@@ -63,7 +63,7 @@ pub(super) fn retry_policy(retry: &Retry) -> (Option<Json>, Vec<String>) {
     (Some(with(policy, "retry_back_off", back_off)), lost)
 }
 
-/// What the HTTP status codes say that gRPC clients read as UNAVAILABLE.
+/// The HTTP status codes that gRPC clients read as UNAVAILABLE.
 const UNAVAILABLE_CODES: [u16; 4] = [429, 502, 503, 504];
 
 /// A call is tried five times at most (row B127).

@@ -1,4 +1,4 @@
-//! Which requests a route takes, as gRPC can tell them apart.
+//! The matches of routes, as gRPC can tell requests apart.
 //!
 //! gRPC ignores fields of a match that it does not know, refuses path specifiers and header matchers that it does not know,
 //! and sees only custom metadata. A match that cannot be written in full is therefore none: the route is left out, because
@@ -115,7 +115,7 @@ fn is_method(path: &str) -> bool {
     matches!(parts[..], ["", service, method] if !service.is_empty() && !method.is_empty())
 }
 
-/// Whether a path of a call can begin so: `/`, `/a`, `/a/`, `/a/b`.
+/// Returns `true` if a path of a call can begin so: `/`, `/a`, `/a/`, `/a/b`.
 fn is_beginning(prefix: &str) -> bool {
     let parts: Vec<&str> = prefix.split('/').collect();
     match parts[..] {
@@ -129,7 +129,7 @@ fn no_method(path: &str) -> String {
     format!("no gRPC method has the path {}: methods are /service/method", echo(path))
 }
 
-/// Whether a header is to be matched, because not every call has it; or why gRPC clients cannot match it.
+/// Returns `true` if a header is to be matched, because not every call has it; or why gRPC clients cannot match it.
 fn visible(header: &HeaderMatch) -> Result<bool, String> {
     let name = header.name.as_str();
     // Two headers have the same value in every call, whether the client can see them or not (row B107).
@@ -165,7 +165,7 @@ fn header_matcher(header: &HeaderMatch) -> Json {
     }
 }
 
-/// Whether a header of that value is matched. An expression that cannot be judged here takes nothing.
+/// Returns `true` if a header of that value is matched. An expression that cannot be judged here takes nothing.
 fn takes(value: &HeaderValue, actual: &str) -> bool {
     match value {
         HeaderValue::Present => true,

@@ -60,15 +60,15 @@ pub(crate) fn grpc<'p>(plan: &'p Plan, options: &Options, emit: &mut super::Sink
     losses.into_iter().collect()
 }
 
-/// What a host becomes.
+/// The resources of a host.
 pub(crate) struct Table<'p> {
     /// Its Listeners and its RouteConfiguration.
     pub(crate) emitted: [Emitted<'p>; 2],
     /// The clusters that it names, but for the one without endpoints.
     pub(crate) roots: BTreeSet<&'p str>,
-    /// Whether it names the one without endpoints.
+    /// True if it names the one without endpoints.
     pub(crate) needs_unavailable: bool,
-    /// What clients cannot have of it.
+    /// The parts that clients cannot have.
     pub(crate) losses: BTreeSet<GrpcLoss>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn table<'p>(
     Table { emitted: [listener, configuration], roots, needs_unavailable, losses }
 }
 
-/// What comes together while routes are looked at.
+/// The results that are collected while routes are looked at.
 struct Emission<'o, 'p> {
     options: &'o Options,
     clusters: Clusters<'p>,

@@ -31,11 +31,11 @@ struct Route<'p> {
     route_match: RouteMatch<'p>,
     /// The clusters with their weights; at least one, no two of a name.
     clusters: Vec<(&'p str, u64)>,
-    /// What is said besides of calls that go to a backend.
+    /// The other fields for calls that go to a backend.
     forward: Option<Forward<'p>>,
 }
 
-/// What is said of calls that go to a backend.
+/// The fields for calls that go to a backend.
 #[derive(Hash)]
 struct Forward<'p> {
     timeouts: &'p Timeouts,
@@ -60,7 +60,7 @@ pub(super) fn configuration<'p>(
 }
 
 impl Configuration<'_> {
-    /// Whether a route in it overrides the session filter, so that its listeners need one.
+    /// Returns `true` if a route in it overrides the session filter, so that its listeners need one.
     pub(super) fn has_sessions(&self) -> bool {
         self.routes.iter().filter_map(|route| route.forward.as_ref()).any(|forward| forward.session.is_some())
     }
@@ -136,7 +136,7 @@ fn route<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Opti
     Some(Route { id: Some(id), route_match, clusters, forward })
 }
 
-/// Whether the route can be had although gRPC applies none of the filters (row B137); says what is lost.
+/// Returns `true` if the route can be had although gRPC applies none of the filters (row B137); says what is lost.
 ///
 /// A header that is missing, or a copy, leaves a call what it is, and the route is used unless the options are strict. With
 /// another path a call is another method, which is never right, so the route is left out.

@@ -28,7 +28,7 @@ pub(super) fn loss(session: &Session) -> Option<&'static str> {
     }
 }
 
-/// What a route says to the filter; nothing if gRPC clients cannot have it.
+/// The override of a route for the filter; nothing if gRPC clients cannot have it.
 pub(super) fn per_route(session: &Session) -> Option<Json> {
     let path = match &session.persistence.kind {
         SessionKind::Cookie { path, .. } if loss(session).is_none() => path,

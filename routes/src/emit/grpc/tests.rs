@@ -19,7 +19,7 @@ use crate::translate::Options;
 
 static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("built in"));
 
-/// What became of a plan.
+/// The outcome of a plan.
 struct Outcome {
     /// The messages, and how each is found.
     emitted: Vec<(FoundBy, Json)>,
@@ -61,13 +61,13 @@ impl Outcome {
         self.resources.iter().map(|resource| CODEC.to_json(resource)).collect()
     }
 
-    /// What the checker and the codec's lint have against it.
+    /// The faults that the checker and the codec's lint find.
     fn faults(&self) -> Vec<String> {
         let mut faults = checker::faults(&self.messages());
         let findings = CODEC.lint_profile(self.resources.iter(), Profile::Grpc);
         let is_meant = |row, effect| match effect {
             // An entry of weight 0 stays so that the clusters stay the same (C15).
-            // Which clusters have sessions is for the plan to say, and plans made for tests say it as they like (C87).
+            // The plan decides which clusters have sessions, and plans made for tests decide as they like (C87).
             Effect::Ignored => ["B114", "C87"].contains(&row),
             Effect::Rejected | Effect::Fails | Effect::Differs => false,
         };

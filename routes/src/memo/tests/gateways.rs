@@ -96,7 +96,7 @@ fn http(name: &str, age: u16, host: &str) -> Json {
     route("HTTPRoute", name, age, &["edge"], &[host])
 }
 
-/// What random histories hardly ever do: limits that bite, and implicit gateways that are in the way of others.
+/// Changes that random histories hardly ever make: limits that bite, and implicit gateways that are in the way of others.
 fn refusals() -> Vec<Story> {
     let unnamed = |name: &str| native("routes", name, json!({"rules": [{"to": {"b": 1}}]}));
     let backend = || native("backends", "b", json!({"endpoints": ["10.0.2.1:80"]}));

@@ -57,7 +57,7 @@ fn split(root: &str, weight: u32) -> Json {
     object("TrafficSplit", "prod", root, json!({"service": root, "backends": backends}))
 }
 
-/// What random histories hardly ever do.
+/// Changes that random histories hardly ever make.
 fn stories() -> Vec<(Options, Vec<Vec<Json>>)> {
     let limits = GenerationLimits { max_routes: 2, ..GenerationLimits::default() };
     let limited = Options { limits, ..Options::default() };

@@ -1,4 +1,4 @@
-//! What routes ask of Gateways, which of them give too much, and which hosts they bring to listeners.
+//! Attachment: the requests of routes to Gateways, the routes that give too much, and the hosts that routes bring to listeners.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::thin::Thin;
 use crate::translate::Placed;
 
 impl Context<'_, '_, '_> {
-    /// What a route asks of Gateways and in the mesh.
+    /// The requests of a route to Gateways and in the mesh.
     pub(super) fn attachment(self, key: &DocumentKey) -> Option<Made> {
         let placed = self.reader.outline(key)?;
         let mut facts = Made::new();
@@ -39,7 +39,7 @@ impl Context<'_, '_, '_> {
         Requests::of(route, self)
     }
 
-    /// What a route gives in the mesh, at most.
+    /// The resources that a route gives in the mesh, at most.
     fn calls(&self, placed: &Placed) -> Option<Calls> {
         let Spec::Route(route) = &placed.document.spec else { return None };
         let (mut n_ports, mut n_consumed) = (0, 0);
@@ -121,7 +121,7 @@ impl Context<'_, '_, '_> {
         }
     }
 
-    /// What a route asks, as far as it may; and why it gets nothing, if limits say so.
+    /// The requests of a route, as far as they are allowed; and the reason why it gets nothing, if limits say so.
     pub(super) fn requests(&self, key: &DocumentKey) -> Option<(Arc<Requests>, Option<Arc<Refused>>)> {
         let admitted = self.reader.value(Fact::Admitted(key.clone()));
         let requests = admitted.or_else(|| self.reader.value(Fact::Requests(Some(key.clone()))));

@@ -15,7 +15,7 @@ use crate::plan::{
 };
 
 impl Context<'_, '_, '_> {
-    /// What becomes of every fallback: one may depend on all others.
+    /// The verdict on every fallback: one may depend on all others.
     pub(super) fn fallbacks(self) -> Option<Made> {
         let mut surroundings = Surroundings::new(self.reader);
         let mut fallbacks = self.reader.all(Fact::Fallback(None)).peekable();

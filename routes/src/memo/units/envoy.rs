@@ -1,4 +1,4 @@
-//! What Envoys are served.
+//! The resources for Envoys.
 
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ impl<'m> Context<'_, 'm, '_> {
         Some(facts)
     }
 
-    /// Whether the hosts of a RouteConfiguration come on demand; and a warning if they do not, though they were to.
+    /// Returns `true` if the hosts of a RouteConfiguration come on demand; and a warning if they do not, though they were to.
     fn is_on_demand(&self, name: &InGroup) -> (bool, Option<Diagnostic>) {
         let front = match self.reader.value(Fact::Front(name.clone())) {
             Some(Value::Front(front)) if front.is_on_demand => front,
@@ -205,7 +205,7 @@ impl<'m> Context<'_, 'm, '_> {
     }
 }
 
-/// Whether Envoys ask for the virtual hosts of a RouteConfiguration one by one.
+/// Returns `true` if Envoys ask for the virtual hosts of a RouteConfiguration one by one.
 fn was_on_demand(configuration: &Resource) -> bool {
     configuration.references().of_type(&ResourceType::VirtualHost).next().is_some()
 }

@@ -160,7 +160,7 @@ fn of_ports(gateway: &PlannedGateway<'_>, origin: &Origin, options: &Options, fa
     numbers
 }
 
-/// What Envoys get of a port.
+/// The resources of a port for Envoys.
 fn served(gateway: &PlannedGateway<'_>, port: &Port, options: &Options, facts: &mut Made) {
     let Some(mut served) = envoy::gateway(port, options) else { return };
     let group = &gateway.group;

@@ -1,4 +1,4 @@
-//! What proxyless gRPC clients are served.
+//! The resources for proxyless gRPC clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -60,7 +60,7 @@ impl<'m> Context<'_, 'm, '_> {
         level
     }
 
-    /// Who brings a host to a listener, with its age; and whether the listener takes it.
+    /// The routes that bring a host to a listener, with their age; and for each if the listener takes it.
     fn brought(
         &self,
         listener: &Arc<ListenerKey>,

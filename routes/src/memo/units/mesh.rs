@@ -20,7 +20,7 @@ use crate::plan::{PlannedRoute, Seniority, Served};
 use crate::thin::Thin;
 use crate::translate::Placed;
 
-/// What names begin with that could be the same, the shortest of a Service and the others alike.
+/// The label with which all names begin that could be the same, the shortest of a Service and the others alike.
 pub(super) fn label(name: &str) -> Name {
     name.split(['.', ':']).next().unwrap_or_default().into()
 }
@@ -56,7 +56,7 @@ fn wished_port(group: &GroupName, port: u16, by: &DocumentKey) -> (Fact, Value) 
     (Fact::WishedPort(group.clone(), port, Some(by.clone())), Value::Present)
 }
 
-/// Who routes requests to these ports: what of it others look for.
+/// The wishes to route requests to these ports: what of it others look for.
 fn wishes(key: &DocumentKey, wanted: &Wanted, class: Class, seniority: Seniority) -> Facts {
     let Wanted { group, service, ports } = wanted;
     if ports.is_empty() {
@@ -112,7 +112,7 @@ impl<'m> Context<'_, 'm, '_> {
         Some(facts)
     }
 
-    /// What a route wants of the Services that are its parents.
+    /// The requests of a route to the Services that are its parents.
     pub(super) fn wanted(&self, placed: &Placed, route: &Route) -> Option<(Fact, Value)> {
         let mut surroundings = Surroundings::new(self.reader);
         for parent in route.parents.iter().filter(|parent| parent.is_service()) {
@@ -159,7 +159,7 @@ impl<'m> Context<'_, 'm, '_> {
         Some(facts.into_iter().collect())
     }
 
-    /// Which Services have the names that begin with a label.
+    /// The Services whose names begin with a label.
     pub(super) fn namesakes(self, label: &InGroup) -> Option<Made> {
         let mut namesakes = self.reader.all(Fact::Namesake(label.clone(), None)).peekable();
         namesakes.peek()?;
@@ -177,7 +177,7 @@ impl<'m> Context<'_, 'm, '_> {
         Some(Made::one(Fact::Names(label.clone()), Value::Names(names.into())))
     }
 
-    /// Whether Envoys of a group listen on a port, and then to all Services there.
+    /// Returns `true` if Envoys of a group listen on a port, and then to all Services there.
     pub(super) fn port(self, group: &GroupName, port: u16) -> Option<Made> {
         self.reader.all(Fact::WishedPort(group.clone(), port, None)).next()?;
         Some(Made::one(Fact::Shown(group.clone(), port), Value::Present))
@@ -281,7 +281,7 @@ impl<'m> Context<'_, 'm, '_> {
         facts.extend(self.routes_of(&host, self.shared(routes), served));
     }
 
-    /// Whether Envoys are served a Service on a port that is asked for: not if a Gateway has the port.
+    /// Returns `true` if Envoys are served a Service on a port that is asked for: not if a Gateway has the port.
     fn is_framed(
         &self,
         group: &GroupName,
@@ -360,9 +360,9 @@ impl<'m> Context<'_, 'm, '_> {
         routes.filter_map(home).collect()
     }
 
-    /// Whether the name alone means a Service: it is the only one of that name, or the only one that documents ask for. Clients of
-    /// a group that consumers make call Services by the names that they would have without their routes, all others by the
-    /// group's own.
+    /// Returns `true` if the name alone means a Service: it is the only one of that name, or the only one that documents ask for.
+    /// Clients of a group that consumers make call Services by the names that they would have without their routes, all others by
+    /// the group's own.
     fn has_short_name(&self, group: &GroupName, service: &DocumentKey) -> bool {
         let homes = self.homes(group);
         let is_plain = homes.is_empty();

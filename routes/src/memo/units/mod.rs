@@ -1,4 +1,4 @@
-//! What each unit does.
+//! The work of each unit.
 
 mod attachment;
 mod detail;
@@ -31,7 +31,7 @@ use crate::translate::{Options, REFUSED};
 /// Facts that a unit writes, among others.
 type Facts = Vec<(Fact, Value)>;
 
-/// What a unit runs with.
+/// The context of a unit.
 pub(super) struct Context<'r, 'm, 'c> {
     reader: &'r Reader<'m>,
     names: &'r Names,

@@ -1,4 +1,4 @@
-//! What others look for of documents.
+//! The outlines of documents that other units read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(super) fn outline(reader: &Reader<'_>, key: &DocumentKey) -> Option<Made> {
     Some(facts)
 }
 
-/// What a reference to a backend can mean.
+/// The backends that a reference can mean.
 pub(super) fn backends(reader: &Reader<'_>, to: &ObjectRef) -> [DocumentKey; 2] {
     let service = reader.known(DocumentKey::new(Kind::Service, &to.namespace, &to.name));
     let backend = reader.known(service.namesake(Kind::Backend));

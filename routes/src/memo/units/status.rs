@@ -1,4 +1,4 @@
-//! What becomes of objects.
+//! The conditions of objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::plan::{Attached, Parts, RefProblem, is_route, policy_targets};
 impl Context<'_, '_, '_> {
     /// All that became of an object; `None` if there is nothing to say of it.
     ///
-    /// What gRPC clients cannot have shows as a parent of its own, so that a route that is fine
-    /// for Envoys stays fine; and as a note at what is written for gRPC, or for every client of a Service.
+    /// A part that gRPC clients cannot have shows as a parent of its own, so that a route that is fine for Envoys stays fine; and
+    /// as a note at the resource for gRPC, or for every client of a Service.
     pub(super) fn status(self, key: &DocumentKey) -> Option<Made> {
         let placed = self.reader.document(key);
         let mut doubts = Vec::new();
@@ -60,7 +60,7 @@ impl Context<'_, '_, '_> {
         Some(facts)
     }
 
-    /// What became of an object but for what gRPC clients cannot have.
+    /// The conditions of an object, except for parts that gRPC clients cannot have.
     fn parts(&self, key: &DocumentKey, doubts: &mut Vec<Diagnostic>) -> Option<Parts> {
         let mut parts = None;
         if let Some(Value::Standing(standing)) = self.reader.value(Fact::Standing(key.clone())) {

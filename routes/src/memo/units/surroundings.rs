@@ -1,4 +1,4 @@
-//! What some documents refer to, so that the functions of the plan find it.
+//! The documents that others refer to, so that the functions of the plan find them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::translate::{Documents, Options, Placed};
 /// The documents that some others refer to, and what became of the fallbacks among them.
 pub(super) struct Surroundings<'r, 'm> {
     reader: &'r Reader<'m>,
-    /// Whether outlines are enough.
+    /// True if outlines are enough.
     is_of_outlines: bool,
     documents: Documents,
     verdicts: BTreeMap<DocumentKey, Verdict>,
@@ -56,19 +56,19 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         }
     }
 
-    /// What a reference from a namespace can mean, and who allows it.
+    /// Adds the documents that a reference from a namespace can mean, and those that allow it.
     pub(super) fn add_reference(&mut self, from: &str, to: &ObjectRef) {
         self.add_grants(from, to);
         backends(self.reader, to).into_iter().for_each(|key| self.add_backend(key));
     }
 
-    /// What a reference of a fallback can mean, and who allows it.
+    /// Adds the documents that a reference of a fallback can mean, and those that allow it.
     pub(super) fn add_member(&mut self, from: &str, to: &ObjectRef) {
         self.add_grants(from, to);
         backends(self.reader, to).into_iter().for_each(|key| _ = self.add(key));
     }
 
-    /// What a reference to a certificate can mean, and who allows it.
+    /// Adds the documents that a reference to a certificate can mean, and those that allow it.
     pub(super) fn add_certificate(&mut self, from: &str, to: &ObjectRef) {
         self.add_grants(from, to);
         self.add(DocumentKey::new(Kind::Secret, &to.namespace, &to.name));

@@ -15,7 +15,7 @@ use crate::translate::Placed;
 /// The metadata in which a node says of which namespace it is (Istio's convention).
 const NAMESPACE_METADATA: &str = "NAMESPACE";
 
-/// What the names of the groups of consumers begin with.
+/// The beginning of names of groups of consumers.
 const CONSUMERS: &str = "namespace/";
 
 /// For whom a route is: that of the producer for its own group, that of a consumer for its namespace.

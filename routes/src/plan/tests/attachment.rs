@@ -1,4 +1,4 @@
-//! Which listeners take which routes, and what happens where there is no Gateway.
+//! Tests of attaching routes to listeners, and of routes without a Gateway.
 
 use super::support::*;
 use crate::model::{AllowedNamespaces, Kind, LabelSelector, Protocol, RouteKind, Spec};

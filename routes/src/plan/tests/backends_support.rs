@@ -40,7 +40,7 @@ fn service_port(text: &str) -> ServicePort {
     ServicePort { spot: Spot::default(), name: name.to_owned(), port, target, app_protocol }
 }
 
-/// What a Service of type `ExternalName` is.
+/// A Service of type `ExternalName`.
 pub(crate) fn external(name: &str, ports: &str, host: &str) -> Document {
     let mut document = service(name, ports);
     if let Spec::Service(service) = &mut document.spec {
@@ -57,7 +57,7 @@ pub(crate) fn slice(name: &str, service: &str, ports: &str, endpoints: &str) -> 
     document(Kind::EndpointSlice, name, Spec::EndpointSlice(spec))
 }
 
-/// What a slice says.
+/// The content of a slice.
 pub(crate) fn slice_spec(service: Option<&str>, ports: &str, endpoints: &str) -> EndpointSlice {
     let ports = ports.split_whitespace().map(|port| {
         let (name, port) = port.split_once(':').unwrap();
@@ -172,7 +172,7 @@ pub(crate) fn filter(kind: FilterKind) -> Filter {
     Filter { spot: Spot { path: "filters[0]".into(), ..Spot::default() }, kind }
 }
 
-/// What the rules of a route come to; `name` is `Kind namespace/name`.
+/// The plan of a route's rules; `name` is `Kind namespace/name`.
 pub(crate) fn route_plan(documents: &Documents, name: &str) -> RoutePlan {
     let (_, placed) = documents.iter().find(|(key, _)| key.to_string() == name).unwrap();
     let Spec::Route(route) = &placed.document.spec else { panic!("{name} is no route") };

@@ -1,4 +1,4 @@
-//! What the conformance tests of the Gateway API ask of hosts, listeners and the order of routes.
+//! The demands of the Gateway API's conformance tests on hosts, listeners and the order of routes.
 //!
 //! Requests are told by the names of routes: their backends are another matter.
 

@@ -5,7 +5,7 @@ use super::support::{document, documents, grpc};
 use crate::model::{AddressType, Document, Kind, Rule, Spec};
 use crate::plan::{Discovery, Health, Plan};
 
-/// What a cluster is, in words: `zone: address:port …` of each zone, or what else it is.
+/// A cluster in words: `zone: address:port …` of each zone, or what else it is.
 fn shown(plan: &Plan, name: &str) -> String {
     let cluster = &plan.clusters[name];
     match &cluster.discovery {

@@ -6,7 +6,7 @@ use crate::model::Document;
 use crate::plan::Discovery;
 use crate::translate::Options;
 
-/// What a route to the Backend `a/b0` comes to: its action, and the problem's reason and message.
+/// The outcome of a route to the Backend `a/b0`: its action, and the problem's reason and message.
 fn outcome(list: Vec<Document>) -> (String, String) {
     let documents = documents(list.into_iter().chain([grpc("a/r", "", "", vec![to("a/b0")])]));
     let plan = route_plan(&documents, "GRPCRoute a/r");

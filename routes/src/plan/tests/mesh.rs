@@ -263,7 +263,7 @@ fn the_short_name_is_for_services_that_are_alone_with_it() {
     let a = || grpc("a/r", "Service=a/s:80 Service=a/s:90", "", vec![]);
     assert_eq!(hosts(&with([a()])), ["s", "s"]);
     assert_eq!(hosts(&with([a(), grpc("b/r", "Service=b/s", "", vec![])])), ["s.a", "s.a", "s.b"]);
-    // What another namespace's clients call by it is not theirs to change.
+    // The names that another namespace's clients call are not theirs to change.
     let consumer = grpc("c/r", "Service=a/s:80", "", vec![]);
     assert_eq!(hosts(&with([consumer.clone(), grpc("b/r", "Service=b/s", "", vec![])])), ["s", "s.a", "s"]);
     let both = [a(), grpc("b/r", "Service=b/s", "", vec![]), consumer];

@@ -37,7 +37,7 @@ fn sketch() -> impl Strategy<Value = Sketch> {
     (section, hosts, rules).prop_map(|(section, hosts, rules)| Sketch { section, hosts, rules })
 }
 
-/// Whether a host that may be a wildcard, or empty for every host, has a name.
+/// Returns `true` if a host that may be a wildcard, or empty for every host, has a name.
 fn has(host: &str, name: &str) -> bool {
     match host.strip_prefix("*.") {
         Some(suffix) => name.strip_suffix(suffix).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),

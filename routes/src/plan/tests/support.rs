@@ -279,7 +279,7 @@ fn spot(path: &str) -> Spot {
     Spot { path: path.into(), line: 0, column: 0 }
 }
 
-/// What documents come to, ready to be asked.
+/// The outcome of documents, ready to be asked.
 pub(crate) struct Outcome {
     /// By group and name.
     pub(crate) ports: BTreeMap<(String, String), Port>,
@@ -405,7 +405,7 @@ fn has_name(host: &Host, name: &str) -> bool {
     }
 }
 
-/// Whether a request is one that a match asks for, told in another way than by the text that a client is served.
+/// Returns `true` if a request is one that a match asks for, told in another way than by the text that a client is served.
 fn takes(matches: &Match, path: &str, headers: &[(&str, &str)]) -> bool {
     let whole = |regex: &str| regex::Regex::new(&format!("^(?:{regex})$")).unwrap().is_match(path);
     let is_path = match &matches.path {

@@ -184,14 +184,14 @@ fn read_fallback(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) 
     members
 }
 
-/// Whether two references mean the same object and port.
+/// Returns `true` if two references mean the same object and port.
 pub(super) fn is_same(one: &ObjectRef, other: &ObjectRef) -> bool {
     let ObjectRef { spot: _, group, kind, namespace, name, port } = one;
     (group, kind, namespace, name, port)
         == (&other.group, &other.kind, &other.namespace, &other.name, &other.port)
 }
 
-/// What a backend that is only a list of others cannot have.
+/// Checks for fields that a backend which is only a list of others cannot have.
 fn check_fallback(fields: &Object<'_>, reader: &mut Reader) {
     for field in ["endpoints", "dns", "unix", "tls", "max_requests", "max_connections", "max_pending"] {
         if fields.has(field) {

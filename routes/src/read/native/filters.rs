@@ -1,4 +1,4 @@
-//! What becomes of requests on their way: changed headers, copies, redirects, rewrites.
+//! Effects on requests on their way: changed headers, copies, redirects, rewrites.
 
 use xds_codec::echo;
 

@@ -1,4 +1,4 @@
-//! Which requests a rule takes.
+//! Conditions of rules on requests.
 
 use xds_codec::document::TreeValue;
 use xds_codec::echo;
@@ -159,7 +159,7 @@ fn entries_of<'t>(value: &Value<'t>, reader: &mut Reader) -> Vec<(&'t str, Value
     entries.into_iter().take(MAX_VALUES).collect()
 }
 
-/// What a value has to be.
+/// The condition on a value.
 enum Wanted {
     Exact(String),
     Regex(String),

@@ -1,4 +1,4 @@
-//! What routes and fallbacks name: backends of the native form, and services with their ports.
+//! Targets of routes and fallbacks: backends of the native form, and services with their ports.
 
 use std::sync::Arc;
 

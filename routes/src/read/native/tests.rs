@@ -1,4 +1,4 @@
-//! What the native form means, and what it refuses.
+//! Tests of the native form: its meaning, and its refusals.
 
 #![expect(clippy::panic, reason = "helpers of tests")]
 

@@ -7,9 +7,9 @@ use super::rust_literal;
 /// Walks over a class, or over what stands behind one backslash.
 #[derive(Default)]
 pub(super) struct ClassScanner<'t> {
-    /// What is still to be read.
+    /// The rest to be read.
     pub(super) rest: &'t str,
-    /// What was read, in the grammar of the `regex` crate.
+    /// The part that was read, in the grammar of the `regex` crate.
     pub(super) rust: String,
 }
 
@@ -190,14 +190,14 @@ impl ClassScanner<'_> {
     }
 }
 
-/// Whether this is the long name of a script, such as `Greek` or `Old_Persian`.
+/// Returns `true` if this is the long name of a script, such as `Greek` or `Old_Persian`.
 fn is_script(name: &str) -> bool {
     let is_word = |word: &str| {
         let mut letters = word.bytes();
         letters.next().is_some_and(|first| first.is_ascii_uppercase())
             && letters.all(|letter| letter.is_ascii_lowercase())
     };
-    // What has four letters is the short name of a script, which RE2 does not know, unless the script's name is as short.
+    // A name of four letters is the short name of a script, which RE2 does not know, unless the script's name is as short.
     (name.len() != 4 || SHORT_SCRIPTS.contains(&name))
         && name.split('_').all(is_word)
         && regex::Regex::new(&format!("\\p{{Script={name}}}")).is_ok()

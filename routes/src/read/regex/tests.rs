@@ -1,4 +1,4 @@
-//! What RE2 takes and what it does not.
+//! Tests of expressions that RE2 accepts and rejects.
 
 use super::*;
 

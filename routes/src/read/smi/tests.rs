@@ -8,7 +8,7 @@ use super::*;
 use crate::model::{GroupMatch, HeaderValue};
 use crate::read::testing::{clean, documents, findings};
 
-/// What a text of splits and groups says, one line for each document.
+/// The contents of splits and groups, one line for each document.
 fn shown(text: &str) -> Vec<String> {
     let show = |spec: &Spec| match spec {
         Spec::TrafficSplit(split) => show_split(split),

@@ -81,7 +81,7 @@ fn parse_quantity(text: &str) -> Result<u64, &'static str> {
     u64::try_from(thousandths).ok().filter(|thousandths| *thousandths <= MAX_THOUSANDTHS).ok_or(too_large)
 }
 
-/// What a suffix stands for: a factor, and a power of ten.
+/// The factor that a suffix stands for: a factor, and a power of ten.
 fn scale_of(suffix: &str) -> Option<(u128, i32)> {
     let decimal = [
         ("n", -9),

@@ -15,7 +15,7 @@ pub(super) fn for_shell(text: &str) -> String {
     text
 }
 
-/// What is replaced by what, in this order.
+/// The replacements, in this order.
 static RULES: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
     let rules = [
         (r"(?:POST )?/v1/waves/(\d+):(pause|resume|promote|abort)\b", "`xds-server waves $2 $1`"),

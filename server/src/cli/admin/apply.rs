@@ -126,7 +126,7 @@ pub(super) fn line_of(error: &Value) -> Option<String> {
 
 /// Deeper than any configuration; a directory that links to itself ends here.
 const MAX_DEPTH: usize = 32;
-/// Which files of a directory are taken, as the server takes them.
+/// The files of a directory that are taken, as the server takes them.
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 #[cfg(test)]

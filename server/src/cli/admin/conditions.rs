@@ -43,7 +43,7 @@ pub(crate) fn conditions(args: &ConditionsArgs) -> Result<(), Failure> {
 /// One condition of an object.
 pub(super) struct Row {
     cells: Vec<String>,
-    /// Whether it is as it should be.
+    /// True if it is as it should be.
     pub(super) is_fine: bool,
 }
 

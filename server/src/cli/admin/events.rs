@@ -35,7 +35,7 @@ struct Event {
 pub(crate) fn events(args: &EventsArgs) -> Result<(), Failure> {
     let form = Form::or_default(args.admin.output);
     let admin = args.admin.connect_for(None)?;
-    // What is kept is what came after an event that nobody knows.
+    // All kept events come after one that nobody knows.
     let since = args.since.as_deref().or((!args.follow).then_some(UNKNOWN));
     let stream = admin.open("/v1/events", since)?;
     let (sender, receiver) = mpsc::channel();
@@ -47,7 +47,7 @@ pub(crate) fn events(args: &EventsArgs) -> Result<(), Failure> {
             receiver.recv_timeout(QUIET)
         };
         match next {
-            // Of all that is kept there is none before.
+            // There is no event before those that are kept.
             Ok(Ok(event)) if args.since.is_none() && event.name == "lagged" && !args.follow => {}
             Ok(Ok(event)) => print(&shown(&event, form))?,
             Ok(Err(reason)) => {

@@ -83,7 +83,7 @@ fn ended(load: &Value) -> String {
 
 /// The columns of requests.
 const NUMBERS: [&str; 6] = ["REQUESTS", "OK", "FAILED", "FAILED %", "IN FLIGHT", "RATE"];
-/// What the columns count.
+/// The meaning of the columns.
 const LEGEND: &str = "REQUESTS have ended: OK and FAILED together. IN FLIGHT, as of the last reports, and DROPPED are not among them.\n";
 
 fn entries<'v>(value: &'v Value, list: &str) -> &'v [Value] {

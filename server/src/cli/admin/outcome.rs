@@ -1,4 +1,4 @@
-//! What became of a change, as the commands that make one tell it.
+//! The outcome of a change, as the commands that make one print it.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::advice::for_shell;
 use super::phases::phases;
 use crate::cli::output::{cell, clean, items, one_line};
 
-/// What a write did, or would do; that, after `heading`. What files own and keep is among the warnings.
+/// The outcome of a write, done or tried, after `heading`. What files own and keep is among the warnings.
 pub(super) fn outcome(answer: &Value, heading: &str) -> String {
     let mut text = match (answer["committed"] == json!(true), answer["changed"] == json!(true)) {
         (_, false) => "nothing changes\n".to_owned(),

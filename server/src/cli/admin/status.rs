@@ -79,7 +79,7 @@ fn render(status: &Value) -> String {
             (_, false) => "current",
         };
         files.push(vec![cell(&file["path"]), n_objects, count("error"), count("warning"), served.to_owned()]);
-        // Of a change that is on its way to everyone too: who looks for it here should find it.
+        // A change may be on its way to everyone too: who looks for it here should find it.
         let is_wave = |one: &Value| one["code"].as_str().is_some_and(|code| code.starts_with("wave-"));
         for one in found {
             // Errors first, whichever file they are in.

@@ -1,4 +1,4 @@
-//! What is shown anew whenever it changes.
+//! Output that is printed anew whenever it changes.
 
 use std::io::{self, IsTerminal as _};
 use std::thread::sleep;
@@ -10,7 +10,7 @@ use super::Admin;
 use crate::cli::Failure;
 use crate::cli::output::{Form, print};
 
-/// What is followed, and how it is shown.
+/// The thing to follow, and how to show it.
 pub(super) struct Watched<'a> {
     pub(super) path: &'a str,
     /// For people.

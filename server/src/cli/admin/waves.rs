@@ -24,7 +24,7 @@ pub(crate) struct WavesArgs {
     admin: AdminArgs,
 }
 
-/// What can be done to a wave deployment.
+/// The verbs for a wave deployment.
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Verb {
     /// Stop where it is

@@ -1,4 +1,4 @@
-//! What commands that write have in common: their flags, and the file or body that is sent.
+//! The common part of commands that write: their flags, and the file or body that is sent.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -40,7 +40,7 @@ enum OnNack {
     Keep,
 }
 
-/// What is sent, and with which headers.
+/// The body to send, with its headers.
 #[derive(Debug)]
 pub(super) struct Change<'a> {
     pub(super) method: Method,

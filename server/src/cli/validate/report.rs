@@ -1,4 +1,4 @@
-//! What `validate` found, and its text and JSON.
+//! The findings of `validate`, and their text and JSON.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -118,7 +118,7 @@ pub(super) fn plain_path(file: &str) -> &str {
     file.strip_prefix("./").unwrap_or(file)
 }
 
-/// What a diagnostic says without severity, code and place, for forms that have fields for these.
+/// The text of a diagnostic without severity, code and place, for forms that have fields for these.
 pub(super) fn sentence(one: &Diagnostic) -> String {
     let mut text = String::new();
     if !one.path.is_empty() {

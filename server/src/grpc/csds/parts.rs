@@ -29,12 +29,12 @@ pub(crate) struct Parts {
     contents: Contents,
     /// The stream that was looked at last.
     after: Option<StreamId>,
-    /// What of a client did not go into the last part.
+    /// The rest of a client that did not go into the last part.
     rest: Option<Rest>,
     is_done: bool,
 }
 
-/// Whether resources are shown (row A202).
+/// The choice to show resources, or not (row A202).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contents {
     Included,
@@ -45,7 +45,7 @@ enum Contents {
 #[derive(Debug)]
 struct Rest {
     node: Node,
-    /// What it holds on each of its streams, and the streams' statuses.
+    /// The types on each of its streams, and the streams' statuses.
     streams: VecDeque<(BTreeMap<ResourceType, TypeStatus>, VecDeque<Holding>)>,
 }
 
@@ -65,7 +65,7 @@ impl Parts {
         Ok(Self { grpc, matchers, contents, after: None, rest: None, is_done: false })
     }
 
-    /// Whether everything is told.
+    /// Returns `true` if everything is told.
     pub(crate) fn is_done(&self) -> bool {
         self.is_done
     }

@@ -14,7 +14,7 @@ use prost::Message;
 
 use super::*;
 
-/// What the board takes of a report that the library has decoded.
+/// The reports that the board gets from a message that the library has decoded.
 fn model(request: LoadStatsRequest) -> Vec<ClusterReport> {
     let cluster = |stats: ClusterStats| {
         let interval = stats.load_report_interval.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Who holds how many bytes of messages that have not come whole. A value: no clock, no I/O, nobody is woken here.
+//! The ledger of bytes that incomplete messages take. A value: no clock, no I/O, nobody is woken here.
 //!
 //! A message begins among the *small* ones. They never wait: when their half of the budget is used up, the oldest one has to
 //! go. A message that completes in time is never the oldest, so that nobody keeps others from small messages by holding
@@ -68,7 +68,7 @@ enum Stage {
     Ended,
 }
 
-/// What becomes of a message that asks for room.
+/// The answer for a message that asks for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// It has the room.
@@ -96,7 +96,7 @@ pub(crate) enum Ending {
     TooSlow,
 }
 
-/// What a look at the clock finds.
+/// The result of a look at the clock.
 #[derive(Debug)]
 pub(crate) struct Expired<T> {
     /// Those that have to go.
@@ -214,7 +214,7 @@ impl<T: Clone> Ledger<T> {
         let mut admitted = Vec::new();
         for id in self.waiting.clone() {
             match self.missing(id) {
-                // Who comes later must not take what the first one is waiting for.
+                // A later message must not take the room that the first one waits for.
                 Some(Scope::Process) => break,
                 Some(Scope::Source | Scope::Connection) => {}
                 None => {
@@ -263,7 +263,7 @@ impl<T: Clone> Ledger<T> {
         }
     }
 
-    /// What a message that waits has to wait for.
+    /// The scope whose room a waiting message needs.
     fn missing(&self, id: u64) -> Option<Scope> {
         let message = self.messages.get(&id)?;
         let Stage::Waiting(_, n_bytes) = message.stage else { return None };

@@ -27,7 +27,7 @@ pub(crate) struct Receiving {
     ledger: Mutex<Ledger<Arc<Incomplete>>>,
 }
 
-/// What one call has under way: at most one message.
+/// The incomplete messages of one call: at most one message.
 pub(crate) struct Meter {
     receiving: Arc<Receiving>,
     peer: Peer,
@@ -136,7 +136,7 @@ impl Meter {
         let message = self.incomplete();
         message.waker.register(cx.waker());
         let n_before = message.n_received.swap(n_received, Ordering::Relaxed);
-        // What is kept grows by doubling, so that most frames change nothing.
+        // The buffer grows by doubling, so that most frames change nothing.
         if n_before == 0 || n_received.next_power_of_two() != n_before.next_power_of_two() {
             let id = message.id;
             let displaced = self.receiving.lock().hold(id, n_held, Instant::now());
@@ -183,7 +183,7 @@ impl Meter {
         }
     }
 
-    /// Whether the message may go on.
+    /// Returns `true` if the message may go on.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ impl Meter {
         }
     }
 
-    /// Whether a large message is under way that has room or waits for it.
+    /// Returns `true` if a large message is under way that has room or waits for it.
     pub(crate) fn is_large(&self) -> bool {
         let verdict = self.incomplete.as_ref().map(|message| message.verdict.load(Ordering::Acquire));
         matches!(verdict, Some(ADMITTED | WAITING))

@@ -1,4 +1,4 @@
-//! What is too much, or malformed, is refused with a clear status, on its own stream only.
+//! Messages that are too large or malformed are refused with a clear status, on their own stream only.
 
 use axum::Router;
 use envoy_types::pb::envoy::config::core::v3::Node;

@@ -1,5 +1,5 @@
-//! What streams cost. Not run by themselves, and one at a time:
-//! `cargo test -p xds-server --lib -- --ignored --exact --nocapture grpc::tests::measure::many_streams`.
+//! Costs of streams. Not run by themselves, and one at a time: `cargo test -p xds-server --lib -- --ignored --exact --nocapture
+//! grpc::tests::measure::many_streams`.
 //!
 //! The clients are another process, so that only the server is measured.
 

@@ -1,4 +1,4 @@
-//! Which group a file belongs to: the nearest node group at or above its directory (D5).
+//! The group that a file belongs to: the nearest node group at or above its directory (D5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct Assignment {
 struct Candidate<'a> {
     path: &'a Arc<str>,
     place: Place,
-    /// What it says, or said when it last was good.
+    /// The definition, or the last good one.
     definition: Option<NodeGroup>,
 }
 

@@ -1,4 +1,4 @@
-//! Which objects are served: one owner for each, the last good version of what is bad.
+//! The objects that are served: one owner for each, the last good version of what is bad.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,21 +21,21 @@ struct Claim {
     group: GroupName,
     /// Where, in which file.
     place: Place,
-    /// What the file says, or said when it last was good.
+    /// The content in the file, or the last good one.
     content: Option<Content>,
     is_last_good: bool,
-    /// What holds if nothing else does.
+    /// The stand-in that holds if nothing else does.
     stand_in: Option<Arc<Document>>,
 }
 
-/// What is served, and of which file it is. A load changes what the files say otherwise; a copy shares the rest.
+/// The objects that are served, and the file of each. A load changes what the files say otherwise; a copy shares the rest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Objects {
-    /// What is served, by group and key.
+    /// The served objects, by group and key.
     pub(super) served: OrdMap<ObjectId, Served>,
     /// The files that claim an object, where that is not just the one whose it is.
     claimants: OrdMap<ObjectId, Arc<[Arc<str>]>>,
-    /// What there is of each file since the last load.
+    /// The objects of each file since the last load.
     pub(super) files: BTreeMap<Arc<str>, Arc<OfFile>>,
     /// The groups and resources among what is served.
     pub(super) layer: Layer,
@@ -43,7 +43,7 @@ pub(super) struct Objects {
     pub(super) documents: Arc<GroupedDocuments>,
 }
 
-/// What there is of one file. Another value whenever something of it changes.
+/// The objects of one file. Another value whenever something of it changes.
 #[derive(Debug)]
 pub(super) struct OfFile {
     /// The group that its objects are in; `None` if that cannot be told.
@@ -54,7 +54,7 @@ pub(super) struct OfFile {
     pub(super) objects: Arc<[FileObject]>,
     /// The resources that it defines and that are not served in its group.
     unserved: Vec<ResourceKey>,
-    /// Whether something of it is served as an earlier text has it.
+    /// True if something of it is served as an earlier text has it.
     pub(super) has_last_good: bool,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn resolve(
     objects
 }
 
-/// Who claims what of what is looked at, in the order of the files.
+/// The claims on the objects that are looked at, in the order of the files.
 fn claims(
     concerned: &Concerned,
     files: &Files,
@@ -126,12 +126,12 @@ fn claims(
     claims
 }
 
-/// What a load has to look at.
+/// The objects and files that a load has to look at.
 #[derive(Default)]
 struct Concerned {
     /// The files that are not the very same, or in another group.
     changed: BTreeSet<Arc<str>>,
-    /// What these claim or claimed, and what was contested or about to go before.
+    /// The objects that these claim or claimed, and those that were contested or about to go before.
     ids: BTreeSet<ObjectId>,
     /// All files that may claim something of that.
     claimants: BTreeSet<Arc<str>>,
@@ -142,7 +142,7 @@ impl Concerned {
         let before = &previous.objects;
         let mut concerned = Self::default();
         if before.files.is_empty() {
-            // Of copies, nobody knows who claims what.
+            // Nobody knows who claims the objects of copies.
             concerned.ids.extend(before.served.keys().cloned());
         }
         concerned.ids.extend(before.claimants.keys().cloned());
@@ -239,7 +239,7 @@ impl Objects {
         }
     }
 
-    /// Whether something is served that no file claims any more.
+    /// Returns `true` if something is served that no file claims any more.
     pub(super) fn is_something_missing(&self) -> bool {
         self.claimants.iter().any(|(id, claimants)| {
             self.served.get(id).is_some_and(|object| !claimants.contains(&object.place.file))
@@ -254,7 +254,7 @@ impl Objects {
         unserved.filter(|key| !is_served(key)).cloned().collect()
     }
 
-    /// What is served and good of a file, by identity.
+    /// The served and good objects of a file, by identity.
     pub(super) fn owned_by(&self, path: &Arc<str>, file: &FileState) -> BTreeMap<ObjectId, &Served> {
         let group = self.files.get(path).and_then(|of_file| of_file.group.as_ref());
         let claimed = ids_of(file, group);
@@ -340,7 +340,7 @@ fn ids_of(file: &FileState, group: Option<&GroupName>) -> BTreeSet<ObjectId> {
     keys.map(|key| ObjectId::new(group, key)).collect()
 }
 
-/// What a file claims: what it defines, and what it defined when it last was good and may still.
+/// The claims of a file: what it defines, and what it defined when it last was good and may still.
 fn claims_of(file: &FileState, group: &GroupName) -> BTreeMap<Key, Claim> {
     let new = |place: &Place, content, is_last_good| {
         let (group, place) = (group.clone(), place.clone());
@@ -395,7 +395,7 @@ fn choose(
     }
 }
 
-/// What holds in place of claims of which none is good, or none is more right than the others.
+/// The stand-in for claims of which none is good, or none is more right than the others.
 fn stand_in_of(claims: &[Claim]) -> Option<Served> {
     let first = claims.first()?;
     let said = claims.iter().filter_map(|claim| {

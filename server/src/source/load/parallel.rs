@@ -22,7 +22,7 @@ impl Bounds {
     }
 }
 
-/// What `work` makes of each item, in the order of the items. If it panics, so does this.
+/// The results of `work` for each item, in the order of the items. If it panics, so does this.
 pub(super) fn map<T: Sync, R: Send>(
     items: &[T],
     bounds: Bounds,

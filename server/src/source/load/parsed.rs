@@ -1,4 +1,4 @@
-//! What one file says, in the form in which it is kept from load to load.
+//! The contents of one file, in the form in which they are kept from load to load.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use xds_routes::{Document, DocumentKey, ReadObject, ReadOutcome, UnknownFields};
 use super::state::{Content, Good, Key};
 use crate::source::read::FileFault;
 
-/// What a file says.
+/// The contents of a file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parsed {
-    /// Whether the text as a whole cannot be used; there are no objects then.
+    /// True if the text as a whole cannot be used; there are no objects then.
     pub(super) is_broken: bool,
     /// The resources and documents, in the order of the text; without content those that are bad. What is wrong with them is among
     /// the diagnostics.
@@ -22,11 +22,11 @@ pub(super) struct Parsed {
     pub(super) groups: Vec<(Place, Option<NodeGroup>)>,
     /// Everything that is wrong or doubtful.
     pub(super) diagnostics: Vec<Diagnostic>,
-    /// Whether something is in the file of which not even type and name are known.
+    /// True if something is in the file of which not even type and name are known.
     pub(super) has_unreadable: bool,
-    /// What holds in place of bad documents that never were good.
+    /// Stand-ins for bad documents that never were good.
     pub(super) stand_ins: BTreeMap<DocumentKey, Arc<Document>>,
-    /// What is not said of the documents, because so much is said already.
+    /// The number of faults of documents that are not reported because there are so many.
     pub(super) n_untold: usize,
 }
 
@@ -150,7 +150,7 @@ impl Parsed {
         }
     }
 
-    /// What is known of a file that has no content.
+    /// The state of a file that has no content.
     pub(super) fn of_fault(path: &Arc<str>, fault: &FileFault) -> Self {
         let place = Place { file: Arc::clone(path), line: 0, column: 0 };
         let diagnostics = vec![diagnostic(fault.code(), place, fault.to_string())];

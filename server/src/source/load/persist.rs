@@ -53,7 +53,7 @@ struct GroupCopy {
     drain: DrainCopy,
     line: u32,
     column: u32,
-    /// Whether it is the group of its directory.
+    /// True if it is the group of its directory.
     is_used: bool,
 }
 
@@ -99,7 +99,7 @@ struct DocumentCopy {
     served_in: Option<String>,
 }
 
-/// What differs between the copies of two states: new content by path, `None` for copies that go.
+/// The differences between the copies of two states: new content by path, `None` for copies that go.
 pub(crate) fn changed_copies(saved: &State, state: &State) -> BTreeMap<Arc<str>, Option<Vec<u8>>> {
     let mut changed = BTreeMap::new();
     for (path, file) in &state.files {
@@ -152,7 +152,7 @@ impl FileCopy {
             let served_in = owned.get(*key).map(|(group, _)| group.as_str().to_owned());
             copy.push(&good.content, &good.place, served_in);
         }
-        // What the file took over from another one, and never had a good version of.
+        // Objects that the file took over from another one, and never had a good version of.
         let nowhere = Place { file: "".into(), line: 0, column: 0 };
         for (_, (group, content)) in owned.iter().filter(|(key, _)| !good.contains_key(**key)) {
             copy.push(content, &nowhere, Some(group.to_string()));

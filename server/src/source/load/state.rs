@@ -1,4 +1,4 @@
-//! What is known of the files from one load to the next.
+//! The state of the files from one load to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,7 +15,7 @@ use super::objects::Objects;
 use super::parsed::Parsed;
 use crate::source::read::Scan;
 
-/// What is known of the files. The state of a server that has never loaded anything is empty.
+/// The state of the files. The state of a server that has never loaded anything is empty.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     pub(super) files: Files,
@@ -23,9 +23,9 @@ pub struct State {
     pub(super) directories: BTreeMap<Arc<str>, DirectoryGroup>,
     /// The definition of each group that files define, those included whose removal is held.
     pub(super) definitions: BTreeMap<GroupName, NodeGroup>,
-    /// What is served.
+    /// The objects that are served.
     pub(super) objects: Objects,
-    /// Whether a load was complete, in this process or in one before.
+    /// True if a load was complete, in this process or in one before.
     pub(super) is_complete: bool,
 }
 
@@ -39,17 +39,17 @@ pub(super) struct FileState {
     pub(super) hash: Option<Version>,
     /// When that content was first seen.
     pub(super) loaded_at: SystemTime,
-    /// What it says.
+    /// The contents.
     pub(super) parsed: Arc<Parsed>,
-    /// What an earlier text says of resources and documents that are, or may be, in the file, and are not good in the present one.
+    /// The earlier content of resources and documents that are, or may be, in the file, and are not good in the present one.
     pub(super) earlier: BTreeMap<Key, Good>,
     /// The last good node group of the file, if one is, or may be, in it.
     pub(super) group: Option<GoodGroup>,
-    /// Whether the file was missing in the last scan, and its removal is held.
+    /// True if the file was missing in the last scan, and its removal is held.
     pub(super) is_missing: bool,
 }
 
-/// What identifies an object in its file.
+/// The identity of an object in its file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     /// A resource, of the group that the file belongs to.
@@ -58,7 +58,7 @@ pub(super) enum Key {
     Document(DocumentKey),
 }
 
-/// What an object says.
+/// The content of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Content {
     /// A resource.
@@ -97,11 +97,11 @@ pub(super) struct DirectoryGroup {
     pub(super) path: Arc<str>,
     pub(super) definition: NodeGroup,
     pub(super) place: Place,
-    /// Whether nothing defines it any more, and its removal is held.
+    /// True if nothing defines it any more, and its removal is held.
     pub(super) is_leaving: bool,
 }
 
-/// What identifies an object in all files.
+/// The identity of an object in all files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ObjectId {
     /// The group of a resource; `None` for a document.
@@ -117,14 +117,14 @@ pub(super) struct Served {
     pub(super) group: GroupName,
     /// In the file that owns it.
     pub(super) place: Place,
-    /// Whether it is not what the file says now, because that is broken.
+    /// True if it is not what the file says now, because that is broken.
     pub(super) is_last_good: bool,
-    /// Whether a file says it, or did; what [stands in](xds_routes::stand_in) for a document that never was good is none.
+    /// True if a file says it, or did; what [stands in](xds_routes::stand_in) for a document that never was good is none.
     pub(super) is_good: bool,
 }
 
 impl State {
-    /// What is served: groups and resources, and documents.
+    /// The objects that are served: groups and resources, and documents.
     pub(crate) fn served(&self) -> (Layer, GroupedDocuments) {
         (self.objects.layer.clone(), (*self.objects.documents).clone())
     }
@@ -216,7 +216,7 @@ impl FileState {
         earlier.chain(self.parsed.good())
     }
 
-    /// Whether the last good contents are used because the whole text is broken.
+    /// Returns `true` if the last good contents are used because the whole text is broken.
     pub(super) fn is_last_good(&self) -> bool {
         self.parsed.is_broken && (self.group.is_some() || !self.earlier.is_empty())
     }

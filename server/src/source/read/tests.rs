@@ -174,7 +174,7 @@ fn a_link_out_of_the_root_is_an_error_and_shows_nothing_of_its_target() {
     symlink(elsewhere.path().join("shadow"), dir.path().join("shadow.yaml")).unwrap();
     symlink(elsewhere.path().join("dir"), dir.path().join("dir")).unwrap();
     symlink(elsewhere.path().join("dir/a.yaml"), dir.path().join("sub/deep.yaml")).unwrap();
-    // What is no configuration is not looked at, wherever it is.
+    // A file that is no configuration is not looked at, wherever it is.
     symlink(elsewhere.path().join("note"), dir.path().join("note")).unwrap();
     symlink(elsewhere.path().join("note"), dir.path().join("note.txt")).unwrap();
     let found = scan(&dir);

@@ -91,7 +91,7 @@ impl World {
         self.deliveries.borrow().len()
     }
 
-    /// Whether any delivery since `from` lacked `name`.
+    /// Returns `true` if any delivery since `from` lacked `name`.
     fn was_missing(&self, name: &str, from: usize) -> bool {
         self.deliveries.borrow().iter().skip(from).any(|load| value_of(load, name).is_none())
     }
@@ -148,7 +148,7 @@ async fn a_load_that_was_not_taken_is_offered_again_though_no_file_changes() {
     let mut deliveries = world.deliveries.clone();
     timeout(PATIENCE, deliveries.wait_for(|loads| loads.len() == 2)).await.unwrap().unwrap();
     world.wait_for("a", 0).await;
-    // What was taken is not offered again; a change is.
+    // A load that was taken is not offered again; a change is.
     write_by_rename(&world.root().join("a.yaml"), &text("a", 1));
     world.wait_for("a", 1).await;
     assert_eq!(world.n_deliveries(), 3);
@@ -330,7 +330,7 @@ async fn a_pull_that_takes_three_seconds_is_never_published_by_halves() {
     }
     world.wait_for("f5", 1).await;
     assert!((0..6).all(|n| !world.was_missing(&format!("f{n}"), from)));
-    // What stays away goes.
+    // An object that stays away goes.
     fs::remove_file(world.root().join("f0.yaml")).unwrap();
     let after = world.wait("the removal", |load| value_of(load, "f0").is_none()).await;
     assert!(after >= Duration::from_secs(2), "{after:?}");
@@ -345,7 +345,7 @@ async fn a_reload_waits_for_what_it_removes() {
     let began = Instant::now();
     fs::remove_file(world.root().join("b.yaml")).unwrap();
     let handle = world.handle.clone().unwrap();
-    // Whether or not the kernel has told of it by now.
+    // It does not matter if the kernel has told of it by now.
     handle.reload(Asked::Plainly).await.unwrap();
     assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(world.deliveries.borrow().last().map(|load| value_of(load, "b")), Some(None));

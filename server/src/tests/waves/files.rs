@@ -1,4 +1,4 @@
-//! What is told at the files of a wave deployment.
+//! Diagnostics at the files of a wave deployment.
 
 use xds_codec::{Diagnostic, Severity};
 
@@ -18,7 +18,7 @@ fn open(store: &Arc<MemoryStore>, policy: WavePolicy) -> Server {
     server
 }
 
-/// What the diagnostics say: severity, code, line, and that each of these texts is in it.
+/// The diagnostics in words: severity, code, line, and that each of these texts is in it.
 fn assert_told(found: &[Diagnostic], severity: Severity, code: &str, line: u32, texts: &[&str]) {
     let [one] = found else { panic!("one diagnostic: {found:?}") };
     assert_eq!((one.severity, one.code, one.place.line), (severity, code, line), "{one}");

@@ -23,7 +23,7 @@ pub(super) struct Fleet {
 /// The zone of a node id; empty for none.
 pub(super) type ZoneOf = fn(&str) -> &'static str;
 
-/// What clients ask for: a type, and the names of what of it, or all.
+/// The names that clients ask for: a type, and the names of what of it, or all.
 #[derive(Clone)]
 struct Wants {
     resource_type: ResourceType,
@@ -39,7 +39,7 @@ pub(super) struct Simulated {
     session: Arc<Session>,
     entry: Arc<StreamEntry>,
     receiver: ViewReceiver,
-    /// What it accepted: texts by name.
+    /// The versions that it accepted: texts by name.
     pub(super) holds: BTreeMap<String, String>,
     pub(super) n_responses: usize,
     /// It rejects every response with this text in a cluster.

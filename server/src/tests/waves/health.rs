@@ -10,7 +10,7 @@ use super::*;
 /// Every client reports ten requests, so many of which failed, since a wave is held.
 fn report(server: &Server, fleet: &Fleet, since: SystemTime, n_failed: impl Fn(&str) -> u64) {
     let interval = Duration::from_millis(1);
-    // What began before does not count.
+    // A period that began before does not count.
     while SystemTime::now() < since + 5 * interval {
         std::thread::yield_now();
     }

@@ -1,4 +1,4 @@
-//! What a restart makes of wave deployments: files that changed meanwhile, pauses, and wave deployments that ended.
+//! Wave deployments after a restart. files that changed meanwhile, pauses, and wave deployments that ended.
 
 use std::sync::atomic::Ordering;
 
@@ -84,7 +84,7 @@ async fn files_that_change_while_the_server_is_down_go_by_wave() {
     drop(fleet);
     third.kill().await;
 
-    // What the files say again is no change for those behind, and is put back for the others.
+    // Contents that the files have again are no change for those behind, and are put back for the others.
     let last = Killable::open(&store, &options);
     last.load(&[("a", "1"), ("b", "1")]).await;
     let fleet = Fleet::connect(&last.server, N_CLIENTS);
@@ -183,7 +183,7 @@ async fn secrets_of_files_that_changed_meanwhile_wait_for_their_wave_if_there_ar
         group.resources.insert(secret);
         load
     };
-    // Which copies there are, and what waits then.
+    // The copies that exist, and the objects that wait then.
     for (copies, objects) in [
         (Some(with("1", "old")), vec!["default/secrets/s", "default/clusters/a"]),
         (Some(with("1", "another")), vec!["default/clusters/a"]),

@@ -6,7 +6,7 @@ use xds_control::model::wave::{ValueState, WaveReport};
 use super::restarts::Killable;
 use super::*;
 
-/// Of ten nodes one is in `b`, three are in `a`, the others in `c`.
+/// One node of ten is in `b`, three are in `a`, the others in `c`.
 fn zone_of(node: &str) -> &'static str {
     match node.trim_start_matches("node-").parse::<usize>().map(|n| n % 10) {
         Ok(0) => "b",
@@ -57,10 +57,10 @@ async fn one_zone_after_the_other_gets_a_change_and_unknown_ones_are_last() {
     assert_eq!(fleet.with("a", "2"), b, "the smallest zone comes first");
     let expected = [(Some("b"), Ahead, 20, 0), (Some("a"), Behind, 0, 60), (Some("c"), Behind, 0, 120)];
     assert_eq!(values(&report), expected);
-    // Of a zone that was not there, and of none.
+    // A node of a zone that was not there, and one of none.
     fleet.join(&server, "elsewhere-1");
     fleet.join(&server, "nowhere-1");
-    // Of one that is complete, and of one that is still to come.
+    // A node of a zone that is complete, and one of a zone that is still to come.
     fleet.join(&server, "node-1000");
     fleet.join(&server, "node-1001");
     fleet.pump(&server);

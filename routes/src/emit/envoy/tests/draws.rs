@@ -16,7 +16,7 @@ fn route(rule: usize, ten_thousandths: u32, weights: [u32; 2]) -> PlannedRoute {
 /// Ten-thousandths of the requests, and the weights of two targets.
 type Rule = (u32, [u32; 2]);
 
-/// What an Envoy does with every number below a common multiple of all divisors: requests by route and target.
+/// The counts of an Envoy that draws every number below a common multiple of all divisors: requests by route and target.
 fn counts(routes: &[PlannedRoute], n: u64) -> Vec<[u64; 2]> {
     let draws = of(routes);
     let weights: Vec<[u32; 2]> = routes

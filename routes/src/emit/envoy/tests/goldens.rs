@@ -1,4 +1,4 @@
-//! What comes out for each feature, in full.
+//! The resources for each feature, in full.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -58,7 +58,7 @@ pub(super) fn mesh_ports(plan: &Plan, options: &Options) -> Vec<(u16, IpAddr)> {
     ports.into_iter().filter_map(|port| Some((port, options.mesh_address?))).collect()
 }
 
-/// What is wrong with them together: names that are there twice, names that lead nowhere, and what the codec's lint says.
+/// The faults of resources together: names that are there twice, names that lead nowhere, and what the codec's lint says.
 fn faults(resources: &[Resource]) -> Vec<String> {
     let mut faults = Vec::new();
     let mut names = BTreeSet::new();
@@ -71,8 +71,8 @@ fn faults(resources: &[Resource]) -> Vec<String> {
     // One cluster is meant to be missing.
     let dangling = dangling(resources.iter()).into_iter().filter(|it| *it.reference.to.name != *ERROR);
     faults.extend(dangling.map(|dangling| format!("{dangling:?}")));
-    // Which clusters have sessions is for the plan to say, and plans made for tests say it as they like (C87).
-    // Fractions may be too fine to be independent of each other, but weights never depend on one (C10).
+    // The plan decides which clusters have sessions, and plans made for tests decide as they like (C87). Fractions may be too fine
+    // to be independent of each other, but weights never depend on one (C10).
     let found = CODEC.lint_profile(resources.iter(), Profile::Envoy).into_iter();
     let found =
         found.filter(|it| it.row != "C87" && (it.row != "C10" || it.path.ends_with("weighted_clusters")));

@@ -1,4 +1,4 @@
-//! That the checker judges: each rule by a change to resources that every client takes.
+//! Tests of the checker: each rule by a change to resources that every client takes.
 
 use serde_json::{Value as Json, json};
 
@@ -97,7 +97,7 @@ fn parsed(value: &str) -> Json {
     serde_json::from_str(value).unwrap_or_else(|_| value.into())
 }
 
-/// What stands for long pointers in [`CASES`].
+/// The long pointers that the short ones in [`CASES`] stand for.
 const SHORT: [(&str, &str); 5] = [
     ("@manager", "/0/api_listener/api_listener"),
     ("@one", "/1/virtual_hosts/0/routes/0"),

@@ -1,4 +1,4 @@
-//! What comes out for each feature.
+//! The resources for each feature.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the native form refuses, and what it warns about.
+//! Tests of the native form's refusals and warnings.
 
 use super::HEAD;
 use crate::read::ReadOutcome;

@@ -272,7 +272,7 @@ fn a_tls_policy_that_never_was_good_makes_its_targets_fail_and_is_no_last_good_v
         let mut real = Real::loaded(&[("a.yaml", "x=1")]);
         let text = documents.join(" ");
         assert_eq!(policies(real.due(&[("a.yaml", &format!("x=1 {text}"))])), expected, "{text}");
-        // What cannot be read may be hidden in what is broken.
+        // A document that cannot be read may be hidden in a broken text.
         assert_eq!(policies(real.due(&[("a.yaml", "{")])), expected, "{text}");
         let mut restarted = real.restarted();
         let after = restarted.due(&[("a.yaml", &format!("x=1 {text}"))]);

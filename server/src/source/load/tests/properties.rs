@@ -1,4 +1,4 @@
-//! What holds for every load: it is deterministic, and never loses what is good.
+//! Properties of every load: it is deterministic, and never loses what is good.
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -62,7 +62,7 @@ proptest! {
         }
     }
 
-    /// What a load takes from the one before is what it would find by looking at everything.
+    /// A load takes the same from the one before as it would find by looking at everything.
     #[test]
     fn a_load_by_difference_is_a_load_of_everything(history in vec((any_files(), any::<bool>()), 1..8)) {
         let mut files = Files { is_partial_start: true, ..Files::default() };
@@ -105,7 +105,7 @@ proptest! {
             files.due(&scan_of(step));
         }
         prop_assume!(files.is_complete());
-        // What only its past serves, because all that new files say of it is wrong, has no file to be saved with.
+        // An object that only its past serves, because all new files have it wrong, has no file to be saved with.
         let is_claimed = |(id, served): (&ObjectId, &Served)| {
             let file = files.state.files.get(&served.place.file);
             file.is_some_and(|file| file.good().any(|(key, _)| *key == id.key))
@@ -113,7 +113,7 @@ proptest! {
         let groups = files.state.directories.values().map(|group| &group.path);
         prop_assume!(groups.into_iter().all(|path| files.state.files.contains_key(path)));
         prop_assume!(files.state.objects.served.iter().all(is_claimed));
-        // Who had to give way to another file, and still would, may come first after it.
+        // A file that had to give way to another one, and still would, may come first after it.
         let is_conflict =
             |error: &String| error.ends_with("duplicate-resource") || error.ends_with("duplicate-node-group");
         prop_assume!(!files.errors().iter().any(is_conflict));
