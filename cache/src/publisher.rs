@@ -25,13 +25,13 @@ use index::NodeIndex;
 /// Publishes groups as views. Shared by reference; every call takes one short lock and none waits for a client.
 #[derive(Debug)]
 pub struct Publisher {
-    state: Mutex<State>,
+    state: Mutex<PublisherState>,
     /// When the first thing that drains ends.
     drain_end: watch::Sender<Option<Instant>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct PublisherState {
     /// Nothing is served before the first complete load (D3).
     is_loaded: bool,
     revision: Revision,
@@ -129,7 +129,7 @@ impl Publisher {
     /// The same; what leaves drains as `drain` says where groups say nothing.
     #[must_use]
     pub fn draining(drain: DrainPolicy) -> Self {
-        let state = State {
+        let state = PublisherState {
             is_loaded: false,
             revision: Revision(0),
             epoch: 0,
@@ -250,7 +250,7 @@ impl Publisher {
         self.drain_end.subscribe()
     }
 
-    fn tell_drain_end(&self, state: &State) {
+    fn tell_drain_end(&self, state: &PublisherState) {
         let end = state.drain_ends.first().map(|(end, _)| *end);
         self.drain_end.send_if_modified(|current| std::mem::replace(current, end) != end);
     }
@@ -387,7 +387,7 @@ impl Publisher {
     }
 
     /// A panic elsewhere cannot leave the state half changed in a way that matters more than serving on.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PublisherState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -398,7 +398,7 @@ impl Default for Publisher {
     }
 }
 
-impl State {
+impl PublisherState {
     fn view(&mut self, key: &ViewKey) -> Option<Arc<View>> {
         if let Some(view) = self.views.get(key).and_then(|sender| sender.borrow().clone()) {
             return Some(view);

@@ -37,11 +37,11 @@ impl Default for LoadLimits {
 #[derive(Debug)]
 pub struct LoadBoard {
     limits: LoadLimits,
-    state: Mutex<State>,
+    state: Mutex<BoardState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BoardState {
     /// By [`ClusterReport::key`].
     clusters: BTreeMap<Arc<str>, Cluster>,
     n_series: usize,
@@ -139,7 +139,7 @@ impl LoadBoard {
         self.lock().n_series
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -153,7 +153,7 @@ enum Full {
     Series,
 }
 
-impl State {
+impl BoardState {
     fn record(
         &mut self,
         limits: &LoadLimits,
