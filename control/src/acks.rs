@@ -76,13 +76,13 @@ struct Kept {
 
 struct Concerned {
     revision: Revision,
-    clients: Vec<Client>,
+    clients: Vec<ConcernedClient>,
 }
 
-struct Client {
+struct ConcernedClient {
     node: Arc<Node>,
     streams: Vec<ConcernedStream>,
-    state: State,
+    state: AckState,
 }
 
 struct ConcernedStream {
@@ -92,7 +92,7 @@ struct ConcernedStream {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum State {
+enum AckState {
     Pending,
     Acked { by_newer: bool },
     Nacked { message: Arc<str>, failed_before: bool },
@@ -162,7 +162,7 @@ impl Acks {
     }
 
     /// The clients that a publication concerns: those of the views that it changes, and of those who may have moved to another one.
-    fn concerned(&self, publication: &Publication) -> Vec<Client> {
+    fn concerned(&self, publication: &Publication) -> Vec<ConcernedClient> {
         let changes: HashMap<&ViewKey, &ViewChange> =
             publication.views.iter().map(|change| (&change.key, change)).collect();
         let former: HashMap<&ViewKey, &Arc<View>> =
@@ -205,7 +205,7 @@ impl Acks {
         clients.list
     }
 
-    fn remember(&self, publication: &Publication, clients: Vec<Client>) {
+    fn remember(&self, publication: &Publication, clients: Vec<ConcernedClient>) {
         let mut versions = HashSet::new();
         for change in &publication.views {
             let Some(view) = self.publisher.view_at(&change.key) else { continue };
@@ -250,14 +250,16 @@ impl Concerned {
     fn look(&mut self, board: &StatusBoard) {
         for client in &mut self.clients {
             match client.state {
-                State::Acked { .. } | State::Gone => {}
-                State::Pending | State::Nacked { .. } => client.state = client.look(board, self.revision),
+                AckState::Acked { .. } | AckState::Gone => {}
+                AckState::Pending | AckState::Nacked { .. } => {
+                    client.state = client.look(board, self.revision);
+                }
             }
             // The state of a client that left is of no use, and neither is a settled one's after it left.
             if client.streams.iter().all(|stream| board.stream(stream.id).is_none()) {
                 client.state = match &client.state {
-                    acked @ State::Acked { .. } => acked.clone(),
-                    State::Pending | State::Nacked { .. } | State::Gone => State::Gone,
+                    acked @ AckState::Acked { .. } => acked.clone(),
+                    AckState::Pending | AckState::Nacked { .. } | AckState::Gone => AckState::Gone,
                 };
             }
         }
@@ -268,13 +270,13 @@ impl Concerned {
         for client in &self.clients {
             let node = || client.node.id.clone();
             match &client.state {
-                State::Gone => continue,
-                State::Pending => list(&mut report.pending, node()),
-                State::Acked { by_newer } => {
+                AckState::Gone => continue,
+                AckState::Pending => list(&mut report.pending, node()),
+                AckState::Acked { by_newer } => {
                     report.acked += 1;
                     report.superseded += usize::from(*by_newer);
                 }
-                State::Nacked { message, failed_before } => {
+                AckState::Nacked { message, failed_before } => {
                     let nack = NodeNack { node: node(), message: message.to_string() };
                     list(if *failed_before { &mut report.already_failing } else { &mut report.nacked }, nack);
                 }
@@ -285,12 +287,12 @@ impl Concerned {
     }
 }
 
-impl Client {
-    fn look(&self, board: &StatusBoard, revision: Revision) -> State {
+impl ConcernedClient {
+    fn look(&self, board: &StatusBoard, revision: Revision) -> AckState {
         let mut n_open = 0;
         let mut pending = false;
         let mut by_newer = false;
-        let mut failed: Option<State> = None;
+        let mut failed: Option<AckState> = None;
         for stream in &self.streams {
             let Some(entry) = board.stream(stream.id) else { continue };
             n_open += 1;
@@ -305,21 +307,21 @@ impl Client {
                         pending = true;
                         continue;
                     };
-                    let is_news = !matches!(&failed, Some(State::Nacked { failed_before: false, .. }));
+                    let is_news = !matches!(&failed, Some(AckState::Nacked { failed_before: false, .. }));
                     if is_news {
                         let message = Arc::clone(&nack.message);
-                        failed = Some(State::Nacked { message, failed_before: *failed_before });
+                        failed = Some(AckState::Nacked { message, failed_before: *failed_before });
                     }
                 }
             });
         }
         match failed {
-            _ if n_open == 0 => State::Gone,
+            _ if n_open == 0 => AckState::Gone,
             // One that failed before does not end the wait for the client's other types.
-            Some(State::Nacked { failed_before: true, .. }) if pending => State::Pending,
+            Some(AckState::Nacked { failed_before: true, .. }) if pending => AckState::Pending,
             Some(failed) => failed,
-            None if pending => State::Pending,
-            None => State::Acked { by_newer },
+            None if pending => AckState::Pending,
+            None => AckState::Acked { by_newer },
         }
     }
 }
@@ -337,7 +339,7 @@ fn list<T>(entries: &mut Vec<T>, entry: T) {
 /// Collects concerned streams into clients.
 #[derive(Default)]
 struct Clients {
-    list: Vec<Client>,
+    list: Vec<ConcernedClient>,
     /// Clients of per-type streams by connection and node id.
     by_connection: HashMap<(Arc<str>, String), usize>,
 }
@@ -356,7 +358,7 @@ impl Clients {
                 return;
             }
         }
-        self.list.push(Client { node, streams: vec![stream], state: State::Pending });
+        self.list.push(ConcernedClient { node, streams: vec![stream], state: AckState::Pending });
     }
 }
 
