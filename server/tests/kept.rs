@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 use peak_alloc::PeakAlloc;
 use xds_codec::{Codec, Limits};
 use xds_routes::UnknownFields;
-use xds_server::source::load::{Loaded, Options, State, load};
+use xds_server::source::load::{FilesState, Loaded, Options, load};
 use xds_server::source::read::{FileContent, Scan};
 use xds_server::source::timing::Removals;
 
@@ -41,7 +41,7 @@ fn a_document_of_a_file_costs_little_more_than_it_keeps() {
     let options =
         Options { removals: Removals::Due, is_partial_start: false, unknown_fields: UnknownFields::Refuse };
     let loaded = || -> Loaded {
-        load(&State::default(), &scan, options, UNIX_EPOCH, |path, content| {
+        load(&FilesState::default(), &scan, options, UNIX_EPOCH, |path, content| {
             codec.decode_file(path, &content.bytes, &Limits::default())
         })
     };

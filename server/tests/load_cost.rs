@@ -18,7 +18,7 @@ use xds_control::acks::Acks;
 use xds_control::model::{Asked, FileLoad};
 use xds_control::{Control, Options as ControlOptions, Parts};
 use xds_routes::UnknownFields;
-use xds_server::source::load::{Loaded, Options, State, load};
+use xds_server::source::load::{FilesState, Loaded, Options, load};
 use xds_server::source::read::{FileContent, Scan};
 use xds_server::source::timing::Removals;
 use xds_store::{JournalStore, Options as StoreOptions};
@@ -38,7 +38,7 @@ const CHANGED: (usize, usize) = (3, 20);
 struct World {
     codec: Codec,
     scan: Scan,
-    state: State,
+    state: FilesState,
     n_parsed: AtomicUsize,
     control: Control,
     _dir: TempDir,
@@ -77,7 +77,7 @@ impl World {
         let options =
             ControlOptions { watches_files: true, hold_mass_removal: Some(0.5), ..ControlOptions::default() };
         let control = Control::open(parts, options).unwrap();
-        let (state, n_parsed) = (State::default(), AtomicUsize::default());
+        let (state, n_parsed) = (FilesState::default(), AtomicUsize::default());
         Self { codec: Codec::new().unwrap(), scan, state, n_parsed, control, _dir: dir }
     }
 

@@ -22,7 +22,7 @@ use crate::cli::output::clean;
 use crate::config::DescriptorArgs;
 use crate::config::routes::RouteArgs;
 use crate::config::units::parse_size;
-use crate::source::load::{Loaded, Options, State, load};
+use crate::source::load::{FilesState, Loaded, Options, load};
 use crate::source::read::{FileContent, FileFault, FileRead, ReadOptions, Reader, Scan};
 use crate::source::timing::Removals;
 
@@ -101,7 +101,7 @@ impl Offline {
         let unknown_fields = routes.unknown_fields;
         let options = Options { removals: Removals::Due, is_partial_start: false, unknown_fields };
         let Loaded { state, load, .. } =
-            load(&State::default(), &scan, options, SystemTime::now(), |path, content| {
+            load(&FilesState::default(), &scan, options, SystemTime::now(), |path, content| {
                 codec.decode_file(path, &content.bytes, &limits)
             });
         let nothing = DocumentState { options: Arc::new(routes), ..DocumentState::default() };

@@ -48,10 +48,10 @@ pub(crate) struct SharedClient {
     /// How other streams of the client find it; `None` for an ADS stream.
     key: Option<ClientKey>,
     clients: Weak<Clients>,
-    state: Mutex<State>,
+    state: Mutex<ConnectedState>,
 }
 
-struct State {
+struct ConnectedState {
     client: Client,
     /// The view that the client follows; not kept alive here.
     view: Weak<View>,
@@ -144,7 +144,8 @@ impl SharedClient {
         key: Option<ClientKey>,
     ) -> Self {
         let client = Client::new(grpc.config.limits);
-        let state = Mutex::new(State { client, view: Weak::new(), members: HashMap::new(), logged: None });
+        let state =
+            Mutex::new(ConnectedState { client, view: Weak::new(), members: HashMap::new(), logged: None });
         Self { node, identity, _reserved: reserved, key, clients: Arc::downgrade(&grpc.clients), state }
     }
 
@@ -311,7 +312,7 @@ impl SharedClient {
         &self.identity
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ConnectedState> {
         aside::lock(&self.state)
     }
 }
@@ -375,7 +376,7 @@ impl Drop for SharedClient {
     }
 }
 
-impl State {
+impl ConnectedState {
     fn poll_response(
         &mut self,
         grpc: &Grpc,

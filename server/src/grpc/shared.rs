@@ -12,11 +12,11 @@ use crate::grpc::encode::Body;
 #[derive(Debug)]
 pub(crate) struct Bodies {
     identifier: Box<str>,
-    state: Mutex<State>,
+    state: Mutex<KnownBodies>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct KnownBodies {
     bodies: HashMap<[u8; 32], Weak<Body>>,
     /// At this many entries the dead ones are swept out.
     sweep_at: usize,
@@ -60,7 +60,7 @@ impl Bodies {
         body
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, KnownBodies> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

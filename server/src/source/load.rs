@@ -32,7 +32,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use state::State;
+pub use state::FilesState;
 
 use groups::Assignment;
 use objects::Objects;
@@ -55,7 +55,7 @@ pub struct Options {
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The state for the next load.
-    pub state: State,
+    pub state: FilesState,
     /// The contents to serve and to show, without their texts.
     pub load: FileLoad,
     /// True if something is missing and still served.
@@ -77,7 +77,7 @@ impl Findings {
 /// `decode` is asked only for contents that are new, of several files at a time. A scan that is not settled never removes anything.
 #[must_use]
 pub fn load(
-    previous: &State,
+    previous: &FilesState,
     scan: &Scan,
     options: Options,
     now: SystemTime,
@@ -89,7 +89,7 @@ pub fn load(
 /// Like [`load`], with as much at a time as the bounds say, which changes nothing of what it gives.
 fn load_within(
     bounds: Bounds,
-    previous: &State,
+    previous: &FilesState,
     scan: &Scan,
     options: Options,
     now: SystemTime,
@@ -122,14 +122,14 @@ fn load_within(
     let is_complete = previous.is_complete || is_clean || is_partial;
     let (layer, documents) = (objects.layer.clone(), Arc::clone(&objects.documents));
     let (unusable, texts) = (objects.unusable(), Texts::default());
-    let state = State { files, directories: assignment.directories, definitions, objects, is_complete };
+    let state = FilesState { files, directories: assignment.directories, definitions, objects, is_complete };
     let load = FileLoad { layer, documents, files: statuses, unusable, texts, is_complete };
     Loaded { state, load, holds_removals }
 }
 
 /// The files whose content is new, parsed.
 fn parse_new<'s>(
-    previous: &State,
+    previous: &FilesState,
     scan: &'s Scan,
     bounds: Bounds,
     parse: impl Fn(&str, &FileContent) -> Parsed + Sync,
@@ -150,7 +150,7 @@ fn parse_new<'s>(
 
 /// The files of the scan, those below a fault as they were, and the missing ones while removals are held.
 fn take_files(
-    previous: &State,
+    previous: &FilesState,
     scan: &Scan,
     mut parsed: BTreeMap<&Arc<str>, Parsed>,
     removals: Removals,

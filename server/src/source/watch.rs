@@ -20,7 +20,7 @@ use xds_routes::UnknownFields;
 use xds_store::{LastGood, LastGoodError};
 
 use crate::source::events::Events;
-use crate::source::load::{Loaded, Options, State, load, persist};
+use crate::source::load::{FilesState, Loaded, Options, load, persist};
 use crate::source::read::{ReadOptions, Reader};
 use crate::source::timing::{Pace, Removals, Step, Timing};
 use crate::source::walk::Walk;
@@ -60,7 +60,7 @@ pub struct FileSource {
     pace: Pace,
     dirty: Arc<Notify>,
     requests: mpsc::Receiver<Request>,
-    saver: watch::Sender<Arc<State>>,
+    saver: watch::Sender<Arc<FilesState>>,
     /// Those who wait for an answer, and what was done for them so far.
     waiting: Vec<Waiting>,
     /// The load that was delivered last.
@@ -89,7 +89,7 @@ struct Work {
     limits: Limits,
     is_partial_start: bool,
     unknown_fields: UnknownFields,
-    state: Arc<State>,
+    state: Arc<FilesState>,
     /// The walk of the last load; `None` before the first one.
     walk: Option<Walk>,
 }
@@ -379,8 +379,8 @@ fn log_summary(load: &FileLoad) {
 /// tried again after a while.
 async fn save_copies(
     last_good: LastGood,
-    mut saved: Arc<State>,
-    mut states: watch::Receiver<Arc<State>>,
+    mut saved: Arc<FilesState>,
+    mut states: watch::Receiver<Arc<FilesState>>,
     tell: Saved,
 ) {
     let last_good = Arc::new(last_good);

@@ -8,7 +8,7 @@ use xds_routes::{Document, DocumentKey, Kind, ReadOutcome};
 use xds_store::JournalStore;
 
 use super::*;
-use crate::source::load::{self, State};
+use crate::source::load::{self, FilesState};
 use crate::source::read::{FileContent, Scan};
 use crate::source::timing::Removals;
 
@@ -79,7 +79,7 @@ pub(super) fn files(files: &[(&str, &str)]) -> FileLoad {
         unknown_fields: xds_routes::UnknownFields::Refuse,
     };
     let limits = Limits::default();
-    let loaded = load::load(&State::default(), &scan, options, UNIX_EPOCH, |path, content| {
+    let loaded = load::load(&FilesState::default(), &scan, options, UNIX_EPOCH, |path, content| {
         codec().decode_file(path, &content.bytes, &limits)
     });
     FileLoad { texts: loaded.state.texts(&scan, &limits), ..loaded.load }

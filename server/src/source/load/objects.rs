@@ -13,7 +13,7 @@ use xds_routes::Document;
 use super::Findings;
 use super::groups::Assignment;
 use super::parsed::diagnostic;
-use super::state::{Content, FileState, Files, Key, ObjectId, Served, State};
+use super::state::{Content, FileState, Files, FilesState, Key, ObjectId, Served};
 use crate::source::timing::Removals;
 
 /// One file's claim to an object.
@@ -60,7 +60,7 @@ pub(super) struct OfFile {
 
 /// Decides what is served. Costs what the files say that are not the very same as before, besides a look at each.
 pub(super) fn resolve(
-    previous: &State,
+    previous: &FilesState,
     files: &Files,
     assignment: &Assignment,
     removals: Removals,
@@ -138,7 +138,7 @@ struct Concerned {
 }
 
 impl Concerned {
-    fn new(previous: &State, files: &Files, assignment: &Assignment) -> Self {
+    fn new(previous: &FilesState, files: &Files, assignment: &Assignment) -> Self {
         let before = &previous.objects;
         let mut concerned = Self::default();
         if before.files.is_empty() {

@@ -22,7 +22,7 @@ use xds_routes::{Document, Kind, ReadOutcome, UnknownFields};
 
 use super::parsed::Parsed;
 use super::state::{
-    Content, DirectoryGroup, FileState, Good, GoodGroup, Key, ObjectId, Served, State, parent,
+    Content, DirectoryGroup, FileState, FilesState, Good, GoodGroup, Key, ObjectId, Served, parent,
 };
 
 /// The copy of one file.
@@ -100,12 +100,12 @@ struct DocumentCopy {
 }
 
 /// The differences between the copies of two states: new content by path, `None` for copies that go.
-pub(crate) fn changed_copies(saved: &State, state: &State) -> BTreeMap<Arc<str>, Option<Vec<u8>>> {
+pub(crate) fn changed_copies(saved: &FilesState, state: &FilesState) -> BTreeMap<Arc<str>, Option<Vec<u8>>> {
     let mut changed = BTreeMap::new();
     for (path, file) in &state.files {
         let is_same_file = saved.files.get(path).is_some_and(|other| Arc::ptr_eq(other, file));
         let is_same_group = used_group(saved, path) == used_group(state, path);
-        let of = |state: &State| state.objects.files.get(path).map(Arc::as_ptr);
+        let of = |state: &FilesState| state.objects.files.get(path).map(Arc::as_ptr);
         if !(is_same_file && is_same_group && of(saved) == of(state)) {
             let copy = FileCopy::new(file, used_group(state, path), &state.objects.owned_by(path, file));
             changed.insert(Arc::clone(path), serde_json::to_vec(&copy).ok());
@@ -118,8 +118,8 @@ pub(crate) fn changed_copies(saved: &State, state: &State) -> BTreeMap<Arc<str>,
 }
 
 /// The state that copies tell of; empty if there are none. Damaged copies are left out and named.
-pub(crate) fn restore(copies: &BTreeMap<String, bytes::Bytes>, now: SystemTime) -> (State, Vec<String>) {
-    let mut state = State::default();
+pub(crate) fn restore(copies: &BTreeMap<String, bytes::Bytes>, now: SystemTime) -> (FilesState, Vec<String>) {
+    let mut state = FilesState::default();
     let mut damaged = Vec::new();
     for (path, copy) in copies {
         match serde_json::from_slice::<FileCopy>(copy) {
@@ -134,7 +134,7 @@ pub(crate) fn restore(copies: &BTreeMap<String, bytes::Bytes>, now: SystemTime) 
     (state, damaged)
 }
 
-fn used_group<'a>(state: &'a State, path: &Arc<str>) -> Option<&'a DirectoryGroup> {
+fn used_group<'a>(state: &'a FilesState, path: &Arc<str>) -> Option<&'a DirectoryGroup> {
     state.directories.get(parent(path)).filter(|group| group.path == *path && !group.is_leaving)
 }
 
@@ -176,7 +176,7 @@ impl FileCopy {
         }
     }
 
-    fn restore(self, path: &Arc<str>, now: SystemTime, state: &mut State) {
+    fn restore(self, path: &Arc<str>, now: SystemTime, state: &mut FilesState) {
         let mut file = FileState::new(now);
         // Nothing is known of the present content, as if it were broken.
         file.parsed = Arc::new(Parsed { is_broken: true, ..Parsed::default() });

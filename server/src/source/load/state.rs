@@ -17,7 +17,7 @@ use crate::source::read::Scan;
 
 /// The state of the files. The state of a server that has never loaded anything is empty.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub struct FilesState {
     pub(super) files: Files,
     /// The group of each directory that has a node group of its own.
     pub(super) directories: BTreeMap<Arc<str>, DirectoryGroup>,
@@ -123,7 +123,7 @@ pub(super) struct Served {
     pub(super) is_good: bool,
 }
 
-impl State {
+impl FilesState {
     /// The objects that are served: groups and resources, and documents.
     pub(crate) fn served(&self) -> (Layer, GroupedDocuments) {
         (self.objects.layer.clone(), (*self.objects.documents).clone())

@@ -81,7 +81,7 @@ fn scan(files: &[(&str, &str)]) -> Scan {
 /// Loads one after the other.
 #[derive(Default)]
 struct Files {
-    state: State,
+    state: FilesState,
     is_partial_start: bool,
     last: Option<Loaded>,
 }
@@ -130,7 +130,7 @@ impl Files {
 
     /// The same after a restart of the process.
     fn restarted(&self) -> Self {
-        let copies = persist::changed_copies(&State::default(), &self.state);
+        let copies = persist::changed_copies(&FilesState::default(), &self.state);
         let copies =
             copies.into_iter().filter_map(|(path, copy)| Some((path.to_string(), copy?.into()))).collect();
         let (state, damaged) = persist::restore(&copies, UNIX_EPOCH);
@@ -458,7 +458,7 @@ fn several_files_at_a_time_give_the_same_as_one_after_the_other() {
     files.files.insert("2/group".into(), Ok(node_group));
     let options =
         Options { removals: Removals::Due, is_partial_start: true, unknown_fields: UnknownFields::Refuse };
-    let load = |bounds| load_within(bounds, &State::default(), &files, options, UNIX_EPOCH, decode);
+    let load = |bounds| load_within(bounds, &FilesState::default(), &files, options, UNIX_EPOCH, decode);
     let of_one = load(Bounds { n_threads: 1, n_bytes: 10 });
     assert!(of_one.load.files.values().filter(|file| !file.diagnostics.is_empty()).count() > 20);
     for n_bytes in [1, 60, 10_000] {
@@ -488,7 +488,7 @@ fn pitfall_46_files_formats_and_the_order_of_keys_make_no_difference() {
             is_partial_start: false,
             unknown_fields: UnknownFields::Refuse,
         };
-        let loaded = load(&State::default(), &scan(files), options, UNIX_EPOCH, |path, content| {
+        let loaded = load(&FilesState::default(), &scan(files), options, UNIX_EPOCH, |path, content| {
             codec().decode_file(path, &content.bytes, &Limits::default())
         });
         assert!(loaded.load.is_complete, "{:?}", loaded.load.files);

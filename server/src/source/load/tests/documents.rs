@@ -34,7 +34,7 @@ fn scan_of(files: &[(&str, &str)]) -> Scan {
 /// Loads real files one after the other.
 #[derive(Default)]
 struct Real {
-    state: State,
+    state: FilesState,
     last: Option<Loaded>,
 }
 
@@ -79,7 +79,7 @@ impl Real {
     }
 
     fn restarted(&self) -> Self {
-        let copies = persist::changed_copies(&State::default(), &self.state);
+        let copies = persist::changed_copies(&FilesState::default(), &self.state);
         let copies =
             copies.into_iter().filter_map(|(path, copy)| Some((path.to_string(), copy?.into()))).collect();
         let (state, damaged) = persist::restore(&copies, UNIX_EPOCH);
@@ -149,7 +149,7 @@ fn documents_are_of_the_group_of_their_directory_and_move_with_it() {
     };
     let options =
         Options { removals: Removals::Held, is_partial_start: false, unknown_fields: UnknownFields::Refuse };
-    let step = |state: &State, scan: &Scan, removals| {
+    let step = |state: &FilesState, scan: &Scan, removals| {
         load(state, scan, Options { removals, ..options }, UNIX_EPOCH, |path, content| {
             codec().decode_file(path, &content.bytes, &Limits::default())
         })
@@ -157,7 +157,7 @@ fn documents_are_of_the_group_of_their_directory_and_move_with_it() {
     let groups = |loaded: &Loaded| -> Vec<String> {
         loaded.load.documents.values().map(|document| document.group.to_string()).collect()
     };
-    let first = step(&State::default(), &with_group(&[("d/a.yaml", "x=1")]), Removals::Due);
+    let first = step(&FilesState::default(), &with_group(&[("d/a.yaml", "x=1")]), Removals::Due);
     assert_eq!(groups(&first), ["g"]);
     // A document that moves is never missing, also while removals are held.
     let moved = step(&first.state, &with_group(&[("b.yaml", "x=1")]), Removals::Held);

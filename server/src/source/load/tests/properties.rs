@@ -129,7 +129,7 @@ proptest! {
         after in "[-a-z0-9:{}\\[\\]\"'@&*#|>! \n]{0,80}",
         path in select(vec!["a.yaml", "a.json"]),
     ) {
-        let mut state = State::default();
+        let mut state = FilesState::default();
         for bytes in [before.as_slice(), after.as_bytes(), before.as_slice()] {
             let content = [(path.into(), Ok(FileContent::new(bytes)))].into();
             let scan = Scan { files: content, faults: BTreeMap::new(), is_settled: true };
