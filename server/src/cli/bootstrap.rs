@@ -13,7 +13,7 @@ use crate::cli::{Failure, output};
 pub(crate) struct BootstrapArgs {
     /// What kind of client
     #[arg(value_enum)]
-    client: Client,
+    client: ClientKind,
     /// The id that the client gives itself; node groups select by it
     #[arg(long, value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     node_id: String,
@@ -51,7 +51,7 @@ pub(crate) struct BootstrapArgs {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Client {
+enum ClientKind {
     /// An Envoy: `envoy -c FILE`
     Envoy,
     /// A proxyless gRPC client: GRPC_XDS_BOOTSTRAP=FILE
@@ -186,17 +186,17 @@ impl std::fmt::Display for HostPort {
 
 pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
     let bootstrap = match args.client {
-        Client::Envoy => envoy(args, &node(args, None)?),
-        Client::Grpc if args.per_type => {
+        ClientKind::Envoy => envoy(args, &node(args, None)?),
+        ClientKind::Grpc if args.per_type => {
             return Err(Failure::Usage("gRPC clients speak ADS only: leave out --per-type".to_owned()));
         }
-        Client::Grpc if args.delta => {
+        ClientKind::Grpc if args.delta => {
             return Err(Failure::Usage(
                 "no gRPC client speaks the incremental variant: leave out --delta".to_owned(),
             ));
         }
         // grpc-js fails every call of a node without a locality.
-        Client::Grpc => grpc(args, &node(args, Some("default"))?),
+        ClientKind::Grpc => grpc(args, &node(args, Some("default"))?),
     };
     if args.per_type {
         // Whoever cannot be told has the bootstrap all the same.

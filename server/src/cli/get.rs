@@ -36,7 +36,7 @@ pub(crate) struct GetArgs {
     cluster: String,
     /// What kind of client the node says it is
     #[arg(long, value_enum, value_name = "CLIENT", default_value = "envoy")]
-    client: Client,
+    client: ClientKind,
     /// What to ask for: listeners, routes, clusters, endpoints, secrets, … or a type URL
     #[arg(long = "type", value_name = "TYPE", value_parser = parse_type)]
     resource_type: ResourceType,
@@ -63,7 +63,7 @@ pub(crate) struct GetArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Client {
+enum ClientKind {
     /// An Envoy
     Envoy,
     /// A proxyless gRPC client
@@ -223,8 +223,8 @@ fn refused(status: &tonic::Status) -> Failure {
 impl GetArgs {
     fn node(&self) -> Node {
         let user_agent_name = match self.client {
-            Client::Envoy => "envoy (xds-server get)",
-            Client::Grpc => "gRPC (xds-server get)",
+            ClientKind::Envoy => "envoy (xds-server get)",
+            ClientKind::Grpc => "gRPC (xds-server get)",
         };
         Node {
             id: self.node_id.clone(),

@@ -17,7 +17,7 @@ use crate::cli::{Failure, output};
 pub(crate) struct TranslateArgs {
     /// For which kind of clients
     #[arg(long, alias = "target", value_enum, value_name = "CLIENT", default_value = "envoy")]
-    profile: Client,
+    profile: ClientKind,
     /// For clients of this group
     #[arg(long, value_name = "GROUP", default_value = "default", value_parser = parse_group)]
     group: GroupName,
@@ -32,18 +32,18 @@ pub(crate) struct TranslateArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Client {
+enum ClientKind {
     /// Envoy
     Envoy,
     /// Proxyless gRPC clients
     Grpc,
 }
 
-impl From<Client> for Profile {
-    fn from(client: Client) -> Self {
+impl From<ClientKind> for Profile {
+    fn from(client: ClientKind) -> Self {
         match client {
-            Client::Envoy => Self::Envoy,
-            Client::Grpc => Self::Grpc,
+            ClientKind::Envoy => Self::Envoy,
+            ClientKind::Grpc => Self::Grpc,
         }
     }
 }

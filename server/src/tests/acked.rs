@@ -12,7 +12,7 @@ use super::rest::{Reply, Rest};
 use super::*;
 
 /// A connected client that wants all clusters.
-pub(super) struct Client {
+pub(super) struct AckingClient {
     entry: Arc<StreamEntry>,
     _view: ViewReceiver,
     _wishes: Arc<AllClusters>,
@@ -26,7 +26,7 @@ impl Subscriber for AllClusters {
     }
 }
 
-impl Client {
+impl AckingClient {
     pub(super) fn connect(server: &Server, id: u64, node: &str) -> Self {
         Self::connect_as(server, id, node, None)
     }
@@ -102,7 +102,7 @@ async fn nobody_to_wait_for_is_answered_at_once() {
     let rest = rest();
     let (status, answer) = put_and(&rest, "timeout=300s", "1", || {}).await;
     assert_eq!((status, &answer["total"], &answer["acked"]), (200, &json!(0), &json!(0)));
-    let client = Client::connect(&rest.server, 1, "n1");
+    let client = AckingClient::connect(&rest.server, 1, "n1");
     let same = json!({"name": "a", "alt_stat_name": "1", "connect_timeout": "1s"});
     let reply = rest.put("/v1/groups/default/resources/clusters/a?wait=acked", &same).await;
     assert_eq!((reply.status, &reply.json()["total"]), (200, &json!(0)), "an equal write concerns nobody");
@@ -114,7 +114,8 @@ async fn nobody_to_wait_for_is_answered_at_once() {
 #[tokio::test(start_paused = true)]
 async fn pitfall_78_done_means_every_concerned_client_has_acked() {
     let rest = rest();
-    let clients = [Client::connect(&rest.server, 1, "n1"), Client::connect(&rest.server, 2, "n2")];
+    let clients =
+        [AckingClient::connect(&rest.server, 1, "n1"), AckingClient::connect(&rest.server, 2, "n2")];
     let (status, answer) =
         put_and(&rest, "timeout=10s", "1", || clients.iter().for_each(|client| client.ack(1))).await;
     assert_eq!(
@@ -127,7 +128,8 @@ async fn pitfall_78_done_means_every_concerned_client_has_acked() {
 #[tokio::test(start_paused = true)]
 async fn pitfall_78_stragglers_are_named_when_the_time_is_up() {
     let rest = rest();
-    let clients = [Client::connect(&rest.server, 1, "n1"), Client::connect(&rest.server, 2, "n2")];
+    let clients =
+        [AckingClient::connect(&rest.server, 1, "n1"), AckingClient::connect(&rest.server, 2, "n2")];
     let (status, answer) = put_and(&rest, "timeout=500ms", "1", || clients[0].ack(1)).await;
     assert_eq!((status, &answer["acked"], &answer["pending"]), (202, &json!(1), &json!(["n2"])));
     clients[1].ack(1);
@@ -138,7 +140,8 @@ async fn pitfall_78_stragglers_are_named_when_the_time_is_up() {
 #[tokio::test(start_paused = true)]
 async fn pitfall_78_a_nack_is_424_and_the_write_stays() {
     let rest = rest();
-    let clients = [Client::connect(&rest.server, 1, "n1"), Client::connect(&rest.server, 2, "n2")];
+    let clients =
+        [AckingClient::connect(&rest.server, 1, "n1"), AckingClient::connect(&rest.server, 2, "n2")];
     let (status, problem) = put_and(&rest, "timeout=10s", "1", || clients[0].nack(1)).await;
     assert_eq!((status, &problem["committed"], &problem["revision"]), (424, &json!(true), &json!(1)));
     assert_eq!(problem["nacked"], json!([{"node": "n1", "message": "no such filter"}]));
@@ -154,7 +157,7 @@ async fn pitfall_78_a_nack_is_424_and_the_write_stays() {
 #[tokio::test(start_paused = true)]
 async fn pitfall_79_only_if_asked_a_nack_takes_the_change_back() {
     let rest = rest();
-    let client = Client::connect(&rest.server, 1, "n1");
+    let client = AckingClient::connect(&rest.server, 1, "n1");
     put_and(&rest, "timeout=1s", "1", || client.ack(1)).await;
     let (status, problem) = put_and(&rest, "timeout=10s&onNack=revert", "2", || client.nack(2)).await;
     assert_eq!((status, &problem["revision"], &problem["reverted"]), (424, &json!(2), &json!(3)));
@@ -165,8 +168,8 @@ async fn pitfall_79_only_if_asked_a_nack_takes_the_change_back() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_failed_before_fails_nothing() {
     let rest = rest();
-    let failing = Client::connect(&rest.server, 1, "n1");
-    let fine = Client::connect(&rest.server, 2, "n2");
+    let failing = AckingClient::connect(&rest.server, 1, "n1");
+    let fine = AckingClient::connect(&rest.server, 2, "n2");
     failing.nack(0);
     let (status, answer) = put_and(&rest, "timeout=10s", "1", || {
         failing.nack(1);
@@ -180,7 +183,7 @@ async fn a_client_that_failed_before_fails_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_leaves_is_not_waited_for() {
     let rest = rest();
-    let client = Client::connect(&rest.server, 1, "n1");
+    let client = AckingClient::connect(&rest.server, 1, "n1");
     let (status, answer) = put_and(&rest, "timeout=10s", "1", move || drop(client)).await;
     assert_eq!((status, &answer["total"]), (200, &json!(0)));
 }
@@ -188,7 +191,7 @@ async fn a_client_that_leaves_is_not_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn a_newer_ack_counts_and_an_older_one_does_not() {
     let rest = rest();
-    let client = Client::connect(&rest.server, 1, "n1");
+    let client = AckingClient::connect(&rest.server, 1, "n1");
     let (status, _) = put_and(&rest, "timeout=100ms", "1", || client.ack(0)).await;
     assert_eq!(status, 202);
     let (status, answer) = put_and(&rest, "timeout=100ms", "2", || client.ack(5)).await;
@@ -198,8 +201,8 @@ async fn a_newer_ack_counts_and_an_older_one_does_not() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_moves_to_a_new_group_is_concerned() {
     let rest = rest();
-    let moved = Client::connect(&rest.server, 1, "n1");
-    let other = Client::connect(&rest.server, 2, "n2");
+    let moved = AckingClient::connect(&rest.server, 1, "n1");
+    let other = AckingClient::connect(&rest.server, 2, "n2");
     let body = json!({"resources": [{"@type": ResourceType::Cluster.type_url(), "name": "a"}]});
     let reply = rest.put("/v1/groups/n1/resources", &body).await.json();
     assert_eq!((&reply["revision"], &reply["total"]), (&json!(1), &json!(1)));
@@ -212,10 +215,11 @@ async fn a_node_that_moves_to_a_new_group_is_concerned() {
 #[tokio::test(start_paused = true)]
 async fn the_per_type_streams_of_a_connection_are_one_client() {
     let rest = rest();
-    let one = Client::connect_as(&rest.server, 1, "n1", Some(ResourceType::Cluster));
-    let two = Client::connect_as(&rest.server, 2, "n1", Some(ResourceType::Cluster));
-    let of_others = Client::connect_as(&rest.server, 4, "n1", Some(ResourceType::ClusterLoadAssignment));
-    let ads = Client::connect(&rest.server, 3, "n1");
+    let one = AckingClient::connect_as(&rest.server, 1, "n1", Some(ResourceType::Cluster));
+    let two = AckingClient::connect_as(&rest.server, 2, "n1", Some(ResourceType::Cluster));
+    let of_others =
+        AckingClient::connect_as(&rest.server, 4, "n1", Some(ResourceType::ClusterLoadAssignment));
+    let ads = AckingClient::connect(&rest.server, 3, "n1");
     let (status, answer) = put_and(&rest, "timeout=100ms", "1", || one.ack(1)).await;
     assert_eq!((status, &answer["total"], &answer["pending"]), (202, &json!(2), &json!(["n1", "n1"])));
     two.ack(1);
@@ -228,7 +232,8 @@ async fn the_per_type_streams_of_a_connection_are_one_client() {
 #[tokio::test(start_paused = true)]
 async fn nodes_are_listed_with_the_worst_of_their_streams() {
     let rest = rest();
-    let clients: Vec<_> = (0..5).map(|n| Client::connect(&rest.server, n, &format!("n{}", n / 2))).collect();
+    let clients: Vec<_> =
+        (0..5).map(|n| AckingClient::connect(&rest.server, n, &format!("n{}", n / 2))).collect();
     clients[0].ack(1);
     clients[1].nack(1);
     clients[2].ack(1);

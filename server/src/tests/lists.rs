@@ -220,7 +220,7 @@ async fn a_group_in_which_no_node_is_is_told() {
         answer["warnings"][0]["detail"].as_str().unwrap().contains("no connected node is in the group edge")
     );
     // A node that it selects.
-    let _client = acked::Client::connect(&rest.server, 1, "edge-1");
+    let _client = acked::AckingClient::connect(&rest.server, 1, "edge-1");
     let answer = rest.put("/v1/groups/other", &edge).await.json();
     assert_eq!(codes(&answer), Vec::<String>::new(), "{answer:#}");
     // A group that a publication makes selects the node of its name.
