@@ -22,12 +22,12 @@ enum Form {
 
 /// A RouteConfiguration of virtual hosts that are encoded one by one.
 struct Assembled {
-    parts: Parts,
+    parts: RouteConfigParts,
     bytes: OnceLock<Bytes>,
 }
 
 /// The parts from which a RouteConfiguration is assembled.
-pub struct Parts {
+pub struct RouteConfigParts {
     /// The fields before the virtual hosts. Not one of these fields is a virtual host, and neither are those after them.
     pub before: Bytes,
     /// The fields after them.
@@ -43,7 +43,7 @@ pub struct Parts {
 impl Encoded {
     /// A RouteConfiguration that is put together when its bytes are asked for, once for all copies.
     #[must_use]
-    pub fn assembled(parts: Parts) -> Self {
+    pub fn assembled(parts: RouteConfigParts) -> Self {
         Self(Form::Assembled(Arc::new(Assembled { parts, bytes: OnceLock::new() })))
     }
 
@@ -92,7 +92,7 @@ impl Encoded {
     }
 }
 
-impl Parts {
+impl RouteConfigParts {
     fn n_bytes(&self) -> usize {
         self.before.len() + self.n_bytes + self.after.len()
     }
@@ -114,7 +114,7 @@ impl Parts {
     }
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for RouteConfigParts {
     /// Not its bytes, which nobody may have asked for yet.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes of {:?}", self.n_bytes(), self.hosts)
@@ -172,7 +172,7 @@ mod tests {
         }
         let fields: Vec<u8> = hosts.iter().flat_map(|content| host(content)).collect();
         let counted = Arc::clone(&n_made);
-        let parts = Parts {
+        let parts = RouteConfigParts {
             before: Bytes::from_static(b"\x0a\x01r"),
             after: Bytes::from_static(b"\x2a\x01x"),
             hosts: sum,

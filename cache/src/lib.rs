@@ -44,7 +44,7 @@ pub use imbl::ordmap::DiffItem;
 pub use imbl::{OrdMap, OrdSet};
 
 pub use drain::{DrainPolicy, Draining};
-pub use encoded::{Encoded, Parts};
+pub use encoded::{Encoded, RouteConfigParts};
 pub use filling::filling;
 pub use group::{GroupName, NodeGroup, Selector};
 pub use held_back::{HeldBack, Phase, WaitsFor};

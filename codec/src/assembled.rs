@@ -9,7 +9,8 @@ use std::sync::Arc;
 use bytes::{BufMut as _, Bytes};
 use xds_cache::wire::Fields;
 use xds_cache::{
-    DiffItem, Encoded, HostHash, HostSum, OrdMap, Parts, Reference, References, Resource, ResourceDraft,
+    DiffItem, Encoded, HostHash, HostSum, OrdMap, Reference, References, Resource, ResourceDraft,
+    RouteConfigParts,
 };
 
 use crate::codec::Codec;
@@ -212,7 +213,7 @@ impl Codec {
         let message = frame.value();
         let n_before = n_before(&message);
         let VirtualHosts { hosts, sum, n_bytes, .. } = hosts.clone();
-        let value = Encoded::assembled(Parts {
+        let value = Encoded::assembled(RouteConfigParts {
             before: message.slice(..n_before),
             after: message.slice(n_before..),
             hosts: sum,

@@ -3,7 +3,7 @@
 use bytes::{BufMut as _, Bytes};
 
 use super::*;
-use crate::encoded::{Encoded, Parts};
+use crate::encoded::{Encoded, RouteConfigParts};
 use crate::group::NodeGroup;
 use crate::host_sum::{HostHash, HostSum};
 use crate::layer::Resources;
@@ -131,7 +131,7 @@ impl Routes {
 
     fn resource(&self) -> Arc<Resource> {
         let hosts = self.hosts.clone();
-        let value = Encoded::assembled(Parts {
+        let value = Encoded::assembled(RouteConfigParts {
             before: Bytes::from_static(b"\x0a\x01r"),
             after: Bytes::new(),
             hosts: self.sum,
