@@ -13,7 +13,7 @@ use xds_store::StoreError;
 
 use crate::accepted::Base;
 use crate::change::{Place, Shared, note_of_copies};
-use crate::env::{At, Env, Options, Parts, Reload};
+use crate::env::{At, ControlParts, Env, Options, Reload};
 use crate::load::Load;
 use crate::model::document::{DocumentState, GroupedDocuments};
 use crate::model::rollouts::RolloutRecords;
@@ -50,7 +50,7 @@ impl Control {
     /// # Errors
     ///
     /// If the store cannot be read at all. A record that cannot be read is a [problem](Self::problems), not an error.
-    pub fn open(parts: Parts, options: Options) -> Result<Self, StoreError> {
+    pub fn open(parts: ControlParts, options: Options) -> Result<Self, StoreError> {
         let env = Env { parts, options };
         let (accepted, note) = others::open(&env, At::now())?;
         let first = (!env.options.watches_files).then(|| others::first(&accepted));
@@ -365,7 +365,7 @@ impl Control {
     ///
     /// [`WriteError::NotFound`] or [`WriteError::Compacted`] if there is no such revision.
     pub fn revision(&self, revision: Revision) -> Result<(HistoryEntry, Vec<ChangedObject>), WriteError> {
-        let Parts { codec, store, .. } = &self.shared.env.parts;
+        let ControlParts { codec, store, .. } = &self.shared.env.parts;
         history::entry(codec, &**store, revision)
     }
 
@@ -375,7 +375,7 @@ impl Control {
     ///
     /// [`WriteError::NotFound`] or [`WriteError::Compacted`] if there is no such revision.
     pub fn difference(&self, from: Revision, to: Revision) -> Result<Vec<ChangedObject>, WriteError> {
-        let Parts { codec, store, .. } = &self.shared.env.parts;
+        let ControlParts { codec, store, .. } = &self.shared.env.parts;
         history::difference(codec, &**store, from, to)
     }
 }

@@ -66,7 +66,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub type Reload = Arc<dyn Fn(bool) -> BoxFuture<'static, Result<ReloadOutcome, WriteError>> + Send + Sync>;
 
 /// The parts with which changes are made.
-pub struct Parts {
+pub struct ControlParts {
     /// Reads and writes resources.
     pub codec: Codec,
     /// Where changes are committed.
@@ -83,16 +83,16 @@ pub struct Parts {
     pub observer: Option<Arc<dyn Observer>>,
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for ControlParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parts").field("store", &self.store).finish_non_exhaustive()
+        f.debug_struct("ControlParts").field("store", &self.store).finish_non_exhaustive()
     }
 }
 
 /// The surroundings of a change: what a proposal may ask besides what is accepted.
 #[derive(Debug)]
 pub(crate) struct Env {
-    pub(crate) parts: Parts,
+    pub(crate) parts: ControlParts,
     pub(crate) options: Options,
 }
 

@@ -52,4 +52,4 @@ mod write;
 pub use acks::Acks;
 pub use causes::chain;
 pub use control::{Control, RuleState};
-pub use env::{BoxFuture, Observer, Options, Parts, Reload, Verify};
+pub use env::{BoxFuture, ControlParts, Observer, Options, Reload, Verify};

@@ -123,7 +123,7 @@ impl Parts {
         let refusals = Arc::<Refusals>::default();
         let metrics =
             Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals)));
-        let parts = xds_control::Parts {
+        let parts = xds_control::ControlParts {
             codec: codec.clone(),
             store: Arc::new(store),
             publisher: Arc::clone(&publisher),

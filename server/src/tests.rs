@@ -42,7 +42,7 @@ use xds_control::model::{
     Event, FileObject, FileObjectKey, FileStatus, ReloadOutcome, Write, WriteError, WriteOptions,
     WriteOutcome,
 };
-use xds_control::{Control, Options, Parts, Verify};
+use xds_control::{Control, ControlParts, Options, Verify};
 use xds_store::Store;
 
 use self::store::MemoryStore;
@@ -63,7 +63,7 @@ impl Server {
         let board = StatusBoard::new();
         let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));
         let loads = Arc::new(LoadBoard::new(LoadLimits::default()));
-        let parts = Parts {
+        let parts = ControlParts {
             loads: Arc::clone(&loads),
             codec: codec(),
             store,

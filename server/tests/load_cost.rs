@@ -16,7 +16,7 @@ use xds_cache::{Publisher, StatusBoard};
 use xds_codec::{Codec, Limits};
 use xds_control::acks::Acks;
 use xds_control::model::{Asked, FileLoad};
-use xds_control::{Control, Options as ControlOptions, Parts};
+use xds_control::{Control, ControlParts, Options as ControlOptions};
 use xds_routes::UnknownFields;
 use xds_server::source::load::{FilesState, Loaded, Options, load};
 use xds_server::source::read::{FileContent, Scan};
@@ -73,7 +73,7 @@ impl World {
         let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));
         let loads = Arc::new(LoadBoard::new(LoadLimits::default()));
         let (store, codec) = (Arc::new(store), Codec::new().unwrap());
-        let parts = Parts { codec, store, publisher, board, acks, loads, observer: None };
+        let parts = ControlParts { codec, store, publisher, board, acks, loads, observer: None };
         let options =
             ControlOptions { watches_files: true, hold_mass_removal: Some(0.5), ..ControlOptions::default() };
         let control = Control::open(parts, options).unwrap();
