@@ -40,7 +40,7 @@ use crate::source::watch::{FileSource, FileSourceHandle};
 pub async fn serve(config: Config) -> anyhow::Result<()> {
     let signals = Signals::new().context("signals cannot be received")?;
     let listeners = Listeners::bind(config.listen).await?;
-    let parts = Parts::open(&config)?;
+    let parts = ServerParts::open(&config)?;
     let (shutdown, stop) = watch::channel(false);
     let ports = parts.ports(&config);
     let grpc = parts.grpc(&config);
@@ -93,7 +93,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
 }
 
 /// The parts that are made once and shared.
-struct Parts {
+struct ServerParts {
     codec: Codec,
     publisher: Arc<Publisher>,
     board: Arc<StatusBoard>,
@@ -104,7 +104,7 @@ struct Parts {
     control: Control,
 }
 
-impl Parts {
+impl ServerParts {
     fn open(config: &Config) -> anyhow::Result<Self> {
         let codec = config.files.descriptors.codec()?;
         let (store, notes) = JournalStore::open(&config.data_dir, xds_store::Options::default())
@@ -215,8 +215,8 @@ impl Parts {
         }
     }
 
-    fn rollouts(&self, config: &Config) -> rollouts::Parts {
-        rollouts::Parts {
+    fn rollouts(&self, config: &Config) -> rollouts::DriverParts {
+        rollouts::DriverParts {
             control: self.control.clone(),
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
@@ -257,7 +257,7 @@ impl Parts {
         let directory = config.data_dir.join("last-good");
         let last_good = LastGood::open(&directory)
             .with_context(|| format!("the last good copies in {} cannot be used", directory.display()))?;
-        let parts = source::watch::Parts {
+        let parts = source::watch::WatchParts {
             roots: config.files.roots.clone(),
             follows_links: config.files.follows_links,
             limits: xds_codec::Limits {

@@ -24,7 +24,7 @@ use crate::grpc::Grpc;
 use crate::grpc::matcher::MatcherError;
 use crate::listen::Peer;
 
-pub(crate) use parts::Parts;
+pub(crate) use parts::StatusParts;
 
 /// The gRPC service.
 #[derive(Debug)]
@@ -102,11 +102,11 @@ impl Grpc {
     pub(crate) async fn first_part(
         self: &Arc<Self>,
         request: proto::ClientStatusRequest,
-    ) -> Result<(proto::ClientStatusResponse, Parts), ClientStatusError> {
+    ) -> Result<(proto::ClientStatusResponse, StatusParts), ClientStatusError> {
         let grpc = Arc::clone(self);
         // Regular expressions are compiled aside too.
         self.aside(move || {
-            let mut parts = Parts::new(grpc, request)?;
+            let mut parts = StatusParts::new(grpc, request)?;
             Ok((parts.next(PART_BYTES), parts))
         })
         .await
@@ -119,8 +119,8 @@ impl Grpc {
     /// [`ClientStatusError::Busy`].
     pub(crate) async fn next_part(
         self: &Arc<Self>,
-        mut parts: Parts,
-    ) -> Result<(proto::ClientStatusResponse, Parts), ClientStatusError> {
+        mut parts: StatusParts,
+    ) -> Result<(proto::ClientStatusResponse, StatusParts), ClientStatusError> {
         self.aside(move || Ok((parts.next(PART_BYTES), parts))).await
     }
 
@@ -131,7 +131,7 @@ impl Grpc {
     ) -> Result<proto::ClientStatusResponse, ClientStatusError> {
         let grpc = Arc::clone(self);
         self.aside(move || {
-            let mut parts = Parts::new(grpc, request)?;
+            let mut parts = StatusParts::new(grpc, request)?;
             let response = parts.next(MAX_RESPONSE_BYTES);
             if parts.is_done() {
                 return Ok(response);

@@ -18,7 +18,7 @@ use xds_control::model::weights::WeightedObject;
 use xds_rollout::{AckStatus, Counts, RolloutSpec};
 use xds_routes::weights::ClusterNames;
 
-use super::Parts;
+use super::DriverParts;
 
 /// The RouteConfigurations that a rule is in, and the virtual hosts on demand, in what is served at a revision.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ pub(super) type Failing = BTreeSet<StreamId>;
 
 impl Concern {
     /// Finds them by what they refer to: both backends, or if none does, the canary.
-    pub(super) fn new(parts: &Parts, spec: &RolloutSpec) -> Self {
+    pub(super) fn new(parts: &DriverParts, spec: &RolloutSpec) -> Self {
         let (revision, groups) = parts.publisher.groups();
         let mut concern = Self { revision, routes: BTreeMap::new() };
         let Ok(key) = rule_key(&spec.route) else { return concern };
@@ -149,13 +149,13 @@ pub(super) fn failing(board: &StatusBoard) -> Failing {
 }
 
 /// The reports of clients about both backends since a point in time; nothing if a report had no room.
-pub(super) fn loads(parts: &Parts, spec: &RolloutSpec, since_ms: u64) -> RolloutLoads {
+pub(super) fn loads(parts: &DriverParts, spec: &RolloutSpec, since_ms: u64) -> RolloutLoads {
     loads_of(parts, spec, since_ms, &ClustersBehind::new(&parts.publisher.groups().1))
 }
 
 /// The same, where the clusters are known.
 pub(super) fn loads_of(
-    parts: &Parts,
+    parts: &DriverParts,
     spec: &RolloutSpec,
     since_ms: u64,
     behind: &ClustersBehind,
@@ -196,7 +196,7 @@ impl ClustersBehind {
     }
 
     /// The names of the clusters of a backend, with those behind them.
-    fn of(&self, parts: &Parts, spec: &RolloutSpec, backend: &str) -> BTreeSet<&str> {
+    fn of(&self, parts: &DriverParts, spec: &RolloutSpec, backend: &str) -> BTreeSet<&str> {
         let Some(names) = names(&parts.control, spec, backend) else { return BTreeSet::new() };
         let mut left: Vec<&str> =
             self.0.keys().map(|name| &**name).filter(|name| names.matches(name)).collect();

@@ -18,12 +18,12 @@ use xds_units::Span;
 
 use super::concern::{Concern, Failing, failing, loads};
 use super::requests::Keys;
-use super::{Parts, Request, Shown, calls};
+use super::{DriverParts, Request, Shown, calls};
 
 /// Drives rollouts, while it [runs](Self::run).
 #[derive(Debug)]
 pub struct Driver {
-    pub(super) parts: Parts,
+    pub(super) parts: DriverParts,
     requests: mpsc::Receiver<Request>,
     /// For answers of calls.
     answers: mpsc::Sender<Request>,
@@ -68,7 +68,7 @@ type Wanted = (BTreeMap<String, u32>, BTreeMap<String, Vec<HeaderMatch>>);
 
 impl Driver {
     pub(super) fn new(
-        parts: Parts,
+        parts: DriverParts,
         requests: mpsc::Receiver<Request>,
         answers: mpsc::Sender<Request>,
         shown: Arc<Shown>,
@@ -201,7 +201,7 @@ impl Driver {
             if entry.concern.revision != revision {
                 entry.concern = Concern::new(&self.parts, entry.record.rollout.spec());
             }
-            let Parts { publisher, board, .. } = &self.parts;
+            let DriverParts { publisher, board, .. } = &self.parts;
             let status = entry.concern.acks(publisher, board, change, &entry.failing);
             if entry.told.as_ref() != Some(&status) {
                 entry.told = Some(status.clone());

@@ -42,7 +42,7 @@ use xds_rollout::{Input, Phase, Rollout, RolloutSpec, Verb};
 
 /// The parts with which rollouts are driven.
 #[derive(Clone)]
-pub struct Parts {
+pub struct DriverParts {
     /// Stores states, and publishes weights.
     pub control: Control,
     /// The views that are served.
@@ -71,7 +71,7 @@ pub trait Observer: Send + Sync {
 /// The handle. Cheap to clone; all clones are one.
 #[derive(Clone)]
 pub struct Rollouts {
-    parts: Parts,
+    parts: DriverParts,
     requests: mpsc::Sender<Request>,
     shown: Arc<Shown>,
     loads: ShownLoads,
@@ -116,7 +116,7 @@ const MAX_REQUESTS: usize = 256;
 
 /// The rollouts of a control: a handle, and the driver that must be [run](Driver::run) for anything to happen.
 #[must_use]
-pub fn new(parts: Parts) -> (Rollouts, Driver) {
+pub fn new(parts: DriverParts) -> (Rollouts, Driver) {
     let (requests, receiver) = mpsc::channel(MAX_REQUESTS);
     let (changes, _) = watch::channel(0);
     let stored = parts.control.rollouts();
@@ -221,8 +221,8 @@ impl fmt::Debug for Rollouts {
     }
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for DriverParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parts").field("control", &self.control).finish_non_exhaustive()
+        f.debug_struct("DriverParts").field("control", &self.control).finish_non_exhaustive()
     }
 }

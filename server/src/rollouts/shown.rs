@@ -8,7 +8,7 @@ use xds_cache::Groups;
 use xds_cache::layer::differing;
 use xds_rollout::Rollout;
 
-use super::Parts;
+use super::DriverParts;
 use super::concern::{ClustersBehind, loads_of};
 
 /// The loads that were shown last. Cheap to clone; all clones are one.
@@ -29,7 +29,7 @@ struct Kept {
 
 impl ShownLoads {
     /// Those of a rollout, at most a second old.
-    pub(super) fn of(&self, parts: &Parts, rollout: &Rollout) -> RolloutLoads {
+    pub(super) fn of(&self, parts: &DriverParts, rollout: &Rollout) -> RolloutLoads {
         let now_ms = (parts.clock)();
         let (_, groups) = parts.publisher.groups();
         // A caller that comes while they are added up waits, and takes the result.

@@ -27,7 +27,7 @@ use crate::source::walk::Walk;
 
 /// The parts with which files are read.
 #[derive(Debug)]
-pub struct Parts {
+pub struct WatchParts {
     /// Files and directories.
     pub roots: Vec<PathBuf>,
     /// Bounds of one file and its documents.
@@ -156,7 +156,7 @@ impl FileSource {
     /// # Errors
     ///
     /// If the directory of the copies cannot be read.
-    pub fn open(parts: Parts, tell: Saved) -> Result<(Self, FileSourceHandle), LastGoodError> {
+    pub fn open(parts: WatchParts, tell: Saved) -> Result<(Self, FileSourceHandle), LastGoodError> {
         let copies = parts.last_good.load_all()?;
         for note in &copies.notes {
             tracing::warn!(problem = %note, "last good copy left out");

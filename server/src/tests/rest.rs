@@ -73,7 +73,7 @@ impl Rest {
 
 fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
     let loads = Arc::new(LoadBoard::new(LoadLimits::default()));
-    let (rollouts, driver) = rollouts::new(rollouts::Parts {
+    let (rollouts, driver) = rollouts::new(rollouts::DriverParts {
         control: server.control.clone(),
         publisher: Arc::clone(&server.publisher),
         board: Arc::clone(&server.board),

@@ -17,7 +17,7 @@ use serde_json::Value as Json;
 use tokio::sync::OwnedSemaphorePermit;
 use xds_codec::{Codec, UnknownFields};
 
-use super::{ClientStatusError, MAX_REQUEST_BYTES, Parts};
+use super::{ClientStatusError, MAX_REQUEST_BYTES, StatusParts};
 use crate::grpc::Grpc;
 use crate::grpc::rest::{json, problem};
 use crate::listen::Peer;
@@ -74,7 +74,7 @@ fn read(codec: &Codec, body: &[u8]) -> Result<proto::ClientStatusRequest, String
 /// An answer that is being written.
 struct Answer {
     place: OwnedSemaphorePermit,
-    parts: Parts,
+    parts: StatusParts,
     /// The part that is written next.
     next: Option<proto::ClientStatusResponse>,
     is_begun: bool,

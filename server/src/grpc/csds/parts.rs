@@ -23,7 +23,7 @@ use crate::grpc::matcher::NodeMatchers;
 ///
 /// Only the client that is being told is held. Clients that come meanwhile are told, those that go are not.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct StatusParts {
     grpc: Arc<Grpc>,
     matchers: NodeMatchers,
     contents: Contents,
@@ -49,7 +49,7 @@ struct Rest {
     streams: VecDeque<(BTreeMap<ResourceType, TypeStatus>, VecDeque<Holding>)>,
 }
 
-impl Parts {
+impl StatusParts {
     /// Nothing is told yet.
     ///
     /// # Errors

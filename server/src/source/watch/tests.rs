@@ -44,7 +44,7 @@ impl World {
         timing: Timing,
         answer: impl Fn(u64) -> BoxFuture<'static, Result<(), WriteError>> + Send + 'static,
     ) -> Self {
-        let parts = Parts {
+        let parts = WatchParts {
             roots: vec![dir.path().join("root")],
             limits: Limits::default(),
             // The test of chains of links has some outside.
