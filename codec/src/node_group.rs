@@ -56,7 +56,7 @@ struct Reader {
 }
 
 /// The parts of a group before they are put together.
-struct Parts {
+struct GroupParts {
     selector: Option<Selector>,
     priority: i64,
     client: Option<Profile>,
@@ -123,13 +123,18 @@ impl Reader {
         }
     }
 
-    fn parts(&mut self, tree: Node<'_>, path: &Path<'_>, known: &[&'static str]) -> Option<Parts> {
+    fn parts(&mut self, tree: Node<'_>, path: &Path<'_>, known: &[&'static str]) -> Option<GroupParts> {
         if !tree.is_object() {
             self.wrong("an object", tree, path);
             return None;
         }
-        let mut parts =
-            Parts { selector: None, priority: 0, client: None, waves: None, drain: DrainPolicy::default() };
+        let mut parts = GroupParts {
+            selector: None,
+            priority: 0,
+            client: None,
+            waves: None,
+            drain: DrainPolicy::default(),
+        };
         for entry in tree.entries().filter(|entry| !entry.value.is_null()) {
             let value = entry.value;
             let path_here = path.field(entry.key);
@@ -387,9 +392,9 @@ impl Reader {
     }
 }
 
-fn join(name: Option<GroupName>, parts: Option<Parts>) -> Option<NodeGroup> {
+fn join(name: Option<GroupName>, parts: Option<GroupParts>) -> Option<NodeGroup> {
     let parts = parts?;
-    let Parts { selector, priority, client, waves, drain } = parts;
+    let GroupParts { selector, priority, client, waves, drain } = parts;
     Some(NodeGroup { name: name?, selector: selector?, priority, client, waves, drain })
 }
 
