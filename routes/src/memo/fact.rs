@@ -11,8 +11,8 @@ use crate::model::{DocumentKey, DocumentName, Kind, RouteKind};
 use crate::plan::mesh;
 use crate::plan::split::PlannedSplit;
 use crate::plan::{
-    Assignment, Cluster, Cost, Fault, Front, Host as HostName, ListenerKey, Outline, Parent, Parts,
-    PlannedRoute, RefProblem, Requests, Seniority, TlsSecret, Usage, Verdict, is_route,
+    Assignment, Cluster, Cost, Fault, Front, Host as HostName, ListenerKey, ObjectConditions, Outline,
+    Parent, PlannedRoute, RefProblem, Requests, Seniority, TlsSecret, Usage, Verdict, is_route,
 };
 
 use super::hosts::Hosts;
@@ -340,7 +340,7 @@ pub(crate) enum Value {
     Faults(Arc<Faults>),
     Affected(Arc<[Affected]>),
     Group(Option<Arc<NodeGroup>>),
-    Standing(Arc<Parts>),
+    Standing(Arc<ObjectConditions>),
     Frame(Arc<EnvoyFrame>),
     Parents(Arc<[mesh::Request]>),
     Split(Arc<PlannedSplit>),

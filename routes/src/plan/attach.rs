@@ -13,7 +13,7 @@ use super::hosts::owner;
 use super::ledger::{Cost, LIMIT_EXCEEDED, length_class};
 use super::listeners::{document_kind, resolved_refs};
 use super::lookup::RefProblem;
-use super::statuses::{Fault, Parts, code_of, partially_invalid};
+use super::statuses::{Fault, ObjectConditions, code_of, partially_invalid};
 use crate::conditions::{Condition, ParentStatus, Truth};
 use crate::model::{
     AllowedNamespaces, Document, DocumentKey, Hostname, Kind, LabelSelector, ParentRef, Route, RouteKind,
@@ -387,7 +387,7 @@ impl Attached<'_> {
     pub(crate) fn report(
         &self,
         winner: impl Fn(&Arc<ListenerKey>) -> Option<DocumentKey>,
-        parts: &mut Parts,
+        parts: &mut ObjectConditions,
         diagnostics: &mut Vec<Diagnostic>,
     ) {
         let Self { document, requests, problems, .. } = self;
@@ -417,7 +417,7 @@ impl Attached<'_> {
         &self,
         request: &Request,
         winner: &impl Fn(&Arc<ListenerKey>) -> Option<DocumentKey>,
-        parts: &mut Parts,
+        parts: &mut ObjectConditions,
         diagnostics: &mut Vec<Diagnostic>,
     ) {
         let route = if let Spec::Route(route) = &self.document.spec { Some(route) } else { None };

@@ -10,7 +10,7 @@ use xds_codec::{Diagnostic, Severity};
 use super::listeners::{PlannedListener, listeners};
 use super::lookup::of_kinds;
 use super::precedence::Seniority;
-use super::statuses::{Fault, Parts, code_of};
+use super::statuses::{Fault, ObjectConditions, code_of};
 use super::{Host, Lookup};
 use crate::conditions::{Condition, Truth};
 use crate::model::{
@@ -158,19 +158,23 @@ impl<'d> Gateways<'d> {
     }
 
     /// The conditions of classes, Gateways and listeners, except for the number of their routes.
-    pub(crate) fn report(&self, documents: &Documents, options: &Options) -> Vec<(DocumentKey, Parts)> {
+    pub(crate) fn report(
+        &self,
+        documents: &Documents,
+        options: &Options,
+    ) -> Vec<(DocumentKey, ObjectConditions)> {
         let mut all = Vec::new();
         for (key, placed) in of_kinds(documents, Kind::GatewayClass..=Kind::GatewayClass) {
             let Spec::GatewayClass { controller } = &placed.document.spec else { continue };
             if options.controller_name.as_ref().is_none_or(|ours| ours == controller) {
                 let conditions = vec![Condition::holds("Accepted", "Accepted")];
-                all.push((key.clone(), Parts { conditions, ..Parts::default() }));
+                all.push((key.clone(), ObjectConditions { conditions, ..ObjectConditions::default() }));
             }
         }
         all.extend(self.list.iter().map(|gateway| {
             let listeners = gateway.listeners.iter().map(|listener| listener.status(gateway.is_native));
             let (conditions, listeners) = (conditions(gateway).into(), listeners.collect());
-            (gateway.key.clone(), Parts { conditions, listeners, ..Parts::default() })
+            (gateway.key.clone(), ObjectConditions { conditions, listeners, ..ObjectConditions::default() })
         }));
         all
     }

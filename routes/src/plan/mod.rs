@@ -53,7 +53,7 @@ pub use parts::{
 pub(crate) use policies::policy_targets;
 pub(crate) use precedence::{Rank, Seniority};
 pub use split::split_roots;
-pub(crate) use statuses::{Fault, Parts};
+pub(crate) use statuses::{Fault, ObjectConditions};
 pub(crate) use tls::certificate;
 
 /// Returns `true` while somebody still waits for the result; once it says no, it never says yes again, and the result is dropped.

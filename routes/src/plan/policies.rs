@@ -7,7 +7,7 @@ use super::listeners::resolved_refs;
 use super::lookup::{Lookup, of_kinds};
 use super::parts::UpstreamTls;
 use super::precedence::Seniority;
-use super::statuses::Parts;
+use super::statuses::ObjectConditions;
 use super::tls::invalid_tls;
 use crate::conditions::{Condition, ParentStatus};
 use crate::model::{Backend, BackendTlsPolicy, Document, DocumentKey, Kind, ObjectRef, Spec};
@@ -57,13 +57,17 @@ impl<'d> Lookup<'d> {
 
     /// The conditions of a BackendTLSPolicy, for each Gateway (or Service of the mesh) from which one of its targets is reached;
     /// or of a Backend. `None` of anything else.
-    pub(crate) fn standing(&self, document: &Document, ancestors: &BTreeSet<String>) -> Option<Parts> {
+    pub(crate) fn standing(
+        &self,
+        document: &Document,
+        ancestors: &BTreeSet<String>,
+    ) -> Option<ObjectConditions> {
         if let Spec::BackendTlsPolicy(policy) = &document.spec {
             return Some(self.policy_standing(document, policy, ancestors));
         }
         let Spec::Backend(backend) = &document.spec else { return None };
         let conditions = vec![self.backend_condition(document, backend)];
-        Some(Parts { conditions, ..Parts::default() })
+        Some(ObjectConditions { conditions, ..ObjectConditions::default() })
     }
 
     fn backend_condition(&self, document: &Document, backend: &Backend) -> Condition {
@@ -84,7 +88,7 @@ impl<'d> Lookup<'d> {
         document: &Document,
         policy: &BackendTlsPolicy,
         ancestors: &BTreeSet<String>,
-    ) -> Parts {
+    ) -> ObjectConditions {
         let (trusted, problems) = self.trusted(document, policy);
         let is_trusting = trusted.is_some() || policy.uses_system_certificates;
         let accepted = match self.targeting_fault(document, policy) {
@@ -97,13 +101,16 @@ impl<'d> Lookup<'d> {
         };
         let conditions = vec![accepted, resolved_refs(&problems)];
         if ancestors.is_empty() {
-            return Parts { conditions, ..Parts::default() };
+            return ObjectConditions { conditions, ..ObjectConditions::default() };
         }
         let parent = |parent: &String| {
             let (parent, conditions) = (parent.clone(), conditions.clone());
             ParentStatus { parent, section: None, port: None, conditions }
         };
-        Parts { parents: ancestors.iter().map(parent).enumerate().collect(), ..Parts::default() }
+        ObjectConditions {
+            parents: ancestors.iter().map(parent).enumerate().collect(),
+            ..ObjectConditions::default()
+        }
     }
 
     /// Why a policy holds for none of its targets.

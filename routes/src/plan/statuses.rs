@@ -23,14 +23,14 @@ impl Fault {
 
 /// The conditions of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Parts {
+pub(crate) struct ObjectConditions {
     pub(crate) conditions: Vec<Condition>,
     /// By the position of the parent in the document.
     pub(crate) parents: BTreeMap<usize, ParentStatus>,
     pub(crate) listeners: Vec<ListenerStatus>,
 }
 
-impl Parts {
+impl ObjectConditions {
     /// Adds a condition of what a policy targets: of a Gateway's listener, of a route at each of its parents, else of the object.
     pub(crate) fn affect(&mut self, listener: Option<&str>, condition: &Condition) {
         let mut parents = self.parents.values_mut().map(|parent| &mut parent.conditions).peekable();

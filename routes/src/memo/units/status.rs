@@ -13,7 +13,7 @@ use crate::memo::fact::{Fact, Value};
 use crate::memo::made::Made;
 use crate::model::{Document, DocumentKey, Kind, ParentRef, Spec, Spot};
 use crate::plan::mesh::{self, Lost};
-use crate::plan::{Attached, Parts, RefProblem, is_route, policy_targets};
+use crate::plan::{Attached, ObjectConditions, RefProblem, is_route, policy_targets};
 
 impl Context<'_, '_, '_> {
     /// All that became of an object; `None` if there is nothing to say of it.
@@ -61,7 +61,7 @@ impl Context<'_, '_, '_> {
     }
 
     /// The conditions of an object, except for parts that gRPC clients cannot have.
-    fn parts(&self, key: &DocumentKey, doubts: &mut Vec<Diagnostic>) -> Option<Parts> {
+    fn parts(&self, key: &DocumentKey, doubts: &mut Vec<Diagnostic>) -> Option<ObjectConditions> {
         let mut parts = None;
         if let Some(Value::Standing(standing)) = self.reader.value(Fact::Standing(key.clone())) {
             parts = Some((**standing).clone());
@@ -96,7 +96,12 @@ impl Context<'_, '_, '_> {
     }
 
     /// Adds what a route is to Gateways and Services.
-    fn of_route(&self, key: &DocumentKey, parts: &mut Option<Parts>, doubts: &mut Vec<Diagnostic>) {
+    fn of_route(
+        &self,
+        key: &DocumentKey,
+        parts: &mut Option<ObjectConditions>,
+        doubts: &mut Vec<Diagnostic>,
+    ) {
         let Some(placed) = self.reader.outline(key) else { return };
         let document = &*placed.document;
         let faults = match self.reader.value(Fact::Faults(key.clone())) {
@@ -125,7 +130,7 @@ impl Context<'_, '_, '_> {
         &self,
         document: &Document,
         faults: (&[RefProblem], &[String]),
-        parts: &mut Parts,
+        parts: &mut ObjectConditions,
         doubts: &mut Vec<Diagnostic>,
     ) {
         let key = &document.key;
