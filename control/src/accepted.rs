@@ -17,7 +17,7 @@ use crate::plan::Patch;
 use crate::stored_overrides::{self, StoredOverrides};
 use crate::stored_statuses::StoredStatuses;
 use crate::wave::ended::Ended;
-use crate::wave::value::{Held, Wave};
+use crate::wave::value::{PreviousValues, Wave};
 use crate::weights::{self, Resting};
 
 /// The watched files by path.
@@ -102,7 +102,7 @@ type Said<'s> = (&'s Layer, &'s GroupedDocuments);
 /// The documents without what a wave deployment changed, and what they were made of.
 #[derive(Debug)]
 pub(crate) struct Former {
-    pub(crate) held: Arc<Held>,
+    pub(crate) previous: Arc<PreviousValues>,
     pub(crate) present: DocumentState,
     pub(crate) former: DocumentState,
 }

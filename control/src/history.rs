@@ -137,7 +137,7 @@ fn show(codec: &Codec, store: &dyn Store, key: &StoreKey, hash: BlobHash) -> Res
         StoreKey::Group(_) | StoreKey::FileGroup(_) | StoreKey::DocumentStatus(_) | StoreKey::Weights(_) => {
             serde_json::from_slice(&value).ok()
         }
-        StoreKey::Wave | StoreKey::EndedWave(_) | StoreKey::Held(_) => None,
+        StoreKey::Wave | StoreKey::EndedWave(_) | StoreKey::Previous(_) => None,
         StoreKey::Rollout(id) => rollouts::read_record(id, &value)
             .ok()
             .and_then(|record| serde_json::to_value(RolloutStatus::from(&record.rollout)).ok()),

@@ -64,7 +64,7 @@ pub(crate) enum StoreKey {
     /// How a wave deployment ended, by its id.
     EndedWave(u64),
     /// The value of a thing before that wave deployment changed it.
-    Held(Box<Self>),
+    Previous(Box<Self>),
 }
 
 /// The owner of the value under a key.
@@ -101,8 +101,8 @@ pub(crate) const CONTENTS: [&str; 3] = ["file-group/", "file/", "file-document/"
 /// Where the wave deployment is kept.
 pub(crate) const WAVE: &str = "wave/current";
 
-/// The prefix of keys for held things.
-pub(crate) const HELD: &str = "held/";
+/// The prefix of keys for previous values of things that a wave deployment changed.
+pub(crate) const PREVIOUS: &str = "held/";
 
 /// The prefix of keys for wave deployments that ended.
 pub(crate) const ENDED: &str = "wave/ended/";
@@ -119,10 +119,10 @@ impl StoreKey {
         if text == WAVE {
             return Some(Self::Wave);
         }
-        if let Some(held) = text.strip_prefix(HELD) {
-            // Nothing is held twice, however often the text says so.
-            let held = Some(held).filter(|held| !held.starts_with(HELD))?;
-            return Self::parse(held).map(|key| Self::Held(Box::new(key)));
+        if let Some(previous) = text.strip_prefix(PREVIOUS) {
+            // A previous value has none of its own, whatever the text says.
+            let previous = Some(previous).filter(|previous| !previous.starts_with(PREVIOUS))?;
+            return Self::parse(previous).map(|key| Self::Previous(Box::new(key)));
         }
         let parts: Vec<String> = text.split('/').map(decode).collect::<Option<_>>()?;
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -165,9 +165,11 @@ impl StoreKey {
             Self::FileGroup(group) => (Owner::File, Subject::Group(group)),
             Self::File(group, key) => (Owner::File, Subject::Resource(group, key)),
             Self::FileDocument(key) => (Owner::File, Subject::Document(key)),
-            Self::DocumentStatus(_) | Self::FilesHash | Self::Wave | Self::EndedWave(_) | Self::Held(_) => {
-                (Owner::Server, Subject::Other)
-            }
+            Self::DocumentStatus(_)
+            | Self::FilesHash
+            | Self::Wave
+            | Self::EndedWave(_)
+            | Self::Previous(_) => (Owner::Server, Subject::Other),
         }
     }
 
@@ -213,7 +215,7 @@ impl StoreKey {
             Self::FilesHash => FILES_HASH.to_owned(),
             Self::Wave => WAVE.to_owned(),
             Self::EndedWave(id) => format!("wave/ended/{id}"),
-            Self::Held(key) => format!("{HELD}{}", key.what()),
+            Self::Previous(key) => format!("{PREVIOUS}{}", key.what()),
         }
     }
 }
@@ -237,7 +239,7 @@ impl std::fmt::Display for StoreKey {
             Self::FilesHash => f.write_str(FILES_HASH),
             Self::Wave => f.write_str(WAVE),
             Self::EndedWave(id) => write!(f, "wave/ended/{id}"),
-            Self::Held(key) => write!(f, "{HELD}{key}"),
+            Self::Previous(key) => write!(f, "{PREVIOUS}{key}"),
         }
     }
 }
@@ -347,8 +349,8 @@ mod tests {
                 _ => StoreKey::FilesHash,
             };
             prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key.clone()));
-            let held = StoreKey::Held(Box::new(key));
-            prop_assert_eq!(StoreKey::parse(&held.to_string()), Some(held));
+            let previous = StoreKey::Previous(Box::new(key));
+            prop_assert_eq!(StoreKey::parse(&previous.to_string()), Some(previous));
         }
 
         #[test]

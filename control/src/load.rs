@@ -304,9 +304,9 @@ fn step(
     let (mut documents, mut groups, mut dropped) = give(&resting)?;
     let label = Label::new("files", ChangeSource::File, summary(&contents));
     let touched = match is_change {
-        true => begin::held_of_load(before, base),
+        true => begin::previous_of_load(before, base),
         // It is not known what was served, but for what a wave deployment holds; the store knows what is new.
-        false => begin::held_again(accepted, &contents),
+        false => begin::still_previous(accepted, &contents),
     };
     let wave = begin::wave_after_load(env, before, base, &groups, touched, &label, at);
     if let AfterLoad::Becomes(wave) = &wave {

@@ -10,7 +10,7 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::rank;
 use super::report::{connected, failing};
-use super::value::{Held, HeldValue, Wave};
+use super::value::{PreviousValue, PreviousValues, Wave};
 use crate::accepted::{Accepted, Base};
 use crate::check::warning;
 use crate::differing::differing as differing_keys;
@@ -46,7 +46,7 @@ pub(crate) fn begin_wave(
     label: &Label,
     at: At,
 ) -> Result<Option<Wave>, WriteError> {
-    let held = held_of_write(accepted, plan);
+    let previous = previous_of_write(accepted, plan);
     let active = accepted.wave.as_deref();
     // A change that was put back is served to nobody: a forced write may lie over it.
     if let Some(active) = active.filter(|active| active.stopped.is_none() || !options.force) {
@@ -55,10 +55,10 @@ pub(crate) fn begin_wave(
     let policy = match &options.waves {
         WaveChoice::AtOnce => None,
         WaveChoice::By(policy) => Some(policy.clone()),
-        WaveChoice::ByPolicy => policy_of(env, accepted, after, &held),
+        WaveChoice::ByPolicy => policy_of(env, accepted, after, &previous),
     };
     let Some(policy) = policy else { return Ok(None) };
-    if held.is_empty() {
+    if previous.is_empty() {
         return match options.waves {
             WaveChoice::By(_) => Err(not_for_definitions()),
             WaveChoice::AtOnce | WaveChoice::ByPolicy => Ok(None),
@@ -76,7 +76,7 @@ pub(crate) fn begin_wave(
         });
     }
     let changed = differing(&accepted.groups, after);
-    Ok(Some(wave(env, accepted, policy, (held, &changed), label, at)))
+    Ok(Some(wave(env, accepted, policy, (previous, &changed), label, at)))
 }
 
 /// A wave deployment that begins with the next revision; `changed` are the groups that it changes.
@@ -84,7 +84,7 @@ fn wave(
     env: &Env,
     accepted: &Accepted,
     policy: WavePolicy,
-    (held, changed): (Held, &BTreeSet<&GroupName>),
+    (previous, changed): (PreviousValues, &BTreeSet<&GroupName>),
     label: &Label,
     at: At,
 ) -> Wave {
@@ -107,7 +107,7 @@ fn wave(
         summary: label.summary.clone(),
         began_at: at.wall,
         since: at.wall,
-        held: Arc::new(held),
+        previous: Arc::new(previous),
         reached: vec![first],
         ranking,
         rank_from,
@@ -121,9 +121,9 @@ fn wave(
 }
 
 /// The objects that a first load changes and a wave deployment holds.
-pub(crate) fn held_again(accepted: &Accepted, contents: &Plan) -> Held {
-    let held = |key: &StoreKey| accepted.wave.as_ref()?.held.get(key).cloned();
-    contents.iter().filter_map(|(key, _)| Some((key.clone(), held(key)?))).collect()
+pub(crate) fn still_previous(accepted: &Accepted, contents: &Plan) -> PreviousValues {
+    let previous = |key: &StoreKey| accepted.wave.as_ref()?.previous.get(key).cloned();
+    contents.iter().filter_map(|(key, _)| Some((key.clone(), previous(key)?))).collect()
 }
 
 /// The effect of a load on the current wave deployment; `touched` has the former values of the objects that it changes. A file
@@ -134,7 +134,7 @@ pub(crate) fn wave_after_load(
     accepted: &Accepted,
     base: &Base,
     after: &Groups,
-    touched: Held,
+    touched: PreviousValues,
     label: &Label,
     at: At,
 ) -> AfterLoad {
@@ -154,35 +154,35 @@ pub(crate) fn wave_after_load(
         };
     };
     let is_new = |key: &StoreKey| touched.contains_key(key);
-    let mut held: Held = (*active.held).clone();
+    let mut previous: PreviousValues = (*active.previous).clone();
     let Some(policy) = policy else {
-        held.retain(|key, _| !is_new(key));
-        if held.len() == active.held.len() {
+        previous.retain(|key, _| !is_new(key));
+        if previous.len() == active.previous.len() {
             return AfterLoad::Unchanged;
         }
-        let rest = Wave { held: Arc::new(held), ..active.clone() };
-        return AfterLoad::Becomes((!rest.held.is_empty()).then(|| Box::new(rest)));
+        let rest = Wave { previous: Arc::new(previous), ..active.clone() };
+        return AfterLoad::Becomes((!rest.previous.is_empty()).then(|| Box::new(rest)));
     };
     for (key, value) in touched {
-        held.entry(key).or_insert(value);
+        previous.entry(key).or_insert(value);
     }
-    held.retain(|key, value| !key.is_of_file() || !says(base, key, value.as_ref()));
-    if held.is_empty() {
+    previous.retain(|key, value| !key.is_of_file() || !says(base, key, value.as_ref()));
+    if previous.is_empty() {
         return AfterLoad::Becomes(None);
     }
-    AfterLoad::Becomes(Some(Box::new(wave(env, accepted, policy, (held, &changed), label, at))))
+    AfterLoad::Becomes(Some(Box::new(wave(env, accepted, policy, (previous, &changed), label, at))))
 }
 
 /// The waves of a change of these objects: as the most careful of their groups says, the one with the smallest first
 /// wave; one wave for each value comes before all shares. A group that says nothing goes by the flags.
-fn policy_of(env: &Env, accepted: &Accepted, after: &Groups, touched: &Held) -> Option<WavePolicy> {
+fn policy_of(env: &Env, accepted: &Accepted, after: &Groups, touched: &PreviousValues) -> Option<WavePolicy> {
     let mut names: BTreeSet<&GroupName> = BTreeSet::new();
     for (key, value) in touched {
         match (key, value) {
             (StoreKey::Document(document), _) | (StoreKey::FileDocument(document), _) => {
                 let placed = accepted.documents.translated.documents.get(document);
                 names.extend(placed.map(|placed| &placed.group));
-                if let Some(HeldValue::Document(document)) = value {
+                if let Some(PreviousValue::Document(document)) = value {
                     names.insert(&document.group);
                 }
             }
@@ -214,10 +214,10 @@ fn group_of(key: &StoreKey) -> Option<&GroupName> {
 
 /// Refuses a change of what a wave deployment holds, in whichever layer.
 fn refuse_touched(active: &Wave, plan: &Plan, named: &WeightPatch) -> Result<(), WriteError> {
-    let held: BTreeSet<String> = active.held.keys().map(StoreKey::what).collect();
+    let previous: BTreeSet<String> = active.previous.keys().map(StoreKey::what).collect();
     let is_asked_for = |key: &&StoreKey| !matches!(key, StoreKey::Weights(rule) if !named.contains_key(rule));
     let asked_for = plan.iter().map(|(key, _)| key).filter(is_asked_for);
-    let Some(what) = asked_for.map(StoreKey::what).find(|what| held.contains(what)) else {
+    let Some(what) = asked_for.map(StoreKey::what).find(|what| previous.contains(what)) else {
         return Ok(());
     };
     let id = active.id;
@@ -239,43 +239,45 @@ fn not_for_definitions() -> WriteError {
 }
 
 /// The present values of the objects that a write changes.
-fn held_of_write(accepted: &Accepted, plan: &Plan) -> Held {
-    let mut held = Held::new();
+fn previous_of_write(accepted: &Accepted, plan: &Plan) -> PreviousValues {
+    let mut previous = PreviousValues::new();
     for (key, after) in plan {
         let (Owner::Api, subject) = key.parts() else { continue };
         let value = match subject {
             Subject::Resource(name, resource) => {
                 let owned = accepted.overrides.resources(name).and_then(|resources| resources.get(resource));
-                owned.cloned().map(HeldValue::Resource)
+                owned.cloned().map(PreviousValue::Resource)
             }
             Subject::Label(name) => {
                 let group = accepted.overrides.groups.get(name);
-                group.and_then(|group| group.label.clone()).map(HeldValue::Label)
+                group.and_then(|group| group.label.clone()).map(PreviousValue::Label)
             }
             Subject::Document(document) => {
-                accepted.documents.owned.get(document).cloned().map(HeldValue::Document)
+                accepted.documents.owned.get(document).cloned().map(PreviousValue::Document)
             }
-            Subject::Weights(rule) => accepted.documents.weights.get(rule).cloned().map(HeldValue::Weights),
+            Subject::Weights(rule) => {
+                accepted.documents.weights.get(rule).cloned().map(PreviousValue::Weights)
+            }
             Subject::Group(name) if after.is_none() => {
                 let group = accepted.overrides.groups.get(name);
-                group.and_then(|group| group.definition.clone()).map(HeldValue::Definition)
+                group.and_then(|group| group.definition.clone()).map(PreviousValue::Definition)
             }
             Subject::Group(_) | Subject::Other => continue,
         };
-        held.insert(key.clone(), value);
+        previous.insert(key.clone(), value);
     }
-    held
+    previous
 }
 
 /// The present values of the objects that a load changes. What the API has something over is none of them: nobody was or is served
 /// what the file says.
-pub(crate) fn held_of_load(accepted: &Accepted, base: &Base) -> Held {
-    let mut held = Held::new();
+pub(crate) fn previous_of_load(accepted: &Accepted, base: &Base) -> PreviousValues {
+    let mut previous = PreviousValues::new();
     let nothing = Resources::new();
     for (name, old, new) in differing_keys(&accepted.base.groups, &base.layer.groups) {
         let definition = |group: Option<&LayerGroup>| group.and_then(|group| group.definition.clone());
         if let (Some(definition), None) = (definition(old), definition(new)) {
-            held.insert(StoreKey::FileGroup(name.clone()), Some(HeldValue::Definition(definition)));
+            previous.insert(StoreKey::FileGroup(name.clone()), Some(PreviousValue::Definition(definition)));
         }
         let [old, new] = [old, new].map(|group| group.map_or(&nothing, |group| &group.resources));
         for (key, old, new) in differing_keys(old, new) {
@@ -283,33 +285,33 @@ pub(crate) fn held_of_load(accepted: &Accepted, base: &Base) -> Held {
                 accepted.overrides.resources(name).is_some_and(|resources| resources.contains_key(key));
             let is_same = old.zip(new).is_some_and(|(old, new)| old.says_the_same(new));
             if !is_same && !is_covered {
-                let value = old.cloned().map(HeldValue::Resource);
-                held.insert(StoreKey::File(name.clone(), (**key).clone()), value);
+                let value = old.cloned().map(PreviousValue::Resource);
+                previous.insert(StoreKey::File(name.clone(), (**key).clone()), value);
             }
         }
     }
     for (key, old, new) in differing_keys(&accepted.documents.files, &base.documents) {
         let is_same = old.zip(new).is_some_and(|(old, new)| old.says_the_same(new));
         if !is_same && !accepted.documents.owned.contains_key(key) {
-            let value = old.cloned().map(HeldValue::Document);
-            held.insert(StoreKey::FileDocument(key.clone()), value);
+            let value = old.cloned().map(PreviousValue::Document);
+            previous.insert(StoreKey::FileDocument(key.clone()), value);
         }
     }
-    held
+    previous
 }
 
 /// Returns `true` if the files say of an object what it was.
-pub(crate) fn says(base: &Base, key: &StoreKey, value: Option<&HeldValue>) -> bool {
+pub(crate) fn says(base: &Base, key: &StoreKey, value: Option<&PreviousValue>) -> bool {
     match (key, value) {
         (StoreKey::File(name, key), value) => {
             let present = base.layer.resources(name).and_then(|resources| resources.get(key));
             match (present, value) {
-                (Some(present), Some(HeldValue::Resource(held))) => present.says_the_same(held),
+                (Some(present), Some(PreviousValue::Resource(previous))) => present.says_the_same(previous),
                 (present, value) => present.is_none() && value.is_none(),
             }
         }
         (StoreKey::FileDocument(key), value) => match (base.documents.get(key), value) {
-            (Some(present), Some(HeldValue::Document(held))) => present.says_the_same(held),
+            (Some(present), Some(PreviousValue::Document(previous))) => present.says_the_same(previous),
             (present, value) => present.is_none() && value.is_none(),
         },
         (StoreKey::FileGroup(name), _) => {

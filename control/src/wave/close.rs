@@ -42,7 +42,7 @@ pub(crate) fn plan_waves(
 /// reach everyone, because nobody asks for waves any more.
 fn superseded(env: &Env, accepted: &Accepted, next: Option<&Wave>, base: &Base, at: At) -> Option<EndedWave> {
     let wave = accepted.wave.as_deref().filter(|wave| next.is_none_or(|next| next.id != wave.id))?;
-    let is_as_before = wave.held.iter().all(|(key, value)| says(base, key, value.as_ref()));
+    let is_as_before = wave.previous.iter().all(|(key, value)| says(base, key, value.as_ref()));
     let (phase, reason) = match next {
         Some(next) => {
             (WavePhase::Superseded, format!("files changed, which began the wave deployment {}", next.id))

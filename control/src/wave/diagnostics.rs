@@ -7,7 +7,7 @@ use xds_cache::Origin;
 use xds_codec::{Diagnostic, Place, Severity};
 
 use super::report::report;
-use super::value::{HeldValue, Wave};
+use super::value::{PreviousValue, Wave};
 use crate::accepted::Accepted;
 use crate::env::{At, Env};
 use crate::key::StoreKey;
@@ -17,11 +17,11 @@ use crate::model::wave::{WavePhase, WaveReport};
 /// Adds to each file what it says and not everyone is served: an error if nobody is, a warning if somebody has to decide,
 /// else for information. A file that is gone, but not for everyone, is listed again.
 pub(crate) fn tell_waves(env: &Env, accepted: &Accepted, files: &mut BTreeMap<Arc<str>, FileStatus>, at: At) {
-    let wave = accepted.wave.as_deref().filter(|wave| wave.held.keys().any(StoreKey::is_of_file));
+    let wave = accepted.wave.as_deref().filter(|wave| wave.previous.keys().any(StoreKey::is_of_file));
     let Some(wave) = wave else { return };
     let report = report(env, wave, at);
     let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
-    for (key, value) in &*wave.held {
+    for (key, value) in &*wave.previous {
         let Some(place) = place(accepted, key, value.as_ref()) else { continue };
         // Files that exist are listed as soon as their load is done; only files that are gone are listed here.
         if place.line > 0 && !files.contains_key(&place.file) {
@@ -50,7 +50,7 @@ pub(crate) fn tell_waves(env: &Env, accepted: &Accepted, files: &mut BTreeMap<Ar
 }
 
 /// Where a file says the thing, or said it before it was taken out; `None` if that is not known, or it is no file's.
-fn place(accepted: &Accepted, key: &StoreKey, value: Option<&HeldValue>) -> Option<Place> {
+fn place(accepted: &Accepted, key: &StoreKey, value: Option<&PreviousValue>) -> Option<Place> {
     let of_origin = |origin: &Origin| match origin {
         Origin::File { path, line, column } => {
             Some(Place { file: Arc::clone(path), line: *line, column: *column })
@@ -66,9 +66,9 @@ fn place(accepted: &Accepted, key: &StoreKey, value: Option<&HeldValue>) -> Opti
     };
     // An object that was taken out has no line any more.
     let former = || match value? {
-        HeldValue::Resource(resource) => of_origin(resource.origin()),
-        HeldValue::Document(document) => Some(document.document.place.clone()),
-        HeldValue::Label(_) | HeldValue::Definition(_) | HeldValue::Weights(_) => None,
+        PreviousValue::Resource(resource) => of_origin(resource.origin()),
+        PreviousValue::Document(document) => Some(document.document.place.clone()),
+        PreviousValue::Label(_) | PreviousValue::Definition(_) | PreviousValue::Weights(_) => None,
     };
     let former = || former().map(|place| Place { line: 0, column: 0, ..place });
     present.or_else(former).filter(|place| !place.file.is_empty())

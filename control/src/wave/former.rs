@@ -8,7 +8,7 @@ use xds_cache::wave::Behind;
 use xds_cache::{GroupName, Groups, Layer};
 use xds_codec::Codec;
 
-use super::value::{Held, HeldValue};
+use super::value::{PreviousValue, PreviousValues};
 use crate::accepted::{Accepted, Former, insert};
 use crate::candidate::Candidate;
 use crate::documents::{self, DocumentPatch, Said, Terms};
@@ -27,7 +27,7 @@ pub(crate) struct FormerGroup {
 /// after the change are put into the other state too, without resources, so that both select the same nodes.
 pub(crate) fn behind(codec: &Codec, accepted: &Accepted, ahead: &mut Groups) -> Option<Behind> {
     let wave = accepted.wave.as_deref()?;
-    let former = former_groups(&wave.held, &accepted.base, &accepted.overrides);
+    let former = former_groups(&wave.previous, &accepted.base, &accepted.overrides);
     let documents = accepted.former.as_ref().map_or(&accepted.documents, |former| &former.former);
     let translated = &documents.translated;
     let (present, generated) =
@@ -67,13 +67,13 @@ pub(crate) fn behind(codec: &Codec, accepted: &Accepted, ahead: &mut Groups) -> 
 /// gave; translated only if something changed since `accepted` was given its own. `None` if it holds none of them.
 pub(crate) fn former(accepted: &Accepted, terms: Terms<'_>) -> Result<Option<Arc<Former>>, WriteError> {
     let Some(wave) = &accepted.wave else { return Ok(None) };
-    let (patch, laid) = (document_patches(&wave.held), weight_patch(&wave.held));
+    let (patch, laid) = (document_patches(&wave.previous), weight_patch(&wave.previous));
     if patch.0.is_empty() && patch.1.is_empty() && laid.is_empty() {
         return Ok(None);
     }
     let (known, present) = (accepted.former.as_ref(), &accepted.documents);
     let is_known = |known: &&Arc<Former>| {
-        Arc::ptr_eq(&known.held, &wave.held)
+        Arc::ptr_eq(&known.previous, &wave.previous)
             && Arc::ptr_eq(&known.present.files, &present.files)
             && Arc::ptr_eq(&known.present.owned, &present.owned)
             && Arc::ptr_eq(&known.present.weights, &present.weights)
@@ -86,19 +86,23 @@ pub(crate) fn former(accepted: &Accepted, terms: Terms<'_>) -> Result<Option<Arc
     let before = known.map_or(present, |known| &known.former);
     let weights = Arc::new(weights::patched(&present.weights, &laid));
     let former = documents::next(before, Said { files, owned, weights }, terms)?;
-    let (held, present) = (Arc::clone(&wave.held), present.clone());
-    Ok(Some(Arc::new(Former { held, present, former })))
+    let (previous, present) = (Arc::clone(&wave.previous), present.clone());
+    Ok(Some(Arc::new(Former { previous, present, former })))
 }
 
 fn without_resources(group: EffectiveGroup) -> EffectiveGroup {
     EffectiveGroup { label: None, resources: Resources::new(), generated: BTreeMap::new(), ..group }
 }
 
-/// The groups of held objects as both layers had them.
-fn former_groups(held: &Held, base: &Layer, overrides: &Layer) -> BTreeMap<GroupName, FormerGroup> {
+/// The groups of the changed objects as both layers had them.
+fn former_groups(
+    previous: &PreviousValues,
+    base: &Layer,
+    overrides: &Layer,
+) -> BTreeMap<GroupName, FormerGroup> {
     let mut former: BTreeMap<GroupName, FormerGroup> = BTreeMap::new();
     let of = |layer: &Layer, name: &GroupName| layer.groups.get(name).cloned().unwrap_or_default();
-    for (key, value) in held {
+    for (key, value) in previous {
         let (Subject::Group(name) | Subject::Label(name) | Subject::Resource(name, _)) = key.subject() else {
             continue;
         };
@@ -111,15 +115,15 @@ fn former_groups(held: &Held, base: &Layer, overrides: &Layer) -> BTreeMap<Group
     former
 }
 
-fn put_back(group: &mut LayerGroup, key: &StoreKey, value: Option<&HeldValue>) {
+fn put_back(group: &mut LayerGroup, key: &StoreKey, value: Option<&PreviousValue>) {
     match (key.subject(), value) {
-        (Subject::Resource(..), Some(HeldValue::Resource(resource))) => {
+        (Subject::Resource(..), Some(PreviousValue::Resource(resource))) => {
             group.resources.insert(Arc::clone(resource));
         }
         (Subject::Resource(_, key), _) => _ = group.resources.remove(key),
-        (Subject::Label(_), Some(HeldValue::Label(label))) => group.label = Some(Arc::clone(label)),
+        (Subject::Label(_), Some(PreviousValue::Label(label))) => group.label = Some(Arc::clone(label)),
         (Subject::Label(_), _) => group.label = None,
-        (Subject::Group(_), Some(HeldValue::Definition(definition))) => {
+        (Subject::Group(_), Some(PreviousValue::Definition(definition))) => {
             // One that came since is newer.
             group.definition.get_or_insert_with(|| definition.clone());
         }
@@ -128,11 +132,11 @@ fn put_back(group: &mut LayerGroup, key: &StoreKey, value: Option<&HeldValue>) {
 }
 
 /// The patches to the documents of the files and of the API.
-fn document_patches(held: &Held) -> (DocumentPatch, DocumentPatch) {
+fn document_patches(previous: &PreviousValues) -> (DocumentPatch, DocumentPatch) {
     let (mut files, mut owned) = (DocumentPatch::new(), DocumentPatch::new());
-    for (key, value) in held {
+    for (key, value) in previous {
         let value = match value {
-            Some(HeldValue::Document(document)) => Some(document.clone()),
+            Some(PreviousValue::Document(document)) => Some(document.clone()),
             _ => None,
         };
         if let StoreKey::FileDocument(key) = key {
@@ -145,12 +149,12 @@ fn document_patches(held: &Held) -> (DocumentPatch, DocumentPatch) {
 }
 
 /// The patch to the overrides of weights.
-fn weight_patch(held: &Held) -> WeightPatch {
+fn weight_patch(previous: &PreviousValues) -> WeightPatch {
     let mut patch = WeightPatch::new();
-    for (key, value) in held {
+    for (key, value) in previous {
         let StoreKey::Weights(rule) = key else { continue };
         let over = match value {
-            Some(HeldValue::Weights(over)) => Some(over.clone()),
+            Some(PreviousValue::Weights(over)) => Some(over.clone()),
             _ => None,
         };
         patch.insert(rule.clone(), over);
@@ -159,11 +163,11 @@ fn weight_patch(held: &Held) -> WeightPatch {
 }
 
 /// The candidate that puts the API's part of a change back.
-pub(crate) fn undo(accepted: &Accepted, held: &Held) -> Candidate {
-    let former = former_groups(held, &accepted.base, &accepted.overrides);
-    let is_owned = |name: &GroupName| held.keys().any(|key| key.owned_group() == Some(name));
+pub(crate) fn undo(accepted: &Accepted, previous: &PreviousValues) -> Candidate {
+    let former = former_groups(previous, &accepted.base, &accepted.overrides);
+    let is_owned = |name: &GroupName| previous.keys().any(|key| key.owned_group() == Some(name));
     let patch = former.into_iter().filter(|(name, _)| is_owned(name));
     let patch = patch.map(|(name, group)| (name, Some(group.overrides))).collect();
-    let (documents, weights) = (document_patches(held).1, weight_patch(held));
+    let (documents, weights) = (document_patches(previous).1, weight_patch(previous));
     Candidate { patch, documents, weights, ..Candidate::default() }
 }

@@ -1,7 +1,7 @@
 //! Wave deployments: a change that is accepted reaches a share of the nodes first (D14).
 //!
-//! A wave deployment *holds* what each object that its change touched was before. The state as it was accepted is *ahead*, the same
-//! with the held objects put back is *behind* ([`former`]); all other changes are in both. [`value`] is one, [`begin`] says which changes are
+//! A wave deployment records the previous value of each object that its change touched. The accepted state is *ahead*; the same
+//! state with the previous values put back is *behind* ([`former`]). All other changes are in both. [`value`] is one, [`begin`] says which changes are
 //! deployed so and which are in the way of one, [`rank`] which nodes come first, [`step`] looks at the clients and goes on, or puts the change back,
 //! [`report`] tells of it, [`diagnostics`] at the files that it is about. What has to survive a restart is in the store ([`record`],
 //! [`ended`]). One wave deployment is under way at a time.

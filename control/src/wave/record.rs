@@ -11,9 +11,9 @@ use xds_cache::wave::{AWAY_TIME, By, Deployment, Members, Order, Ranking, Stage}
 use xds_codec::Codec;
 use xds_store::{BlobHash, State, Store, StoreError};
 
-use super::value::{Held, HeldValue, Wave};
+use super::value::{PreviousValue, PreviousValues, Wave};
 use crate::env::At;
-use crate::key::{HELD, StoreKey, Subject, WAVE, keys_below};
+use crate::key::{PREVIOUS, StoreKey, Subject, WAVE, keys_below};
 use crate::model::group;
 use crate::model::wave::PolicyRecord;
 use crate::plan::Plan;
@@ -66,9 +66,9 @@ pub(crate) fn plan(wave: Option<&Wave>, stored: &State) -> Plan {
             plan.push((StoreKey::Wave, Some(value)));
         }
         kept.insert(key);
-        for (key, value) in &*wave.held {
+        for (key, value) in &*wave.previous {
             let Some(value) = value else { continue };
-            let key = StoreKey::Held(Box::new(key.clone()));
+            let key = StoreKey::Previous(Box::new(key.clone()));
             let (text, value) = (key.to_string(), write_value(value));
             if stored.get(&*text) != Some(&BlobHash::of(&value)) {
                 plan.push((key, Some(value)));
@@ -76,9 +76,11 @@ pub(crate) fn plan(wave: Option<&Wave>, stored: &State) -> Plan {
             kept.insert(text);
         }
     }
-    let of_waves = [WAVE, HELD].into_iter().flat_map(|prefix| keys_below(stored, prefix));
+    let of_waves = [WAVE, PREVIOUS].into_iter().flat_map(|prefix| keys_below(stored, prefix));
     let gone = of_waves.filter(|(text, _)| !kept.contains(&***text)).map(|(_, key)| key);
-    plan.extend(gone.filter(|key| matches!(key, StoreKey::Wave | StoreKey::Held(_))).map(|key| (key, None)));
+    plan.extend(
+        gone.filter(|key| matches!(key, StoreKey::Wave | StoreKey::Previous(_))).map(|key| (key, None)),
+    );
     plan
 }
 
@@ -102,25 +104,25 @@ pub(crate) fn read(
         Ok(record) => record,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let mut held = Held::new();
+    let mut previous = PreviousValues::new();
     for text in &record.absent {
         let Some(key) = StoreKey::parse(text) else { return Ok(Err(format!("it names {text:?}"))) };
-        held.insert(key, None);
+        previous.insert(key, None);
     }
-    for (text, key) in keys_below(keys, HELD) {
-        let (StoreKey::Held(key), Some(hash)) = (key, keys.get(text)) else { continue };
+    for (text, key) in keys_below(keys, PREVIOUS) {
+        let (StoreKey::Previous(key), Some(hash)) = (key, keys.get(text)) else { continue };
         let Some(value) = store.blob(*hash)? else {
             return Ok(Err(format!("what {} was is missing", key.what())));
         };
         match read_value(codec, &key, &value) {
-            Ok(value) => _ = held.insert(*key, Some(value)),
+            Ok(value) => _ = previous.insert(*key, Some(value)),
             Err(reason) => return Ok(Err(format!("what {} was cannot be read: {reason}", key.what()))),
         }
     }
-    Ok(restore(record, held, at).map(Some))
+    Ok(restore(record, previous, at).map(Some))
 }
 
-fn restore(record: Record, held: Held, at: At) -> Result<Wave, String> {
+fn restore(record: Record, previous: PreviousValues, at: At) -> Result<Wave, String> {
     let policy = record.policy.read().map_err(|error| error.to_string())?;
     let stage = if record.paused.is_some() { Stage::Paused } else { Stage::Progressing };
     let recorded: Arc<[Arc<str>]> = record.members.into_iter().map(Arc::from).collect();
@@ -140,7 +142,7 @@ fn restore(record: Record, held: Held, at: At) -> Result<Wave, String> {
         summary: record.summary,
         began_at: from_millis(record.began_at_ms),
         since: at.wall,
-        held: Arc::new(held),
+        previous: Arc::new(previous),
         reached: record.reached.into_iter().map(Revision).collect(),
         ranking,
         rank_from: at.clock + AWAY_TIME,
@@ -157,7 +159,7 @@ fn write(wave: &Wave) -> Bytes {
     let mut failing: Vec<String> = wave.failing.iter().cloned().collect();
     failing.sort();
     failing.truncate(MAX_FAILING);
-    let absent = wave.held.iter().filter(|(_, value)| value.is_none());
+    let absent = wave.previous.iter().filter(|(_, value)| value.is_none());
     let ranks = wave.ranking.order().map(|order| {
         let places = order.places().iter();
         places.map(|place| (place.value.to_string(), place.end.hundredths())).collect()
@@ -182,34 +184,34 @@ fn write(wave: &Wave) -> Bytes {
     serde_json::to_vec(&record).unwrap_or_default().into()
 }
 
-fn write_value(value: &HeldValue) -> Bytes {
+fn write_value(value: &PreviousValue) -> Bytes {
     match value {
-        HeldValue::Resource(resource) => resource_record::write_with_path(resource),
-        HeldValue::Label(label) => Bytes::copy_from_slice(label.as_bytes()),
-        HeldValue::Definition(definition) => group::to_json(definition).to_string().into(),
-        HeldValue::Document(document) => documents::record_with_path(document),
-        HeldValue::Weights(over) => weights::record(over),
+        PreviousValue::Resource(resource) => resource_record::write_with_path(resource),
+        PreviousValue::Label(label) => Bytes::copy_from_slice(label.as_bytes()),
+        PreviousValue::Definition(definition) => group::to_json(definition).to_string().into(),
+        PreviousValue::Document(document) => documents::record_with_path(document),
+        PreviousValue::Weights(over) => weights::record(over),
     }
 }
 
-fn read_value(codec: &Codec, key: &StoreKey, value: &Bytes) -> Result<HeldValue, String> {
+fn read_value(codec: &Codec, key: &StoreKey, value: &Bytes) -> Result<PreviousValue, String> {
     match key.subject() {
         Subject::Resource(..) => {
             let resource = resource_record::read(value).map_err(|error| error.to_string())?;
-            Ok(HeldValue::Resource(Arc::new(resource)))
+            Ok(PreviousValue::Resource(Arc::new(resource)))
         }
         Subject::Label(_) => {
             let label = std::str::from_utf8(value).map_err(|error| error.to_string())?;
-            Ok(HeldValue::Label(label.into()))
+            Ok(PreviousValue::Label(label.into()))
         }
         Subject::Group(_) => {
             let body = serde_json::from_slice(value).map_err(|error| error.to_string())?;
             let read = codec.node_group_from_json(&body);
-            read.map(HeldValue::Definition)
+            read.map(PreviousValue::Definition)
                 .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
         }
-        Subject::Document(key) => documents::read_record(key, value).map(HeldValue::Document),
-        Subject::Weights(_) => weights::read_record(value).map(HeldValue::Weights),
+        Subject::Document(key) => documents::read_record(key, value).map(PreviousValue::Document),
+        Subject::Weights(_) => weights::read_record(value).map(PreviousValue::Weights),
         Subject::Other => Err("it is nothing that can be held".to_owned()),
     }
 }
@@ -222,7 +224,7 @@ mod tests {
     fn a_record_of_a_version_that_knew_no_members_can_be_read() {
         let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "10%,100%",
             "hold": "30s", "maxNacks": "0", "ackTimeout": null, "reached": [7], "stopped": null, "absent": []}"#;
-        let wave = restore(serde_json::from_str(text).unwrap(), Held::new(), At::now()).unwrap();
+        let wave = restore(serde_json::from_str(text).unwrap(), PreviousValues::new(), At::now()).unwrap();
         assert_eq!((wave.id, wave.members.nodes().count()), (7, 0));
         let policy = wave.deployment.policy();
         assert_eq!((policy.max_lost, policy.allow_empty), (None, false));
@@ -233,7 +235,8 @@ mod tests {
         let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "33.33%,100%",
             "hold": "30s", "maxNacks": "0", "ackTimeout": null, "each": true, "by": "metadata.tier", "order": ["gold"],
             "reached": [7], "ranks": [["gold", 3333], ["silver", 10000]], "stopped": null, "absent": []}"#;
-        let restored = |text: &str| restore(serde_json::from_str(text).unwrap(), Held::new(), At::now());
+        let restored =
+            |text: &str| restore(serde_json::from_str(text).unwrap(), PreviousValues::new(), At::now());
         let wave = restored(text).unwrap();
         let policy = wave.deployment.policy();
         assert!(policy.is_each() && policy.by.to_string() == "metadata.tier" && policy.order.len() == 1);
@@ -254,8 +257,9 @@ mod tests {
         let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "10%,100%",
             "hold": "30s", "maxNacks": "0", "ackTimeout": null, "maxLost": "2%", "allowEmpty": true, "reached": [7],
             "stopped": null, "absent": [], "members": ["edge-1", "edge-2"]}"#;
-        let read =
-            |bytes: &[u8]| restore(serde_json::from_slice(bytes).unwrap(), Held::new(), At::now()).unwrap();
+        let read = |bytes: &[u8]| {
+            restore(serde_json::from_slice(bytes).unwrap(), PreviousValues::new(), At::now()).unwrap()
+        };
         let wave = read(text.as_bytes());
         let stored: serde_json::Value = serde_json::from_slice(&write(&wave)).unwrap();
         for new in ["each", "by", "order", "ranks"] {

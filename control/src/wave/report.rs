@@ -186,7 +186,7 @@ pub(crate) fn report(env: &Env, wave: &Wave, at: At) -> WaveReport {
         source: wave.source.clone(),
         actor: wave.actor.clone(),
         summary: wave.summary.clone(),
-        objects: wave.held.keys().take(MAX_LISTED).map(|key| key.what()).collect(),
+        objects: wave.previous.keys().take(MAX_LISTED).map(|key| key.what()).collect(),
         policy: wave.deployment.policy().clone(),
         reached: wave.waves().collect(),
         began_at: wave.began_at,

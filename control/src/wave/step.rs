@@ -8,7 +8,7 @@ use xds_cache::wave::{Decision, Deployment, Stage};
 use super::close::{ended, event};
 use super::ended::{Ended, EndedWave};
 use super::report::{self, HEALTH_INTERVAL, Look, failing, look_at, reason};
-use super::value::{Held, Wave};
+use super::value::{PreviousValues, Wave};
 use super::{former, rank, record};
 use crate::accepted::Accepted;
 use crate::candidate::Candidate;
@@ -277,12 +277,12 @@ impl Scene<'_> {
     /// Undoes the change of a wave deployment: of what the API owns by a new revision, of what files say by going on to serve what
     /// was before. If that cannot be stored, it is served nevertheless.
     fn put_back(&self, wave: &Wave, reason: &str, members: WaveMembers) -> Result<Transition, WriteError> {
-        let undo = former::undo(self.accepted, &wave.held);
-        let of_files = wave.held.iter().filter(|(key, _)| key.is_of_file());
-        let of_files: Held = of_files.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let undo = former::undo(self.accepted, &wave.previous);
+        let of_files = wave.previous.iter().filter(|(key, _)| key.is_of_file());
+        let of_files: PreviousValues = of_files.map(|(key, value)| (key.clone(), value.clone())).collect();
         let stopped = Wave { stopped: Some(reason.into()), since: self.at.wall, ..wave.clone() };
-        let rest = Wave { held: Arc::new(of_files), ..stopped.clone() };
-        let next = (!rest.held.is_empty()).then_some(rest);
+        let rest = Wave { previous: Arc::new(of_files), ..stopped.clone() };
+        let next = (!rest.previous.is_empty()).then_some(rest);
         let summary = format!("put the wave deployment {} back: {reason}", wave.id);
         let phase = if next.is_some() { WavePhase::Held } else { WavePhase::Reverted };
         let mut ended = ended(self.env, wave, phase, Some(reason.to_owned()), self.at);

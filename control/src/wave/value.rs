@@ -14,12 +14,12 @@ use crate::weights::Resting;
 
 /// The values of a change's objects before it; `None` for objects that did not exist. Keys are those of the layer that changed: of
 /// the API `Resource`, `Label`, `Group`, `Document` and `Weights`, of the files `File`, `FileGroup` and `FileDocument`. A group is
-/// held only if its definition goes.
-pub(crate) type Held = BTreeMap<StoreKey, Option<HeldValue>>;
+/// among them only if its definition goes.
+pub(crate) type PreviousValues = BTreeMap<StoreKey, Option<PreviousValue>>;
 
 /// The value of an object before.
 #[derive(Clone, Debug)]
-pub(crate) enum HeldValue {
+pub(crate) enum PreviousValue {
     Resource(Arc<Resource>),
     Label(Arc<str>),
     Definition(NodeGroup),
@@ -41,7 +41,7 @@ pub(crate) struct Wave {
     pub(crate) began_at: SystemTime,
     /// When it last changed.
     pub(crate) since: SystemTime,
-    pub(crate) held: Arc<Held>,
+    pub(crate) previous: Arc<PreviousValues>,
     /// The revision that each wave so far was published as; one at least.
     pub(crate) reached: Vec<Revision>,
     /// The order of nodes.
@@ -105,12 +105,12 @@ impl Wave {
             }
             Subject::Group(_) | Subject::Label(_) | Subject::Weights(_) | Subject::Other => None,
         };
-        self.held.keys().filter_map(object).collect()
+        self.previous.keys().filter_map(object).collect()
     }
 
-    /// The held objects that are the API's.
+    /// The objects of the change that are the API's.
     pub(crate) fn has_overrides(&self) -> bool {
-        self.held.keys().any(|key| !key.is_of_file())
+        self.previous.keys().any(|key| !key.is_of_file())
     }
 }
 
@@ -118,8 +118,8 @@ impl Wave {
     /// The problem that needs attention: that files say what nobody is served.
     pub(crate) fn problem(&self) -> Option<String> {
         let reason = self.stopped.as_deref()?;
-        let objects: Vec<String> = self.held.keys().take(MAX_NAMED).map(StoreKey::what).collect();
-        let more = if self.held.len() > MAX_NAMED { ", …" } else { "" };
+        let objects: Vec<String> = self.previous.keys().take(MAX_NAMED).map(StoreKey::what).collect();
+        let more = if self.previous.len() > MAX_NAMED { ", …" } else { "" };
         Some(format!(
             "a change is held back, {reason}: {}{more} are served as before; change it again, or see /v1/waves/{}",
             objects.join(", "),
