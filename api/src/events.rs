@@ -246,7 +246,7 @@ fn of_event(event: &Event) -> (&'static str, Value) {
             }),
         ),
         Event::FileError(diagnostic) => ("fileError", data(&Fault::of(diagnostic, ""))),
-        Event::Held { reason } => ("held", data(&body::Held { reason: reason.clone() })),
+        Event::Unconfirmed { reason } => ("held", data(&body::Held { reason: reason.clone() })),
         Event::Wave { deployment, phase, share, message } => {
             let share = share.map(|share| share.to_string());
             let (phase, message) = (phase.as_str(), message.clone());

@@ -49,8 +49,8 @@ pub(crate) struct Accepted {
     pub(crate) files: Arc<Files>,
     /// The resources that the last load defines and that are not served, because something is wrong with them.
     pub(crate) unusable: Arc<BTreeSet<ResourceKey>>,
-    /// Why a load is held back, if one is.
-    pub(crate) held: Option<String>,
+    /// Why a load waits for confirmation, if one does.
+    pub(crate) unconfirmed: Option<String>,
     /// The wave deployment that is under way.
     pub(crate) wave: Option<Arc<Wave>>,
     /// The documents without what that changed.
@@ -238,9 +238,9 @@ impl Accepted {
 
     /// Why nothing is served before the first load is complete, and what would change that.
     pub(crate) fn nothing_served(&self) -> String {
-        if let Some(held) = &self.held {
+        if let Some(unconfirmed) = &self.unconfirmed {
             return format!(
-                "nothing is served yet: {held}; `xds-server reload --confirm` says that this is meant"
+                "nothing is served yet: {unconfirmed}; `xds-server reload --confirm` says that this is meant"
             );
         }
         self.broken_files().map_or_else(

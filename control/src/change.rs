@@ -367,7 +367,7 @@ impl Shared {
     pub(crate) fn tell(&self, event: Event) {
         match &event {
             Event::OverrideDropped { what, reason } => tracing::info!(what, reason, "override dropped"),
-            Event::Held { reason } => {
+            Event::Unconfirmed { reason } => {
                 tracing::warn!(
                     reason,
                     "a load of the files is held back until `xds-server reload --confirm`"

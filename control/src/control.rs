@@ -80,7 +80,7 @@ impl Control {
 
     /// Makes `load` what the files give. The first complete one also makes the server ready.
     ///
-    /// Nothing is done if nothing changed. A load that removes too much is held back (`--hold-mass-removal`), unless it is confirmed.
+    /// Nothing is done if nothing changed. A load that removes too much waits for confirmation (`--hold-mass-removal`).
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Control {
         }
     }
 
-    /// Reads the files again now. `confirm` also publishes a load that is held back.
+    /// Reads the files again now. `confirm` also publishes a load that waits for it.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Control {
             Some(reload) => reload(confirm).await,
             None => {
                 let revision = self.shared.accepted().revision;
-                Ok(ReloadOutcome { revision, difference: vec![], n_errors: 0, held: None })
+                Ok(ReloadOutcome { revision, difference: vec![], n_errors: 0, unconfirmed: None })
             }
         }
     }
@@ -279,10 +279,10 @@ impl Control {
         files
     }
 
-    /// Why a load of files is held back, if one is.
+    /// Why a load of files waits for confirmation, if one does.
     #[must_use]
-    pub fn held(&self) -> Option<String> {
-        self.shared.accepted().held.clone()
+    pub fn unconfirmed(&self) -> Option<String> {
+        self.shared.accepted().unconfirmed.clone()
     }
 
     /// The load of the files that is served.
@@ -292,7 +292,7 @@ impl Control {
         let is_refused = || self.shared.health().problems.contains_key(&ProblemSubject::Files);
         match accepted.is_loaded {
             false => ServedLoad::None,
-            true if accepted.held.is_some() || is_refused() => ServedLoad::Earlier,
+            true if accepted.unconfirmed.is_some() || is_refused() => ServedLoad::Earlier,
             true => ServedLoad::Current,
         }
     }
@@ -323,10 +323,12 @@ impl Control {
         let generated = accepted.documents.translated.translation.diagnostics.iter().filter(is_ours);
         let known = accepted.unreadable.values().cloned().chain(problems).chain(broken);
         let wave = accepted.wave.as_ref().and_then(|wave| wave.problem());
-        let held = accepted.held.as_ref().filter(|_| accepted.is_loaded).map(|held| {
-            format!("a load of the files is held back: {held}; `xds-server reload --confirm` lets it pass")
+        let unconfirmed = accepted.unconfirmed.as_ref().filter(|_| accepted.is_loaded).map(|unconfirmed| {
+            format!(
+                "a load of the files is held back: {unconfirmed}; `xds-server reload --confirm` lets it pass"
+            )
         });
-        known.chain(generated.map(ToString::to_string)).chain(wave).chain(held).collect()
+        known.chain(generated.map(ToString::to_string)).chain(wave).chain(unconfirmed).collect()
     }
 
     /// The wave deployment that is under way, and the last ones that were, newest first.

@@ -58,24 +58,25 @@ impl Load {
     }
 }
 
-/// The proposal of a load. One that is not complete, or is held back or refused, changes only what is told of the files.
+/// The proposal of a load. One that is not complete, waits for confirmation or is refused, changes only what is told of the files.
 ///
 /// # Errors
 ///
 /// If the store cannot be read where it must be.
 pub(crate) fn propose(env: &Env, accepted: &Accepted, load: &Load, at: At) -> Result<Transition, WriteError> {
     let n_errors = load.n_errors();
-    let mut outcome = ReloadOutcome { revision: accepted.revision, difference: vec![], n_errors, held: None };
+    let mut outcome =
+        ReloadOutcome { revision: accepted.revision, difference: vec![], n_errors, unconfirmed: None };
     if !load.is_complete {
-        let held = accepted.held.clone();
-        return Ok(shown(accepted, load, (vec![], held), outcome));
+        let unconfirmed = accepted.unconfirmed.clone();
+        return Ok(shown(accepted, load, (vec![], unconfirmed), outcome));
     }
     if load.asked != Asked::Confirmed {
-        outcome.held = held_back(env, accepted, &load.base);
+        outcome.unconfirmed = reason_to_confirm(env, accepted, &load.base);
     }
-    if outcome.held.is_some() {
-        let held = outcome.held.clone();
-        return Ok(shown(accepted, load, (vec![], held), outcome));
+    if outcome.unconfirmed.is_some() {
+        let unconfirmed = outcome.unconfirmed.clone();
+        return Ok(shown(accepted, load, (vec![], unconfirmed), outcome));
     }
     let step = step(env, accepted, (&load.base, load.copies.as_deref()), at)?;
     let mut doubts = doubts_of(env, accepted, load, &step);
@@ -155,11 +156,11 @@ pub(crate) fn failed(accepted: &Accepted, load: &Load) -> Transition {
 fn shown(
     accepted: &Accepted,
     load: &Load,
-    (doubts, held): (Vec<Diagnostic>, Option<String>),
+    (doubts, unconfirmed): (Vec<Diagnostic>, Option<String>),
     outcome: ReloadOutcome,
 ) -> Transition {
     let mut transition = Transition::quiet(accepted.clone(), Outcome::Loaded(outcome));
-    show(&mut transition, accepted, &load.files, (doubts, held));
+    show(&mut transition, accepted, &load.files, (doubts, unconfirmed));
     if !accepted.is_loaded {
         let reason = transition.next.nothing_served();
         transition.notes.push(Note::problem(ProblemSubject::Start, reason));
@@ -181,12 +182,12 @@ fn refused(accepted: &Accepted, load: &Load, doubts: Vec<Diagnostic>, outcome: R
 }
 
 /// Shows the files as a load left them, with its doubts beside what they are about, and tells of errors that were not
-/// there before, and of a load that is held back.
+/// there before, and of a load that waits for confirmation.
 fn show(
     transition: &mut Transition,
     accepted: &Accepted,
     files: &Arc<Files>,
-    (doubts, held): (Vec<Diagnostic>, Option<String>),
+    (doubts, unconfirmed): (Vec<Diagnostic>, Option<String>),
 ) {
     for (path, file) in &**files {
         let known = accepted.files.get(path).map(|file| file.diagnostics.as_slice()).unwrap_or_default();
@@ -194,8 +195,8 @@ fn show(
         let news = errors.filter(|error| !known.contains(error));
         transition.told.extend(news.cloned().map(Event::FileError));
     }
-    if let Some(reason) = held.clone().filter(|_| accepted.held != held) {
-        transition.told.push(Event::Held { reason });
+    if let Some(reason) = unconfirmed.clone().filter(|_| accepted.unconfirmed != unconfirmed) {
+        transition.told.push(Event::Unconfirmed { reason });
     }
     let mut files = Arc::clone(files);
     for doubt in doubts {
@@ -205,7 +206,7 @@ fn show(
             file.diagnostics.push(doubt);
         }
     }
-    (transition.next.files, transition.next.held) = (files, held);
+    (transition.next.files, transition.next.unconfirmed) = (files, unconfirmed);
 }
 
 /// The doubts of a load that are about no file in particular.
@@ -217,7 +218,7 @@ fn note(files: &Files, doubts: &[Diagnostic]) -> Note {
 }
 
 /// Why the load has to be confirmed, if it has to.
-fn held_back(env: &Env, accepted: &Accepted, after: &Base) -> Option<String> {
+fn reason_to_confirm(env: &Env, accepted: &Accepted, after: &Base) -> Option<String> {
     let limit = env.options.hold_mass_removal?;
     if accepted.is_loaded {
         return mass_removal(&accepted.base, &accepted.documents.files, after, limit);

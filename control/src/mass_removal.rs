@@ -139,7 +139,7 @@ mod tests {
         Layer { groups: [(GroupName::new("g").unwrap(), group)].into_iter().collect() }
     }
 
-    fn held(before: &[(ResourceType, usize)], after: &[(ResourceType, usize)]) -> Option<String> {
+    fn reason(before: &[(ResourceType, usize)], after: &[(ResourceType, usize)]) -> Option<String> {
         let after = Base { layer: Arc::new(layer(after)), documents: Arc::default() };
         mass_removal(&layer(before), &GroupedDocuments::new(), &after, 0.5)
     }
@@ -149,18 +149,18 @@ mod tests {
         use ResourceType::{Cluster, Listener, Secret};
         let group = [(Cluster, 2), (Secret, 20), (Listener, 1)];
         assert_eq!(
-            held(&group, &[(Secret, 20), (Listener, 1)]).as_deref(),
+            reason(&group, &[(Secret, 20), (Listener, 1)]).as_deref(),
             Some("the files would remove everything of the kind clusters in the group g (\"r0\", \"r1\")")
         );
-        assert_eq!(held(&group, &[(Cluster, 1), (Secret, 20)]), None, "the only one of a kind is no mass");
-        assert_eq!(held(&group, &[(Cluster, 2), (Secret, 11), (Listener, 1)]), None);
-        assert!(held(&group, &[(Cluster, 1), (Secret, 9), (Listener, 1)]).is_some());
+        assert_eq!(reason(&group, &[(Cluster, 1), (Secret, 20)]), None, "the only one of a kind is no mass");
+        assert_eq!(reason(&group, &[(Cluster, 2), (Secret, 11), (Listener, 1)]), None);
+        assert!(reason(&group, &[(Cluster, 1), (Secret, 9), (Listener, 1)]).is_some());
         let small = [(Cluster, 4)];
-        assert_eq!(held(&small, &[(Cluster, 1)]), None, "of four objects, three are soon gone");
+        assert_eq!(reason(&small, &[(Cluster, 1)]), None, "of four objects, three are soon gone");
         assert_eq!(
-            held(&small, &[]).as_deref(),
+            reason(&small, &[]).as_deref(),
             Some("the files would remove all 4 objects of the group g (\"r0\", \"r1\", \"r2\", …)")
         );
-        assert_eq!(held(&[(Cluster, 1)], &[]), None);
+        assert_eq!(reason(&[(Cluster, 1)], &[]), None);
     }
 }

@@ -104,7 +104,7 @@ pub(crate) async fn status(
         served: state.control.served_load(),
         files: files.into_iter().map(|(_, file)| entry(file)).collect(),
         next,
-        held: state.control.held(),
+        held: state.control.unconfirmed(),
         problems: state.control.problems(),
     };
     Ok(Answer::ok(&list)?.tagged_by_content())
@@ -118,12 +118,12 @@ pub(crate) async fn reload(
     let changed = !outcome.difference.is_empty();
     let report = changed.then(|| state.acks.report(outcome.revision)).flatten();
     Answer::ok(&ReloadAnswer {
-        committed: outcome.held.is_none(),
+        committed: outcome.unconfirmed.is_none(),
         revision: outcome.revision.0,
         total: report.map_or(0, |report| report.total),
         errors: outcome.n_errors,
         difference: outcome.difference.iter().map(Difference::from).collect(),
-        held: outcome.held,
+        held: outcome.unconfirmed,
     })
 }
 

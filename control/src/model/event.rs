@@ -21,8 +21,8 @@ pub enum Event {
     },
     /// A file has a new error.
     FileError(Diagnostic),
-    /// A load is held back until it is confirmed.
-    Held {
+    /// A load waits for confirmation.
+    Unconfirmed {
         /// Why.
         reason: String,
     },

@@ -34,9 +34,9 @@ pub struct FileLoad {
 /// The one who wants a load to be published, the most insistent last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asked {
-    /// Nobody: the files changed. What differs is not compared, and a load that removes too much is held back.
+    /// Nobody: the files changed. What differs is not compared, and a load that removes too much waits for confirmation.
     ByNobody,
-    /// Somebody, who gets the difference. A load that removes too much is held back.
+    /// Somebody, who gets the difference. A load that removes too much waits for confirmation.
     Plainly,
     /// Somebody who knows what the load removes.
     Confirmed,
@@ -114,7 +114,7 @@ impl FileObject {
 pub enum ServedLoad {
     /// None: the first one is not complete.
     None,
-    /// An earlier one: the last one is held back or was refused.
+    /// An earlier one: the last one waits for confirmation or was refused.
     Earlier,
     /// The last one.
     Current,
@@ -129,6 +129,6 @@ pub struct ReloadOutcome {
     pub difference: Vec<ChangedObject>,
     /// How many errors there are in all files.
     pub n_errors: usize,
-    /// Why the load is held back and waits for confirmation (`--hold-mass-removal`), if it is.
-    pub held: Option<String>,
+    /// Why the load waits for confirmation (`--hold-mass-removal`), if it is.
+    pub unconfirmed: Option<String>,
 }

@@ -359,9 +359,9 @@ async fn documents_count_in_a_mass_removal() {
     let server = Server::open(MemoryStore::new(), options);
     server.control.load_files(files(&[("r/a.yaml", &both())])).await.unwrap();
     server.control.load_files(files(&[("r/a.yaml", ROUTE)])).await.unwrap();
-    assert_eq!((server.control.held(), names(&server).len()), (None, 2), "half is not more than half");
+    assert_eq!((server.control.unconfirmed(), names(&server).len()), (None, 2), "half is not more than half");
     server.control.load_files(files(&[])).await.unwrap();
-    assert!(server.control.held().is_some());
+    assert!(server.control.unconfirmed().is_some());
     assert_eq!(names(&server).len(), 2);
 }
 
@@ -386,7 +386,7 @@ async fn policies_that_are_not_supported_may_all_go_at_once_and_leave_no_secrets
     assert_eq!(n_warnings(), 9);
     assert!(!store.dump().contains("hunter2"), "{}", store.dump());
     server.control.load_files(files(&[("r/a.yaml", &both())])).await.unwrap();
-    assert_eq!((server.control.held(), n_warnings(), names(&server).len()), (None, 0, 4));
+    assert_eq!((server.control.unconfirmed(), n_warnings(), names(&server).len()), (None, 0, 4));
 }
 
 #[tokio::test]

@@ -124,8 +124,11 @@ async fn a_mass_removal_is_held_until_it_is_confirmed_or_gone() {
     let outcome = server.control.load_files(load(&[("g", two)])).await.unwrap();
     let held =
         "the files would remove 4 of 6 objects of the group g, more than 50 % (\"c\", \"d\", \"e\", …)";
-    assert_eq!((outcome.held.as_deref(), server.control.held().as_deref()), (Some(held), Some(held)));
-    assert!(matches!(told(&mut events).as_slice(), [Event::Held { .. }]));
+    assert_eq!(
+        (outcome.unconfirmed.as_deref(), server.control.unconfirmed().as_deref()),
+        (Some(held), Some(held))
+    );
+    assert!(matches!(told(&mut events).as_slice(), [Event::Unconfirmed { .. }]));
     let problem =
         format!("a load of the files is held back: {held}; `xds-server reload --confirm` lets it pass");
     assert_eq!(server.control.problems(), [problem]);
@@ -134,16 +137,23 @@ async fn a_mass_removal_is_held_until_it_is_confirmed_or_gone() {
     assert!(told(&mut events).is_empty(), "it is told once");
     assert_eq!(server.served("g").len(), 6);
     server.control.load_files(load(&[("g", half)])).await.unwrap();
-    assert_eq!((server.control.held(), server.served("g").len()), (None, 3), "half is not more than half");
+    assert_eq!(
+        (server.control.unconfirmed(), server.served("g").len()),
+        (None, 3),
+        "half is not more than half"
+    );
     assert_eq!((server.control.served_load(), server.control.problems().len()), (ServedLoad::Current, 0));
     server.control.load_files(load(&[])).await.unwrap();
-    assert!(server.control.held().is_some(), "a group that goes loses all");
+    assert!(server.control.unconfirmed().is_some(), "a group that goes loses all");
     let outcome = server.control.confirm_files(load(&[])).await.unwrap();
-    assert_eq!((outcome.held, server.control.held(), server.served("g").len()), (None, None, 0));
+    assert_eq!(
+        (outcome.unconfirmed, server.control.unconfirmed(), server.served("g").len()),
+        (None, None, 0)
+    );
     let single = Server::open(MemoryStore::new(), options());
     single.control.load_files(load(&[("g", one)])).await.unwrap();
     single.control.load_files(load(&[])).await.unwrap();
-    assert_eq!(single.control.held(), None, "one resource is no mass");
+    assert_eq!(single.control.unconfirmed(), None, "one resource is no mass");
 }
 
 #[tokio::test]
@@ -155,7 +165,7 @@ async fn a_start_that_finds_nothing_where_something_was_waits_for_a_confirmation
     let again = server();
     let outcome = again.control.load_files(load(&[])).await.unwrap();
     let held = "the files give nothing, and they gave 2 objects when the server ran last";
-    assert_eq!((outcome.held.as_deref(), again.publisher.is_loaded()), (Some(held), false));
+    assert_eq!((outcome.unconfirmed.as_deref(), again.publisher.is_loaded()), (Some(held), false));
     let reason =
         format!("nothing is served yet: {held}; `xds-server reload --confirm` says that this is meant");
     assert_eq!((again.control.not_ready(), again.control.problems()), (vec![reason.clone()], vec![reason]));
@@ -345,10 +355,10 @@ async fn the_status_of_a_load_that_is_held_is_seen_with_the_reason() {
     let server = Server::open(MemoryStore::new(), options);
     server.control.load_files(load(&[("g", &[("a", "1"), ("b", "1")])])).await.unwrap();
     server.control.load_files(load_with("held", Severity::Warning, &[])).await.unwrap();
-    assert_eq!((shown(&server).as_str(), server.control.held().is_some()), ("held", true));
+    assert_eq!((shown(&server).as_str(), server.control.unconfirmed().is_some()), ("held", true));
     assert_eq!(server.served("g").len(), 2);
     server.control.confirm_files(load_with("confirmed", Severity::Warning, &[])).await.unwrap();
-    assert_eq!((shown(&server).as_str(), server.control.held()), ("confirmed", None));
+    assert_eq!((shown(&server).as_str(), server.control.unconfirmed()), ("confirmed", None));
     assert_eq!(server.served("g").len(), 0);
 }
 

@@ -61,7 +61,7 @@ impl World {
         let deliver: Deliver = Box::new(move |load, _| {
             sender.send_modify(|loads: &mut Vec<FileLoad>| loads.push(load));
             let revision = Revision(sender.borrow().len() as u64);
-            let outcome = ReloadOutcome { revision, difference: vec![], n_errors: 0, held: None };
+            let outcome = ReloadOutcome { revision, difference: vec![], n_errors: 0, unconfirmed: None };
             let answered = answer(revision.0);
             Box::pin(async move { answered.await.map(|()| outcome) })
         });
