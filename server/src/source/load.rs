@@ -5,7 +5,7 @@
 //! - A file that is broken as a whole keeps its last good contents, a bad object its last good version.
 //! - A resource belongs to a group and to one file, a route document to one file of all. Two files that define it are an
 //!   error; the owner keeps it.
-//! - What is missing stays while removals are [held](Removals::Held).
+//! - What is missing stays while removals are [postponed](Removals::Postponed).
 //! - Nothing is complete before one load without an error, unless there are last good contents of a run before.
 
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ pub struct Loaded {
     /// The contents to serve and to show, without their texts.
     pub load: FileLoad,
     /// True if something is missing and still served.
-    pub holds_removals: bool,
+    pub postpones_removals: bool,
 }
 
 /// Faults beyond single files, by file.
@@ -95,7 +95,7 @@ fn load_within(
     now: SystemTime,
     decode: impl Fn(&str, &FileContent) -> DecodedFile + Sync,
 ) -> Loaded {
-    let removals = if scan.is_settled { options.removals } else { Removals::Held };
+    let removals = if scan.is_settled { options.removals } else { Removals::Postponed };
     let mut findings = Findings::default();
     let parsed = parse_new(previous, scan, bounds, |path, content| {
         Parsed::new(decode(path, content), options.unknown_fields)
@@ -105,12 +105,12 @@ fn load_within(
     let mut objects = objects::resolve(previous, &files, &assignment, removals, &mut findings);
     let present = definitions(&assignment);
     let mut definitions = present.clone();
-    let mut holds_removals = false;
-    if removals == Removals::Held {
+    let mut postpones_removals = false;
+    if removals == Removals::Postponed {
         for (name, definition) in &previous.definitions {
             definitions.entry(name.clone()).or_insert_with(|| definition.clone());
         }
-        holds_removals =
+        postpones_removals =
             definitions.len() > present.len() || is_something_missing(&files, &assignment, &objects);
     }
     objects.define(&definitions);
@@ -124,7 +124,7 @@ fn load_within(
     let (unusable, texts) = (objects.unusable(), Texts::default());
     let state = FilesState { files, directories: assignment.directories, definitions, objects, is_complete };
     let load = FileLoad { layer, documents, files: statuses, unusable, texts, is_complete };
-    Loaded { state, load, holds_removals }
+    Loaded { state, load, postpones_removals }
 }
 
 /// The files whose content is new, parsed.
@@ -148,7 +148,7 @@ fn parse_new<'s>(
     new.into_iter().map(|(path, _)| path).zip(parsed).collect()
 }
 
-/// The files of the scan, those below a fault as they were, and the missing ones while removals are held.
+/// The files of the scan, those below a fault as they were, and the missing ones while removals are postponed.
 fn take_files(
     previous: &FilesState,
     scan: &Scan,
@@ -179,7 +179,7 @@ fn take_files(
             continue;
         }
         let is_unreachable = scan.faults.keys().any(|fault| is_below(path, fault));
-        if is_unreachable || removals == Removals::Held {
+        if is_unreachable || removals == Removals::Postponed {
             let mut file = Arc::clone(file);
             if file.is_missing == is_unreachable {
                 Arc::make_mut(&mut file).is_missing = !is_unreachable;
@@ -196,7 +196,7 @@ fn is_something_missing(files: &Files, assignment: &Assignment, objects: &Object
         || objects.is_something_missing()
 }
 
-/// The definition of each group. What is still there wins over what is only held.
+/// The definition of each group. What is still there wins over a postponed removal.
 fn definitions(assignment: &Assignment) -> BTreeMap<GroupName, NodeGroup> {
     let groups = assignment.directories.values().filter(|group| !group.definition.name.is_default());
     let mut groups: Vec<_> = groups.collect();

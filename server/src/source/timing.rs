@@ -47,7 +47,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removals {
     /// It stays: something may still be under way.
-    Held,
+    Postponed,
     /// It goes.
     Due,
 }
@@ -61,7 +61,7 @@ pub struct Pace {
     /// The last event ever.
     last_event: Option<Instant>,
     /// True if the last load holds something that is missing.
-    holds_removals: bool,
+    postpones_removals: bool,
     /// True if to look now, whatever the clock says.
     is_asked: bool,
     /// When what was not taken is offered again, and how long after the failure that is.
@@ -75,7 +75,7 @@ impl Pace {
     pub fn new(timing: Timing, now: Instant) -> Self {
         let next_poll = now + timing.poll_interval;
         let (first_event, last_event, again) = (None, None, None);
-        Self { timing, first_event, last_event, holds_removals: false, is_asked: true, again, next_poll }
+        Self { timing, first_event, last_event, postpones_removals: false, is_asked: true, again, next_poll }
     }
 
     /// Something may have changed.
@@ -89,11 +89,11 @@ impl Pace {
         self.is_asked = true;
     }
 
-    /// A load is done that began at `began`; `holds_removals` if it holds something that is missing.
+    /// A load is done that began at `began`; `postpones_removals` if it holds something that is missing.
     ///
     /// Events since then still count: the load may not have seen what they told of.
-    pub fn handle_loaded(&mut self, began: Instant, holds_removals: bool) {
-        self.holds_removals = holds_removals;
+    pub fn handle_loaded(&mut self, began: Instant, postpones_removals: bool) {
+        self.postpones_removals = postpones_removals;
         self.is_asked = false;
         if self.last_event.is_none_or(|last| last < began) {
             self.first_event = None;
@@ -125,9 +125,9 @@ impl Pace {
         let is_quiet = self.quiet_at().is_none_or(|quiet| quiet <= now);
         let is_again = self.again.is_some_and(|(at, _)| at <= now);
         if self.is_asked || is_again || self.load_at().is_some_and(|due| due <= now) {
-            return Step::Load(if is_quiet { Removals::Due } else { Removals::Held });
+            return Step::Load(if is_quiet { Removals::Due } else { Removals::Postponed });
         }
-        if self.holds_removals && is_quiet {
+        if self.postpones_removals && is_quiet {
             return Step::Load(Removals::Due);
         }
         if self.next_poll <= now { Step::Poll } else { Step::Wait }
@@ -136,7 +136,7 @@ impl Pace {
     /// When to ask for a step again if nothing happens.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        let quiet = self.quiet_at().filter(|_| self.holds_removals);
+        let quiet = self.quiet_at().filter(|_| self.postpones_removals);
         [self.load_at(), quiet, self.again.map(|(at, _)| at)]
             .into_iter()
             .flatten()
@@ -145,8 +145,8 @@ impl Pace {
 
     /// Returns `true` if what is missing is still waited for.
     #[must_use]
-    pub fn holds_removals(&self) -> bool {
-        self.holds_removals
+    pub fn postpones_removals(&self) -> bool {
+        self.postpones_removals
     }
 
     fn load_at(&self) -> Option<Instant> {
@@ -177,7 +177,7 @@ mod tests {
 
     /// Runs a pace through events at the given milliseconds, with loads that take no time and hold removals or not; returns
     /// the times and kinds of the loads, without the first one.
-    fn loads(events: &[u64], until: u64, holds_removals: bool) -> Vec<(u64, Removals)> {
+    fn loads(events: &[u64], until: u64, postpones_removals: bool) -> Vec<(u64, Removals)> {
         let start = Instant::now();
         let at = |n| start + millis(n);
         let mut pace = Pace::new(Timing::with_poll_interval(millis(5000)), start);
@@ -191,7 +191,7 @@ mod tests {
             match pace.poll_step(at(now)) {
                 Step::Load(removals) => {
                     loads.push((now, removals));
-                    pace.handle_loaded(at(now), holds_removals && removals == Removals::Held);
+                    pace.handle_loaded(at(now), postpones_removals && removals == Removals::Postponed);
                 }
                 Step::Poll => pace.handle_polled(at(now)),
                 Step::Wait => assert!(pace.deadline() > at(now), "at {now}"),
@@ -202,8 +202,8 @@ mod tests {
 
     #[test]
     fn a_change_is_loaded_after_a_quiet_of_100_ms() {
-        assert_eq!(loads(&[10], 3000, false), [(110, Removals::Held)]);
-        assert_eq!(loads(&[10, 60, 150], 3000, false), [(250, Removals::Held)]);
+        assert_eq!(loads(&[10], 3000, false), [(110, Removals::Postponed)]);
+        assert_eq!(loads(&[10, 60, 150], 3000, false), [(250, Removals::Postponed)]);
     }
 
     #[test]
@@ -217,14 +217,14 @@ mod tests {
     #[test]
     fn pitfall_73_500_files_in_300_ms_are_one_load() {
         let events: Vec<u64> = (1..=300).collect();
-        assert_eq!(loads(&events, 3000, false), [(400, Removals::Held)]);
+        assert_eq!(loads(&events, 3000, false), [(400, Removals::Postponed)]);
     }
 
     #[test]
     fn what_is_missing_goes_after_two_quiet_seconds() {
-        assert_eq!(loads(&[10], 3000, true), [(110, Removals::Held), (2010, Removals::Due)]);
+        assert_eq!(loads(&[10], 3000, true), [(110, Removals::Postponed), (2010, Removals::Due)]);
         // An event within them starts them anew.
-        let expected = [(110, Removals::Held), (2009, Removals::Held), (3909, Removals::Due)];
+        let expected = [(110, Removals::Postponed), (2009, Removals::Postponed), (3909, Removals::Due)];
         assert_eq!(loads(&[10, 1909], 5000, true), expected);
     }
 
@@ -243,7 +243,7 @@ mod tests {
         pace.handle_loaded(start, false);
         pace.handle_event(start + millis(10));
         pace.handle_request();
-        assert_eq!(pace.poll_step(start + millis(11)), Step::Load(Removals::Held));
+        assert_eq!(pace.poll_step(start + millis(11)), Step::Load(Removals::Postponed));
         pace.handle_loaded(start + millis(11), true);
         assert_eq!(pace.deadline(), start + millis(2010));
     }

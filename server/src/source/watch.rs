@@ -98,7 +98,7 @@ struct Work {
 #[derive(Debug)]
 struct Looked {
     load: FileLoad,
-    holds_removals: bool,
+    postpones_removals: bool,
     /// True if nothing had changed, or was changing, that no event has told of.
     is_quiet: bool,
 }
@@ -247,13 +247,13 @@ impl FileSource {
     async fn load(mut self, removals: Removals, deliver: &mut Deliver) -> Result<Self, SourceFailed> {
         let began = Instant::now();
         let mut work = self.work;
-        let (work, Looked { load, holds_removals, is_quiet }) = tokio::task::spawn_blocking(move || {
+        let (work, Looked { load, postpones_removals, is_quiet }) = tokio::task::spawn_blocking(move || {
             let looked = work.load(removals);
             (work, looked)
         })
         .await?;
         self.work = work;
-        self.pace.handle_loaded(began, holds_removals);
+        self.pace.handle_loaded(began, postpones_removals);
         if !is_quiet {
             self.pace.handle_event(Instant::now());
         }
@@ -291,7 +291,7 @@ impl FileSource {
 
     /// Answers those who wait, unless something missing may still go for them.
     fn answer(&mut self, outcome: &Result<ReloadOutcome, WriteError>) {
-        let is_waiting_on = self.pace.holds_removals() && outcome.is_ok();
+        let is_waiting_on = self.pace.postpones_removals() && outcome.is_ok();
         for mut waiting in std::mem::take(&mut self.waiting) {
             let mut outcome = outcome.clone();
             if let (Ok(outcome), Some(first)) = (&mut outcome, &waiting.first) {
@@ -337,18 +337,18 @@ impl Work {
         let before = self.walk.replace(walk);
         // A change since the last load that no event reported is as young as an event of now.
         let is_news = removals == Removals::Due && before.is_some() && before != self.walk;
-        let removals = if is_news { Removals::Held } else { removals };
+        let removals = if is_news { Removals::Postponed } else { removals };
         let Self { is_partial_start, unknown_fields, .. } = *self;
         let options = Options { removals, is_partial_start, unknown_fields };
         let (codec, limits) = (&self.codec, &self.limits);
         let now = SystemTime::now();
-        let Loaded { state, mut load, holds_removals } =
+        let Loaded { state, mut load, postpones_removals } =
             load(&self.state, &scan, options, now, |path, content| {
                 codec.decode_file(path, &content.bytes, limits)
             });
         load.texts = state.texts(&scan, limits);
         self.state = Arc::new(state);
-        Looked { load, holds_removals, is_quiet: scan.is_settled && !is_news }
+        Looked { load, postpones_removals, is_quiet: scan.is_settled && !is_news }
     }
 }
 

@@ -58,11 +58,11 @@ pub(super) fn assign(
         }
     }
     refuse_equal_names(&mut directories, &mut unknown, previous, findings);
-    if removals == Removals::Held {
+    if removals == Removals::Postponed {
         for (directory, group) in previous {
             if !unknown.contains(directory) {
-                let held = || DirectoryGroup { is_leaving: true, ..group.clone() };
-                directories.entry(Arc::clone(directory)).or_insert_with(held);
+                let leaving = || DirectoryGroup { is_leaving: true, ..group.clone() };
+                directories.entry(Arc::clone(directory)).or_insert_with(leaving);
             }
         }
     }

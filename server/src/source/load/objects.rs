@@ -77,7 +77,7 @@ pub(super) fn resolve(
         let claimants: Vec<Arc<str>> = claims.iter().map(|claim| Arc::clone(&claim.place.file)).collect();
         let was = before.served.get(&id);
         let chosen = if claims.is_empty() { None } else { choose(&id, claims, was, findings) };
-        let chosen = chosen.or_else(|| was.filter(|_| removals == Removals::Held).cloned());
+        let chosen = chosen.or_else(|| was.filter(|_| removals == Removals::Postponed).cloned());
         if was != chosen.as_ref() {
             touched.extend(was.into_iter().chain(&chosen).map(|object| Arc::clone(&object.place.file)));
             touched.extend(claimants.iter().cloned());

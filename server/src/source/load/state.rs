@@ -21,7 +21,7 @@ pub struct FilesState {
     pub(super) files: Files,
     /// The group of each directory that has a node group of its own.
     pub(super) directories: BTreeMap<Arc<str>, DirectoryGroup>,
-    /// The definition of each group that files define, those included whose removal is held.
+    /// The definition of each group that files define, those included whose removal is postponed.
     pub(super) definitions: BTreeMap<GroupName, NodeGroup>,
     /// The objects that are served.
     pub(super) objects: Objects,
@@ -45,7 +45,7 @@ pub(super) struct FileState {
     pub(super) earlier: BTreeMap<Key, Good>,
     /// The last good node group of the file, if one is, or may be, in it.
     pub(super) group: Option<GoodGroup>,
-    /// True if the file was missing in the last scan, and its removal is held.
+    /// True if the file was missing in the last scan, and its removal is postponed.
     pub(super) is_missing: bool,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct DirectoryGroup {
     pub(super) path: Arc<str>,
     pub(super) definition: NodeGroup,
     pub(super) place: Place,
-    /// True if nothing defines it any more, and its removal is held.
+    /// True if nothing defines it any more, and its removal is postponed.
     pub(super) is_leaving: bool,
 }
 

@@ -104,8 +104,8 @@ impl Files {
         self.last.insert(loaded)
     }
 
-    fn held(&mut self, scan: &Scan) -> &Loaded {
-        self.load(scan, Removals::Held)
+    fn postponed(&mut self, scan: &Scan) -> &Loaded {
+        self.load(scan, Removals::Postponed)
     }
 
     fn due(&mut self, scan: &Scan) -> &Loaded {
@@ -189,19 +189,19 @@ fn what_may_be_hidden_in_an_unreadable_object_stays() {
 #[test]
 fn deleting_a_file_deletes_its_resources_once_that_is_due() {
     let mut files = Files::loaded(&[("a", "x=1"), ("b", "y=1")]);
-    assert!(files.held(&scan(&[("b", "y=2")])).holds_removals);
+    assert!(files.postponed(&scan(&[("b", "y=2")])).postpones_removals);
     assert_eq!(files.served(), ["default/x=1", "default/y=2"]);
-    assert!(!files.due(&scan(&[("b", "y=2")])).holds_removals);
+    assert!(!files.due(&scan(&[("b", "y=2")])).postpones_removals);
     assert_eq!(files.served(), ["default/y=2"]);
 }
 
 #[test]
 fn pitfall_70_a_file_that_comes_back_in_time_was_never_away() {
     let mut files = Files::loaded(&[("a", "x=1")]);
-    files.held(&scan(&[]));
+    files.postponed(&scan(&[]));
     assert_eq!(files.served(), ["default/x=1"]);
     // Even if it comes back broken.
-    files.held(&scan(&[("a", "<")]));
+    files.postponed(&scan(&[("a", "<")]));
     files.due(&scan(&[("a", "<")]));
     assert_eq!(files.served(), ["default/x=1"]);
     files.due(&scan(&[("a", "x=2")]));
@@ -219,16 +219,16 @@ fn an_unsettled_scan_removes_nothing() {
 fn an_object_that_moves_to_another_file_is_a_change() {
     // The new file comes first: the owner keeps the object until it lets go.
     let mut files = Files::loaded(&[("a", "x=1\ny=1")]);
-    files.held(&scan(&[("a", "x=1\ny=1"), ("b", "x=2")]));
+    files.postponed(&scan(&[("a", "x=1\ny=1"), ("b", "x=2")]));
     assert_eq!(files.served(), ["default/x=1", "default/y=1"]);
     assert_eq!(files.errors(), ["a:1 duplicate-resource", "b:1 duplicate-resource"]);
-    files.held(&scan(&[("a", "y=1"), ("b", "x=2")]));
+    files.postponed(&scan(&[("a", "y=1"), ("b", "x=2")]));
     assert_eq!(files.served(), ["default/x=2", "default/y=1"]);
     assert!(files.errors().is_empty());
     // The old file goes first.
-    files.held(&scan(&[("a", "y=1"), ("b", "z=1")]));
+    files.postponed(&scan(&[("a", "y=1"), ("b", "z=1")]));
     assert_eq!(files.served(), ["default/x=2", "default/y=1", "default/z=1"]);
-    assert!(files.held(&scan(&[("a", "y=1\nx=3"), ("b", "z=1")])).load.is_complete);
+    assert!(files.postponed(&scan(&[("a", "y=1\nx=3"), ("b", "z=1")])).load.is_complete);
     assert_eq!(files.served(), ["default/x=3", "default/y=1", "default/z=1"]);
     // Moved and bad at once.
     files.due(&scan(&[("a", "y=1"), ("b", "z=1\nx!")]));
@@ -264,7 +264,7 @@ fn what_was_served_stays_if_two_new_files_claim_it() {
     let mut files = Files::loaded(&[("a", "x=1")]);
     files.due(&scan(&[("b", "x=2"), ("c", "x=3")]));
     assert_eq!(files.served(), ["default/x=1"]);
-    assert!(!files.last.as_ref().unwrap().holds_removals);
+    assert!(!files.last.as_ref().unwrap().postpones_removals);
     files.due(&scan(&[("c", "x=3")]));
     assert_eq!(files.served(), ["default/x=3"]);
 }
@@ -290,7 +290,7 @@ fn a_node_group_takes_its_directory_and_what_lies_below() {
 fn a_changed_selector_counts_at_once_and_a_bad_group_keeps_its_last_good_one() {
     let mut files = Files::loaded(&[("e/g", "group edge one"), ("e/a", "x=1")]);
     let definition = |files: &Files| files.state.definitions.values().cloned().collect::<Vec<_>>();
-    files.held(&scan(&[("e/g", "group edge two"), ("e/a", "x=1")]));
+    files.postponed(&scan(&[("e/g", "group edge two"), ("e/a", "x=1")]));
     assert_eq!(definition(&files), [group_of("edge two")]);
     for bad in ["group!", "<", "", "?"] {
         files.due(&scan(&[("e/g", bad), ("e/a", "x=2")]));
@@ -310,14 +310,14 @@ fn files_of_a_group_that_never_was_good_go_to_nobody() {
 #[test]
 fn a_group_that_is_renamed_or_removed_is_made_before_the_old_one_breaks() {
     let mut files = Files::loaded(&[("e/g", "group old"), ("e/a", "x=1")]);
-    files.held(&scan(&[("e/g", "group new"), ("e/a", "x=1")]));
+    files.postponed(&scan(&[("e/g", "group new"), ("e/a", "x=1")]));
     assert_eq!(files.served(), ["new/x=1", "old/x=1"]);
     assert_eq!(files.state.definitions.len(), 2, "the old group keeps its selector");
     files.due(&scan(&[("e/g", "group new"), ("e/a", "x=1")]));
     assert_eq!(files.served(), ["new/x=1"]);
     assert_eq!(files.state.definitions.len(), 1);
     // Without its node group a directory would be everybody's: that waits, too.
-    assert!(files.held(&scan(&[("e/a", "x=2")])).holds_removals);
+    assert!(files.postponed(&scan(&[("e/a", "x=2")])).postpones_removals);
     assert_eq!(files.served(), ["new/x=2"]);
     files.due(&scan(&[("e/a", "x=2")]));
     assert_eq!(files.served(), ["default/x=2"]);
@@ -343,7 +343,7 @@ fn a_group_has_one_directory_and_may_move() {
     let errors = ["e/g:1 duplicate-node-group", "f/a:1 unknown-group", "f/g:1 duplicate-node-group"];
     assert_eq!(files.errors(), errors);
     let mut files = Files::loaded(&[("e/g", "group edge"), ("e/a", "x=1")]);
-    files.held(&scan(&[("f/g", "group edge"), ("f/a", "x=2")]));
+    files.postponed(&scan(&[("f/g", "group edge"), ("f/a", "x=2")]));
     assert_eq!(files.served(), ["edge/x=2"]);
     files.due(&scan(&[("f/g", "group edge"), ("f/a", "x=2")]));
     assert_eq!(files.served(), ["edge/x=2"]);

@@ -147,8 +147,11 @@ fn documents_are_of_the_group_of_their_directory_and_move_with_it() {
         scan.files.insert("d/group.yaml".into(), Ok(FileContent::new(node_group.as_bytes())));
         scan
     };
-    let options =
-        Options { removals: Removals::Held, is_partial_start: false, unknown_fields: UnknownFields::Refuse };
+    let options = Options {
+        removals: Removals::Postponed,
+        is_partial_start: false,
+        unknown_fields: UnknownFields::Refuse,
+    };
     let step = |state: &FilesState, scan: &Scan, removals| {
         load(state, scan, Options { removals, ..options }, UNIX_EPOCH, |path, content| {
             codec().decode_file(path, &content.bytes, &Limits::default())
@@ -159,24 +162,24 @@ fn documents_are_of_the_group_of_their_directory_and_move_with_it() {
     };
     let first = step(&FilesState::default(), &with_group(&[("d/a.yaml", "x=1")]), Removals::Due);
     assert_eq!(groups(&first), ["g"]);
-    // A document that moves is never missing, also while removals are held.
-    let moved = step(&first.state, &with_group(&[("b.yaml", "x=1")]), Removals::Held);
-    assert_eq!((moved.load.documents.len(), moved.holds_removals), (1, true));
+    // A document that moves is never missing, also while removals are postponed.
+    let moved = step(&first.state, &with_group(&[("b.yaml", "x=1")]), Removals::Postponed);
+    assert_eq!((moved.load.documents.len(), moved.postpones_removals), (1, true));
     let settled = step(&moved.state, &with_group(&[("b.yaml", "x=1")]), Removals::Due);
-    assert_eq!((groups(&settled), settled.holds_removals), (vec!["default".to_owned()], false));
+    assert_eq!((groups(&settled), settled.postpones_removals), (vec!["default".to_owned()], false));
     // A node group that goes is held as long as everything else.
-    let gone = step(&first.state, &scan_of(&[("d/a.yaml", "x=1")]), Removals::Held);
-    assert_eq!((groups(&gone), gone.holds_removals), (vec!["g".to_owned()], true));
+    let gone = step(&first.state, &scan_of(&[("d/a.yaml", "x=1")]), Removals::Postponed);
+    assert_eq!((groups(&gone), gone.postpones_removals), (vec!["g".to_owned()], true));
     let gone = step(&gone.state, &scan_of(&[("d/a.yaml", "x=1")]), Removals::Due);
-    assert_eq!((groups(&gone), gone.holds_removals), (vec!["default".to_owned()], false));
+    assert_eq!((groups(&gone), gone.postpones_removals), (vec!["default".to_owned()], false));
 }
 
 #[test]
 fn a_document_goes_once_that_is_due() {
     let mut real = Real::loaded(&[("a.yaml", "x=1 y=1")]);
-    assert!(real.load(&[("a.yaml", "x=1")], Removals::Held).holds_removals);
+    assert!(real.load(&[("a.yaml", "x=1")], Removals::Postponed).postpones_removals);
     assert_eq!(real.served(), ["default/x=1", "default/y=1"]);
-    assert!(!real.due(&[("a.yaml", "x=1")]).holds_removals);
+    assert!(!real.due(&[("a.yaml", "x=1")]).postpones_removals);
     assert_eq!(real.served(), ["default/x=1"]);
 }
 

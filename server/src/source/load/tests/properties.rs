@@ -40,8 +40,8 @@ proptest! {
         fresh.due(&scan_of(&last));
         prop_assume!(is_clean(fresh.last.as_ref().unwrap()));
         let mut files = Files::default();
-        for (step, is_held) in &history {
-            files.load(&scan_of(step), if *is_held { Removals::Held } else { Removals::Due });
+        for (step, is_postponed) in &history {
+            files.load(&scan_of(step), if *is_postponed { Removals::Postponed } else { Removals::Due });
         }
         files.due(&scan_of(&last));
         prop_assert_eq!(files.served(), fresh.served());
@@ -49,13 +49,13 @@ proptest! {
         prop_assert_eq!(&files.state.definitions, &fresh.state.definitions);
     }
 
-    /// While removals are held, nothing that was served goes, whatever happens to the files.
+    /// While removals are postponed, nothing that was served goes, whatever happens to the files.
     #[test]
-    fn nothing_goes_while_removals_are_held(history in vec(any_files(), 1..6)) {
+    fn nothing_goes_while_removals_are_postponed(history in vec(any_files(), 1..6)) {
         let mut files = Files::default();
         let mut keys: Vec<String> = Vec::new();
         for step in &history {
-            files.held(&scan_of(step));
+            files.postponed(&scan_of(step));
             let now: Vec<_> = files.served().iter().map(|one| one.split('=').next().unwrap().to_owned()).collect();
             prop_assert!(keys.iter().all(|key| now.contains(key)), "{keys:?} then {now:?}");
             keys = now;
@@ -66,15 +66,15 @@ proptest! {
     #[test]
     fn a_load_by_difference_is_a_load_of_everything(history in vec((any_files(), any::<bool>()), 1..8)) {
         let mut files = Files { is_partial_start: true, ..Files::default() };
-        for (step, is_held) in &history {
-            let removals = if *is_held { Removals::Held } else { Removals::Due };
+        for (step, is_postponed) in &history {
+            let removals = if *is_postponed { Removals::Postponed } else { Removals::Due };
             let mut whole = Files { state: files.state.forgetful(), is_partial_start: true, last: None };
             let whole = whole.load(&scan_of(step), removals);
             let loaded = files.load(&scan_of(step), removals);
             let shown = |loaded: &Loaded| {
                 let FileLoad { layer, documents, files, unusable, texts: _, is_complete } = &loaded.load;
                 let files: Vec<_> = files.values().map(|file| format!("{file:?}")).collect();
-                format!("{layer:?} {documents:?} {files:#?} {unusable:?} {is_complete} {}", loaded.holds_removals)
+                format!("{layer:?} {documents:?} {files:#?} {unusable:?} {is_complete} {}", loaded.postpones_removals)
             };
             prop_assert_eq!(shown(loaded), shown(whole));
             prop_assert_eq!(&loaded.state.objects.served, &whole.state.objects.served);
@@ -85,15 +85,15 @@ proptest! {
     #[test]
     fn a_second_look_changes_nothing(history in vec((any_files(), any::<bool>()), 1..5)) {
         let mut files = Files::default();
-        for (step, is_held) in &history {
-            files.load(&scan_of(step), if *is_held { Removals::Held } else { Removals::Due });
+        for (step, is_postponed) in &history {
+            files.load(&scan_of(step), if *is_postponed { Removals::Postponed } else { Removals::Due });
         }
         let last = scan_of(&history.last().unwrap().0);
-        prop_assert!(!files.due(&last).holds_removals);
+        prop_assert!(!files.due(&last).postpones_removals);
         let before = (files.served(), files.errors());
         files.due(&last);
         prop_assert_eq!(&before, &(files.served(), files.errors()));
-        files.held(&last);
+        files.postponed(&last);
         prop_assert_eq!(before, (files.served(), files.errors()));
     }
 
