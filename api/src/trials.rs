@@ -34,7 +34,7 @@ impl Default for Trials {
 #[derive(Debug)]
 pub(crate) struct Room {
     free: Arc<Semaphore>,
-    held: Option<OwnedSemaphorePermit>,
+    taken: Option<OwnedSemaphorePermit>,
     n_bytes: usize,
 }
 
@@ -63,7 +63,7 @@ impl Trials {
 
     /// Room for a body that is about to arrive; none yet.
     pub(crate) fn room(&self) -> Room {
-        Room { free: Arc::clone(&self.room), held: None, n_bytes: 0 }
+        Room { free: Arc::clone(&self.room), taken: None, n_bytes: 0 }
     }
 
     /// Lets a trial in, once its body is there: who sends slowly keeps nobody out.
@@ -90,8 +90,8 @@ impl Room {
     /// [`ApiError::Busy`] if the bodies of all validations take too much.
     pub(crate) fn grow(&mut self, n_bytes: usize, refusals: &Refusals) -> Result<(), ApiError> {
         self.n_bytes = self.n_bytes.saturating_add(n_bytes);
-        let n_held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let n_more = self.n_bytes.div_ceil(1024).saturating_sub(n_held);
+        let n_taken = self.taken.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let n_more = self.n_bytes.div_ceil(1024).saturating_sub(n_taken);
         let more = u32::try_from(n_more).ok();
         let more = more.and_then(|more| Arc::clone(&self.free).try_acquire_many_owned(more).ok());
         let Some(more) = more else {
@@ -101,9 +101,9 @@ impl Room {
                 "the bodies of validations take {most} MiB already; try again in a moment"
             )));
         };
-        match &mut self.held {
-            Some(held) => held.merge(more),
-            None => self.held = Some(more),
+        match &mut self.taken {
+            Some(taken) => taken.merge(more),
+            None => self.taken = Some(more),
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Pacer {
     places: Arc<Semaphore>,
-    held_for: Duration,
+    time_per_place: Duration,
     holders: Mutex<Holders>,
 }
 
@@ -36,9 +36,13 @@ pub(crate) type Waiting = Pin<Box<dyn Future<Output = Place> + Send>>;
 
 impl Pacer {
     /// So many places, each for so long.
-    pub(crate) fn new(n_places: usize, held_for: Duration) -> Arc<Self> {
+    pub(crate) fn new(n_places: usize, time_per_place: Duration) -> Arc<Self> {
         let n_places = n_places.clamp(1, Semaphore::MAX_PERMITS);
-        Arc::new(Self { places: Arc::new(Semaphore::new(n_places)), held_for, holders: Mutex::default() })
+        Arc::new(Self {
+            places: Arc::new(Semaphore::new(n_places)),
+            time_per_place,
+            holders: Mutex::default(),
+        })
     }
 
     /// A place, if one is free.
@@ -69,7 +73,7 @@ impl Pacer {
         let mut holders = self.lock();
         holders.last_id += 1;
         let id = holders.last_id;
-        holders.permits.insert(id, (Instant::now() + self.held_for, permit));
+        holders.permits.insert(id, (Instant::now() + self.time_per_place, permit));
         Place { id, pacer: Arc::clone(self) }
     }
 
@@ -84,7 +88,7 @@ impl Pacer {
             }
             drop(first.remove());
         }
-        now + self.held_for
+        now + self.time_per_place
     }
 
     fn lock(&self) -> MutexGuard<'_, Holders> {

@@ -147,9 +147,9 @@ impl<T: Clone> Ledger<T> {
     /// Asks for room for `n_bytes` in all, once for a message.
     pub(crate) fn ask(&mut self, id: u64, n_bytes: usize, now: Instant) -> Asked {
         let Some(message) = self.messages.get_mut(&id) else { return Asked::Refused(Scope::Process) };
-        let Stage::Small(n_held) = message.stage else { return Asked::Refused(Scope::Process) };
+        let Stage::Small(n_kept) = message.stage else { return Asked::Refused(Scope::Process) };
         let (connection, source) = (message.connection, message.source);
-        message.stage = Stage::Waiting(n_held, n_bytes);
+        message.stage = Stage::Waiting(n_kept, n_bytes);
         (message.since, message.progressed_at) = (now, now);
         if let Some(scope) = self.never_fits(n_bytes) {
             return Asked::Refused(scope);

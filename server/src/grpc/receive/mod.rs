@@ -131,15 +131,15 @@ impl Meter {
 
     /// Takes down that a message is not whole and that its call will be polled again when there is more of it.
     ///
-    /// `n_received` bytes have come, and `n_held` are kept for it. Held bytes are only counted until the message is admitted.
-    pub(crate) fn hold(&mut self, n_received: usize, n_held: usize, cx: &Context<'_>) {
+    /// `n_received` bytes have come, and `n_kept` are kept for it. Kept bytes are only counted until the message is admitted.
+    pub(crate) fn hold(&mut self, n_received: usize, n_kept: usize, cx: &Context<'_>) {
         let message = self.incomplete();
         message.waker.register(cx.waker());
         let n_before = message.n_received.swap(n_received, Ordering::Relaxed);
         // The buffer grows by doubling, so that most frames change nothing.
         if n_before == 0 || n_received.next_power_of_two() != n_before.next_power_of_two() {
             let id = message.id;
-            let displaced = self.receiving.lock().hold(id, n_held, Instant::now());
+            let displaced = self.receiving.lock().hold(id, n_kept, Instant::now());
             displaced.iter().for_each(|message| message.decide(DISPLACED));
         }
     }
