@@ -126,7 +126,7 @@ impl fmt::Debug for Backend {
     }
 }
 
-/// What the tasks of a backend have in common.
+/// The state that the tasks of a backend share.
 struct Shared {
     name: HeaderValue,
     failures: Mutex<Failures>,
@@ -155,7 +155,7 @@ impl Shared {
     }
 }
 
-/// Which requests fail: whenever a whole one is owed.
+/// The requests that fail: whenever a whole one is owed.
 #[derive(Default)]
 struct Failures {
     share: f64,

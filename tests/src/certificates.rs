@@ -67,7 +67,7 @@ impl Authority {
         Ok(Issued { certificate: certificate.der().clone(), chain_pem: certificate.pem(), key })
     }
 
-    /// What a ConfigMap of it says.
+    /// The content of a ConfigMap with it.
     #[must_use]
     pub fn config_map(&self, name: &str) -> String {
         let pem = self.0.pem();

@@ -36,7 +36,7 @@ pub fn listener(name: &str, port: u16, route_config: &str) -> Value {
     })
 }
 
-/// What a proxyless gRPC client asks for when its target is `xds:///NAME`.
+/// The listener that a proxyless gRPC client asks for when its target is `xds:///NAME`.
 #[must_use]
 pub fn api_listener(name: &str, route_config: &str) -> Value {
     let manager = connection_manager(name, "rds", rds(route_config));

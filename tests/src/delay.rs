@@ -105,7 +105,7 @@ async fn write(mut chunks: Receiver<(Instant, Bytes)>, mut to: impl AsyncWrite +
 /// How much is read at a time.
 const CHUNK_BYTES: usize = 16 * 1024;
 /// How much may be under way on each connection and in each direction, in chunks: 4 MiB, more than any configuration of these tests.
-/// Who sends more is not read from until something has arrived.
+/// A sender that sends more is not read from until something has arrived.
 const MAX_CHUNKS: usize = 256;
 
 #[cfg(test)]

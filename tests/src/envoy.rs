@@ -126,7 +126,7 @@ impl Envoy {
         found.await.with_context(|| format!("{name}\n{}", self.log()))
     }
 
-    /// What Envoy logged.
+    /// The log of Envoy.
     #[must_use]
     pub fn log(&self) -> Log {
         self.process.log()

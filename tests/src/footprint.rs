@@ -25,7 +25,7 @@ pub struct Measurement {
     cpu: Duration,
 }
 
-/// What something cost.
+/// The cost of something.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     /// Resident bytes at the worst moment, above those at the beginning.

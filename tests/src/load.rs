@@ -23,7 +23,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use crate::transitions::{HOSTS, LISTENERS, SECURE_LISTENER, SERVER_NAME, Target};
 use crate::worker::{Calls, Channel, Counts, Hold};
 
-/// What became of the requests to each target.
+/// The outcomes of the requests to each target.
 pub type Tally = BTreeMap<Target, Counts>;
 
 /// HTTP requests to all targets in turn, through Envoy's listeners. Dropping it ends them.
@@ -96,10 +96,10 @@ struct To {
     tls: TlsConnector,
 }
 
-/// Who makes one request after the other.
+/// A sender that makes one request after the other.
 struct Sender {
     to: To,
-    /// Whether connections are kept.
+    /// True if connections are kept.
     is_kept: bool,
     kept: [Option<SendRequest<Empty<Bytes>>>; LISTENERS.len()],
 }
@@ -198,7 +198,7 @@ impl Sender {
     }
 }
 
-/// Whether a connection was closed instead of an answer. If the request was on its way by then, that is a reset.
+/// Returns `true` if a connection was closed instead of an answer. If the request was on its way by then, that is a reset.
 fn is_closed(error: &anyhow::Error) -> bool {
     let is_reset = error
         .root_cause()

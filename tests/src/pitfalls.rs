@@ -11,7 +11,7 @@
 pub struct Pitfall {
     /// Its number, from 1.
     pub number: u8,
-    /// What holds here instead.
+    /// The claim that holds here instead.
     pub claim: &'static str,
     /// Where that is proved; never empty.
     pub proofs: &'static [Proof],

@@ -119,7 +119,7 @@ impl Process {
         }
     }
 
-    /// What the program wrote.
+    /// The log of the program.
     #[must_use]
     pub fn log(&self) -> Log {
         self.log.clone()
@@ -203,7 +203,7 @@ impl fmt::Debug for Log {
     }
 }
 
-/// What is in a pipe is read in no time.
+/// The longest wait for the rest of a pipe, which takes no time to read.
 const LOG_LIMIT: Duration = Duration::from_secs(2);
 /// No test looks further back; a client that logs every call must not fill the memory.
 const MAX_LINES: usize = 20_000;

@@ -84,7 +84,7 @@ where
 {
     /// Opens a stream; [`path`] has the paths. Failures show at the first response.
     ///
-    /// What is not read is not taken from the network: a test that asks for no response is a slow client.
+    /// Messages that are not read are not taken from the network: a test that asks for no response is a slow client.
     #[must_use]
     pub fn open(channel: Channel, path: &'static str, node: Node) -> Self {
         let (requests, outgoing) = mpsc::channel(MAX_QUEUED_REQUESTS);
@@ -300,7 +300,7 @@ impl DeltaStream {
     }
 }
 
-/// What both kinds of responses have.
+/// The common part of both kinds of responses.
 pub trait Answer: std::fmt::Debug {
     /// The type of the resources.
     fn type_url(&self) -> &str;

@@ -139,7 +139,7 @@ impl Ask {
     }
 }
 
-/// What came back.
+/// The answer to a call.
 #[derive(Clone, Debug)]
 pub struct Told {
     /// The HTTP status, or the gRPC status code of a call.

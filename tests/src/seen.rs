@@ -1,4 +1,4 @@
-//! What a server serves and what a client was sent, in short forms that tests compare.
+//! Short forms of the resources that a server serves and a client was sent, for tests to compare.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -129,7 +129,7 @@ impl Setup {
     }
 }
 
-/// What a client speaks.
+/// The variant that a client speaks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Variant {
     /// State of the World.
@@ -368,7 +368,7 @@ impl Server {
         format!("http://{}{path}", self.admin)
     }
 
-    /// What the server logged, one JSON object a line.
+    /// The log of the server, one JSON object a line.
     #[must_use]
     pub fn log(&self) -> Log {
         self.process.log()

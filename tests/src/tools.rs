@@ -66,7 +66,7 @@ pub async fn go_worker() -> Result<Option<PathBuf>> {
     Ok(Some(once(&GO, install_go).await?.join("worker")))
 }
 
-/// Whether a missing toolchain is a failure: `XDS_TESTS_REQUIRE_ALL=1`, as in CI.
+/// Returns `true` if a missing toolchain is a failure: `XDS_TESTS_REQUIRE_ALL=1`, as in CI.
 #[must_use]
 pub fn require_all() -> bool {
     std::env::var_os("XDS_TESTS_REQUIRE_ALL").is_some_and(|value| value == "1")

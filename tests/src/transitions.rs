@@ -71,7 +71,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// What changes from one configuration to the next.
+/// A change from one configuration to the next.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Transition {
     /// A cluster is added and a route moves to it.
@@ -98,7 +98,7 @@ pub enum Transition {
     ChangeCertificate,
     /// A listener's certificate is in a secret of another name.
     RenameCertificate,
-    /// What clusters trust is in a secret of another name.
+    /// The authorities that clusters trust are in a secret of another name.
     RenameTrust,
     /// A listener's extension says something else.
     ChangeFilter,
@@ -176,7 +176,7 @@ pub struct State {
 pub struct Scopes {
     /// The number in the names of scopes.
     pub name: u64,
-    /// Whether there is one for [`MORE_HOST`] too.
+    /// True if there is one for [`MORE_HOST`] too.
     pub has_more: bool,
 }
 

@@ -127,7 +127,7 @@ impl Worker {
         Ok(ClientStatusResponse::decode(STANDARD.decode(encoded.response)?.as_slice())?)
     }
 
-    /// What the program wrote to its standard error.
+    /// The text that the program wrote to its standard error.
     #[must_use]
     pub fn log(&self) -> Log {
         self.process.log()
@@ -148,7 +148,7 @@ impl Worker {
     }
 }
 
-/// Who a worker is.
+/// The identity of a worker.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Hello {
     /// The library, as [`Library`] is displayed.
@@ -248,7 +248,7 @@ impl Hold<'_> {
     }
 }
 
-/// What to call, and how often.
+/// The calls to make, and how often.
 #[derive(Clone, Debug)]
 pub struct Calls {
     /// How many; means nothing to a [`Hold`].
@@ -291,14 +291,14 @@ impl Calls {
     }
 }
 
-/// What became of calls.
+/// The outcomes of calls.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Counts {
     /// How many calls each backend answered.
     pub names: BTreeMap<String, u64>,
     /// How many calls ended with each status other than `OK`.
     pub errors: BTreeMap<String, u64>,
-    /// What the first error said.
+    /// The text of the first error.
     pub first_error: Option<String>,
 }
 
@@ -326,10 +326,10 @@ impl Counts {
     }
 }
 
-/// What a command came to.
+/// The outcome of a command.
 type Outcome = Result<Value, String>;
 
-/// Who waits for the answer to which command.
+/// The commands that wait for an answer.
 #[derive(Clone, Debug, Default)]
 struct Pending {
     waiting: Arc<Mutex<HashMap<u64, oneshot::Sender<Outcome>>>>,
@@ -345,7 +345,7 @@ impl Pending {
     fn answer(&self, id: u64, outcome: Outcome) {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         if let Some(waiting) = waiting {
-            // Who has given up waiting does not mind.
+            // A caller that has given up waiting does not mind.
             let _ = waiting.send(outcome);
         }
     }

@@ -238,7 +238,7 @@ fn uses(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
     used.collect()
 }
 
-/// What a file says of other modules.
+/// The other modules that a file names.
 struct Module {
     /// Every path in it that has more than one name.
     paths: Vec<String>,
@@ -374,7 +374,7 @@ fn code_lines(file: &Path) -> Vec<(usize, String)> {
     code
 }
 
-/// Whether a file is compiled for tests alone: it is below a crate's `tests`, or the module above declares it so.
+/// Returns `true` if a file is compiled for tests alone: it is below a crate's `tests`, or the module above declares it so.
 fn is_of_tests(file: &Path) -> bool {
     let inside = file.strip_prefix(root()).unwrap_or(file);
     let is_integration = inside.components().skip(1).any(|part| part.as_os_str() == "tests");
@@ -393,7 +393,7 @@ fn is_of_tests(file: &Path) -> bool {
     is_integration || above.iter().filter(|above| above.is_file() && *above != file).any(is_of_tests_by)
 }
 
-/// What says that an item is compiled for tests alone.
+/// The attribute of items that are compiled for tests alone.
 const OF_TESTS: [&str; 2] = ["#[cfg(test)]", "#[cfg(any(test, fuzzing))]"];
 
 fn rust_files(directory: &Path) -> Vec<PathBuf> {

@@ -85,7 +85,7 @@ fn rows(page: &str) -> Vec<Row> {
     rows.collect()
 }
 
-/// Whether a proof is there: `PATH::TEST`, or a file of cases that names the rule.
+/// Returns `true` if a proof is there: `PATH::TEST`, or a file of cases that names the rule.
 fn exists(proof: &str, id: &str) -> bool {
     let (path, test) = proof.split_once("::").map_or((proof, None), |(path, test)| (path, Some(test)));
     let Ok(text) = fs::read_to_string(root().join(path)) else { return false };

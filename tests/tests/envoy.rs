@@ -83,7 +83,7 @@ async fn a_rest_put_moves_requests(variant: Variant) -> Result<()> {
     assert_eq!(answer["committed"], true, "{answer:#}");
     assert_eq!(connection.get("/admin").await?.header("x-backend"), "stable");
 
-    // What the API had laid over the file is gone.
+    // The API's override is gone.
     world.server.delete(path).await?;
     wait_backend(&mut connection, "/admin", "admin").await
 }
@@ -250,7 +250,7 @@ impl World {
     }
 }
 
-/// What must be the same before and after.
+/// The values that must be the same before and after.
 #[derive(Debug, PartialEq)]
 struct Undisturbed {
     /// When each cluster was last taken into use.

@@ -130,13 +130,13 @@ async fn several_clusters_are_watched_and_unwatched(library: Library) -> Result<
     write_routes(&["a", "c"])?;
     wait_watched(&worker, CLUSTER, &["a", "c"]).await?;
 
-    // What is not watched changes along with what is.
+    // A cluster that is not watched changes along with one that is.
     write_cluster("b", &backends[2])?;
     write_cluster("c", &backends[0])?;
     wait_answers(&channel, [("/a/Who", "b0"), ("/c/Who", "b0")]).await?;
 
-    // What is watched again is current. A client may keep the connections of a cluster that it has left, and use them until
-    // the new ones stand.
+    // A cluster that is watched again is current. A client may keep the connections of a cluster that it has left, and use them
+    // until the new ones stand.
     write_routes(&["a", "b", "c"])?;
     wait_answers(&channel, [("/b/Who", "b2")]).await?;
     write_cluster("b", &backends[1])?;

@@ -19,7 +19,7 @@ use xds_tests::wait::{PATIENCE, wait_for};
 
 const WATCHED: &str = "/etc/xds-server";
 
-/// What the image says of itself.
+/// The metadata of the image.
 struct Image {
     text: String,
 }

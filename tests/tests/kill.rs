@@ -99,7 +99,7 @@ async fn run(
     Ok(writers)
 }
 
-/// What a writer writes: all of it is under names that nobody else uses.
+/// The kinds of writes: all of it is under names that nobody else uses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// One cluster in `default`, put and deleted.
@@ -116,9 +116,9 @@ struct Writer {
     index: usize,
     kind: Kind,
     random: Random,
-    /// What must be there.
+    /// The value that must be there.
     state: Option<u64>,
-    /// What may be there instead: a write that was not answered.
+    /// The values that may be there instead: a write that was not answered.
     unanswered: Option<Option<u64>>,
     /// The actor of each revision that was told.
     acknowledged: BTreeMap<u64, String>,
@@ -213,7 +213,7 @@ impl Writer {
     }
 }
 
-/// What must not change from one life of the server to the next.
+/// The facts that must not change from one life of the server to the next.
 #[derive(Debug, Default)]
 struct Past {
     /// Actor and time by revision.
@@ -238,7 +238,7 @@ impl Past {
         }
         for (revision, actor) in writers.iter().flat_map(|writer| &writer.acknowledged) {
             let found = self.revisions.get(revision).map(|(actor, _)| actor);
-            // What is older than the history was seen while it was young, or never: then it was compacted.
+            // A revision older than the history was seen while it was young, or never: then it was compacted.
             let is_kept = *revision >= oldest;
             ensure!(
                 found.is_some_and(|found| found == actor) || !is_kept && found.is_none(),
@@ -296,7 +296,7 @@ impl<'a> Files<'a> {
                 self.last_good = random.within(1..1000);
                 self.dir.write_resources("other.yaml", &[cluster("other", self.last_good)])?;
                 self.is_broken = false;
-                // What is broken later must have been served before.
+                // A file that is broken later must have been served before.
                 self.check(server).await?;
             }
             _ => {}

@@ -76,7 +76,7 @@ async fn two_envoys_add_up_and_a_reconnect_counts_nothing_twice() -> Result<()> 
     let of_one = server.get_json("/v1/loads?cluster=c&node=edge-2").await?;
     assert_eq!(of_one["clusters"][0]["issued"], 40, "{of_one:#}");
 
-    // What was counted is in no report any more after the clients come back to another server.
+    // Requests that were counted are in no report any more after the clients come back to another server.
     server.restart().await?;
     wait_load(&server, "c", |load| load["nodes"] == 2).await?;
     backend.fail(0.0);

@@ -71,7 +71,7 @@ impl Described {
             template.len() == parts.len() && template.iter().zip(&parts).all(same)
         };
         let paths = self.document["paths"].as_object().context("paths")?;
-        // What is spelled out wins, as in a router.
+        // A path that is spelled out wins, as in a router.
         let best = paths.keys().filter(fits).min_by_key(|template| template.matches('{').count());
         best.map(String::as_str).with_context(|| format!("{path} is not described"))
     }

@@ -421,7 +421,7 @@ fn everything(n: u64) -> Vec<Value> {
     all
 }
 
-/// What clients see as version of each type, in SotW and by polling.
+/// The versions that clients see for each type, in SotW and by polling.
 async fn version_infos(server: &Server) -> Result<Vec<String>> {
     let mut stream = SotwStream::open(raw::connect(server.xds()).await?, path::ADS, raw::node("v", "c"));
     let mut versions = Vec::new();

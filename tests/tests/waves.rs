@@ -33,7 +33,7 @@ struct Fleet {
     accepts: watch::Sender<i64>,
 }
 
-/// What a node was sent.
+/// The resources that a node was sent.
 #[derive(Debug, Default)]
 struct Held {
     /// The connect timeout of the cluster `c` in seconds.

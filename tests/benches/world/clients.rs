@@ -21,7 +21,7 @@ impl Follower {
         let mut stream = DeltaStream::open(channel, path::ADS_DELTA, node);
         for (type_url, names) in asks {
             stream.subscribe(type_url, names).await?;
-            // What is large comes in parts, also after what was asked for next.
+            // A large response comes in parts, also after the next request.
             loop {
                 let response = next(&mut stream).await?;
                 stream.ack(&response).await?;

@@ -1,4 +1,4 @@
-//! What changes cost over the size of the world, as a picture.
+//! A picture of the costs of changes over the size of the world.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -18,7 +18,7 @@ use xds_tests::world::{self, World, native};
 use crate::clients::{CLUSTERS, Follower, LISTENERS, ROUTES, envoy};
 use crate::samples::{Samples, sample};
 
-/// What the documents of a world are written in.
+/// The form of the documents of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     GatewayApi,
@@ -28,7 +28,7 @@ pub(crate) enum Form {
 impl Form {
     pub(crate) const ALL: [Self; 2] = [Self::GatewayApi, Self::Native];
 
-    /// What stands before the names of its rows.
+    /// The text before the names of its rows.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::GatewayApi => "",
@@ -37,7 +37,7 @@ impl Form {
     }
 }
 
-/// What was measured at one size.
+/// The measurements at one size.
 pub(crate) struct Measured {
     pub(crate) n_routes: usize,
     /// From the start of the process until it is ready.
@@ -230,7 +230,7 @@ fn secure() -> String {
     )
 }
 
-/// What it shows; another one each time.
+/// A certificate to serve; another one each time.
 fn certificate() -> Result<String> {
     let issued = Authority::new()?.issue(&["secure.example.com"])?;
     Ok(issued.secret("prod", "certificate"))

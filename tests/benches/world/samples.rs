@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use xds_tests::footprint::Meter;
 
-/// What one kind of change took.
+/// The times that one kind of change took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Samples {
     /// The median until the change was answered or seen.

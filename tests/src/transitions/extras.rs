@@ -1,4 +1,4 @@
-//! What listeners and clusters of an Envoy refer to besides: secrets and extensions.
+//! Other references of an Envoy's listeners and clusters: secrets and extensions.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::LISTENERS;
 use crate::config;
 
-/// What no change concerns: where the listeners and backends are, and who vouches for them.
+/// The part that no change concerns: where the listeners and backends are, and who vouches for them.
 #[derive(Debug)]
 pub struct Outside {
     /// The ports of the listeners.

@@ -72,7 +72,7 @@ async fn clients_that_never_read_cost_bounded_memory_delay_nobody_and_resume_wit
             if timeout_of(&response, "large")? == N_PUBLICATIONS {
                 break;
             }
-            // What had left before the windows were full, and one that was being written.
+            // Responses that had left before the windows were full, and one that was being written.
             ensure!(n_responses < 10, "still {}", timeout_of(&response, "large")?);
         }
     }

@@ -225,7 +225,7 @@ async fn end_of(data_dir: &Path, args: &[&str]) -> Result<(Option<i32>, String)>
     Ok((status.code(), process.log().to_string()))
 }
 
-/// What is told where a file system cannot be mounted.
+/// The note where a file system cannot be mounted.
 const SKIPPED: &str =
     "skipped: this user may not mount; store/src/fault_tests.rs has the same with failing calls";
 

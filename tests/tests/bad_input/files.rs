@@ -15,7 +15,7 @@ use xds_tests::seen::{delta_names, plain_cluster, resources, served};
 use xds_tests::server::{Server, Setup};
 use xds_tests::wait::PATIENCE;
 
-/// What becomes of a file, and what is said of it.
+/// A file, its fate, and its diagnostics.
 pub(crate) struct Case {
     file: &'static str,
     breaks: fn(&Path) -> Result<()>,

@@ -88,7 +88,7 @@ async fn pitfall_68_a_private_key_is_in_no_log_answer_history_status_metric_or_e
             server.wait_ready().await?;
         }
     }
-    // What is no secret is shown, so something was looked at.
+    // Other texts are shown, so something was looked at.
     ensure!(all.0.iter().filter(|text| text.contains("certificate 2")).count() > 10, "{:?}", all.0);
     ensure!(all.0.len() > 60, "only {} answers were looked at", all.0.len());
     Ok(())
@@ -150,7 +150,7 @@ async fn read_everything(server: &Server, all: &mut Heard) -> Result<()> {
     Ok(())
 }
 
-/// What CSDS tells of every client, also as bytes.
+/// The CSDS status of every client, also as bytes.
 async fn client_status(server: &Server) -> Result<String> {
     let mut client = Grpc::new(raw::connect(server.admin()).await?);
     client.ready().await?;

@@ -77,7 +77,7 @@ impl Typo {
         good.replacen(self.right, self.wrong, 1)
     }
 
-    /// Whether the error is reported at its place.
+    /// Returns `true` if the error is reported at its place.
     fn is_told(&self, files: &Value) -> bool {
         let files = files["files"].as_array().into_iter().flatten();
         let of_file =

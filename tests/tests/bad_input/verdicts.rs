@@ -71,8 +71,8 @@ async fn verdicts_agree(dir: &ConfigDir, write: impl FnOnce(&Path) -> Result<()>
     .await
 }
 
-/// What `validate` says, but for what it knows of clients: what they would do with resources, it is asked for files that are
-/// not served yet; of those that are, the clients tell the server themselves.
+/// The verdict of `validate`, without the findings about clients: what they would do with resources, it is asked for files that
+/// are not served yet; of those that are, the clients tell the server themselves.
 fn of_validate(report: &Value) -> BTreeSet<String> {
     let found = report["diagnostics"].as_array().into_iter().flatten();
     let line = |one: &Value| {

@@ -75,7 +75,7 @@ async fn put(admin: &str, name: &str, cluster: &Value) -> Result<Answer> {
     Http::new().send(request).await
 }
 
-/// What `/readyz` says that needs attention.
+/// The problems on `/readyz` that need attention.
 async fn problems(admin: &str) -> Result<Vec<String>> {
     let request =
         http::Request::get(format!("http://{admin}/readyz")).body(http_body_util::Full::default())?;

@@ -24,7 +24,7 @@ use xds_tests::wait::{PATIENCE, wait_for};
 /// in the journal.
 const MOST: u64 = 80;
 
-/// What the process takes besides while it loads anything.
+/// The memory that the process takes besides while it loads anything.
 const FIXED: u64 = 48 << 20;
 
 /// How many bytes a file has; `XDS_BUDGET_BYTES=9800000` makes them as large as one may be.
@@ -176,12 +176,12 @@ fn status_of<'f>(files: &'f Value, name: &str) -> Option<&'f Value> {
     files.iter().find(|file| file["path"].as_str().is_some_and(|path| path.ends_with(name)))
 }
 
-/// Whether the file is known, with whatever was found in it.
+/// Returns `true` if the file is known, with whatever was found in it.
 fn has_read(files: &Value, name: &str) -> bool {
     status_of(files, name).is_some()
 }
 
-/// What tells one content of a file from another.
+/// A hash that tells one content of a file from another.
 fn hash_of(files: &Value, name: &str) -> Option<String> {
     status_of(files, name)?["hash"].as_str().map(str::to_owned)
 }

@@ -15,7 +15,7 @@ use crate::metrics;
 const DELTA_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 const N_STREAMS: usize = 60;
 const ANNOUNCED: u32 = 60 << 20;
-/// What each stream sends of it, if it may; all of it in a run by hand.
+/// The bytes of a message that each stream sends, if it may; all of them in a run by hand.
 const SENT: usize = 8 << 20;
 
 /// Opens streams that send `first` and then zeros, as far as they are let.

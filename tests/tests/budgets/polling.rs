@@ -20,7 +20,7 @@ use xds_tests::shapes::Shape;
 
 const CLUSTERS: &str = "/v3/discovery:clusters";
 const MIB: usize = 1 << 20;
-/// What a server of this size takes now and then for anything else, such as a thread that is started.
+/// The memory that a server of this size takes now and then for anything else, such as a thread that is started.
 const NOISE: u64 = 8 << 20;
 /// The issue's own.
 const MAX_AMPLIFICATION: u64 = 20;

@@ -23,7 +23,7 @@ const VIRTUAL_HOSTS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHo
 /// The name of a round, by its number.
 type Name = fn(usize, usize) -> String;
 
-/// What each of the clients asks for: its type, and a name by round and number.
+/// The names that each of the clients asks for: its type, and a name by round and number.
 const SHAPES: [(&str, Name); 4] = [
     (ENDPOINTS, |round, i| format!("{round}/{i}")),
     (CLUSTERS, |round, i| format!("cluster-{i}-{round}")),

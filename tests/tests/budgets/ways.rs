@@ -22,7 +22,7 @@ use crate::bodies;
 use crate::grpc_call;
 use crate::messages::{self, Message};
 
-/// What a way in may cost. This table is the one place where bounds are.
+/// The bounds of a way in. This table is the one place where bounds are.
 struct Way {
     /// `METHOD path` of the REST API, a gRPC method, or a kind of file.
     name: &'static str,
@@ -330,7 +330,7 @@ fn is_within(way: &Way, n_bytes: usize, cost: &Cost) -> bool {
     cost.peak <= peak && cost.cpu <= cpu
 }
 
-/// What the process may take besides: buffers of sockets, arenas of the allocator, and what the healthy client costs.
+/// The memory that the process may take besides: buffers of sockets, arenas of the allocator, and what the healthy client costs.
 const SLACK: u64 = 12 << 20;
 /// The same of processor time.
 const CPU_SLACK: Duration = Duration::from_secs(5);

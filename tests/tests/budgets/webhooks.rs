@@ -26,7 +26,7 @@ spec:
   - backendRefs: [{name: v1, port: 8080, weight: 100}, {name: v2, port: 8080, weight: 0}]
 ";
 
-/// What an internal service would say to someone who may ask it.
+/// The answer of an internal service to someone who may ask it.
 const SECRET: &str = "AKIA-credentials";
 
 #[tokio::test]

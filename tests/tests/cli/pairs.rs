@@ -1,4 +1,4 @@
-//! What the REST API can do the command line can do, and the other way round.
+//! Everything that the REST API can do the command line can do, and the other way round.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What the command line writes: documents of files and directories, groups, resources; and what it shows of them.
+//! Writes of the command line: documents of files and directories, groups, resources; and what it shows of them.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};

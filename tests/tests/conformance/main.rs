@@ -1,4 +1,4 @@
-//! What a user of the Gateway API expects, as requests: real Envoys and real gRPC clients, configured by route documents.
+//! Expectations of users of the Gateway API, as requests: real Envoys and real gRPC clients, configured by route documents.
 //!
 //! The cases are those of the API's own conformance tests, told as facts and written anew;
 //! a test's name says which. Where a gRPC client can make the request too, it does.

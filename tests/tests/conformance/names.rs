@@ -1,4 +1,4 @@
-//! That the names of conformance tests which `docs/documents.md` claims are those of tests that are here.
+//! The names of conformance tests that `docs/documents.md` claims are those of tests that are here.
 //!
 //! A test is linked by its doc comment: `/// Conformance: NAME.`, with several names between commas.
 

@@ -270,7 +270,7 @@ spec:
     case.check("web", &[(get("shop"), Expected::Code(503)), (get("admin"), from("v2"))]).await
 }
 
-/// Whether the backend was spoken to by HTTP/2: there, the host is no header.
+/// Returns `true` if the backend was spoken to by HTTP/2: there, the host is no header.
 fn is_http2(told: &Told) -> Result<bool> {
     Ok(told.request_header("host")?.is_none())
 }

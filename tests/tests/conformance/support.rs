@@ -1,4 +1,4 @@
-//! What the cases have in common.
+//! The common parts of the cases.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use xds_tests::worker::{Calls, Library, Worker};
 /// The service of the cases.
 pub(crate) const ECHO: &str = "gateway_api_conformance.echo_basic.grpcecho.GrpcEcho";
 
-/// What a request must come to.
+/// The expected answer to a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected {
     /// The answer of that backend.
     From(&'static str),
-    /// That status, of no backend.
+    /// A status, of no backend.
     Code(u16),
 }
 
@@ -69,7 +69,7 @@ impl Case {
                 Expected::Code(code) => self.world.expect_code(port, ask, *code).await?,
             };
         }
-        // What came first may have been true only for a moment.
+        // The first answers may have been true only for a moment.
         for (ask, expected) in requests {
             let told = self.world.ask(port, ask).await?;
             match expected {

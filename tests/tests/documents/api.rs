@@ -96,7 +96,7 @@ async fn what_is_applied_as_yaml_or_json_moves_an_envoy_and_waits_for_it_if_aske
     assert_eq!(routes.1["versionAcked"], routes.1["versionSent"], "{node:#}");
     world.expect_from("web", &get("a"), "v2").await?;
 
-    // What is there already is no change.
+    // A document that is there already is no change.
     let again = world.server.request("POST", "/v1/apply?wait=acked", &[JSON], body).await?.json()?;
     assert_eq!((&again["changed"], &again["revision"]), (&false.into(), &answer["revision"]), "{again:#}");
 
@@ -443,7 +443,7 @@ async fn pitfall_68_a_key_of_a_document_is_shown_to_the_envoys_that_need_it_and_
         }
     }
     heard.check(&world, &issued)?;
-    // What is no secret is shown, so something was looked at.
+    // Other texts are shown, so something was looked at.
     let n_names = heard.0.iter().filter(|text| text.contains("by-api")).count();
     ensure!(n_names > 10 && heard.0.len() > 60, "{n_names} of {}", heard.0.len());
     Ok(())

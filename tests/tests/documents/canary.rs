@@ -20,7 +20,7 @@ use xds_tests::worker::{Calls, Channel, Library};
 const MERGE: (&str, &str) = ("content-type", "application/merge-patch+json");
 const RULE: &str = "/v1/weights/GRPCRoute/default/greeter/0";
 
-/// What a canary goes through: the weights of v1 and v2. That of v3 stays what it is.
+/// The steps of a canary: the weights of v1 and v2. That of v3 stays what it is.
 const STEPS: [(u64, u64); 4] = [(100, 0), (90, 10), (50, 50), (0, 100)];
 const V3: u64 = 25;
 

@@ -22,7 +22,7 @@ const LONG_MS: u64 = 3_000;
 /// Long enough for a busy machine to see what drains, short enough to wait for its end.
 const DRAIN: &str = "10s";
 
-/// Who says how long endpoints drain.
+/// The place that says how long endpoints drain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Says {
     Nobody,

@@ -47,7 +47,7 @@ async fn start(files: &[(&str, &str)]) -> Result<(World, Envoy)> {
     Ok((world, envoy))
 }
 
-/// What `GET /v1/status/files` says of a file, as soon as its diagnostics have that code.
+/// The entry of a file in `GET /v1/status/files`, as soon as its diagnostics have that code.
 async fn status_with(world: &World, file: &str, code: &str) -> Result<Value> {
     let path = world.config.path().join(file);
     wait_for("the diagnostic", PATIENCE, async || {
@@ -68,7 +68,7 @@ fn diagnostic<'s>(status: &'s Value, code: &str) -> Result<&'s Value> {
     all.rfind(|one| one["code"] == code).with_context(|| format!("no {code}: {status:#}"))
 }
 
-/// Whether an object of a file is served as it was last good.
+/// Returns `true` if an object of a file is served as it was last good.
 fn is_last_good(status: &Value, name: &str) -> Result<bool> {
     let mut objects = status["objects"].as_array().into_iter().flatten();
     let found = objects.find(|one| one["name"] == format!("default/{name}"));
@@ -82,7 +82,7 @@ async fn pitfall_69_a_bad_document_keeps_its_last_good_version_and_the_others_of
     let (world, _envoy) = start(&[("routes.yaml", &(route("a", "v1") + &route("b", "v1")))]).await?;
     world.expect_from("web", &get("a"), "v1").await?;
     world.expect_from("web", &get("b"), "v1").await?;
-    // Of the two, `a` would go to another backend too, if its port were one.
+    // Both go to another backend, but the port of `a` is invalid.
     let bad = route("a", "v2").replace("port: 8080", "port: 808080");
     world.write("routes.yaml", &(bad + &route("b", "v2")))?;
     world.expect_from("web", &get("b"), "v2").await?;

@@ -304,7 +304,7 @@ async fn an_envoy_loses_no_request_when_a_split_goes_whose_root_it_knows_c119() 
         &format!("kind: Service\n{annotation}"),
         &format!("kind: Service\n{annotation}, annotations: {{xds-server.io/mesh: 'true'}}"),
     )?;
-    // What the group does not match goes to the root.
+    // Requests that the group does not match go to the root.
     world.config.edit(
         "split.yaml",
         "  service: echo\n",

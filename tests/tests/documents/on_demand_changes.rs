@@ -25,10 +25,10 @@ const N_CHANGES: usize = 25;
 /// How often each host is requested: more would only keep the machine from its work.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// What bytes take in each direction between two zones of a region, and a bit.
+/// The time of bytes in each direction between two zones of a region, and a bit.
 const EACH_WAY: Duration = Duration::from_millis(20);
 
-/// Who may answer for a host: the backends of the configuration of before and of that which is on its way.
+/// The backends that may answer for a host: the backends of the configuration of before and of that which is on its way.
 type Good = BTreeMap<String, BTreeSet<String>>;
 
 /// A route for a host to some of the backends.

@@ -1,4 +1,5 @@
-//! What a change of one weight costs an Envoy that gets all virtual hosts at once, and one that gets them on demand: docs/performance.md.
+//! Costs of a change of one weight for an Envoy that gets all virtual hosts at once, and one that gets them on demand:
+//! docs/performance.md.
 //!
 //! `cargo test -p xds-server -p xds-tests --test documents -- --ignored --nocapture on_demand_cost` prints the table.
 
@@ -12,7 +13,7 @@ use xds_tests::wait::wait_for;
 
 use super::on_demand::{gateway, get, patch, route, table};
 
-/// What one change costs.
+/// The cost of one change.
 struct Cost {
     bytes: u64,
     cpu: Duration,

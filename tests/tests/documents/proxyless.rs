@@ -1,4 +1,4 @@
-//! What only proxyless gRPC clients ask for: names that are made on demand, and nothing that they would refuse.
+//! Requests that only proxyless gRPC clients make: names that are made on demand, and nothing that they would refuse.
 
 use anyhow::{Context as _, Result, ensure};
 use xds_tests::documents::World;

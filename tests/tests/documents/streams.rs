@@ -1,4 +1,4 @@
-//! What gRPC needs of an Envoy: streams without end, the caller's deadline, any metadata; and the size of a route.
+//! Needs of gRPC that an Envoy must meet: streams without end, the caller's deadline, any metadata; and the size of a route.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -214,7 +214,7 @@ struct Upstreams {
     stranger: TlsFront,
 }
 
-/// What the backends with policies are called, and the name that each policy wants of their certificate.
+/// The names of the backends with policies, and the name that each policy wants of their certificate.
 const POLICIES: [(&str, &str, &str); 5] = [
     ("good", "ca", "backend.example.com"),
     ("misnamed", "ca", "other.example.com"),

@@ -27,9 +27,9 @@ pub(crate) enum Kind {
     Envoy {
         /// How it gets routes.
         routes: Routes,
-        /// Whether it has a stream for each type, cluster of endpoints and route configuration, instead of one for everything.
+        /// True if it has a stream for each type, cluster of endpoints and route configuration, instead of one for everything.
         is_per_type: bool,
-        /// Which variant it speaks.
+        /// The variant that it speaks.
         variant: Variant,
     },
     /// A gRPC client.
@@ -75,7 +75,7 @@ impl Kind {
         Self::Envoy { routes, is_per_type: true, variant }
     }
 
-    /// Whether the client is an Envoy with a stream for each type.
+    /// Returns `true` if the client is an Envoy with a stream for each type.
     pub(crate) fn is_per_type(self) -> bool {
         matches!(self, Self::Envoy { is_per_type: true, .. })
     }
@@ -125,8 +125,8 @@ impl Kind {
         }
     }
 
-    /// Whether a call fails with this error whatever the server does: grpc-go 1.85 lets calls choose by new routes a moment before its
-    /// load balancing knows their clusters.
+    /// Returns `true` if a call fails with this error whatever the server does: grpc-go 1.85 lets calls choose by new routes a
+    /// moment before its load balancing knows their clusters.
     pub(crate) fn fails_by_itself(self, error: &str) -> bool {
         self == Self::Grpc(Library::GrpcGo) && error.starts_with("unknown cluster selected for RPC")
     }
@@ -142,7 +142,7 @@ impl Kind {
     /// The phases of a change: how many times the server has to hear from the client, at most, until it has accepted everything.
     pub(crate) fn n_phases(self, transition: Transition) -> u32 {
         let (is_grpc, asks_anew) = (self.is_grpc(), self.is_per_type());
-        // Who is told that something is gone says so.
+        // A client that is told that something is gone says so.
         let is_delta = matches!(self, Self::Envoy { variant: Variant::Delta, .. });
         match transition {
             Transition::ShiftWeights
@@ -178,12 +178,12 @@ impl Kind {
         }
     }
 
-    /// Whether a change is over only when the client has drained connections that go by what was before.
+    /// Returns `true` if a change is over only when the client has drained connections that go by what was before.
     pub(crate) fn drains(self, transition: Transition) -> bool {
         !self.is_grpc() && transition == Transition::ReplaceEverything
     }
 
-    /// What a client can ask for.
+    /// The targets that a client can ask for.
     pub(crate) fn targets(self) -> Vec<Target> {
         match self {
             Self::Envoy { .. } => Target::all().collect(),

@@ -28,7 +28,7 @@ use crate::report::{Report, Step};
 /// In which order the server sends what changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Order {
-    /// What is referred to first, removals last, and each when the client is ready for it.
+    /// References come first, removals last, and each when the client is ready for it.
     Phased,
     /// Everything at once.
     Naive,
@@ -43,7 +43,7 @@ impl fmt::Display for Order {
     }
 }
 
-/// What is tried.
+/// The setting of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Experiment {
     pub(crate) client: Kind,
@@ -89,7 +89,7 @@ impl Experiment {
     }
 }
 
-/// Which changes are made.
+/// The changes that are made.
 #[derive(Clone, Copy)]
 enum Changes {
     Random,
@@ -287,7 +287,7 @@ impl World {
             let n_held: u64 = streams.iter().filter_map(|stream| stream["heldBackCount"].as_u64()).sum();
             ensure!(n_held == 0, "{node:#}");
             ensure!(node["status"] == "SYNCED", "{node:#}");
-            // Who has not been sent anything yet is still at the version before.
+            // A client that has not been sent anything yet is still at the version before.
             let acked = &node["types"][config::CLUSTER]["versionAcked"];
             let snapshot = self.server.get_json(&format!("{path}/snapshot")).await?;
             let is_per_type = self.experiment.client.is_per_type();
@@ -326,7 +326,7 @@ const ACKED: &str = "?wait=acked&timeout=25s";
 /// They never go away.
 const N_BACKENDS: usize = 6;
 
-/// Of so many random choices one makes a difference, if any does.
+/// So many random choices include one that makes a difference, if any does.
 const MAX_CHOICES: usize = 1000;
 /// How often a change is tried if the machine was busy with something else.
 const MAX_TRIES: usize = 4;

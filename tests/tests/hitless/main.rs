@@ -139,7 +139,7 @@ async fn loses_nothing(client: Kind) -> Result<()> {
     report.judge()
 }
 
-/// What bytes take in each direction between two zones of a region, and a bit.
+/// The time of bytes in each direction between two zones of a region, and a bit.
 const NEAR: Duration = Duration::from_millis(20);
 /// Between continents.
 const FAR: Duration = Duration::from_millis(100);

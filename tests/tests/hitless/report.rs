@@ -1,4 +1,4 @@
-//! What came of an experiment.
+//! The results of an experiment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) struct Step {
     /// Those that failed whatever the server does; not counted as failed.
     pub(crate) n_failed_by_itself: u64,
     pub(crate) n_misrouted: u64,
-    /// What went wrong, by target.
+    /// The faults, by target.
     pub(crate) faults: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ impl Report {
         println!("  publication to last ACK: {}", times.collect::<Vec<_>>().join(", "));
     }
 
-    /// What single transitions took at least and at most, by kind.
+    /// The shortest and longest times of single transitions, by kind.
     fn times(&self) -> BTreeMap<Transition, (Duration, Duration)> {
         let mut times = BTreeMap::new();
         for step in &self.steps {
@@ -122,7 +122,7 @@ impl Report {
 
 /// Less than the shortest time that something waits that nobody answers.
 const NO_GRACE: Duration = Duration::from_secs(4);
-/// What the machine and the client need for themselves at least once, however near the server is.
+/// The time that the machine and the client need for themselves at least once, however near the server is.
 const SLACK: Duration = Duration::from_millis(500);
 /// How long an Envoy of these tests drains what was replaced.
 const DRAINING: Duration = Duration::from_secs(2);

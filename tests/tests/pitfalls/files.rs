@@ -165,7 +165,7 @@ async fn pitfall_74_what_nobody_names_is_served_and_what_is_missing_is_a_warning
     let answer = strict.request("PUT", path, &[json], resources(&dangling).to_string()).await?;
     assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", answer.text());
     assert!(answer.text().contains("missing"), "{}", answer.text());
-    // What is too much is never an error.
+    // Too many resources are never an error.
     strict.put(path, &resources(&[of("nobody", 1)])).await?;
     Ok(())
 }

@@ -118,7 +118,7 @@ async fn pitfall_79_only_if_asked_a_nack_takes_the_change_back() -> Result<()> {
     let clients = async {
         let response = changed(&mut stream, 2).await?;
         stream.nack(&response, &[], "", "no").await?;
-        // What was is a change to what was rejected, so it is sent.
+        // The former state is a change to the rejected one, so it is sent.
         changed(&mut stream, 1).await
     };
     let (answer, clients) = tokio::join!(write, clients);

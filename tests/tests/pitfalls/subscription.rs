@@ -61,7 +61,7 @@ type Requests<'a> = &'a [&'a [&'a str]];
 async fn pitfall_19_the_wildcard_begins_and_ends_as_the_protocol_says() -> Result<()> {
     let world = World::serving(&[plain_cluster("a", 1), plain_cluster("b", 1)]).await?;
     let mut n = 1;
-    // What is asked for in turn, and what a change of both is then answered with.
+    // The requests in turn, and the answer to a change of both after each.
     let table: [(Requests<'_>, Option<&[&str]>); 6] = [
         (&[&[], &[]], Some(&["a", "b"])),
         (&[&["a"], &[]], None),

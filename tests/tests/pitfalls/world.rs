@@ -49,7 +49,7 @@ impl World {
         DeltaStream::open(self.channel.clone(), path::ADS_DELTA, raw::node(node, "c"))
     }
 
-    /// What is known of one type of a node, when it is as it should be.
+    /// The status of one type of a node, when it is as it should be.
     pub(crate) async fn wait_type(
         &self,
         node: &str,

@@ -1,4 +1,4 @@
-//! What rollouts call over https: a gate and Prometheus, with certificates of an authority that is made for the test.
+//! Calls of rollouts over https: a gate and Prometheus, with certificates of an authority that is made for the test.
 
 use std::net::SocketAddr;
 

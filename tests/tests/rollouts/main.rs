@@ -55,7 +55,7 @@ async fn a_failing_canary_is_taken_back_by_load_reports_within_two_intervals() -
         ensure!(answer.header("x-backend") == "v1", "{}", answer.text());
     }
     assert_eq!(world.backends["v2"].n_requests(), before);
-    // What the file says is what counts again: nothing is left that lies over it.
+    // The file's weights count again: nothing is left that lies over it.
     assert_eq!(world.server.get_json(RULE).await?["overridden"], false);
     let mut history = world.server.get_json("/v1/history").await?;
     let newest = history["revisions"][0].take();

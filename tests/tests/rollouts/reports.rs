@@ -114,7 +114,7 @@ async fn a_report_over_a_limit_is_refused_whole() -> Result<()> {
 async fn reports_that_cannot_be_true_decide_nothing_and_weights_stay() -> Result<()> {
     let world = world().await?;
     let server = &world.server;
-    // Who says no name is told so, whether or not it reports at once.
+    // A client that gives no name is told so, whether or not it reports at once.
     for cluster_stats in [vec![], vec![stats(CANARY, 0, 1_000)]] {
         let first = LoadStatsRequest { node: None, cluster_stats };
         let refused = match Reports::open(server, first).await {
@@ -166,7 +166,7 @@ async fn reports_that_cannot_be_true_decide_nothing_and_weights_stay() -> Result
     let left_out: usize = left_out.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum();
     assert_eq!(left_out, n_left_out, "{metrics}");
 
-    // What is true still counts: the stream was not harmed.
+    // A true report still counts: the stream was not harmed.
     server.post(&format!("{path}:resume"), &json!({})).await?;
     let failed = async {
         loop {

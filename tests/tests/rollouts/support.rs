@@ -1,4 +1,4 @@
-//! What the tests of rollouts share: a rule with two backends, requests that never stop, and how a rollout is begun.
+//! Shared parts of the tests of rollouts: a rule with two backends, requests that never stop, and how a rollout is begun.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
