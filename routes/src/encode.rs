@@ -129,6 +129,9 @@ fn refused(emitted: &Emitted<'_>, last: &[Arc<Resource>], diagnostics: Vec<Diagn
     Refused { what: format!("{type_url} {name:?}"), diagnostics, kept }
 }
 
+/// The code of what is said of a resource that our own codec refuses.
+pub(crate) const REFUSED: &str = "generated-resource";
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value as Json, json};

@@ -12,6 +12,7 @@
 pub mod conditions;
 pub mod emit;
 mod encode;
+mod input;
 mod memo;
 pub mod model;
 pub mod plan;
@@ -22,11 +23,9 @@ mod translate;
 pub mod weights;
 
 pub use conditions::{Condition, Conditions};
+pub use input::{Documents, GenerationLimits, Options, Placed};
 pub use memo::{Delta, Diagnostics, Work};
 pub use model::{Document, DocumentKey, Kind};
 pub use plan::split_roots;
 pub use read::{ReadObject, ReadOutcome, UnknownFields, left_out, read, stand_in};
-pub use translate::{
-    Documents, Generated, GeneratedGroup, GenerationLimits, Options, Placed, Translation, translate,
-    translate_while,
-};
+pub use translate::{Generated, GeneratedGroup, Translation, translate, translate_while};

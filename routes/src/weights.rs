@@ -9,20 +9,17 @@
 //! | TrafficSplit | the service as written; its only rule is `0` |
 
 mod clusters;
+mod keys;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use xds_codec::weights::{
-    HeaderCondition, HeaderRoute, HeaderText, Overlay, RuleWeights, distinct, rule_ids,
-};
+use xds_codec::weights::{HeaderCondition, HeaderRoute, HeaderText, Overlay, RuleWeights};
 
 pub use clusters::{ClusterNames, clusters};
 
-use crate::model::{
-    BackendRef, Document, DocumentKey, HeaderMatch, HeaderValue, Kind, Match, ObjectRef, Route, RouteKind,
-    Rule, Spec, TrafficSplit,
-};
+use self::keys::{Weighted, ids, keys, split_keys, weighted};
+use crate::model::{BackendRef, Document, HeaderMatch, HeaderValue, Kind, Match, Rule, Spec};
 
 /// The rules of a document with their weights, in its order; `None` if documents of its kind have none.
 #[must_use]
@@ -42,32 +39,6 @@ pub fn rules(document: &Document) -> Option<Vec<RuleWeights>> {
             let backends = split_keys(split).into_iter().zip(weights).collect();
             Some(vec![RuleWeights { id: SPLIT_RULE.to_owned(), backends }])
         }
-    }
-}
-
-/// The part of a document that has weights.
-enum Weighted<'d> {
-    Route(&'d Route),
-    Split(&'d TrafficSplit),
-}
-
-fn weighted(document: &Document) -> Option<Weighted<'_>> {
-    match &document.spec {
-        Spec::Route(route) => Some(Weighted::Route(route)),
-        Spec::TrafficSplit(split) => Some(Weighted::Split(split)),
-        Spec::GatewayClass { .. }
-        | Spec::Gateway(_)
-        | Spec::ReferenceGrant(_)
-        | Spec::BackendTlsPolicy(_)
-        | Spec::Backend(_)
-        | Spec::Service(_)
-        | Spec::EndpointSlice(_)
-        | Spec::Endpoints(_)
-        | Spec::Namespace(_)
-        | Spec::Secret(_)
-        | Spec::ConfigMap(_)
-        | Spec::HttpRouteGroup(_)
-        | Spec::Policy(_) => None,
     }
 }
 
@@ -117,35 +88,6 @@ pub fn lay(document: &Arc<Document>, overlays: &BTreeMap<&str, &Overlay>) -> Arc
         return Arc::clone(document);
     }
     Arc::new(Document { spec, ..(**document).clone() })
-}
-
-fn ids(route: &Route) -> Vec<String> {
-    rule_ids(route.rules.iter().map(|rule| rule.name.as_deref()))
-}
-
-fn keys(document: &DocumentKey, kind: RouteKind, rule: &Rule) -> Vec<String> {
-    distinct(rule.backends.iter().map(|backend| key(document, kind, &backend.object)))
-}
-
-fn key(document: &DocumentKey, route: RouteKind, object: &ObjectRef) -> String {
-    let mut key = String::new();
-    let is_service = Kind::Service.is_named(&object.group, &object.kind);
-    if route != RouteKind::Native && !is_service {
-        // Kinds begin with a capital, which no namespace does.
-        key = format!("{}/", object.kind);
-    }
-    if *object.namespace != *document.namespace {
-        key = format!("{key}{}/", object.namespace);
-    }
-    key.push_str(&object.name);
-    match object.port {
-        Some(port) => format!("{key}:{port}"),
-        None => key,
-    }
-}
-
-fn split_keys(split: &TrafficSplit) -> Vec<String> {
-    distinct(split.backends.iter().map(|backend| backend.service.clone()))
 }
 
 /// A copy of a rule for requests with certain headers; `None` if the rule has not the backend, or never takes such requests.

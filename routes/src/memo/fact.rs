@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use xds_cache::{GroupName, NodeGroup, Origin, Profile};
-use xds_codec::{Diagnostic, VirtualHost};
 
 use crate::conditions::{Condition, GrpcFeature, ObjectStatus};
 use crate::emit::{EnvoyFrame, EnvoyListener, GrpcLoss};
@@ -15,100 +14,10 @@ use crate::plan::{
     Parent, PlannedRoute, RefProblem, Requests, Seniority, TlsSecret, Usage, Verdict, is_route,
 };
 
-use super::hosts::Hosts;
+use super::hosts::{Hosts, Part};
+use super::key::{HostKey, InGroup, Name, ServiceName};
 use super::unit::Unit;
 use crate::thin::Thin;
-
-/// A name within a group.
-pub(crate) type Name = Arc<str>;
-
-/// Namespace and name of a Service.
-pub(crate) type ServiceName = Thin<(Name, Name)>;
-
-/// A host of a chain, or a Service at a port of the mesh, by the RouteConfiguration for Envoys that it belongs to. Those of one
-/// RouteConfiguration follow each other as they stand in it.
-pub(crate) type HostKey = Thin<TableHost>;
-
-/// Where a [`HostKey`] leads.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TableHost {
-    /// The RouteConfiguration, by the chain or `mesh/<port>`.
-    pub(crate) table: InGroup,
-    /// True if it stands for the hosts of other chains, whose requests belong on another connection.
-    pub(crate) is_misdirected: bool,
-    /// The Service's namespace; empty for a host of a chain.
-    pub(crate) namespace: Name,
-    /// The Service or host.
-    pub(crate) name: Name,
-}
-
-impl HostKey {
-    /// A host of a chain.
-    pub(crate) fn of_chain(group: &GroupName, chain: &Name, host: &str) -> Self {
-        let table = InGroup::of(group.clone(), Arc::clone(chain));
-        Self::new(TableHost { table, is_misdirected: false, namespace: "".into(), name: host.into() })
-    }
-
-    /// The table that stands for the hosts of the other chains.
-    pub(crate) fn misdirected(table: InGroup) -> Self {
-        Self::new(TableHost { table, is_misdirected: true, namespace: "".into(), name: "".into() })
-    }
-
-    /// The table of a Service, by namespace and name, at the port of the mesh with this RouteConfiguration.
-    pub(crate) fn of_service(table: &InGroup, service: &ServiceName) -> Self {
-        let (namespace, name) = (Arc::clone(&service.0), Arc::clone(&service.1));
-        Self::new(TableHost { table: table.clone(), is_misdirected: false, namespace, name })
-    }
-}
-
-impl TableHost {
-    /// The node group.
-    pub(crate) fn group(&self) -> &GroupName {
-        &self.table.group
-    }
-
-    /// The port of the mesh; `None` for a host of a chain.
-    pub(crate) fn mesh_port(&self) -> Option<u16> {
-        self.table.name.rsplit_once('/')?.1.parse().ok().filter(|_| !self.namespace.is_empty())
-    }
-
-    /// The Gateway or Service, as statuses of policies show it.
-    pub(crate) fn ancestor(&self) -> String {
-        if !self.namespace.is_empty() {
-            return format!("Service {}/{}", self.namespace, self.name);
-        }
-        let gateway: Vec<&str> = self.table.name.splitn(3, '/').take(2).collect();
-        format!("Gateway {}", gateway.join("/"))
-    }
-
-    /// The RouteConfiguration, and the namespace and name of the Service; `None` for a host of a chain.
-    pub(crate) fn service(&self) -> Option<(InGroup, ServiceName)> {
-        let name = || ServiceName::new((Arc::clone(&self.namespace), Arc::clone(&self.name)));
-        (!self.namespace.is_empty()).then(|| (self.table.clone(), name()))
-    }
-}
-
-/// A node group and the name of something in it.
-pub(crate) type InGroup = Thin<NameInGroup>;
-
-/// The group and the name in an [`InGroup`].
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct NameInGroup {
-    /// The node group.
-    pub(crate) group: GroupName,
-    /// The name.
-    pub(crate) name: Name,
-}
-
-impl InGroup {
-    pub(crate) fn of(group: GroupName, name: Name) -> Self {
-        Self::new(NameInGroup { group, name })
-    }
-
-    pub(crate) fn named(group: &GroupName, name: &str) -> Self {
-        Self::of(group.clone(), name.into())
-    }
-}
 
 /// Something that a unit can depend on. One that ends with `None` stands for all that end with `Some`: it has no value of its own,
 /// and changes when one of these does.
@@ -492,27 +401,6 @@ impl MeshService {
             mesh::dialled(mesh::hosts(namespace, name, self.has_short_name), port, self.is_lowest_port);
         names.retain(|name| !self.lost.contains(name));
         names
-    }
-}
-
-/// A virtual host for Envoys.
-#[derive(Clone, Debug)]
-pub(crate) struct Part {
-    /// Encoded; or why it cannot be.
-    pub(crate) encoded: Result<Arc<VirtualHost>, Arc<[Diagnostic]>>,
-    /// True if a route of it must fail with UNAVAILABLE.
-    pub(crate) needs_unavailable: bool,
-}
-
-impl PartialEq for Part {
-    /// Encoded hosts are equal only if they are the very same: what is not looks at its bytes later.
-    fn eq(&self, other: &Self) -> bool {
-        let is_same = match (&self.encoded, &other.encoded) {
-            (Ok(one), Ok(other)) => Arc::ptr_eq(one, other),
-            (Err(one), Err(other)) => one == other,
-            (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
-        };
-        is_same && self.needs_unavailable == other.needs_unavailable
     }
 }
 

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use xds_cache::OrdMap;
-use xds_codec::{Diagnostic, VirtualHosts};
+use xds_codec::{Diagnostic, VirtualHost, VirtualHosts};
 
-use super::fact::{Fact, HostKey, InGroup, Part, Value};
-use super::{Dirty, Memo};
+use super::key::HostKey;
 
 /// The virtual hosts of a RouteConfiguration. A copy shares what it has with the original.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,11 +33,11 @@ impl Hosts {
         self.n_unavailable > 0
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.encoded.is_empty() && self.faulty.is_empty()
     }
 
-    fn add(&mut self, key: &HostKey, part: &Part) {
+    pub(super) fn add(&mut self, key: &HostKey, part: &Part) {
         match &part.encoded {
             Ok(host) => self.encoded.insert(key.clone(), Arc::clone(host)),
             Err(faults) => _ = self.faulty.insert(key.clone(), Arc::clone(faults)),
@@ -46,7 +45,7 @@ impl Hosts {
         self.n_unavailable += usize::from(part.needs_unavailable);
     }
 
-    fn remove(&mut self, key: &HostKey, part: &Part) {
+    pub(super) fn remove(&mut self, key: &HostKey, part: &Part) {
         match &part.encoded {
             Ok(_) => self.encoded.remove(key),
             Err(_) => _ = self.faulty.remove(key),
@@ -55,30 +54,23 @@ impl Hosts {
     }
 }
 
-impl Memo {
-    /// Takes in that a virtual host is another one, comes, or goes.
-    pub(super) fn collect(
-        &mut self,
-        table: &InGroup,
-        key: &HostKey,
-        (old, new): (Option<&Value>, Option<&Value>),
-        dirty: &mut Dirty,
-    ) {
-        let fact = Fact::Hosts(table.clone());
-        let mut hosts = match self.values.remove(&fact) {
-            Some(Value::Hosts(hosts)) => hosts,
-            _ => Arc::default(),
+/// A virtual host for Envoys.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// Encoded; or why it cannot be.
+    pub(crate) encoded: Result<Arc<VirtualHost>, Arc<[Diagnostic]>>,
+    /// True if a route of it must fail with UNAVAILABLE.
+    pub(crate) needs_unavailable: bool,
+}
+
+impl PartialEq for Part {
+    /// Encoded hosts are equal only if they are the very same: what is not looks at its bytes later.
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = match (&self.encoded, &other.encoded) {
+            (Ok(one), Ok(other)) => Arc::ptr_eq(one, other),
+            (Err(one), Err(other)) => one == other,
+            (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
         };
-        let collected = Arc::make_mut(&mut hosts);
-        if let Some(Value::Part(old)) = old {
-            collected.remove(key, old);
-        }
-        if let Some(Value::Part(new)) = new {
-            collected.add(key, new);
-        }
-        self.touch(&fact, dirty);
-        if !hosts.is_empty() {
-            self.values.insert(self.shared(&[], fact), Value::Hosts(hosts));
-        }
+        is_same && self.needs_unavailable == other.needs_unavailable
     }
 }

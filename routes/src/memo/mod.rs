@@ -10,6 +10,7 @@
 
 mod fact;
 mod hosts;
+mod key;
 mod made;
 mod names;
 mod outputs;
@@ -18,91 +19,32 @@ mod planned;
 mod reader;
 mod readers;
 mod side_by_side;
+mod state;
 mod tally;
 #[cfg(test)]
 mod tests;
 mod unit;
 mod units;
 
-use std::collections::BTreeSet;
-use std::mem::discriminant;
 use std::sync::Arc;
 
-use xds_cache::{DiffItem, OrdMap, filling};
+use xds_cache::{DiffItem, filling};
 use xds_codec::Codec;
 
 use self::fact::{Fact, Value};
+use self::key::{HostKey, InGroup};
 use self::made::{Given, Made};
-use self::readers::Readers;
 use self::side_by_side::{N_THREADS, Ran, Runner};
+use self::state::{Dirty, Done};
 use self::unit::Unit;
-use crate::translate::{Documents, Options};
+use crate::input::{Documents, Options};
 
 pub(crate) use self::outputs::Outputs;
 pub use self::outputs::{Delta, Diagnostics};
 #[cfg(test)]
 pub(crate) use self::planned::{Planned, plan};
-
-/// Documents, what was made of them, and how.
-#[derive(Clone, Default)]
-pub(crate) struct Memo {
-    documents: Documents,
-    /// The facts that units wrote, and the sums over them.
-    values: Values,
-    /// The work of each unit.
-    units: OrdMap<Arc<Unit>, Done>,
-    /// The readers of each fact.
-    readers: Readers,
-    /// The outputs of all units together.
-    outputs: Outputs,
-    /// The work that this took, from the one before.
-    work: Work,
-    /// The kind of fact that is not noticed to change, to see that somebody does.
-    #[cfg(test)]
-    blind_to: Option<&'static str>,
-    /// The kind of unit that panics, to see what comes of it.
-    #[cfg(test)]
-    panics_at: Option<&'static str>,
-}
-
-/// Facts with what they are.
-type Values = OrdMap<Arc<Fact>, Value>;
-
-/// The work of a unit. Every fact is kept once for all who read or write it.
-#[derive(Clone, Default)]
-struct Done {
-    /// The facts that it read, sorted; then those that it wrote, sorted.
-    facts: Arc<[Arc<Fact>]>,
-    n_reads: u32,
-    /// The other results; `None` if there are none.
-    given: Option<Arc<Given>>,
-}
-
-impl Done {
-    fn new(reads: Vec<Arc<Fact>>, written: Vec<Arc<Fact>>, given: Option<Arc<Given>>) -> Self {
-        let n_reads = u32::try_from(reads.len()).unwrap_or(u32::MAX);
-        Self { facts: reads.into_iter().chain(written).collect(), n_reads, given }
-    }
-
-    fn reads(&self) -> &[Arc<Fact>] {
-        self.parts().0
-    }
-
-    fn written(&self) -> &[Arc<Fact>] {
-        self.parts().1
-    }
-
-    fn parts(&self) -> (&[Arc<Fact>], &[Arc<Fact>]) {
-        self.facts.split_at_checked(self.n_reads as usize).unwrap_or_default()
-    }
-}
-
-/// The work of a translation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
-    /// How many units ran.
-    pub n_units: usize,
-}
+pub(crate) use self::state::Memo;
+pub use self::state::Work;
 
 impl Memo {
     /// The memo of other documents, and what differs; `None` if it was stopped. Of many units, as many run at a time as there are
@@ -168,16 +110,6 @@ impl Memo {
         debug_assert!(dirty.handed_over.is_empty(), "two units write {:?}", dirty.handed_over);
         let delta = next.outputs.finish();
         goes_on().then_some((next, delta))
-    }
-
-    /// The outputs of all units together.
-    pub(crate) fn outputs(&self) -> &Outputs {
-        &self.outputs
-    }
-
-    /// The work that this took, from the one before.
-    pub(crate) fn work(&self) -> Work {
-        self.work
     }
 
     /// Takes in what a unit made; `None` if there is no such unit any more.
@@ -274,83 +206,35 @@ impl Memo {
         }
     }
 
-    /// A fact that a unit writes, as it is kept already: among those that it wrote last, or by whoever read it.
-    fn own(&self, written: &[Arc<Fact>], fact: Fact) -> Arc<Fact> {
-        let known = among(written, &fact).or_else(|| self.readers.known(&fact));
-        known.map(Arc::clone).unwrap_or_else(|| Arc::new(fact))
-    }
-
-    /// A fact as it is kept already: among those that are `known`, or by whoever wrote or read it.
-    fn shared(&self, known: &[Arc<Fact>], fact: Fact) -> Arc<Fact> {
-        let written = || self.values.get_key_value(&fact).map(|(known, _)| known);
-        let known = among(known, &fact).or_else(written).or_else(|| self.readers.known(&fact));
-        known.map(Arc::clone).unwrap_or_else(|| Arc::new(fact))
-    }
-
-    /// A fact changes: whoever read it, or what stands for it, must run.
-    fn touch(&self, fact: &Fact, dirty: &mut Dirty) {
-        let (covering, wider) = (fact.covering(), fact.wider());
-        for fact in [Some(fact), covering.as_ref(), wider.as_ref()].into_iter().flatten() {
-            #[cfg(test)]
-            if self.blind_to.is_some_and(|kind| format!("{fact:?}").split('(').next() == Some(kind)) {
-                continue;
-            }
-            dirty.units.extend(fact.units());
-            #[cfg(debug_assertions)]
-            dirty.changed.insert(fact.clone());
-            dirty.units.extend(self.readers.of(fact).map(|unit| (**unit).clone()));
+    /// Takes in that a virtual host is another one, comes, or goes.
+    fn collect(
+        &mut self,
+        table: &InGroup,
+        key: &HostKey,
+        (old, new): (Option<&Value>, Option<&Value>),
+        dirty: &mut Dirty,
+    ) {
+        let fact = Fact::Hosts(table.clone());
+        let mut hosts = match self.values.remove(&fact) {
+            Some(Value::Hosts(hosts)) => hosts,
+            _ => Arc::default(),
+        };
+        let collected = Arc::make_mut(&mut hosts);
+        if let Some(Value::Part(old)) = old {
+            collected.remove(key, old);
         }
-    }
-}
-
-/// The units that must run.
-#[derive(Debug, Default)]
-struct Dirty {
-    units: BTreeSet<Unit>,
-    /// True if nothing was made before.
-    is_first: bool,
-    /// Facts that a unit writes and another one wrote, which is to run later and does not write them any more.
-    handed_over: BTreeSet<Arc<Fact>>,
-    /// The facts that changed since units of this kind run.
-    #[cfg(debug_assertions)]
-    changed: BTreeSet<Fact>,
-}
-
-impl Dirty {
-    /// Takes out the units of the first kind.
-    fn pop_kind(&mut self) -> Option<Vec<Unit>> {
-        let mut units = vec![self.units.pop_first()?];
-        while let Some(next) = self.units.first()
-            && units.first().is_some_and(|first| discriminant(first) == discriminant(next))
-        {
-            units.extend(self.units.pop_first());
+        if let Some(Value::Part(new)) = new {
+            collected.add(key, new);
         }
-        #[cfg(debug_assertions)]
-        self.changed.clear();
-        Some(units)
-    }
-
-    /// In debug builds, sees that a unit read nothing that one of its kind wrote.
-    #[cfg_attr(
-        not(debug_assertions),
-        expect(unused_variables, clippy::unused_self, reason = "checked in debug builds")
-    )]
-    fn check(&self, unit: &Unit, reads: &[Fact]) {
-        #[cfg(debug_assertions)]
-        for read in reads {
-            assert!(!self.changed.contains(read), "{unit:?} reads {read:?}, which one of its kind writes");
+        self.touch(&fact, dirty);
+        if !hosts.is_empty() {
+            self.values.insert(self.shared(&[], fact), Value::Hosts(hosts));
         }
     }
 }
 
 /// Fewer units are done before there are threads for them.
 const MIN_SIDE_BY_SIDE: usize = 256;
-
-/// A fact among sorted ones.
-fn among<'f>(sorted: &'f [Arc<Fact>], fact: &Fact) -> Option<&'f Arc<Fact>> {
-    let at = sorted.binary_search_by(|known| (**known).cmp(fact));
-    at.ok().and_then(|at| sorted.get(at))
-}
 
 /// Returns `true` if both are the very same, or nothing.
 fn is_same(one: Option<&Arc<Given>>, other: Option<&Arc<Given>>) -> bool {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use xds_cache::GroupName;
 
-use super::fact::{InGroup, Name};
+use super::key::{InGroup, Name};
 
 /// The names of clusters that one translation came across: facts that say the same name share it.
 #[derive(Debug, Default)]

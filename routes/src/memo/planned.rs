@@ -7,14 +7,15 @@ use xds_cache::{GroupName, NodeGroup};
 use xds_codec::{Codec, Diagnostic};
 
 use super::Memo;
-use super::fact::{Fact, HostKey, InGroup, MeshService as Found, Value};
+use super::fact::{Fact, MeshService as Found, Value};
+use super::key::{HostKey, InGroup};
 use super::unit::Unit;
 use crate::conditions::Conditions;
+use crate::input::{Documents, Options};
 use crate::model::{DocumentKey, Kind};
 use crate::plan::{
     Chain, Front, Host, MeshService, Plan, PlannedRoute, Port, VirtualHost, certificate, mesh,
 };
-use crate::translate::{Documents, Options};
 
 static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("built in"));
 

@@ -7,12 +7,13 @@ use xds_cache::Resource;
 
 use super::fact::{Fact, Value};
 use super::made::Given;
+use super::state::Memo;
+use super::tally;
 use super::unit::Unit;
-use super::{Memo, tally};
-use crate::model::{DocumentKey, Kind};
+use crate::input::{Documents, Placed};
+use crate::model::{DocumentKey, Kind, ObjectRef};
 use crate::plan::{Cost, Host, ListenerKey};
 use crate::thin::Thin;
-use crate::translate::{Documents, Placed};
 
 /// The only way of a unit to documents and to what others write.
 pub(crate) struct Reader<'m> {
@@ -43,6 +44,13 @@ impl<'m> Reader<'m> {
     /// The very key that the document of that name has, if there is one: those that say it share it.
     pub(crate) fn known(&self, key: DocumentKey) -> DocumentKey {
         self.memo.documents.get_key_value(&key).map_or(key, |(known, _)| known.clone())
+    }
+
+    /// The backends that a reference can mean.
+    pub(crate) fn backends(&self, to: &ObjectRef) -> [DocumentKey; 2] {
+        let service = self.known(DocumentKey::new(Kind::Service, &to.namespace, &to.name));
+        let backend = self.known(service.namesake(Kind::Backend));
+        [service, backend]
     }
 
     /// A document without what changes often.

@@ -8,15 +8,15 @@ use std::thread;
 
 use xds_codec::Codec;
 
-use super::Memo;
 use super::fact::Fact;
 use super::made::Made;
 use super::names::Names;
 use super::reader::Reader;
+use super::state::Memo;
 use super::unit::Unit;
 use super::units;
 use crate::encode::Encoder;
-use crate::translate::Options;
+use crate::input::Options;
 
 /// The means by which units are run on one thread.
 pub(super) struct Runner<'r> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::fact::{Fact, Load, Sum, Value};
-use super::{Memo, Values};
+use super::state::{Memo, Values};
 use crate::model::{DocumentKey, Kind, RouteKind, Spec};
 use crate::plan::{Cost, Host, ListenerKey, Requests, rungs};
 use crate::thin::Thin;

@@ -18,8 +18,8 @@ use xds_cache::GroupName;
 use xds_codec::{Codec, Tree};
 
 use super::{MIN_SIDE_BY_SIDE, Memo};
+use crate::input::{Documents, Options, Placed};
 use crate::model::Spec;
-use crate::translate::{Documents, Options, Placed};
 use crate::{ReadOutcome, UnknownFields, read};
 
 static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().unwrap());

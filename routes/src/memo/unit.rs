@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use xds_cache::{GroupName, Profile};
 
-use super::fact::{HostKey, InGroup};
+use super::key::{HostKey, InGroup};
 use crate::model::DocumentKey;
 use crate::plan::ListenerKey;
 use crate::thin::Thin;

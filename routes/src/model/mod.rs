@@ -6,27 +6,31 @@ mod document;
 mod filter;
 mod gateway;
 mod hostname;
+mod key;
 mod path;
 mod policy;
+mod reference;
 mod route;
 mod service;
 mod source;
 mod split;
+mod spot;
 
 pub use backend::{Backend, BackendMember, BackendSource, LbPolicy, Limits, NativeTls, StaticEndpoint};
-pub use document::{Document, DocumentKey, DocumentName, Kind, Meta, Spec, Spot};
+pub use document::{Document, Meta, Spec};
 pub use filter::{Cors, Filter, FilterKind, Fraction, HeaderEdits, PathRewrite, Redirect};
 pub use gateway::{AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, LabelSelector, Protocol};
 pub(crate) use hostname::is_dns_label;
 pub use hostname::{Hostname, InvalidHostname};
+pub use key::{DocumentKey, DocumentName, Kind};
 pub use path::FieldPath;
 pub use policy::{
     BackendTlsPolicy, ForeignPolicy, GrantFrom, GrantTo, PolicyTarget, ReferenceGrant, TargetName,
 };
+pub use reference::ObjectRef;
 pub use route::{
-    BackendRef, HeaderMatch, HeaderValue, HttpMethod, Match, MatchType, MethodMatch, ObjectRef, ParentRef,
-    PathMatch, QueryMatch, Retry, Route, RouteKind, Rule, SessionKind, SessionLifetime, SessionPersistence,
-    Timeouts,
+    BackendRef, HeaderMatch, HeaderValue, HttpMethod, Match, MatchType, MethodMatch, ParentRef, PathMatch,
+    QueryMatch, Retry, Route, RouteKind, Rule, SessionKind, SessionLifetime, SessionPersistence, Timeouts,
 };
 pub use service::{
     AddressType, ConfigMap, EndpointSlice, Namespace, Secret, Service, ServicePort, SliceEndpoint, SlicePort,
@@ -34,3 +38,4 @@ pub use service::{
 };
 pub use source::Source;
 pub use split::{GroupMatch, HttpRouteGroup, SplitBackend, TrafficSplit};
+pub use spot::Spot;

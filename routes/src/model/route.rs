@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Filter, Fraction, Hostname, Kind, Spot};
+use super::{Filter, Fraction, Hostname, Kind, ObjectRef, Spot};
 
 /// A route.
 #[derive(Clone, Debug, PartialEq)]
@@ -188,23 +188,6 @@ pub struct QueryMatch {
 
 /// An HTTP method, such as `GET`; in capitals.
 pub type HttpMethod = String;
-
-/// A reference to an object.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ObjectRef {
-    /// Where it is.
-    pub spot: Spot,
-    /// The API group; its default filled in; empty for core.
-    pub group: Cow<'static, str>,
-    /// The kind; its default filled in.
-    pub kind: Cow<'static, str>,
-    /// The namespace; that of the referring object filled in.
-    pub namespace: Arc<str>,
-    /// The name.
-    pub name: Arc<str>,
-    /// The port, where the kind has one.
-    pub port: Option<u16>,
-}
 
 /// A backend of a rule.
 #[derive(Clone, Debug, PartialEq)]

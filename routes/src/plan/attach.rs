@@ -7,19 +7,19 @@ use xds_cache::GroupName;
 use xds_codec::{Diagnostic, Severity};
 
 use super::Host;
+use super::cost::{Cost, length_class};
 use super::gateways::{ListenerKey, Parent, ParentListener};
 use super::hostnames::{intersection, specificity};
 use super::hosts::owner;
-use super::ledger::{Cost, LIMIT_EXCEEDED, length_class};
 use super::listeners::{document_kind, resolved_refs};
 use super::lookup::RefProblem;
-use super::statuses::{Fault, ObjectConditions, code_of, partially_invalid};
+use super::statuses::{Fault, LIMIT_EXCEEDED, ObjectConditions, code_of, partially_invalid};
 use crate::conditions::{Condition, ParentStatus, Truth};
+use crate::input::Placed;
 use crate::model::{
     AllowedNamespaces, Document, DocumentKey, Hostname, Kind, LabelSelector, ParentRef, Route, RouteKind,
     Spec, Spot,
 };
-use crate::translate::Placed;
 
 /// A route that may attach to Gateways: it has a parent other than a Service, or none at all.
 #[derive(Clone, Copy, Debug)]

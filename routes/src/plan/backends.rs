@@ -63,7 +63,7 @@ impl<'d> Lookup<'d> {
     /// A target that is not permitted is not looked up, so that the answer does not tell whether it exists.
     pub(super) fn referent(&self, from: &DocumentKey, to: &ObjectRef) -> Result<Referent<'d>, RefProblem> {
         let problem = |reason, message| RefProblem { reason, message, spot: to.spot.clone() };
-        let Some(kind) = backend_kind(to) else {
+        let Some(kind) = to.backend_kind() else {
             let shown = shown_kind(&to.group, &to.kind);
             return Err(problem(
                 "InvalidKind",
@@ -186,11 +186,6 @@ impl<'d> Lookup<'d> {
 /// Returns `true` if a port's `appProtocol` or name says HTTP/2: `kubernetes.io/h2c`, and by common use `grpc…`, `http2…`, `h2c…`.
 pub(super) fn is_http2_name(name: &str) -> bool {
     name == "kubernetes.io/h2c" || ["grpc", "http2", "h2c"].iter().any(|prefix| name.starts_with(prefix))
-}
-
-/// The kind of backend that a reference names, if it is one.
-pub(super) fn backend_kind(to: &ObjectRef) -> Option<Kind> {
-    [Kind::Service, Kind::Backend].into_iter().find(|kind| kind.is_named(&to.group, &to.kind))
 }
 
 /// The port that a reference means: the only one if it names none.

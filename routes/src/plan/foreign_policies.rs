@@ -11,11 +11,11 @@ use xds_codec::{Diagnostic, Place, Severity};
 use super::attach::selects;
 use super::grants::namespace_labels;
 use crate::conditions::{Condition, POLICY_AFFECTED};
+use crate::input::Placed;
 use crate::model::{
     AllowedNamespaces, Document, DocumentKey, ForeignPolicy, Kind, PolicyTarget, Spec, TargetName,
 };
 use crate::read::left_out;
-use crate::translate::Placed;
 
 /// The targets that exist for policies.
 pub(crate) trait Targets<'d> {

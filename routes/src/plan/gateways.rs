@@ -8,16 +8,16 @@ use xds_cache::{GroupName, Origin};
 use xds_codec::{Diagnostic, Severity};
 
 use super::listeners::{PlannedListener, listeners};
-use super::lookup::of_kinds;
 use super::precedence::Seniority;
 use super::statuses::{Fault, ObjectConditions, code_of};
 use super::{Host, Lookup};
 use crate::conditions::{Condition, Truth};
+use crate::input::of_kinds;
+use crate::input::{Documents, Options, Placed};
 use crate::model::{
     AllowedNamespaces, AllowedRoutes, Document, DocumentKey, Gateway, GatewayListener, Kind, ObjectRef,
     Protocol, RouteKind, Spec, Spot,
 };
-use crate::translate::{Documents, Options, Placed};
 
 /// A Gateway and what became of it.
 #[derive(Debug)]

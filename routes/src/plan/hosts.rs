@@ -19,8 +19,8 @@ use super::hostnames::{covers, rungs, specificity};
 use super::listeners::PlannedListener;
 use super::precedence::Rank;
 use super::{Chain, Host, PlannedRoute, Port, RouteId, TlsTermination};
+use crate::input::Options;
 use crate::model::Protocol;
-use crate::translate::Options;
 
 /// A chain without its hosts, and the listeners of its port that are accepted.
 #[derive(Clone, Debug, PartialEq)]

@@ -16,34 +16,12 @@ use xds_cache::GroupName;
 
 use super::Host;
 use super::attach::Requests;
+use super::cost::Cost;
 use super::gateways::ListenerKey;
 use super::hostnames::rungs;
-use super::statuses::Fault;
-use crate::model::{Document, Route};
-
-/// Bounds on what the routes of one node group give, those of the Gateways and those of the mesh together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GenerationLimits {
-    /// Routes in virtual hosts. Each takes a client and this server some kilobytes.
-    pub max_routes: usize,
-    /// Virtual hosts. gRPC clients get two resources for each, a Listener and a RouteConfiguration.
-    pub max_hosts: usize,
-    /// Bytes: the text of a route document, as often as its routes stand in a virtual host.
-    pub max_bytes: usize,
-}
-
-impl Default for GenerationLimits {
-    /// 10,000 routes with two listeners each, one of them for TLS, and three matches are 60,000 in 20,000 virtual hosts, of a text
-    /// of some 20 MB.
-    fn default() -> Self {
-        Self { max_routes: 100_000, max_hosts: 100_000, max_bytes: 256 << 20 }
-    }
-}
-
-/// The length of the longest text that is taken for one of this length: the next power of two.
-pub(crate) fn length_class(n_bytes: usize) -> usize {
-    n_bytes.checked_next_power_of_two().unwrap_or(usize::MAX)
-}
+use super::statuses::{Fault, LIMIT_EXCEEDED};
+use crate::input::GenerationLimits;
+use crate::model::Document;
 
 /// Counts what was admitted.
 #[derive(Debug)]
@@ -54,17 +32,6 @@ pub(crate) struct Ledger<'d> {
     listeners: BTreeMap<Arc<ListenerKey>, Levels>,
     /// How often it was asked whether a listener takes a route.
     n_asked: usize,
-}
-
-/// The cost of resources.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cost {
-    /// Routes in virtual hosts.
-    pub(crate) routes: usize,
-    /// Virtual hosts.
-    pub(crate) hosts: usize,
-    /// Bytes of text.
-    pub(crate) bytes: usize,
 }
 
 /// At least what all routes ask for.
@@ -109,27 +76,6 @@ impl Sums {
 /// more.
 pub(crate) fn is_tired(n_asked: usize, limits: &GenerationLimits) -> bool {
     n_asked > limits.max_routes.saturating_mul(MAX_ASKED_FOR_EACH)
-}
-
-impl Cost {
-    /// The cost of a route with a text of so many bytes in each virtual host.
-    pub(crate) fn of(route: &Route, bytes: usize) -> Self {
-        let routes = route.rules.iter().map(|rule| rule.matches.len()).sum();
-        Self { routes, hosts: 0, bytes }
-    }
-
-    /// Adds another.
-    pub(crate) fn add(&mut self, other: Self) {
-        self.routes = self.routes.saturating_add(other.routes);
-        self.hosts = self.hosts.saturating_add(other.hosts);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-    }
-
-    /// The same, so many times.
-    pub(crate) fn times(self, n: usize) -> Self {
-        let times = |one: usize| one.saturating_mul(n);
-        Self { routes: times(self.routes), hosts: times(self.hosts), bytes: times(self.bytes) }
-    }
 }
 
 /// The routes of a listener by host. Those of a host stand behind those of each more specific one too (the cascade).
@@ -242,9 +188,6 @@ impl<'d> Ledger<'d> {
         Ok(())
     }
 }
-
-/// The reason of the condition of a route that is not admitted.
-pub(crate) const LIMIT_EXCEEDED: &str = "LimitExceeded";
 
 /// Listeners that are asked for each route that could be admitted: most of those that a route names take it.
 const MAX_ASKED_FOR_EACH: usize = 10;

@@ -5,14 +5,14 @@ use std::ops::RangeInclusive;
 
 use xds_codec::{Diagnostic, Severity};
 
-#[cfg(test)]
-use super::fallback;
 use super::fallback::Verdict;
+#[cfg(test)]
+use super::fallback::verdicts::verdicts;
 use super::parts::PlannedRoute;
 use super::policies::Policies;
 use super::statuses::code_of;
+use crate::input::{Documents, Options, Placed, of_kinds};
 use crate::model::{Document, DocumentKey, EndpointSlice, Kind, ReferenceGrant, Spec, Spot};
-use crate::translate::{Documents, Options, Placed};
 
 /// All documents, indexed by what refers to them.
 pub(crate) struct Lookup<'d> {
@@ -66,7 +66,7 @@ impl<'d> Lookup<'d> {
     #[cfg(test)]
     pub(crate) fn new(documents: &'d Documents, options: &Options) -> Self {
         let mut lookup = Self::of(documents, BTreeMap::new(), options);
-        lookup.fallbacks = fallback::verdicts(&lookup);
+        lookup.fallbacks = verdicts(&lookup);
         lookup
     }
 
@@ -110,13 +110,3 @@ impl<'d> Lookup<'d> {
 
 /// The kinds whose documents are routes.
 pub(super) const ROUTES: RangeInclusive<Kind> = Kind::GrpcRoute..=Kind::Route;
-
-/// The documents of some kinds, in order. The others are not even looked at: they may be many, and each is far away in memory.
-pub(super) fn of_kinds(
-    documents: &Documents,
-    kinds: RangeInclusive<Kind>,
-) -> impl Iterator<Item = (&DocumentKey, &Placed)> {
-    let (first, last) = kinds.into_inner();
-    let begin = DocumentKey::before(first);
-    documents.range(begin..).take_while(move |(key, _)| key.kind <= last)
-}

@@ -19,18 +19,20 @@ use xds_codec::{Diagnostic, Severity};
 use super::backends::Referent;
 use super::ledger::Ledger;
 use super::listeners::resolved_refs;
-use super::lookup::{Lookup, ROUTES, RefProblem, of_kinds};
+use super::lookup::{Lookup, ROUTES, RefProblem};
 use super::parts::{Action, Backend, PlannedRoute, RouteId, Target, Weighted};
 use super::precedence::{Rank, Seniority};
-use super::split::{self, PlannedSplit};
+use super::rules;
+use super::split::{self, PlannedSplit, Wanted};
 use super::statuses::{Fault, code_of, partially_invalid};
-use super::{GoesOn, rules};
 use crate::conditions::{Condition, ParentStatus};
+use crate::input::GoesOn;
+use crate::input::of_kinds;
+use crate::input::{Documents, Options, Placed};
 use crate::model::{
     Document, DocumentKey, Kind, Match, ParentRef, PathMatch, Route, RouteKind, Service, ServicePort, Spec,
     Spot,
 };
-use crate::translate::{Documents, Options, Placed};
 
 use consumers::group_of;
 pub(crate) use consumers::{consumed_by, definition, others};
@@ -47,17 +49,6 @@ pub(crate) struct Request {
     pub(crate) wanted: Result<Wanted, Fault>,
     /// True if the Service is another host's name.
     is_external: bool,
-}
-
-/// Ports of a Service, for the clients of a group.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Wanted {
-    /// The group.
-    pub(crate) group: GroupName,
-    /// The Service.
-    pub(crate) service: DocumentKey,
-    /// Its ports, each once.
-    pub(crate) ports: Vec<u16>,
 }
 
 /// The wish to route the requests to ports of a Service.

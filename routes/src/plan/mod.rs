@@ -5,6 +5,7 @@
 mod attach;
 mod backends;
 mod clusters;
+mod cost;
 mod endpoints;
 mod fallback;
 mod foreign_policies;
@@ -20,6 +21,7 @@ pub(crate) mod mesh;
 mod outline;
 mod parts;
 mod policies;
+mod policy_status;
 mod precedence;
 mod rules;
 pub(crate) mod split;
@@ -32,15 +34,16 @@ mod weights;
 
 pub(crate) use attach::{AttachableRoute, Attached, Known, Parents, Requests, tired};
 pub(crate) use clusters::{Reached, Served, Usage, usages};
-pub(crate) use fallback::{Verdict, fallback_of_cluster, verdicts};
+pub(crate) use cost::Cost;
+pub(crate) use fallback::verdicts::verdicts;
+pub(crate) use fallback::{Verdict, fallback_of_cluster};
 pub(crate) use foreign_policies::{Targets, affected};
 pub(crate) use gateways::{Gateways, ListenerKey, Parent, PlannedGateway};
 pub(crate) use grants::namespace_labels;
 pub(crate) use hostnames::rungs;
 pub(crate) use hosts::{Front, cascade, levels, ports};
 pub(crate) use kinds::{Contender, losers};
-pub use ledger::GenerationLimits;
-pub(crate) use ledger::{Cost, Ledger, Sums, is_tired};
+pub(crate) use ledger::{Ledger, Sums, is_tired};
 pub(crate) use lookup::{Lookup, RefProblem, RoutePlan};
 pub(crate) use outline::{Outline, is_route};
 #[cfg(test)]
@@ -55,6 +58,3 @@ pub(crate) use precedence::{Rank, Seniority};
 pub use split::split_roots;
 pub(crate) use statuses::{Fault, ObjectConditions};
 pub(crate) use tls::certificate;
-
-/// Returns `true` while somebody still waits for the result; once it says no, it never says yes again, and the result is dropped.
-pub(crate) type GoesOn<'a> = &'a dyn Fn() -> bool;

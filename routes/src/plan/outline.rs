@@ -5,10 +5,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::ledger::length_class;
+use super::cost::length_class;
 use super::tls::{has_pem, is_certificate, is_private_key};
+use crate::input::Placed;
 use crate::model::{ConfigMap, Document, Kind, Secret, Spec};
-use crate::translate::Placed;
 
 /// A document as the plan as a whole sees it. That of a route is the document itself, so that nothing is kept twice: the plan as a
 /// whole asks for no weight, and the outline of other weights is equal.

@@ -6,12 +6,12 @@ use super::backends::Referent;
 use super::lookup::{Lookup, RefProblem, RoutePlan};
 use super::parts::{Action, Backend, Effects, Mirror, PlannedRoute, RouteId, Session, Target, Weighted};
 use super::weights;
+use crate::input::Placed;
 use crate::model::{
     BackendRef, Document, DocumentKey, DocumentName, Filter, FilterKind, Fraction, HeaderEdits, ObjectRef,
     PathMatch, Redirect, Route, RouteKind, Rule, SessionKind, SessionPersistence, Spec,
 };
 use crate::rare::{Rare, Silent as _};
-use crate::translate::Placed;
 
 impl<'d> Lookup<'d> {
     /// Every rule × match of a route, in the order of the document, with actions resolved; and what is wrong with its

@@ -2,18 +2,29 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use xds_cache::GroupName;
 use xds_codec::{Diagnostic, Severity};
 
 use super::backends::{Referent, is_http2_name};
 use super::lookup::{Lookup, RefProblem};
-use super::mesh::Wanted;
 use super::parts::{Action, Backend, PlannedRoute, RouteId, Target, Weighted};
 use super::statuses::{Fault, code_of};
 use super::{split_matches, weights};
+use crate::input::Placed;
 use crate::model::{
     Document, DocumentKey, Kind, Match, PathMatch, Service, ServicePort, Spec, Spot, TrafficSplit,
 };
-use crate::translate::Placed;
+
+/// Ports of a Service, for the clients of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Wanted {
+    /// The group.
+    pub(crate) group: GroupName,
+    /// The Service.
+    pub(crate) service: DocumentKey,
+    /// Its ports, each once.
+    pub(crate) ports: Vec<u16>,
+}
 
 /// The plan of one split.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::ledger::LIMIT_EXCEEDED;
 use crate::conditions::{Condition, ListenerStatus, ObjectStatus, ParentStatus, Truth};
 
 /// Why something is not accepted.
@@ -81,3 +80,6 @@ pub(crate) fn code_of(reason: &str) -> &'static str {
         _ => "unresolved-reference",
     }
 }
+
+/// The reason of the condition of a route that is not admitted.
+pub(crate) const LIMIT_EXCEEDED: &str = "LimitExceeded";

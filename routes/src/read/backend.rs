@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use xds_cache::DrainPolicy;
 
-use super::Context;
 use super::address::{read_dns_name, read_ip};
+use super::context::Context;
 use super::fields::{Object, Reader, Value};
 use crate::model::{Backend, BackendSource, LbPolicy, Limits, NativeTls, Spec, StaticEndpoint};
 

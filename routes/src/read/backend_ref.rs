@@ -2,39 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Context;
-use super::fields::{Object, Reader, Value};
-use super::filters::read_filters;
+use super::context::Context;
+use super::fields::{Object, Reader};
 use super::meta::{read_group, read_kind, read_name};
 use crate::model::{BackendRef, ObjectRef, Spot};
-
-/// Reads `backendRefs`; at most 16.
-pub(crate) fn read_backend_refs(
-    list: &Value<'_>,
-    context: &Context<'_>,
-    reader: &mut Reader,
-) -> Vec<BackendRef> {
-    let items = list.list(16, reader);
-    let mut backends = Vec::with_capacity(items.len());
-    for value in items {
-        let Some(mut backend) = value.object(reader) else { continue };
-        let object = read_backend_object(&mut backend, context, reader);
-        let weight = match backend.take("weight") {
-            Some(weight) => weight.integer(0, 1_000_000, reader),
-            None => Some(1),
-        };
-        let filters = match backend.take("filters") {
-            Some(filters) => read_filters(&filters, context, reader),
-            None => Vec::new(),
-        };
-        backend.finish(reader);
-        if let (Some(object), Some(weight)) = (object, weight.and_then(|weight| u32::try_from(weight).ok())) {
-            backends.push(BackendRef { object, weight, filters });
-        }
-    }
-    warn_of_no_weight(&backends, &list.spot, reader);
-    backends
-}
 
 /// Weights may all be 0, but hardly on purpose.
 pub(crate) fn warn_of_no_weight(backends: &[BackendRef], spot: &Spot, reader: &mut Reader) {

@@ -2,8 +2,8 @@
 
 use xds_codec::echo;
 
-use super::Context;
 use super::backend_ref::{read_backend_object, read_local_object};
+use super::context::Context;
 use super::fields::{Object, Reader, Value};
 use super::http_filters::{read_cors, read_redirect, read_rewrite};
 use super::matches::read_header_name;

@@ -9,8 +9,9 @@ use xds_codec::document::Node;
 
 use super::fields::{Object, Reader, Value};
 use super::gateway::read_selector;
+use super::kinds::TARGETS;
 use super::meta::{read_name, read_section_name};
-use super::{ReadOutcome, one, place_of};
+use super::outcome::{ReadOutcome, one, place_of};
 use crate::model::{
     AllowedNamespaces, Document, DocumentKey, ForeignPolicy, Kind, Meta, PolicyTarget, Source, Spec,
     TargetName,
@@ -115,15 +116,3 @@ fn is_plain(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
     (1..=253).contains(&text.len()) && text.bytes().all(is_part)
 }
-
-/// The kinds that can be served and that a policy can target.
-pub(super) const TARGETS: [Kind; 8] = [
-    Kind::GatewayClass,
-    Kind::Gateway,
-    Kind::GrpcRoute,
-    Kind::HttpRoute,
-    Kind::Route,
-    Kind::Backend,
-    Kind::Service,
-    Kind::TrafficSplit,
-];

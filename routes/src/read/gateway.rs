@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use xds_codec::echo;
 
-use super::Context;
 use super::backend_ref::{read_local_object, read_secret_object};
+use super::context::Context;
 use super::fields::{Object, Reader, Value};
 use super::meta::{read_group, read_hostname, read_kind, read_map, read_name, read_section_name};
 use crate::model::{

@@ -1,6 +1,6 @@
 //! GRPCRoute, in `v1` and as GEP-1016 first had it.
 
-use super::Context;
+use super::context::Context;
 use super::fields::{Object, Reader, Value};
 use super::matches::{read_headers, read_match_type};
 use super::regex;

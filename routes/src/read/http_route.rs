@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use xds_codec::echo;
 
-use super::Context;
+use super::context::Context;
 use super::fields::{Object, Reader, Value};
 use super::http_filters::METHODS;
 use super::matches::{read_header_name, read_headers, read_match_type};

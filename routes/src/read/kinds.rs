@@ -123,6 +123,18 @@ const ACCEPTED: [(Kind, &[&str]); 15] = [
     (Kind::HttpRouteGroup, &["v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"]),
 ];
 
+/// The kinds that can be served and that a policy can target.
+pub(super) const TARGETS: [Kind; 8] = [
+    Kind::GatewayClass,
+    Kind::Gateway,
+    Kind::GrpcRoute,
+    Kind::HttpRoute,
+    Kind::Route,
+    Kind::Backend,
+    Kind::Service,
+    Kind::TrafficSplit,
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 use xds_codec::document::TreeValue;
 use xds_codec::echo;
 
-use super::Context;
+use super::context::Context;
 use super::fields::{Object, Reader, Value};
 use super::regex;
 use crate::model::{HeaderMatch, HeaderValue, MatchType, Spot};

@@ -10,7 +10,7 @@ use xds_cache::time::duration;
 use xds_codec::echo;
 
 use super::fields::{Object, Reader, Value};
-use super::foreign_policy;
+use super::kinds::TARGETS;
 use crate::model::{DocumentKey, Hostname, Kind, Meta, is_dns_label};
 
 /// Reads identity and metadata of a Kubernetes-shaped document; `None`, with an error, if it has no usable name.
@@ -29,7 +29,7 @@ pub(crate) fn read_meta(
     let mut meta = Meta::default();
     if let Some(labels) = metadata.take("labels") {
         let labels = read_map(&labels, reader);
-        if kind == Kind::Namespace || foreign_policy::TARGETS.contains(&kind) {
+        if kind == Kind::Namespace || TARGETS.contains(&kind) {
             meta.labels = labels.into();
         }
     }

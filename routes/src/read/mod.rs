@@ -6,6 +6,7 @@
 mod address;
 mod backend;
 mod backend_ref;
+mod context;
 mod fields;
 mod filters;
 mod foreign_policy;
@@ -17,6 +18,7 @@ mod kinds;
 mod matches;
 mod meta;
 mod native;
+mod outcome;
 mod policy;
 mod regex;
 mod route;
@@ -31,66 +33,16 @@ mod testing;
 
 use std::sync::Arc;
 
-use xds_codec::document::{Node, Position};
-use xds_codec::{Diagnostic, Place, Tree, echo_name};
+use xds_codec::document::Node;
+use xds_codec::{Tree, echo_name};
 
-use crate::model::{Document, DocumentKey, Kind, Namespace, Source, Spec, Spot};
+use crate::model::{Document, Kind, Namespace, Source, Spec, Spot};
+use context::Context;
 use fields::{Object, Reader, Value};
 use kinds::{Age, Named};
+pub use outcome::{ReadObject, ReadOutcome, UnknownFields};
+use outcome::{one, place_of};
 pub use stand_in::stand_in;
-
-/// The treatment of a document with fields that its kind does not have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UnknownFields {
-    /// The object is refused, as the API server does in strict validation.
-    #[default]
-    Refuse,
-    /// A warning; documents of the native form are refused all the same.
-    Warn,
-    /// A warning for every form, for documents that were accepted before: they may have been written under another rule.
-    Accepted,
-}
-
-/// The outcome of reading one document of a file or body.
-#[derive(Debug)]
-pub enum ReadOutcome {
-    /// A kind that is not ours; to be skipped with an info line that says it is [`left_out`].
-    NotOurs,
-    /// Not even kind and name could be read: at least one diagnostic.
-    Unreadable(Vec<Diagnostic>),
-    /// The objects in it: one, or as many as a native document has; at least one.
-    Objects(Vec<ReadObject>),
-}
-
-/// One object.
-#[derive(Debug)]
-pub struct ReadObject {
-    /// Its identity.
-    pub key: DocumentKey,
-    /// Where it begins.
-    pub place: Place,
-    /// The document with warnings, or what is wrong with it: at least one diagnostic.
-    pub outcome: Result<(Arc<Document>, Vec<Diagnostic>), Vec<Diagnostic>>,
-    /// The stand-in for a document that cannot be used, where the absence of one would do harm: see [`stand_in`](mod@stand_in).
-    pub stand_in: Option<Arc<Document>>,
-}
-
-/// The facts about a document that the reader of a kind has besides its fields.
-pub(crate) struct Context<'a> {
-    /// The kind.
-    pub(crate) kind: Kind,
-    /// `apiVersion` as written, one that the kind has; empty only for an SMI document without it.
-    pub(crate) api_version: &'a str,
-    /// The identity; its namespace is that of references which name none.
-    pub(crate) key: &'a DocumentKey,
-}
-
-impl Context<'_> {
-    /// The version without its group: `v1`, `v1alpha2`; empty if the document names none.
-    pub(crate) fn version(&self) -> &str {
-        self.api_version.rsplit('/').next().unwrap_or_default()
-    }
-}
 
 /// Reads a document.
 ///
@@ -248,19 +200,4 @@ fn read_spec(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader
             Some(Spec::Namespace(Namespace))
         }
     }
-}
-
-fn one(
-    file: &Arc<str>,
-    tree: Node<'_>,
-    key: DocumentKey,
-    outcome: Result<(Arc<Document>, Vec<Diagnostic>), Vec<Diagnostic>>,
-    stand_in: Option<Arc<Document>>,
-) -> ReadOutcome {
-    ReadOutcome::Objects(vec![ReadObject { key, place: place_of(file, tree), outcome, stand_in }])
-}
-
-fn place_of(file: &Arc<str>, tree: Node<'_>) -> Place {
-    let Position { line, column } = tree.position();
-    Place { file: Arc::clone(file), line, column }
 }

@@ -151,7 +151,7 @@ impl<'t> Scanner<'t> {
 
     fn literal(&mut self, literal: char) -> Result<(), String> {
         let size = u64::try_from(literal.len_utf8()).unwrap_or(4);
-        self.part(&rust_literal(literal), size)
+        self.part(&class::rust_literal(literal), size)
     }
 
     fn scan_class(&mut self) -> Result<(), String> {
@@ -308,14 +308,6 @@ impl<'t> Scanner<'t> {
         }
         Ok(())
     }
-}
-
-/// A character as itself in the grammar of the `regex` crate, also within a class.
-fn rust_literal(literal: char) -> String {
-    if literal.is_alphanumeric() {
-        return literal.to_string();
-    }
-    format!("\\x{{{:X}}}", u32::from(literal))
 }
 
 /// The most that RE2 and Go repeat anything.

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use xds_codec::echo;
 
-use super::Context;
-use super::backend_ref::read_backend_refs;
+use super::backend_ref::{read_backend_object, warn_of_no_weight};
+use super::context::Context;
 use super::fields::{Object, Reader, Value};
 use super::filters::read_filters;
 use super::meta::{read_group, read_hostname, read_kind, read_name, read_section_name};
 use super::session::read_session;
 use crate::model::{
-    Hostname, Kind, Match, MatchType, MethodMatch, ParentRef, PathMatch, Rule, SessionKind, Spot, Timeouts,
+    BackendRef, Hostname, Kind, Match, MatchType, MethodMatch, ParentRef, PathMatch, Rule, SessionKind, Spot,
+    Timeouts,
 };
 
 /// The most matches of one rule.
@@ -193,4 +194,28 @@ fn check_cookie_path(rule: &Rule, reader: &mut Reader) {
         );
         reader.warn("cookie-path", &session.spot, message);
     }
+}
+
+/// Reads `backendRefs`; at most 16.
+fn read_backend_refs(list: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<BackendRef> {
+    let items = list.list(16, reader);
+    let mut backends = Vec::with_capacity(items.len());
+    for value in items {
+        let Some(mut backend) = value.object(reader) else { continue };
+        let object = read_backend_object(&mut backend, context, reader);
+        let weight = match backend.take("weight") {
+            Some(weight) => weight.integer(0, 1_000_000, reader),
+            None => Some(1),
+        };
+        let filters = match backend.take("filters") {
+            Some(filters) => read_filters(&filters, context, reader),
+            None => Vec::new(),
+        };
+        backend.finish(reader);
+        if let (Some(object), Some(weight)) = (object, weight.and_then(|weight| u32::try_from(weight).ok())) {
+            backends.push(BackendRef { object, weight, filters });
+        }
+    }
+    warn_of_no_weight(&backends, &list.spot, reader);
+    backends
 }

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use xds_codec::document::TreeValue;
 
-use super::Context;
+use super::context::Context;
 use super::fields::{Object, Reader, Value};
 use super::meta::read_map;
 use crate::model::{ConfigMap, Secret, Spec};

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use xds_codec::document::TreeValue;
 use xds_codec::echo;
 
-use super::Context;
 use super::address::{parse_port, read_dns_name};
+use super::context::Context;
 use super::fields::{Object, Reader, Value};
 use crate::model::{Service, ServicePort, Spec, TargetPort, is_dns_label};
 

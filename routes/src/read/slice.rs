@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use xds_codec::document::Node;
 use xds_codec::echo;
 
-use super::Context;
 use super::address::{parse_dns_name, parse_ip, read_ip};
+use super::context::Context;
 use super::fields::{Object, Reader, Value};
 use super::service::{MAX_PORTS, read_port_name, read_protocol};
 use crate::model::{AddressType, EndpointSlice, SliceEndpoint, SlicePort, Spec};

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use xds_codec::document::Node;
 
 use super::backend_ref::read_local_object;
+use super::context::Context;
 use super::fields::{Object, Reader, Value};
 use super::meta::read_section_name;
-use super::{Context, place_of};
+use super::outcome::place_of;
 use crate::model::{BackendTlsPolicy, Document, DocumentKey, Kind, Meta, ObjectRef, Source, Spec};
 
 /// The stand-in for documents of one key, of which none can be used because there are several: a policy of the targets of all,

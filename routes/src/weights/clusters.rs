@@ -1,6 +1,6 @@
 //! The clusters to which the requests to a backend go, by name.
 
-use super::{Weighted, ids, keys, split_keys, weighted};
+use super::keys::{Weighted, ids, keys, split_keys, weighted};
 use crate::model::{Document, Kind};
 
 /// The clusters of one backend, in whatever group and for whatever kind of client.

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{VirtualHost, session};
+use super::parts::VirtualHost;
+use super::session;
 use crate::emit::shared::{STATEFUL_SESSION, http_filter, quote, router, type_of, with};
 use crate::model::{Cors, HeaderEdits};
 use crate::plan::PlannedRoute;

@@ -2,7 +2,8 @@
 
 use serde_json::{Value as Json, json};
 
-use super::{Listener, filters};
+use super::filters;
+use super::parts::Listener;
 use crate::emit::shared::{ads, socket_address, type_of, with};
 use crate::plan::TlsTermination;
 

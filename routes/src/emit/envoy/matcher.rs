@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::VirtualHost;
 use super::draws::Draws;
+use super::parts::VirtualHost;
 use crate::emit::shared::{Path, method_path, quote, with};
 use crate::model::{HeaderMatch, HeaderValue, Match, MatchType, PathMatch, QueryMatch};
 use crate::plan::PlannedRoute;

@@ -14,6 +14,7 @@ mod filters;
 mod limits;
 mod listener;
 mod matcher;
+mod parts;
 mod path;
 mod route;
 mod secret;
@@ -26,13 +27,15 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use xds_cache::Origin;
 
+use self::parts::{ListenerPort, VirtualHost};
 use super::{Emitted, Part};
 use crate::model::Hostname;
-use crate::plan::{Action, Chain, Host, Plan, PlannedRoute, Port, Target, TlsTermination};
+use crate::plan::{Action, Chain, Host, Plan, PlannedRoute, Port, Target};
 
-use crate::translate::Options;
+use crate::input::Options;
 
 pub(crate) use cluster::cluster;
+pub(crate) use parts::{Frame, Listener};
 pub(crate) use secret::secret;
 
 /// The resources of a plan for Envoys: each name of a type once.
@@ -133,57 +136,6 @@ pub(crate) struct GatewayPort {
     pub(crate) listener: Listener,
     /// The RouteConfigurations, at least one; each with the host that stands for those of other chains.
     pub(crate) tables: Vec<(String, Option<Frame>)>,
-}
-
-/// A Listener.
-#[derive(Clone, Debug, PartialEq, Hash)]
-pub(crate) struct Listener {
-    /// Its name.
-    pub(crate) name: String,
-    address: IpAddr,
-    port: u16,
-    /// True if strangers connect to it, whose headers are not to be trusted.
-    is_edge: bool,
-    /// True if requests for a host that an Envoy does not have wait until it has asked for it.
-    pub(crate) is_on_demand: bool,
-    /// Its filter chains, by the names of their tables; at least one.
-    chains: Vec<(String, Option<TlsTermination>)>,
-}
-
-/// A virtual host without its routes.
-#[derive(Clone, Debug, PartialEq, Hash)]
-pub(crate) struct Frame {
-    name: String,
-    /// At least one.
-    domains: Vec<String>,
-    /// True if its requests belong on another connection; then it has no routes.
-    is_misdirected: bool,
-    port: ListenerPort,
-}
-
-impl Frame {
-    /// Returns `true` if it stands for hosts that are not named.
-    pub(crate) fn has_wildcard(&self) -> bool {
-        self.domains.iter().any(|domain| domain.starts_with('*'))
-    }
-}
-
-/// A virtual host, and what its routes must know of their surroundings.
-#[derive(Hash)]
-struct VirtualHost<'p> {
-    frame: Frame,
-    routes: &'p [PlannedRoute],
-    /// The facts about the backends of routes with sessions.
-    pins: session::Pins<'p>,
-}
-
-/// Where requests arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Hash)]
-struct ListenerPort {
-    number: u16,
-    is_tls: bool,
-    /// True if GRPCRoutes and HTTPRoutes may share a host.
-    merges_route_kinds: bool,
 }
 
 /// The Listener of a port of the mesh.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::VirtualHost;
+use super::parts::VirtualHost;
 use crate::emit::shared::{quote, with};
 use crate::model::{Match, PathMatch, PathRewrite, Redirect};
 

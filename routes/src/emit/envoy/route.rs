@@ -3,7 +3,8 @@
 use serde_json::{Value as Json, json};
 
 use super::draws::{self, Draws};
-use super::{VirtualHost, action, filters, matcher, path, session};
+use super::parts::VirtualHost;
+use super::{action, filters, matcher, path, session};
 use crate::emit::shared::{ads, type_of, with};
 use crate::plan::{Action, PlannedRoute, Weighted};
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::Emitted;
+use crate::emit::Emitted;
 use crate::emit::shared::type_of;
 use crate::plan::TlsSecret;
 

@@ -6,14 +6,14 @@
 //! would send back, but its value is the endpoint's address, by which these routes know the backend. Either way a session
 //! stays while its backend is in the route and has endpoints, whatever its weight.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value as Json, json};
 
-use super::{VirtualHost, cluster, matcher};
+use super::parts::{Pinned, Pins, VirtualHost};
+use super::{cluster, matcher};
 use crate::emit::shared::{cookie_session_override, duration, quote, session_override, type_of, with};
 use crate::model::SessionKind;
 use crate::plan::{Action, Backend, Discovery, Plan, PlannedRoute, Session, Target, UpstreamTls, Weighted};
@@ -63,17 +63,6 @@ pub(super) struct Pin<'p> {
     pub(super) target: &'p Weighted,
     /// The matcher of their header.
     pub(super) header: Json,
-}
-
-/// The facts about backends that can have sessions, by name.
-pub(super) type Pins<'p> = BTreeMap<&'p str, Pinned>;
-
-/// The facts about a backend that can have sessions.
-#[derive(Hash)]
-pub(super) struct Pinned {
-    may_have_endpoints: bool,
-    /// The values of a session header for its endpoints, as an expression, if a session by header asks for it.
-    values: Option<String>,
 }
 
 /// The pins that routes need.

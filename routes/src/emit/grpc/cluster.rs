@@ -10,16 +10,17 @@ use std::net::IpAddr;
 use serde_json::{Value as Json, json};
 use xds_cache::{DrainPolicy, Origin};
 
-use super::{Emitted, endpoints};
+use super::endpoints;
 use crate::conditions::GrpcFeature;
+use crate::emit::Emitted;
 use crate::emit::shared::{
     NO_LIMIT, UNAVAILABLE, aggregate_type, assignment, eds_config, socket_address, type_of, with, with_drain,
 };
+use crate::input::Options;
 use crate::model::LbPolicy;
 #[cfg(test)]
 use crate::plan::Assignment;
 use crate::plan::{Address, Cluster as Planned, Discovery, Plan, UpstreamTls};
-use crate::translate::Options;
 
 /// The clusters that routes reach.
 pub(super) struct Clusters<'p> {

@@ -12,6 +12,7 @@
 //! * What cannot be reached fails as UNAVAILABLE by a cluster without endpoints (C48).
 
 mod cluster;
+mod emission;
 mod endpoints;
 mod limits;
 mod listener;
@@ -30,10 +31,10 @@ use std::sync::Arc;
 use xds_cache::{Name, Origin};
 
 use self::cluster::Clusters;
+use self::emission::Emission;
 use super::{Emitted, GrpcLoss};
-use crate::conditions::GrpcFeature;
-use crate::plan::{Plan, PlannedRoute, RouteId};
-use crate::translate::Options;
+use crate::input::Options;
+use crate::plan::{Plan, PlannedRoute};
 
 pub(crate) use cluster::{cluster, root, unavailable};
 pub(crate) use endpoints::has_uneven_weights;
@@ -93,28 +94,4 @@ pub(crate) fn table<'p>(
     let Emission { clusters, losses, .. } = emission;
     let (roots, needs_unavailable) = clusters.finish();
     Table { emitted: [listener, configuration], roots, needs_unavailable, losses }
-}
-
-/// The results that are collected while routes are looked at.
-struct Emission<'o, 'p> {
-    options: &'o Options,
-    clusters: Clusters<'p>,
-    losses: BTreeSet<GrpcLoss>,
-}
-
-impl Emission<'_, '_> {
-    /// The route is left out, or fails as a whole.
-    fn drops(&mut self, id: &RouteId, feature: GrpcFeature, reason: impl Into<String>) {
-        self.loses(id, true, feature, reason.into());
-    }
-
-    /// A part of the route is ignored.
-    fn lacks(&mut self, id: &RouteId, feature: GrpcFeature, reason: impl Into<String>) {
-        self.loses(id, false, feature, reason.into());
-    }
-
-    fn loses(&mut self, id: &RouteId, is_dropped: bool, feature: GrpcFeature, reason: String) {
-        let (document, rule) = (id.document.clone(), id.rule);
-        self.losses.insert(GrpcLoss { document, rule, is_dropped, reason, feature });
-    }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value as Json, json};
 
+use super::emission::Emission;
 use super::listener::Dialled;
 use super::matcher::RouteMatch;
-use super::{Emission, limits, matcher, session};
+use super::{limits, matcher, session};
 use crate::conditions::GrpcFeature;
 use crate::emit::shared::{STATEFUL_SESSION, type_of};
 use crate::model::{HeaderEdits, Retry, Timeouts};

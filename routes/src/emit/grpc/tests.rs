@@ -14,8 +14,8 @@ use xds_codec::{Codec, Effect};
 use super::checker;
 use super::grpc;
 use crate::emit::{Emitted, FoundBy, GrpcLoss, all};
+use crate::input::Options;
 use crate::plan::Plan;
-use crate::translate::Options;
 
 static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("built in"));
 

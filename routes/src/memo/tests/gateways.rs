@@ -9,8 +9,8 @@ use serde_json::{Value as Json, json};
 
 use super::{CODEC, Memo, add, history, shown};
 use crate::GenerationLimits;
+use crate::input::{Documents, Options};
 use crate::model::{DocumentKey, Kind};
-use crate::translate::{Documents, Options};
 
 /// All that are read, or because of which there are units.
 const KINDS: [&str; 23] = [

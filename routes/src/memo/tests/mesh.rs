@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::gateways::unnoticed;
 use super::{add, history};
 use crate::GenerationLimits;
-use crate::translate::{Documents, Options};
+use crate::input::{Documents, Options};
 
 /// All that are read, or because of which there are units.
 const KINDS: [&str; 18] = [

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use xds_cache::GroupName;
 
-use super::Context;
+use super::context::Context;
 use super::gateways::implicit;
+use crate::input::Placed;
 use crate::memo::fact::{Calls, Fact, Load, Refused, Value};
 use crate::memo::made::Made;
 use crate::model::{DocumentKey, Kind, RouteKind, Spec};
@@ -15,7 +16,6 @@ use crate::plan::{
     Seniority, Sums, is_route, losers, mesh, namespace_labels, tired,
 };
 use crate::thin::Thin;
-use crate::translate::Placed;
 
 impl Context<'_, '_, '_> {
     /// The requests of a route to Gateways and in the mesh.

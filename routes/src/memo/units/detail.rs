@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::context::{Context, Facts};
 use super::surroundings::Surroundings;
-use super::{Context, Facts};
 use crate::emit::grpc;
-use crate::memo::fact::{Fact, Faults, HostKey, InGroup, Value};
+use crate::memo::fact::{Fact, Faults, Value};
+use crate::memo::key::{HostKey, InGroup};
 use crate::memo::made::Made;
 use crate::model::{BackendSource, DocumentKey, Kind, Spec};
 use crate::plan::{

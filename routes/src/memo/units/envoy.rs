@@ -5,9 +5,11 @@ use std::sync::Arc;
 use xds_cache::{Profile, Resource, ResourceType};
 use xds_codec::{Diagnostic, Severity};
 
-use super::{Context, UNAVAILABLE, written};
-use crate::emit::{EnvoyFrame, envoy};
-use crate::memo::fact::{Assembled, Claim, Fact, HostKey, InGroup, Part, Value};
+use super::context::{Context, written};
+use crate::emit::{EnvoyFrame, UNAVAILABLE, envoy};
+use crate::memo::fact::{Assembled, Claim, Fact, Value};
+use crate::memo::hosts::Part;
+use crate::memo::key::{HostKey, InGroup};
 use crate::memo::made::{Clients, Made};
 use crate::model::Spot;
 use crate::plan::{Action, Discovery, Front, Plan, PlannedRoute, Target, TlsSecret, UpstreamTls, mesh};

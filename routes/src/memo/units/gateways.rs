@@ -5,17 +5,18 @@ use std::sync::Arc;
 use xds_cache::{GroupName, Origin};
 use xds_codec::Diagnostic;
 
+use super::context::{Context, Facts};
 use super::surroundings::Surroundings;
-use super::{Context, Facts};
 use crate::emit::envoy;
-use crate::memo::fact::{Fact, HostKey, InGroup, Maker, TablePlace, Value};
+use crate::input::Options;
+use crate::memo::fact::{Fact, Maker, TablePlace, Value};
+use crate::memo::key::{HostKey, InGroup};
 use crate::memo::made::Made;
 use crate::memo::reader::Reader;
 use crate::model::{Kind, Protocol, Spec};
 use crate::plan::mesh;
 use crate::plan::{Cost, Gateways, Host as HostName, Parent, PlannedGateway, Port, is_tired, ports};
 use crate::thin::Thin;
-use crate::translate::Options;
 
 impl Context<'_, '_, '_> {
     /// All Gateways. They share ports, and so one is of concern to others.

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use xds_cache::{Origin, Profile};
 
-use super::{Context, UNAVAILABLE};
+use super::context::Context;
+use crate::emit::UNAVAILABLE;
 use crate::emit::{Dialled, GrpcLoss, grpc};
-use crate::memo::fact::{Claim, Fact, HostKey, InGroup, Value};
+use crate::memo::fact::{Claim, Fact, Value};
+use crate::memo::key::{HostKey, InGroup};
 use crate::memo::made::{Clients, Made};
 use crate::model::DocumentKey;
 use crate::plan::{Action, Host as HostName, PlannedRoute, Target};

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Context;
+use super::context::Context;
 use super::mesh::label;
-use crate::memo::fact::{Fact, HostKey, InGroup, Value};
+use crate::memo::fact::{Fact, Value};
+use crate::memo::key::{HostKey, InGroup};
 use crate::memo::made::Made;
 use crate::model::DocumentKey;
 use crate::plan::{

@@ -6,19 +6,18 @@ use std::sync::Arc;
 use xds_cache::GroupName;
 use xds_codec::Diagnostic;
 
+use super::context::{Context, Facts};
 use super::surroundings::Surroundings;
-use super::{Context, Facts};
 use crate::emit::envoy;
-use crate::memo::fact::{
-    Fact, HostKey, InGroup, MeshService, Name, Names, ServiceName, Sole, TablePlace, Value,
-};
+use crate::input::Placed;
+use crate::memo::fact::{Fact, MeshService, Names, Sole, TablePlace, Value};
+use crate::memo::key::{HostKey, InGroup, Name, ServiceName};
 use crate::memo::made::Made;
 use crate::model::{Document, DocumentKey, Kind, Route, Service, Spec};
-use crate::plan::mesh::{self, Class, Wanted, Wish};
-use crate::plan::split::{backends_of, plan_split, root_of};
+use crate::plan::mesh::{self, Class, Wish};
+use crate::plan::split::{Wanted, backends_of, plan_split, root_of};
 use crate::plan::{PlannedRoute, Seniority, Served};
 use crate::thin::Thin;
-use crate::translate::Placed;
 
 /// The label with which all names begin that could be the same, the shortest of a Service and the others alike.
 pub(super) fn label(name: &str) -> Name {

@@ -1,6 +1,7 @@
 //! The work of each unit.
 
 mod attachment;
+mod context;
 mod detail;
 mod envoy;
 mod gateways;
@@ -12,32 +13,13 @@ mod policies;
 mod status;
 mod surroundings;
 
-use std::borrow::Cow;
-use std::sync::Arc;
-
-use xds_cache::{GroupName, Origin, Profile, Resource};
-use xds_codec::{Diagnostic, Place, Severity};
-
-use super::fact::{Fact, InGroup, Value};
-use super::made::{Clients, Given, Made, Written};
+use self::context::Context;
+use super::made::Made;
 use super::names::Names;
 use super::reader::Reader;
 use super::unit::Unit;
-use crate::emit::{self, Emitted, UNAVAILABLE};
-use crate::encode::{Encoder, Refused};
-use crate::plan::{Assignment, Cluster, Discovery, Plan, UpstreamTls};
-use crate::translate::{Options, REFUSED};
-
-/// Facts that a unit writes, among others.
-type Facts = Vec<(Fact, Value)>;
-
-/// The context of a unit.
-pub(super) struct Context<'r, 'm, 'c> {
-    reader: &'r Reader<'m>,
-    names: &'r Names,
-    encoder: &'r mut Encoder<'c>,
-    options: &'r Options,
-}
+use crate::encode::Encoder;
+use crate::input::Options;
 
 /// Runs a unit; `None` if there is none any more.
 pub(super) fn run(
@@ -82,139 +64,5 @@ pub(super) fn run(
         Unit::Secret(name) => context.secret(name),
         Unit::Unavailable(group, profile) => context.unavailable(group, *profile),
         Unit::Status(key) => context.status(key),
-    }
-}
-
-impl<'m> Context<'_, 'm, '_> {
-    /// Writes resources; of what the codec refuses, those that there were.
-    fn write(&mut self, group: &GroupName, clients: Clients, emitted: &[Emitted<'_>]) -> Made {
-        let last = self.reader.last();
-        let made = emitted.iter().map(|emitted| self.encoder.resource(emitted, last)).collect();
-        written(group, clients, made)
-    }
-
-    fn planned(&self, name: &InGroup) -> Option<&'m Cluster> {
-        let Some(Value::Cluster(cluster)) = self.reader.value(Fact::Cluster(name.clone())) else {
-            return None;
-        };
-        Some(cluster)
-    }
-
-    fn assigned(&self, name: &InGroup) -> Option<&'m Assignment> {
-        let Some(Value::Assignment(assignment)) = self.reader.value(Fact::Assignment(name.clone())) else {
-            return None;
-        };
-        Some(assignment)
-    }
-
-    /// A plan of nothing but these clusters of a group, and those that they stand for.
-    fn clusters<'n>(&self, group: &GroupName, names: impl IntoIterator<Item = &'n str>) -> Plan {
-        let mut plan = Plan::default();
-        let mut open: Vec<&str> = names.into_iter().collect();
-        while let Some(name) = open.pop() {
-            if plan.clusters.contains_key(name) {
-                continue;
-            }
-            let Some(cluster) = self.planned(&self.names.get(group, name)) else { continue };
-            if let Discovery::Aggregate(members) = &cluster.discovery {
-                open.extend(members.iter().map(String::as_str));
-            }
-            plan.clusters.insert(name.to_owned(), cluster.clone());
-        }
-        plan
-    }
-
-    /// Where the cluster without endpoints is from: the first who names it. `None` if nobody does.
-    fn unavailable_for(&self, group: &GroupName, profile: Profile) -> Option<&'m Origin> {
-        let first = self.reader.all(Fact::Need(group.clone(), profile, None)).next();
-        first.and_then(|(_, value)| origin(value))
-    }
-
-    /// Where the assignment without endpoints is from, if there is nobody who names the cluster.
-    fn nowhere_for(&self, group: &GroupName, profile: Profile) -> Option<&'m Origin> {
-        let mut clusters = self.reader.all(Fact::Nowhere(group.clone(), profile, None));
-        let (_, value) = match profile {
-            Profile::Envoy => clusters.next()?,
-            Profile::Grpc => clusters.last()?,
-        };
-        origin(value)
-    }
-
-    /// The endpoints of a cluster. Both kinds of clients may have them, each for reasons of its own.
-    fn assignment(mut self, name: &InGroup) -> Option<Made> {
-        let cluster = self.planned(name)?;
-        let is_eds = matches!(&cluster.discovery, Discovery::Eds { .. });
-        let is_used = !cluster.protocols.is_empty() && cluster.tls != Some(UpstreamTls::Invalid);
-        let is_ours = |profile| {
-            *name.name == *UNAVAILABLE
-                && (self.unavailable_for(&name.group, profile).is_some()
-                    || self.nowhere_for(&name.group, profile).is_some())
-        };
-        let for_envoys = is_eds && is_used && !is_ours(Profile::Envoy);
-        let for_grpc = self.reader.has(Fact::GrpcAssigned(name.clone())) && !is_ours(Profile::Grpc);
-        let clients = match (for_envoys, for_grpc) {
-            (true, true) => Clients::All,
-            (true, false) => Clients::Envoys,
-            (false, true) => Clients::Grpc,
-            (false, false) => return Some(Made::new()),
-        };
-        // Without an assignment, clients would wait for 15 seconds before the first call fails.
-        let none = || Assignment { localities: Vec::new(), origin: cluster.origin.clone() };
-        let assignment = self.assigned(name).map_or_else(|| Cow::Owned(none()), Cow::Borrowed);
-        let origin = assignment.origin.clone();
-        Some(self.write(&name.group, clients, &[emit::assignment(&name.name, assignment, &origin)]))
-    }
-
-    /// The cluster without endpoints, or only its assignment.
-    fn unavailable(mut self, group: &GroupName, profile: Profile) -> Option<Made> {
-        let clients = match profile {
-            Profile::Envoy => Clients::Envoys,
-            Profile::Grpc => Clients::Grpc,
-        };
-        let Some(origin) = self.unavailable_for(group, profile) else {
-            let origin = self.nowhere_for(group, profile)?;
-            return Some(self.write(group, clients, &[emit::no_endpoints(origin)]));
-        };
-        let cluster = match profile {
-            Profile::Envoy => emit::envoy::unavailable(origin),
-            Profile::Grpc => emit::grpc::unavailable(origin),
-        };
-        Some(self.write(group, clients, &[cluster, emit::no_endpoints(origin)]))
-    }
-}
-
-/// Resources that were made; of what is refused, what there was, and why.
-fn written(group: &GroupName, clients: Clients, made: Vec<Result<Arc<[Arc<Resource>]>, Refused>>) -> Made {
-    let (mut resources, mut doubts) = (Vec::new(), Vec::new());
-    for made in made {
-        match made {
-            Ok(made) => resources.extend(made.iter().cloned()),
-            Err(Refused { what, diagnostics, kept }) => {
-                resources.extend(kept);
-                doubts.push(refused(&what, &diagnostics));
-            }
-        }
-    }
-    let written = Written { group: group.clone(), clients, resources: resources.into() };
-    Made { facts: Vec::new(), given: Given { written: Some(written), doubts: doubts.into() } }
-}
-
-fn origin(value: &Value) -> Option<&Origin> {
-    let Value::Origin(origin) = value else { return None };
-    Some(origin)
-}
-
-/// A resource that our own codec refuses is our fault; the text must lead to it.
-fn refused(what: &str, faults: &[Diagnostic]) -> Diagnostic {
-    let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-    Diagnostic {
-        severity: Severity::Warning,
-        code: REFUSED,
-        place: Place { file: "".into(), line: 0, column: 0 },
-        path: String::new(),
-        message: format!("{what} cannot be made of the documents and is left out: {}", faults.join("; ")),
-        suggestion: None,
-        related: Vec::new(),
-        is_sensitive: false,
     }
 }

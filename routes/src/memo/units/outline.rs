@@ -7,7 +7,7 @@ use super::mesh::{of_service, of_split};
 use crate::memo::fact::{Fact, Value};
 use crate::memo::made::Made;
 use crate::memo::reader::Reader;
-use crate::model::{BackendSource, DocumentKey, EndpointSlice, Kind, ObjectRef, Spec};
+use crate::model::{BackendSource, DocumentKey, EndpointSlice, Kind, Spec};
 use crate::plan::Outline;
 
 /// A document without what changes often, and by what else it is found; `None` if there is none.
@@ -35,17 +35,10 @@ pub(super) fn outline(reader: &Reader<'_>, key: &DocumentKey) -> Option<Made> {
         facts.push((Fact::Grant(Arc::clone(&key.namespace), Some(key.clone())), Value::Present));
     }
     if let Spec::BackendTlsPolicy(policy) = &placed.document.spec {
-        let targets = policy.targets.iter().flat_map(|(target, _)| backends(reader, target));
+        let targets = policy.targets.iter().flat_map(|(target, _)| reader.backends(target));
         let targets: BTreeSet<DocumentKey> = targets.collect();
         let found = targets.into_iter().map(|target| Fact::Policy(target, Some(key.clone())));
         facts.extend(found.map(|found| (found, Value::Present)));
     }
     Some(facts)
-}
-
-/// The backends that a reference can mean.
-pub(super) fn backends(reader: &Reader<'_>, to: &ObjectRef) -> [DocumentKey; 2] {
-    let service = reader.known(DocumentKey::new(Kind::Service, &to.namespace, &to.name));
-    let backend = reader.known(service.namesake(Kind::Backend));
-    [service, backend]
 }

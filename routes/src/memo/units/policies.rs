@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::Context;
+use super::context::Context;
+use crate::input::Placed;
 use crate::memo::fact::{Affected, Fact, Value};
 use crate::memo::made::Made;
 use crate::model::{Document, DocumentKey, Kind};
 use crate::plan::{Targets, affected, is_route};
-use crate::translate::Placed;
 
 impl<'m> Context<'_, 'm, '_> {
     /// All policies that are not supported: what they target is told of all of them together.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xds_codec::{Diagnostic, Severity};
 
-use super::Context;
+use super::context::Context;
 use super::surroundings::Surroundings;
 use crate::conditions::{Condition, GrpcFeature, ParentStatus, Truth};
 use crate::emit::GrpcLoss;

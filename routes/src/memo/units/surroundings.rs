@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::outline::backends;
+use crate::input::{Documents, Options, Placed};
 use crate::memo::fact::{Fact, Value};
 use crate::memo::reader::Reader;
 use crate::model::{BackendSource, Document, DocumentKey, Filter, FilterKind, Kind, ObjectRef, Spec};
 use crate::plan::{Lookup, Verdict, policy_targets};
-use crate::translate::{Documents, Options, Placed};
 
 /// The documents that some others refer to, and what became of the fallbacks among them.
 pub(super) struct Surroundings<'r, 'm> {
@@ -59,13 +58,13 @@ impl<'r, 'm> Surroundings<'r, 'm> {
     /// Adds the documents that a reference from a namespace can mean, and those that allow it.
     pub(super) fn add_reference(&mut self, from: &str, to: &ObjectRef) {
         self.add_grants(from, to);
-        backends(self.reader, to).into_iter().for_each(|key| self.add_backend(key));
+        self.reader.backends(to).into_iter().for_each(|key| self.add_backend(key));
     }
 
     /// Adds the documents that a reference of a fallback can mean, and those that allow it.
     pub(super) fn add_member(&mut self, from: &str, to: &ObjectRef) {
         self.add_grants(from, to);
-        backends(self.reader, to).into_iter().for_each(|key| _ = self.add(key));
+        self.reader.backends(to).into_iter().for_each(|key| _ = self.add(key));
     }
 
     /// Adds the documents that a reference to a certificate can mean, and those that allow it.
@@ -79,7 +78,7 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         self.add_placed(placed);
         if let Spec::BackendTlsPolicy(policy) = &placed.document.spec {
             for (target, _) in &policy.targets {
-                backends(self.reader, target).into_iter().for_each(|key| self.add_backend(key));
+                self.reader.backends(target).into_iter().for_each(|key| self.add_backend(key));
             }
         }
         if let Spec::Backend(_) = &placed.document.spec {

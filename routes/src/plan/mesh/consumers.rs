@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use xds_cache::{DrainPolicy, GroupName, NodeGroup, Scalar, Selector};
 
+use crate::input::Placed;
 use crate::model::ParentRef;
 use crate::plan::statuses::Fault;
-use crate::translate::Placed;
 
 /// The metadata in which a node says of which namespace it is (Istio's convention).
 const NAMESPACE_METADATA: &str = "NAMESPACE";

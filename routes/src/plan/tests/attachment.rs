@@ -1,8 +1,8 @@
 //! Tests of attaching routes to listeners, and of routes without a Gateway.
 
 use super::support::*;
+use crate::input::Options;
 use crate::model::{AllowedNamespaces, Kind, LabelSelector, Protocol, RouteKind, Spec};
-use crate::translate::Options;
 
 const ALL: &[&str] = &["*"];
 

@@ -3,6 +3,7 @@
 use xds_cache::DrainPolicy;
 
 use super::support::{document, one, reference, rule};
+use crate::input::{Documents, Options};
 use crate::memo::Planned;
 use crate::model::{
     AddressType, Backend, BackendMember, BackendRef, BackendSource, ConfigMap, EndpointSlice, Filter,
@@ -11,7 +12,6 @@ use crate::model::{
 };
 use crate::model::{Document, ObjectRef};
 use crate::plan::{Action, Lookup, Plan, RoutePlan, Target};
-use crate::translate::{Documents, Options};
 
 /// A Service with a clusterIP; its ports are written `name:port`, then `>target` and `+appProtocol`.
 pub(crate) fn service(name: &str, ports: &str) -> Document {

@@ -247,8 +247,8 @@ fn a_problem_of_a_rule_is_told_for_every_parent_and_the_route_stays() {
 #[test]
 fn what_is_not_done_of_an_accepted_route_is_told_in_one_condition() {
     use crate::conditions::Truth;
+    use crate::input::Options;
     use crate::model::{Filter, FilterKind, Redirect, Spot};
-    use crate::translate::Options;
     let mut both = rule(vec![one("=/a")]);
     let redirect = Redirect { scheme: None, host: None, path: None, port: None, status: 302 };
     let rewrite = FilterKind::Rewrite { host: Some("a.com".into()), path: None };

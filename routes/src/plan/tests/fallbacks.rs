@@ -2,9 +2,9 @@
 
 use super::backends_support::{backend, default_plan, fallback, route_plan, service, shown, to};
 use super::support::{documents, grpc};
+use crate::input::Options;
 use crate::model::Document;
 use crate::plan::Discovery;
-use crate::translate::Options;
 
 /// The outcome of a route to the Backend `a/b0`: its action, and the problem's reason and message.
 fn outcome(list: Vec<Document>) -> (String, String) {

@@ -1,8 +1,8 @@
 //! Virtual hosts: what belongs to a listener, and what follows behind a host's own routes.
 
 use super::support::*;
+use crate::input::Options;
 use crate::model::RouteKind;
-use crate::translate::Options;
 
 const ALL: &[&str] = &["*"];
 

@@ -3,9 +3,9 @@
 use super::backends_support::{external, service, shown, to};
 use super::support::{created, documents, gateway, grpc, http, in_groups, one, planned, route, web};
 use crate::emit::{Emitted, all};
+use crate::input::{Documents, Options};
 use crate::memo::Planned;
 use crate::model::{Document, RouteKind, Rule};
-use crate::translate::{Documents, Options};
 use xds_cache::{Node, Scalar};
 
 fn services() -> Vec<Document> {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::backends_support::{service, shown, slice};
 use super::support::{created, document, documents, gateway, grpc, http, in_groups, reference, rule, web};
 use crate::conditions::Conditions;
+use crate::input::{Documents, Options};
 use crate::model::{
     BackendRef, Document, GroupMatch, HeaderMatch, HeaderValue, HttpRouteGroup, Kind, Match, ObjectRef,
     PathMatch, Spec, SplitBackend, Spot, TrafficSplit,
 };
 use crate::plan::{Action, PlannedRoute};
 use crate::plan::{Discovery, MeshService, Plan, Protocol, Target};
-use crate::translate::{Documents, Options};
 
 /// A split; backends are written `service*weight`.
 fn split(name: &str, root: &str, backends: &str, groups: &[&str]) -> Document {

@@ -7,13 +7,13 @@ use xds_cache::GroupName;
 use xds_codec::Place;
 
 use crate::conditions::{Condition, Conditions, ObjectStatus};
+use crate::input::{Documents, Options, Placed};
 use crate::model::{
     AllowedNamespaces, AllowedRoutes, Document, DocumentKey, Gateway, GatewayListener, GrantFrom, GrantTo,
     HeaderMatch, HeaderValue, Hostname, Kind, Match, MatchType, Meta, MethodMatch, Namespace, ObjectRef,
     ParentRef, PathMatch, Protocol, ReferenceGrant, Route, RouteKind, Rule, Secret, Spec, Spot, Timeouts,
 };
 use crate::plan::{Chain, Host, PlannedRoute, Port, VirtualHost};
-use crate::translate::{Documents, Options, Placed};
 
 /// The documents of the group `default`, in files.
 pub(crate) fn documents(list: impl IntoIterator<Item = Document>) -> Documents {

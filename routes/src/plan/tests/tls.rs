@@ -2,9 +2,9 @@
 
 use super::backends_support::{backend, config_map, default_plan, fallback, object, service, to};
 use super::support::{created, document, documents, gateway, grpc, http, reference, secret};
+use crate::input::{Documents, Options};
 use crate::model::{BackendTlsPolicy, Document, Kind, NativeTls, Secret, Spec, Spot};
 use crate::plan::{Lookup, TlsSecret, UpstreamTls, namespace_labels};
-use crate::translate::{Documents, Options};
 
 const PEM: &str = "# ours\n-----BEGIN CERTIFICATE-----\nAAAA\nBBBB\n-----END CERTIFICATE-----\n";
 

@@ -8,9 +8,9 @@ use super::target::{one_or_list, read_target};
 use crate::model::{
     Backend, BackendMember, BackendSource, Kind, LbPolicy, Limits, NativeTls, ObjectRef, Spec, StaticEndpoint,
 };
-use crate::read::Context;
 use crate::read::address::{Host, read_dns_name, read_host_port};
 use crate::read::backend::{Endpoints, read_unix_path, single_host};
+use crate::read::context::Context;
 use crate::read::fields::{Object, Reader, Value};
 use crate::read::meta::read_drain_time;
 
@@ -184,8 +184,19 @@ fn read_fallback(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) 
     members
 }
 
+/// An error if an object is among others, in whatever spelling.
+pub(super) fn refuse_twice<'a>(
+    object: &ObjectRef,
+    mut others: impl Iterator<Item = &'a ObjectRef>,
+    reader: &mut Reader,
+) {
+    if others.any(|other| is_same(other, object)) {
+        reader.error("duplicate-name", &object.spot, "the backend is there twice");
+    }
+}
+
 /// Returns `true` if two references mean the same object and port.
-pub(super) fn is_same(one: &ObjectRef, other: &ObjectRef) -> bool {
+fn is_same(one: &ObjectRef, other: &ObjectRef) -> bool {
     let ObjectRef { spot: _, group, kind, namespace, name, port } = one;
     (group, kind, namespace, name, port)
         == (&other.group, &other.kind, &other.namespace, &other.name, &other.port)

@@ -2,12 +2,12 @@
 
 use xds_codec::echo;
 
+use super::backend::refuse_twice;
 use super::edits::{REQUEST_FIELDS, RESPONSE_FIELDS, read_edits};
-use super::rule::refuse_twice;
 use super::share::read_share;
 use super::target::read_target;
 use crate::model::{Filter, FilterKind, Fraction, Match, PathMatch, PathRewrite, Redirect};
-use crate::read::Context;
+use crate::read::context::Context;
 use crate::read::fields::{Object, Reader, Value};
 use crate::read::http_filters::read_status;
 use crate::read::meta::read_precise_hostname;

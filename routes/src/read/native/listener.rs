@@ -6,8 +6,8 @@ use super::target::{one_or_list, read_qualified};
 use crate::model::{
     AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, Kind, ObjectRef, Protocol, Spec,
 };
-use crate::read::Context;
 use crate::read::address::parse_ip;
+use crate::read::context::Context;
 use crate::read::fields::{Reader, Value};
 use crate::read::meta::read_hostname;
 

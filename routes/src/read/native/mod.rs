@@ -38,9 +38,10 @@ use std::sync::Arc;
 
 use xds_codec::{Diagnostic, Tree, echo_name};
 
+use super::context::Context;
 use super::fields::{Reader, Value};
 use super::meta::read_name;
-use super::{Context, ReadObject, ReadOutcome};
+use super::outcome::{ReadObject, ReadOutcome};
 use crate::model::{Document, DocumentKey, Kind, Meta, Source, Spec, Spot};
 
 /// Reads a document of the native form into its objects, in the order of the text.

@@ -3,7 +3,7 @@
 use super::rule::{RULE_FIELDS, read_rule};
 use super::target::{one_or_list, read_qualified};
 use crate::model::{Hostname, Kind, ParentRef, Route, RouteKind, Rule, Spec};
-use crate::read::Context;
+use crate::read::context::Context;
 use crate::read::fields::{Object, Reader, Value};
 use crate::read::meta::read_hostname;
 use crate::read::route::check_rules;

@@ -5,16 +5,15 @@ use std::time::Duration;
 use xds_codec::document::TreeValue;
 use xds_codec::echo;
 
-use super::backend::is_same;
+use super::backend::refuse_twice;
 use super::filters::read_filters;
 use super::matches::read_matches;
 use super::target::{one_or_list, read_target};
 use crate::model::{
-    BackendRef, FilterKind, ObjectRef, Retry, Rule, SessionKind, SessionLifetime, SessionPersistence,
-    Timeouts,
+    BackendRef, FilterKind, Retry, Rule, SessionKind, SessionLifetime, SessionPersistence, Timeouts,
 };
-use crate::read::Context;
 use crate::read::backend_ref::warn_of_no_weight;
+use crate::read::context::Context;
 use crate::read::fields::{Object, Reader, Value};
 use crate::read::matches::read_header_name;
 use crate::read::meta::read_section_name;
@@ -100,17 +99,6 @@ fn read_weight(value: &Value<'_>, reader: &mut Reader) -> Option<u32> {
         return None;
     }
     value.integer(0, MAX_WEIGHT, reader).and_then(|weight| u32::try_from(weight).ok())
-}
-
-/// An error if an object is among others, in whatever spelling.
-pub(super) fn refuse_twice<'a>(
-    object: &ObjectRef,
-    mut others: impl Iterator<Item = &'a ObjectRef>,
-    reader: &mut Reader,
-) {
-    if others.any(|other| is_same(other, object)) {
-        reader.error("duplicate-name", &object.spot, "the backend is there twice");
-    }
 }
 
 fn read_timeouts(fields: &mut Object<'_>, reader: &mut Reader) -> Timeouts {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use xds_codec::{Tree, echo};
 
 use crate::model::{Kind, ObjectRef, Spot};
-use crate::read::Context;
 use crate::read::address::parse_port;
+use crate::read::context::Context;
 use crate::read::fields::{Reader, Value};
 use crate::read::meta::read_name;
 

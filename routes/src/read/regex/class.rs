@@ -2,8 +2,6 @@
 
 use xds_codec::echo;
 
-use super::rust_literal;
-
 /// Walks over a class, or over what stands behind one backslash.
 #[derive(Default)]
 pub(super) struct ClassScanner<'t> {
@@ -222,3 +220,11 @@ const NEGATED_SIZE: u64 = 8;
 
 /// Properties have hundreds of ranges; small ones count too much.
 const PROPERTY_SIZE: u64 = 100;
+
+/// A character as itself in the grammar of the `regex` crate, also within a class.
+pub(super) fn rust_literal(literal: char) -> String {
+    if literal.is_alphanumeric() {
+        return literal.to_string();
+    }
+    format!("\\x{{{:X}}}", u32::from(literal))
+}

@@ -2,9 +2,8 @@
 
 use xds_codec::echo;
 
-use super::warn_of_version;
 use crate::model::{GroupMatch, HeaderMatch, HeaderValue, HttpRouteGroup, Spec, Spot};
-use crate::read::Context;
+use crate::read::context::Context;
 use crate::read::fields::{Object, Reader, Value};
 use crate::read::http_filters::METHODS_OR_ANY;
 use crate::read::matches::check_header_name;
@@ -17,7 +16,7 @@ pub(crate) fn read_http_route_group(
     context: &Context<'_>,
     reader: &mut Reader,
 ) -> Option<Spec> {
-    warn_of_version(document, context, "specs.smi-spec.io/v1alpha4", reader);
+    context.warn_of_version(document, "specs.smi-spec.io/v1alpha4", reader);
     let top = document.take("matches");
     let below = match document.take("spec") {
         Some(spec) => {

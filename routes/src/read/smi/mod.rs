@@ -10,7 +10,7 @@ mod tests;
 
 use xds_codec::echo;
 
-use super::Context;
+use super::context::Context;
 use super::fields::{Object, Reader, Value};
 use super::meta::read_name;
 use crate::model::{Spec, SplitBackend, TrafficSplit};
@@ -27,7 +27,7 @@ pub(crate) fn read_traffic_split(
     context: &Context<'_>,
     reader: &mut Reader,
 ) -> Option<Spec> {
-    warn_of_version(document, context, "split.smi-spec.io/v1alpha4", reader);
+    context.warn_of_version(document, "split.smi-spec.io/v1alpha4", reader);
     let mut spec = document.need("spec", reader)?.object(reader)?;
     let service = spec.need("service", reader);
     let service_spot = service.as_ref().map(|service| service.spot.clone()).unwrap_or_default();
@@ -59,14 +59,6 @@ pub(crate) fn read_traffic_split(
     }
     spec.finish(reader);
     Some(Spec::TrafficSplit(TrafficSplit { service: service?, service_spot, backends, matches }))
-}
-
-/// Warns if the document does not say in which version it is.
-fn warn_of_version(document: &Object<'_>, context: &Context<'_>, newest: &str, reader: &mut Reader) {
-    if context.api_version.is_empty() {
-        let message = format!("the document has no `apiVersion`; it is read as {newest}");
-        reader.warn("missing-version", document.spot(), message);
-    }
 }
 
 /// The name of a service, or its FQDN: always in the split's own namespace.

@@ -8,6 +8,7 @@ use super::plans::{
     path, port, route, secrets, service, tls_chain, to, with_routes,
 };
 use super::{emit, faults, routes, text};
+use crate::input::Options;
 use crate::model::{
     Cors, Fraction, LbPolicy, PathMatch, PathRewrite, Redirect, Retry, SessionLifetime, Timeouts,
 };
@@ -15,7 +16,6 @@ use crate::plan::{
     Action, Address, Assignment, Chain, Cluster, Discovery, Endpoint, Health, Locality, Mirror, Plan,
     PlannedRoute, Protocol, Session, Target, UpstreamTls, Weighted,
 };
-use crate::translate::Options;
 
 /// The text of a plan's resources, in which nothing is wrong.
 fn golden(plan: &Plan) -> String {

@@ -19,8 +19,8 @@ use super::action::ERROR;
 use super::envoy;
 use crate::emit::all;
 use crate::encode::Encoder;
+use crate::input::Options;
 use crate::plan::Plan;
-use crate::translate::Options;
 
 static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("built in"));
 

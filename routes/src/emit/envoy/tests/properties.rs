@@ -9,8 +9,8 @@ use serde_json::Value as Json;
 use super::random::{plans, weight};
 use super::{emit, faults, messages};
 use crate::emit::all;
+use crate::input::Options;
 use crate::plan::{Action, Plan, PlannedRoute};
-use crate::translate::Options;
 
 fn config() -> Config {
     Config { cases: 150, failure_persistence: None, ..Config::default() }

@@ -6,11 +6,11 @@ use serde_json::{Value as Json, json};
 
 use super::plans::{edits, forward, grpc, header, method, path, route, to, with_routes};
 use super::{emit, routes};
+use crate::input::Options;
 use crate::model::{
     Fraction, HeaderValue, MatchType, PathMatch, PathRewrite, QueryMatch, Redirect, Retry, Timeouts,
 };
 use crate::plan::{Action, PlannedRoute, Weighted};
-use crate::translate::Options;
 
 /// The only xDS route that becomes of a route.
 fn only(route: PlannedRoute) -> Json {

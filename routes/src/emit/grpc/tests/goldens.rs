@@ -12,6 +12,7 @@ use super::plans::{
 use super::{CODEC, Outcome, emit};
 use crate::emit::FoundBy;
 use crate::emit::grpc::{limits, matcher, session};
+use crate::input::Options;
 use crate::model::{
     Cors, Fraction, HeaderEdits, HeaderValue, Hostname, LbPolicy, Match, MatchType, PathMatch, PathRewrite,
     QueryMatch, Redirect, Retry, SessionKind, SessionLifetime, Timeouts,
@@ -20,7 +21,6 @@ use crate::plan::{
     Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Endpoint, Health, Locality, Mirror,
     Plan, PlannedRoute, Protocol, TlsTermination, UpstreamTls, VirtualHost,
 };
-use crate::translate::Options;
 
 fn golden(name: &str, text: &str) {
     insta::with_settings!({omit_expression => true, prepend_module_to_snapshot => false}, {

@@ -10,8 +10,8 @@ use super::emit;
 use super::plans::{plans, weight};
 use crate::emit::grpc::grpc;
 use crate::emit::{Emitted, FoundBy, all};
+use crate::input::Options;
 use crate::plan::{Action, Plan, PlannedRoute};
-use crate::translate::Options;
 
 fn config() -> Config {
     Config { cases: 400, failure_persistence: None, ..Config::default() }

@@ -1,0 +1,208 @@
+//! The kinds of documents, and what identifies one.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::thin::Thin;
+
+/// The kinds that are read. The native form is read into them: its listeners are [`Gateway`](Kind::Gateway)s, its backends
+/// [`Backend`](Kind::Backend)s, its routes [`Route`](Kind::Route)s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `gateway.networking.k8s.io` GatewayClass.
+    GatewayClass,
+    /// `gateway.networking.k8s.io` Gateway, or a listener of the native form.
+    Gateway,
+    /// `gateway.networking.k8s.io` GRPCRoute.
+    GrpcRoute,
+    /// `gateway.networking.k8s.io` HTTPRoute.
+    HttpRoute,
+    /// A route of the native form.
+    Route,
+    /// `gateway.networking.k8s.io` ReferenceGrant.
+    ReferenceGrant,
+    /// `gateway.networking.k8s.io` BackendTLSPolicy.
+    BackendTlsPolicy,
+    /// `gateway.envoyproxy.io` Backend, or a backend of the native form.
+    Backend,
+    /// Core Service.
+    Service,
+    /// `discovery.k8s.io` EndpointSlice.
+    EndpointSlice,
+    /// Core Endpoints.
+    Endpoints,
+    /// Core Namespace.
+    Namespace,
+    /// Core Secret.
+    Secret,
+    /// Core ConfigMap.
+    ConfigMap,
+    /// `split.smi-spec.io` TrafficSplit.
+    TrafficSplit,
+    /// `specs.smi-spec.io` HTTPRouteGroup.
+    HttpRouteGroup,
+    /// A policy of any kind that is not supported, and that targets a kind which is served. Its name in a [`DocumentKey`] holds
+    /// its own kind and group, so that policies of different kinds may have the same name.
+    Policy,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 17] = [
+        Self::GatewayClass,
+        Self::Gateway,
+        Self::GrpcRoute,
+        Self::HttpRoute,
+        Self::Route,
+        Self::ReferenceGrant,
+        Self::BackendTlsPolicy,
+        Self::Backend,
+        Self::Service,
+        Self::EndpointSlice,
+        Self::Endpoints,
+        Self::Namespace,
+        Self::Secret,
+        Self::ConfigMap,
+        Self::TrafficSplit,
+        Self::HttpRouteGroup,
+        Self::Policy,
+    ];
+
+    /// The kind as documents and URLs write it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::GatewayClass => "GatewayClass",
+            Self::Gateway => "Gateway",
+            Self::GrpcRoute => "GRPCRoute",
+            Self::HttpRoute => "HTTPRoute",
+            Self::Route => "Route",
+            Self::ReferenceGrant => "ReferenceGrant",
+            Self::BackendTlsPolicy => "BackendTLSPolicy",
+            Self::Backend => "Backend",
+            Self::Service => "Service",
+            Self::EndpointSlice => "EndpointSlice",
+            Self::Endpoints => "Endpoints",
+            Self::Namespace => "Namespace",
+            Self::Secret => "Secret",
+            Self::ConfigMap => "ConfigMap",
+            Self::TrafficSplit => "TrafficSplit",
+            Self::HttpRouteGroup => "HTTPRouteGroup",
+            Self::Policy => "Policy",
+        }
+    }
+
+    /// The kind of that name, exactly as documents write it.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+
+    /// The API group that references to the kind name; empty for core kinds.
+    #[must_use]
+    pub fn api_group(self) -> &'static str {
+        match self {
+            Self::GatewayClass
+            | Self::Gateway
+            | Self::GrpcRoute
+            | Self::HttpRoute
+            | Self::ReferenceGrant
+            | Self::BackendTlsPolicy => "gateway.networking.k8s.io",
+            Self::Backend => "gateway.envoyproxy.io",
+            Self::Route | Self::Policy => "xds-server.io",
+            Self::EndpointSlice => "discovery.k8s.io",
+            Self::Service | Self::Endpoints | Self::Namespace | Self::Secret | Self::ConfigMap => "",
+            Self::TrafficSplit => "split.smi-spec.io",
+            Self::HttpRouteGroup => "specs.smi-spec.io",
+        }
+    }
+
+    /// Returns `true` if a reference names the kind.
+    #[must_use]
+    pub fn is_named(self, group: &str, kind: &str) -> bool {
+        self.as_str() == kind && self.api_group() == group
+    }
+
+    /// The namespace of an object of the kind whose document, or a reference to it, says `namespace`.
+    pub(crate) fn namespace_of(self, namespace: &str) -> &str {
+        match self.is_cluster_scoped() {
+            true => "",
+            false if namespace.is_empty() => DEFAULT_NAMESPACE,
+            false => namespace,
+        }
+    }
+
+    /// Returns `true` if objects of the kind belong to no namespace; theirs is empty in a [`DocumentKey`].
+    #[must_use]
+    pub fn is_cluster_scoped(self) -> bool {
+        matches!(self, Self::GatewayClass | Self::Namespace)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The identity of a document, in all files and the API together. A copy is a pointer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DocumentKey(Thin<DocumentName>);
+
+/// Kind, namespace and name of a document.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DocumentName {
+    /// The kind.
+    pub kind: Kind,
+    /// The namespace: `default` if the document names none; empty for a kind without.
+    pub namespace: Arc<str>,
+    /// The name; never empty.
+    pub name: Arc<str>,
+}
+
+impl DocumentKey {
+    /// The key of a document; `namespace` is ignored for kinds without.
+    #[must_use]
+    pub fn new(kind: Kind, namespace: &str, name: &str) -> Self {
+        Self::of(kind, kind.namespace_of(namespace).into(), name.into())
+    }
+
+    /// The same of texts that are shared; `namespace` must be one that the kind has.
+    #[must_use]
+    pub fn of(kind: Kind, namespace: Arc<str>, name: Arc<str>) -> Self {
+        Self(Thin::new(DocumentName { kind, namespace, name }))
+    }
+
+    /// The key of a document of another kind, of those with a namespace, under the same name.
+    pub(crate) fn namesake(&self, kind: Kind) -> Self {
+        Self::of(kind, Arc::clone(&self.namespace), Arc::clone(&self.name))
+    }
+
+    /// The key before all documents of a kind.
+    #[must_use]
+    pub fn before(kind: Kind) -> Self {
+        Self::of(kind, "".into(), "".into())
+    }
+}
+
+impl Deref for DocumentKey {
+    type Target = DocumentName;
+
+    fn deref(&self) -> &DocumentName {
+        &self.0
+    }
+}
+
+impl fmt::Display for DocumentKey {
+    /// `GRPCRoute prod/greeter`; without a namespace `GatewayClass xds`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            return write!(f, "{} {}", self.kind, self.name);
+        }
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// The namespace of documents that name none.
+pub(crate) const DEFAULT_NAMESPACE: &str = "default";

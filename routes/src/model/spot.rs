@@ -1,0 +1,21 @@
+//! The place of a field: its path, and its line and column in the file.
+
+use std::hash::{Hash, Hasher};
+
+use super::FieldPath;
+
+/// A field of a document and where it stands in its file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spot {
+    /// The field; empty for the document itself.
+    pub path: FieldPath,
+    /// The line, from 1; 0 if there is none, as in a JSON body.
+    pub line: u32,
+    /// The column in characters, from 1; 0 if there is none.
+    pub column: u32,
+}
+
+impl Hash for Spot {
+    /// Adds nothing: where something stands is no part of what is made of it, so that lines which move change no hash.
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}

@@ -1,0 +1,129 @@
+//! The BackendTLSPolicy that holds for a backend, and the conditions of each policy.
+
+use std::collections::BTreeSet;
+
+use super::backends::Referent;
+use super::listeners::resolved_refs;
+use super::lookup::Lookup;
+use super::parts::UpstreamTls;
+use super::policies::{PolicyTarget, target};
+use super::statuses::ObjectConditions;
+use super::tls::invalid_tls;
+use crate::conditions::{Condition, ParentStatus};
+use crate::model::{Backend, BackendTlsPolicy, Document, ObjectRef, Spec};
+
+impl<'d> Lookup<'d> {
+    /// The policy that holds for a backend: that of its port before that of the whole Service.
+    pub(super) fn policy(&self, referent: &Referent<'_>) -> Option<(&'d Document, &'d BackendTlsPolicy)> {
+        let key = &referent.document().key;
+        let section = match referent {
+            Referent::Port { port, .. } => Some(port.name.clone()).filter(|name| !name.is_empty()),
+            Referent::Backend { .. } => None,
+        };
+        let find = |section| self.policies.by_target.get(&(key.clone(), section));
+        let (_, document, policy) = section.and_then(|name| find(Some(name))).or_else(|| find(None))?;
+        Some((document, policy))
+    }
+
+    /// The conditions of a BackendTLSPolicy, for each Gateway (or Service of the mesh) from which one of its targets is reached;
+    /// or of a Backend. `None` of anything else.
+    pub(crate) fn standing(
+        &self,
+        document: &Document,
+        ancestors: &BTreeSet<String>,
+    ) -> Option<ObjectConditions> {
+        if let Spec::BackendTlsPolicy(policy) = &document.spec {
+            return Some(self.policy_standing(document, policy, ancestors));
+        }
+        let Spec::Backend(backend) = &document.spec else { return None };
+        let conditions = vec![self.backend_condition(document, backend)];
+        Some(ObjectConditions { conditions, ..ObjectConditions::default() })
+    }
+
+    fn backend_condition(&self, document: &Document, backend: &Backend) -> Condition {
+        if let Some(Err(fault)) = self.fallbacks.get(&document.key) {
+            return Condition::fails("Accepted", "Invalid", fault.to_string());
+        }
+        let referent = Referent::Backend { document, backend };
+        match self.upstream_tls(&referent) {
+            Some((UpstreamTls::Invalid, _)) => {
+                Condition::fails("Accepted", "Invalid", invalid_tls(&referent))
+            }
+            Some((UpstreamTls::Verified { .. }, _)) | None => Condition::holds("Accepted", "Accepted"),
+        }
+    }
+
+    fn policy_standing(
+        &self,
+        document: &Document,
+        policy: &BackendTlsPolicy,
+        ancestors: &BTreeSet<String>,
+    ) -> ObjectConditions {
+        let (trusted, problems) = self.trusted(document, policy);
+        let is_trusting = trusted.is_some() || policy.uses_system_certificates;
+        let accepted = match self.targeting_fault(document, policy) {
+            Some((reason, message)) => Condition::fails("Accepted", reason, message),
+            None if is_trusting => Condition::holds("Accepted", "Accepted"),
+            None => {
+                let message = "no CA certificate can be used, so every request to the targets fails";
+                Condition::fails("Accepted", "NoValidCACertificate", message)
+            }
+        };
+        let conditions = vec![accepted, resolved_refs(&problems)];
+        if ancestors.is_empty() {
+            return ObjectConditions { conditions, ..ObjectConditions::default() };
+        }
+        let parent = |parent: &String| {
+            let (parent, conditions) = (parent.clone(), conditions.clone());
+            ParentStatus { parent, section: None, port: None, conditions }
+        };
+        ObjectConditions {
+            parents: ancestors.iter().map(parent).enumerate().collect(),
+            ..ObjectConditions::default()
+        }
+    }
+
+    /// Why a policy holds for none of its targets.
+    fn targeting_fault(
+        &self,
+        document: &Document,
+        policy: &BackendTlsPolicy,
+    ) -> Option<(&'static str, String)> {
+        let mut fault = None;
+        for (reference, section) in &policy.targets {
+            let ObjectRef { group, kind, namespace, name, .. } = reference;
+            let Some(target) = target(reference, section.as_ref()) else {
+                fault = fault.or(Some(("TargetNotFound", format!("{group}/{kind} cannot be a target"))));
+                continue;
+            };
+            if self.fallbacks.contains_key(&target.0) {
+                let message = format!("the {} has no connections of its own: target its members", target.0);
+                fault = fault.or(Some(("Invalid", message)));
+                continue;
+            }
+            if let Some(message) = self.missing_target(&target) {
+                fault = fault.or(Some(("TargetNotFound", message)));
+                continue;
+            }
+            match self.policies.by_target.get(&target) {
+                Some((_, winner, _)) if winner.key != document.key => {
+                    let message = format!("{} holds for the {kind} {namespace}/{name}", winner.key);
+                    fault = fault.or(Some(("Conflicted", message)));
+                }
+                Some(_) | None => return None,
+            }
+        }
+        fault
+    }
+
+    fn missing_target(&self, (key, section): &PolicyTarget) -> Option<String> {
+        let Some(placed) = self.documents.get(key) else { return Some(format!("there is no {key}")) };
+        let section = section.as_ref()?;
+        if let Spec::Service(service) = &placed.document.spec
+            && service.ports.iter().any(|port| port.name == *section)
+        {
+            return None;
+        }
+        Some(format!("the {key} has no port named {section}"))
+    }
+}
