@@ -22,7 +22,7 @@ pub enum UnknownFields {
 /// The outcome of reading one document of a file or body.
 #[derive(Debug)]
 pub enum ReadOutcome {
-    /// A kind that is not ours; to be skipped with an info line that says it is [`left_out`].
+    /// A kind that is not ours; to be skipped with an info line that says it is [`left_out`](super::left_out).
     NotOurs,
     /// Not even kind and name could be read: at least one diagnostic.
     Unreadable(Vec<Diagnostic>),
@@ -39,7 +39,7 @@ pub struct ReadObject {
     pub place: Place,
     /// The document with warnings, or what is wrong with it: at least one diagnostic.
     pub outcome: Result<(Arc<Document>, Vec<Diagnostic>), Vec<Diagnostic>>,
-    /// The stand-in for a document that cannot be used, where the absence of one would do harm: see [`stand_in`](mod@stand_in).
+    /// The stand-in for a document that cannot be used, where the absence of one would do harm: see [`stand_in`](mod@super::stand_in).
     pub stand_in: Option<Arc<Document>>,
 }
 
