@@ -131,7 +131,7 @@ pub struct Limits {
     pub max_connections: usize,
     /// Admin connections at once.
     pub max_admin_connections: usize,
-    /// How long an admin connection is kept open without a request.
+    /// How long to keep an admin connection open without a request.
     pub admin_idle_timeout: Duration,
     /// How long a stream may take to send its first request.
     pub first_request_timeout: Duration,

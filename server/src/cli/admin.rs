@@ -58,7 +58,7 @@ pub(crate) struct AdminArgs {
     /// The admin API
     #[arg(long, env = "XDS_SERVER_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:18001")]
     admin: String,
-    /// File with the token that the server demands; XDS_SERVER_ADMIN_TOKEN may hold the token itself
+    /// File with the token for the admin API; XDS_SERVER_ADMIN_TOKEN may hold the token itself
     #[arg(long, env = "XDS_SERVER_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     /// The form of the result [default: table on a terminal, else json]

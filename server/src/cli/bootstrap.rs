@@ -11,41 +11,41 @@ use crate::cli::{Failure, output};
 /// The flags of `bootstrap`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BootstrapArgs {
-    /// What kind of client
+    /// Kind of client
     #[arg(value_enum)]
     client: ClientKind,
-    /// The id that the client gives itself; node groups select by it
+    /// ID of the client's node; node groups can select by it
     #[arg(long, value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     node_id: String,
-    /// The cluster that the client says it belongs to
+    /// Cluster of the client's node
     #[arg(long, value_name = "NAME", default_value = "default")]
     cluster: String,
-    /// Metadata of the node, by which node groups select; dots in KEY lead into objects; may be given several times
+    /// Metadata of the node; node groups can select by it. Dots in KEY lead into objects; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<Metadata>,
-    /// The namespace of the client, whose consumer routes of the mesh it gets (the metadata NAMESPACE)
+    /// Namespace of the client (the metadata NAMESPACE), for consumer routes of the mesh
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
     /// Where the client runs: REGION, REGION/ZONE or REGION/ZONE/SUB_ZONE
     #[arg(long, value_name = "PLACE")]
     locality: Option<Locality>,
-    /// The zone of the client, where --locality says none
+    /// Zone of the client, if --locality has none
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
-    /// Where the client finds the server
+    /// Address of the server, as the client reaches it
     #[arg(long, env = "XDS_SERVER_XDS_ADDRESS", value_name = "HOST:PORT", default_value = "127.0.0.1:18000")]
     xds_address: HostPort,
-    /// Use the incremental variant of the protocol (Envoy only)
+    /// Use incremental xDS (Envoy only)
     #[arg(long)]
     delta: bool,
-    /// Fetch clusters and listeners on a stream for each type; what these refer to comes as they say, over ADS if they are made of
-    /// documents (Envoy only)
+    /// Fetch clusters and listeners on a stream for each type. Resources that generated ones refer to still come over ADS (Envoy
+    /// only)
     #[arg(long)]
     per_type: bool,
     /// The port of Envoy's own admin interface on 127.0.0.1; with 0, Envoy chooses and logs it (Envoy only)
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     admin_port: u16,
-    /// Let Envoy report no load; gRPC clients go by their clusters
+    /// Do not make Envoy report load; for gRPC clients, the clusters decide
     #[arg(long)]
     no_load_reports: bool,
 }

@@ -28,31 +28,31 @@ use crate::config::units::parse_duration;
 /// The flags of `get`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct GetArgs {
-    /// The node to ask as
+    /// Node ID to ask with
     #[arg(long, value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     node_id: String,
-    /// The cluster that the node says it belongs to
+    /// Cluster of the node
     #[arg(long, value_name = "NAME", default_value = "")]
     cluster: String,
-    /// What kind of client the node says it is
+    /// Kind of client to ask as
     #[arg(long, value_enum, value_name = "CLIENT", default_value = "envoy")]
     client: ClientKind,
-    /// What to ask for: listeners, routes, clusters, endpoints, secrets, … or a type URL
+    /// Type to ask for: listeners, routes, clusters, endpoints, secrets, … or a type URL
     #[arg(long = "type", value_name = "TYPE", value_parser = parse_type)]
     resource_type: ResourceType,
-    /// Ask for this resource; may be repeated. Without it, for everything
+    /// Ask for this resource; may be repeated [default: all]
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
-    /// Use the incremental variant of the protocol
+    /// Use incremental xDS
     #[arg(long)]
     delta: bool,
-    /// Where the server is
+    /// Address of the server
     #[arg(long, env = "XDS_SERVER_XDS_ADDRESS", value_name = "HOST:PORT", default_value = "127.0.0.1:18000")]
     xds_address: HostPort,
     /// How long to wait for an answer
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
     timeout: Duration,
-    /// Show private keys and passwords, too
+    /// Also show private keys and passwords
     #[arg(long)]
     show_secrets: bool,
     /// The form of the result [default: yaml on a terminal, else json]

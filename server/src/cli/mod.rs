@@ -42,53 +42,53 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 
 enum Command {
     /// Serve resources to xDS clients (the default command)
     Serve(Box<ServeArgs>),
-    /// Print a bootstrap that attaches a client to the server
+    /// Print a bootstrap that connects a client to the server
     Bootstrap(bootstrap::BootstrapArgs),
     /// Check files as the server would, without a server
     Validate(Box<validate::ValidateArgs>),
-    /// Print the resources that would be served of files, without a server
+    /// Print the resources that files would generate, without a server
     Translate(Box<translate::TranslateArgs>),
-    /// Show what a node would receive, as an xDS client
+    /// Show what a node would be served, by asking as an xDS client
     Get(get::GetArgs),
-    /// Show what the clients of a group or a node are served, and where it comes from
+    /// Show the resources that a group or a node is served, and where they come from
     Snapshot(admin::SnapshotArgs),
-    /// Show whether the server is ready, its files and route documents, and how its clients are
+    /// Show whether the server is ready, and the state of its files, route documents and clients
     Status(admin::StatusArgs),
-    /// Ask whether the server is ready, for health checks of containers
+    /// Check whether the server is ready, for health checks of containers
     Health(admin::HealthArgs),
-    /// List what became of route documents: the conditions of every object
+    /// List the conditions of all route documents
     Conditions(admin::ConditionsArgs),
-    /// Create or replace route documents that the API owns, over those of files
+    /// Create or replace route documents of the API, which override those of files
     Apply(Box<admin::ApplyArgs>),
-    /// Delete a route document that the API owns
+    /// Delete a route document of the API
     Delete(Box<admin::DeleteArgs>),
-    /// List the route documents of files and API, or show one
+    /// List the route documents of files and the API, or show one
     Documents(admin::DocumentsArgs),
     /// List, show, put or delete node groups
     Groups(Box<admin::GroupsArgs>),
-    /// List, show, put or delete resources that the API owns
+    /// List, show, put or delete resources of the API
     Resources(Box<admin::ResourcesArgs>),
-    /// Have the server read its files again
+    /// Make the server read its files again
     Reload(admin::ReloadArgs),
-    /// Show how the requests of rules are shared between backends, or change that
+    /// Show or change how rules split their requests between backends
     Weights(Box<admin::WeightsArgs>),
     /// List the connected clients, or show one
     Nodes(admin::NodesArgs),
     /// Show who has accepted a change
     Acks(admin::AcksArgs),
-    /// Show what happens on the server, as it happens
+    /// Show events of the server as they happen
     Events(admin::EventsArgs),
-    /// Show what clients report of the requests that they send
+    /// Show the requests and errors that clients report
     Loads(admin::LoadsArgs),
-    /// List what changed, or show one revision
+    /// List changes, or show one revision
     History(admin::HistoryArgs),
-    /// Move traffic from one backend to another by steps
+    /// Move traffic from one backend to another in steps
     Rollout(admin::RolloutArgs),
-    /// Make what the API owns what it was at a revision
+    /// Restore the API's objects to their state at a revision
     Rollback(Box<admin::RollbackArgs>),
     /// List wave deployments, watch one, or pause, resume, promote or abort it
     Waves(admin::WavesArgs),
-    /// Export or import the stored changes, or make a damaged data directory usable again
+    /// Export or import the stored changes, or repair a damaged data directory
     Store(store::StoreArgs),
 }
 

@@ -33,16 +33,16 @@ pub(crate) struct FilesArgs {
     /// several documents
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// The largest file that is read
+    /// Size limit of a file
     #[arg(long, env = "XDS_SERVER_MAX_FILE_BYTES", value_name = "SIZE", default_value = "10MiB",
         value_parser = parse_size)]
     pub(crate) max_file_bytes: usize,
-    /// Follow symbolic links that lead out of what is watched; else they are errors
+    /// Follow symbolic links that lead out of the watched directories; without this flag they are errors
     #[arg(long, env = "XDS_SERVER_FOLLOW_SYMLINKS", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
         value_parser = BoolishValueParser::new())]
     pub(crate) follow_symlinks: bool,
-    /// How many values a document of a file or body may have: lists, objects and scalars
+    /// Limit of values (lists, objects and scalars) in one document
     #[arg(long, env = "XDS_SERVER_MAX_DOCUMENT_VALUES", value_name = "N",
         default_value_t = xds_codec::Limits::DEFAULT_DOCUMENT_VALUES)]
     pub(crate) max_document_values: usize,

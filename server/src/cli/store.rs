@@ -21,11 +21,11 @@ pub(crate) struct StoreArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum StoreCommand {
-    /// Write the history and what it holds to standard output, secrets included. No server may use the directory
+    /// Write the history and its contents to standard output, including secrets. Stop the server first
     Export(DirectoryArgs),
     /// Fill an empty data directory with an export
     Import(ImportArgs),
-    /// Say what a damaged data directory would lose to be usable again; with --yes, do it
+    /// Show what a damaged data directory would lose to become usable again; with --yes, repair it
     ///
     /// The journal is kept up to its first damage. Files that change are kept beside it as `*.damaged-N`; nothing is
     /// deleted. No server may use the directory.
@@ -40,7 +40,7 @@ and was not changed, or the directory cannot be used; 2 wrong command line";
 struct SalvageArgs {
     #[command(flatten)]
     directory: DirectoryArgs,
-    /// Drop what is damaged, as it is said without this flag
+    /// Repair the directory; without this flag, only show what would be lost
     #[arg(long)]
     yes: bool,
 }
@@ -56,7 +56,7 @@ struct DirectoryArgs {
 struct ImportArgs {
     #[command(flatten)]
     directory: DirectoryArgs,
-    /// The export; standard input without it
+    /// The export [default: standard input]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }

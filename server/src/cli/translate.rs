@@ -15,10 +15,10 @@ use crate::cli::{Failure, output};
 /// The flags of `translate`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TranslateArgs {
-    /// For which kind of clients
+    /// Kind of clients
     #[arg(long, alias = "target", value_enum, value_name = "CLIENT", default_value = "envoy")]
     profile: ClientKind,
-    /// For clients of this group
+    /// Group of the clients
     #[arg(long, value_name = "GROUP", default_value = "default", value_parser = parse_group)]
     group: GroupName,
     /// Only this type: listeners, routes, clusters, endpoints, secrets, … or a type URL; may be repeated

@@ -28,19 +28,19 @@ use crate::source::read::Scan;
 /// The flags of `validate`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ValidateArgs {
-    /// For which clients: what they refuse is an error, what they ignore or read differently a warning; with `all`, what
-    /// one kind of client refuses and the other may take is a warning too
+    /// Clients to check for. Anything they reject is an error; anything they ignore or read differently is a warning. With `all`,
+    /// anything that only one kind of client rejects is a warning
     #[arg(long, value_enum, value_name = "CLIENT", default_value = "all")]
     target: Target,
-    /// Treat as errors what would be served otherwise than it was meant: references and groups that are doubtful, documents
-    /// that are not accepted or whose references are not resolved, policies that are not supported
+    /// Also treat as errors: doubtful references and groups, documents that are not accepted, references that do not resolve, and
+    /// unsupported policies
     #[arg(long, env = "XDS_SERVER_STRICT", action = clap::ArgAction::SetTrue,
         value_parser = clap::builder::BoolishValueParser::new())]
     strict: bool,
-    /// Also judge what a node with this id would get: groups that conflict there are errors
+    /// Also check the resources of a node with this ID: groups that conflict there are errors
     #[arg(long, value_name = "ID")]
     node: Option<String>,
-    /// The form of the result
+    /// Output format
     #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
     output: Form,
     #[command(flatten)]

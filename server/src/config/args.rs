@@ -18,33 +18,33 @@ use crate::telemetry::LogFormat;
 /// The flags of `serve`. A flag wins over `XDS_SERVER_<FLAG>`, that over the `--config` file, that over the default.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServeArgs {
-    /// YAML or JSON file with settings, named like the flags: `xds-listen: 0.0.0.0:18000`
+    /// YAML or JSON file with settings. The keys are the names of the flags: `xds-listen: 0.0.0.0:18000`
     #[arg(long, env = "XDS_SERVER_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// File or directory with configuration; may be repeated. In the environment, separated by colons
+    /// File or directory to serve; may be repeated. Separate several with colons in the environment variable
     #[arg(long, env = "XDS_SERVER_WATCH", value_name = "PATH")]
     pub watch: Vec<PathBuf>,
-    /// Where clients connect; port 0 takes any free one
+    /// Address for xDS clients; port 0 uses any free port
     #[arg(long, env = "XDS_SERVER_XDS_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:18000",
         value_parser = parse_address)]
     pub xds_listen: SocketAddr,
-    /// Where the admin API is
+    /// Address of the admin API
     #[arg(long, env = "XDS_SERVER_ADMIN_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:18001",
         value_parser = parse_address)]
     pub admin_listen: SocketAddr,
-    /// Where only /healthz, /readyz and /metrics are
+    /// Address that serves only /healthz, /readyz and /metrics
     #[arg(long, env = "XDS_SERVER_PROBE_LISTEN", value_name = "ADDR", value_parser = parse_address)]
     pub probe_listen: Option<SocketAddr>,
-    /// Where changes and last good copies are kept [default: $XDG_STATE_HOME/xds-server, else ~/.local/state/xds-server]
+    /// Directory for changes and last good copies [default: $XDG_STATE_HOME/xds-server, else ~/.local/state/xds-server]
     #[arg(long, env = "XDS_SERVER_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// How log events are written, to standard error
+    /// Format of the log, which goes to standard error
     #[arg(long, env = "XDS_SERVER_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
-    /// Which log events are written: error, warn, info, debug, trace, or a filter such as info,xds_session=debug
+    /// Log level: error, warn, info, debug, trace, or a filter such as info,xds_session=debug
     #[arg(long, env = "XDS_SERVER_LOG_LEVEL", value_name = "LEVEL")]
     pub log_level: Option<String>,
-    /// The name of this server in what it tells its clients [default: the host's name]
+    /// Name by which this server identifies itself to clients [default: the host name]
     #[arg(long, env = "XDS_SERVER_INSTANCE_ID", value_name = "ID")]
     pub instance_id: Option<String>,
     /// Files and writes.
@@ -81,9 +81,10 @@ pub struct ServeArgs {
 pub enum Verify {
     /// Never.
     Off,
-    /// Once in 1,000 revisions, beside everything else; it takes a core as long as a start, and memory for a second translation.
+    /// Once in 1,000 revisions, in the background; this uses one core for as long as a start takes, and memory for a second
+    /// translation.
     Sampled,
-    /// Before each change, which a difference refuses: for tests.
+    /// Before each change, and refuse the change if there is a difference: for tests.
     Always,
 }
 
@@ -101,7 +102,7 @@ impl From<Verify> for xds_control::Verify {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Files")]
 pub struct SourceArgs {
-    /// Serve the good part of a first load that has errors
+    /// Serve the correct part of a first load that has errors
     #[arg(long, env = "XDS_SERVER_PARTIAL_START", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
         value_parser = BoolishValueParser::new())]
@@ -112,26 +113,26 @@ pub struct SourceArgs {
         value_parser = BoolishValueParser::new())]
     pub strict: bool,
     /// Hold back a load that removes all objects of a kind, or more than this share of five or more objects of a group, until
-    /// `xds-server reload --confirm`; or `off`
+    /// `xds-server reload --confirm`; `off` disables this
     #[arg(long, env = "XDS_SERVER_HOLD_MASS_REMOVAL", value_name = "SHARE", default_value = "50%", value_parser = parse_mass_removal)]
     pub hold_mass_removal: MassRemoval,
-    /// How often what changes made of documents is compared with what all documents give, and mended if it differs
+    /// How often to compare the incremental translation with a full one, and correct any difference
     #[arg(long, env = "XDS_SERVER_VERIFY", value_name = "WHEN", value_enum, default_value = "sampled")]
     pub verify: Verify,
-    /// How often files are looked at besides the notifications of the kernel
+    /// How often to look for changed files, in addition to the kernel's notifications
     #[arg(long, env = "XDS_SERVER_POLL_INTERVAL", value_name = "DURATION", default_value = "5s",
         value_parser = parse_duration)]
     pub poll_interval: Duration,
-    /// The largest file that is read
+    /// Size limit of a file
     #[arg(long, env = "XDS_SERVER_MAX_FILE_BYTES", value_name = "SIZE", default_value = "10MiB",
         value_parser = parse_size)]
     pub max_file_bytes: usize,
-    /// Follow symbolic links that lead out of what is watched; else they are errors
+    /// Follow symbolic links that lead out of the watched directories; without this flag they are errors
     #[arg(long, env = "XDS_SERVER_FOLLOW_SYMLINKS", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
         value_parser = BoolishValueParser::new())]
     pub follow_symlinks: bool,
-    /// How many values a document of a file or body may have: lists, objects and scalars
+    /// Limit of values (lists, objects and scalars) in one document
     #[arg(long, env = "XDS_SERVER_MAX_DOCUMENT_VALUES", value_name = "N",
         default_value_t = xds_codec::Limits::DEFAULT_DOCUMENT_VALUES)]
     pub max_document_values: usize,
@@ -154,17 +155,17 @@ pub struct AccessArgs {
         num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL",
         hide_default_value = true, value_parser = BoolishValueParser::new())]
     pub allow_unauthenticated_admin: bool,
-    /// Serve client status (CSDS), which tells everything of every client, on the xDS port too, to whoever reaches it; it is
-    /// always on the admin port
+    /// Also serve client status (CSDS) on the xDS port, where anyone can read everything about every client; it is always on the
+    /// admin port
     #[arg(long, env = "XDS_SERVER_XDS_CLIENT_STATUS", default_value = "false", action = ArgAction::Set,
         num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL",
         hide_default_value = true, value_parser = BoolishValueParser::new())]
     pub xds_client_status: bool,
-    /// File with the bearer token that the admin API demands
+    /// File with the bearer token that the admin API requires
     #[arg(long, env = "XDS_SERVER_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub admin_token_file: Option<PathBuf>,
-    /// Name by which the admin API is reached, besides localhost and IP addresses; may be repeated. In the environment,
-    /// separated by commas
+    /// Host name of the admin API, in addition to localhost and IP addresses; may be repeated. Separate several with commas in
+    /// the environment variable
     #[arg(long, env = "XDS_SERVER_ADMIN_HOST", value_name = "HOST", value_delimiter = ',')]
     pub admin_host: Vec<String>,
 }
@@ -173,11 +174,11 @@ pub struct AccessArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Rollouts")]
 pub struct RolloutArgs {
-    /// PEM file with certificates of authorities that webhooks and Prometheus may have theirs from, besides the system's
+    /// PEM file with certificate authorities to trust for webhooks and Prometheus, in addition to the system's
     #[arg(long, env = "XDS_SERVER_ROLLOUT_CA", value_name = "FILE")]
     pub rollout_ca: Option<PathBuf>,
-    /// Host that webhooks and Prometheus may be called at: a name, *.example.com, an address or a network; may be repeated
-    /// [default: all but link-local addresses and metadata services, which are never called]
+    /// Host that webhooks and Prometheus may be on: a name, *.example.com, an address or a network; may be repeated [default: all
+    /// except link-local addresses and metadata services, which are never called]
     #[arg(long, env = "XDS_SERVER_WEBHOOK_ALLOW", value_name = "HOST", value_delimiter = ',')]
     pub webhook_allow: Vec<String>,
 }
@@ -190,11 +191,11 @@ pub struct LoadArgs {
     #[arg(long, env = "XDS_SERVER_LOAD_REPORT_INTERVAL", value_name = "DURATION", default_value = "10s",
         value_parser = parse_duration)]
     pub load_report_interval: Duration,
-    /// How long load reports count
+    /// How long load reports are kept
     #[arg(long, env = "XDS_SERVER_LOAD_WINDOW", value_name = "DURATION", default_value = "15m",
         value_parser = parse_duration)]
     pub load_window: Duration,
-    /// How many clusters and localities of nodes load is kept of, in all
+    /// Limit of clusters and localities of nodes in kept load reports, for all clients together
     #[arg(long, env = "XDS_SERVER_MAX_LOAD_SERIES", value_name = "N", default_value = "50000")]
     pub max_load_series: usize,
 }
@@ -203,74 +204,74 @@ pub struct LoadArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
-    /// How long streams may take to end after SIGTERM
+    /// Time limit for streams to end after SIGTERM
     #[arg(long, env = "XDS_SERVER_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s",
         value_parser = parse_duration)]
     pub drain_timeout: Duration,
-    /// How often a silent connection is pinged
+    /// How often to ping a silent connection
     #[arg(long, env = "XDS_SERVER_KEEPALIVE_INTERVAL", value_name = "DURATION", default_value = "30s",
         value_parser = parse_duration)]
     pub keepalive_interval: Duration,
-    /// How long a ping may stay unanswered before the connection is closed
+    /// How long to wait for the answer to a ping before closing the connection
     #[arg(long, env = "XDS_SERVER_KEEPALIVE_TIMEOUT", value_name = "DURATION", default_value = "20s",
         value_parser = parse_duration)]
     pub keepalive_timeout: Duration,
-    /// The largest message that is received
+    /// Size limit of a received message
     #[arg(long, env = "XDS_SERVER_MAX_MESSAGE_BYTES", value_name = "SIZE", default_value = "64MiB",
         value_parser = parse_size)]
     pub max_message_bytes: usize,
-    /// How much of messages may be under way at once, all clients together
+    /// Limit of bytes being received at once, for all clients together
     #[arg(long, env = "XDS_SERVER_MAX_RECEIVE_BYTES", value_name = "SIZE", default_value = "1GiB",
         value_parser = parse_size)]
     pub max_receive_bytes: usize,
-    /// How much of messages over 64KiB may be under way from one address
+    /// Limit of bytes being received at once from one address, in messages over 64KiB
     #[arg(long, env = "XDS_SERVER_MAX_RECEIVE_BYTES_PER_ADDRESS", value_name = "SIZE", default_value = "256MiB",
         value_parser = parse_size)]
     pub max_receive_bytes_per_address: usize,
-    /// How many xDS connections there may be, if the limit of open files allows it
+    /// Limit of xDS connections, if the limit of open files allows as many
     #[arg(long, env = "XDS_SERVER_MAX_CONNECTIONS", value_name = "N", default_value = "200000")]
     pub max_connections: usize,
-    /// How many connections the admin port may have
+    /// Limit of connections to the admin port
     #[arg(long, env = "XDS_SERVER_MAX_ADMIN_CONNECTIONS", value_name = "N", default_value = "256")]
     pub max_admin_connections: usize,
-    /// How long an admin connection is kept open without a request
+    /// How long to keep an admin connection open without a request
     #[arg(long, env = "XDS_SERVER_ADMIN_IDLE_TIMEOUT", value_name = "DURATION", default_value = "60s",
         value_parser = parse_duration)]
     pub admin_idle_timeout: Duration,
-    /// How long a new stream may take to send its first request
+    /// Time limit for the first request of a new stream
     #[arg(long, env = "XDS_SERVER_FIRST_REQUEST_TIMEOUT", value_name = "DURATION", default_value = "10s",
         value_parser = parse_duration)]
     pub first_request_timeout: Duration,
-    /// The largest response, where the protocol lets it be split
+    /// Size limit of a response, where the protocol allows splitting it
     #[arg(long, env = "XDS_SERVER_MAX_RESPONSE_BYTES", value_name = "SIZE", default_value = "3MiB",
         value_parser = parse_size)]
     pub max_response_bytes: usize,
-    /// How long a change that refers to something new waits for a client that says nothing of that
+    /// How long a change waits for a client that does not answer about a new resource that the change refers to
     #[arg(long, env = "XDS_SERVER_ADDITION_GRACE", value_name = "DURATION", default_value = "15s",
         value_parser = parse_duration)]
     pub addition_grace: Duration,
-    /// How long what is removed is kept for a client that does not say that it does without
+    /// How long to keep a removed resource for a client that does not confirm that it stopped using it
     #[arg(long, env = "XDS_SERVER_REMOVAL_GRACE", value_name = "DURATION", default_value = "60s",
         value_parser = parse_duration)]
     pub removal_grace: Duration,
-    /// How long a client may resolve the names or check the health of a new cluster before requests are sent there
+    /// How long to let a client resolve names or check health of a new cluster before routing requests to it
     #[arg(long, env = "XDS_SERVER_SETTLE_TIME", value_name = "DURATION", default_value = "5s",
         value_parser = parse_duration)]
     pub settle_time: Duration,
-    /// Send every change at once. For tests that show what is lost by that
+    /// Send every change at once. For tests that show why the order matters
     #[arg(long, env = "XDS_SERVER_NAIVE_ORDER", hide = true)]
     pub naive_order: bool,
-    /// How many names of one type a stream may ask for
+    /// Limit of names of one type on a stream
     #[arg(long, env = "XDS_SERVER_MAX_NAMES_PER_TYPE", value_name = "N", default_value = "250000")]
     pub max_names_per_type: usize,
-    /// How much is kept in memory of what clients say of themselves (ids, metadata, extensions), in all
+    /// Memory limit for node information of clients (IDs, metadata, extensions), for all clients together
     #[arg(long, env = "XDS_SERVER_MAX_NODE_MEMORY", value_name = "SIZE", default_value = "512MiB",
         value_parser = parse_size)]
     pub max_node_memory: usize,
-    /// How many streams there may be
+    /// Limit of streams
     #[arg(long, env = "XDS_SERVER_MAX_STREAMS", value_name = "N", default_value = "200000")]
     pub max_streams: usize,
-    /// How many streams one connection may have
+    /// Limit of streams on one connection
     #[arg(long, env = "XDS_SERVER_MAX_STREAMS_PER_CONNECTION", value_name = "N", default_value = "10000")]
     pub max_streams_per_connection: u32,
 }

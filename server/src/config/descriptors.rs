@@ -10,8 +10,8 @@ use xds_codec::{Codec, CodecError};
 /// The flag of whatever reads resources.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct DescriptorArgs {
-    /// A file with message types besides Envoy's, as `protoc --include_imports --descriptor_set_out=FILE` writes it; may be
-    /// repeated. In the environment, separated by commas
+    /// File with message types in addition to Envoy's, as written by `protoc --include_imports --descriptor_set_out=FILE`; may be
+    /// repeated. Separate several with commas in the environment variable
     #[arg(long, env = "XDS_SERVER_DESCRIPTORS", value_name = "FILE", value_delimiter = ',')]
     pub descriptors: Vec<PathBuf>,
 }

@@ -9,11 +9,11 @@ use xds_cache::time::duration;
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(next_help_heading = "Draining")]
 pub struct DrainArgs {
-    /// How long endpoints that left a cluster are sent as DRAINING before they go; 0s: not at all; a node group may say otherwise
+    /// How long to send removed endpoints as DRAINING; 0s disables this. A node group may set another time
     #[arg(long, env = "XDS_SERVER_DRAIN_ENDPOINTS", value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub drain_endpoints: Duration,
-    /// How long clusters that left are kept, with their endpoints, for requests that were routed to them before; 0s: not at all; a
-    /// node group may say otherwise
+    /// How long to keep removed clusters and their endpoints for requests that were already routed to them; 0s disables this. A
+    /// node group may set another time
     #[arg(long, env = "XDS_SERVER_DRAIN_CLUSTERS", value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub drain_clusters: Duration,
 }

@@ -9,20 +9,20 @@ use crate::config::units::parse_size;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "REST polling")]
 pub struct PollingArgs {
-    /// Answer clients that poll: POST /v3/discovery:clusters and the like, on the xDS port and the admin port
+    /// Answer clients that poll (POST /v3/discovery:clusters and similar paths), on the xDS port and the admin port
     #[arg(long, env = "XDS_SERVER_REST_POLLING", default_value = "true", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_name = "BOOL",
         value_parser = BoolishValueParser::new())]
     pub rest_polling: bool,
-    /// The largest body of a poll
+    /// Size limit of the body of a poll
     #[arg(long, env = "XDS_SERVER_MAX_POLL_BYTES", value_name = "SIZE", default_value = "1MiB",
         value_parser = parse_size)]
     pub max_poll_bytes: usize,
-    /// How many polls are worked on at once; others wait up to 5s
+    /// Limit of polls answered at once; others wait up to 5s
     #[arg(long, env = "XDS_SERVER_MAX_POLLS", value_name = "N", default_value = "16")]
     pub max_polls: usize,
-    /// Name with a dot by which clients poll the xDS port, besides IP addresses; may be repeated. In the environment,
-    /// separated by commas
+    /// Host name with a dot for polls on the xDS port, in addition to IP addresses and names without a dot; may be repeated.
+    /// Separate several with commas in the environment variable
     #[arg(long, env = "XDS_SERVER_XDS_HOST", value_name = "HOST", value_delimiter = ',')]
     pub xds_host: Vec<String>,
 }

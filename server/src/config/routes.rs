@@ -15,10 +15,10 @@ pub struct RouteArgs {
     /// Serve only Gateways of a GatewayClass with this controllerName [default: all Gateways]
     #[arg(long, env = "XDS_SERVER_CONTROLLER_NAME", value_name = "NAME")]
     pub controller_name: Option<String>,
-    /// The port on which routes are served if there is no Gateway at all; 0 for none
+    /// Port for routes if there is no Gateway; 0 for none
     #[arg(long, env = "XDS_SERVER_IMPLICIT_GATEWAY_PORT", value_name = "PORT", default_value = "8080")]
     pub implicit_gateway_port: u16,
-    /// The address on which Envoys of the mesh listen for the ports of services; `none` for no such listeners
+    /// Address on which Envoys of the mesh listen for the ports of Services; `none` for no such listeners
     #[arg(long, env = "XDS_SERVER_MESH_ADDRESS", value_name = "IP|none", default_value = "127.0.0.1",
         value_parser = parse_mesh_address)]
     pub mesh_address: MeshAddress,
@@ -27,34 +27,34 @@ pub struct RouteArgs {
         num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL",
         hide_default_value = true, value_parser = BoolishValueParser::new())]
     pub merge_route_kinds: bool,
-    /// Leave out for gRPC clients a route with a filter that they would ignore
+    /// Drop a rule for gRPC clients if they would ignore one of its filters
     #[arg(long, env = "XDS_SERVER_GRPC_STRICT", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
         value_parser = BoolishValueParser::new())]
     pub grpc_strict: bool,
-    /// Take `pathRegex` of an HTTPRouteGroup for the whole path, not for its beginning
+    /// Match `pathRegex` of an HTTPRouteGroup against the whole path, not its beginning
     #[arg(long, env = "XDS_SERVER_SMI_WHOLE_PATH_REGEX", default_value = "false", action = ArgAction::Set,
         num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL",
         hide_default_value = true, value_parser = BoolishValueParser::new())]
     pub smi_whole_path_regex: bool,
-    /// Have clients report their load to this server
+    /// Ask clients to report their load to this server
     #[arg(long, env = "XDS_SERVER_LOAD_REPORTS", default_value = "true", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_name = "BOOL",
         value_parser = BoolishValueParser::new())]
     pub load_reports: bool,
-    /// How many routes the documents of one node group may give: one for each match, host and listener
+    /// Limit of routes generated for one node group: one for each match, host and listener
     #[arg(long, env = "XDS_SERVER_MAX_GENERATED_ROUTES", value_name = "N",
         default_value_t = xds_routes::GenerationLimits::default().max_routes)]
     pub max_generated_routes: usize,
-    /// How many virtual hosts the documents of one node group may give
+    /// Limit of virtual hosts generated for one node group
     #[arg(long, env = "XDS_SERVER_MAX_GENERATED_HOSTS", value_name = "N",
         default_value_t = xds_routes::GenerationLimits::default().max_hosts)]
     pub max_generated_hosts: usize,
-    /// How many bytes of routes the documents of one node group may give: the text of each, once for each of its virtual hosts
+    /// Limit of bytes of route documents for one node group: the text of each, once for each of its virtual hosts
     #[arg(long, env = "XDS_SERVER_MAX_GENERATED_BYTES", value_name = "SIZE", default_value = "256MiB",
         value_parser = parse_size)]
     pub max_generated_bytes: usize,
-    /// How a field that a kind of Kubernetes does not have is reported; in the native form it is always an error
+    /// How to report an unknown field of a Kubernetes kind; in the native form it is always an error
     #[arg(
         long,
         env = "XDS_SERVER_UNKNOWN_FIELDS",

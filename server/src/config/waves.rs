@@ -31,32 +31,35 @@ impl FromStr for WaveOrder {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Waves")]
 pub struct WaveArgs {
-    /// Deploy every change to these shares of its nodes, one after the other: 1%,10%,100%; each for one value of --wave-by after
-    /// the other; a node group may say otherwise
+    /// Send every change to these shares of its nodes, one after the other: 1%,10%,100%. `each` takes one value of --wave-by
+    /// after the other. A node group may set other shares
     #[arg(long, env = "XDS_SERVER_WAVES", value_name = "SHARES")]
     pub waves: Option<WavePolicy>,
-    /// What decides which nodes come first: region, zone, subZone, metadata.KEY, or hash, their ids alone [default: hash]
+    /// Property of the nodes that decides which come first: region, zone, subZone, metadata.KEY, or hash (of the node ID)
+    /// [default: hash]
     #[arg(long, env = "XDS_SERVER_WAVE_BY", value_name = "BY")]
     pub wave_by: Option<By>,
     /// The values of --wave-by that come first: eu-west-1b,eu-west-1a [default: those with fewer nodes first]
     #[arg(long, env = "XDS_SERVER_WAVE_ORDER", value_name = "VALUES")]
     pub wave_order: Option<WaveOrder>,
-    /// How long a wave that all its clients have accepted is left alone before the next one [default: 30s]
+    /// How long to wait before the next wave after all clients of a wave have accepted the change [default: 30s]
     #[arg(long, env = "XDS_SERVER_WAVE_HOLD", value_name = "DURATION", value_parser = duration)]
     pub wave_hold: Option<Duration>,
     /// How many clients may reject a change before it is put back: a number, or a share such as 5% [default: 0]
     #[arg(long, env = "XDS_SERVER_WAVE_MAX_NACKS", value_name = "N")]
     pub wave_max_nacks: Option<Tolerance>,
-    /// How long a wave waits for its clients before it pauses [default: for ever]
+    /// How long a wave waits for its clients before it pauses [default: forever]
     #[arg(long, env = "XDS_SERVER_WAVE_ACK_TIMEOUT", value_name = "DURATION", value_parser = duration)]
     pub wave_ack_timeout: Option<Duration>,
-    /// How many clients may be gone or have restarted before a wave stops: a number, or a share [default: 0 in the first wave, 5% after]
+    /// How many clients may be gone or have restarted before a wave stops: a number, or a share [default: 0 in the first wave, 5%
+    /// after it]
     #[arg(long, env = "XDS_SERVER_WAVE_MAX_LOST", value_name = "N")]
     pub wave_max_lost: Option<Tolerance>,
-    /// Let a wave pass that no connected client is in; else it waits for one
+    /// Let a wave pass if it has no connected client; without this flag it waits for one
     #[arg(long, env = "XDS_SERVER_WAVE_ALLOW_EMPTY")]
     pub wave_allow_empty: bool,
-    /// Put a change back if the share of requests that fail is larger by more than this where it is than elsewhere, by load reports
+    /// Put a change back if the share of failed requests on nodes with it exceeds that on other nodes by more than this, by load
+    /// reports
     #[arg(long, env = "XDS_SERVER_WAVE_MAX_ERROR_RATE", value_name = "SHARE")]
     pub wave_max_error_rate: Option<Share>,
 }

@@ -12,7 +12,7 @@ pub(crate) struct AcksArgs {
     /// The revision [default: the last one]
     #[arg(value_name = "REV", conflicts_with = "version")]
     revision: Option<u64>,
-    /// The publication that gave a type this version or label
+    /// Show the publication that gave a type this version or label
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
     #[command(flatten)]

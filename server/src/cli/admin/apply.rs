@@ -14,10 +14,10 @@ use crate::cli::Failure;
 /// The flags of `apply`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ApplyArgs {
-    /// Route documents as YAML or JSON: a file, a directory with all that is below it, or - for standard input; may be repeated
+    /// Route documents as YAML or JSON: a file, a directory with everything below it, or - for standard input; may be repeated
     #[arg(short, long = "file", value_name = "FILE|DIR|-", required = true)]
     files: Vec<PathBuf>,
-    /// The node group of the documents [default: the one that each is in, or default]
+    /// Node group of the documents [default: the current group of each, or default]
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
     #[command(flatten)]

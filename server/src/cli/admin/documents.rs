@@ -30,7 +30,7 @@ pub(crate) struct DeleteArgs {
     /// The kind of the document, such as HTTPRoute
     #[arg(value_name = "KIND")]
     kind: String,
-    /// The document; without a namespace, of the namespace default if its kind has one
+    /// The document; without a namespace, the namespace default is used if the kind has namespaces
     #[arg(value_name = "[NAMESPACE/]NAME")]
     object: String,
     #[command(flatten)]

@@ -14,10 +14,10 @@ use crate::cli::output::{Form, one_line, print};
 /// The flags of `events`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct EventsArgs {
-    /// Go on with what happens from now on, until the server ends; else only what is kept, the last 1024 events
+    /// Continue with new events until the server ends; without this flag, show only the last 1024 events
     #[arg(long)]
     follow: bool,
-    /// Only what happened after this event, such as 1795177244123-42
+    /// Only events after this one, such as 1795177244123-42
     #[arg(long, value_name = "ID")]
     since: Option<String>,
     #[command(flatten)]

@@ -25,7 +25,7 @@ enum GroupsCommand {
     Get(GetArgs),
     /// Create or replace a node group
     Put(PutArgs),
-    /// Delete a node group and what the API owns in it
+    /// Delete a node group and the API's resources in it
     Delete(DeleteArgs),
 }
 

@@ -9,7 +9,7 @@ use crate::cli::output::{Form, cell, clean, items, print, print_json};
 /// The flags of `health`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct HealthArgs {
-    /// Ask only whether the process answers, not whether it serves
+    /// Check only whether the process answers, not whether it is ready
     #[arg(long)]
     live: bool,
     #[command(flatten)]

@@ -12,16 +12,16 @@ use crate::cli::output::{Form, Table, cell, items, print, print_json};
 /// The flags of `history`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct HistoryArgs {
-    /// Only this revision, with its difference; or `A...B` for the difference of two
+    /// Only this revision, with its difference; `A...B` shows the difference between two
     #[arg(value_name = "REV")]
     revision: Option<String>,
     /// How many revisions to list
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: u32,
-    /// Only those that this one asked for, such as files, api, rollout, waves or an X-Actor
+    /// Only changes by this actor, such as files, api, rollout, waves or an X-Actor
     #[arg(long, value_name = "ACTOR", conflicts_with = "revision")]
     actor: Option<String>,
-    /// Only those from there: api, file, rollback, revert, rollout, waves or expiry
+    /// Only changes from this source: api, file, rollback, revert, rollout, waves or expiry
     #[arg(long, value_name = "SOURCE", conflicts_with = "revision")]
     source: Option<String>,
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub(crate) struct HistoryArgs {
 /// The flags of `rollback`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RollbackArgs {
-    /// The revision whose state is wanted
+    /// The revision to restore
     #[arg(value_name = "REV")]
     revision: u64,
     #[command(flatten)]

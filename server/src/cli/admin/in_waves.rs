@@ -5,35 +5,37 @@ use super::segment;
 /// The waves of a change; without them, as the groups say.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct WaveFlags {
-    /// Deploy to these shares of the nodes, one after the other: 1%,10%,100%; each for one value of --by after the other; none for everyone
-    /// at once [default: as the groups say]
+    /// Send the change to these shares of the nodes, one after the other: 1%,10%,100%. `each` takes one value of --by after the
+    /// other; `none` sends it to everyone at once [default: the policy of the groups]
     #[arg(long, value_name = "SHARES")]
     waves: Option<String>,
-    /// What decides which nodes come first: region, zone, subZone, metadata.KEY, or hash, their ids alone [default: hash]
+    /// Property of the nodes that decides which come first: region, zone, subZone, metadata.KEY, or hash (of the node ID)
+    /// [default: hash]
     #[arg(long, value_name = "BY", requires = "waves")]
     by: Option<String>,
     /// The values of --by that come first: eu-west-1b,eu-west-1a [default: those with fewer nodes first]
     #[arg(long, value_name = "VALUES", requires = "waves")]
     order: Option<String>,
-    /// How long a wave that all have accepted is left alone, such as 30s [default: 0s]
+    /// How long to wait before the next wave after all nodes of a wave have accepted the change, such as 30s [default: 0s]
     #[arg(long, value_name = "TIME", requires = "waves")]
     hold: Option<String>,
-    /// How many members may reject it: a number, or a share such as 5% [default: 0]
+    /// How many nodes ahead may reject the change: a number, or a share such as 5% [default: 0]
     #[arg(long, value_name = "NODES", requires = "waves")]
     max_nacks: Option<String>,
-    /// How long a wave waits for its ACKs before it pauses, such as 5m [default: for ever]
+    /// How long a wave waits for its ACKs before it pauses, such as 5m [default: forever]
     #[arg(long, value_name = "TIME", requires = "waves")]
     ack_timeout: Option<String>,
-    /// How many members may be gone or have restarted, as --max-nacks [default: 0 in the first wave, 5% after]
+    /// How many nodes ahead may be gone or have restarted: a number, or a share [default: 0 in the first wave, 5% after it]
     #[arg(long, value_name = "NODES", requires = "waves")]
     max_lost: Option<String>,
-    /// Let a wave pass that no connected node is in
+    /// Let a wave pass if it has no connected node
     #[arg(long, requires = "waves")]
     allow_empty: bool,
-    /// Put it back if requests fail more often where it is than elsewhere, by more than this share, such as 5%, by load reports
+    /// Put the change back if the share of failed requests on nodes with it exceeds that on other nodes by more than this, such
+    /// as 5%, by load reports
     #[arg(long, value_name = "SHARE", requires = "waves")]
     max_error_rate: Option<String>,
-    /// End a wave deployment or rollout that is in the way
+    /// End a conflicting wave deployment or rollout
     #[arg(long)]
     force: bool,
 }

@@ -15,7 +15,7 @@ pub(crate) struct LoadsArgs {
     /// Only what this node reports
     #[arg(long, value_name = "ID")]
     node: Option<String>,
-    /// Only reports of the time since: how long ago, such as 90s or 5m, or an RFC 3339 time
+    /// Only reports since this time: a duration such as 90s or 5m, or an RFC 3339 time
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     #[command(flatten)]

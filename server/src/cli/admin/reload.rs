@@ -11,7 +11,7 @@ use crate::cli::output::{cell, one_line, print_in};
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct ReloadArgs {
-    /// Publish also what would be held back, such as a removal of everything
+    /// Also publish a load that would be held back, such as a removal of everything
     #[arg(long)]
     confirm: bool,
     #[command(flatten)]

@@ -19,13 +19,13 @@ pub(crate) struct ResourcesArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum ResourcesCommand {
-    /// List what the API owns in a group
+    /// List the API's resources in a group
     List(ListArgs),
-    /// Show one resource that the API owns
+    /// Show one resource of the API
     Get(GetArgs),
-    /// Create or replace one resource, or, without TYPE and NAME, everything that the API owns in the group
+    /// Create or replace one resource; without TYPE and NAME, replace all resources of the API in the group
     Put(PutArgs),
-    /// Delete one resource; a file's of that name shows again
+    /// Delete one resource; if a file has a resource of that name, it is served again
     Delete(DeleteArgs),
 }
 

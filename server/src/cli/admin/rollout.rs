@@ -22,25 +22,25 @@ pub(crate) struct RolloutArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum RolloutCommand {
-    /// Begin a rollout
+    /// Start a rollout
     #[command(after_help = EXIT_CODES)]
     Start(StartArgs),
     /// Show a rollout, or all of them
     #[command(after_help = EXIT_CODES)]
     Status(StatusArgs),
-    /// List all rollouts that are kept
+    /// List all rollouts
     List(ListArgs),
-    /// Stay at this step
+    /// Stop at the current step
     Pause(VerbArgs),
-    /// Go on
+    /// Continue
     Resume(VerbArgs),
-    /// Do not wait for what this step waits for
+    /// Continue without waiting for the current step
     Promote(PromoteArgs),
-    /// Give everything back to stable, now
+    /// Move all traffic back to stable now
     Abort(VerbArgs),
-    /// Begin a rollout anew that was aborted or has failed
+    /// Restart a rollout that was aborted or has failed
     Retry(VerbArgs),
-    /// Forget a rollout that has ended
+    /// Delete a rollout that has ended
     Delete(DeleteArgs),
 }
 
@@ -49,10 +49,10 @@ struct StartArgs {
     /// The rollout, as YAML or JSON; - for standard input
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
-    /// Say what would be done, and do nothing
+    /// Show what would be done, and do nothing
     #[arg(long, conflicts_with = "watch")]
     dry_run: bool,
-    /// Show it whenever it changes, until it ends; one JSON object a line in a pipe
+    /// Show the rollout whenever it changes, until it ends; in a pipe, one JSON object per line
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -64,7 +64,7 @@ struct StatusArgs {
     /// The rollout [default: all]
     #[arg(value_name = "ID")]
     id: Option<String>,
-    /// Show it anew whenever it changes, until it ends; one JSON object a line in a pipe
+    /// Show the rollout whenever it changes, until it ends; in a pipe, one JSON object per line
     #[arg(long, requires = "id")]
     watch: bool,
     #[command(flatten)]

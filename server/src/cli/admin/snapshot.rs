@@ -9,10 +9,10 @@ use crate::cli::output::{Table, cell, items, print_in};
 /// The flags of `snapshot`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SnapshotArgs {
-    /// What this node is served, or would be if it connected
+    /// Resources that this node is served, or would be if it connected
     #[arg(long, value_name = "ID", required_unless_present = "group", conflicts_with = "group")]
     node: Option<String>,
-    /// What a client of exactly this group is served
+    /// Resources that a client of exactly this group is served
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
     /// envoy or grpc [default: the group's own, else envoy]

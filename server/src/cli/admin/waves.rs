@@ -17,7 +17,7 @@ pub(crate) struct WavesArgs {
     /// Only this wave deployment, in full
     #[arg(value_name = "ID")]
     id: Option<u64>,
-    /// Show it anew whenever it changes, one wave deployment until it ends; one JSON object a line in a pipe
+    /// Show it again whenever it changes; a single wave deployment until it ends; in a pipe, one JSON object per line
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -27,12 +27,12 @@ pub(crate) struct WavesArgs {
 /// The verbs for a wave deployment.
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Verb {
-    /// Stop where it is
+    /// Pause a wave deployment
     Pause(VerbArgs),
-    /// Go on after a pause, or begin again after it was put back
+    /// Continue after a pause, or restart a change that was put back
     #[command(visible_alias = "retry")]
     Resume(VerbArgs),
-    /// Give the change to everyone now
+    /// Send the change to everyone now
     Promote(VerbArgs),
     /// Put the change back now
     Abort(VerbArgs),

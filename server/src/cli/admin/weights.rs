@@ -17,7 +17,7 @@ pub(crate) struct WeightsArgs {
     /// Only objects of this kind: GRPCRoute, HTTPRoute, Route, TrafficSplit or RouteConfiguration
     #[arg(value_name = "KIND")]
     kind: Option<String>,
-    /// Only this object; of a RouteConfiguration its group and name
+    /// Only this object; for a RouteConfiguration, its group and name
     #[arg(value_name = "NAMESPACE/NAME", requires = "kind")]
     object: Option<String>,
     /// Only this rule: its name or index
@@ -29,9 +29,9 @@ pub(crate) struct WeightsArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum WeightsCommand {
-    /// Change the weights of a rule; backends that are not named keep theirs
+    /// Change the weights of a rule; other backends keep theirs
     Set(SetArgs),
-    /// Give a rule the weights back that its object says
+    /// Remove the override of a rule, so that it has its object's own weights again
     Reset(ResetArgs),
 }
 
@@ -41,7 +41,7 @@ struct Target {
     /// GRPCRoute, HTTPRoute, Route, TrafficSplit or RouteConfiguration
     #[arg(value_name = "KIND")]
     kind: String,
-    /// The object; of a RouteConfiguration its group and name
+    /// The object; for a RouteConfiguration, its group and name
     #[arg(value_name = "NAMESPACE/NAME")]
     object: String,
     /// The rule: its name or index
@@ -58,13 +58,13 @@ struct SetArgs {
     /// New weights, from 0 to 1000000
     #[arg(value_name = "BACKEND=WEIGHT", required = true)]
     weights: Vec<String>,
-    /// The numbers are percents; backends that are not named share the rest
+    /// The numbers are percents; the other backends share the rest
     #[arg(long)]
     percent: bool,
-    /// Forget the weights of backends that are not named, if the API laid any over those of the file
+    /// Remove existing overrides of backends that are not named
     #[arg(long)]
     replace: bool,
-    /// How long the change lasts, such as 30m or 2h [default: until it is changed]
+    /// How long the change lasts, such as 30m or 2h [default: until the next change]
     #[arg(long, value_name = "TIME")]
     expires: Option<String>,
 }

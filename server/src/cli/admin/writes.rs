@@ -16,16 +16,16 @@ use crate::cli::output::print_in;
 /// How a change is made.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct WriteFlags {
-    /// Say what would change, and change nothing
+    /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Wait until every concerned client has accepted the change
+    /// Wait until every client concerned has accepted the change
     #[arg(long)]
     wait: bool,
-    /// How long to wait for that, such as 1m, at most 5m [default: 10s]
+    /// Time limit for --wait, such as 1m, at most 5m [default: 10s]
     #[arg(long, value_name = "TIME", requires = "wait")]
     timeout: Option<String>,
-    /// What to do if a client rejects the change: take it back, or keep it
+    /// What to do if a client rejects the change: revert it, or keep it
     #[arg(long, value_enum, value_name = "WHAT", requires = "wait")]
     on_nack: Option<OnNack>,
     #[command(flatten)]
