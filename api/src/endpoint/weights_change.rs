@@ -48,10 +48,7 @@ pub(crate) async fn patch(
     if !PATCH_TYPES.contains(&essence.as_str()) {
         return Err(ApiError::PatchType(kind.to_owned()));
     }
-    let body = read_tree(&state, &headers, body, MAX_BODY_BYTES).await?;
-    let change = read(&body, SystemTime::now())?;
-    let written = write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await;
-    written.map_err(|error| place(error, &body))
+    change(&state, key, params, &headers, body, |change, _| Ok(change)).await
 }
 
 pub(crate) async fn put(
@@ -62,16 +59,14 @@ pub(crate) async fn put(
     body: Body,
 ) -> Result<Answer, ApiError> {
     let key = key_to_change(path, &headers)?;
-    let body = read_tree(&state, &headers, body, MAX_BODY_BYTES).await?;
-    let mut change = read(&body, SystemTime::now())?;
-    if change.backends.is_empty() && change.percent.is_empty() {
-        let detail = "name the weights in `backends` or `percent`; DELETE takes the override back";
-        return Err(ApiError::Invalid(vec![Fault::at_tree(body.root(), "", detail)]));
-    }
-    change.forgets = true;
-    change.expires = change.expires.or(Some(None));
-    let written = write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await;
-    written.map_err(|error| place(error, &body))
+    let replacing = |change: WeightChange, body: &Tree| {
+        if change.backends.is_empty() && change.percent.is_empty() {
+            let detail = "name the weights in `backends` or `percent`; DELETE takes the override back";
+            return Err(ApiError::Invalid(vec![Fault::at_tree(body.root(), "", detail)]));
+        }
+        Ok(WeightChange { forgets: true, expires: change.expires.or(Some(None)), ..change })
+    };
+    change(&state, key, params, &headers, body, replacing).await
 }
 
 pub(crate) async fn delete(
@@ -82,6 +77,21 @@ pub(crate) async fn delete(
 ) -> Result<Answer, ApiError> {
     let key = key_to_change(path, &headers)?;
     write::run(&state, &headers, params, Write::ChangeWeights { key, change: WeightChange::reset() }).await
+}
+
+/// Changes weights as the body says, after `completed` had a look at it.
+async fn change(
+    state: &ApiState,
+    key: RuleKey,
+    params: WriteParams,
+    headers: &HeaderMap,
+    body: Body,
+    completed: impl FnOnce(WeightChange, &Tree) -> Result<WeightChange, ApiError>,
+) -> Result<Answer, ApiError> {
+    let body = read_tree(state, headers, body, MAX_BODY_BYTES).await?;
+    let change = completed(read(&body, SystemTime::now())?, &body)?;
+    let written = write::run(state, headers, params, Write::ChangeWeights { key, change }).await;
+    written.map_err(|error| place(error, &body))
 }
 
 /// The rule of a write, which has to say what it saw: two that change weights at once must not undo each other unseen.
