@@ -15,7 +15,6 @@ use crate::tag;
 
 /// Why a request was not done.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ApiError {
     /// The path or a parameter cannot be read.
     #[error("{0}")]
@@ -445,7 +444,7 @@ fn store_status(error: &xds_store::CommitError) -> StatusCode {
             StatusCode::PAYLOAD_TOO_LARGE
         }
         xds_store::CommitError::Store(_) => StatusCode::INSUFFICIENT_STORAGE,
-        xds_store::CommitError::UnknownBlob { .. } | xds_store::CommitError::DuplicateKey { .. } | _ => {
+        xds_store::CommitError::UnknownBlob { .. } | xds_store::CommitError::DuplicateKey { .. } => {
             StatusCode::INTERNAL_SERVER_ERROR
         }
     }

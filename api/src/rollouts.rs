@@ -42,7 +42,6 @@ pub struct Started {
 
 /// Why a rollout was not begun or changed.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum RolloutError {
     /// There is none of that id.
     #[error("there is no rollout {0:?}")]

@@ -40,7 +40,6 @@ pub enum PgvLevel {
 
 /// The codec cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum CodecError {
     /// The built-in descriptor set is damaged; the program was built wrong.
     #[error("the built-in descriptor set cannot be read: {reason}")]
@@ -60,7 +59,6 @@ pub enum CodecError {
 
 /// A message cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum MessageError {
     /// No descriptor set has the type.
     #[error("unknown message type {type_name}")]

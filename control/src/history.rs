@@ -57,7 +57,7 @@ pub(crate) fn state_at(store: &dyn Store, revision: Revision) -> Result<State, W
             WriteError::Compacted { wanted: revision, oldest: revision_of(oldest) }
         }
         HistoryError::Store(error) => failed(error),
-        HistoryError::Future { .. } | _ => not_found(revision),
+        HistoryError::Future { .. } => not_found(revision),
     })
 }
 

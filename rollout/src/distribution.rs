@@ -25,7 +25,6 @@ pub struct Distribution {
 
 /// Why weights of a rule cannot be moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum DistributionError {
     /// A backend of the rollout is none of the rule.
     #[error("the rule has no backend {name:?}; it has {}", known.join(", "))]

@@ -11,7 +11,6 @@ use xds_units::Span;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Input {
     /// A person or program asks for something.
     Verb(Verb),

@@ -170,7 +170,6 @@ pub struct AdminToken(String);
 
 /// Why there is no valid configuration.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ConfigError {
     /// The xDS address can be reached from other hosts.
     #[error(

@@ -35,7 +35,6 @@ impl FileError {
 
 /// The store could not be opened.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum OpenError {
     /// Another process (or another store of this one) has the directory open.
     #[error("{} is in use{}", path.display(), holder.map(|pid| format!(" by process {pid}")).unwrap_or_default())]
@@ -102,7 +101,6 @@ fn restore_or_salvage(dir: &Path) -> String {
 
 /// The store failed; nothing was changed.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum StoreError {
     /// The blob is larger than [`MAX_BLOB_BYTES`](crate::MAX_BLOB_BYTES).
     #[error("a blob of {bytes} bytes is larger than the limit of {limit}")]
@@ -151,7 +149,6 @@ impl StoreError {
 /// One exception cannot be ruled out: if a write fails and the file system then also refuses to cut it off
 /// ([`StoreError::ReadOnly`] from then on), the commit may be there when the store is opened again.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum CommitError {
     /// The head is not the one that the commit was built from.
     #[error("the store is at revision {head}")]
@@ -193,7 +190,6 @@ pub enum CommitError {
 
 /// A past state cannot be given.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum HistoryError {
     /// The revision is older than the kept history.
     #[error("the history before revision {oldest} is no longer kept")]

@@ -41,7 +41,6 @@ pub struct LastGoodNote {
 
 /// A copy could not be saved or removed, or the directory not be used.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum LastGoodError {
     /// The key is longer than [`MAX_KEY_BYTES`] or the content than [`MAX_BLOB_BYTES`].
     #[error("the {what} of {bytes} bytes is larger than the limit of {limit}")]

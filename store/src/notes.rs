@@ -7,7 +7,6 @@ use std::path::PathBuf;
 ///
 /// Whoever opens the store should log each as a warning.
 #[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
 pub enum OpenNote {
     /// The journal ended in the middle of a record, as it does when the machine stops while one is written.
     ///

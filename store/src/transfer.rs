@@ -29,7 +29,6 @@ use crate::{
 ///
 /// After a failed export the file is of no use. An import has changed nothing.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum TransferError {
     /// The store to import into has commits already.
     #[error("the store is not empty, it is at revision {head}; import into a new data directory")]

@@ -59,7 +59,7 @@ impl DescriptorArgs {
                 let path = self.descriptors.get(index).cloned().unwrap_or_default();
                 DescriptorError::Unusable { path, reason }
             }
-            other @ (CodecError::Descriptors { .. } | _) => DescriptorError::Codec(other),
+            other @ CodecError::Descriptors { .. } => DescriptorError::Codec(other),
         })
     }
 }

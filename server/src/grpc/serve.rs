@@ -32,7 +32,6 @@ use crate::listen::{Port, incoming, keep_pace};
 
 /// Why the port cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ServeError {
     /// The transport failed.
     #[error("the xDS port failed")]

@@ -241,7 +241,7 @@ impl Driver {
                     let _ = answers.send(Request::Input(id, input)).await;
                 });
             }
-            Input::Verb(_) | Input::RuleTaken | _ => {}
+            Input::Verb(_) | Input::RuleTaken => {}
         }
     }
 

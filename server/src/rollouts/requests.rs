@@ -276,7 +276,7 @@ fn unfit(spec: &RolloutSpec, error: &DistributionError) -> RolloutError {
     let pointer = match error {
         DistributionError::UnknownBackend { name, .. } if *name == spec.canary => "/canary",
         DistributionError::UnknownBackend { .. } | DistributionError::NothingToMove => "/stable",
-        DistributionError::TooLarge | _ => "/steps",
+        DistributionError::TooLarge => "/steps",
     };
     RolloutError::Unfit { pointer: pointer.to_owned(), detail: error.to_string() }
 }
