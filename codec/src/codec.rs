@@ -9,52 +9,20 @@ use serde_json::Value as Json;
 use xds_cache::Resource;
 
 use crate::convert::{Converter, UnknownFields};
+use crate::descriptors::{self, CodecError};
 use crate::diagnostic::Diagnostic;
 use crate::document::Tree;
+use crate::encode;
 use crate::facts::FactsTable;
-use crate::inner::Inner;
+use crate::inner::{Inner, PgvLevel};
 use crate::json::{REDACTED, Secrets, opaque, to_json};
 use crate::message::Message;
 use crate::secrets::{self, SECRET_TYPE};
-use crate::{descriptors, encode};
 
 /// Reads and writes resources. Cheap to clone.
 #[derive(Clone)]
 pub struct Codec {
     pub(crate) inner: Arc<Inner>,
-}
-
-/// The consequence of breaking the rules in Envoy's protos (`validate.rules`).
-///
-/// A client that is newer than our protos may accept what they forbid (row A220); hence the choice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PgvLevel {
-    /// The rules are not looked at.
-    Off,
-    /// A warning; the resource is served.
-    Warn,
-    /// An error; the resource is refused, as Envoy would refuse it.
-    #[default]
-    Error,
-}
-
-/// The codec cannot be made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CodecError {
-    /// The built-in descriptor set is damaged; the program was built wrong.
-    #[error("the built-in descriptor set cannot be read: {reason}")]
-    Descriptors {
-        /// The decoder's error.
-        reason: String,
-    },
-    /// A user's descriptor set is damaged, or imports a file that no set has.
-    #[error("descriptor set {index} cannot be read: {reason}")]
-    UserDescriptors {
-        /// The set's index in the given list, from 0.
-        index: usize,
-        /// The decoder's error.
-        reason: String,
-    },
 }
 
 /// A message cannot be read or written.

@@ -6,7 +6,6 @@ use crate::diagnostic::{echo_name, nearest};
 use crate::document::{Entries, Entry, Node, TreeValue};
 use crate::finding::Finding;
 use crate::path::Path;
-use crate::resource::WRAPPER_TYPE;
 
 /// A part of a document that can be used, or fail, without the others.
 pub(crate) enum Piece<'t> {
@@ -45,6 +44,9 @@ impl Expected {
         }
     }
 }
+
+/// The end of the wrapper's type URL.
+pub(crate) const WRAPPER_TYPE: &str = "/envoy.service.discovery.v3.Resource";
 
 /// The API version of our own kinds.
 pub(crate) const OWN_API_VERSION: &str = "xds-server.io/v1";

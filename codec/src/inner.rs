@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 
-use crate::PgvLevel;
 use crate::facts::FactsTable;
 
 /// The parts that never change once a codec is made.
@@ -13,6 +12,20 @@ pub(crate) struct Inner {
     pub(crate) pgv: PgvLevel,
     /// The built-in set and the user's, concatenated, which is how protobuf joins them.
     pub(crate) descriptor_set: Bytes,
+}
+
+/// The consequence of breaking the rules in Envoy's protos (`validate.rules`).
+///
+/// A client that is newer than our protos may accept what they forbid (row A220); hence the choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PgvLevel {
+    /// The rules are not looked at.
+    Off,
+    /// A warning; the resource is served.
+    Warn,
+    /// An error; the resource is refused, as Envoy would refuse it.
+    #[default]
+    Error,
 }
 
 impl Inner {

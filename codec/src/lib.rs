@@ -40,13 +40,14 @@ pub mod weights;
 mod wire;
 
 pub use assembled::{VirtualHost, VirtualHosts};
-pub use codec::{Codec, CodecError, MessageError, PgvLevel};
+pub use codec::{Codec, MessageError};
 pub use convert::UnknownFields;
-pub use descriptors::ENVOY_TYPES_VERSION;
+pub use descriptors::{CodecError, ENVOY_TYPES_VERSION};
 pub use diagnostic::{Diagnostic, Place, Severity, echo, echo_name, nearest};
 pub use diff::{Change, json_diff};
 pub use document::{Limits, Syntax, Tree};
 pub use file::{DecodedFile, Object, ObjectContent, parse};
+pub use inner::PgvLevel;
 pub use json::REDACTED;
 pub use locate::move_to_fields;
 pub use profile::{Effect, ProfileFinding};

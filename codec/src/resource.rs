@@ -12,7 +12,7 @@ use crate::convert::{Converter, UnknownFields};
 use crate::diagnostic::{Diagnostic, Severity, echo_name, nearest};
 use crate::document::{Node, Position, Tree};
 use crate::finding::{Deprecated, Finding, Findings};
-use crate::form::Expected;
+use crate::form::{Expected, WRAPPER_TYPE};
 use crate::inner::TYPE_PREFIX;
 use crate::message::{Message, child, number, text};
 use crate::path::Path;
@@ -435,6 +435,3 @@ fn read_wrapper(tree: Node<'_>, findings: &mut Findings) -> Wrapper {
 
 /// Other names of one resource. Virtual hosts have the most, one for each domain.
 const MAX_ALIASES: usize = 10_000;
-
-/// The end of the wrapper's type URL.
-pub(crate) const WRAPPER_TYPE: &str = "/envoy.service.discovery.v3.Resource";

@@ -3,8 +3,8 @@
 use prost_reflect::prost_types::Timestamp;
 use prost_reflect::{Kind, MessageDescriptor, Value};
 
-use super::scalar::BEYOND_DOUBLES;
-use super::{Converter, Scope, scalar};
+use super::converter::{Converter, Scope};
+use super::scalar::{self, BEYOND_DOUBLES};
 use crate::diagnostic::{echo, echo_name};
 use crate::document::{Entries, Node, Number, TreeValue};
 use crate::finding::Finding;

@@ -11,50 +11,19 @@ use prost_reflect::{Cardinality, FieldDescriptor, Kind, MapKey, MessageDescripto
 use crate::diagnostic::{echo_name, nearest};
 use crate::document::{Entries, Entry, Node, Position, TreeValue};
 use crate::facts::{FieldFacts, MessageFacts};
-use crate::finding::{Finding, Findings};
-use crate::inner::Inner;
+use crate::finding::Finding;
 use crate::message::Message;
 use crate::path::Path;
-use crate::wire::Writer;
 
+mod converter;
 pub(crate) mod known;
 mod scalar;
 
-/// The treatment of a field that the message does not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnknownFields {
-    /// It is a fault.
-    Refuse,
-    /// It is left out, because a newer client may know more than we do.
-    Ignore,
-}
+pub(crate) use converter::Converter;
+use converter::Scope;
+pub use converter::UnknownFields;
 
-/// One conversion; the message is good only if the findings have no errors.
-pub(crate) struct Converter<'c> {
-    inner: &'c Inner,
-    unknown_fields: UnknownFields,
-    writer: Writer,
-    pub(crate) findings: Findings,
-}
-
-/// Facts that are collected on the way down to a value.
-#[derive(Clone, Copy, Default)]
-struct Scope {
-    /// How many messages enclose the value, up to the nearest `Any`, which is bytes to a reader of the outer message.
-    n_messages: usize,
-    /// How many `Any`s do.
-    n_anys: usize,
-    /// True if an enclosing field is secret.
-    is_sensitive: bool,
-    /// True if the object may carry an `@type`, because it is a resource or the content of an `Any`.
-    may_have_type: bool,
-}
-
-impl<'c> Converter<'c> {
-    pub(crate) fn new(inner: &'c Inner, unknown_fields: UnknownFields) -> Self {
-        Self { inner, unknown_fields, writer: Writer::default(), findings: Findings::default() }
-    }
-
+impl Converter<'_> {
     /// Converts a whole message; an `@type` beside its fields is skipped. What is wrong is among the findings; the message is of
     /// no use then.
     pub(crate) fn convert(&mut self, message: &MessageDescriptor, tree: Node<'_>) -> Message {
@@ -277,24 +246,6 @@ impl<'c> Converter<'c> {
         let text = format!("unknown field in {}", descriptor.full_name());
         let finding = Finding::error("unknown-field", &path.field(&name), text).at(entry.position);
         self.findings.push(finding.suggest(suggestion));
-    }
-
-    /// Reports a value of the wrong kind; shows a scalar unless it is secret.
-    fn wrong_type(&mut self, expected: &str, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
-        let text = format!("expected {expected}, found {}", Self::describe(tree, scope));
-        self.fault("wrong-type", text, tree, path, scope);
-    }
-
-    fn fault(
-        &mut self,
-        code: &'static str,
-        text: impl Into<String>,
-        tree: Node<'_>,
-        path: &Path<'_>,
-        scope: Scope,
-    ) {
-        let finding = Finding::error(code, path, text).at(tree.position());
-        self.findings.push(Finding { is_sensitive: scope.is_sensitive, ..finding });
     }
 }
 

@@ -5,7 +5,7 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use prost_reflect::{EnumDescriptor, EnumValueDescriptor, Kind, MapKey, Value};
 
-use super::{Converter, Scope};
+use super::converter::{Converter, Scope};
 use crate::diagnostic::{echo, echo_name, nearest};
 use crate::document::{Node, Number, TreeValue};
 use crate::finding::Finding;
@@ -117,20 +117,6 @@ impl Converter<'_> {
                 self.wrong_type(&expected, tree, path, scope);
                 None
             }
-        }
-    }
-
-    /// The kind of a value and, if it is a scalar and not secret, the value.
-    pub(super) fn describe(tree: Node<'_>, scope: Scope) -> String {
-        let kind = tree.kind();
-        if scope.is_sensitive {
-            return kind.to_owned();
-        }
-        match tree.value() {
-            TreeValue::Null | TreeValue::List(_) | TreeValue::Object(_) => kind.to_owned(),
-            TreeValue::Bool(truth) => format!("{kind}, {truth}"),
-            TreeValue::Number(number) => format!("{kind}, {number}"),
-            TreeValue::String(text) => format!("{kind}, {}", echo(text)),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! JSON as RFC 8259 has it, with positions.
 
+use super::position::to_u32;
+use super::problem::{check_duplicates, too_deep, too_many_values};
 use super::tape::{Scalar, Writer};
-use super::{Limits, Position, Problems, SyntaxProblem, check_duplicates, scalar, too_many_values};
+use super::{Limits, Position, Problems, SyntaxProblem, scalar};
 
 /// Writes one value to the tape; there must be nothing after it.
 pub(super) fn parse(text: &str, limits: &Limits, tape: &mut Writer) -> Result<(), Problems> {
@@ -70,7 +72,7 @@ impl Reader<'_> {
 
     fn read_nested(&mut self, read: fn(&mut Self) -> Outcome<()>) -> Outcome<()> {
         let Some(depth) = self.depth.checked_sub(1) else {
-            return Err(super::too_deep(self.position));
+            return Err(too_deep(self.position));
         };
         self.depth = depth;
         read(self)?;
@@ -93,7 +95,7 @@ impl Reader<'_> {
             if self.peek() != Some('"') {
                 return Err(self.unexpected("a key in double quotes"));
             }
-            self.keys.push(super::to_u32(self.tape.len()));
+            self.keys.push(to_u32(self.tape.len()));
             let key = self.tape.open_key();
             self.read_string()?;
             self.tape.close_key(key, position);
@@ -170,7 +172,7 @@ impl Reader<'_> {
                 self.rest.find(|c: char| c < ' ' || matches!(c, '"' | '\\')).unwrap_or(self.rest.len());
             let (piece, rest) = self.rest.split_at(plain);
             self.tape.push(piece);
-            self.position.column += super::to_u32(piece.chars().count());
+            self.position.column += to_u32(piece.chars().count());
             self.rest = rest;
             match self.peek() {
                 Some('"') => {

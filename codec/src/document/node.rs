@@ -370,7 +370,7 @@ impl ExactSizeIterator for Entries<'_> {}
 impl Entry<'_> {
     /// Where the entry stands among those of its object, see [`Entries::at`].
     pub(crate) fn offset(&self) -> u32 {
-        super::to_u32(self.at)
+        super::position::to_u32(self.at)
     }
 }
 

@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use granit_parser::{Event, Marker, Parser, ScalarStyle, Span, Tag};
 
+use super::limits::MIN_ALIAS_COST;
+use super::position::to_u32;
+use super::problem::{check_duplicates, too_deep, too_many_values};
 use super::tape::{Cursor, Open, Scalar, Token, Writer};
-use super::{
-    Limits, MIN_ALIAS_COST, Position, Problems, SyntaxProblem, check_duplicates, scalar, to_u32, too_deep,
-    too_many_values,
-};
+use super::{Limits, Position, Problems, SyntaxProblem, scalar};
 
 /// Writes all documents of a text to the tape.
 pub(super) fn parse(text: &str, limits: &Limits, tape: &mut Writer) -> Result<(), Problems> {

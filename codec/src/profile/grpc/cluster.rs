@@ -200,6 +200,6 @@ fn upstream_config(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
 const LOGICAL_DNS: i32 = 2;
 const EDS: i32 = 3;
 
-pub(in crate::profile) const AGGREGATE: &str = "envoy.extensions.clusters.aggregate.v3.ClusterConfig";
+pub(crate) const AGGREGATE: &str = "envoy.extensions.clusters.aggregate.v3.ClusterConfig";
 const AGGREGATE_NAME: &str = "envoy.clusters.aggregate";
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";

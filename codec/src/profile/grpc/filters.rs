@@ -11,6 +11,8 @@ use crate::path::Path;
 
 pub(super) const HTTP_FILTER: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter";
 pub(super) const STATEFUL_SESSION: &str = "envoy.extensions.filters.http.stateful_session.v3.StatefulSession";
+/// Names a cluster that gRPC does not use (row B162).
+pub(super) const GCP_AUTHN: &str = "envoy.extensions.filters.http.gcp_authn.v3.GcpAuthnFilterConfig";
 const FAULT: &str = "envoy.extensions.filters.http.fault.v3.HTTPFault";
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 const RBAC: &str = "envoy.extensions.filters.http.rbac.v3.RBAC";
@@ -57,7 +59,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule::new(
         "B161",
         (Rejected, "grpc-gcp-authn"),
-        super::GCP_AUTHN,
+        GCP_AUTHN,
         (When::Zero, &["cache_config.cache_size"]),
         "gRPC refuses a cache size of 0",
     ),
@@ -83,12 +85,7 @@ const FILTERS: &[Filter] = &[
         refused_by: "go, java, js",
         overridden_by: SESSION_PER_ROUTE,
     },
-    Filter {
-        name: super::GCP_AUTHN,
-        side: Some(Side::Client),
-        refused_by: "",
-        overridden_by: super::GCP_AUTHN,
-    },
+    Filter { name: GCP_AUTHN, side: Some(Side::Client), refused_by: "", overridden_by: GCP_AUTHN },
 ];
 
 /// Rows B26, B27 and B29 to B31, B33 to B35.

@@ -153,7 +153,7 @@ impl Visit<'_> {
         }
         self.rules.check(message, path, &mut self.scope);
         check(message, path, &mut self.scope);
-        if name != GCP_AUTHN {
+        if name != filters::GCP_AUTHN {
             references::of_message(message, path, &mut self.references);
         }
         for field in reads_of(name) {
@@ -230,9 +230,6 @@ fn reads_of(message: &str) -> &'static [&'static str] {
 /// The types that gRPC asks for.
 const FOLLOWED: [ResourceType; 3] =
     [ResourceType::Cluster, ResourceType::ClusterLoadAssignment, ResourceType::RouteConfiguration];
-
-/// Names a cluster that gRPC does not use (row B162).
-const GCP_AUTHN: &str = "envoy.extensions.filters.http.gcp_authn.v3.GcpAuthnFilterConfig";
 
 /// The fields by which gRPC goes on from a message. What is not here is not read, or is read by the check of its parent.
 const READS: &[(&str, &[&str])] = &[

@@ -1,0 +1,78 @@
+//! Findings about clients of one profile.
+
+use xds_cache::{Origin, Profile, ResourceKey};
+
+use crate::diagnostic::{Diagnostic, Place, Severity};
+use crate::document::{Position, Tree};
+use crate::finding::Finding;
+use crate::path::{Step, format_steps};
+
+/// A part of a resource that clients of one profile refuse, ignore or read differently.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileFinding {
+    /// The resource.
+    pub resource: ResourceKey,
+    /// Where it came from; tells resources of equal keys in several groups apart.
+    pub origin: Origin,
+    /// The kind of clients.
+    pub profile: Profile,
+    /// The effect on these clients.
+    pub effect: Effect,
+    /// The kind of fault, in kebab-case; stable, for filters and tests.
+    pub code: &'static str,
+    /// The id of the rule in `docs/design/protocol-rules.md`: `B23`.
+    pub row: &'static str,
+    /// The field, from the resource's message on; empty for the whole resource.
+    pub path: String,
+    /// The client and the effect, in words.
+    pub message: String,
+    /// The right value.
+    pub suggestion: Option<String>,
+    /// True if clients of the other profile can come to the resource too, among the resources that were judged with it.
+    pub is_shared: bool,
+    pub(super) steps: Vec<Step>,
+}
+
+/// The effect of a [`ProfileFinding`] on a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Effect {
+    /// It refuses the resource with a NACK; where languages differ, at least one of them does.
+    Rejected,
+    /// It takes the resource, and requests fail.
+    Fails,
+    /// It goes on as if it were not there.
+    Ignored,
+    /// It does something else with it than clients of the other profile, or of another language.
+    Differs,
+}
+
+impl ProfileFinding {
+    /// The finding as a diagnostic of the file that the resource came from, whose documents are given: its place is that of
+    /// the nearest value on its path, or that of the resource if the documents do not have it.
+    #[must_use]
+    pub fn to_diagnostic(&self, severity: Severity, documents: &[Tree]) -> Diagnostic {
+        let (file, line, column) = match &self.origin {
+            Origin::File { path, line, column } => (path.clone(), *line, *column),
+            Origin::Api => ("".into(), 0, 0),
+        };
+        let finding = Finding {
+            severity,
+            code: self.code,
+            steps: self.steps.clone(),
+            position: None,
+            message: self.message.clone(),
+            suggestion: self.suggestion.clone(),
+            related: Vec::new(),
+            is_sensitive: self.path.contains("tls_certificate"),
+        };
+        match crate::locate::resource_at(documents, line, column) {
+            Some(tree) => finding.locate(&file, tree),
+            None => {
+                let path = format_steps(&self.steps);
+                let place = Place { file: file.clone(), line, column };
+                let nowhere = Tree::null(Position::default());
+                Diagnostic { place, path, ..finding.locate(&file, nowhere.root()) }
+            }
+        }
+    }
+}
