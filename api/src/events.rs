@@ -280,7 +280,7 @@ fn of_answer(
         EventKind::Nacked { sent, message } => (sent, Some(message)),
         EventKind::Subscribed
         | EventKind::CameBack
-        | EventKind::Held
+        | EventKind::CameUpToDate
         | EventKind::Sent(_)
         | EventKind::Current(_)
         | EventKind::HeldBack

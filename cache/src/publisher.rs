@@ -217,6 +217,9 @@ impl Publisher {
             let sibling = siblings.get(key).map(|view| &**view);
             let view = state.compile(key, (revision, epoch), previous.as_deref(), sibling);
             let change = view.change_since(previous.as_deref());
+            if let Some(sibling) = sibling {
+                view.replaces(sibling, state.now);
+            }
             state.replace(key, view, is_concerned || !change.changes.is_empty());
             if !change.changes.is_empty() {
                 publication.views.push(change);
@@ -267,6 +270,9 @@ impl Publisher {
                 let view = state.is_loaded.then(|| state.compile(&key, now, None, sibling.as_deref()));
                 state.insert(key.clone());
                 if let Some(view) = view {
+                    if let Some(sibling) = &sibling {
+                        view.replaces(sibling, state.now);
+                    }
                     state.replace(&key, view, false);
                 }
                 self.tell_drain_end(&state);
@@ -360,9 +366,13 @@ impl Publisher {
         self.lock().is_loaded
     }
 
-    /// Drops the views that nobody has followed since the call before. Call it now and then.
-    pub fn retire_unused(&self) {
+    /// Drops the views that nobody has followed since the call before, and what clients were served so long before `now` that none
+    /// of them counts as using it when it comes back. Call it now and then.
+    pub fn retire_unused(&self, now: Instant) {
         let mut state = self.lock();
+        for view in state.views.values().filter_map(|sender| sender.borrow().clone()) {
+            view.forget_past(now);
+        }
         let unused = state.views.iter().filter(|(_, sender)| sender.receiver_count() == 0);
         let unused: BTreeSet<ViewKey> = unused.map(|(key, _)| key.clone()).collect();
         let known = std::mem::take(&mut state.unused);
@@ -463,6 +473,9 @@ impl PublisherState {
 
     fn replace(&mut self, key: &ViewKey, view: Arc<View>, wakes: bool) {
         let Some(sender) = self.views.get(key) else { return };
+        if let Some(before) = &*sender.borrow() {
+            view.replaces(before, self.now);
+        }
         let end = view.drain().next_end();
         let mut before = None;
         sender.send_if_modified(|current| {

@@ -101,8 +101,8 @@ pub enum EventKind {
     },
     /// The client told, in its first request of the type, that it holds configuration from an earlier stream.
     CameBack,
-    /// The client showed that it holds, from an earlier stream, what it would have been sent.
-    Held,
+    /// The client has all it asks for though it was sent nothing: it holds that from an earlier stream, or asks for nothing.
+    CameUpToDate,
     /// Everything that the view of this revision owes the client was sent.
     Current(Revision),
     /// A change is not sent yet, because of what the client has or lacks.
@@ -159,7 +159,7 @@ pub struct TypeStatus {
     /// True if the client told, in its first request, that it holds configuration from an earlier stream.
     pub came_back: bool,
     /// True if the client came with what it would have been sent.
-    pub is_held: bool,
+    pub came_up_to_date: bool,
     /// The publication up to which everything owed was sent.
     pub current: Revision,
     /// When something last happened.
@@ -172,7 +172,7 @@ impl TypeStatus {
     pub fn status(&self) -> ConfigStatus {
         match &self.sent {
             _ if self.is_error => ConfigStatus::Error,
-            None if self.is_held => ConfigStatus::Synced,
+            None if self.came_up_to_date => ConfigStatus::Synced,
             None => ConfigStatus::NotSent,
             Some(_) if self.is_outstanding => ConfigStatus::Stale,
             Some(_) => ConfigStatus::Synced,
@@ -202,7 +202,7 @@ impl TypeStatus {
         match kind {
             EventKind::Subscribed | EventKind::HeldBack | EventKind::GraceExpired => {}
             EventKind::CameBack => self.came_back = true,
-            EventKind::Held => self.is_held = true,
+            EventKind::CameUpToDate => self.came_up_to_date = true,
             EventKind::Current(revision) => {
                 self.current = *revision;
                 return;
@@ -342,7 +342,7 @@ impl StreamEntry {
             EventKind::Subscribed
             | EventKind::CameBack
             | EventKind::Sent(_)
-            | EventKind::Held
+            | EventKind::CameUpToDate
             | EventKind::HeldBack
             | EventKind::GraceExpired => {}
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::drain::{Drain, Draining};
 use crate::resource::Resource;
@@ -16,12 +17,14 @@ pub(crate) mod compile;
 mod key;
 mod members;
 mod own;
+mod past;
 
 pub use key::ViewKey;
 pub(crate) use key::ViewsOf;
 pub(crate) use members::{Base, Members};
 pub use own::Conflict;
 use own::Own;
+use past::Past;
 
 /// The compiled result for one [`ViewKey`]. Never changes once published.
 pub struct View {
@@ -38,6 +41,8 @@ pub struct View {
     labels: BTreeMap<ResourceType, Arc<str>>,
     /// The part that is served only because it has not drained yet.
     drain: Drain,
+    /// What was served before.
+    past: Arc<Past>,
 }
 
 /// The changes in one view.
@@ -68,6 +73,7 @@ impl View {
             tables: BTreeMap::new(),
             labels: BTreeMap::new(),
             drain: Drain::default(),
+            past: Arc::default(),
         }
     }
 
@@ -94,6 +100,16 @@ impl View {
     #[must_use]
     pub fn table(&self, resource_type: &ResourceType) -> &Arc<TypeTable> {
         self.tables.get(resource_type).unwrap_or(&NONE)
+    }
+
+    /// The tables of a type of which a client may have something that was connected until a moment ago, oldest first: those that were
+    /// served lately, if they had other names or references, and the one that is served now.
+    #[must_use]
+    pub fn recent_tables(&self, resource_type: &ResourceType, now: Instant) -> Vec<Arc<TypeTable>> {
+        let mut tables = self.past.of(resource_type, self.revision, now);
+        tables.push(Arc::clone(self.table(resource_type)));
+        tables.dedup_by_key(|table| table.version());
+        tables
     }
 
     /// The types that have resources, in order.
@@ -158,6 +174,18 @@ impl View {
     /// The tables below the view's own.
     pub(crate) fn base(&self) -> &Base {
         &self.base
+    }
+
+    /// Clients that were served `before` are served this instead.
+    pub(crate) fn replaces(&self, before: &Self, now: Option<Instant>) {
+        let change = self.change_since(Some(before));
+        let replaced = change.changes.iter().map(|(of, changes)| (of, before.table(of), &**changes));
+        self.past.note(self.revision, now, replaced);
+    }
+
+    /// Forgets what was served so long ago that no client counts as using it when it comes back.
+    pub(crate) fn forget_past(&self, now: Instant) {
+        self.past.forget(now);
     }
 
     pub(crate) fn drain(&self) -> &Drain {

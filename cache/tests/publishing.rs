@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -129,12 +130,12 @@ fn a_view_that_nobody_follows_is_dropped_at_the_second_call() {
     let kept = publisher.follow(&node("a"));
     drop(publisher.follow(&node("b")));
     assert_eq!(publisher.n_views(), 2);
-    publisher.retire_unused();
+    publisher.retire_unused(Instant::now());
     assert_eq!(publisher.n_views(), 2);
     drop(publisher.follow(&node("c")));
-    publisher.retire_unused();
+    publisher.retire_unused(Instant::now());
     assert_eq!(publisher.n_views(), 2, "the one of `c` was followed since");
-    publisher.retire_unused();
+    publisher.retire_unused(Instant::now());
     assert_eq!(publisher.n_views(), 1);
     drop(kept);
 }

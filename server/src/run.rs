@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use axum::Router;
@@ -457,7 +457,7 @@ async fn retire_views(publisher: Arc<Publisher>) {
     let mut interval = tokio::time::interval(RETIRE_INTERVAL);
     loop {
         interval.tick().await;
-        publisher.retire_unused();
+        publisher.retire_unused(Instant::now());
     }
 }
 

@@ -4,12 +4,14 @@
 //! place a moment later. Bytes that take 20 ms each way show what users at a distance see.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -22,6 +24,7 @@ use tokio::time::{Instant, sleep_until};
 pub struct Delay {
     addr: SocketAddr,
     accepting: AbortHandle,
+    cuts: Arc<Notify>,
 }
 
 impl Delay {
@@ -33,8 +36,14 @@ impl Delay {
     pub async fn start(to: SocketAddr, each_way: Duration) -> Result<Self> {
         let listener = TcpListener::bind((to.ip(), 0)).await.context("a port for the delay")?;
         let addr = listener.local_addr()?;
-        let accepting = tokio::spawn(accept(listener, to, each_way)).abort_handle();
-        Ok(Self { addr, accepting })
+        let cuts = Arc::new(Notify::new());
+        let accepting = tokio::spawn(accept(listener, to, each_way, Arc::clone(&cuts))).abort_handle();
+        Ok(Self { addr, accepting, cuts })
+    }
+
+    /// Ends all connections; what is under way is lost.
+    pub fn cut(&self) {
+        self.cuts.notify_one();
     }
 
     /// Where to connect instead.
@@ -50,12 +59,18 @@ impl Drop for Delay {
     }
 }
 
-async fn accept(listener: TcpListener, to: SocketAddr, each_way: Duration) {
+async fn accept(listener: TcpListener, to: SocketAddr, each_way: Duration, cuts: Arc<Notify>) {
     // Dropped with this task, and the connections with it.
     let mut connections = JoinSet::new();
-    while let Ok((client, _)) = listener.accept().await {
-        connections.spawn(connect(client, to, each_way));
-        while connections.try_join_next().is_some() {}
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((client, _)) = accepted else { return };
+                connections.spawn(connect(client, to, each_way));
+                while connections.try_join_next().is_some() {}
+            }
+            () = cuts.notified() => connections.shutdown().await,
+        }
     }
 }
 
@@ -113,6 +128,7 @@ mod tests {
     use super::*;
     use crate::backend::Backend;
     use crate::http::Connection;
+    use crate::wait::{PATIENCE, wait_for};
 
     #[tokio::test]
     async fn an_answer_takes_twice_the_delay() -> Result<()> {
@@ -124,6 +140,22 @@ mod tests {
             assert_eq!(connection.get("/").await?.text(), "b1");
             assert!(asked.elapsed() >= Duration::from_millis(100), "{:?}", asked.elapsed());
         }
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_cut_ends_and_another_one_works() -> Result<()> {
+        let backend = Backend::start("b1").await?;
+        let delay = Delay::start(backend.addr(), Duration::ZERO).await?;
+        let mut connection = Connection::open(delay.addr()).await?;
+        connection.get("/").await?;
+        delay.cut();
+        wait_for("the end of the connection", PATIENCE, async || {
+            anyhow::ensure!(connection.get("/").await.is_err(), "it is still open");
+            Ok(())
+        })
+        .await?;
+        assert_eq!(Connection::open(delay.addr()).await?.get("/").await?.text(), "b1");
         Ok(())
     }
 

@@ -40,6 +40,7 @@ pub(crate) fn compile(key: ViewKey, groups: &Groups, circumstances: Circumstance
     let Circumstances { revision, epoch, base, .. } = circumstances;
     let nothing = View::nothing(&key);
     let before = circumstances.previous.unwrap_or(&nothing);
+    let past = circumstances.previous.or(circumstances.sibling).map(|view| Arc::clone(&view.past));
     let members = Members::new(&key, groups);
     let (own, changed) = own(before, &members);
     let drain = drain(&members, &changed, circumstances);
@@ -58,7 +59,7 @@ pub(crate) fn compile(key: ViewKey, groups: &Groups, circumstances: Circumstance
     };
     let labels = labels(&members, &own, base, &tables, &drain);
     let base = Arc::clone(base);
-    View { key, revision, epoch, members, base, own, tables, labels, drain }
+    View { key, revision, epoch, members, base, own, tables, labels, drain, past: past.unwrap_or_default() }
 }
 
 /// The resources of the groups but the default one, and the keys under which those may have changed.

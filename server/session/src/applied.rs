@@ -29,7 +29,7 @@ struct Sending {
     nonces: (u64, u64),
     table: Arc<TypeTable>,
     /// What was sent, or told to be gone, though that was so before.
-    again: BTreeSet<Name>,
+    again: Again,
     /// What of it was not sent, or the client did not ask for any more when it accepted it: it may not have taken that up.
     missed: BTreeSet<Name>,
     /// Whether all of it was sent.
@@ -39,11 +39,36 @@ struct Sending {
     answer: Answer,
 }
 
+/// What was sent though it did not change, or told to be gone though it was before.
+#[derive(Clone, Debug, Default)]
+struct Again {
+    names: BTreeSet<Name>,
+    /// Whether everything is that the table has: a client that comes back is sent all of it.
+    is_everything: bool,
+}
+
+impl Again {
+    fn has(&self, table: &TypeTable, name: &str) -> bool {
+        self.names.contains(name) || (self.is_everything && table.find(name).is_some())
+    }
+}
+
+/// What one response carries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carried<'a> {
+    pub(crate) changed: &'a [Arc<Resource>],
+    pub(crate) removed: &'a [Name],
+    /// Whether that is all that the client wants of the table.
+    pub(crate) is_everything: bool,
+}
+
 /// What the client said to something that it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Nothing yet.
     None,
+    /// Nothing, and nobody knows whether it was sent it: it came back, and may be using any part of it.
+    Unknown,
     /// It accepted it, but may still be using what it had before, because what it was sent refers to things that it lacks. The
     /// time is when that was first noticed.
     Accepted(Option<Instant>),
@@ -65,17 +90,23 @@ pub(crate) struct Accepted<'a> {
     /// What it was sent.
     pub(crate) newer: &'a Arc<TypeTable>,
     /// What of that was sent though it did not change.
-    again: &'a BTreeSet<Name>,
+    again: &'a Again,
     /// What of it the client may not have taken up.
     missed: &'a BTreeSet<Name>,
+    applied: &'a Applied,
 }
 
 impl Accepted<'_> {
-    /// The names of what was sent, as far as it is still there, and of what was to be sent.
+    /// The names of what was sent, as far as it is still there, and of what was to be sent; without those of which there is but one
+    /// version that the client may have.
     pub(crate) fn sent(&self) -> BTreeSet<Name> {
         let changes = self.newer.changes_since(self.older);
         let changed = changes.changed.iter().map(|resource| resource.name());
-        changed.chain(self.again).chain(self.missed).cloned().collect()
+        let mut sent: BTreeSet<Name> = changed.chain(&self.again.names).chain(self.missed).cloned().collect();
+        if self.again.is_everything || self.applied.is_guessed() {
+            sent.extend(self.applied.changed().filter(|name| self.newer.find(name).is_some()));
+        }
+        sent
     }
 
     /// Whether the client may not have taken up what was sent of this name.
@@ -88,6 +119,9 @@ impl Accepted<'_> {
 /// they had never been sent; by then the grace is mostly over.
 const MAX_LATER: usize = 16;
 
+/// How many tables a client may be using that comes back: fewer, so that they are not merged with what it is sent then.
+const MAX_UNKNOWN: usize = 12;
+
 /// How many names of what was sent again, or missed, are kept for those tables; then it is as with too many tables. Each of them is the
 /// name of a resource that one of the tables has, so a client cannot make more of them than that.
 const MAX_NAMES: usize = 250_000;
@@ -97,37 +131,80 @@ const NO_NONCES: (u64, u64) = (1, 0);
 
 impl Sending {
     fn n_names(&self) -> usize {
-        self.again.len() + self.missed.len()
+        self.again.names.len() + self.missed.len()
+    }
+
+    /// What the client may have of a table, though nothing is known of what it was sent.
+    fn unsent(table: Arc<TypeTable>, answer: Answer) -> Self {
+        Self {
+            nonces: NO_NONCES,
+            table,
+            again: Again::default(),
+            missed: BTreeSet::new(),
+            is_whole: true,
+            is_end_accepted: answer != Answer::Unknown,
+            answer,
+        }
     }
 }
 
 impl Applied {
-    /// The client was sent `changed` and told of `removed`, and has, if it takes that up, what `table` has. What of that is not sent
-    /// yet it has not taken up.
+    /// A client came back that may have any of these of each name, and the last that was served is the last of them.
+    pub(crate) fn of(tables: Vec<Arc<TypeTable>>) -> Self {
+        let n_too_many = tables.len().saturating_sub(MAX_UNKNOWN);
+        let mut tables = tables.into_iter().skip(n_too_many);
+        let base = tables.next().unwrap_or_default();
+        let later = tables.map(|table| Sending::unsent(table, Answer::Unknown)).collect();
+        Self { base, later, has_accepted: true }
+    }
+
+    /// Whether the client may be using something of which nobody knows whether it was sent that.
+    fn is_guessed(&self) -> bool {
+        self.later.iter().any(|sending| sending.answer == Answer::Unknown)
+    }
+
+    /// Of what `table` does not tell the client, that of which nobody knows what it came back with.
+    fn withheld(&self, table: &TypeTable) -> impl Iterator<Item = Name> {
+        let guessed = self.is_guessed().then(|| self.changed()).into_iter().flatten();
+        guessed.filter(|name| table.is_withheld(name) && table.find(name).is_some())
+    }
+
+    /// The names of which the client may have more than one version.
+    fn changed(&self) -> impl Iterator<Item = Name> {
+        self.tables().zip(self.tables().skip(1)).flat_map(|(older, newer)| {
+            let changes = newer.changes_since(older);
+            let changed = changes.changed.iter().map(|resource| Arc::clone(resource.name()));
+            changed.chain(changes.removed.iter().cloned()).collect::<Vec<Name>>()
+        })
+    }
+
+    /// The client was sent what is `carried`, and has, if it takes that up, what `table` has. What of that is not sent yet it has not
+    /// taken up.
     pub(crate) fn handle_sent(
         &mut self,
         nonce: u64,
         table: &Arc<TypeTable>,
-        changed: &[Arc<Resource>],
-        removed: &[Name],
+        carried: Carried<'_>,
         is_whole: bool,
     ) {
+        let Carried { changed, removed, is_everything } = carried;
         // What comes after a part that was rejected may be accepted by itself.
         let is_open = |last: &Sending| !last.is_whole && last.answer != Answer::Rejected;
         let is_rest = self.later.back().is_some_and(|last| is_open(last) && Arc::ptr_eq(&last.table, table));
         let before = Arc::clone(self.before(self.later.len() - usize::from(is_rest)));
         let is_unchanged =
             |r: &&Arc<Resource>| before.find(r.name()).is_some_and(|old| old.version() == r.version());
-        let unchanged = counted(changed.iter()).filter(is_unchanged).map(|resource| resource.name());
+        let named = if is_everything { &[][..] } else { changed };
+        let unchanged = counted(named.iter()).filter(is_unchanged).map(|resource| resource.name());
         // What no table has that the client may be using makes no difference.
         let may_matter = |name: &Name| self.tables().any(|table| table.find(name).is_some());
         let long_gone =
             counted(removed.iter()).filter(|name| before.find(name).is_none() && may_matter(name));
-        let again: BTreeSet<Name> = unchanged.chain(long_gone).cloned().collect();
+        let names: BTreeSet<Name> = unchanged.chain(long_gone).cloned().collect();
         let sent =
             || -> BTreeSet<&Name> { changed.iter().map(|resource| resource.name()).chain(removed).collect() };
         if let Some(last) = self.later.back_mut().filter(|_| is_rest) {
-            last.again.extend(again);
+            last.again.names.extend(names);
             let sent = sent();
             last.missed.retain(|name| !sent.contains(name));
             last.nonces.1 = nonce;
@@ -143,10 +220,11 @@ impl Applied {
             let sent = sent();
             missed.retain(|name| !sent.contains(name));
         }
+        missed.extend(self.withheld(table));
         self.push(Sending {
             nonces: (nonce, nonce),
             table: Arc::clone(table),
-            again,
+            again: Again { names, is_everything },
             missed,
             is_whole,
             is_end_accepted: false,
@@ -168,7 +246,8 @@ impl Applied {
             self.compact();
         }
         let before = self.later.back().map_or(&self.base, |sending| &sending.table);
-        if table.version() == before.version() {
+        // What it came back with it may have taken up, and not use yet.
+        if table.version() == before.version() && !self.is_guessed() {
             return;
         }
         if self.later.is_empty() && (is_leaf || self.base.is_empty()) {
@@ -177,15 +256,8 @@ impl Applied {
         }
         // It may still be using what it does not ask for any more.
         let answer = if is_leaf { Answer::Released } else { Answer::Accepted(None) };
-        self.push(Sending {
-            nonces: NO_NONCES,
-            table: Arc::clone(table),
-            again: BTreeSet::new(),
-            missed: BTreeSet::new(),
-            is_whole: true,
-            is_end_accepted: true,
-            answer,
-        });
+        let missed = self.withheld(table).collect();
+        self.push(Sending { missed, ..Sending::unsent(Arc::clone(table), answer) });
         self.compact();
     }
 
@@ -237,11 +309,13 @@ impl Applied {
         let Some(last) = self.position(nonce) else { return };
         for position in 0..=last {
             let older = Arc::clone(self.before(position));
+            let is_everything = self.later.get(position).is_some_and(|sending| sending.again.is_everything);
+            let others: Vec<Name> = is_everything.then(|| self.changed()).into_iter().flatten().collect();
             let Some(sending) = self.later.get_mut(position) else { return };
             if matches!(sending.answer, Answer::None | Answer::Rejected) {
                 let changes = sending.table.changes_since(&older);
                 let changed = changes.changed.iter().map(|resource| resource.name());
-                let carried = counted(changed.chain(&sending.again));
+                let carried = counted(changed.chain(&sending.again.names).chain(&others));
                 let missed: Vec<Name> =
                     carried.filter(|name| !wants(&sending.table, name)).cloned().collect();
                 sending.missed.extend(missed);
@@ -280,7 +354,7 @@ impl Applied {
                 Answer::Rejected if !is_complete => {}
                 Answer::None | Answer::Rejected if is_leaf => sending.answer = Answer::Released,
                 Answer::None | Answer::Rejected => sending.answer = Answer::Accepted(None),
-                Answer::Accepted(_) | Answer::Released => {}
+                Answer::Unknown | Answer::Accepted(_) | Answer::Released => {}
             }
         }
     }
@@ -311,9 +385,10 @@ impl Applied {
         self.later.iter().enumerate().filter_map(|(position, sending)| match sending.answer {
             Answer::Accepted(at) => {
                 let (older, newer) = (self.before(position), &sending.table);
-                Some(Accepted { position, at, older, newer, again: &sending.again, missed: &sending.missed })
+                let (again, missed) = (&sending.again, &sending.missed);
+                Some(Accepted { position, at, older, newer, again, missed, applied: self })
             }
-            Answer::None | Answer::Released | Answer::Rejected => None,
+            Answer::None | Answer::Unknown | Answer::Released | Answer::Rejected => None,
         })
     }
 
@@ -324,10 +399,11 @@ impl Applied {
     ) -> impl Iterator<Item = (&'a Arc<TypeTable>, &'a Arc<Resource>)> {
         let mut newest = Vec::new();
         for (position, sending) in self.later.iter().enumerate() {
-            if self.is_taken(position, name) {
+            let is_carried = self.carried(position, name);
+            if self.is_taken(position, name) || (is_carried && sending.answer == Answer::Unknown) {
                 newest.clear();
             }
-            if self.carried(position, name) && !sending.missed.contains(name) {
+            if is_carried && !sending.missed.contains(name) {
                 newest.extend(sending.table.find(name).map(|resource| (&sending.table, resource)));
             }
         }
@@ -350,7 +426,7 @@ impl Applied {
                 Answer::Released => true,
                 // Whoever rejects what is new does away with what is gone nevertheless.
                 Answer::Rejected => sending.table.find(name).is_none(),
-                Answer::None | Answer::Accepted(_) => false,
+                Answer::None | Answer::Unknown | Answer::Accepted(_) => false,
             };
             is_taken && self.carried(position, name) && !sending.missed.contains(name)
         };
@@ -358,8 +434,10 @@ impl Applied {
             let later = || self.later.iter().enumerate().skip(position + 1);
             let changes = sending.table.changes_since(self.before(*position));
             let changed = changes.changed.iter().map(|resource| resource.name());
-            let again = sending.again.iter().filter(|name| sending.table.find(name).is_some());
-            let mut names = changed.chain(again).chain(&sending.missed);
+            let all = sending.again.is_everything.then(|| sending.table.resources());
+            let all = all.into_iter().flatten().map(|resource| resource.name());
+            let again = sending.again.names.iter().filter(|name| sending.table.find(name).is_some());
+            let mut names = changed.chain(again).chain(all).chain(&sending.missed);
             later().any(|(_, sending)| sending.answer == Answer::Released)
                 && names.all(|name| later().any(|later| takes(later, name)) || !matters(&sending.table, name))
         };
@@ -439,10 +517,15 @@ impl Applied {
     fn carried(&self, position: usize, name: &str) -> bool {
         let Some(sending) = self.later.get(position) else { return false };
         let version = |table: &TypeTable| table.find(name).map(|resource| resource.version());
-        version(self.before(position)) != version(&sending.table) || sending.again.contains(name)
+        version(self.before(position)) != version(&sending.table) || sending.again.has(&sending.table, name)
     }
 
     fn compact(&mut self) {
+        // Whatever it came back with is out of use with what it was before the first response.
+        let n_unknown = self.later.iter().take_while(|sending| sending.answer == Answer::Unknown).count();
+        if self.later.get(n_unknown).is_some_and(|sending| sending.answer == Answer::Released) {
+            self.later.drain(..n_unknown);
+        }
         while self.later.front().is_some_and(|sending| sending.answer == Answer::Released) {
             if let Some(sending) = self.later.pop_front() {
                 self.base = sending.table;
@@ -465,10 +548,11 @@ impl Applied {
     fn merge(&mut self, position: usize) {
         let Some(mut older) = self.later.remove(position) else { return };
         let Some(newer) = self.later.get_mut(position) else { return };
-        if older.again.len() > newer.again.len() {
-            std::mem::swap(&mut older.again, &mut newer.again);
+        if older.again.names.len() > newer.again.names.len() {
+            std::mem::swap(&mut older.again.names, &mut newer.again.names);
         }
-        newer.again.extend(counted(older.again.into_iter()));
+        newer.again.names.extend(counted(older.again.names.into_iter()));
+        newer.again.is_everything |= older.again.is_everything;
         if newer.nonces == NO_NONCES {
             newer.nonces = older.nonces;
         } else if older.nonces != NO_NONCES {
@@ -476,10 +560,10 @@ impl Applied {
         }
         if newer.table.version() != older.table.version() {
             // What only that table had makes no difference any more.
-            let mut again = std::mem::take(&mut newer.again);
-            again.retain(|name| self.tables().any(|table| table.find(name).is_some()));
+            let mut names = std::mem::take(&mut newer.again.names);
+            names.retain(|name| self.tables().any(|table| table.find(name).is_some()));
             if let Some(newer) = self.later.get_mut(position) {
-                newer.again = again;
+                newer.again.names = names;
             }
         }
     }

@@ -106,9 +106,10 @@ impl Client {
             let sent = routes.flat_map(|state| state.subscription.wanted(state.subscription.settled()));
             self.announce_hosts(&sent.collect::<Vec<_>>());
         }
-        self.shows_configuration |= is_unknown && intake.is_first_of_type && request.shows_configuration();
+        let came_back = intake.is_first_of_type && request.shows_configuration();
+        self.shows_configuration |= is_unknown && came_back;
         let concerns_order = |event: &StreamEvent| refers(&event.resource_type);
-        self.order.is_due |= self.order.is_open() || intake.events.iter().any(concerns_order);
+        self.order.is_due |= self.order.is_open() || came_back || intake.events.iter().any(concerns_order);
         self.may_ask_in_vain |= !intake.events.is_empty();
         self.events.extend(intake.events.into_iter().map(|event| (stream, event)));
         Ok(())

@@ -19,6 +19,7 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &DeltaRequest) -> V
     let mut events = Vec::new();
     let is_first = !state.is_known;
     state.is_known = true;
+    state.came_back |= is_first && !request.initial_resource_versions.is_empty();
     let error_detail = request.error_detail.as_deref();
     match state.take_answered(request.response_nonce) {
         Answer::ToLast(sent) | Answer::ToOlder(sent) => {
@@ -38,6 +39,10 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &DeltaRequest) -> V
         state.is_answer_owed = true;
     }
     change_names(state, subscribe, unsubscribe);
+    if is_first && !changes_something && state.resource_type == ResourceType::VirtualHost {
+        // An Envoy asks for what it has by its versions alone (A120).
+        request.initial_resource_versions.keys().for_each(|name| state.subscription.add_name(name));
+    }
     if is_first {
         for (name, version) in &request.initial_resource_versions {
             state.subscription.mark_held(name, version);

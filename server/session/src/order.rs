@@ -6,6 +6,7 @@
 //! the client is to be led to ([`fold`]): the final tables, but with what has to wait as the client has it. Everything else about
 //! sending knows only tables.
 
+mod came_back;
 mod decide;
 mod facts;
 mod fold;
@@ -24,6 +25,7 @@ use xds_cache::{HeldBack, Name, ResourceKey, ResourceType, TypeTable, View};
 
 use crate::limits::Limits;
 use crate::stream::Stream;
+use crate::type_state::TypeState;
 use facts::{Facts, Input};
 use fold::Fold;
 use known::Known;
@@ -42,6 +44,10 @@ pub(crate) struct Order {
     accepted: BTreeSet<ResourceType>,
     /// What the client may have learned of, and asks for only when it uses it. Few clients have any.
     known: Option<Box<Known>>,
+    /// When it showed that it came back.
+    came_back: Option<Instant>,
+    /// Whether it showed that by the versions that it has.
+    shows_versions: bool,
 }
 
 /// What is remembered while something waits.
@@ -58,6 +64,8 @@ struct Waiting {
     retained: BTreeMap<ResourceKey, Instant>,
     /// What is retained only because nobody tells the client that it is gone.
     silent: BTreeSet<ResourceKey>,
+    /// What nothing is sent for of its type to a client that came back and wants it.
+    put_off: BTreeSet<ResourceKey>,
     /// Until when clusters settle that the client accepted.
     settling: BTreeMap<Name, Instant>,
     /// When it has to be looked at again though nothing happens.
@@ -92,6 +100,15 @@ impl<'a> Target<'a> {
         let transitional = self.order.transitional(resource_type);
         transitional
             .map_or_else(|| self.view.version_info(resource_type), |transitional| &transitional.version_info)
+    }
+
+    /// Whether a type of which the client may have anything is not sent yet.
+    pub(crate) fn is_put_off(&self, state: &TypeState) -> bool {
+        let Some(waiting) = self.order.waiting.as_ref().filter(|_| state.came_back) else { return false };
+        let is_wanted = |key: &ResourceKey| {
+            key.resource_type == state.resource_type && state.subscription.covers_name(&key.name)
+        };
+        waiting.put_off.iter().any(is_wanted)
     }
 
     /// Whether the client has everything that the view owes it of the type, once it has this.
@@ -159,8 +176,16 @@ impl Order {
             release_all(streams);
             return Outcome { changed: before.transitional.into_keys().collect(), events: vec![] };
         }
+        self.shows_versions |= came_back::believe(view, streams, now);
+        if self.shows_versions || came_back::asks_for_what_it_was_not_told_of(streams) {
+            self.came_back.get_or_insert(now);
+        }
+        let back_until = self.came_back.and_then(|at| at.checked_add(limits.addition_grace));
+        let is_back = back_until.is_some_and(|until| now < until);
         let (accepted, known) = (&self.accepted, self.known.as_deref());
-        let input = Input { view, accepted, settling: &settling, known, before: &before, limits, now };
+        let shows_versions = self.shows_versions;
+        let (settling, before) = (&settling, &before);
+        let input = Input { view, accepted, settling, known, is_back, shows_versions, before, limits, now };
         let timeout = release(input, streams);
         let facts = Facts::new(input, streams);
         let Fold { deviations, transient, rejected, events, mut after } = Fold::of(&facts);
@@ -184,9 +209,17 @@ impl Order {
             Some((Arc::as_ptr(&transitional.table), transitional.is_final))
         };
         let types = before.transitional.keys().chain(after.transitional.keys());
-        let changed = types.filter(|of| table(&before, of) != table(&after, of)).cloned().collect();
-        after.settling = settling;
-        let is_idle = after.transitional.is_empty() && after.timeout.is_none() && after.settling.is_empty();
+        let changed = types.filter(|of| table(before, of) != table(&after, of));
+        let put_off = before.put_off.symmetric_difference(&after.put_off).map(|key| &key.resource_type);
+        let changed = changed.chain(put_off).cloned().collect();
+        if !after.held_back.is_empty() {
+            after.look_again_at(back_until.filter(|_| is_back));
+        }
+        after.settling = settling.clone();
+        let is_idle = after.transitional.is_empty()
+            && after.put_off.is_empty()
+            && after.timeout.is_none()
+            && after.settling.is_empty();
         self.waiting = (!is_idle).then(|| Box::new(after));
         self.known = known::known(self.target(view), streams);
         Outcome { changed, events }

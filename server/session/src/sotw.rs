@@ -21,6 +21,7 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest) -> Ve
     let mut events = Vec::new();
     let is_first = !state.is_known;
     state.is_known = true;
+    state.came_back |= is_first && !request.version_info.is_empty();
     let answer = if is_first { Answer::Nothing } else { state.take_answered(request.response_nonce) };
     let is_changed = replace_names(state, &request.resource_names);
     if state.is_answered() {

@@ -6,6 +6,7 @@ use std::time::Instant;
 use xds_cache::status::{EventKind, StreamEvent, Variant};
 use xds_cache::{Name, ResourceType};
 
+use crate::applied::Carried;
 use crate::error::SessionError;
 use crate::limits::Limits;
 use crate::order::{Target, refers};
@@ -225,18 +226,24 @@ impl Stream {
     fn next_update(&mut self, target: Target<'_>, events: &mut Vec<StreamEvent>) -> Option<Next> {
         let mut update: Option<Next> = None;
         let mut removal: Option<Next> = None;
-        for (position, state) in self.types.iter_mut().enumerate().filter(|(_, state)| state.is_dirty) {
+        let is_to_be_sent = |state: &TypeState| state.is_dirty && !target.is_put_off(state);
+        for (position, state) in self.types.iter_mut().enumerate().filter(|(_, state)| is_to_be_sent(state)) {
             let Some(owed) = state.owed(target) else {
                 state.is_dirty = false;
                 let table = target.table(&state.resource_type);
                 let comes_with_it = state.came_with_everything();
                 state.subscription.settle(table);
-                let is_leaf = !refers(&state.resource_type);
-                state.applied.handle_nothing_owed(table, comes_with_it, is_leaf);
-                let held = comes_with_it.then_some(EventKind::Held);
+                // Nothing to send says nothing of what a client has that came back, unless it has just this.
+                if comes_with_it || !state.came_back {
+                    state.came_back = false;
+                    let is_leaf = !refers(&state.resource_type);
+                    state.applied.handle_nothing_owed(table, comes_with_it, is_leaf);
+                }
+                let is_up_to_date =
+                    (comes_with_it || state.asks_for_nothing()).then_some(EventKind::CameUpToDate);
                 let is_final = target.is_final(&state.resource_type);
                 let current = is_final.then_some(EventKind::Current(target.view.revision()));
-                for kind in held.into_iter().chain(current) {
+                for kind in is_up_to_date.into_iter().chain(current) {
                     events.push(StreamEvent { resource_type: state.resource_type.clone(), kind });
                 }
                 continue;
@@ -304,7 +311,10 @@ impl Stream {
             state.next_heartbeat = due.map(|due| before.map_or(due, |before| before.min(due)));
             let settled = state.subscription.settled();
             let removed = &update.contents.removed;
-            state.applied.handle_sent(nonce, settled, &update.changed, removed, update.is_final);
+            let is_all_wanted = self.variant == Variant::Sotw && update.is_final;
+            let is_everything = state.came_back && (is_all_wanted || update.changed.len() == settled.len());
+            let carried = Carried { changed: &update.changed, removed, is_everything };
+            state.applied.handle_sent(nonce, settled, carried, update.is_final);
             state.remember(sent.clone());
         }
         let resource_type = update.contents.resource_type.clone();
@@ -315,6 +325,11 @@ impl Stream {
     /// When the next heartbeat is due.
     pub(crate) fn next_heartbeat(&self) -> Option<Instant> {
         self.types.iter().filter_map(|state| state.next_heartbeat).min()
+    }
+
+    /// Whether it is for one type only, without ADS.
+    pub(crate) fn is_per_type(&self) -> bool {
+        self.service.is_some()
     }
 
     /// What the stream knows of a type, if it ever asked for it.

@@ -177,6 +177,20 @@ impl Subscription {
         self.exceptions.insert(name, if may_hold { Held::Unknown } else { Held::Nothing });
     }
 
+    /// The version that the client said it holds of a name.
+    pub(crate) fn claimed(&self, name: &str) -> Option<Version> {
+        match self.exceptions.get(name) {
+            Some(Held::Version(version)) => Some(version),
+            Some(Held::Stale | Held::Unknown | Held::Nothing | Held::Gone) | None => None,
+        }
+    }
+
+    /// The names of which the client said that it holds something.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &Name> {
+        let is_claim = |(_, held): &(&Name, Held)| matches!(held, Held::Version(_));
+        self.exceptions.iter().filter(is_claim).map(|(name, _)| name)
+    }
+
     /// Whether the client said that it holds something.
     pub(crate) fn shows_versions(&self) -> bool {
         self.exceptions.iter().any(|(_, held)| matches!(held, Held::Version(_)))

@@ -7,7 +7,7 @@
 //!
 //! `XDS_CASES` (default 4,000) says how many histories are run of each, `XDS_SEED` which; without it they are always the same, so
 //! that a change fails by its own fault. Before a release: `XDS_SEED=$RANDOM XDS_CASES=300000 cargo test --release -p xds-session
-//! --test hitless`. What was found so is kept in `found`.
+//! --test hitless`. What was found so is kept in `found` and `came_back`.
 
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
@@ -20,6 +20,8 @@ use proptest::prelude::*;
 use wire::Verdict;
 use world::{Setup, World};
 
+#[path = "hitless/came_back.rs"]
+mod came_back;
 mod check;
 #[path = "hitless/config.rs"]
 mod config;
@@ -111,11 +113,7 @@ fn run(world: &mut World, step: &Step) -> Result<(), String> {
             edits.iter().for_each(|edit| world.config.edit(edit));
             world.publish();
         }
-        Step::Reconnect => {
-            world.connect();
-            world.drain()?;
-            world.establish();
-        }
+        Step::Reconnect => world.connect(),
         Step::ToServer { pipe, n } => {
             for _ in 0..*n {
                 world.deliver_request(pipe % n_pipes);

@@ -422,7 +422,7 @@ impl Member {
             EventKind::GraceExpired => metrics.grace_expired(&event.resource_type),
             EventKind::Subscribed
             | EventKind::CameBack
-            | EventKind::Held
+            | EventKind::CameUpToDate
             | EventKind::Sent(_)
             | EventKind::Current(_) => {}
         }

@@ -25,6 +25,7 @@ pub(crate) fn request(node: Option<&str>, stream: StreamId, resource_type: &Reso
             node, %stream, resource_type, ?kind, nonce = %AsText(request.response_nonce),
             subscribe = %Names::of(&request.resource_names_subscribe),
             unsubscribe = %Names::of(&request.resource_names_unsubscribe),
+            initial = %Names::of(request.initial_resource_versions.keys()),
             "request",
         ),
     }

@@ -128,7 +128,13 @@ impl Kind {
     /// Returns `true` if a call fails with this error whatever the server does: grpc-go 1.85 lets calls choose by new routes a
     /// moment before its load balancing knows their clusters.
     pub(crate) fn fails_by_itself(self, error: &str) -> bool {
-        self == Self::Grpc(Library::GrpcGo) && error.starts_with("unknown cluster selected for RPC")
+        let by_itself = match self {
+            Self::Grpc(Library::GrpcGo) => "unknown cluster selected for RPC",
+            // Calls to a cluster that is new to it, if two connections in a row end before it hears of that.
+            Self::Grpc(Library::Grpcio) => "xDS call failed with no responses received",
+            Self::Grpc(_) | Self::Envoy { .. } => return false,
+        };
+        error.contains(by_itself)
     }
 
     /// How many names there are for clusters.

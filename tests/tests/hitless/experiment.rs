@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_rustls::TlsConnector;
 use xds_tests::backend::Backend;
 use xds_tests::certificates::{Authority, TlsFront};
@@ -51,6 +51,8 @@ pub(crate) struct Experiment {
     /// How long bytes take between client and server, in each direction.
     pub(crate) each_way: Duration,
     pub(crate) n_transitions: usize,
+    /// Whether the connection is cut somewhere in the middle of every step.
+    pub(crate) is_cut: bool,
 }
 
 impl Experiment {
@@ -62,6 +64,12 @@ impl Experiment {
     /// Runs it with each kind of change by itself, again if that took too long; `None` if the toolchain of the client is missing.
     pub(crate) async fn time(self, random: &mut Random) -> Result<Option<Report>> {
         self.run_with(random, Changes::OfEachKind).await
+    }
+
+    /// A moment in the middle of what client and server have to tell each other about a change.
+    fn some_time(self, random: &mut Random) -> Duration {
+        let most = 12 * u64::try_from(self.each_way.as_millis()).unwrap_or(u64::MAX / 12);
+        Duration::from_millis(random.within(0..1 + most))
     }
 
     async fn run_with(self, random: &mut Random, changes: Changes) -> Result<Option<Report>> {
@@ -195,7 +203,8 @@ impl World {
         while !is_enough(report) {
             client.begin().await?;
             let mut states = vec![state.clone()];
-            let step = self.make_step(&mut states, random).await;
+            let until_cut = self.experiment.is_cut.then(|| self.experiment.some_time(random));
+            let (step, ()) = tokio::join!(self.make_step(&mut states, random), self.cut(until_cut));
             let step = step.with_context(|| format!("after {} steps", report.steps.len()))?;
             if let Some(last) = states.pop() {
                 *state = last;
@@ -206,6 +215,14 @@ impl World {
             report.add(judge(self.experiment.client, step, &tally, &states, &self.names()));
         }
         Ok(())
+    }
+
+    /// Ends the client's connections after a while.
+    async fn cut(&self, after: Option<Duration>) {
+        if let Some(after) = after {
+            tokio::time::sleep(after).await;
+            self.delay.cut();
+        }
     }
 
     /// Makes each kind of change alone, until it was accepted in time, but not more than [`MAX_TRIES`] times.
@@ -292,10 +309,26 @@ impl World {
             let snapshot = self.server.get_json(&format!("{path}/snapshot")).await?;
             let is_per_type = self.experiment.client.is_per_type();
             ensure!(!is_per_type || snapshot.to_string().contains(&acked.to_string()), "{acked} {node:#}");
+            let may_be_missing = is_per_type && self.experiment.is_cut;
+            ensure!(!may_be_missing || has_all_streams(streams, &snapshot), "{node:#}");
             Ok(())
         })
         .await
     }
+}
+
+/// Whether a client with a stream for each type and name has opened all of them: after its connection was lost they come one by one.
+fn has_all_streams(streams: &[Value], snapshot: &Value) -> bool {
+    let types = snapshot["types"].as_object().into_iter().flatten();
+    types.into_iter().all(|(type_url, of_type)| {
+        // Every published one of these is in use.
+        let is_one_each = [".ClusterLoadAssignment", ".RouteConfiguration", ".TypedExtensionConfig"]
+            .iter()
+            .any(|end| type_url.ends_with(end));
+        let n_names = of_type["resources"].as_array().map_or(0, Vec::len);
+        let n_streams = streams.iter().filter(|stream| stream["service"] == **type_url).count();
+        n_streams >= if is_one_each { n_names } else { 1 }
+    })
 }
 
 /// Counts what failed, and what was answered by a backend of none of the configurations.

@@ -59,7 +59,8 @@ async fn grpcio_loses_nothing() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_naive_order_loses_requests() -> Result<()> {
     let lose = async |client: Kind| {
-        let experiment = Experiment { client, order: Order::Naive, each_way: NEAR, n_transitions: N_NAIVE };
+        let experiment =
+            Experiment { client, order: Order::Naive, each_way: NEAR, n_transitions: N_NAIVE, is_cut: false };
         let Some(report) = experiment.run(&mut Random::from_env()?).await? else { return Ok(()) };
         report.print();
         ensure!(report.n_failed > 0, "the experiment cannot fail: {report:?}");
@@ -77,17 +78,19 @@ async fn the_naive_order_loses_requests() -> Result<()> {
 }
 
 /// Every client at every distance, in both orders, if `XDS_HITLESS` says how many transitions. `XDS_HITLESS_ONLY="grpcio phased 20ms"`
-/// makes it a part: what has all these words. Prints the table of docs/hitless.md.
+/// makes it a part: what has all these words; `XDS_HITLESS_CUT=1` cuts the connection in the middle of every step. Prints the tables of
+/// docs/hitless.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_whole_matrix() -> Result<()> {
     let Ok(n_transitions) = std::env::var("XDS_HITLESS") else { return Ok(()) };
     let n_phased = n_transitions.parse().context("XDS_HITLESS is the number of transitions")?;
     let mut lost = Vec::new();
     let only = std::env::var("XDS_HITLESS_ONLY").unwrap_or_default();
+    let is_cut = std::env::var_os("XDS_HITLESS_CUT").is_some();
     for client in Kind::ALL {
         for each_way in [Duration::ZERO, NEAR, FAR] {
             for (order, n_transitions) in [(Order::Naive, N_NAIVE), (Order::Phased, n_phased)] {
-                let experiment = Experiment { client, order, each_way, n_transitions };
+                let experiment = Experiment { client, order, each_way, n_transitions, is_cut };
                 let words = format!("{client} {order} {each_way:?}").replace(',', "");
                 if !only.split(' ').all(|word| words.split(' ').any(|it| word.is_empty() || it == word)) {
                     continue;
@@ -118,7 +121,8 @@ async fn the_whole_matrix() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_takes_one_round_trip_for_each_phase() -> Result<()> {
     let time = async |client: Kind| {
-        let experiment = Experiment { client, order: Order::Phased, each_way: VERY_FAR, n_transitions: 0 };
+        let experiment =
+            Experiment { client, order: Order::Phased, each_way: VERY_FAR, n_transitions: 0, is_cut: false };
         let Some(report) = experiment.time(&mut Random::from_env()?).await? else { return Ok(()) };
         report.print();
         report.judge_times(Duration::ZERO).with_context(|| client.to_string())
@@ -133,7 +137,8 @@ async fn a_change_takes_one_round_trip_for_each_phase() -> Result<()> {
 }
 
 async fn loses_nothing(client: Kind) -> Result<()> {
-    let experiment = Experiment { client, order: Order::Phased, each_way: NEAR, n_transitions: N_PHASED };
+    let experiment =
+        Experiment { client, order: Order::Phased, each_way: NEAR, n_transitions: N_PHASED, is_cut: false };
     let Some(report) = experiment.run(&mut Random::from_env()?).await? else { return Ok(()) };
     report.print();
     report.judge()

@@ -34,6 +34,8 @@ pub(super) enum Step {
     Keep(Arc<Resource>),
     /// Nothing: the client goes on with this, if it has it, and whoever asks is not answered.
     Hide(Option<Arc<Resource>>),
+    /// Nothing, nor anything else of the type: the client came back with a version of it that is not known.
+    PutOff,
 }
 
 impl Decision {
@@ -52,7 +54,7 @@ fn update(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
     // that.
     let had = facts.places(key).iter().rev().find_map(|place| match &place.at {
         At::Changed(had) => Some(had),
-        At::Owed(_) | At::Gone(_) | At::Unanswered => None,
+        At::Owed(_) | At::Gone(_) | At::Unanswered | At::Claimed => None,
     });
     if let Some(had) = had.filter(|_| facts.is_needed_unasked(key)) {
         return Decision::new(Step::Keep(Arc::clone(had)));
@@ -66,7 +68,7 @@ fn update(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
         Step::Hide(_) => {
             facts.is_awaited(key) && facts.is_used_at_once(key) && facts.obstacle_for(led_to).is_none()
         }
-        Step::Keep(_) => false,
+        Step::Keep(_) | Step::PutOff => false,
     };
     if goes_on { Decision { step: Step::Keep(Arc::clone(led_to)), ..held } } else { held }
 }
@@ -81,7 +83,7 @@ fn hold(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
     let owed = facts.places(key).iter().rev().find(|place| matches!(place.at, At::Owed(_)));
     match (owed, facts.waits_together(key)) {
         (Some(place), Some(waits_for)) => {
-            Decision { step: place.as_it_is(key), because: Some(waits_for), ..alone }
+            Decision { step: place.as_it_is(facts, key), because: Some(waits_for), ..alone }
         }
         _ => alone,
     }
@@ -93,10 +95,14 @@ fn hold_alone(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
         let At::Owed(resource) = &place.at else { continue };
         let obstacles = facts.obstacles_of_update(place, resource);
         let (overdue, open): (Vec<_>, Vec<_>) =
-            obstacles.iter().cloned().partition(|obstacle| facts.is_awaited_too_long(obstacle));
+            obstacles.iter().cloned().partition(|obstacle| facts.is_awaited_too_long(place, obstacle));
         decision.is_overdue |= !overdue.is_empty();
         if let Some(waits_for) = open.into_iter().next() {
-            decision.step = place.as_it_is(key);
+            let step = place.as_it_is(facts, key);
+            // Other streams may have it, and are not put off.
+            if decision.because.is_none() || !matches!(step, Step::PutOff) {
+                decision.step = step;
+            }
             decision.because.get_or_insert(waits_for);
         }
         decision.obstacles.extend(obstacles);
@@ -116,6 +122,7 @@ fn removal(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
     let Some(retained) = retain_led_to(facts, key, &users)
         .or_else(|| retain(facts, key, &users))
         .or_else(|| leave_unanswered(facts, key, &users))
+        .or_else(|| believe(facts, key))
     else {
         return Decision::new(Step::Send);
     };
@@ -164,11 +171,20 @@ fn retain(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decisi
         }
         // A client that has it keeps it; one that asks for it now might not have what it refers to. What is used before it is there
         // has to come nevertheless: virtual hosts, and routes of a scope.
-        let kept = Arc::clone(resource);
-        let is_hidden = uses_clusters && !facts.is_used_at_once(key);
-        let step = if is_hidden { Step::Hide(Some(kept)) } else { Step::Keep(kept) };
         let user = users.first().map_or(key, |user| &user.key);
-        let because = (!is_silent).then(|| WaitsFor::Disuse(user.clone()));
+        let mut because = (!is_silent).then(|| WaitsFor::Disuse(user.clone()));
+        let kept = Arc::clone(resource);
+        let step = if (uses_clusters && !facts.is_used_at_once(key)) || state.claims_another(resource) {
+            Step::Hide(Some(kept))
+        } else {
+            match state.ready_of_several(facts, resource) {
+                Ok(ready) => Step::Keep(ready),
+                Err(kept) => {
+                    because = facts.obstacle_for(&kept);
+                    Step::Hide(Some(kept))
+                }
+            }
+        };
         Some(Decision { because, is_told: !is_silent, ..Decision::new(step) })
     })
 }
@@ -183,16 +199,28 @@ fn leave_unanswered(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Opt
     (!goes_on).then(|| Decision { because, ..Decision::new(Step::Hide(None)) })
 }
 
+/// What the client says it has, and nobody remembers, stays until it has accepted what may refer to it.
+fn believe(facts: &Facts<'_>, key: &ResourceKey) -> Option<Decision> {
+    facts.places(key).iter().find(|place| matches!(place.at, At::Claimed))?;
+    let because = Some(WaitsFor::Disuse(facts.unknown_user(&key.resource_type)?));
+    Some(Decision { because, ..Decision::new(Step::Hide(None)) })
+}
+
 impl Facts<'_> {
     /// What the client has to have before an update may be sent to a stream, and has not.
     fn obstacles_of_update(&self, place: &Place<'_>, resource: &Resource) -> Vec<WaitsFor> {
         let of = resource.resource_type();
         let sent = place.state.subscription.sent(resource.name());
-        let none = References::default();
-        let new = resource.references().missing_in(sent.map_or(&none, |sent| sent.references()));
+        let new: Vec<ResourceKey> = if place.state.came_back {
+            place.state.new_references(resource)
+        } else {
+            let none = References::default();
+            let new = resource.references().missing_in(sent.map_or(&none, |sent| sent.references()));
+            new.map(|to| ResourceKey::clone(to)).collect()
+        };
         // Of clusters that refer to each other the new ones come together.
         let is_mutual = |to: &ResourceKey| sent.is_none() && to.resource_type == *of;
-        let needed = new.filter(|to| !is_mutual(to)).flat_map(|to| self.needs(of, to));
+        let needed = new.iter().filter(|to| !is_mutual(to)).flat_map(|to| self.needs(of, to));
         needed.filter_map(|needed| self.obstacle(&needed, Need::default())).collect()
     }
 
@@ -216,14 +244,21 @@ impl Facts<'_> {
         let served = self.served(to);
         table::row_of(from, &to.resource_type).is_some()
             && served.is_some_and(|served| served.in_wildcard())
-            && self.states(&to.resource_type).any(|state| state.subscription.is_wildcard())
+            && (self.states(&to.resource_type).any(|state| state.subscription.is_wildcard())
+                || self.is_wildcard_expected(&to.resource_type))
     }
 
-    /// Whether something was waited for too long. Only silence ends waiting: not what the client has said, nor what it needs time for.
-    fn is_awaited_too_long(&self, obstacle: &WaitsFor) -> bool {
+    /// Whether something was waited for too long. Only silence ends waiting: not what the client has said, nor what it needs time for;
+    /// but what it rejects must not keep it from everything, when it comes back.
+    fn is_awaited_too_long(&self, place: &Place<'_>, obstacle: &WaitsFor) -> bool {
         match obstacle {
-            WaitsFor::Change(_) | WaitsFor::Settling(_) => false,
-            WaitsFor::Sending(key) | WaitsFor::Request(key) | WaitsFor::Ack(key) | WaitsFor::Disuse(key) => {
+            WaitsFor::Settling(_) => false,
+            WaitsFor::Change(_) if !place.state.came_back => false,
+            WaitsFor::Sending(key)
+            | WaitsFor::Request(key)
+            | WaitsFor::Ack(key)
+            | WaitsFor::Disuse(key)
+            | WaitsFor::Change(key) => {
                 let since = self.input.before.awaited.get(key).copied().unwrap_or(self.input.now);
                 since.checked_add(self.input.limits.addition_grace).is_some_and(|end| self.input.now >= end)
             }
@@ -240,7 +275,7 @@ impl Facts<'_> {
     fn gone(&self, key: &ResourceKey) -> impl DoubleEndedIterator<Item = (&Place<'_>, &Arc<Resource>)> {
         self.places(key).iter().filter_map(|place| match &place.at {
             At::Gone(resource) => Some((place, resource)),
-            At::Owed(_) | At::Changed(_) | At::Unanswered => None,
+            At::Owed(_) | At::Changed(_) | At::Unanswered | At::Claimed => None,
         })
     }
 
@@ -271,7 +306,10 @@ impl Facts<'_> {
 
 impl Place<'_> {
     /// What a stream goes on with that is not sent an update. To be absent from a complete list would be to be deleted.
-    fn as_it_is(&self, key: &ResourceKey) -> Step {
+    fn as_it_is(&self, facts: &Facts<'_>, key: &ResourceKey) -> Step {
+        if self.state.came_back {
+            return self.as_it_came(facts, key);
+        }
         let subscription = &self.state.subscription;
         match subscription.settled().find(&key.name) {
             Some(kept)

@@ -27,6 +27,10 @@ pub(super) struct Input<'a> {
     pub(super) settling: &'a BTreeMap<Name, Instant>,
     /// What the client may have learned of, and asks for only when it uses it.
     pub(super) known: Option<&'a Known>,
+    /// Whether it came back a moment ago, and may still have to ask for what it has.
+    pub(super) is_back: bool,
+    /// Whether it has shown versions that it has.
+    pub(super) shows_versions: bool,
     /// Since when things wait.
     pub(super) before: &'a Waiting,
     pub(super) limits: &'a Limits,
@@ -66,6 +70,8 @@ pub(super) enum At {
     Gone(Arc<Resource>),
     /// It asks for something that does not exist, and was not told so.
     Unanswered,
+    /// The client says that it has something, and nobody remembers that there was any.
+    Claimed,
 }
 
 impl<'a> Facts<'a> {
@@ -116,7 +122,10 @@ impl<'a> Facts<'a> {
                     let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
                     open.entry(key).or_default().push(Place { stream, state, at });
                 };
-                if self.may_hold(of) && !state.subscription.is_at(table) {
+                if state.came_back {
+                    self.places_of_returned(state).into_iter().for_each(|(name, at)| note(&name, at));
+                }
+                if !state.came_back && self.may_hold(of) && !state.subscription.is_at(table) {
                     for resource in state.subscription.owed(table).changed {
                         // What is made of a pattern has no name of its own.
                         if table.find(resource.name()).is_some_and(|own| Arc::ptr_eq(own, &resource)) {
@@ -125,7 +134,9 @@ impl<'a> Facts<'a> {
                     }
                 }
                 if table::is_referred_to(of) {
-                    for resource in state.subscription.gone_from(table) {
+                    for resource in
+                        state.subscription.gone_from(table).into_iter().filter(|_| !state.came_back)
+                    {
                         note(&Arc::clone(resource.name()), At::Gone(resource));
                     }
                     // A client may ask for any number of names; few are those of something that it may be using. Hosts that do not
@@ -138,7 +149,7 @@ impl<'a> Facts<'a> {
                         }
                     }
                 }
-                if table::may_be_needed_unasked(of) && table::refers(of) {
+                if !state.came_back && table::may_be_needed_unasked(of) && table::refers(of) {
                     for resource in state.subscription.changed_from(table) {
                         note(&Arc::clone(resource.name()), At::Changed(resource));
                     }
@@ -165,14 +176,17 @@ impl<'a> Facts<'a> {
         table::ROWS.iter().filter(|row| row.to == key.resource_type).any(|row| {
             let known = self.input.known.and_then(|known| known.get(&row.from));
             let mut states = self.states(&row.from);
-            known.is_some_and(has_referrers) || states.any(|state| state.applied.tables().any(has_referrers))
+            known.is_some_and(has_referrers)
+                || states.any(|state| state.applied.tables().any(has_referrers))
+                || self.recent_tables(&row.from).iter().any(has_referrers)
         })
     }
 
-    /// Whether an update of the type may have to wait: only what replaces a response that the client has accepted does.
+    /// Whether an update of the type may have to wait: only what replaces a response that the client has accepted does. One that came
+    /// back may use what it asks for though it has accepted nothing of the type.
     fn may_hold(&self, of: &ResourceType) -> bool {
-        table::refers(of)
-            && (self.input.accepted.contains(of) || self.states(of).any(|state| state.applied.has_accepted()))
+        let is_known = (self.input.is_back && self.input.shows_versions) || self.input.accepted.contains(of);
+        table::refers(of) && (is_known || self.states(of).any(|state| state.applied.has_accepted()))
     }
 
     /// What the client was led to of a resource that it asks for only when it uses it, if the view has it otherwise.
@@ -234,8 +248,11 @@ impl<'a> Facts<'a> {
     /// Whether no other stream asks for a name, and has it, that this one does not ask for: what a stream does not ask for it may have
     /// in a version of any age. Who asks only now has nothing yet.
     pub(super) fn knows_best(&self, state: &TypeState, name: &Name) -> bool {
-        let knows =
-            |other: &TypeState| wants(other, name) && other.subscription.settled().find(name).is_some();
+        let has = |other: &TypeState| {
+            other.subscription.settled().find(name).is_some()
+                || (other.came_back && other.had(name).is_some())
+        };
+        let knows = |other: &TypeState| wants(other, name) && has(other);
         wants(state, name) || !self.states(&state.resource_type).any(knows)
     }
 }

@@ -36,13 +36,17 @@ impl Fold {
         let Decision { step, because, obstacles, is_told, is_ending, is_overdue } = decision;
         let Input { before, limits, now, settling, .. } = facts.input;
         for obstacle in obstacles {
+            if let WaitsFor::Change(rejected) = &obstacle {
+                self.rejected.insert(rejected.clone());
+            }
             match obstacle {
-                WaitsFor::Change(rejected) => drop(self.rejected.insert(rejected)),
+                WaitsFor::Change(_) if !matches!(step, Step::PutOff) => {}
                 WaitsFor::Settling(key) => self.after.look_again_at(settling.get(&key.name).copied()),
                 WaitsFor::Sending(key)
                 | WaitsFor::Request(key)
                 | WaitsFor::Ack(key)
-                | WaitsFor::Disuse(key) => {
+                | WaitsFor::Disuse(key)
+                | WaitsFor::Change(key) => {
                     let since = before.awaited.get(&key).copied().unwrap_or(now);
                     let end = since.checked_add(limits.addition_grace);
                     self.after.look_again_at(end.filter(|end| now < *end));
@@ -75,6 +79,10 @@ impl Fold {
         }
         let deviation = match step {
             Step::Send => return,
+            Step::PutOff => {
+                self.after.put_off.insert(key.clone());
+                return;
+            }
             Step::Keep(kept) => Deviation::Kept(kept),
             Step::Hide(hidden) => Deviation::Withheld(hidden),
         };

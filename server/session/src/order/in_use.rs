@@ -125,6 +125,14 @@ impl Facts<'_> {
                 let user = User { key: user.key().clone(), is_rejected: false };
                 referrers.extend(counts.map(|counts| Referrer { user, counts }));
             }
+            let recent = self.recent_tables(&row.from);
+            let recent = recent.iter().flat_map(|table| of(table));
+            for user in recent.filter(|user| self.may_ask_for(user.key())) {
+                let takes_all = row.from.has_legacy_wildcard();
+                let counts = if takes_all { Counts::Always } else { Counts::IfUsed };
+                let user = User { key: user.key().clone(), is_rejected: false };
+                referrers.push(Referrer { user, counts });
+            }
             for state in self.states(&row.from) {
                 for user in state.applied.tables().flat_map(|table| of(table)) {
                     if let Some(counts) = self.if_had(state, &user) {

@@ -95,13 +95,13 @@ impl Facts<'_> {
             if !subscription.has(&to.name) {
                 return Found::Lacking(WaitsFor::Sending(to.clone()));
             }
-            let sent = subscription.sent(&to.name).or(served);
+            let sent = subscription.sent(&to.name).or_else(|| state.claimed(&to.name)).or(served);
             match state.applied.answer(&to.name) {
                 Answer::None => return Found::Lacking(WaitsFor::Ack(to.clone())),
                 Answer::Rejected if !sent.is_some_and(|sent| self.is_proven(state, sent)) => {
                     return Found::Lacking(WaitsFor::Change(to.clone()));
                 }
-                Answer::Rejected | Answer::Accepted(_) | Answer::Released => {}
+                Answer::Rejected | Answer::Accepted(_) | Answer::Released | Answer::Unknown => {}
             }
             found = sent.map(|sent| &**sent);
         }
@@ -112,7 +112,7 @@ impl Facts<'_> {
             return Found::Lacking(WaitsFor::Settling(to.clone()));
         }
         let Some(found) = found else { return nothing() };
-        let is_older = served.is_some_and(|served| served.version() != found.version());
+        let is_older = served.is_none_or(|served| served.version() != found.version());
         let references = found.references().targets().filter_map(|needed| {
             let row = table::row_of(&to.resource_type, &needed.resource_type)?;
             // What an older version refers to may have gone with it before the client got it; then only the newer one helps.

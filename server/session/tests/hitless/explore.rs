@@ -1,11 +1,12 @@
 //! Every way that things can go in a small world: two clusters, two routes, a listener, maybe a scope.
 //!
-//! Publications are made to each kind of client, and requests and responses delivered, in every order that there is, with any one of the
-//! responses rejected, none or all of it taken up. Nothing may be missing on any way, and at the end of each the client has everything.
-//! Ways that lead to the same state go on together.
+//! Publications are made to each kind of client, and requests and responses delivered, in every order that there is, with any one of
+//! the responses rejected (none or all of it taken up), or the connection lost once at any moment. Nothing may be missing on any way,
+//! and at the end of each the client has everything. Ways that lead to the same state go on together.
 //!
-//! `XDS_PUBLICATIONS=2` makes every two of the publications after each other instead of each alone, `XDS_REJECTIONS` (default 1) says how
-//! many responses may be rejected on one way. Clients without ADS have so many streams that they are left to a release build:
+//! `XDS_PUBLICATIONS=2` makes every two of the publications after each other instead of each alone. `XDS_REJECTIONS` and
+//! `XDS_RECONNECTS` say how many responses are rejected *and* how often the connection is lost on one way; with 1 of both, a release
+//! build takes minutes. Clients without ADS have so many streams that they are left to a release build as well:
 //! `XDS_REJECTIONS=0 cargo test --release -p xds-session --test hitless explore -- --include-ignored`.
 
 use std::collections::HashSet;
@@ -26,6 +27,7 @@ enum Event {
     ToServer(usize),
     Poll(usize),
     ToClient(usize, Verdict),
+    Reconnect,
 }
 
 const YES: Verdict = Verdict { is_nack: false, parts: 0 };
@@ -33,12 +35,33 @@ const YES: Verdict = Verdict { is_nack: false, parts: 0 };
 /// Nothing of a rejected response is taken up, or all of it.
 const NO: [Verdict; 2] = [Verdict { is_nack: true, parts: 0 }, Verdict { is_nack: true, parts: 31 }];
 
+/// How much may go wrong on one way.
+#[derive(Clone, Copy, Debug)]
+struct Misfortunes {
+    /// Responses that are rejected.
+    n_rejected: usize,
+    /// Connections that are lost.
+    n_lost: usize,
+}
+
+impl Misfortunes {
+    /// A response or the connection, unless the environment says otherwise.
+    fn to_explore() -> Vec<Self> {
+        let (n_rejected, n_lost) = (number("XDS_REJECTIONS"), number("XDS_RECONNECTS"));
+        if n_rejected.is_none() && n_lost.is_none() {
+            return vec![Self { n_rejected: 1, n_lost: 0 }, Self { n_rejected: 0, n_lost: 1 }];
+        }
+        vec![Self { n_rejected: n_rejected.unwrap_or(0), n_lost: n_lost.unwrap_or(0) }]
+    }
+}
+
 /// A state, and how it was come to.
 #[derive(Clone)]
 struct Point {
     world: World,
     n_published: usize,
     n_rejected: usize,
+    n_lost: usize,
     way: Vec<Event>,
 }
 
@@ -53,7 +76,7 @@ struct Explored {
 struct Explorer {
     setup: Setup,
     script: Vec<(Config, Option<Arc<View>>)>,
-    max_rejections: usize,
+    allowed: Misfortunes,
     seen: HashSet<u64>,
     explored: Explored,
 }
@@ -61,7 +84,7 @@ struct Explorer {
 impl Explorer {
     /// Goes all ways.
     fn explore(mut self, start: World) -> Result<Explored, String> {
-        let mut open = vec![Point { world: start, n_published: 0, n_rejected: 0, way: vec![] }];
+        let mut open = vec![Point { world: start, n_published: 0, n_rejected: 0, n_lost: 0, way: vec![] }];
         while let Some(point) = open.pop() {
             self.explored.longest = self.explored.longest.max(point.way.len());
             let mut is_end = true;
@@ -85,9 +108,12 @@ impl Explorer {
 
     fn events(&self, point: &Point) -> Vec<Event> {
         let mut events = vec![Event::Publish];
+        if point.n_lost < self.allowed.n_lost && !point.world.is_silent() {
+            events.push(Event::Reconnect);
+        }
         for pipe in 0..point.world.n_pipes() {
             events.extend([Event::ToServer(pipe), Event::Poll(pipe), Event::ToClient(pipe, YES)]);
-            if point.n_rejected < self.max_rejections {
+            if point.n_rejected < self.allowed.n_rejected {
                 events.extend(NO.map(|verdict| Event::ToClient(pipe, verdict)));
             }
         }
@@ -101,6 +127,11 @@ impl Explorer {
                 let Some(published) = self.script.get(point.n_published) else { return Ok(false) };
                 point.world.publish_again(published.clone());
                 point.n_published += 1;
+                Ok(true)
+            }
+            Event::Reconnect => {
+                point.world.connect();
+                point.n_lost += 1;
                 Ok(true)
             }
             Event::ToServer(pipe) => Ok(point.world.deliver_request(pipe)),
@@ -118,7 +149,7 @@ impl Explorer {
 
     fn is_new(&mut self, point: &Point) -> bool {
         let mut hasher = DefaultHasher::new();
-        (point.world.state(), point.n_published, point.n_rejected).hash(&mut hasher);
+        (point.world.state(), point.n_published, point.n_rejected, point.n_lost).hash(&mut hasher);
         let is_new = self.seen.insert(hasher.finish());
         self.explored.n_states += usize::from(is_new);
         is_new
@@ -139,7 +170,7 @@ impl Explorer {
     }
 }
 
-fn explore(setup: Setup, script: &[&[Edit]]) -> Result<Explored, String> {
+fn explore(setup: Setup, script: &[&[Edit]], allowed: Misfortunes) -> Result<Explored, String> {
     let mut world = World::with(setup, Config::small(setup.is_grpc, setup.is_scoped));
     world.drain().expect("a client that comes gets everything");
     world.establish();
@@ -150,19 +181,12 @@ fn explore(setup: Setup, script: &[&[Edit]]) -> Result<Explored, String> {
         publishing.publish();
         published.push(publishing.published());
     }
-    let max_rejections = number("XDS_REJECTIONS", 1);
-    let explorer = Explorer {
-        setup,
-        script: published,
-        max_rejections,
-        seen: HashSet::new(),
-        explored: Explored::default(),
-    };
-    explorer.explore(world)
+    let (seen, explored) = (HashSet::new(), Explored::default());
+    Explorer { setup, script: published, allowed, seen, explored }.explore(world)
 }
 
-fn number(key: &str, default: usize) -> usize {
-    std::env::var(key).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+fn number(key: &str) -> Option<usize> {
+    std::env::var(key).ok().and_then(|value| value.parse().ok())
 }
 
 fn route(route: usize, clusters: u8) -> Edit {
@@ -194,21 +218,24 @@ fn explore_all(setup: Setup) {
             vec![route(1, 3)],
         ];
     }
-    let mut all = Explored::default();
-    let mut add = |script: &[&[Edit]]| {
-        let explored = explore(setup, script).unwrap_or_else(|fault| panic!("{setup:?} {script:?}: {fault}"));
-        all.n_states += explored.n_states;
-        all.n_ends += explored.n_ends;
-        all.longest = all.longest.max(explored.longest);
+    let scripts: Vec<Vec<&[Edit]>> = match number("XDS_PUBLICATIONS") {
+        Some(2) => publications
+            .iter()
+            .flat_map(|first| publications.iter().map(|second| vec![&first[..], &second[..]]))
+            .collect(),
+        _ => publications.iter().map(|one| vec![&one[..]]).collect(),
     };
-    for first in &publications {
-        if number("XDS_PUBLICATIONS", 1) == 1 {
-            add(&[first]);
-            continue;
+    for allowed in Misfortunes::to_explore() {
+        let mut all = Explored::default();
+        for script in &scripts {
+            let explored = explore(setup, script, allowed);
+            let explored = explored.unwrap_or_else(|fault| panic!("{setup:?} {script:?}: {fault}"));
+            all.n_states += explored.n_states;
+            all.n_ends += explored.n_ends;
+            all.longest = all.longest.max(explored.longest);
         }
-        publications.iter().for_each(|second| add(&[first, second]));
+        println!("{setup:?} {allowed:?}: {all:?}");
     }
-    println!("{setup:?}: {all:?}");
 }
 
 fn setup(is_delta: bool, is_per_type: bool) -> Setup {
@@ -264,7 +291,8 @@ fn without_waiting_some_way_leads_to_a_fault() {
     for (is_delta, is_grpc) in [(false, false), (true, false), (false, true)] {
         let setup = Setup { is_phased: false, is_grpc, ..setup(is_delta, false) };
         let listener = Edit::Listener { listener: usize::from(!is_grpc), to: Some((true, 1)), secret: None };
-        let found = explore(setup, &[&[route(1, 2), listener]]);
+        let none = Misfortunes { n_rejected: 0, n_lost: 0 };
+        let found = explore(setup, &[&[route(1, 2), listener]], none);
         assert!(found.as_ref().is_err_and(|fault| fault.contains("in use")), "{setup:?}: {found:?}");
     }
 }

@@ -5,9 +5,9 @@ use crate::wire::Verdict;
 use crate::world::Setup;
 use crate::{Step, history};
 
-const YES: Verdict = Verdict { is_nack: false, parts: 0 };
+pub(crate) const YES: Verdict = Verdict { is_nack: false, parts: 0 };
 
-const ADS: Setup = Setup {
+pub(crate) const ADS: Setup = Setup {
     is_delta: false,
     is_per_type: false,
     is_grpc: false,
@@ -16,13 +16,13 @@ const ADS: Setup = Setup {
     max_response_bytes: 3 << 20,
 };
 
-const DELTA: Setup = Setup { is_delta: true, ..ADS };
+pub(crate) const DELTA: Setup = Setup { is_delta: true, ..ADS };
 
-fn poll(n: usize) -> Step {
+pub(crate) fn poll(n: usize) -> Step {
     Step::Poll { pipe: 0, n }
 }
 
-fn to_server(n: usize) -> Step {
+pub(crate) fn to_server(n: usize) -> Step {
     Step::ToServer { pipe: 0, n }
 }
 
@@ -30,36 +30,36 @@ fn to_client(n: usize) -> Step {
     Step::ToClient { pipe: 0, n, verdict: YES }
 }
 
-fn reject(n: usize) -> Step {
+pub(crate) fn reject(n: usize) -> Step {
     Step::ToClient { pipe: 0, n, verdict: Verdict { is_nack: true, parts: 0 } }
 }
 
-fn publish(edits: impl IntoIterator<Item = Edit>) -> Step {
+pub(crate) fn publish(edits: impl IntoIterator<Item = Edit>) -> Step {
     Step::Publish(edits.into_iter().collect())
 }
 
-fn route(route: usize, clusters: u8) -> Edit {
+pub(crate) fn route(route: usize, clusters: u8) -> Edit {
     Edit::Route { route, clusters }
 }
 
-fn cluster(cluster: usize, is_eds: bool) -> Edit {
+pub(crate) fn cluster(cluster: usize, is_eds: bool) -> Edit {
     Edit::Cluster { cluster, is_eds, secret: None }
 }
 
 /// The listener takes that route.
-fn listener(listener: usize, route: usize) -> Edit {
+pub(crate) fn listener(listener: usize, route: usize) -> Edit {
     Edit::Listener { listener, to: Some((true, route)), secret: None }
 }
 
-fn no_listener() -> Edit {
+pub(crate) fn no_listener() -> Edit {
     Edit::Listener { listener: 0, to: None, secret: None }
 }
 
-fn scope(scope: usize, route: usize) -> Edit {
+pub(crate) fn scope(scope: usize, route: usize) -> Edit {
     Edit::Scope { scope, to: Some(route) }
 }
 
-fn no_scope() -> Edit {
+pub(crate) fn no_scope() -> Edit {
     Edit::Scope { scope: 0, to: None }
 }
 

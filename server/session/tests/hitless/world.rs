@@ -9,7 +9,7 @@ use xds_cache::status::{StreamId, Variant};
 use xds_cache::{HeldBack, Node, NodeGroup, Publisher, Resource, Revision, View, ViewReceiver};
 use xds_session::{Client, DeltaRequest, Entries, Entry, Limits, Nonce, Request, SotwRequest};
 
-use crate::config::{Config, N_KINDS, ROUTE, resource, resource_type};
+use crate::config::{CLUSTER, Config, LISTENER, N_KINDS, ROUTE, SCOPE, resource, resource_type};
 use crate::envoy::Envoy;
 use crate::grpc::Grpc;
 use crate::wire::{Ask, Reply, Verdict};
@@ -67,6 +67,10 @@ pub(crate) struct World {
     /// for nothing.
     is_established: bool,
     has_rejected: bool,
+    /// Of which kinds, or streams, the client ever accepted a response: that is the version that it shows when it comes back.
+    accepted: BTreeSet<(usize, (u64, String))>,
+    /// The clusters, listeners and scopes that every configuration had.
+    lasting: BTreeSet<(usize, String)>,
     pub(crate) now: Instant,
 }
 
@@ -100,14 +104,18 @@ impl World {
             n_asks: 0,
             is_established: false,
             has_rejected: false,
+            accepted: BTreeSet::new(),
+            lasting: BTreeSet::new(),
             now: Instant::now(),
         };
+        world.lasting = world.config.resources().into_keys().collect();
+        world.lasting.retain(|(kind, _)| [CLUSTER, LISTENER, SCOPE].contains(kind));
         world.publish();
         world.connect();
         world
     }
 
-    /// Ends all streams; the client connects anew, and is a new one to the server.
+    /// Ends all streams, with all that is on its way; the client connects anew, and the server knows nothing of it.
     pub(crate) fn connect(&mut self) {
         let limits = Limits {
             is_phased: self.setup.is_phased,
@@ -115,7 +123,6 @@ impl World {
             ..Limits::default()
         };
         self.client = Client::new(limits);
-        self.is_established = false;
         self.pipes.clear();
         let asks = match &mut self.model {
             Model::Envoy(envoy) => envoy.connect(),
@@ -152,6 +159,7 @@ impl World {
         });
         let pipe = &mut self.pipes[position];
         if ask.is_close {
+            self.accepted.remove(&(ask.kind, ask.stream.clone()));
             pipe.to_client.clear();
             pipe.key = Some((N_KINDS, (0, String::new())));
         }
@@ -173,6 +181,8 @@ impl World {
         let name = definition.name.clone();
         let group = EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() };
         trace(|| format!("published {:?}", self.config.resources()));
+        let published = self.config.resources();
+        self.lasting.retain(|key| published.contains_key(key));
         let revision = self.view.as_ref().map_or(0, |view| view.revision().0) + 1;
         self.publisher.publish(Revision(revision), Groups::from_iter([(name, Arc::new(group))]));
         let mut receiver = self.publisher.follow(&self.node);
@@ -195,7 +205,14 @@ impl World {
 
     pub(crate) fn publish_again(&mut self, (config, view): (Config, Option<Arc<View>>)) {
         (self.config, self.view) = (config, view);
+        let published = self.config.resources();
+        self.lasting.retain(|key| published.contains_key(key));
         self.follow();
+    }
+
+    /// Whether nothing is on its way.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.pipes.iter().all(|pipe| pipe.to_server.is_empty() && pipe.to_client.is_empty())
     }
 
     pub(crate) fn n_pipes(&self) -> usize {
@@ -260,10 +277,12 @@ impl World {
                 pipe.names[ask.kind].clone_from(&ask.names);
             }
             pipe.nonces[ask.kind] = nonce.or(pipe.nonces[ask.kind]);
+            let key = pipe.key.as_ref().map_or_else(Default::default, |(_, stream)| stream.clone());
+            let has_accepted = self.accepted.contains(&(ask.kind, key));
             SotwRequest {
                 node,
                 type_url,
-                version_info: String::new(),
+                version_info: if has_accepted { "some".to_owned() } else { String::new() },
                 resource_names: pipe.names[ask.kind].iter().cloned().collect(),
                 response_nonce: pipe.nonces[ask.kind].map_or(Nonce::None, Nonce::Ours),
                 error_detail,
@@ -338,6 +357,10 @@ impl World {
         let Some(pipe) = self.pipes.get_mut(position) else { return Ok(false) };
         let Some(reply) = pipe.to_client.pop_front() else { return Ok(false) };
         let id = pipe.id;
+        if !verdict.is_nack {
+            let key = pipe.key.as_ref().map_or_else(Default::default, |(_, stream)| stream.clone());
+            self.accepted.insert((reply.kind, key));
+        }
         trace(|| format!("{id} receives {} #{} {verdict:?}", reply.kind, reply.nonce));
         self.has_rejected |= verdict.is_nack;
         let asks = match &mut self.model {
@@ -359,9 +382,16 @@ impl World {
 
     pub(crate) fn fault(&self) -> Option<String> {
         match &self.model {
-            Model::Envoy(envoy) => envoy.fault(),
+            Model::Envoy(envoy) => envoy.fault().or_else(|| self.lost()),
             Model::Grpc(grpc) => grpc.fault(),
         }
+    }
+
+    /// What the client had, does not have any more, and was never taken away.
+    fn lost(&self) -> Option<String> {
+        let has = self.has();
+        let lost = self.lasting.iter().find(|key| !has.contains_key(key))?;
+        Some(format!("{} is lost, and was always published", lost.1))
     }
 
     pub(crate) fn has(&self) -> BTreeMap<(usize, String), String> {
@@ -408,7 +438,10 @@ impl World {
         for ask in pipes.iter_mut().flat_map(|pipe| &mut pipe.to_server) {
             ask.number = numbers.range(..ask.number).count() as u64;
         }
-        format!("{:?} {:?} {pipes:?} {} {}", self.client, self.model, self.is_established, self.has_rejected)
+        format!(
+            "{:?} {:?} {pipes:?} {} {} {:?}",
+            self.client, self.model, self.is_established, self.has_rejected, self.accepted
+        )
     }
 
     /// What the server does not send yet.

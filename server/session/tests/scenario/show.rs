@@ -140,7 +140,7 @@ pub(crate) fn event(stream: &str, first_nonce: u64, event: &StreamEvent) -> Opti
         EventKind::Nacked { sent, message } => {
             Some(format!("{stream} nack #{} {resource_type} {message:?}", nonce(sent)))
         }
-        EventKind::Held => Some(format!("{stream} held {resource_type}")),
+        EventKind::CameUpToDate => Some(format!("{stream} is up to date with {resource_type}")),
         EventKind::HeldBack => Some(format!("{stream} holds back {resource_type}")),
         EventKind::GraceExpired => Some(format!("{stream} grace expired {resource_type}")),
         EventKind::Subscribed | EventKind::CameBack | EventKind::Sent(_) | EventKind::Current(_) => None,

@@ -1,0 +1,107 @@
+//! The tables that were served before: a client that lost its connection may still be using what they had.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::resource_type::ResourceType;
+use crate::table::{Changes, TypeTable};
+use crate::version::Revision;
+
+/// The former tables of the views of the same groups and kind of client, which share one of these.
+///
+/// A table is remembered if names came or went with it, or a resource refers to something else since then: only that decides what a
+/// client must not lose. It costs what the next table does not have.
+#[derive(Debug, Default)]
+pub(super) struct Past(Mutex<VecDeque<Former>>);
+
+/// A table that was replaced.
+#[derive(Debug)]
+struct Former {
+    resource_type: ResourceType,
+    table: Arc<TypeTable>,
+    /// The revision of the view that has another one.
+    ended_at: Revision,
+    /// When that was; `None` without a clock, and then it is never too long ago.
+    ended: Option<Instant>,
+    /// The bytes of what the next table does not have.
+    n_bytes: usize,
+}
+
+impl Past {
+    /// Tables were replaced in a view of this revision: by type, with what changed.
+    pub(super) fn note<'a>(
+        &self,
+        revision: Revision,
+        now: Option<Instant>,
+        replaced: impl Iterator<Item = (&'a ResourceType, &'a Arc<TypeTable>, &'a Changes)>,
+    ) {
+        let formers = replaced.filter_map(|(resource_type, table, changes)| {
+            let n_bytes = bytes_if_it_matters(table, changes)?;
+            let (resource_type, table) = (resource_type.clone(), Arc::clone(table));
+            Some(Former { resource_type, table, ended_at: revision, ended: now, n_bytes })
+        });
+        let formers: Vec<Former> = formers.collect();
+        if formers.is_empty() {
+            return;
+        }
+        let mut past = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        past.extend(formers);
+        // The last change counts whatever it costs.
+        let is_last = |former: &Former| former.ended_at == revision;
+        let is_too_much = |past: &VecDeque<Former>| {
+            past.len() > MAX_FORMERS || past.iter().map(|former| former.n_bytes).sum::<usize>() > MAX_BYTES
+        };
+        while is_too_much(&past) && past.front().is_some_and(|former| !is_last(former)) {
+            past.pop_front();
+        }
+    }
+
+    /// Forgets what a client is not believed any more.
+    pub(super) fn forget(&self, now: Instant) {
+        let mut past = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        past.retain(|former| former.counts_at(now));
+    }
+
+    /// The tables of a type that were replaced up to a revision, oldest first.
+    pub(super) fn of(
+        &self,
+        resource_type: &ResourceType,
+        revision: Revision,
+        now: Instant,
+    ) -> Vec<Arc<TypeTable>> {
+        let past = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = |former: &&Former| {
+            former.resource_type == *resource_type && former.ended_at <= revision && former.counts_at(now)
+        };
+        past.iter().filter(counts).map(|former| Arc::clone(&former.table)).collect()
+    }
+}
+
+impl Former {
+    fn counts_at(&self, now: Instant) -> bool {
+        self.ended.is_none_or(|ended| now.saturating_duration_since(ended) < REMEMBERED_FOR)
+    }
+}
+
+/// The bytes that only `table` has; `None` if nothing came or went since then but contents.
+fn bytes_if_it_matters(table: &TypeTable, changes: &Changes) -> Option<usize> {
+    let mut matters = !changes.removed.is_empty();
+    let mut n_bytes = 0;
+    for new in &changes.changed {
+        let old = table.find(new.name());
+        matters |= old.is_none_or(|old| old.references() != new.references());
+        n_bytes += old.map_or(0, |old| old.n_bytes());
+    }
+    let removed = changes.removed.iter().filter_map(|name| table.find(name));
+    matters.then(|| n_bytes + removed.map(|resource| resource.n_bytes()).sum::<usize>())
+}
+
+/// How long a client may be away and is believed: as long as it would be waited for if it said nothing.
+const REMEMBERED_FOR: Duration = Duration::from_secs(60);
+
+/// How many tables are remembered.
+const MAX_FORMERS: usize = 64;
+
+/// How many bytes, besides those of the last change.
+const MAX_BYTES: usize = 1 << 20;

@@ -1,0 +1,227 @@
+//! A client that comes back is believed about what it uses.
+//!
+//! To a new stream nothing was sent, but a client that shows a version goes on with what an earlier stream gave it: of each name
+//! whatever was served lately. Until it is answered it is looked at as if it had been sent those tables and had accepted none but the
+//! first. What it claims only says what may be in use, never what need not be sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use xds_cache::status::StreamId;
+use xds_cache::{Name, Profile, Resource, ResourceKey, ResourceType, TypeTable, View};
+
+use super::decide::Step;
+use super::facts::{At, Facts, Place};
+use super::table;
+use crate::applied::Applied;
+use crate::stream::Stream;
+use crate::type_state::TypeState;
+
+/// Takes what the client may have for what it was sent, where it was not answered yet. Tells whether there is such a type.
+pub(super) fn believe(view: &View, streams: &mut BTreeMap<StreamId, Stream>, now: Instant) -> bool {
+    let mut is_any = false;
+    for state in streams.values_mut().flat_map(Stream::types_mut).filter(|state| state.came_back) {
+        state.applied = Applied::of(view.recent_tables(&state.resource_type, now));
+        is_any = true;
+    }
+    is_any
+}
+
+/// Whether the first that is heard of a client is what it can only have learned of on a connection before: it has a stream for each
+/// type, and asks for nothing that refers to what it asks for. Such a stream has no version to show if it never was answered.
+pub(super) fn asks_for_what_it_was_not_told_of(streams: &BTreeMap<StreamId, Stream>) -> bool {
+    let mut asked_for = streams.values().filter(|stream| stream.is_per_type()).flat_map(Stream::types);
+    let is_there = |of: &ResourceType| streams.values().any(|stream| stream.find(of).is_some());
+    asked_for.any(|state| {
+        let of = &state.resource_type;
+        let mut rows = table::ROWS.iter().filter(|row| row.to == *of && row.from != *of);
+        table::is_referred_to(of) && !of.has_legacy_wildcard() && !rows.any(|row| is_there(&row.from))
+    })
+}
+
+impl<'a> Facts<'a> {
+    /// Where a stream is with what changed lately, of a type that the client came back with.
+    pub(super) fn places_of_returned(&self, state: &'a TypeState) -> Vec<(Name, At)> {
+        let of = &state.resource_type;
+        let table = self.table(of);
+        let mut names = BTreeSet::new();
+        for earlier in state.applied.tables().filter(|earlier| earlier.version() != table.version()) {
+            let changes = table.changes_since(earlier);
+            names.extend(changes.changed.iter().map(|resource| Arc::clone(resource.name())));
+            names.extend(changes.removed.iter().cloned());
+        }
+        let mut places: Vec<(Name, At)> = names
+            .into_iter()
+            .filter_map(|name| {
+                let at = self.place_of_returned(state, &name)?;
+                Some((name, at))
+            })
+            .collect();
+        if table::is_referred_to(of) {
+            let is_unknown = |name: &&Name| state.applied.tables().all(|table| table.look_up(name).is_none());
+            let unknown = state.subscription.claims().filter(is_unknown);
+            places.extend(unknown.map(|name| (Arc::clone(name), At::Claimed)));
+        }
+        places
+    }
+
+    fn place_of_returned(&self, state: &'a TypeState, name: &Name) -> Option<At> {
+        let of = &state.resource_type;
+        let had = state.had(name);
+        let is_wanted = state.subscription.wants(self.table(of), name);
+        match self.table(of).find(name) {
+            Some(served) if is_wanted => {
+                let is_owed = state.subscription.claimed(name) != Some(served.version());
+                (is_owed && table::refers(of)).then(|| At::Owed(Arc::clone(served)))
+            }
+            Some(_) => {
+                let may_be_needed = table::may_be_needed_unasked(of) && table::refers(of);
+                had.filter(|_| may_be_needed).map(|had| At::Changed(Arc::clone(had)))
+            }
+            None => had.filter(|_| table::is_referred_to(of)).map(|had| At::Gone(Arc::clone(had))),
+        }
+    }
+
+    /// Whether the client, which came back a moment ago, has not said yet whether it wants the type.
+    pub(super) fn is_expected(&self, of: &ResourceType) -> bool {
+        self.input.is_back && self.states(of).next().is_none()
+    }
+
+    /// Whether it may still ask for a resource: on a stream of its own, if it has one for each.
+    pub(super) fn may_ask_for(&self, key: &ResourceKey) -> bool {
+        let of = &key.resource_type;
+        let mut streams = self.streams.values().filter(|stream| stream.find(of).is_some());
+        self.input.is_back
+            && streams.all(|stream| stream.is_per_type() && !of.has_legacy_wildcard())
+            && !self.is_asked_for(key)
+    }
+
+    /// What the client may have of a type, as far as it came back a moment ago.
+    pub(super) fn recent_tables(&self, of: &ResourceType) -> Vec<Arc<TypeTable>> {
+        if !self.input.is_back {
+            return vec![];
+        }
+        self.input.view.recent_tables(of, self.input.now)
+    }
+
+    /// Whether the client will ask for all resources of a type.
+    pub(super) fn is_wildcard_expected(&self, of: &ResourceType) -> bool {
+        let takes_all = self.input.view.key().profile == Profile::Envoy && of.has_legacy_wildcard();
+        takes_all && self.is_expected(of)
+    }
+
+    /// Something that refers to a type and of which the client may have a version that nobody remembers: until it has accepted what
+    /// there is now. Nobody can tell what that refers to.
+    pub(super) fn unknown_user(&self, of: &ResourceType) -> Option<ResourceKey> {
+        let mut rows = table::ROWS.iter().filter(|row| row.to == *of && row.from != *of);
+        rows.find_map(|row| {
+            let mut states = self.states(&row.from);
+            let is_open =
+                states.any(|state| state.came_back || (self.input.is_back && state.applied.is_open()));
+            let may_have = is_open || self.is_expected(&row.from);
+            let first = self.table(&row.from).resources().next().filter(|_| may_have)?;
+            Some(first.key().clone())
+        })
+    }
+}
+
+impl TypeState {
+    /// The version of a resource that the client came back with: the one that it claims, or the newest that it may have.
+    pub(super) fn had<'a>(&'a self, name: &'a Name) -> Option<&'a Arc<Resource>> {
+        let newest = self.candidates(name).next();
+        if !self.is_exact() {
+            return newest;
+        }
+        // It does not claim what it still waits for.
+        let may_have = self.subscription.claimed(name).is_some() || self.subscription.names().contains(name);
+        self.claimed(name).or(newest.filter(|_| may_have))
+    }
+
+    /// Whether the client says that it has another version of a resource, one that nobody remembers.
+    pub(super) fn claims_another(&self, resource: &Resource) -> bool {
+        let claimed = self.subscription.claimed(resource.name());
+        claimed.is_some_and(|claimed| claimed != resource.version())
+    }
+
+    /// Whether the client said what it has of each name.
+    fn is_exact(&self) -> bool {
+        self.subscription.shows_versions()
+    }
+
+    /// The version of a resource that the client says it has, if anybody remembers it.
+    pub(super) fn claimed<'a>(&'a self, name: &'a Name) -> Option<&'a Arc<Resource>> {
+        let version = self.subscription.claimed(name)?;
+        self.candidates(name).find(|candidate| candidate.version() == version)
+    }
+
+    /// What the client may have of a name, newest first.
+    fn candidates<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = &'a Arc<Resource>> {
+        let tables: Vec<&Arc<TypeTable>> = self.applied.tables().collect();
+        tables.into_iter().rev().filter_map(|table| table.find(name))
+    }
+
+    /// The version of a resource that is gone with which the client is to go on: this, or if it may have another one or none, the newest
+    /// that it is ready for. If there is none, the one that it may become ready for.
+    pub(super) fn ready_of_several(
+        &self,
+        facts: &Facts<'_>,
+        resource: &Arc<Resource>,
+    ) -> Result<Arc<Resource>, Arc<Resource>> {
+        let name = resource.name();
+        let needs_others = table::row_of(&self.resource_type, &ResourceType::Cluster).is_some();
+        let has_this = self.subscription.claimed(name) == Some(resource.version());
+        let is_unsure = self.came_back || (facts.input.is_back && self.subscription.is_unheld(name));
+        if !needs_others || self.resource_type.is_complete_in_sotw() || !is_unsure || has_this {
+            return Ok(Arc::clone(resource));
+        }
+        let candidates = || {
+            let others = self.candidates(name).filter(|_| self.came_back);
+            std::iter::once(resource).chain(others)
+        };
+        if let Some(ready) = candidates().find(|candidate| facts.obstacle_for(candidate).is_none()) {
+            return Ok(Arc::clone(ready));
+        }
+        let may_become_ready = |candidate: &&Arc<Resource>| {
+            let mut needed = candidate.references().targets();
+            needed.all(|to| {
+                table::row_of(&self.resource_type, &to.resource_type).is_none() || facts.served(to).is_some()
+            })
+        };
+        Err(Arc::clone(candidates().find(may_become_ready).unwrap_or(resource)))
+    }
+
+    /// What `resource` refers to, and what the client has of it may not.
+    pub(super) fn new_references(&self, resource: &Resource) -> Vec<ResourceKey> {
+        let name = resource.name();
+        let is_new: Box<dyn Fn(&ResourceKey) -> bool> = match (self.is_exact(), self.claimed(name)) {
+            (true, Some(had)) => Box::new(|to| !had.references().has(to)),
+            (true, None) => Box::new(|_| true),
+            (false, _) => Box::new(|to| {
+                let mut had = self.applied.tables().map(|table| table.find(name));
+                had.any(|had| had.is_none_or(|had| !had.references().has(to)))
+            }),
+        };
+        resource.references().targets().filter(|to| is_new(to)).cloned().collect()
+    }
+}
+
+impl Place<'_> {
+    /// What a client goes on with that came back and is not sent an update: that very version, if it said which. Else a version that
+    /// it is ready for; if there is none, nothing is said of the type meanwhile: a list would have to show something or nothing.
+    pub(super) fn as_it_came(&self, facts: &Facts<'_>, key: &ResourceKey) -> Step {
+        let served = facts.served(key).map(|served| served.version());
+        let is_former = |candidate: &&Arc<Resource>| Some(candidate.version()) != served;
+        let candidates: Vec<&Arc<Resource>> = self.state.candidates(&key.name).filter(is_former).collect();
+        if self.state.is_exact() {
+            let may_have = self.state.subscription.claimed(&key.name).is_some();
+            let newest = candidates.first().filter(|_| may_have);
+            return match self.state.claimed(&key.name) {
+                Some(claimed) => Step::Keep(Arc::clone(claimed)),
+                None => Step::Hide(newest.map(|newest| Arc::clone(newest))),
+            };
+        }
+        let ready = candidates.into_iter().find(|candidate| facts.obstacle_for(candidate).is_none());
+        ready.map_or(Step::PutOff, |ready| Step::Keep(Arc::clone(ready)))
+    }
+}

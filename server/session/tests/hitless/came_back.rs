@@ -1,0 +1,243 @@
+//! Histories with lost connections that random search found once, as short as they get: each lost something that the client was using.
+
+use crate::config::Edit;
+use crate::found::{
+    ADS, DELTA, YES, cluster, listener, no_listener, no_scope, poll, publish, reject, route, scope, to_server,
+};
+use crate::world::Setup;
+use crate::{Step, history};
+
+#[test]
+fn a_listener_that_moves_while_a_grpc_client_is_away() {
+    let steps = [
+        publish([no_listener()]),
+        Step::Reconnect,
+        publish([route(0, 14), Edit::Listener { listener: 0, to: Some((false, 1)), secret: None }]),
+        publish([route(0, 0)]),
+    ];
+    assert_eq!(history(Setup { is_grpc: true, ..ADS }, &steps), Ok(()));
+}
+
+#[test]
+fn clusters_that_a_route_gains_after_its_stream_was_lost() {
+    let steps = [publish([route(0, 0)]), publish([route(0, 0)]), Step::Reconnect, publish([route(0, 14)])];
+    assert_eq!(history(Setup { is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_route_that_is_rejected_after_a_reconnect() {
+    let steps = [
+        publish([route(0, 0)]),
+        Step::Reconnect,
+        to_server(1),
+        poll(1),
+        publish([route(1, 4), listener(0, 1)]),
+        publish([route(1, 0)]),
+        publish([Edit::Endpoints { cluster: 0 }]),
+        to_server(3),
+        poll(2),
+        reject(3),
+        to_server(2),
+        poll(1),
+        to_server(2),
+        poll(1),
+    ];
+    assert_eq!(history(ADS, &steps), Ok(()));
+}
+
+#[test]
+fn endpoints_that_are_asked_for_on_a_stream_that_comes_back_last() {
+    let steps = [Step::Reconnect, publish([cluster(0, true)]), publish([route(0, 8)])];
+    assert_eq!(history(Setup { is_scoped: true, is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_removal_that_was_sent_on_the_lost_stream() {
+    let steps = [
+        publish([no_listener()]),
+        Step::Drain,
+        publish([Edit::Listener { listener: 1, to: None, secret: None }]),
+        Step::Poll { pipe: 1, n: 1 },
+        Step::ToClient { pipe: 1, n: 1, verdict: YES },
+        Step::Reconnect,
+    ];
+    assert_eq!(history(Setup { is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_scope_that_is_replaced_while_other_streams_are_away() {
+    let steps = [
+        publish([route(0, 14)]),
+        Step::Drain,
+        publish([route(2, 0)]),
+        Step::Reconnect,
+        Step::ToServer { pipe: 2, n: 1 },
+        poll(1),
+        publish([route(0, 0), scope(1, 0), no_scope()]),
+        publish([route(0, 0)]),
+    ];
+    assert_eq!(history(Setup { is_scoped: true, is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_scope_that_is_replaced_right_after_a_reconnect() {
+    let steps = [
+        Step::Reconnect,
+        publish([route(2, 8)]),
+        publish([route(0, 0), scope(1, 0), no_scope()]),
+        publish([route(2, 0)]),
+    ];
+    assert_eq!(history(Setup { is_scoped: true, is_per_type: true, ..ADS }, &steps), Ok(()));
+}
+
+#[test]
+fn a_cluster_that_lost_its_endpoints_before_the_reconnect() {
+    let steps = [
+        publish([cluster(0, false), no_scope()]),
+        Step::Drain,
+        Step::Reconnect,
+        publish([route(0, 2), scope(1, 0)]),
+        Step::Drain,
+    ];
+    assert_eq!(history(Setup { is_scoped: true, is_per_type: true, ..ADS }, &steps), Ok(()));
+}
+
+#[test]
+fn routes_that_were_never_received_before_the_reconnect() {
+    let steps = [
+        publish([route(1, 2)]),
+        publish([route(1, 8)]),
+        Step::Reconnect,
+        publish([Edit::Listener { listener: 1, to: Some((false, 2)), secret: None }]),
+        poll(1),
+    ];
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
+
+#[test]
+fn a_scope_that_goes_when_only_its_own_stream_is_back() {
+    let steps = [
+        Step::Reconnect,
+        publish([route(0, 0), scope(1, 1)]),
+        Step::ToServer { pipe: 2, n: 1 },
+        Step::Poll { pipe: 2, n: 1 },
+        publish([route(0, 0), Edit::Scope { scope: 1, to: None }]),
+        publish([Edit::Listener { listener: 1, to: None, secret: None }]),
+    ];
+    assert_eq!(history(Setup { is_scoped: true, is_per_type: true, ..ADS }, &steps), Ok(()));
+}
+
+#[test]
+fn a_cluster_that_needs_a_secret_since_the_connection_was_lost() {
+    let steps = [
+        publish([route(0, 4)]),
+        publish([Edit::Cluster { cluster: 2, is_eds: false, secret: Some(1) }]),
+        publish([route(0, 0)]),
+        Step::Reconnect,
+    ];
+    assert_eq!(history(Setup { is_per_type: true, ..ADS }, &steps), Ok(()));
+}
+
+#[test]
+fn a_listener_that_goes_and_comes_while_the_client_is_away() {
+    let steps = [
+        publish([Edit::Listener { listener: 1, to: None, secret: None }]),
+        publish([no_listener()]),
+        publish([
+            Edit::Listener { listener: 1, to: Some((false, 1)), secret: None },
+            cluster(0, false),
+            no_scope(),
+        ]),
+        Step::Reconnect,
+    ];
+    assert_eq!(history(Setup { is_scoped: true, is_per_type: true, ..ADS }, &steps), Ok(()));
+}
+
+#[test]
+fn endpoints_that_are_asked_for_before_the_clusters_are() {
+    let steps = [
+        publish([cluster(0, false)]),
+        Step::Drain,
+        publish([Edit::Listener { listener: 1, to: None, secret: None }]),
+        Step::Reconnect,
+        Step::ToServer { pipe: 4, n: 1 },
+        Step::Poll { pipe: 4, n: 1 },
+    ];
+    assert_eq!(history(Setup { is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_scope_that_goes_after_its_route_changed_twice() {
+    let steps = [
+        publish([route(2, 4)]),
+        publish([route(2, 8)]),
+        publish([route(0, 0)]),
+        publish([route(0, 0), no_scope()]),
+        publish([route(0, 0)]),
+        Step::Reconnect,
+    ];
+    assert_eq!(history(Setup { is_scoped: true, is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_secret_that_is_asked_for_before_the_clusters_are() {
+    let steps = [
+        publish([Edit::Cluster { cluster: 1, is_eds: false, secret: Some(1) }]),
+        poll(1),
+        Step::ToClient { pipe: 0, n: 1, verdict: YES },
+        Step::Reconnect,
+        Step::ToServer { pipe: 3, n: 1 },
+        publish([route(1, 12)]),
+        Step::Poll { pipe: 3, n: 1 },
+    ];
+    assert_eq!(history(Setup { is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_route_that_is_used_again_right_after_it_was_dropped() {
+    let steps = [
+        publish([Edit::Listener { listener: 0, to: Some((false, 0)), secret: None }, scope(0, 0)]),
+        Step::Poll { pipe: 4, n: 1 },
+        Step::Poll { pipe: 2, n: 1 },
+        publish([route(0, 15)]),
+        publish([scope(0, 2)]),
+        Step::ToClient { pipe: 4, n: 2, verdict: YES },
+        Step::Reconnect,
+    ];
+    assert_eq!(history(Setup { is_scoped: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_listener_that_left_and_came_with_another_route_before_it_was_answered() {
+    let steps = [
+        Step::Reconnect,
+        to_server(3),
+        publish([no_listener()]),
+        publish([listener(0, 3)]),
+        to_server(2),
+        poll(5),
+        publish([Edit::Listener { listener: 0, to: Some((false, 1)), secret: None }]),
+        Step::ToClient { pipe: 0, n: 1, verdict: YES },
+    ];
+    assert_eq!(history(ADS, &steps), Ok(()));
+}
+
+#[test]
+fn a_cluster_that_comes_to_need_a_secret_while_the_client_comes_back() {
+    let secret = |cluster| publish([Edit::Cluster { cluster, is_eds: false, secret: Some(0) }]);
+    let steps = [
+        publish([
+            Edit::Listener { listener: 0, to: Some((false, 2)), secret: None },
+            Edit::Listener { listener: 1, to: None, secret: Some(1) },
+        ]),
+        poll(2),
+        Step::ToClient { pipe: 0, n: 2, verdict: YES },
+        Step::Reconnect,
+        to_server(3),
+        secret(0),
+        poll(1),
+        secret(2),
+        poll(2),
+    ];
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
