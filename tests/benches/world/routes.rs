@@ -42,7 +42,7 @@ pub(crate) struct Measured {
     pub(crate) n_routes: usize,
     /// From the start of the process until it is ready.
     pub(crate) ready: Duration,
-    pub(crate) resident_mb: [u64; 2],
+    pub(crate) resident_mb: [u64; 3],
     /// By kind of change, always in the same order.
     pub(crate) changes: Vec<(&'static str, Samples)>,
 }
@@ -66,8 +66,9 @@ fn rows(form: Form, all: &[Measured]) -> String {
         row(&format!("{}{name}", form.label()), all.iter().map(cells))
     };
     let mut rows = row("start until ready", &|one| format!("{:.2} s", one.ready.as_secs_f64()));
-    rows += &row("resident after load / after all changes", &|one| {
-        format!("{} / {} MB", one.resident_mb[0], one.resident_mb[1])
+    rows += &row("resident when ready / a few seconds later / after all changes", &|one| {
+        let [ready, later, changed] = one.resident_mb;
+        format!("{ready} / {later} / {changed} MB")
     });
     let names = all.first().map(|one| one.changes.as_slice()).unwrap_or_default();
     for (i, (name, _)) in names.iter().enumerate() {
@@ -102,7 +103,7 @@ pub(crate) async fn measure(form: Form, n_routes: usize) -> Result<Measured> {
     ready.await.with_context(|| server.log().to_string())?;
     let ready = begun.elapsed();
     let meter = Meter::of(&server)?;
-    let loaded = meter.resident()? >> 20;
+    let loaded = [meter.resident()? >> 20, settled(meter).await? >> 20];
     let mut changes = vec![(WEIGHT, sample(meter, async |i| patch(form, &server, i).await).await?)];
     match form {
         Form::GatewayApi => changes.extend(of_gateway_api(&server, meter, n_routes).await?),
@@ -112,7 +113,22 @@ pub(crate) async fn measure(form: Form, n_routes: usize) -> Result<Measured> {
     if form == Form::GatewayApi {
         changes.push(followed_slice(&server, meter, &dir).await?);
     }
-    Ok(Measured { n_routes, ready, resident_mb: [loaded, meter.resident()? >> 20], changes })
+    Ok(Measured { n_routes, ready, resident_mb: [loaded[0], loaded[1], meter.resident()? >> 20], changes })
+}
+
+/// Resident bytes once they have not fallen for three seconds: what a load takes for itself is given back soon after it.
+async fn settled(meter: Meter) -> Result<u64> {
+    let (mut least, mut since) = (meter.resident()?, Instant::now());
+    let deadline = Instant::now() + LONG;
+    while since.elapsed() < Duration::from_secs(3) && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let now = meter.resident()?;
+        // A page more or less is nothing.
+        if now + (1 << 20) < least {
+            (least, since) = (now, Instant::now());
+        }
+    }
+    meter.resident()
 }
 
 const WEIGHT: &str = "`PATCH` of a weight";
