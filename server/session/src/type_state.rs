@@ -106,9 +106,9 @@ impl TypeState {
         let has_heartbeats = self.next_heartbeat.is_some_and(|due| due <= now);
         let is_listed =
             lists_completely && !(self.subscription.is_wildcard() && self.subscription.names().is_empty());
-        let n_owed = if self.is_dirty { self.subscription.owed_size(table) } else { 0 };
-        let is_whole =
-            has_heartbeats || (is_listed && (n_owed > 0 || (self.is_dirty && self.is_answer_owed)));
+        let is_dirty = self.is_dirty && !target.is_put_off(self);
+        let n_owed = if is_dirty { self.subscription.owed_size(table) } else { 0 };
+        let is_whole = has_heartbeats || (is_listed && (n_owed > 0 || (is_dirty && self.is_answer_owed)));
         let n_whole = if is_whole { table.len() + self.subscription.names().len() } else { 0 };
         n_owed + n_whole
     }

@@ -222,6 +222,11 @@ impl Place<'_> {
             };
         }
         let ready = candidates.into_iter().find(|candidate| facts.obstacle_for(candidate).is_none());
-        ready.map_or(Step::PutOff, |ready| Step::Keep(Arc::clone(ready)))
+        match ready {
+            Some(ready) => Step::Keep(Arc::clone(ready)),
+            None if self.state.resource_type.is_complete_in_sotw() => Step::PutOff,
+            // It may have the very version that is served.
+            None => Step::Hide(self.state.candidates(&key.name).next().cloned()),
+        }
     }
 }

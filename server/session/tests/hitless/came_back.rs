@@ -208,6 +208,20 @@ fn a_route_that_is_used_again_right_after_it_was_dropped() {
 }
 
 #[test]
+fn a_scope_that_passed_to_another_route_when_the_connection_was_lost() {
+    let steps = [
+        publish([Edit::Listener { listener: 0, to: Some((false, 0)), secret: None }, scope(0, 0)]),
+        poll(1),
+        Step::ToClient { pipe: 0, n: 1, verdict: YES },
+        poll(1),
+        Step::ToClient { pipe: 0, n: 1, verdict: YES },
+        Step::Reconnect,
+        publish([route(1, 0)]),
+    ];
+    assert_eq!(history(Setup { is_scoped: true, ..ADS }, &steps), Ok(()));
+}
+
+#[test]
 fn a_listener_that_left_and_came_with_another_route_before_it_was_answered() {
     let steps = [
         Step::Reconnect,
