@@ -173,6 +173,7 @@ async fn a_changed_cluster_is_warm_within_a_second(variant: Variant) -> Result<(
     warm_within_a_second(&world, ["1.1s", "1.2s", "1.3s"]).await?;
     warm_within_a_second(&world, ["2.1s", "2.2s", "2.3s"]).await?;
     world.server.restart().await?;
+    world.server.wait_ready().await?;
     world.wait_settled().await?;
     warm_within_a_second(&world, ["3.1s", "3.2s", "3.3s"]).await?;
     connection.get("/").await?.success()?;
