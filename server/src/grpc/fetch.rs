@@ -50,8 +50,9 @@ pub(crate) fn fetch(
     let Some(node) = request.node().filter(|node| !node.id.is_empty()).cloned() else {
         return Err(SessionError::MissingNode.into());
     };
-    // An answer cannot come in parts.
-    let mut client = Client::new(Limits { max_response_bytes: usize::MAX, ..grpc.config.limits });
+    // An answer cannot come in parts, and must not wait for requests of other types: they are clients of their own.
+    let limits = Limits { max_response_bytes: usize::MAX, is_phased: false, ..grpc.config.limits };
+    let mut client = Client::new(limits);
     let stream = grpc.streams.next_id();
     client.open(stream, Variant::Sotw, Some(service.clone()), 0);
     client.handle_request(stream, as_first(request))?;
