@@ -16,10 +16,8 @@ use crate::config;
 use crate::random::Random;
 
 use extras::Extras;
-pub use extras::{Outside, SECURE_LISTENER, SERVER_NAME};
+pub use extras::{LISTENERS, Outside, SECURE_LISTENER, SERVER_NAME};
 
-/// The listeners; also the names that gRPC clients dial.
-pub const LISTENERS: [&str; 2] = ["front", "side"];
 /// The virtual hosts of each route configuration: the one for all domains, and one with a domain of its own.
 pub const HOSTS: [&str; 2] = ["one", "two"];
 /// A host that may have a scope; it is answered as paths without a route are.

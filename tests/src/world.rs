@@ -35,15 +35,6 @@ impl World {
         self.write_as(dir, &gateway("edge", 8_000), |routes| routes.map(documents).collect())
     }
 
-    /// Writes all documents in the native form, 100 routes a file.
-    ///
-    /// # Errors
-    ///
-    /// If `dir` cannot be written to.
-    pub fn write_native(self, dir: &Path) -> Result<()> {
-        self.write_as(dir, &native::listener("edge", 8_000), native::documents)
-    }
-
     fn write_as(self, dir: &Path, gateway: &str, documents: impl Fn(Range<usize>) -> String) -> Result<()> {
         fs::write(dir.join("gateway.yaml"), gateway)?;
         for first in (0..self.n_routes).step_by(ROUTES_A_FILE) {

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use super::LISTENERS;
 use crate::config;
 
 /// The part that no change concerns: where the listeners and backends are, and who vouches for them.
@@ -22,6 +21,8 @@ pub struct Outside {
     pub certificates_pem: [(String, String); 2],
 }
 
+/// The listeners; also the names that gRPC clients dial.
+pub const LISTENERS: [&str; 2] = ["front", "side"];
 /// The listener that speaks TLS, an index into [`LISTENERS`]. Clusters of even numbers do so too.
 pub const SECURE_LISTENER: usize = 1;
 /// The name for which certificates are issued.

@@ -2,8 +2,22 @@
 
 use std::fmt::Write as _;
 use std::ops::Range;
+use std::path::Path;
 
-use super::{address, host, name, services};
+use anyhow::Result;
+
+use super::{World, address, host, name, services};
+
+impl World {
+    /// Writes all documents in the native form, 100 routes a file.
+    ///
+    /// # Errors
+    ///
+    /// If `dir` cannot be written to.
+    pub fn write_native(self, dir: &Path) -> Result<()> {
+        self.write_as(dir, &listener("edge", 8_000), documents)
+    }
+}
 
 /// Where the weights of a route's rule are.
 #[must_use]
