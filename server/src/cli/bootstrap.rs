@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use serde_json::{Value, json};
 
-use crate::cli::{Failure, output};
+use crate::cli::failure::Failure;
+use crate::cli::output;
 
 /// The flags of `bootstrap`.
 #[derive(Clone, Debug, clap::Args)]

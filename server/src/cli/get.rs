@@ -21,7 +21,8 @@ use xds_codec::Codec;
 use xds_control::chain;
 
 use crate::cli::bootstrap::HostPort;
-use crate::cli::{Failure, output};
+use crate::cli::failure::Failure;
+use crate::cli::output;
 use crate::config::DescriptorArgs;
 use crate::config::units::parse_duration;
 

@@ -11,7 +11,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use xds_control::chain;
 
 use crate::config::{self, Config, ConfigError, ServeArgs};
 use crate::escape::clean_lines;
@@ -19,12 +18,15 @@ use crate::telemetry;
 
 mod admin;
 mod bootstrap;
+mod failure;
 mod get;
 mod offline;
 mod output;
 mod store;
 mod translate;
 mod validate;
+
+use failure::Failure;
 
 /// A standalone xDS management server.
 ///
@@ -90,39 +92,6 @@ enum Command {
     Waves(admin::WavesArgs),
     /// Export or import the stored changes, or repair a damaged data directory
     Store(store::StoreArgs),
-}
-
-/// Why a command did not do what it was asked to.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    /// Exit code 1; everything is said already.
-    #[error("failed")]
-    Silent,
-    /// Exit code 1.
-    #[error("{0}")]
-    Failed(String),
-    /// Exit code 2.
-    #[error("{0}")]
-    Usage(String),
-    /// Exit code 3.
-    #[error("{0}")]
-    Unreachable(String),
-}
-
-impl Failure {
-    fn exit_code(&self) -> ExitCode {
-        ExitCode::from(match self {
-            Self::Silent | Self::Failed(_) => 1,
-            Self::Usage(_) => 2,
-            Self::Unreachable(_) => 3,
-        })
-    }
-}
-
-impl From<ConfigError> for Failure {
-    fn from(error: ConfigError) -> Self {
-        Self::Usage(chain(&error))
-    }
 }
 
 /// Runs one command line, the program's name first.

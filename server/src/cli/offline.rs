@@ -17,7 +17,7 @@ use xds_control::model::Texts;
 use xds_control::model::document::{self, ConditionPart, DocumentState, Translated};
 use xds_routes::DocumentKey;
 
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::config::DescriptorArgs;
 use crate::config::routes::RouteArgs;

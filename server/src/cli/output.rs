@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use serde_json::Value;
 
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 pub(crate) use crate::escape::clean;
 
 /// The form of a result.

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use xds_control::chain;
 use xds_store::{JournalStore, KeyOutcome, OpenError, Salvage};
 
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 use crate::cli::output::{Table, clean, print};
 use crate::config;
 

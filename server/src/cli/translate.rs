@@ -8,9 +8,10 @@ use xds_cache::{GroupName, Profile, Publisher, ResourceType, Revision};
 use xds_codec::{Diagnostic, Severity};
 use xds_control::acks::view_key_of_group;
 
+use crate::cli::failure::Failure;
 use crate::cli::get::{Form, parse_type};
 use crate::cli::offline::{FilesArgs, Offline, render};
-use crate::cli::{Failure, output};
+use crate::cli::output;
 
 /// The flags of `translate`.
 #[derive(Clone, Debug, clap::Args)]

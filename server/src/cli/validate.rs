@@ -21,8 +21,9 @@ use xds_codec::document::Tree;
 use xds_codec::{Codec, Diagnostic, Effect, Limits, Place, ProfileFinding, Severity, Syntax};
 use xds_control::check;
 
+use crate::cli::failure::Failure;
 use crate::cli::offline::{FilesArgs, Offline, nowhere};
-use crate::cli::{Failure, output};
+use crate::cli::output;
 use crate::source::read::Scan;
 
 /// The flags of `validate`.

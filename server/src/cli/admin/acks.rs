@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{AdminArgs, segment};
-use crate::cli::Failure;
+use super::connection::{AdminArgs, segment};
+use crate::cli::failure::Failure;
 use crate::cli::output::{cell, items, one_line, print_in};
 
 /// The flags of `acks`.

@@ -5,11 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use http::Method;
-use serde_json::Value;
 
-use super::segment;
+use super::connection::segment;
 use super::writes::{Change, WriteFlags, YAML, read_file};
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 
 /// The flags of `apply`.
 #[derive(Clone, Debug, clap::Args)]
@@ -116,12 +115,6 @@ fn place_of<'t>(line: &'t str, parts: &[Part]) -> Option<(String, &'t str)> {
     let number: u64 = number.parse().ok()?;
     let part = parts.iter().rev().find(|part| part.first_line <= number)?;
     Some((format!("{}:{}:{column}", part.name, number - part.first_line + 1), rest))
-}
-
-/// The place of an error of a body of several texts, as [`placed`] finds it again.
-pub(super) fn line_of(error: &Value) -> Option<String> {
-    let [line, column] = ["line", "column"].map(|key| error.get(key).and_then(Value::as_u64));
-    Some(format!("line {}:{}", line?, column?))
 }
 
 /// Deeper than any configuration; a directory that links to itself ends here.

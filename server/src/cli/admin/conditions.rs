@@ -3,8 +3,8 @@
 use serde_json::Value;
 use xds_control::model::document::is_fine;
 
-use super::{AdminArgs, segment};
-use crate::cli::Failure;
+use super::connection::{AdminArgs, segment};
+use crate::cli::failure::Failure;
 use crate::cli::output::{Form, Table, cell, items, print, print_json};
 
 /// The flags of `conditions`.

@@ -3,9 +3,9 @@
 use http::Method;
 use serde_json::Value;
 
+use super::connection::{AdminArgs, segment};
 use super::writes::{Change, WriteFlags, split_object};
-use super::{AdminArgs, segment};
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 use crate::cli::output::{Form, Table, cell, items, print, print_json};
 
 /// The flags of `documents`.

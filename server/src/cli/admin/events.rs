@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::AdminArgs;
-use crate::cli::Failure;
+use super::connection::AdminArgs;
+use crate::cli::failure::Failure;
 use crate::cli::output::{Form, one_line, print};
 
 /// The flags of `events`.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::AdminArgs;
-use crate::cli::Failure;
+use super::connection::AdminArgs;
+use crate::cli::failure::Failure;
 use crate::cli::output::{Form, cell, clean, items, print, print_json};
 
 /// The flags of `health`.

@@ -3,10 +3,10 @@
 use http::Method;
 use serde_json::{Value, json};
 
+use super::connection::{AdminArgs, segment};
 use super::outcome::difference;
 use super::writes::{Change, WriteFlags};
-use super::{AdminArgs, segment};
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 use crate::cli::output::{Form, Table, cell, items, print, print_json};
 
 /// The flags of `history`.

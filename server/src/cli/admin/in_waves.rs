@@ -1,6 +1,6 @@
 //! The flags of commands that write: the waves of the change.
 
-use super::segment;
+use super::connection::segment;
 
 /// The waves of a change; without them, as the groups say.
 #[derive(Clone, Debug, Default, clap::Args)]

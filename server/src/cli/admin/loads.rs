@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{AdminArgs, segment};
-use crate::cli::Failure;
+use super::connection::{AdminArgs, segment};
+use crate::cli::failure::Failure;
 use crate::cli::output::{Form, Table, cell, print, print_json};
 
 /// The flags of `loads`.

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Admin, AdminArgs, segment};
-use crate::cli::Failure;
+use super::connection::{Admin, AdminArgs, segment};
+use crate::cli::failure::Failure;
 use crate::cli::output::{Form, Table, cell, items, print, print_json};
 
 /// The flags of `nodes`.

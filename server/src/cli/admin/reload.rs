@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::AdminArgs;
+use super::connection::AdminArgs;
 use super::outcome::difference;
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 use crate::cli::output::{cell, one_line, print_in};
 
 /// The flags of `reload`.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use http::Method;
 use serde_json::Value;
 
+use super::connection::{AdminArgs, segment};
 use super::writes::{Change, WriteFlags, read_file};
-use super::{AdminArgs, segment};
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 use crate::cli::output::{Table, cell, items, print_in, print_json};
 
 /// The arguments of `resources`.

@@ -8,9 +8,9 @@ use http::Method;
 use serde_json::{Value, json};
 use xds_codec::Syntax;
 
+use super::connection::{Admin, AdminArgs, segment};
 use super::watch::{self, Watched, bar};
-use super::{Admin, AdminArgs, segment};
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 use crate::cli::output::{Form, Table, cell, clean, items, print, print_in, print_json};
 
 /// The arguments of `rollout`.

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Admin, AdminArgs, segment};
-use crate::cli::Failure;
+use super::connection::{Admin, AdminArgs, segment};
+use crate::cli::failure::Failure;
 use crate::cli::output::{Table, cell, items, print_in};
 
 /// The flags of `snapshot`.

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::advice::for_shell;
+use super::conditions;
+use super::connection::AdminArgs;
 use super::nodes::all_nodes;
-use super::{AdminArgs, conditions};
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 use crate::cli::output::{Table, cell, clean, items, one_line, print_in};
 
 /// The flags of `status`.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Admin;
-use crate::cli::Failure;
+use super::connection::Admin;
+use crate::cli::failure::Failure;
 use crate::cli::output::{Form, print};
 
 /// The thing to follow, and how to show it.

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::AdminArgs;
 use super::advice::for_shell;
+use super::connection::AdminArgs;
 use super::watch::{self, Watched, bar};
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 use crate::cli::output::{Form, Table, cell, clean, items, one_line, print, print_json};
 
 /// The flags of `waves`.

@@ -3,9 +3,9 @@
 use http::Method;
 use serde_json::{Map, Value};
 
+use super::connection::{AdminArgs, segment};
 use super::writes::{Change, WriteFlags};
-use super::{AdminArgs, segment};
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 use crate::cli::output::{Table, cell, items, print_in};
 
 /// The arguments of `weights`.

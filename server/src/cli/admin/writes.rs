@@ -7,10 +7,10 @@ use std::{fs, io};
 
 use http::Method;
 
+use super::connection::{AdminArgs, segment};
 use super::in_waves::WaveFlags;
 use super::outcome::outcome;
-use super::{AdminArgs, segment};
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 use crate::cli::output::print_in;
 
 /// How a change is made.

@@ -1,0 +1,272 @@
+//! A connection to the admin API: requests, answers, and problems in words.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::Value;
+
+use super::advice;
+use crate::cli::failure::Failure;
+use crate::cli::output::{Form, clean};
+
+/// The server to ask, and how to ask it.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct AdminArgs {
+    /// The admin API
+    #[arg(long, env = "XDS_SERVER_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:18001")]
+    admin: String,
+    /// File with the token for the admin API; XDS_SERVER_ADMIN_TOKEN may hold the token itself
+    #[arg(long, env = "XDS_SERVER_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// The form of the result [default: table on a terminal, else json]
+    #[arg(long, value_enum, value_name = "FORM")]
+    pub(crate) output: Option<Form>,
+}
+
+/// A connection to the admin API.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    url: String,
+    token: Option<String>,
+    agent: ureq::Agent,
+}
+
+/// An answer: its status and its JSON.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Value,
+}
+
+impl AdminArgs {
+    /// Reads the token, if there is one. Connects at the first request only.
+    pub(crate) fn connect(&self) -> Result<Admin, Failure> {
+        self.connect_for(Some(TIMEOUT))
+    }
+
+    /// The same, for requests that may take as long as this; `None` is for ever.
+    pub(crate) fn connect_for(&self, limit: Option<Duration>) -> Result<Admin, Failure> {
+        let url = self.admin.trim_end_matches('/');
+        if url.starts_with("https://") {
+            return Err(Failure::Usage(format!("--admin {url}: the admin API is served by plain http")));
+        }
+        let url = if url.starts_with("http://") { url.to_owned() } else { format!("http://{url}") };
+        let token = match &self.admin_token_file {
+            Some(path) => Some(fs::read_to_string(path).map_err(|error| {
+                Failure::Usage(format!("cannot read --admin-token-file {}: {error}", path.display()))
+            })?),
+            None => std::env::var("XDS_SERVER_ADMIN_TOKEN").ok(),
+        };
+        let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .timeout_connect(Some(limit.map_or(CONNECT_TIMEOUT, |limit| CONNECT_TIMEOUT.min(limit))))
+            .timeout_global(limit);
+        Ok(Admin { url, token, agent: config.build().into() })
+    }
+}
+
+impl Admin {
+    /// Asks, and demands success.
+    pub(crate) fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.get_any(path)?.success()
+    }
+
+    /// Asks for a list and for the rest of its pages; the answer is the first page with the items of all. `path` may have a query.
+    pub(crate) fn get_pages(&self, path: &str, list: &str) -> Result<Value, Failure> {
+        let mut whole = self.get(path)?;
+        let joint = if path.contains('?') { '&' } else { '?' };
+        while let Some(next) = whole["next"].as_str() {
+            let mut page = self.get(&format!("{path}{joint}after={}", segment(next)))?;
+            // A page without items that has a next one would be asked for again and again.
+            let items = page[list].as_array_mut().map(std::mem::take).filter(|items| !items.is_empty());
+            whole["next"] = page["next"].take();
+            match (whole[list].as_array_mut(), items) {
+                (Some(all), Some(items)) => all.extend(items),
+                (_, _) => break,
+            }
+        }
+        Ok(whole)
+    }
+
+    /// Asks, and takes every answer.
+    pub(crate) fn get_any(&self, path: &str) -> Result<Answer, Failure> {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        self.read(request.call())
+    }
+
+    /// Sends a body, and demands success.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        self.send(Method::POST, path, &[], Some((JSON, body.to_string().into_bytes())))?.success()
+    }
+
+    /// Asks for anything, with further headers and a body of a media type, and takes every answer.
+    pub(crate) fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<(&str, Vec<u8>)>,
+    ) -> Result<Answer, Failure> {
+        let mut request = http::Request::builder().method(method).uri(format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let answer = match body {
+            Some((media_type, bytes)) => {
+                request.header("content-type", media_type).body(bytes).map(|request| self.agent.run(request))
+            }
+            None => request.body(()).map(|request| self.agent.run(request)),
+        };
+        self.read(answer.unwrap_or_else(|error| Err(ureq::Error::Http(error))))
+    }
+
+    /// Opens a stream that goes on until the server or the reader ends it; after an event with an id, if one is given.
+    pub(crate) fn open(&self, path: &str, last: Option<&str>) -> Result<impl std::io::Read + use<>, Failure> {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        if let Some(last) = last {
+            request = request.header("last-event-id", last);
+        }
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        match request.call() {
+            Ok(answer) if answer.status().is_success() => Ok(answer.into_body().into_reader()),
+            answer => match self.read(answer)?.success() {
+                Ok(_) => Err(Failure::Failed(format!("{path} is no stream"))),
+                Err(failure) => Err(failure),
+            },
+        }
+    }
+
+    fn read(&self, answer: Result<http::Response<ureq::Body>, ureq::Error>) -> Result<Answer, Failure> {
+        let unreachable = |error: ureq::Error| {
+            if matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_)) {
+                return Failure::Usage(format!("--admin {} is not a URL: {error}", self.url));
+            }
+            Failure::Unreachable(format!(
+                "cannot reach the server at {}: {error}; start it, or say where it is with --admin or XDS_SERVER_ADMIN",
+                self.url
+            ))
+        };
+        let mut answer = answer.map_err(unreachable)?;
+        let status = answer.status().as_u16();
+        let text =
+            answer.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string().map_err(unreachable)?;
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Ok(Answer { status, body })
+    }
+}
+
+impl Answer {
+    pub(crate) fn success(self) -> Result<Value, Failure> {
+        if (200..300).contains(&self.status) {
+            return Ok(self.body);
+        }
+        Err(Failure::Failed(describe_problem(self.status, &self.body)))
+    }
+}
+
+/// The details of an `application/problem+json` body, one error a line.
+fn describe_problem(status: u16, body: &Value) -> String {
+    let text = |value: &Value, key: &str| {
+        value.get(key).and_then(Value::as_str).map(|text| clean(&advice::for_shell(text)))
+    };
+    let title = text(body, "title").unwrap_or_else(|| "the server refused".to_owned());
+    let mut message = match text(body, "detail") {
+        Some(detail) => format!("{title}: {detail} (HTTP {status})"),
+        None => format!("{title} (HTTP {status})"),
+    };
+    if status == 401 {
+        message.push_str("; give the token with --admin-token-file or XDS_SERVER_ADMIN_TOKEN");
+    }
+    for error in body.get("errors").and_then(Value::as_array).into_iter().flatten() {
+        let place = text(error, "pointer").or_else(|| {
+            let number = |key: &str| error.get(key).and_then(Value::as_u64);
+            let file = text(error, "file")?;
+            Some(match (number("line"), number("column")) {
+                (Some(line), Some(column)) => format!("{file}:{line}:{column}"),
+                (Some(line), None) => format!("{file}:{line}"),
+                (None, _) => file,
+            })
+        });
+        message.push_str("\n  ");
+        // In a body of many lines the pointer does not find the place.
+        let line = text(error, "file").is_none().then(|| line_of(error)).flatten();
+        for place in line.into_iter().chain(place) {
+            message.push_str(&format!("{place}: "));
+        }
+        message.push_str(&text(error, "detail").unwrap_or_default());
+        if let Some(suggestion) = text(error, "suggestion") {
+            message.push_str(&format!("; did you mean `{suggestion}`?"));
+        }
+    }
+    message
+}
+
+/// The place of an error of a body of several texts, as `apply` finds it again.
+fn line_of(error: &Value) -> Option<String> {
+    let [line, column] = ["line", "column"].map(|key| error.get(key).and_then(Value::as_u64));
+    Some(format!("line {}:{}", line?, column?))
+}
+
+/// Percent-encodes one segment of a path.
+pub(super) fn segment(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+/// The media type of JSON.
+const JSON: &str = "application/json";
+/// The server is near: on this host or in this network.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A reload waits for removals to settle; everything else is answered at once.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The answer about 100,000 nodes is some 100 MiB.
+const MAX_ANSWER_BYTES: u64 = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_problem_is_told_with_all_its_errors() {
+        let body = json!({
+            "title": "the change is not valid",
+            "detail": "2 errors",
+            "errors": [
+                {"pointer": "/resources/0/nme", "detail": "unknown field", "suggestion": "name"},
+                {"file": "a.yaml", "line": 3, "column": 1, "detail": "duplicate"},
+            ],
+        });
+        assert_eq!(
+            describe_problem(422, &body),
+            "the change is not valid: 2 errors (HTTP 422)\n  /resources/0/nme: unknown field; did you mean `name`?\n  a.yaml:3:1: duplicate"
+        );
+        assert_eq!(describe_problem(500, &Value::String("oops".to_owned())), "the server refused (HTTP 500)");
+    }
+
+    #[test]
+    fn a_segment_keeps_its_slashes_to_itself() {
+        assert_eq!(segment("a/b c~d?é"), "a%2Fb%20c~d%3F%C3%A9");
+    }
+}
