@@ -20,11 +20,17 @@ use crate::problem::ApiError;
 /// The clients that may use the admin API.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// The bearer token that every request but health and readiness must carry; without one, everybody may ask.
+    /// The bearer token that every request but health and readiness must carry.
     pub token: Option<Token>,
+    /// True if a [`VerifiedClient`] needs no token. If there is neither this nor a token, everybody may ask.
+    pub accepts_certificates: bool,
     /// Names of this server besides `localhost` and IP addresses: `xds.example.com`, or with a port, `xds.example.com:8443`.
     pub allowed_hosts: Vec<String>,
 }
+
+/// An extension of requests whose client showed a certificate that was verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerifiedClient;
 
 /// A secret token. Never printed.
 #[derive(Clone)]
@@ -110,14 +116,17 @@ impl Access {
             }
         }
         let is_probe = matches!(request.uri().path(), "/healthz" | "/readyz");
-        match &self.token {
-            Some(token)
-                if !is_probe && !bearer(request.headers()).is_some_and(|offered| token.is(offered)) =>
-            {
-                Err(ApiError::Unauthorized)
-            }
-            Some(_) | None => Ok(()),
+        let is_open = self.token.is_none() && !self.accepts_certificates;
+        let is_verified = self.accepts_certificates && request.extensions().get::<VerifiedClient>().is_some();
+        if is_probe || is_open || is_verified || self.knows(bearer(request.headers())) {
+            Ok(())
+        } else {
+            Err(ApiError::Unauthorized)
         }
+    }
+
+    fn knows(&self, offered: Option<&str>) -> bool {
+        self.token.as_ref().zip(offered).is_some_and(|(token, offered)| token.is(offered))
     }
 
     /// Returns `true` if a `Host` is a name of this server.
@@ -165,7 +174,7 @@ mod tests {
 
     #[test]
     fn only_names_of_this_server_are_served() {
-        let access = Access { token: None, allowed_hosts: vec!["xds.example".to_owned()] };
+        let access = Access { allowed_hosts: vec!["xds.example".to_owned()], ..Access::default() };
         for (host, status) in [
             ("localhost:18001", 200),
             ("LOCALHOST", 200),
@@ -185,7 +194,7 @@ mod tests {
 
     #[test]
     fn pages_of_other_sites_are_refused() {
-        let access = Access { token: None, allowed_hosts: vec!["xds.example".to_owned()] };
+        let access = Access { allowed_hosts: vec!["xds.example".to_owned()], ..Access::default() };
         for (origin, status) in [
             ("http://localhost:18001", 200),
             ("https://xds.example", 200),
@@ -204,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_token_must_be_exact() {
-        let access = Access { token: Some(Token::new(" secret\n").unwrap()), allowed_hosts: vec![] };
+        let access = Access { token: Some(Token::new(" secret\n").unwrap()), ..Access::default() };
         for (offered, status) in [
             ("Bearer secret", 200),
             ("bearer secret", 200),
@@ -218,5 +227,24 @@ mod tests {
         assert_eq!(check(&access, &[]), 401);
         assert!(Token::new(" ").is_err() && Token::new("a b").is_err());
         assert_eq!(format!("{access:?}").matches("secret").count(), 0);
+    }
+
+    #[test]
+    fn a_certificate_counts_where_it_is_accepted() {
+        let status = |access: &Access, is_verified: bool| {
+            let mut request = Request::get("/v1/groups").body(Body::empty()).unwrap();
+            if is_verified {
+                request.extensions_mut().insert(VerifiedClient);
+            }
+            access.check(&request).map_or_else(|error| error.status().as_u16(), |()| 200)
+        };
+        let token = Some(Token::new("secret").unwrap());
+        let only_token = Access { token: token.clone(), ..Access::default() };
+        let only_certificates = Access { accepts_certificates: true, ..Access::default() };
+        let both = Access { token, accepts_certificates: true, ..Access::default() };
+        assert_eq!((status(&only_token, true), status(&only_token, false)), (401, 401));
+        assert_eq!((status(&only_certificates, true), status(&only_certificates, false)), (200, 401));
+        assert_eq!((status(&both, true), status(&both, false)), (200, 401));
+        assert_eq!(check(&both, &[("authorization", "Bearer secret")]), 200);
     }
 }

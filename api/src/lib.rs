@@ -27,7 +27,7 @@ mod trials;
 mod write;
 
 pub use events::EventHub;
-pub use guard::{Access, Token};
+pub use guard::{Access, Token, VerifiedClient};
 pub use router::{probe_router, router, router_with};
 pub use state::ApiState;
 pub use time::rfc3339;

@@ -82,6 +82,10 @@ reasons! {
     EventReaders = "event-readers", "64 readers of /v1/events";
     /// A connection sent no request in time, or read nothing of its answers.
     SlowConnection = "slow-connection", "10 s for a first request, 30 s without reading";
+    /// A TLS handshake failed, took too long, or had to make room for another.
+    Handshake = "handshake", "the certificates that both sides trust; --handshake-timeout, --max-pending-handshakes";
+    /// A client showed no certificate, and the port serves nobody without one.
+    NoCredential = "no-credential", "--allow-anonymous-xds";
     /// A client sent so many control frames that its connection was ended.
     Flood = "flood", "50,000 control frames, and 2,000 more a second";
     /// There is no room for a message while it is being received.

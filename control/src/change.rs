@@ -3,7 +3,7 @@
 //! Changes are made one at a time, and one that has begun goes on if its caller hangs up. So whoever writes faster than the disk
 //! takes it is turned away: neither the queue of writes nor what waits in it grows without end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -48,6 +48,18 @@ pub(crate) struct Health {
     pub(crate) problems: BTreeMap<ProblemSubject, String>,
     /// True if the server is shutting down.
     pub(crate) is_closing: bool,
+    /// The ports whose certificates have expired.
+    pub(crate) expired: BTreeSet<&'static str>,
+}
+
+impl Health {
+    pub(crate) fn set_expired(&mut self, port: &'static str, is_expired: bool) {
+        if is_expired {
+            self.expired.insert(port);
+        } else {
+            self.expired.remove(port);
+        }
+    }
 }
 
 /// The places of writes. What the server does by itself is one write at a time, and needs none.

@@ -24,7 +24,7 @@ use crate::model::{
     Write, WriteError, WriteOptions, WriteOutcome,
 };
 use crate::propose::Cause;
-use crate::transition::{Done, Outcome, ProblemSubject, Transition};
+use crate::transition::{Done, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::report::reports;
 use crate::wave::{diagnostics, step};
 use crate::{dry_run, history, others, rules};
@@ -198,6 +198,12 @@ impl Control {
         self.shared.note([note_of_copies(failure)]);
     }
 
+    /// Says what is wrong with the certificates of a port; `is_expired` if nobody can connect to it any more.
+    pub fn note_tls(&self, port: &'static str, problem: Option<String>, is_expired: bool) {
+        self.shared.health().set_expired(port, is_expired);
+        self.shared.note([Note { subject: ProblemSubject::Tls(port), problem }]);
+    }
+
     /// Tells whoever watches what happened in a rollout.
     pub fn tell_rollout(&self, rollout: &str, event: RolloutEvent) {
         self.shared.tell(Event::Rollout { rollout: rollout.to_owned(), event });
@@ -303,6 +309,9 @@ impl Control {
         let (accepted, mut reasons) = (self.shared.accepted(), Vec::new());
         if self.shared.health().is_closing {
             reasons.push("the server is shutting down".to_owned());
+        }
+        for port in &self.shared.health().expired {
+            reasons.push(format!("the certificate of the {port} port has expired"));
         }
         if !accepted.is_loaded {
             reasons.push(accepted.nothing_served());

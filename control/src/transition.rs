@@ -67,6 +67,8 @@ pub(crate) enum ProblemSubject {
     Start,
     /// The store cannot be read.
     Store,
+    /// The certificates of a port cannot be used, or end soon.
+    Tls(&'static str),
     /// A translation was wrong.
     Translation,
     /// A stored wave deployment cannot be read.
@@ -86,6 +88,7 @@ impl ProblemSubject {
             Self::Record => "record",
             Self::Start => "start",
             Self::Store => "store",
+            Self::Tls(_) => "tls",
             Self::Translation => "translation",
             Self::WaveRecord => "wave-record",
             Self::Waves => "waves",

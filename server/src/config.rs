@@ -22,13 +22,17 @@ pub mod drain;
 pub mod file;
 pub mod polling;
 pub mod routes;
+pub mod tls;
 pub mod units;
 pub mod waves;
 
 pub use args::ServeArgs;
 pub use descriptors::DescriptorArgs;
 pub use polling::PollingConfig;
+pub use tls::TlsConfig;
 pub use units::MassRemoval;
+
+pub use crate::listen::{TlsFiles, TlsTiming, TlsVersion};
 
 /// The configuration of one server.
 #[derive(Clone, Debug)]
@@ -63,6 +67,8 @@ pub struct Config {
     pub loads: LoadsConfig,
     /// REST-JSON polling.
     pub polling: PollingConfig,
+    /// TLS.
+    pub tls: TlsConfig,
     /// Bounds.
     pub limits: Limits,
     /// How dead connections are found.
@@ -173,14 +179,39 @@ pub struct AdminToken(String);
 pub enum ConfigError {
     /// The xDS address can be reached from other hosts.
     #[error(
-        "--xds-listen {0} can be reached from other hosts and nothing is encrypted: listen on 127.0.0.1, \
-         or accept it with --allow-plaintext-xds"
+        "--xds-listen {0} can be reached from other hosts and nothing is encrypted: give --xds-tls-cert, --xds-tls-key and \
+         --xds-client-ca, listen on 127.0.0.1, or accept it with --allow-plaintext-xds"
     )]
     PlaintextXds(SocketAddr),
+    /// Everyone who reaches the xDS address is served.
+    #[error(
+        "--xds-listen {0} can be reached from other hosts and clients need no certificate: give --xds-client-ca, listen on \
+         127.0.0.1, or accept it with --allow-anonymous-xds"
+    )]
+    AnonymousXds(SocketAddr),
+    /// Some of the files of TLS are missing.
+    #[error("TLS on the {0} port needs both --{0}-tls-cert and --{0}-tls-key")]
+    HalfTls(&'static str),
+    /// A flag needs another one.
+    #[error("--{flag} needs --{other}")]
+    Needs {
+        /// The flag.
+        flag: &'static str,
+        /// The one that is missing.
+        other: &'static str,
+    },
+    /// Two flags contradict each other.
+    #[error("--{flag} and --{other} contradict each other: leave out one")]
+    Contradiction {
+        /// One flag.
+        flag: &'static str,
+        /// The other.
+        other: &'static str,
+    },
     /// The admin address can be reached from other hosts.
     #[error(
         "--admin-listen {0} can be reached from other hosts and nobody has to authenticate: listen on 127.0.0.1, \
-         give --admin-token-file, or accept it with --allow-unauthenticated-admin"
+         give --admin-token-file or --admin-client-ca, or accept it with --allow-unauthenticated-admin"
     )]
     UnauthenticatedAdmin(SocketAddr),
     /// Two listeners would have the same address.
@@ -260,15 +291,15 @@ impl TryFrom<ServeArgs> for Config {
         let listen =
             ListenConfig { xds: args.xds_listen, admin: args.admin_listen, probe: args.probe_listen };
         let admin_token = args.access.admin_token_file.as_deref().map(AdminToken::read).transpose()?;
-        if !listen.xds.ip().is_loopback() && !args.access.allow_plaintext_xds {
-            return Err(ConfigError::PlaintextXds(listen.xds));
-        }
-        let is_open = admin_token.is_none() && !args.access.allow_unauthenticated_admin;
-        if !listen.admin.ip().is_loopback() && is_open {
-            return Err(ConfigError::UnauthenticatedAdmin(listen.admin));
-        }
         listen.check_distinct()?;
         bounds::check(&args)?;
+        let exceptions = tls::Exceptions {
+            plaintext_xds: args.access.allow_plaintext_xds,
+            anonymous_xds: args.tls.allow_anonymous_xds,
+            unauthenticated_admin: args.access.allow_unauthenticated_admin,
+        };
+        let tls = TlsConfig::new(args.tls)?;
+        tls.check(&listen, admin_token.is_some(), exceptions)?;
         let limits = args.limits;
         let waves = args.waves.policy()?;
         let rollout_trust = args.rollouts.rollout_ca.map(read_ca).transpose()?.unwrap_or_default();
@@ -303,6 +334,7 @@ impl TryFrom<ServeArgs> for Config {
                 max_series: args.loads.max_load_series,
             },
             polling: args.polling.into(),
+            tls,
             limits: Limits {
                 max_message_bytes: limits.max_message_bytes,
                 max_receive_bytes: limits.max_receive_bytes,
@@ -432,6 +464,22 @@ mod tests {
         let table = [
             ("--xds-listen 0.0.0.0:1", Some("--allow-plaintext-xds")),
             ("--xds-listen 0.0.0.0:1 --allow-plaintext-xds", None),
+            ("--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k", Some("--xds-client-ca")),
+            ("--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k --allow-anonymous-xds", None),
+            ("--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k --xds-client-ca a", None),
+            ("--xds-tls-cert c --xds-tls-key k", None),
+            ("--xds-tls-cert c", Some("TLS on the xds port needs both --xds-tls-cert and --xds-tls-key")),
+            ("--admin-client-ca a", Some("TLS on the admin port needs both")),
+            (
+                "--xds-tls-cert c --xds-tls-key k --xds-require-client-cert",
+                Some("--xds-require-client-cert needs --xds-client-ca"),
+            ),
+            (
+                "--xds-tls-cert c --xds-tls-key k --xds-client-ca a --xds-require-client-cert --allow-anonymous-xds",
+                Some("contradict"),
+            ),
+            ("--admin-listen [::]:1 --admin-tls-cert c --admin-tls-key k", Some("--admin-client-ca")),
+            ("--admin-listen [::]:1 --admin-tls-cert c --admin-tls-key k --admin-client-ca a", None),
             ("--admin-listen [::]:1", Some("--admin-token-file")),
             ("--admin-listen [::]:1 --allow-unauthenticated-admin", None),
             ("--xds-listen [::1]:1 --admin-listen 127.0.0.2:1", None),

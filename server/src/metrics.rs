@@ -2,6 +2,7 @@
 //!
 //! Label values come from closed lists; what is in none of them is `other`.
 
+mod certificates;
 mod process;
 mod scrape;
 
@@ -26,6 +27,8 @@ use xds_control::model::wave::WavePhase;
 use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
 
+use crate::listen::Tls;
+use crate::metrics::certificates::Certificates;
 use crate::metrics::process::Process;
 use crate::metrics::scrape::Scrape;
 
@@ -113,9 +116,14 @@ struct FeatureLabel {
 }
 
 impl Metrics {
-    /// Nothing has happened yet. The contents of `publisher`, `board` and `refusals` are read at each scrape.
+    /// Nothing has happened yet. The contents of `publisher`, `board`, `refusals` and `tls` are read at each scrape.
     #[must_use]
-    pub fn new(publisher: Arc<Publisher>, board: Arc<StatusBoard>, refusals: Arc<Refusals>) -> Self {
+    pub(crate) fn new(
+        publisher: Arc<Publisher>,
+        board: Arc<StatusBoard>,
+        refusals: Arc<Refusals>,
+        tls: Vec<Arc<Tls>>,
+    ) -> Self {
         let mut metrics = Self {
             registry: Registry::default(),
             streams: Family::default(),
@@ -145,6 +153,7 @@ impl Metrics {
         metrics.register();
         metrics.registry.register_collector(Box::new(Scrape::new(publisher, board, refusals)));
         metrics.registry.register_collector(Box::new(Process));
+        metrics.registry.register_collector(Box::new(Certificates(tls)));
         metrics
     }
 
@@ -395,7 +404,7 @@ mod tests {
     use super::*;
 
     fn metrics() -> Metrics {
-        Metrics::new(Arc::new(Publisher::new()), StatusBoard::new(), Arc::default())
+        Metrics::new(Arc::new(Publisher::new()), StatusBoard::new(), Arc::default(), vec![])
     }
 
     fn line<'a>(text: &'a str, name: &str) -> Option<&'a str> {
@@ -458,7 +467,7 @@ mod tests {
     #[test]
     fn resources_are_counted_by_group_and_type() {
         let publisher = Arc::new(Publisher::new());
-        let metrics = Metrics::new(Arc::clone(&publisher), StatusBoard::new(), Arc::default());
+        let metrics = Metrics::new(Arc::clone(&publisher), StatusBoard::new(), Arc::default(), vec![]);
         let resource = Arc::new(Resource::plain(ResourceType::Cluster, "a", b"x".as_slice()));
         let mut base = Layer::default();
         let resources: Resources = [Arc::clone(&resource)].into_iter().collect();

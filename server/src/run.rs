@@ -22,10 +22,10 @@ use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
 use xds_store::{JournalStore, LastGood};
 
-use crate::config::{Config, ListenConfig};
+use crate::config::{Config, ListenConfig, TlsConfig};
 use crate::drain;
 use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
-use crate::listen::{self, Port, PortRules, Shares};
+use crate::listen::{self, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
 use crate::metrics::{Metrics, PublicationSource};
 use crate::rollouts::{self, Rollouts};
 use crate::source;
@@ -40,14 +40,15 @@ use crate::source::watch::{FileSource, FileSourceHandle};
 pub async fn serve(config: Config) -> anyhow::Result<()> {
     let signals = Signals::new().context("signals cannot be received")?;
     let listeners = Listeners::bind(config.listen).await?;
-    let parts = ServerParts::open(&config)?;
+    let tls = Encryption::open(&config.tls)?;
+    let parts = ServerParts::open(&config, &tls)?;
     let (shutdown, stop) = watch::channel(false);
-    let ports = parts.ports(&config);
+    let ports = parts.ports(&config, &tls);
     let grpc = parts.grpc(&config);
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config));
     let state = parts.api(&config, rollouts)?;
     let router = xds_api::router_with(state.clone(), grpc.admin_routes());
-    listeners.announce()?;
+    listeners.announce(&config)?;
 
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(serve_http(listeners.admin, ports.admin, router, stop.clone(), config.drain_timeout));
@@ -64,10 +65,11 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     if config.files.verify == xds_control::Verify::Sampled {
         tokio::spawn(parts.control.clone().verify());
     }
+    tls.follow(&parts.control);
     tokio::spawn(driver.run());
     tokio::spawn(drain::drive(Arc::clone(&parts.publisher)));
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
-    let files = parts.watch(&config)?;
+    let files = parts.watch(&config, tls.clone())?;
     let handle = files.as_ref().map(|(_, handle)| handle.clone());
     let reader = handle.clone();
     if let Some((files, _)) = files {
@@ -76,7 +78,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     }
 
     let outcome = tokio::select! {
-        () = signals.wait(handle) => Ok(()),
+        () = signals.wait(handle, tls) => Ok(()),
         // No task ends before it is told to, unless it failed.
         Some(ended) = tasks.join_next() => ended.context("a part of the server panicked").flatten(),
     };
@@ -105,7 +107,7 @@ struct ServerParts {
 }
 
 impl ServerParts {
-    fn open(config: &Config) -> anyhow::Result<Self> {
+    fn open(config: &Config, tls: &Encryption) -> anyhow::Result<Self> {
         let codec = config.files.descriptors.codec()?;
         let (store, notes) = JournalStore::open(&config.data_dir, xds_store::Options::default())
             .with_context(|| format!("the data directory {} cannot be used", config.data_dir.display()))?;
@@ -122,7 +124,8 @@ impl ServerParts {
         let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));
         let refusals = Arc::<Refusals>::default();
         let metrics =
-            Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals)));
+            Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals), tls.all());
+        let metrics = Arc::new(metrics);
         let parts = xds_control::ControlParts {
             codec: codec.clone(),
             store: Arc::new(store),
@@ -157,6 +160,7 @@ impl ServerParts {
             max_poll_bytes: config.polling.max_bytes,
             max_polls: config.polling.max_polls,
             hosts: config.polling.hosts.clone(),
+            needs_certificate: !config.tls.allows_anonymous,
             max_node_memory: config.limits.max_node_memory,
             receive: ReceiveLimits {
                 process: config.limits.max_receive_bytes,
@@ -183,7 +187,7 @@ impl ServerParts {
     }
 
     /// The ports, with connections for each as far as open files allow.
-    fn ports(&self, config: &Config) -> Ports {
+    fn ports(&self, config: &Config, tls: &Encryption) -> Ports {
         let limits = &config.limits;
         let wanted = Shares {
             xds: limits.max_connections,
@@ -192,7 +196,7 @@ impl ServerParts {
         };
         let shares = Shares::new(listen::raise_limit(), wanted);
         let silence = config.keepalive.interval + config.keepalive.timeout;
-        let port = |rules| Port::new(rules, Arc::clone(&self.refusals));
+        let port = |rules, tls: Option<&Arc<Tls>>| Port::new(rules, tls.cloned(), Arc::clone(&self.refusals));
         let admin = |name, max_connections| PortRules {
             name,
             max_connections,
@@ -201,17 +205,18 @@ impl ServerParts {
             idle: limits.admin_idle_timeout,
             stalled: ADMIN_STALLED,
         };
+        let xds = PortRules {
+            name: "xds",
+            max_connections: shares.xds,
+            reason: Reason::Connections,
+            opening: silence,
+            idle: XDS_IDLE.max(silence),
+            stalled: silence,
+        };
         Ports {
-            xds: port(PortRules {
-                name: "xds",
-                max_connections: shares.xds,
-                reason: Reason::Connections,
-                opening: silence,
-                idle: XDS_IDLE.max(silence),
-                stalled: silence,
-            }),
-            admin: port(admin("admin", shares.admin)),
-            probe: port(admin("probe", shares.probe)),
+            xds: port(xds, tls.xds.as_ref()),
+            admin: port(admin("admin", shares.admin), tls.admin.as_ref()),
+            probe: port(admin("probe", shares.probe), None),
         }
     }
 
@@ -244,13 +249,21 @@ impl ServerParts {
             codec: self.codec.clone(),
             trials: Trials::default(),
             max_document_values: config.files.max_document_values,
-            access: Arc::new(Access { token, allowed_hosts: config.admin_hosts.clone() }),
+            access: Arc::new(Access {
+                token,
+                accepts_certificates: config.tls.admin.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
+                allowed_hosts: config.admin_hosts.clone(),
+            }),
             events: EventHub::start(&self.control, &self.board),
         })
     }
 
     /// The watched files, if there are any.
-    fn watch(&self, config: &Config) -> anyhow::Result<Option<(FileSource, FileSourceHandle)>> {
+    fn watch(
+        &self,
+        config: &Config,
+        tls: Encryption,
+    ) -> anyhow::Result<Option<(FileSource, FileSourceHandle)>> {
         if config.files.roots.is_empty() {
             return Ok(None);
         }
@@ -280,6 +293,7 @@ impl ServerParts {
         let reload = handle.clone();
         self.control.set_reload(Arc::new(move |confirm| {
             let reload = reload.clone();
+            tls.look_soon();
             let asked = if confirm { Asked::Confirmed } else { Asked::Plainly };
             Box::pin(async move { reload.reload(asked).await })
         }));
@@ -364,6 +378,42 @@ struct Ports {
     probe: Arc<Port>,
 }
 
+/// TLS of the ports that have it.
+#[derive(Clone)]
+struct Encryption {
+    xds: Option<Arc<Tls>>,
+    admin: Option<Arc<Tls>>,
+}
+
+impl Encryption {
+    fn open(config: &TlsConfig) -> anyhow::Result<Self> {
+        let open = |port, files: &Option<TlsFiles>| {
+            let opened = files.clone().map(|files| Tls::open(port, files, config.timing)).transpose();
+            opened.with_context(|| format!("TLS on the {port} port cannot be set up"))
+        };
+        Ok(Self { xds: open("xds", &config.xds)?, admin: open("admin", &config.admin)? })
+    }
+
+    fn all(&self) -> Vec<Arc<Tls>> {
+        [&self.xds, &self.admin].into_iter().flatten().cloned().collect()
+    }
+
+    /// Looks at the files while the process lives.
+    fn follow(&self, control: &Control) {
+        for tls in self.all() {
+            let control = control.clone();
+            let port = tls.port();
+            tokio::spawn(tls.follow(move |TlsHealth { problem, is_expired }| {
+                control.note_tls(port, problem, is_expired);
+            }));
+        }
+    }
+
+    fn look_soon(&self) {
+        self.all().iter().for_each(|tls| tls.look_soon());
+    }
+}
+
 /// The sockets, bound before anything else is done: a port in use is the first thing to say.
 struct Listeners {
     xds: TcpListener,
@@ -384,10 +434,26 @@ impl Listeners {
     }
 
     /// Says where the server listens, for people and for programs.
-    fn announce(&self) -> io::Result<()> {
-        let admin = [("xds", &self.xds), ("admin", &self.admin)];
-        for (service, listener) in admin.into_iter().chain(self.probe.iter().map(|probe| ("probe", probe))) {
-            tracing::info!(service, addr = %listener.local_addr()?, "listening");
+    fn announce(&self, config: &Config) -> io::Result<()> {
+        let kind = |files: &Option<TlsFiles>| match files {
+            None => "off",
+            Some(TlsFiles { client_ca: None, .. }) => "server",
+            Some(TlsFiles { client_ca: Some(_), .. }) => "mutual",
+        };
+        let ports =
+            [("xds", &self.xds, kind(&config.tls.xds)), ("admin", &self.admin, kind(&config.tls.admin))];
+        for (service, listener, tls) in
+            ports.into_iter().chain(self.probe.iter().map(|probe| ("probe", probe, "off")))
+        {
+            tracing::info!(service, addr = %listener.local_addr()?, tls, "listening");
+        }
+        if config.admin_token.is_some()
+            && config.tls.admin.is_none()
+            && !config.listen.admin.ip().is_loopback()
+        {
+            tracing::warn!(
+                "the admin token crosses the network unencrypted: give --admin-tls-cert and --admin-tls-key"
+            );
         }
         let address = self.xds.local_addr()?;
         tracing::info!(
@@ -421,12 +487,13 @@ impl Signals {
         })
     }
 
-    async fn wait(mut self, files: Option<FileSourceHandle>) {
+    async fn wait(mut self, files: Option<FileSourceHandle>, tls: Encryption) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
                 _ = self.hang_up.recv() => {
+                    tls.look_soon();
                     if let Some(files) = &files {
                         files.look();
                     }

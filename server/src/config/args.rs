@@ -11,6 +11,7 @@ use crate::config::descriptors::DescriptorArgs;
 use crate::config::drain::DrainArgs;
 use crate::config::polling::PollingArgs;
 use crate::config::routes::RouteArgs;
+use crate::config::tls::TlsArgs;
 use crate::config::units::{MassRemoval, UnitError, parse_duration, parse_mass_removal, parse_size};
 use crate::config::waves::WaveArgs;
 use crate::telemetry::LogFormat;
@@ -71,6 +72,9 @@ pub struct ServeArgs {
     /// Who may connect.
     #[command(flatten)]
     pub access: AccessArgs,
+    /// Encryption.
+    #[command(flatten)]
+    pub tls: TlsArgs,
     /// Bounds.
     #[command(flatten)]
     pub limits: LimitArgs,
@@ -145,7 +149,7 @@ pub struct SourceArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Access")]
 pub struct AccessArgs {
-    /// Allow an xDS address that is not loopback, although nothing is encrypted
+    /// Allow an xDS address that is not loopback without TLS
     #[arg(long, env = "XDS_SERVER_ALLOW_PLAINTEXT_XDS", default_value = "false", action = ArgAction::Set,
         num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL",
         hide_default_value = true, value_parser = BoolishValueParser::new())]

@@ -43,6 +43,9 @@ pub(super) fn check(args: &ServeArgs) -> Result<(), ConfigError> {
             "--max-message-bytes",
         ),
         (limits.max_connections >= 1, "max-connections", "1"),
+        (args.tls.tls_poll_interval >= millis(100), "tls-poll-interval", "100ms"),
+        (args.tls.handshake_timeout >= millis(100), "handshake-timeout", "100ms"),
+        (args.tls.max_pending_handshakes >= 64, "max-pending-handshakes", "64"),
         // A few are in use by whoever watches the server.
         (limits.max_admin_connections >= 16, "max-admin-connections", "16"),
         (limits.admin_idle_timeout >= millis(100), "admin-idle-timeout", "100ms"),

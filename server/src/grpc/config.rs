@@ -27,6 +27,8 @@ pub struct GrpcConfig {
     pub max_polls: usize,
     /// Names with a dot in them by which clients poll, besides IP addresses.
     pub hosts: Vec<String>,
+    /// True if only clients with a verified certificate are served; health is for everyone.
+    pub needs_certificate: bool,
     /// How much is kept of the nodes of all clients, in bytes: one half for what the server decides by, the other for
     /// what it shows to operators.
     pub max_node_memory: usize,
@@ -66,6 +68,7 @@ impl Default for GrpcConfig {
             max_poll_bytes: 1024 * 1024,
             max_polls: 16,
             hosts: vec![],
+            needs_certificate: false,
             max_node_memory: 512 * 1024 * 1024,
             receive: ReceiveLimits {
                 process: 1024 * 1024 * 1024,

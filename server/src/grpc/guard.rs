@@ -1,4 +1,5 @@
-//! The guard of the xDS port: no browser is an xDS client.
+//! The guard of the xDS port: no browser is an xDS client, and where clients need a certificate, whoever has shown none is not
+//! served either.
 //!
 //! A page of another site must not reach this port through a browser of someone who can: REST polling would give it
 //! configuration, keys included. Two rules keep it out.
@@ -37,6 +38,9 @@ enum Refusal {
         "requests of web pages are refused, and this one has the header {header:?}: only xDS clients are served here"
     )]
     Browser { header: &'static str },
+    /// The client showed no certificate. It learns so here, because a failed handshake would tell it nothing.
+    #[error("no-credential: this server serves clients that show a certificate, and this one showed none")]
+    NoCredential,
     /// It is meant for another host.
     #[error(
         "this server does not go by the name {host:?} on the xDS port; use an IP address, localhost or a name without a \
@@ -47,15 +51,26 @@ enum Refusal {
 
 /// Refuses requests that a browser could have been made to send.
 pub(crate) async fn guard(State(grpc): State<Arc<Grpc>>, request: Request, next: Next) -> Response {
-    let Err(refusal) = check(&request, &grpc.config.hosts) else { return next.run(request).await };
+    let peer = request.extensions().get::<Peer>().cloned().unwrap_or_else(Peer::unknown);
+    let is_missing =
+        grpc.config.needs_certificate && !peer.is_verified() && !request.uri().path().starts_with(HEALTH);
+    let checked = match check(&request, &grpc.config.hosts) {
+        Ok(()) if is_missing => Err(Refusal::NoCredential),
+        checked => checked,
+    };
+    let Err(refusal) = checked else { return next.run(request).await };
     let (status, reason) = match &refusal {
+        Refusal::NoCredential => (StatusCode::UNAUTHORIZED, Reason::NoCredential),
         Refusal::Browser { .. } => (StatusCode::FORBIDDEN, Reason::Browser),
         Refusal::Host { .. } => (StatusCode::MISDIRECTED_REQUEST, Reason::Host),
     };
-    let peer = request.extensions().get::<Peer>().cloned().unwrap_or_else(Peer::unknown);
     grpc.refuse(reason, &peer, &refusal);
     if is_grpc(request.headers()) {
-        return tonic::Status::permission_denied(refusal.to_string()).into_http::<axum::body::Body>();
+        let code = match refusal {
+            Refusal::NoCredential => tonic::Code::Unauthenticated,
+            Refusal::Browser { .. } | Refusal::Host { .. } => tonic::Code::PermissionDenied,
+        };
+        return tonic::Status::new(code, refusal.to_string()).into_http::<axum::body::Body>();
     }
     (status, format!("{refusal}\n")).into_response()
 }
@@ -96,6 +111,8 @@ fn is_own(host: &str, hosts: &[String]) -> bool {
     !name.contains('.') && !name.contains('[') || name.parse::<IpAddr>().is_ok() || is_listed(name)
 }
 
+/// Whoever asks for the health needs no certificate.
+const HEALTH: &str = "/grpc.health.v1.Health/";
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 /// How much of a host is shown.
 const MAX_SHOWN: usize = 128;
@@ -116,6 +133,7 @@ mod tests {
             Ok(()) => 200,
             Err(Refusal::Browser { .. }) => 403,
             Err(Refusal::Host { .. }) => 421,
+            Err(Refusal::NoCredential) => 401,
         }
     }
 

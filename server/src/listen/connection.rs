@@ -15,14 +15,21 @@ use xds_cache::Reason;
 
 use crate::listen::flood::Allowance;
 use crate::listen::frames::{self, Frames, calm_down};
+use crate::listen::tls::Secured;
 use crate::listen::{Peer, Port};
 
 /// An accepted connection.
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     peer: Peer,
     port: Arc<Port>,
     spoken: Spoken,
+}
+
+/// The bytes of a connection, as HTTP sees them.
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<Secured>),
 }
 
 /// The protocol that the client is known to speak.
@@ -53,7 +60,7 @@ struct Ended {
 
 impl Connection {
     /// A connection that was accepted on `port` and has a place there.
-    pub(super) fn new(stream: TcpStream, peer: Peer, port: Arc<Port>) -> Self {
+    pub(super) fn new(stream: Stream, peer: Peer, port: Arc<Port>) -> Self {
         Self { stream, peer, port, spoken: Spoken::Preface(0) }
     }
 
@@ -66,6 +73,22 @@ impl Connection {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         Ok(())
+    }
+
+    /// Goes on with the handshake, if the connection has one.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Stream::Tls(secured) = &mut self.stream else { return Poll::Ready(Ok(())) };
+        match ready!(secured.poll_handshake(cx)) {
+            Ok(None) => Poll::Ready(Ok(())),
+            Ok(Some(agreed)) => {
+                self.port.agreed(&self.peer, agreed);
+                Poll::Ready(Ok(()))
+            }
+            Err(failure) => {
+                self.port.failed(&self.peer, &failure);
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, failure)))
+            }
+        }
     }
 
     /// Looks at what was received.
@@ -202,6 +225,7 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         self.peer.register(cx.waker());
         self.check()?;
+        ready!(self.poll_ready(cx))?;
         if matches!(self.spoken, Spoken::Ended(_)) {
             return self.poll_farewell(cx);
         }
@@ -217,6 +241,7 @@ impl AsyncRead for Connection {
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         self.check()?;
+        ready!(self.poll_ready(cx))?;
         if matches!(self.spoken, Spoken::Ended(_)) {
             return Poll::Ready(Ok(data.len()));
         }
@@ -231,6 +256,7 @@ impl AsyncWrite for Connection {
         data: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check()?;
+        ready!(self.poll_ready(cx))?;
         if matches!(self.spoken, Spoken::Ended(_)) {
             return Poll::Ready(Ok(data.iter().map(|slice| slice.len()).sum()));
         }
@@ -250,11 +276,75 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        self.check()?;
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if flushed.is_pending() {
+            self.peer.set_blocked();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        self.check()?;
+        let closed = Pin::new(&mut self.stream).poll_shutdown(cx);
+        if closed.is_pending() {
+            self.peer.set_blocked();
+        }
+        closed
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(secured) => secured.open()?.poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, data),
+            Self::Tls(secured) => secured.open()?.poll_write(cx, data),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, data),
+            Self::Tls(secured) => secured.open()?.poll_write_vectored(cx, data),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            // Before the handshake there is nothing to flush.
+            Self::Tls(secured) => secured.open().map_or(Poll::Ready(Ok(())), |stream| stream.poll_flush(cx)),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(secured) => {
+                secured.open().map_or(Poll::Ready(Ok(())), |stream| stream.poll_shutdown(cx))
+            }
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tower::ServiceExt as _;
 use tracing::trace;
+use xds_api::VerifiedClient;
 
 use crate::listen::body::paced;
 use crate::listen::{Busy, Connection, Port, incoming};
@@ -85,6 +86,9 @@ async fn serve(
     mut request: Request<Incoming>,
 ) -> Result<Response<Answer>, Infallible> {
     let busy = peer.busy();
+    if peer.is_verified() {
+        request.extensions_mut().insert(VerifiedClient);
+    }
     request.extensions_mut().insert(peer);
     let answer = router.oneshot(request.map(|body| paced(Body::new(body)))).await?;
     Ok(answer.map(|inner| Answer { inner, _busy: busy }))

@@ -14,6 +14,7 @@ mod peer;
 mod port;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::io;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub(crate) use files::{Shares, raise_limit};
 pub(crate) use http::serve_http;
 pub(crate) use peer::{Busy, Peer, Source};
 pub(crate) use port::{Port, PortRules};
+pub(crate) use tls::{Outcome, Tls, TlsHealth, TlsStatus};
+pub use tls::{TlsFiles, TlsTiming, TlsVersion};
 
 /// The connections of `listener`. Never ends, and never fails: errors of accepting are logged, and it tries again.
 pub(crate) fn incoming(

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -25,10 +25,25 @@ struct Shared {
     /// Streams and requests that are open.
     n_busy: AtomicU32,
     has_spoken: AtomicBool,
+    /// How far the handshake is, as [`Handshake`].
+    handshake: AtomicU8,
     /// Since when there is no request, and since when the client takes nothing of what it is sent, in microseconds of the
     /// process; 0 if it does.
     idle_since: AtomicU64,
     blocked_since: AtomicU64,
+}
+
+/// The handshake of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handshake {
+    /// There is none: plaintext, or a request that came by another way.
+    None,
+    /// It is under way.
+    Pending,
+    /// It ended, and the client showed no certificate.
+    Anonymous,
+    /// It ended, and the client showed a certificate that was verified.
+    Verified,
 }
 
 /// How long a connection has been as it is.
@@ -40,6 +55,8 @@ pub(super) struct Elapsed {
     pub(super) blocked: Option<Duration>,
     /// True if it has said what protocol it speaks.
     pub(super) has_spoken: bool,
+    /// How far the handshake is.
+    pub(super) handshake: Handshake,
 }
 
 /// Something that a connection is open for: as long as it lives, the connection is not idle.
@@ -76,6 +93,7 @@ impl Peer {
             reader: AtomicWaker::new(),
             n_busy: AtomicU32::new(0),
             has_spoken: AtomicBool::new(false),
+            handshake: AtomicU8::new(Handshake::None as u8),
             idle_since: AtomicU64::new(now_us()),
             blocked_since: AtomicU64::new(0),
         };
@@ -119,6 +137,21 @@ impl Peer {
         self.shared.has_spoken.store(true, Ordering::Relaxed);
     }
 
+    pub(super) fn set_handshake(&self, handshake: Handshake) {
+        self.shared.handshake.store(handshake as u8, Ordering::Release);
+    }
+
+    pub(super) fn handshake(&self) -> Handshake {
+        let stored = self.shared.handshake.load(Ordering::Acquire);
+        let all = [Handshake::Pending, Handshake::Anonymous, Handshake::Verified];
+        all.into_iter().find(|handshake| *handshake as u8 == stored).unwrap_or(Handshake::None)
+    }
+
+    /// Returns `true` if the client has shown a certificate of an authority that its port trusts.
+    pub(crate) fn is_verified(&self) -> bool {
+        self.handshake() == Handshake::Verified
+    }
+
     /// The client takes nothing of what it is to be sent.
     pub(super) fn set_blocked(&self) {
         if self.shared.blocked_since.load(Ordering::Relaxed) == 0 {
@@ -142,6 +175,7 @@ impl Peer {
             idle: is_idle.then(|| since(self.shared.idle_since.load(Ordering::Relaxed))),
             blocked: (blocked_since != 0).then(|| since(blocked_since)),
             has_spoken: self.shared.has_spoken.load(Ordering::Relaxed),
+            handshake: self.handshake(),
         }
     }
 

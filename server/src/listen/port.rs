@@ -1,6 +1,6 @@
 //! The connections of one port: how many there may be, and which ones have to go.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,9 @@ use tokio::time::MissedTickBehavior;
 use tracing::{debug, info};
 use xds_cache::{Reason, Refusals};
 
-use crate::listen::peer::Elapsed;
+use crate::listen::connection::Stream;
+use crate::listen::peer::{Elapsed, Handshake};
+use crate::listen::tls::{Agreed, CLOSED, DISPLACED, Failure, Outcome, Secured, TIMEOUT, Tls};
 use crate::listen::{Connection, Peer};
 
 /// The rules of a port.
@@ -34,13 +36,17 @@ pub(crate) struct PortRules {
 /// A port and its open connections.
 pub(crate) struct Port {
     rules: PortRules,
+    tls: Option<Arc<Tls>>,
     refusals: Arc<Refusals>,
     open: Mutex<HashMap<u64, Peer>>,
+    /// Connections that began a handshake, the oldest first; some have ended it.
+    handshakes: Mutex<VecDeque<Peer>>,
 }
 
 impl Port {
-    pub(crate) fn new(rules: PortRules, refusals: Arc<Refusals>) -> Arc<Self> {
-        Arc::new(Self { rules, refusals, open: Mutex::default() })
+    /// A port of plaintext, or of TLS alone.
+    pub(crate) fn new(rules: PortRules, tls: Option<Arc<Tls>>, refusals: Arc<Refusals>) -> Arc<Self> {
+        Arc::new(Self { rules, tls, refusals, open: Mutex::default(), handshakes: Mutex::default() })
     }
 
     /// Takes in a connection that was accepted. Where the port is full, those that have been idle for longest make room;
@@ -66,7 +72,59 @@ impl Port {
             self.refuse(self.rules.reason, &idle, "an idle connection makes room for a new one");
             idle.cut_off();
         }
+        let stream = match &self.tls {
+            None => Stream::Plain(stream),
+            Some(tls) => {
+                peer.set_handshake(Handshake::Pending);
+                self.make_room_for_handshake(tls, &peer);
+                Stream::Tls(Box::new(Secured::new(&tls.acceptor(), stream)))
+            }
+        };
         Some(Connection::new(stream, peer, Arc::clone(self)))
+    }
+
+    /// Counts a handshake in; where there are too many, the oldest end.
+    fn make_room_for_handshake(&self, tls: &Tls, peer: &Peer) {
+        let max = tls.timing().max_handshakes;
+        let mut handshakes = self.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
+        handshakes.push_back(peer.clone());
+        if handshakes.len() <= max {
+            return;
+        }
+        handshakes.retain(|peer| peer.handshake() == Handshake::Pending && !peer.is_cut_off());
+        // Several at once, so that they are not looked through for each new one.
+        let n_displaced = match handshakes.len() > max - max / DISPLACED_SHARE {
+            true => handshakes.len() - (max - max / DISPLACED_SHARE),
+            false => 0,
+        };
+        let displaced: Vec<_> = handshakes.drain(..n_displaced).collect();
+        drop(handshakes);
+        for peer in displaced {
+            tls.count(Outcome::Failed(DISPLACED));
+            self.refuse(Reason::Handshake, &peer, "too many handshakes at once: the oldest make room");
+            peer.cut_off();
+        }
+    }
+
+    /// A handshake ended well.
+    pub(super) fn agreed(&self, peer: &Peer, agreed: Agreed) {
+        peer.set_handshake(if agreed.has_certificate { Handshake::Verified } else { Handshake::Anonymous });
+        if let Some(tls) = &self.tls {
+            tls.count(Outcome::Completed(agreed.version));
+        }
+    }
+
+    /// A handshake failed.
+    pub(super) fn failed(&self, peer: &Peer, failure: &Failure) {
+        if let Some(tls) = &self.tls {
+            tls.count(Outcome::Failed(failure.reason));
+        }
+        // Whoever looks whether the port is open says nothing, and is no problem.
+        if failure.reason == CLOSED {
+            debug!(address = %peer.address(), port = self.rules.name, %failure, "a handshake was not ended");
+        } else {
+            self.refuse(Reason::Handshake, peer, &format!("handshake failed: {failure}"));
+        }
     }
 
     pub(super) fn remove(&self, peer: &Peer) {
@@ -82,7 +140,8 @@ impl Port {
     /// Cuts off what breaks the rules of time, for ever.
     pub(crate) async fn sweep(&self) {
         let PortRules { opening, idle, stalled, .. } = self.rules;
-        let shortest = opening.min(idle).min(stalled);
+        let handshake = self.tls.as_ref().map_or(opening, |tls| tls.timing().handshake);
+        let shortest = opening.min(idle).min(stalled).min(handshake);
         let mut ticks = tokio::time::interval((shortest / 4).clamp(MIN_SWEEP, MAX_SWEEP));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -94,6 +153,12 @@ impl Port {
                     // How connections that are kept for later end is nothing to worry about.
                     Late::Idle => {
                         debug!(address = %peer.address(), port = self.rules.name, "an idle connection ends");
+                    }
+                    Late::Handshake => {
+                        self.refuse(Reason::Handshake, &peer, "the handshake took too long");
+                        if let Some(tls) = &self.tls {
+                            tls.count(Outcome::Failed(TIMEOUT));
+                        }
                     }
                     Late::Opening => self.refuse(Reason::SlowConnection, &peer, "no request came in time"),
                     Late::Stalled => self.refuse(Reason::SlowConnection, &peer, "the client reads nothing"),
@@ -124,7 +189,12 @@ impl Port {
         if peer.is_cut_off() {
             return None;
         }
-        let Elapsed { idle, blocked, has_spoken } = peer.elapsed();
+        let Elapsed { idle, blocked, has_spoken, handshake } = peer.elapsed();
+        if let (Handshake::Pending, Some(tls)) = (handshake, &self.tls)
+            && idle.is_some_and(|elapsed| elapsed >= tls.timing().handshake)
+        {
+            return Some(Late::Handshake);
+        }
         if blocked.is_some_and(|blocked| blocked >= self.rules.stalled) {
             return Some(Late::Stalled);
         }
@@ -143,6 +213,7 @@ impl Port {
 /// Why a connection is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Late {
+    Handshake,
     Opening,
     Idle,
     Stalled,

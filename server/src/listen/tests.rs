@@ -35,7 +35,7 @@ struct Rig {
 impl Rig {
     async fn start(rules: PortRules) -> Self {
         let refusals = Arc::<Refusals>::default();
-        let port = Port::new(rules, Arc::clone(&refusals));
+        let port = Port::new(rules, None, Arc::clone(&refusals));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();

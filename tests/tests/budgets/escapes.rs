@@ -27,7 +27,7 @@ async fn node_ids_nacks_and_file_names_are_one_line_of_the_log_and_of_a_table() 
     let mut server = Process::spawn("xds-server", &mut command)?;
     let address = |line: &str, service: &str| -> Option<SocketAddr> {
         let (_, rest) = line.split_once(&format!("service=\"{service}\" addr="))?;
-        rest.trim().parse().ok()
+        rest.split_whitespace().next()?.parse().ok()
     };
     let xds = server.wait_line("the xDS port", PATIENCE, |line| address(line, "xds")).await?;
     let admin = server.wait_line("the admin port", PATIENCE, |line| address(line, "admin")).await?;

@@ -57,7 +57,7 @@ impl World {
         let board = StatusBoard::new();
         let refusals = Arc::<Refusals>::default();
         let metrics =
-            Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals)));
+            Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals), vec![]));
         let codec = Codec::new().unwrap();
         let loads = Arc::new(LoadBoard::new(LoadLimits::default()));
         let boards = Boards {
@@ -122,7 +122,7 @@ impl Server {
             idle: Duration::from_secs(600),
             stalled: silence,
         };
-        let port = Port::new(rules, Arc::clone(&world.refusals));
+        let port = Port::new(rules, None, Arc::clone(&world.refusals));
         let serving = tokio::spawn(async move {
             grpc.serve(listener, port, async {
                 let _ = stopped.await;

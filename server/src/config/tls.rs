@@ -1,0 +1,160 @@
+//! TLS as flags.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ArgAction;
+use clap::builder::BoolishValueParser;
+
+use crate::config::units::parse_duration;
+use crate::config::{ConfigError, ListenConfig};
+use crate::listen::{TlsFiles, TlsTiming, TlsVersion};
+
+/// The flags of TLS. Files are PEM, and are read again when they change.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "TLS")]
+pub struct TlsArgs {
+    /// PEM file with the certificate of the xDS port, followed by intermediate ones; it is read again when it changes
+    #[arg(long, env = "XDS_SERVER_XDS_TLS_CERT", value_name = "FILE")]
+    pub xds_tls_cert: Option<PathBuf>,
+    /// PEM file with the private key of the xDS port
+    #[arg(long, env = "XDS_SERVER_XDS_TLS_KEY", value_name = "FILE")]
+    pub xds_tls_key: Option<PathBuf>,
+    /// Oldest version of TLS on the xDS port. An Envoy offers 1.2 unless its bootstrap says otherwise, as that of `bootstrap` does
+    #[arg(long, env = "XDS_SERVER_XDS_TLS_MIN_VERSION", value_name = "VERSION", default_value = "1.2")]
+    pub xds_tls_min_version: TlsVersion,
+    /// PEM file with the authorities of xDS clients: only clients with a certificate of one of them are served
+    #[arg(long, env = "XDS_SERVER_XDS_CLIENT_CA", value_name = "FILE")]
+    pub xds_client_ca: Option<PathBuf>,
+    /// Fail the handshake of xDS clients without a certificate. Without this flag they are told what is missing, and health checks
+    /// work
+    #[arg(long, env = "XDS_SERVER_XDS_REQUIRE_CLIENT_CERT", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
+        value_parser = BoolishValueParser::new())]
+    pub xds_require_client_cert: bool,
+    /// Serve xDS clients that show no certificate, although the address is not loopback or --xds-client-ca is given
+    #[arg(long, env = "XDS_SERVER_ALLOW_ANONYMOUS_XDS", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
+        value_parser = BoolishValueParser::new())]
+    pub allow_anonymous_xds: bool,
+    /// PEM file with the certificate of the admin port, followed by intermediate ones
+    #[arg(long, env = "XDS_SERVER_ADMIN_TLS_CERT", value_name = "FILE")]
+    pub admin_tls_cert: Option<PathBuf>,
+    /// PEM file with the private key of the admin port
+    #[arg(long, env = "XDS_SERVER_ADMIN_TLS_KEY", value_name = "FILE")]
+    pub admin_tls_key: Option<PathBuf>,
+    /// PEM file with the authorities of admin clients: a certificate of one of them counts as the admin token does
+    #[arg(long, env = "XDS_SERVER_ADMIN_CLIENT_CA", value_name = "FILE")]
+    pub admin_client_ca: Option<PathBuf>,
+    /// How often to look for changed certificates
+    #[arg(long, env = "XDS_SERVER_TLS_POLL_INTERVAL", value_name = "DURATION", default_value = "2s",
+        value_parser = parse_duration)]
+    pub tls_poll_interval: Duration,
+    /// How long before its end a certificate is reported as a problem, but at most a quarter of its lifetime
+    #[arg(long, env = "XDS_SERVER_TLS_EXPIRY_WARNING", value_name = "DURATION", default_value = "168h",
+        value_parser = parse_duration)]
+    pub tls_expiry_warning: Duration,
+    /// Time limit for a TLS handshake
+    #[arg(long, env = "XDS_SERVER_HANDSHAKE_TIMEOUT", value_name = "DURATION", default_value = "10s",
+        value_parser = parse_duration)]
+    pub handshake_timeout: Duration,
+    /// Limit of TLS handshakes at once on a port; beyond it, the oldest end
+    #[arg(long, env = "XDS_SERVER_MAX_PENDING_HANDSHAKES", value_name = "N", default_value = "4096")]
+    pub max_pending_handshakes: usize,
+}
+
+/// TLS of both ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// Of the xDS port; `None` for plaintext.
+    pub xds: Option<TlsFiles>,
+    /// True if xDS clients are served that show no certificate.
+    pub allows_anonymous: bool,
+    /// Of the admin port; `None` for plaintext.
+    pub admin: Option<TlsFiles>,
+    /// When files are looked at, and the bounds of handshakes.
+    pub timing: TlsTiming,
+}
+
+impl TlsConfig {
+    pub(super) fn new(args: TlsArgs) -> Result<Self, ConfigError> {
+        let min_version = args.xds_tls_min_version;
+        let mut xds = files("xds", args.xds_tls_cert, args.xds_tls_key, args.xds_client_ca)?;
+        if let Some(xds) = &mut xds {
+            xds.min_version = min_version;
+            xds.needs_client_certificate = args.xds_require_client_cert;
+        }
+        if args.xds_require_client_cert && xds.as_ref().is_none_or(|xds| xds.client_ca.is_none()) {
+            return Err(ConfigError::Needs { flag: "xds-require-client-cert", other: "xds-client-ca" });
+        }
+        if args.xds_require_client_cert && args.allow_anonymous_xds {
+            return Err(ConfigError::Contradiction {
+                flag: "xds-require-client-cert",
+                other: "allow-anonymous-xds",
+            });
+        }
+        let is_anonymous_by_default = xds.as_ref().is_none_or(|xds| xds.client_ca.is_none());
+        Ok(Self {
+            xds,
+            allows_anonymous: args.allow_anonymous_xds || is_anonymous_by_default,
+            admin: files("admin", args.admin_tls_cert, args.admin_tls_key, args.admin_client_ca)?,
+            timing: TlsTiming {
+                poll_interval: args.tls_poll_interval,
+                handshake: args.handshake_timeout,
+                max_handshakes: args.max_pending_handshakes,
+                expiry_warning: args.tls_expiry_warning,
+            },
+        })
+    }
+
+    /// Checks that nobody reaches by accident what should be protected.
+    pub(super) fn check(
+        &self,
+        listen: &ListenConfig,
+        has_admin_token: bool,
+        allows: Exceptions,
+    ) -> Result<(), ConfigError> {
+        if !listen.xds.ip().is_loopback() {
+            match &self.xds {
+                None if !allows.plaintext_xds => return Err(ConfigError::PlaintextXds(listen.xds)),
+                Some(xds) if xds.client_ca.is_none() && !allows.anonymous_xds => {
+                    return Err(ConfigError::AnonymousXds(listen.xds));
+                }
+                None | Some(_) => {}
+            }
+        }
+        let has_admin_ca = self.admin.as_ref().is_some_and(|admin| admin.client_ca.is_some());
+        let is_open = !has_admin_token && !has_admin_ca && !allows.unauthenticated_admin;
+        if !listen.admin.ip().is_loopback() && is_open {
+            return Err(ConfigError::UnauthenticatedAdmin(listen.admin));
+        }
+        Ok(())
+    }
+}
+
+/// The protections that an operator does without.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exceptions {
+    pub(super) plaintext_xds: bool,
+    pub(super) anonymous_xds: bool,
+    pub(super) unauthenticated_admin: bool,
+}
+
+fn files(
+    port: &'static str,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+) -> Result<Option<TlsFiles>, ConfigError> {
+    match (certificate, key, client_ca) {
+        (Some(certificate), Some(key), client_ca) => Ok(Some(TlsFiles {
+            certificate,
+            key,
+            client_ca,
+            needs_client_certificate: false,
+            min_version: TlsVersion::Tls12,
+        })),
+        (None, None, None) => Ok(None),
+        (_, _, _) => Err(ConfigError::HalfTls(port)),
+    }
+}

@@ -1,0 +1,121 @@
+//! The handshake of one connection: it goes on when the connection is read, and everything else waits for it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::{self, CertificateError, ProtocolVersion};
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, TlsAcceptor};
+
+/// A connection that is encrypted, or is about to be.
+pub(in crate::listen) enum Secured {
+    /// The handshake is under way.
+    Handshake(Accept<TcpStream>),
+    /// Both sides are agreed.
+    Open(TlsStream<TcpStream>),
+    /// The handshake failed.
+    Failed,
+}
+
+/// What the handshake of a connection proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::listen) struct Agreed {
+    /// The version of TLS, as it is counted.
+    pub(in crate::listen) version: &'static str,
+    /// True if the client showed a certificate that was verified.
+    pub(in crate::listen) has_certificate: bool,
+}
+
+/// Why a handshake failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}: {detail}")]
+pub(in crate::listen) struct Failure {
+    /// As it is counted.
+    pub(in crate::listen) reason: &'static str,
+    detail: String,
+}
+
+impl Secured {
+    pub(in crate::listen) fn new(acceptor: &TlsAcceptor, stream: TcpStream) -> Self {
+        Self::Handshake(acceptor.accept(stream))
+    }
+
+    /// Goes on with the handshake; `None` once it is over.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`], once; then as if the connection were closed.
+    pub(in crate::listen) fn poll_handshake(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Agreed>, Failure>> {
+        let Self::Handshake(accept) = self else { return Poll::Ready(Ok(None)) };
+        match ready!(Pin::new(accept).poll(cx)) {
+            Ok(stream) => {
+                let (_, session) = stream.get_ref();
+                let agreed = Agreed {
+                    version: match session.protocol_version() {
+                        Some(ProtocolVersion::TLSv1_2) => "1.2",
+                        _ => "1.3",
+                    },
+                    has_certificate: session.peer_certificates().is_some_and(|chain| !chain.is_empty()),
+                };
+                *self = Self::Open(stream);
+                Poll::Ready(Ok(Some(agreed)))
+            }
+            Err(error) => {
+                *self = Self::Failed;
+                Poll::Ready(Err(Failure::new(&error)))
+            }
+        }
+    }
+
+    /// The stream of what was encrypted.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such stream.
+    pub(in crate::listen) fn open(&mut self) -> io::Result<Pin<&mut TlsStream<TcpStream>>> {
+        match self {
+            Self::Open(stream) => Ok(Pin::new(stream)),
+            Self::Handshake(_) | Self::Failed => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+impl Failure {
+    fn new(error: &io::Error) -> Self {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        let Some(inner) = inner else {
+            return Self { reason: CLOSED, detail: error.to_string() };
+        };
+        Self { reason: reason(inner), detail: inner.to_string() }
+    }
+}
+
+/// The label of a failure: one of a closed list.
+fn reason(error: &rustls::Error) -> &'static str {
+    match error {
+        rustls::Error::InvalidCertificate(fault) => match fault {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => "unknown-issuer",
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => "expired",
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "not-yet-valid",
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => "bad-usage",
+            CertificateError::Revoked => "revoked",
+            _ => "bad-certificate",
+        },
+        rustls::Error::NoCertificatesPresented => "no-certificate",
+        // Most of all, the client does not trust the certificate of the server.
+        rustls::Error::AlertReceived(_) => "refused-by-client",
+        _ => "protocol",
+    }
+}
+
+/// The client closed the connection.
+pub(in crate::listen) const CLOSED: &str = "closed";
+/// The handshake did not end in time.
+pub(in crate::listen) const TIMEOUT: &str = "timeout";
+/// Another handshake took its place.
+pub(in crate::listen) const DISPLACED: &str = "displaced";

@@ -1,0 +1,276 @@
+//! TLS on a port: certificates from files, which may change while they are used.
+//!
+//! The files of a port are looked at every few seconds. When they have changed, a whole new configuration is made of them, which
+//! new connections take; open ones go on. Files that make no configuration change nothing: the last good one is kept, and
+//! the problem is shown. Events of the file system are not used, because a mount of Kubernetes replaces the directory that
+//! they would watch.
+
+mod handshake;
+mod material;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+use tokio_rustls::TlsAcceptor;
+use tracing::{info, warn};
+use xds_api::rfc3339;
+
+pub(super) use handshake::{Agreed, CLOSED, DISPLACED, Failure, Secured, TIMEOUT};
+use material::Contents;
+pub(crate) use material::{Material, TlsError};
+pub use material::{TlsFiles, TlsVersion};
+
+/// When files are looked at, and how long handshakes may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsTiming {
+    /// How often files are looked at.
+    pub poll_interval: Duration,
+    /// How long a handshake may take.
+    pub handshake: Duration,
+    /// Handshakes at once.
+    pub max_handshakes: usize,
+    /// How long before its end a certificate becomes a problem, at most: never more than a quarter of its lifetime.
+    pub expiry_warning: Duration,
+}
+
+/// TLS of one port.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    port: &'static str,
+    files: TlsFiles,
+    timing: TlsTiming,
+    state: Mutex<State>,
+    handshakes: Mutex<BTreeMap<Outcome, u64>>,
+    wake: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    material: Arc<Material>,
+    generation: u64,
+    /// The contents that `material` is made of.
+    loaded: Found,
+    /// What lay there at the last look.
+    seen: Found,
+    /// Why the files that lie there now are not used.
+    fault: Option<String>,
+    n_kept: u64,
+}
+
+/// The hash of what files hold, or why they cannot be read.
+type Found = Result<blake3::Hash, String>;
+
+/// The end of a handshake, as it is counted: a version, or a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Outcome {
+    /// It was completed with this version of TLS.
+    Completed(&'static str),
+    /// It failed for this reason.
+    Failed(&'static str),
+}
+
+/// TLS of one port as operators see it.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsStatus {
+    pub(crate) port: &'static str,
+    /// How many configurations have been in use, this one included.
+    pub(crate) generation: u64,
+    /// How often changed files could not be used.
+    pub(crate) n_kept: u64,
+    pub(crate) material: Arc<Material>,
+    /// Why the files that lie there now are not used.
+    pub(crate) fault: Option<String>,
+    /// The ends of handshakes.
+    pub(crate) handshakes: BTreeMap<Outcome, u64>,
+}
+
+/// What is wrong with the certificates of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TlsHealth {
+    /// Needs attention.
+    pub(crate) problem: Option<String>,
+    /// Nobody can connect any more.
+    pub(crate) is_expired: bool,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] says which file cannot be used, and why.
+    pub(crate) fn open(
+        port: &'static str,
+        files: TlsFiles,
+        timing: TlsTiming,
+    ) -> Result<Arc<Self>, TlsError> {
+        let contents = Contents::read(&files)?;
+        let material = Material::new(&files, &contents, SystemTime::now())?;
+        log_loaded(port, 1, &material);
+        let loaded: Found = Ok(contents.hash());
+        let state = State {
+            material: Arc::new(material),
+            generation: 1,
+            seen: loaded.clone(),
+            loaded,
+            fault: None,
+            n_kept: 0,
+        };
+        let (state, handshakes) = (Mutex::new(state), Mutex::default());
+        Ok(Arc::new(Self { port, files, timing, state, handshakes, wake: Notify::new() }))
+    }
+
+    /// Looks at the files for ever, and says after each look how things are.
+    pub(crate) async fn follow(self: Arc<Self>, report: impl Fn(TlsHealth)) {
+        loop {
+            report(self.status().health(SystemTime::now(), self.timing.expiry_warning));
+            let wait = match self.lock().is_settled() {
+                true => self.timing.poll_interval,
+                false => SETTLE.min(self.timing.poll_interval),
+            };
+            // Woken or not: it looks.
+            let _ = tokio::time::timeout(wait, self.wake.notified()).await;
+            let this = Arc::clone(&self);
+            if let Err(error) = spawn_blocking(move || this.look(SystemTime::now())).await {
+                warn!(port = self.port, %error, "the files of TLS could not be looked at");
+            }
+        }
+    }
+
+    /// Has the files looked at soon.
+    pub(crate) fn look_soon(&self) {
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn status(&self) -> TlsStatus {
+        let state = self.lock();
+        TlsStatus {
+            port: self.port,
+            generation: state.generation,
+            n_kept: state.n_kept,
+            material: Arc::clone(&state.material),
+            fault: state.fault.clone(),
+            handshakes: self.handshakes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+
+    pub(crate) fn port(&self) -> &'static str {
+        self.port
+    }
+
+    pub(crate) fn timing(&self) -> &TlsTiming {
+        &self.timing
+    }
+
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.lock().material.config))
+    }
+
+    pub(super) fn count(&self, outcome: Outcome) {
+        *self.handshakes.lock().unwrap_or_else(PoisonError::into_inner).entry(outcome).or_default() += 1;
+    }
+
+    /// Looks at the files once. Changed ones are used when they are the same in two looks running: someone may be writing them.
+    fn look(&self, now: SystemTime) {
+        let contents = Contents::read(&self.files);
+        let found: Found = match &contents {
+            Ok(contents) => Ok(contents.hash()),
+            Err(error) => Err(error.to_string()),
+        };
+        let mut state = self.lock();
+        let is_steady = found == state.seen;
+        state.seen = found.clone();
+        if found == state.loaded {
+            state.fault = None;
+            return;
+        }
+        if !is_steady {
+            return;
+        }
+        drop(state);
+        let made = contents.and_then(|contents| Material::new(&self.files, &contents, now));
+        self.take(made, found);
+    }
+
+    fn take(&self, made: Result<Material, TlsError>, found: Found) {
+        let mut state = self.lock();
+        match made {
+            Ok(material) => {
+                state.generation += 1;
+                log_loaded(self.port, state.generation, &material);
+                state.material = Arc::new(material);
+                state.loaded = found;
+                state.fault = None;
+            }
+            Err(error) => {
+                let fault = Some(error.to_string());
+                // A certificate that is not valid yet is tried again and again.
+                if state.fault != fault {
+                    warn!(port = self.port, %error, "tls kept: the changed files are not used");
+                    state.n_kept += 1;
+                    state.fault = fault;
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Returns `true` if nothing has changed that was not judged.
+    fn is_settled(&self) -> bool {
+        self.seen == self.loaded || self.fault.is_some()
+    }
+}
+
+impl TlsStatus {
+    /// What is wrong at `now`; `warning` is how long before its end a certificate is a problem, at most.
+    pub(crate) fn health(&self, now: SystemTime, warning: Duration) -> TlsHealth {
+        let Material { not_before, not_after, client_ca_not_after, .. } = &*self.material;
+        let lifetime = not_after.duration_since(*not_before).unwrap_or_default();
+        let is_near =
+            |end: SystemTime, warning: Duration| now.checked_add(warning).is_none_or(|then| then >= end);
+        let mut problems = Vec::new();
+        if let Some(fault) = &self.fault {
+            problems.push(format!("the changed TLS files of the {} port are not used: {fault}", self.port));
+        }
+        let is_expired = now > *not_after;
+        if is_expired {
+            problems.push(format!(
+                "the certificate of the {} port expired at {}",
+                self.port,
+                rfc3339(*not_after)
+            ));
+        } else if is_near(*not_after, warning.min(lifetime / 4)) {
+            problems.push(format!(
+                "the certificate of the {} port expires at {}",
+                self.port,
+                rfc3339(*not_after)
+            ));
+        }
+        if let Some(end) = client_ca_not_after.filter(|end| is_near(*end, warning)) {
+            problems.push(format!(
+                "an authority of the clients of the {} port ends at {}",
+                self.port,
+                rfc3339(end)
+            ));
+        }
+        TlsHealth { problem: (!problems.is_empty()).then(|| problems.join("; ")), is_expired }
+    }
+}
+
+fn log_loaded(port: &'static str, generation: u64, material: &Material) {
+    let (names, not_after) = (material.names.join(", "), rfc3339(material.not_after));
+    info!(port, generation, names, not_after, "tls loaded");
+}
+
+/// The time between two looks at files that have changed.
+const SETTLE: Duration = Duration::from_millis(300);

@@ -1,0 +1,442 @@
+//! TLS with real handshakes, and files that change.
+
+use std::fs;
+use std::path::Path;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::routing::get;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, HandshakeKind, RootCertStore, version};
+use xds_api::VerifiedClient;
+use xds_cache::{Reason, Refusals};
+
+use super::*;
+use crate::listen::{Port, PortRules, serve_http};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const TIMING: TlsTiming = TlsTiming {
+    poll_interval: Duration::from_millis(20),
+    handshake: Duration::from_secs(60),
+    max_handshakes: 4096,
+    expiry_warning: DAY,
+};
+
+/// An authority.
+struct Ca(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key, as PEM.
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+/// How a certificate differs from a good one of a client or a server.
+#[derive(Clone, Copy, Default)]
+struct Flaw {
+    /// It ended a day ago.
+    is_expired: bool,
+    /// It begins in a day.
+    is_early: bool,
+    usage: Option<ExtendedKeyUsage>,
+}
+
+#[derive(Clone, Copy)]
+enum ExtendedKeyUsage {
+    Server,
+    Client,
+}
+
+impl Ca {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn issue(&self, name: &str, flaw: Flaw) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        let now = SystemTime::now();
+        params.not_before = (if flaw.is_early { now + DAY } else { now - 3 * DAY }).into();
+        params.not_after = (if flaw.is_expired { now - DAY } else { now + 30 * DAY }).into();
+        params.extended_key_usages = match flaw.usage {
+            None => vec![],
+            Some(ExtendedKeyUsage::Server) => vec![ExtendedKeyUsagePurpose::ServerAuth],
+            Some(ExtendedKeyUsage::Client) => vec![ExtendedKeyUsagePurpose::ClientAuth],
+        };
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        Pair { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    fn pem(&self) -> String {
+        self.0.pem()
+    }
+}
+
+/// A port with its files.
+struct Rig {
+    dir: TempDir,
+    tls: Arc<Tls>,
+    refusals: Arc<Refusals>,
+    address: std::net::SocketAddr,
+    server: Ca,
+    clients: Ca,
+}
+
+fn files(dir: &Path) -> TlsFiles {
+    TlsFiles {
+        certificate: dir.join("tls.crt"),
+        key: dir.join("tls.key"),
+        client_ca: Some(dir.join("ca.crt")),
+        needs_client_certificate: false,
+        min_version: TlsVersion::Tls12,
+    }
+}
+
+fn write(dir: &Path, pair: &Pair) {
+    fs::write(dir.join("tls.crt"), &pair.certificate).unwrap();
+    fs::write(dir.join("tls.key"), &pair.key).unwrap();
+}
+
+impl Rig {
+    async fn start(timing: TlsTiming, change: impl FnOnce(&mut TlsFiles)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (server, clients) = (Ca::new("servers"), Ca::new("clients"));
+        write(dir.path(), &server.issue("localhost", Flaw::default()));
+        fs::write(dir.path().join("ca.crt"), clients.pem()).unwrap();
+        let mut files = files(dir.path());
+        change(&mut files);
+        let tls = Tls::open("test", files, timing).unwrap();
+        let refusals = Arc::<Refusals>::default();
+        let rules = PortRules {
+            name: "test",
+            max_connections: 1000,
+            reason: Reason::AdminConnections,
+            opening: Duration::from_secs(60),
+            idle: Duration::from_secs(60),
+            stalled: Duration::from_secs(60),
+        };
+        let port = Port::new(rules, Some(Arc::clone(&tls)), Arc::clone(&refusals));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let handler = |request: Request| async move {
+            let is_verified = request.extensions().get::<VerifiedClient>().is_some();
+            if is_verified { "verified" } else { "anonymous" }
+        };
+        let router = Router::new().route("/", get(handler));
+        tokio::spawn(serve_http(listener, port, router, std::future::pending(), Duration::ZERO));
+        Self { dir, tls, refusals, address, server, clients }
+    }
+
+    fn client(&self, pair: Option<&Pair>) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.server.0.der().clone()).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_protocol_versions(&[&version::TLS12, &version::TLS13]).unwrap();
+        let builder = builder.with_root_certificates(roots);
+        match pair {
+            None => builder.with_no_client_auth(),
+            Some(Pair { certificate, key }) => {
+                use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+                let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(chain, key).unwrap()
+            }
+        }
+    }
+
+    async fn connect(&self, config: ClientConfig) -> std::io::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(self.address).await?;
+        let name = ServerName::try_from("localhost").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await
+    }
+
+    /// The answer of one request, or why there is none.
+    async fn ask(&self, pair: Option<&Pair>) -> Result<String, String> {
+        let mut stream = self.connect(self.client(pair)).await.map_err(|error| error.to_string())?;
+        ask(&mut stream).await
+    }
+
+    fn n(&self, outcome: Outcome) -> u64 {
+        self.tls.status().handshakes.get(&outcome).copied().unwrap_or_default()
+    }
+}
+
+async fn ask(stream: &mut TlsStream<TcpStream>) -> Result<String, String> {
+    let asked = async {
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await?;
+        let mut found = String::new();
+        while !found.ends_with("verified") && !found.ends_with("anonymous") {
+            let mut buffer = [0; 1024];
+            let n = stream.read(&mut buffer).await?;
+            if n == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            found.push_str(std::str::from_utf8(&buffer[..n]).unwrap());
+        }
+        Ok::<_, std::io::Error>(found.rsplit('\n').next().unwrap_or_default().to_owned())
+    };
+    within("an answer", asked).await.map_err(|error| error.to_string())
+}
+
+async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(Duration::from_secs(20), future).await {
+        Ok(output) => output,
+        Err(_) => panic!("waited too long for {what}"),
+    }
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    within(what, async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_certificate_of_a_client_is_verified_or_the_handshake_fails() {
+    let rig = Rig::start(TIMING, |_| ()).await;
+    let good = rig.clients.issue("edge-1", Flaw { usage: Some(ExtendedKeyUsage::Client), ..Flaw::default() });
+    assert_eq!(rig.ask(Some(&good)).await.as_deref(), Ok("verified"));
+    let without_usage = rig.clients.issue("edge-1", Flaw::default());
+    assert_eq!(rig.ask(Some(&without_usage)).await.as_deref(), Ok("verified"));
+    assert_eq!(rig.ask(None).await.as_deref(), Ok("anonymous"));
+    assert_eq!(rig.n(Outcome::Completed("1.3")), 3);
+    for (pair, reason) in [
+        (Ca::new("others").issue("edge-1", Flaw::default()), "unknown-issuer"),
+        (Ca::new("clients").issue("edge-1", Flaw::default()), "unknown-issuer"),
+        (rig.clients.issue("edge-1", Flaw { is_expired: true, ..Flaw::default() }), "expired"),
+        (rig.clients.issue("edge-1", Flaw { is_early: true, ..Flaw::default() }), "not-yet-valid"),
+        (
+            rig.clients.issue("edge-1", Flaw { usage: Some(ExtendedKeyUsage::Server), ..Flaw::default() }),
+            "bad-usage",
+        ),
+    ] {
+        let before = rig.n(Outcome::Failed(reason));
+        assert!(rig.ask(Some(&pair)).await.is_err(), "{reason}");
+        until(reason, || rig.n(Outcome::Failed(reason)) == before + 1).await;
+    }
+    assert_eq!(rig.refusals.counts()[&Reason::Handshake], 5);
+}
+
+#[tokio::test]
+async fn a_handshake_fails_without_a_certificate_where_one_is_required() {
+    let rig = Rig::start(TIMING, |files| files.needs_client_certificate = true).await;
+    assert!(rig.ask(None).await.is_err());
+    until("the failure", || rig.n(Outcome::Failed("no-certificate")) == 1).await;
+    let good = rig.clients.issue("edge-1", Flaw::default());
+    assert_eq!(rig.ask(Some(&good)).await.as_deref(), Ok("verified"));
+}
+
+#[tokio::test]
+async fn versions_before_the_oldest_are_refused() {
+    let rig = Rig::start(TIMING, |files| files.min_version = TlsVersion::Tls13).await;
+    let roots = RootCertStore::empty();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_protocol_versions(&[&version::TLS12]).unwrap();
+    let old = builder.with_root_certificates(roots).with_no_client_auth();
+    assert!(rig.connect(old).await.is_err());
+    until("the failure", || rig.n(Outcome::Failed("protocol")) == 1).await;
+    assert_eq!(rig.ask(None).await.as_deref(), Ok("anonymous"));
+}
+
+#[tokio::test]
+async fn no_session_is_resumed() {
+    let rig = Rig::start(TIMING, |_| ()).await;
+    for versions in [&[&version::TLS12], &[&version::TLS13]] {
+        let mut roots = RootCertStore::empty();
+        roots.add(rig.server.0.der().clone()).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_protocol_versions(versions).unwrap();
+        // A client of rustls keeps what it could resume with.
+        let client = builder.with_root_certificates(roots).with_no_client_auth();
+        for _ in 0..3 {
+            let mut stream = rig.connect(client.clone()).await.unwrap();
+            ask(&mut stream).await.unwrap();
+            assert_eq!(stream.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
+        }
+    }
+}
+
+#[tokio::test]
+async fn plain_text_is_no_handshake() {
+    let rig = Rig::start(TIMING, |_| ()).await;
+    let mut stream = TcpStream::connect(rig.address).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = within("the end", stream.read_to_end(&mut answer)).await;
+    assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+    until("the failure", || rig.n(Outcome::Failed("protocol")) == 1).await;
+}
+
+#[tokio::test]
+async fn a_handshake_that_takes_too_long_ends() {
+    let rig = Rig::start(TlsTiming { handshake: Duration::from_millis(200), ..TIMING }, |_| ()).await;
+    let mut silent = TcpStream::connect(rig.address).await.unwrap();
+    let mut half = TcpStream::connect(rig.address).await.unwrap();
+    half.write_all(&[22, 3, 1, 2, 0]).await.unwrap();
+    for stream in [&mut silent, &mut half] {
+        let _ = within("the end", stream.read_to_end(&mut Vec::new())).await;
+    }
+    until("the count", || rig.n(Outcome::Failed("timeout")) == 2).await;
+}
+
+#[tokio::test]
+async fn silent_connections_make_room_for_those_that_shake_hands() {
+    let rig = Rig::start(TlsTiming { max_handshakes: 64, ..TIMING }, |_| ()).await;
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(TcpStream::connect(rig.address).await.unwrap());
+    }
+    assert_eq!(rig.ask(None).await.as_deref(), Ok("anonymous"));
+    assert!(rig.n(Outcome::Failed("displaced")) >= 200 - 64);
+    let mut buffer = [0];
+    let n = within("the end of the oldest", silent[0].read(&mut buffer)).await.unwrap_or(0);
+    assert_eq!(n, 0);
+}
+
+#[tokio::test]
+async fn changed_files_are_for_new_connections_and_open_ones_go_on() {
+    let rig = Rig::start(TIMING, |_| ()).await;
+    let following = tokio::spawn(Arc::clone(&rig.tls).follow(|_| ()));
+    let mut old = rig.connect(rig.client(None)).await.unwrap();
+    ask(&mut old).await.unwrap();
+    let shown = |stream: &TlsStream<TcpStream>| stream.get_ref().1.peer_certificates().unwrap()[0].clone();
+    write(rig.dir.path(), &rig.server.issue("localhost", Flaw::default()));
+    until("the new certificate", || rig.tls.status().generation == 2).await;
+    let mut new = rig.connect(rig.client(None)).await.unwrap();
+    assert_ne!(shown(&old), shown(&new));
+    ask(&mut new).await.unwrap();
+    ask(&mut old).await.unwrap();
+    // Another authority of clients: the next connection is judged by it.
+    let others = Ca::new("others");
+    let client = others.issue("edge-1", Flaw::default());
+    assert!(rig.ask(Some(&client)).await.is_err());
+    fs::write(rig.dir.path().join("ca.crt"), format!("{}{}", rig.clients.pem(), others.pem())).unwrap();
+    until("the new authority", || rig.tls.status().generation == 3).await;
+    assert_eq!(rig.ask(Some(&client)).await.as_deref(), Ok("verified"));
+    following.abort();
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_change_nothing_and_are_a_problem() {
+    let rig = Rig::start(TIMING, |_| ()).await;
+    let (dir, now) = (rig.dir.path(), SystemTime::now());
+    let good = fs::read_to_string(dir.join("tls.crt")).unwrap();
+    let key = fs::read_to_string(dir.join("tls.key")).unwrap();
+    let authorities = fs::read_to_string(dir.join("ca.crt")).unwrap();
+    let issue = |flaw| rig.server.issue("localhost", flaw);
+    let other = issue(Flaw::default());
+    let expired = issue(Flaw { is_expired: true, ..Flaw::default() });
+    let early = issue(Flaw { is_early: true, ..Flaw::default() });
+    let for_clients = issue(Flaw { usage: Some(ExtendedKeyUsage::Client), ..Flaw::default() });
+    let cut = &good[..good.len() / 2];
+    let table: [(&str, &str, &str, &str); 9] = [
+        (&other.certificate, &key, &authorities, "does not belong to the first certificate"),
+        (&expired.certificate, &expired.key, &authorities, "the certificate expired at"),
+        (&early.certificate, &early.key, &authorities, "the certificate is not valid before"),
+        (&for_clients.certificate, &for_clients.key, &authorities, "lacks serverAuth"),
+        (cut, &key, &authorities, "tls.crt: not valid PEM"),
+        ("", &key, &authorities, "tls.crt: it holds no certificate"),
+        (&good, &good, &authorities, "tls.key: it holds no key"),
+        (&good, &key, "", "ca.crt: it holds no certificate"),
+        (
+            &good,
+            &key,
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            "not a valid certificate",
+        ),
+    ];
+    for (round, (certificate, key, authorities, wrong)) in table.into_iter().enumerate() {
+        write(dir, &Pair { certificate: certificate.to_owned(), key: key.to_owned() });
+        fs::write(dir.join("ca.crt"), authorities).unwrap();
+        for _ in 0..3 {
+            rig.tls.look(now);
+        }
+        let status = rig.tls.status();
+        let fault = status.fault.clone().unwrap_or_default();
+        assert!(fault.contains(wrong), "{wrong}: {fault}");
+        let secret = other.key.lines().nth(1).unwrap();
+        assert!(!fault.contains(&secret[..20]), "{fault}");
+        assert_eq!((status.generation, status.n_kept), (1, round as u64 + 1), "{wrong}");
+        let problem = status.health(now, DAY).problem.unwrap();
+        assert!(problem.starts_with("the changed TLS files of the test port are not used: "), "{problem}");
+        assert_eq!(rig.ask(None).await.as_deref(), Ok("anonymous"), "{wrong}");
+    }
+    fs::remove_file(dir.join("tls.key")).unwrap();
+    for _ in 0..2 {
+        rig.tls.look(now);
+    }
+    assert!(rig.tls.status().fault.unwrap().contains("No such file"));
+    write(dir, &Pair { certificate: good, key });
+    fs::write(dir.join("ca.crt"), authorities).unwrap();
+    rig.tls.look(now);
+    assert_eq!((rig.tls.status().fault, rig.tls.status().generation), (None, 1));
+}
+
+#[tokio::test]
+async fn files_that_are_being_written_are_waited_for() {
+    let rig = Rig::start(TIMING, |_| ()).await;
+    let (dir, now) = (rig.dir.path(), SystemTime::now());
+    let new = rig.server.issue("localhost", Flaw::default());
+    // An intermediate certificate is to follow: what lies there now would be valid.
+    write(dir, &new);
+    rig.tls.look(now);
+    assert_eq!(rig.tls.status().generation, 1);
+    let chain = format!("{}{}", new.certificate, rig.server.pem());
+    fs::write(dir.join("tls.crt"), chain).unwrap();
+    rig.tls.look(now);
+    assert_eq!((rig.tls.status().generation, rig.tls.status().fault), (1, None));
+    rig.tls.look(now);
+    assert_eq!(rig.tls.status().generation, 2);
+}
+
+#[tokio::test]
+async fn a_certificate_that_ends_soon_is_a_problem() {
+    let rig = Rig::start(TIMING, |_| ()).await;
+    let status = rig.tls.status();
+    let end = status.material.not_after;
+    let health = |before: Duration| status.health(end - before, DAY);
+    assert_eq!(health(2 * DAY), TlsHealth::default());
+    assert!(health(DAY / 2).problem.unwrap().contains("the certificate of the test port expires at"));
+    let over = status.health(end + DAY, DAY);
+    assert!(over.is_expired && over.problem.unwrap().contains("expired at"));
+    // One of an hour is not a problem for all of its life.
+    let short = Material { not_before: end - DAY / 24, ..(*status.material).clone() };
+    let short = TlsStatus { material: Arc::new(short), ..status.clone() };
+    assert_eq!(short.health(end - DAY / 24 / 2, DAY), TlsHealth::default());
+    assert!(short.health(end - DAY / 24 / 5, DAY).problem.is_some());
+}
+
+#[test]
+fn a_chain_is_read_and_the_names_are_those_of_its_first_certificate() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ca, intermediate) = (Ca::new("root"), KeyPair::generate().unwrap());
+    let mut params = CertificateParams::new([]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.distinguished_name.push(DnType::CommonName, "intermediate");
+    let between = CertifiedIssuer::signed_by(params, intermediate, &ca.0).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(["localhost".to_owned(), "10.0.0.1".to_owned()]).unwrap();
+    let leaf = leaf.signed_by(&key, &between).unwrap();
+    write(
+        dir.path(),
+        &Pair { certificate: format!("{}{}", leaf.pem(), between.pem()), key: key.serialize_pem() },
+    );
+    let files = TlsFiles { client_ca: None, ..files(dir.path()) };
+    let tls = Tls::open("test", files, TIMING).unwrap();
+    assert_eq!(tls.status().material.names, ["localhost", "10.0.0.1"]);
+}
