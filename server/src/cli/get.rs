@@ -23,6 +23,7 @@ use xds_control::chain;
 use crate::cli::bootstrap::HostPort;
 use crate::cli::failure::Failure;
 use crate::cli::output;
+use crate::cli::tls::ClientTlsArgs;
 use crate::config::DescriptorArgs;
 use crate::config::units::parse_duration;
 
@@ -50,6 +51,8 @@ pub(crate) struct GetArgs {
     /// Address of the server
     #[arg(long, env = "XDS_SERVER_XDS_ADDRESS", value_name = "HOST:PORT", default_value = "127.0.0.1:18000")]
     xds_address: HostPort,
+    #[command(flatten)]
+    tls: ClientTlsArgs,
     /// How long to wait for an answer
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
     timeout: Duration,
@@ -120,10 +123,15 @@ pub(crate) fn run(args: &GetArgs) -> Result<(), Failure> {
 }
 
 async fn receive(args: &GetArgs) -> Result<Received, Failure> {
-    let url = format!("http://{}", args.xds_address);
+    let tls = args.tls.grpc()?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let url = format!("{scheme}://{}", args.xds_address);
     let unreachable =
         |why: String| Failure::Unreachable(format!("cannot reach the server at {}: {why}", args.xds_address));
-    let endpoint = Endpoint::from_shared(url).map_err(|error| unreachable(chain(&error)))?;
+    let mut endpoint = Endpoint::from_shared(url).map_err(|error| unreachable(chain(&error)))?;
+    if let Some(tls) = tls {
+        endpoint = endpoint.tls_config(tls).map_err(|error| Failure::Usage(chain(&error)))?;
+    }
     let connected = timeout(args.timeout, endpoint.connect()).await;
     let connected = connected.map_err(|_| unreachable("no connection in time".to_owned()))?;
     let channel = connected.map_err(|error| unreachable(chain(&error)))?;

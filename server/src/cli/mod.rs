@@ -23,6 +23,7 @@ mod get;
 mod offline;
 mod output;
 mod store;
+mod tls;
 mod translate;
 mod validate;
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::advice;
 use crate::cli::failure::Failure;
 use crate::cli::output::{Form, clean};
+use crate::cli::tls::ClientTlsArgs;
 
 /// The server to ask, and how to ask it.
 #[derive(Clone, Debug, clap::Args)]
@@ -20,6 +21,8 @@ pub(crate) struct AdminArgs {
     /// File with the token for the admin API; XDS_SERVER_ADMIN_TOKEN may hold the token itself
     #[arg(long, env = "XDS_SERVER_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: ClientTlsArgs,
     /// The form of the result [default: table on a terminal, else json]
     #[arg(long, value_enum, value_name = "FORM")]
     pub(crate) output: Option<Form>,
@@ -49,10 +52,8 @@ impl AdminArgs {
     /// The same, for requests that may take as long as this; `None` is for ever.
     pub(crate) fn connect_for(&self, limit: Option<Duration>) -> Result<Admin, Failure> {
         let url = self.admin.trim_end_matches('/');
-        if url.starts_with("https://") {
-            return Err(Failure::Usage(format!("--admin {url}: the admin API is served by plain http")));
-        }
-        let url = if url.starts_with("http://") { url.to_owned() } else { format!("http://{url}") };
+        let has_scheme = url.starts_with("http://") || url.starts_with("https://");
+        let url = if has_scheme { url.to_owned() } else { format!("http://{url}") };
         let token = match &self.admin_token_file {
             Some(path) => Some(fs::read_to_string(path).map_err(|error| {
                 Failure::Usage(format!("cannot read --admin-token-file {}: {error}", path.display()))
@@ -66,6 +67,7 @@ impl AdminArgs {
             .proxy(None)
             .timeout_connect(Some(limit.map_or(CONNECT_TIMEOUT, |limit| CONNECT_TIMEOUT.min(limit))))
             .timeout_global(limit);
+        let config = if url.starts_with("https://") { config.tls_config(self.tls.http()?) } else { config };
         Ok(Admin { url, token, agent: config.build().into() })
     }
 }
