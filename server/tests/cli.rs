@@ -219,7 +219,15 @@ fn a_wrong_command_line_is_told_what_would_be_right() {
         ("bootstrap grpc --node-id n --locality a//b", "REGION/ZONE"),
         ("bootstrap envoy --node-id n --xds-address 0.0.0.0:1", "no address to connect to"),
         ("get --node-id n --type clusterz", "clusters"),
-        ("nodes --admin https://localhost", "plain http"),
+        ("bootstrap envoy --node-id n --tls-cert a", "--tls-ca"),
+        (
+            "bootstrap grpc --node-id n --tls-ca a --out-dir b",
+            "leave out --tls-server-name, --tls-server-uri and --out-dir",
+        ),
+        ("nodes --admin https://localhost --ca missing.crt", "cannot read --ca missing.crt"),
+        ("get --node-id n --type clusters --cert a", "--key"),
+        ("ca issue a/b", "letters, digits"),
+        ("ca issue a --dir nowhere", "`xds-server ca init` makes it"),
     ];
     for (line, advice) in table {
         let (code, stdout, stderr) = outcome(dir.path(), line);

@@ -1,10 +1,15 @@
 //! `bootstrap`: what a client needs to be told to find the server.
 
+mod tls;
+
 use std::io::{self, Write as _};
 use std::net::IpAddr;
+use std::path::absolute;
 use std::str::FromStr;
 
 use serde_json::{Value, json};
+use tls::Tls;
+use tls::TlsArgs;
 
 use crate::cli::failure::Failure;
 use crate::cli::output;
@@ -49,6 +54,8 @@ pub(crate) struct BootstrapArgs {
     /// Do not make Envoy report load; for gRPC clients, the clusters decide
     #[arg(long)]
     no_load_reports: bool,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -186,8 +193,32 @@ impl std::fmt::Display for HostPort {
 }
 
 pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
+    let tls = args.tls.with_host(&args.xds_address.host)?;
     let bootstrap = match args.client {
-        ClientKind::Envoy => envoy(args, &node(args, None)?),
+        ClientKind::Envoy => {
+            let node = node(args, None)?;
+            match (&tls, args.tls.out_dir()) {
+                (Some(tls), Some(directory)) => {
+                    let directory = absolute(directory)
+                        .map_err(|error| Failure::Usage(format!("{}: {error}", directory.display())))?;
+                    let (socket, files) = tls.followed_transport_socket(&directory);
+                    note_per_type(args);
+                    return files.write(&directory, &envoy(args, &node, Some(socket)));
+                }
+                (Some(tls), None) => {
+                    note(ONCE_NOTE);
+                    envoy(args, &node, Some(tls.transport_socket()))
+                }
+                (None, _) => envoy(args, &node, None),
+            }
+        }
+        ClientKind::Grpc if args.tls.has_envoy_flags() => {
+            return Err(Failure::Usage(
+                "gRPC clients take the name of --xds-address for the server's, and follow changed files: leave out \
+                 --tls-server-name, --tls-server-uri and --out-dir"
+                    .to_owned(),
+            ));
+        }
         ClientKind::Grpc if args.per_type => {
             return Err(Failure::Usage("gRPC clients speak ADS only: leave out --per-type".to_owned()));
         }
@@ -197,21 +228,40 @@ pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
             ));
         }
         // grpc-js fails every call of a node without a locality.
-        ClientKind::Grpc => grpc(args, &node(args, Some("default"))?),
+        ClientKind::Grpc => {
+            if tls.is_some() {
+                note(LIBRARIES_NOTE);
+            }
+            grpc(args, &node(args, Some("default"))?, tls.as_ref())
+        }
     };
-    if args.per_type {
-        // Whoever cannot be told has the bootstrap all the same.
-        let _ = writeln!(io::stderr().lock(), "note: {PER_TYPE_NOTE}");
-    }
+    note_per_type(args);
     output::print(&format!("{bootstrap:#}\n"))
 }
 
+fn note_per_type(args: &BootstrapArgs) {
+    if args.per_type {
+        note(PER_TYPE_NOTE);
+    }
+}
+
+fn note(text: &str) {
+    // Whoever cannot be told has the bootstrap all the same.
+    let _ = writeln!(io::stderr().lock(), "note: {text}");
+}
+
+/// A note for Envoys with the names of PEM files in their bootstrap.
+const ONCE_NOTE: &str =
+    "Envoy reads these PEM files once: use --out-dir to have it follow changed certificates";
+/// A note on what gRPC libraries lack.
+const LIBRARIES_NOTE: &str = "grpcio, C++ and Go use these files and follow their changes; Java trusts the certificates of its JVM \
+    instead and has no client certificate; Node.js does not support TLS to the xDS server";
 /// A note for Envoys whose clusters and listeners come on streams of their own.
 const PER_TYPE_NOTE: &str = "endpoints and routes of what documents generate still come over ADS, so keep `ads_config`; \
     the order of sending is not kept between ADS and the other streams: leave out --per-type if requests must not fail while \
     documents change (docs/documents.md, Config sources)";
 
-fn envoy(args: &BootstrapArgs, node: &Value) -> Value {
+fn envoy(args: &BootstrapArgs, node: &Value, transport_socket: Option<Value>) -> Value {
     let grpc_service = json!({"envoy_grpc": {"cluster_name": XDS_CLUSTER}});
     let stream = json!({
         "api_type": if args.delta { "DELTA_GRPC" } else { "GRPC" },
@@ -254,6 +304,9 @@ fn envoy(args: &BootstrapArgs, node: &Value) -> Value {
             },
         }]},
     });
+    if let Some(socket) = transport_socket {
+        bootstrap["static_resources"]["clusters"][0]["transport_socket"] = socket;
+    }
     // The clusters' own `lrs_server` means nothing to an Envoy.
     if let (false, Some(bootstrap)) = (args.no_load_reports, bootstrap.as_object_mut()) {
         let load_stats =
@@ -263,11 +316,12 @@ fn envoy(args: &BootstrapArgs, node: &Value) -> Value {
     bootstrap
 }
 
-fn grpc(args: &BootstrapArgs, node: &Value) -> Value {
+fn grpc(args: &BootstrapArgs, node: &Value, tls: Option<&Tls>) -> Value {
+    let credentials = tls.map_or_else(|| json!([{"type": "insecure"}]), Tls::channel_credentials);
     json!({
         "xds_servers": [{
             "server_uri": args.xds_address.to_string(),
-            "channel_creds": [{"type": "insecure"}],
+            "channel_creds": credentials,
             "server_features": ["xds_v3"],
         }],
         "node": node,

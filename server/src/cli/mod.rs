@@ -18,6 +18,7 @@ use crate::telemetry;
 
 mod admin;
 mod bootstrap;
+mod ca;
 mod failure;
 mod get;
 mod offline;
@@ -47,6 +48,8 @@ enum Command {
     Serve(Box<ServeArgs>),
     /// Print a bootstrap that connects a client to the server
     Bootstrap(bootstrap::BootstrapArgs),
+    /// Make certificates for trying out TLS, not for production
+    Ca(ca::CaArgs),
     /// Check files as the server would, without a server
     Validate(Box<validate::ValidateArgs>),
     /// Print the resources that files would generate, without a server
@@ -119,6 +122,7 @@ fn execute(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(args) => serve(*args),
         Command::Bootstrap(args) => bootstrap::run(&args),
+        Command::Ca(args) => ca::run(&args),
         Command::Acks(args) => admin::acks(&args),
         Command::Apply(args) => admin::apply(&args),
         Command::Delete(args) => admin::delete(&args),

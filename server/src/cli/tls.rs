@@ -63,7 +63,9 @@ impl ClientTlsArgs {
     pub(crate) fn grpc(&self) -> Result<Option<ClientTlsConfig>, Failure> {
         let Some(ca) = &self.ca else {
             return match &self.cert {
-                Some(_) => Err(Failure::Usage("--cert needs --ca: without it nothing is encrypted".to_owned())),
+                Some(_) => {
+                    Err(Failure::Usage("--cert needs --ca: without it nothing is encrypted".to_owned()))
+                }
                 None => Ok(None),
             };
         };
@@ -90,8 +92,7 @@ fn certificates(flag: &str, path: &Path) -> Result<Vec<tls::Certificate<'static>
 }
 
 fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path)
-        .map_err(|error| Failure::Usage(format!("cannot read {flag} {}: {error}", path.display())))
+    fs::read(path).map_err(|error| Failure::Usage(format!("cannot read {flag} {}: {error}", path.display())))
 }
 
 fn no_pem(flag: &str, path: &Path, kind: &str) -> Failure {

@@ -55,7 +55,7 @@ const PAIRS: [Pair; 46] = [
     Pair("GET /v1/waves/{}", Ok("waves")),
     Pair("POST /v1/waves/{}", Ok("waves pause,resume,promote,abort")),
     Pair("GET /v1/events", Ok("events")),
-    Pair("- the server itself, and what needs none", Ok("serve,bootstrap,translate,get,store,help")),
+    Pair("- the server itself, and what needs none", Ok("serve,bootstrap,ca,translate,get,store,help")),
 ];
 
 #[tokio::test]

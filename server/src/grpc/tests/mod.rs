@@ -2,6 +2,7 @@
 
 mod body;
 mod connections;
+mod credentials;
 mod csds;
 mod discovery;
 mod limits;

@@ -138,12 +138,11 @@ impl Material {
         leaf.check(&files.certificate, now)?;
         let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|error| TlsError::Contents {
             path: files.key.clone(),
-            fault: match error {
-                pem::Error::NoItemsFound => {
-                    "it holds no key: write it as PEM, -----BEGIN PRIVATE KEY-----".to_owned()
-                }
-                // The text of others could show a part of the key.
-                _ => "the key is not valid PEM".to_owned(),
+            // The text of other errors could show a part of the key.
+            fault: if matches!(error, pem::Error::NoItemsFound) {
+                "it holds no key: write it as PEM, -----BEGIN PRIVATE KEY-----".to_owned()
+            } else {
+                "the key is not valid PEM".to_owned()
             },
         })?;
         let authorities = match (&files.client_ca, &contents.client_ca) {
@@ -171,13 +170,11 @@ fn config(
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_protocol_versions(&files.min_version.and_newer()).map_err(unfit)?;
     let config = builder.with_client_cert_verifier(verifier).with_single_cert(chain, key);
-    let mut config = config.map_err(|error| match error {
-        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-            TlsError::KeyMismatch { certificate: files.certificate.clone(), key: files.key.clone() }
+    let mut config = config.map_err(|error| {
+        if matches!(error, rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) {
+            return TlsError::KeyMismatch { certificate: files.certificate.clone(), key: files.key.clone() };
         }
-        other => {
-            TlsError::Contents { path: files.key.clone(), fault: format!("the key cannot be used: {other}") }
-        }
+        TlsError::Contents { path: files.key.clone(), fault: format!("the key cannot be used: {error}") }
     })?;
     // grpc-go since 1.67 and C-core refuse a server that chooses no protocol.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -280,7 +277,13 @@ fn shown(name: &GeneralName<'_>) -> Option<String> {
             Ok(v4) => Some(IpAddr::from(v4).to_string()),
             Err(_) => <[u8; 16]>::try_from(*octets).ok().map(|v6| IpAddr::from(v6).to_string()),
         },
-        _ => None,
+        GeneralName::OtherName(..)
+        | GeneralName::RFC822Name(_)
+        | GeneralName::X400Address(_)
+        | GeneralName::DirectoryName(_)
+        | GeneralName::EDIPartyName(_)
+        | GeneralName::RegisteredID(_)
+        | GeneralName::Invalid(..) => None,
     }
 }
 

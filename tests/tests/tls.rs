@@ -1,0 +1,382 @@
+//! TLS with real clients: certificates of `xds-server ca`, bootstraps of `xds-server bootstrap`, and files that change.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::timeout;
+use xds_tests::backend::Backend;
+use xds_tests::config::{self, ConfigDir};
+use xds_tests::envoy::Envoy;
+use xds_tests::http::Connection;
+use xds_tests::server::{Server, Setup, cli};
+use xds_tests::wait::{PATIENCE, wait_for};
+use xds_tests::worker::{Library, Worker};
+
+/// A test authority, and the certificates that it issued.
+struct Certificates(TempDir);
+
+impl Certificates {
+    async fn new() -> Result<Self> {
+        let this = Self(TempDir::with_prefix("xds-tls-")?);
+        cli(&["ca", "init", "--dir", this.dir()]).await?;
+        this.issue("server", &["localhost", "127.0.0.1"]).await?;
+        this.issue("client", &["edge-1"]).await?;
+        Ok(this)
+    }
+
+    fn dir(&self) -> &str {
+        self.0.path().to_str().unwrap_or_default()
+    }
+
+    fn path(&self, file: &str) -> String {
+        self.0.path().join(file).to_string_lossy().into_owned()
+    }
+
+    async fn issue(&self, name: &str, sans: &[&str]) -> Result<()> {
+        let mut args = vec!["ca", "issue", name, "--dir", self.dir()];
+        sans.iter().for_each(|san| args.extend(["--san", *san]));
+        cli(&args).await.map(drop)
+    }
+
+    /// The flags of a server whose port `xds` or `admin` speaks TLS.
+    fn protect(&self, setup: Setup, port: &str) -> Setup {
+        setup
+            .arg(format!("--{port}-tls-cert={}", self.path("server.crt")))
+            .arg(format!("--{port}-tls-key={}", self.path("server.key")))
+            .arg(format!("--{port}-client-ca={}", self.path("ca.crt")))
+            .arg("--tls-poll-interval=100ms")
+    }
+
+    /// The flags of `bootstrap` for a client with a certificate.
+    fn bootstrap_flags(&self) -> Vec<String> {
+        [("--tls-ca", "ca.crt"), ("--tls-cert", "client.crt"), ("--tls-key", "client.key")]
+            .map(|(flag, file)| format!("{flag}={}", self.path(file)))
+            .to_vec()
+    }
+
+    /// The flags of a command with a certificate.
+    fn client_flags(&self) -> Vec<String> {
+        [("--ca", "ca.crt"), ("--cert", "client.crt"), ("--key", "client.key")]
+            .map(|(flag, file)| format!("{flag}={}", self.path(file)))
+            .to_vec()
+    }
+}
+
+/// A server that speaks TLS, with a listener, a route and a cluster.
+struct World {
+    certificates: Certificates,
+    config: ConfigDir,
+    server: Server,
+    first: Backend,
+    second: Backend,
+}
+
+impl World {
+    async fn start() -> Result<Self> {
+        let certificates = Certificates::new().await?;
+        let (first, second) = (Backend::start("first").await?, Backend::start("second").await?);
+        let config = ConfigDir::new()?;
+        serve(&config, &first)?;
+        let setup = certificates.protect(Setup::new()?.watch(config.path()).fixed_xds_port()?, "xds");
+        let server = Server::start_with(setup).await?;
+        server.wait_ready().await?;
+        Ok(Self { certificates, config, server, first, second })
+    }
+
+    async fn bootstrap(&self, client: &str, more: &[String]) -> Result<String> {
+        let xds = self.server.xds().to_string();
+        let mut args = vec!["bootstrap", client, "--node-id", NODE, "--xds-address", &xds];
+        args.extend(more.iter().map(String::as_str));
+        cli(&args).await
+    }
+
+    /// An Envoy that follows its certificate.
+    async fn envoy(&self, more: &[&str]) -> Result<(Envoy, PathBuf)> {
+        let out = self.certificates.0.path().join("envoy");
+        let mut flags = self.certificates.bootstrap_flags();
+        flags.push(format!("--out-dir={}", out.display()));
+        flags.extend(more.iter().map(|flag| (*flag).to_owned()));
+        self.bootstrap("envoy", &flags).await?;
+        Ok((Envoy::start(&fs::read_to_string(out.join("envoy.json"))?).await?, out))
+    }
+
+    async fn node(&self) -> Result<Value> {
+        self.server.get_json(&format!("/v1/nodes/{NODE}")).await
+    }
+
+    /// The numbers of the streams of the node.
+    async fn streams(&self) -> Result<Vec<Value>> {
+        let node = self.node().await?;
+        Ok(node["streams"].as_array().into_iter().flatten().map(|stream| stream["id"].clone()).collect())
+    }
+
+    async fn generation(&self) -> Result<u64> {
+        self.metric("xds_tls_generation{listener=\"xds\"}").await
+    }
+
+    async fn metric(&self, name: &str) -> Result<u64> {
+        let metrics = self.server.get("/metrics").await?.text();
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        Ok(value.unwrap_or(0))
+    }
+
+    async fn wait_generation(&self, expected: u64) -> Result<()> {
+        wait_for("the new certificate", PATIENCE, async || {
+            let found = self.generation().await?;
+            ensure!(found == expected, "{found}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// `get`, as a client with these flags.
+    async fn get(&self, flags: &[String]) -> Result<String> {
+        let xds = self.server.xds().to_string();
+        let mut args = vec!["get", "--node-id", "raw", "--type", "clusters", "--xds-address", &xds];
+        args.extend(flags.iter().map(String::as_str));
+        cli(&args).await
+    }
+}
+
+/// Has all requests go to one backend.
+fn serve(config: &ConfigDir, backend: &Backend) -> Result<()> {
+    let resources = [
+        config::listener("web", 0, "web"),
+        config::api_listener("greeter", "web"),
+        config::route_config("web", &[("/", config::to("all"))]),
+        config::cluster("all"),
+        config::endpoints("all", &[backend.addr()]),
+    ];
+    config.write_resources("all.yaml", &resources).map(drop)
+}
+
+/// Waits until an Envoy sends requests to a backend.
+async fn wait_backend(envoy: &Envoy, backend: &Backend) -> Result<()> {
+    let addr = envoy.wait_listener("web").await?;
+    wait_for("the backend", PATIENCE, async || {
+        let answer = Connection::open(addr).await?.get("/").await?.success()?.text();
+        ensure!(answer.contains(backend.name()), "{answer}");
+        Ok(())
+    })
+    .await
+}
+
+async fn an_envoy_is_served(more: &[&str]) -> Result<()> {
+    let world = World::start().await?;
+    let (envoy, _) = world.envoy(more).await?;
+    envoy.wait_live().await.with_context(|| world.server.log().to_string())?;
+    wait_backend(&envoy, &world.first).await?;
+    serve(&world.config, &world.second)?;
+    wait_backend(&envoy, &world.second).await?;
+    ensure!(world.metric("xds_tls_handshakes_total{listener=\"xds\",version=\"1.3\"}").await? >= 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_envoy_with_a_certificate_is_served() -> Result<()> {
+    an_envoy_is_served(&[]).await
+}
+
+#[tokio::test]
+async fn an_envoy_with_delta_and_a_certificate_is_served() -> Result<()> {
+    an_envoy_is_served(&["--delta"]).await
+}
+
+#[tokio::test]
+async fn an_envoy_with_streams_per_type_and_a_certificate_is_served() -> Result<()> {
+    an_envoy_is_served(&["--per-type"]).await
+}
+
+/// One connection that carries many streams is kept while the certificates of both sides change, and the next one has the new ones.
+#[tokio::test]
+async fn certificates_change_under_load_and_no_request_fails() -> Result<()> {
+    let mut world = World::start().await?;
+    let (envoy, out) = world.envoy(&[]).await?;
+    envoy.wait_live().await?;
+    let addr = envoy.wait_listener("web").await?;
+    let mut connection = Connection::open(addr).await?;
+    connection.get("/").await?.success()?;
+    let streams = world.streams().await?;
+
+    world.certificates.issue("server", &["localhost", "127.0.0.1"]).await?;
+    let new = timeout(PATIENCE, async {
+        while world.generation().await? < 2 {
+            connection.get("/").await?.success()?;
+        }
+        anyhow::Ok(())
+    });
+    new.await.context("no new certificate")??;
+    serve(&world.config, &world.second)?;
+    wait_for("the change", PATIENCE, async || {
+        let answer = connection.get("/").await?.success()?.text();
+        ensure!(answer.contains("second"), "{answer}");
+        Ok(())
+    })
+    .await?;
+    assert_eq!(world.streams().await?, streams, "a stream ended");
+
+    let updates = "cluster.xds_cluster.client_ssl_socket_factory.ssl_context_update_by_sds";
+    let before = envoy.stat(updates).await?;
+    world.certificates.issue("client", &["edge-1"]).await?;
+    wait_for("the new client certificate", PATIENCE, async || {
+        connection.get("/").await?.success()?;
+        ensure!(envoy.stat(updates).await? > before, "{}", out.display());
+        Ok(())
+    })
+    .await?;
+    assert_eq!(world.streams().await?, streams, "a stream ended");
+    // A server that is new shows that the connection is: both sides have only the new files.
+    world.server.restart().await?;
+    world.server.wait_ready().await?;
+    serve(&world.config, &world.first)?;
+    wait_backend(&envoy, &world.first).await
+}
+
+async fn a_grpc_client_is_served(library: Library) -> Result<()> {
+    let world = World::start().await?;
+    let bootstrap = world.bootstrap("grpc", &world.certificates.bootstrap_flags()).await?;
+    let Some(worker) = Worker::start(library, &bootstrap).await? else { return Ok(()) };
+    let channel = worker.open("xds:///greeter").await?;
+    assert_eq!(channel.who().await?, "first");
+    serve(&world.config, &world.second)?;
+    wait_for("the change", PATIENCE, async || {
+        let who = channel.who().await?;
+        ensure!(who == "second", "{who}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn grpcio_with_a_certificate_is_served() -> Result<()> {
+    a_grpc_client_is_served(Library::Grpcio).await
+}
+
+#[tokio::test]
+async fn grpc_go_with_a_certificate_is_served() -> Result<()> {
+    a_grpc_client_is_served(Library::GrpcGo).await
+}
+
+#[tokio::test]
+async fn clients_without_a_good_certificate_are_told_and_get_nothing() -> Result<()> {
+    let world = World::start().await?;
+    let certificates = &world.certificates;
+    let served = world.get(&certificates.client_flags()).await?;
+    ensure!(served.contains("\"all\""), "{served}");
+
+    let ca = format!("--ca={}", certificates.path("ca.crt"));
+    let error =
+        world.get(std::slice::from_ref(&ca)).await.expect_err("served without a certificate").to_string();
+    ensure!(error.contains("no-credential") && error.contains("Unauthenticated"), "{error}");
+    ensure!(world.metric("xds_refused_total{reason=\"no-credential\"}").await? >= 1);
+
+    let others = Certificates::new().await?;
+    let mut flags = others.client_flags();
+    flags[0] = ca;
+    let error = world.get(&flags).await.expect_err("served with a foreign certificate").to_string();
+    ensure!(!error.contains("\"all\""), "{error}");
+    wait_for("the count", PATIENCE, async || {
+        let name = "xds_tls_handshake_failures_total{listener=\"xds\",reason=\"unknown-issuer\"}";
+        ensure!(world.metric(name).await? >= 1);
+        Ok(())
+    })
+    .await?;
+    let error = world.get(&others.client_flags()).await.expect_err("a foreign server is trusted").to_string();
+    ensure!(error.contains("cannot reach"), "{error}");
+    let error = world.get(&[]).await.expect_err("served in plaintext").to_string();
+    ensure!(!error.contains("\"all\""), "{error}");
+
+    let without = vec![format!("--tls-ca={}", certificates.path("ca.crt"))];
+    let bootstrap = world.bootstrap("envoy", &without).await?;
+    let envoy = Envoy::start(&bootstrap).await?;
+    wait_for("the reason in the log of Envoy", PATIENCE, async || {
+        ensure!(envoy.log().to_string().contains("no-credential"));
+        Ok(())
+    })
+    .await?;
+    ensure!(world.server.get(&format!("/v1/nodes/{NODE}")).await?.status == 404);
+    Ok(())
+}
+
+#[tokio::test]
+async fn bad_files_keep_the_last_good_ones_and_are_a_problem() -> Result<()> {
+    let world = World::start().await?;
+    let path = world.certificates.path("server.crt");
+    let good = fs::read_to_string(&path)?;
+    fs::write(&path, "no certificate")?;
+    let has_problem =
+        |ready: &Value| ready["problems"].to_string().contains("TLS files of the xds port are not used");
+    world.server.wait_json("/readyz", has_problem).await?;
+    world.get(&world.certificates.client_flags()).await?;
+    ensure!(world.metric("xds_tls_reloads_total{listener=\"xds\",outcome=\"kept\"}").await? == 1);
+    fs::write(&path, good)?;
+    world.server.wait_json("/readyz", |ready| ready["problems"] == json!([])).await?;
+    // An authority of both is how one is replaced.
+    let others = Certificates::new().await?;
+    let both =
+        fs::read_to_string(world.certificates.path("ca.crt"))? + &fs::read_to_string(others.path("ca.crt"))?;
+    replace(Path::new(&world.certificates.path("ca.crt")), &both)?;
+    world.wait_generation(2).await?;
+    let mut flags = others.client_flags();
+    flags[0] = format!("--ca={}", world.certificates.path("ca.crt"));
+    world.get(&flags).await.map(drop)
+}
+
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, text)?;
+    Ok(fs::rename(new, path)?)
+}
+
+#[tokio::test]
+async fn the_admin_api_takes_a_certificate_or_nobody() -> Result<()> {
+    let certificates = Certificates::new().await?;
+    let config = ConfigDir::new()?;
+    config.write_resources("all.yaml", &[config::cluster("all")])?;
+    let setup = certificates.protect(Setup::new()?.watch(config.path()), "admin");
+    let server = Server::start_with(setup).await?;
+    let admin = format!("--admin=https://localhost:{}", server.admin().port());
+    let status = async |flags: &[String]| {
+        let mut args = vec!["status", &admin, "--output=json"];
+        args.extend(flags.iter().map(String::as_str));
+        cli(&args).await
+    };
+    wait_for("a ready server", PATIENCE, async || {
+        let status = status(&certificates.client_flags()).await?;
+        ensure!(status.contains("\"ready\": true"), "{status}");
+        Ok(())
+    })
+    .await?;
+    let ca = format!("--ca={}", certificates.path("ca.crt"));
+    let error = status(&[ca]).await.expect_err("asked without a certificate").to_string();
+    ensure!(error.contains("401"), "{error}");
+    let error = status(&Certificates::new().await?.client_flags()).await.expect_err("a foreign server");
+    ensure!(!error.to_string().contains("\"ready\""), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_with_bad_files_does_not_start_and_says_why() -> Result<()> {
+    let certificates = Certificates::new().await?;
+    let other = Certificates::new().await?;
+    let setup = Setup::new()?
+        .arg(format!("--xds-tls-cert={}", certificates.path("server.crt")))
+        .arg(format!("--xds-tls-key={}", other.path("server.key")));
+    let mut process = setup.spawn().await?;
+    let status = process.wait_exit(PATIENCE).await?;
+    ensure!(!status.success(), "{status}");
+    // Its last words may come after its end.
+    let log = wait_for("the reason", PATIENCE, async || {
+        let log = process.log().to_string();
+        ensure!(log.contains("does not belong to the first certificate"), "{log}");
+        Ok(log)
+    })
+    .await?;
+    ensure!(!log.contains("PRIVATE"), "{log}");
+    Ok(())
+}
+
+const NODE: &str = "edge-1";
