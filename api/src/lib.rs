@@ -22,7 +22,6 @@ mod state;
 mod tag;
 #[cfg(test)]
 mod tests;
-mod time;
 mod trials;
 mod write;
 
@@ -30,5 +29,5 @@ pub use events::EventHub;
 pub use guard::{Access, Token, VerifiedClient};
 pub use router::{probe_router, router, router_with};
 pub use state::ApiState;
-pub use time::rfc3339;
 pub use trials::Trials;
+pub use xds_units::rfc3339;

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use xds_control::model::document::{self, ConditionPart, DocumentState, Translated};
 use xds_routes::conditions::{ObjectStatus, ParentStatus};
 use xds_routes::{Condition, Conditions, DocumentKey, Kind};
+use xds_units::rfc3339;
 
 use crate::answer::Answer;
 use crate::endpoint::filter::{Filter, place_of};
@@ -15,7 +16,6 @@ use crate::input::Params;
 use crate::page;
 use crate::problem::ApiError;
 use crate::state::{ApiState, aside};
-use crate::time::rfc3339;
 
 /// Conditions of objects.
 #[derive(Debug, Serialize, ToSchema)]

@@ -6,13 +6,13 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use xds_control::model::{FileStatus, ServedLoad};
+use xds_units::rfc3339;
 
 use crate::answer::Answer;
 use crate::input::Params;
 use crate::page;
 use crate::problem::{ApiError, Fault};
 use crate::state::ApiState;
-use crate::time::rfc3339;
 use crate::write::Difference;
 
 /// The watched files.

@@ -8,11 +8,11 @@ use http::header::CONTENT_TYPE;
 use serde::Serialize;
 use utoipa::ToSchema;
 use xds_cache::refusals::Refused;
+use xds_units::rfc3339;
 
 use crate::answer::Answer;
 use crate::problem::ApiError;
 use crate::state::ApiState;
-use crate::time::rfc3339;
 
 /// How the server is.
 #[derive(Debug, Serialize, ToSchema)]

@@ -9,6 +9,7 @@ use xds_cache::Revision;
 use xds_codec::document::Node;
 use xds_control::Control;
 use xds_control::model::{ChangeKind, ChangedObject, HistoryEntry, Write, WriteError};
+use xds_units::rfc3339;
 
 use crate::answer::Answer;
 use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_tree};
@@ -17,7 +18,6 @@ use crate::page;
 use crate::problem::{ApiError, Fault, pointer_part};
 use crate::state::{ApiState, aside};
 use crate::tag;
-use crate::time::rfc3339;
 use crate::write::{self, Difference, WriteParams};
 
 /// Revisions, newest first.

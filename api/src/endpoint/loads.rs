@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use xds_cache::loads::{ClusterLoad, Metric, NodeLoad, Place, PlaceLoad, Since};
 use xds_cache::time::duration;
+use xds_units::{parse_rfc3339, rfc3339};
 
 use crate::answer::Answer;
 use crate::input::Params;
 use crate::page;
 use crate::problem::ApiError;
 use crate::state::{ApiState, aside};
-use crate::time::{parse_rfc3339, rfc3339};
 
 /// Reported requests.
 #[derive(Debug, Serialize, ToSchema)]

@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 use xds_cache::status::{ConfigStatus, StreamEntry, StreamStatus, TypeStatus};
 use xds_cache::{Draining, HeldBack, Profile, ResourceType};
+use xds_units::rfc3339;
 
 use crate::answer::Answer;
 use crate::input::{NoParams, Params, Path};
 use crate::problem::ApiError;
 use crate::state::ApiState;
-use crate::time::rfc3339;
 
 /// Connected nodes.
 #[derive(Debug, Serialize, ToSchema)]

@@ -6,12 +6,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use xds_control::model::group::GroupWaves;
 use xds_control::model::wave::{WaveMembers, WaveReport, WaveVerb};
+use xds_units::rfc3339;
 
 use crate::answer::Answer;
 use crate::input::{NoParams, Params, Path};
 use crate::problem::ApiError;
 use crate::state::ApiState;
-use crate::time::rfc3339;
 use crate::write::{actor, counted};
 
 /// Wave deployments, newest first: the one that is under way, and the last ones that ended.

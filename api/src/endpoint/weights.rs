@@ -16,6 +16,7 @@ use xds_codec::weights::{HeaderRoute, RuleWeights};
 use xds_control::model::WriteError;
 use xds_control::model::document::DocumentState;
 use xds_control::model::weights::{self, RuleKey, RuleOverride, WeightedObject, effective};
+use xds_units::rfc3339;
 
 use crate::answer::Answer;
 use crate::input::{NoParams, Params, Path};
@@ -23,7 +24,6 @@ use crate::page;
 use crate::problem::ApiError;
 use crate::state::{ApiState, aside};
 use crate::tag;
-use crate::time::rfc3339;
 
 /// The weights of the rules of objects.
 #[derive(Debug, Serialize, ToSchema)]

@@ -15,7 +15,8 @@ pub fn rfc3339(at: SystemTime) -> String {
 
 /// Reads RFC 3339: `2026-11-20T12:20:44Z`, with or without a fraction, in UTC or with an offset. `None` for anything else,
 /// and for times before 1970.
-pub(crate) fn parse_rfc3339(text: &str) -> Option<SystemTime> {
+#[must_use]
+pub fn parse_rfc3339(text: &str) -> Option<SystemTime> {
     let number = |range: Range<usize>| -> Option<u64> {
         let digits = text.get(range)?;
         digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
