@@ -1,0 +1,188 @@
+//! Limits in time: failed logins by address, and writes by principal.
+//!
+//! Only failures are limited. A credential that is known without a signature is never locked out: otherwise anyone behind the same
+//! address could lock out a pipeline by sending wrong tokens.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Failed logins by address.
+#[derive(Debug, Default)]
+pub struct Failures(Buckets<Option<IpAddr>>);
+
+/// Writes by principal.
+#[derive(Debug, Default)]
+pub struct Writes(Buckets<Arc<str>>);
+
+/// What everyone has left. When there are too many keys, new ones share one bucket, so that nobody gets a new one by changing keys.
+#[derive(Debug)]
+struct Buckets<K> {
+    buckets: HashMap<K, Bucket>,
+    others: Option<Bucket>,
+}
+
+/// Tokens that come back with time.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    per_minute: u32,
+    left: f64,
+    at: Instant,
+}
+
+impl Failures {
+    /// How long this address has to wait before its credentials are looked at; `None` if they are now. An address that nobody
+    /// knows is one address.
+    #[must_use]
+    pub fn wait(&self, from: Option<IpAddr>, now: Instant) -> Option<Duration> {
+        self.0.wait(&network(from), now)
+    }
+
+    /// Counts a failure.
+    pub fn record(&mut self, from: Option<IpAddr>, now: Instant) {
+        // An address that has nothing left stays without.
+        self.0.take(network(from), FAILURES_PER_MINUTE, now).unwrap_or_default();
+    }
+}
+
+impl Writes {
+    /// Counts a write, unless there were too many: then it says how long to wait.
+    ///
+    /// # Errors
+    ///
+    /// The time until the next write may be made.
+    pub fn take(&mut self, principal: &Arc<str>, per_minute: u32, now: Instant) -> Result<(), Duration> {
+        self.0.take(Arc::clone(principal), per_minute, now)
+    }
+}
+
+impl<K: Eq + Hash> Buckets<K> {
+    fn wait(&self, key: &K, now: Instant) -> Option<Duration> {
+        let is_full = self.buckets.len() >= MAX_BUCKETS;
+        let bucket = self.buckets.get(key).or_else(|| self.others.as_ref().filter(|_| is_full));
+        bucket.and_then(|bucket| bucket.wait(now))
+    }
+
+    fn take(&mut self, key: K, per_minute: u32, now: Instant) -> Result<(), Duration> {
+        let full = Bucket { per_minute, left: f64::from(per_minute), at: now };
+        if !self.buckets.contains_key(&key) && self.buckets.len() >= MAX_BUCKETS {
+            self.buckets.retain(|_, bucket| !bucket.is_full(now));
+        }
+        let bucket = if self.buckets.len() < MAX_BUCKETS || self.buckets.contains_key(&key) {
+            self.buckets.entry(key).or_insert(full)
+        } else {
+            self.others.get_or_insert(full)
+        };
+        if bucket.per_minute != per_minute {
+            *bucket = full;
+        }
+        bucket.take(now)
+    }
+}
+
+impl<K> Default for Buckets<K> {
+    fn default() -> Self {
+        Self { buckets: HashMap::new(), others: None }
+    }
+}
+
+impl Bucket {
+    fn take(&mut self, now: Instant) -> Result<(), Duration> {
+        if let Some(wait) = self.wait(now) {
+            return Err(wait);
+        }
+        (self.left, self.at) = (self.left(now) - 1.0, now);
+        Ok(())
+    }
+
+    fn wait(&self, now: Instant) -> Option<Duration> {
+        let missing = 1.0 - self.left(now);
+        (missing > 0.0).then(|| Duration::from_secs_f64(missing * 60.0 / f64::from(self.per_minute.max(1))))
+    }
+
+    fn is_full(&self, now: Instant) -> bool {
+        self.left(now) >= f64::from(self.per_minute)
+    }
+
+    fn left(&self, now: Instant) -> f64 {
+        let most = f64::from(self.per_minute);
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        (self.left + passed * most / 60.0).min(most)
+    }
+}
+
+/// One IPv4 address, or one IPv6 network of 64 bits, because a host has all of its addresses.
+fn network(from: Option<IpAddr>) -> Option<IpAddr> {
+    from.map(|address| match address.to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
+        v4 @ IpAddr::V4(_) => v4,
+    })
+}
+
+/// Failures of one address in a minute. A person who mistypes makes fewer; 2^256 tokens cannot be tried with any number.
+pub const FAILURES_PER_MINUTE: u32 = 20;
+
+/// Addresses and principals that are kept apart: about 1 MB.
+const MAX_BUCKETS: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_waits_after_twenty_failures_and_no_other_does() {
+        let mut failures = Failures::default();
+        let now = Instant::now();
+        let [a, b] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().ok());
+        for _ in 0..20 {
+            assert_eq!(failures.wait(a, now), None);
+            failures.record(a, now);
+        }
+        assert_eq!(failures.wait(a, now), Some(Duration::from_secs(3)));
+        assert_eq!((failures.wait(b, now), failures.wait(None, now)), (None, None));
+        assert_eq!(failures.wait(a, now + Duration::from_secs(3)), None);
+        assert_eq!(failures.wait(a, now + Duration::from_secs(2)), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_address() {
+        let mut failures = Failures::default();
+        let now = Instant::now();
+        for n in 0..20 {
+            failures.record(format!("2001:db8::{n}").parse().ok(), now);
+        }
+        assert!(failures.wait("2001:db8::ffff".parse().ok(), now).is_some());
+        assert!(failures.wait("2001:db8:0:1::1".parse().ok(), now).is_none());
+        (0..20).for_each(|_| failures.record("::ffff:10.0.0.1".parse().ok(), now));
+        assert!(failures.wait("10.0.0.1".parse().ok(), now).is_some());
+    }
+
+    #[test]
+    fn the_memory_is_bounded_and_full_buckets_make_room() {
+        let mut failures = Failures::default();
+        let now = Instant::now();
+        let address = |n: u32| Some(IpAddr::from(n.to_be_bytes()));
+        (0..30_000).for_each(|n| failures.record(address(n), now));
+        assert_eq!(failures.0.buckets.len(), MAX_BUCKETS);
+        assert!(failures.wait(address(40_000), now).is_some(), "new addresses wait for each other");
+        assert!(failures.wait(address(1), now).is_none());
+        let later = now + Duration::from_secs(60);
+        failures.record(address(40_000), later);
+        assert_eq!(failures.0.buckets.len(), 1);
+    }
+
+    #[test]
+    fn writes_are_counted_by_principal() {
+        let mut writes = Writes::default();
+        let now = Instant::now();
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        assert_eq!(writes.take(&a, 2, now), Ok(()));
+        assert_eq!(writes.take(&a, 2, now), Ok(()));
+        assert_eq!(writes.take(&a, 2, now), Err(Duration::from_secs(30)));
+        assert_eq!(writes.take(&b, 2, now), Ok(()));
+        assert_eq!(writes.take(&a, 2, now + Duration::from_secs(30)), Ok(()));
+        assert_eq!(writes.take(&a, 6, now), Ok(()), "a policy that changes counts anew");
+    }
+}

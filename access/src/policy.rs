@@ -1,0 +1,264 @@
+//! The access policy as a value.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use xds_cache::identity::{Fingerprint, SubjectPattern};
+use xds_cache::{Proof, Subject};
+use xds_units::rfc3339;
+
+use crate::claims::proof;
+use crate::issuer::Issuer;
+use crate::jwt::{self, BadToken};
+use crate::principal::{KnownToken, Principal};
+use crate::token::TokenHash;
+
+/// Who may do what. The default knows nobody.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Policy {
+    issuers: Vec<Issuer>,
+    principals: Vec<Arc<Principal>>,
+    /// The principals by their tokens.
+    tokens: HashMap<TokenHash, (usize, Option<SystemTime>)>,
+    denied: Vec<Denied>,
+}
+
+/// Somebody whom nobody serves any more, though the certificate or the token is good.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Denied {
+    pub(crate) whom: Whom,
+    /// What the file says about it; shown to operators only.
+    pub(crate) reason: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Whom {
+    Subject(SubjectPattern),
+    Certificate(Fingerprint),
+    /// The token with that `jti`.
+    TokenId {
+        issuer: String,
+        id: String,
+    },
+}
+
+/// Somebody who was recognised.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Identified {
+    /// The principal.
+    pub principal: Arc<Principal>,
+    /// The name for the history: the principal's, and for a JWT its subject too, as in `platform/alice`.
+    pub actor: Arc<str>,
+    /// The credential, as in `token:9f86d081`, `certificate:9f86d081` or `jwt:corp`.
+    pub via: Arc<str>,
+}
+
+/// The reason why somebody was not recognised.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unidentified {
+    /// There is no credential.
+    #[error("no-credential: this API needs a bearer token or a client certificate")]
+    Nothing,
+    /// The token is not believed.
+    #[error("bad-credential: {0}")]
+    BadToken(#[from] BadToken),
+    /// A secret token has ended.
+    #[error("bad-credential: the token ended at {}", rfc3339(*.0))]
+    Ended(SystemTime),
+    /// The credential is good, and no principal has it.
+    #[error("bad-credential: no principal of the access policy has {0}")]
+    NoPrincipal(String),
+    /// Certificate and token are of two principals.
+    #[error(
+        "bad-credential: the certificate is that of {certificate}, and the token that of {token}; send one of them"
+    )]
+    Disagree {
+        /// The principal of the certificate.
+        certificate: Arc<str>,
+        /// The principal of the token.
+        token: Arc<str>,
+    },
+    /// The access policy denies it.
+    #[error("denied: this identity may not be used any more")]
+    Denied,
+}
+
+impl Unidentified {
+    /// The reason as a label: `no-credential`, `bad-credential` or `denied`.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Nothing => "no-credential",
+            Self::BadToken(_) | Self::Ended(_) | Self::NoPrincipal(_) | Self::Disagree { .. } => {
+                "bad-credential"
+            }
+            Self::Denied => "denied",
+        }
+    }
+}
+
+impl Policy {
+    /// Puts a policy together. Principals have different names, and no token is there twice.
+    pub(crate) fn new(issuers: Vec<Issuer>, principals: Vec<Principal>, denied: Vec<Denied>) -> Self {
+        let empty = Self { issuers, principals: Vec::new(), tokens: HashMap::new(), denied };
+        principals.into_iter().fold(empty, Self::with)
+    }
+
+    /// The same with one more principal.
+    #[must_use]
+    pub fn with(mut self, principal: Principal) -> Self {
+        let index = self.principals.len();
+        for KnownToken { hash, expires } in &principal.tokens {
+            self.tokens.insert(*hash, (index, *expires));
+        }
+        self.principals.push(principal.into());
+        self
+    }
+
+    /// Everyone who may use the admin API; nobody, if the policy is only about clients.
+    #[must_use]
+    pub fn principals(&self) -> &[Arc<Principal>] {
+        &self.principals
+    }
+
+    /// The issuers whose tokens are believed.
+    #[must_use]
+    pub fn issuers(&self) -> &[Issuer] {
+        &self.issuers
+    }
+
+    /// The tokens that have ended or end before `until`: their principals, short hashes and ends.
+    pub fn ending(&self, until: SystemTime) -> impl Iterator<Item = (&str, String, SystemTime)> {
+        self.principals.iter().flat_map(move |principal| {
+            let ending = principal.tokens.iter().filter_map(move |token| {
+                let end = token.expires.filter(|end| *end <= until)?;
+                Some((&*principal.name, token.hash.short(), end))
+            });
+            ending.collect::<Vec<_>>()
+        })
+    }
+
+    /// Checks a JSON Web Token.
+    ///
+    /// # Errors
+    ///
+    /// [`BadToken`] says why it is not believed. Its text may be shown to whoever sent the token.
+    pub fn verify_bearer(&self, token: &str, now: SystemTime) -> Result<Proof, BadToken> {
+        jwt::verify(token, &self.issuers, now).map(|verified| proof(&verified))
+    }
+
+    /// Returns `true` if the policy denies whoever proves this.
+    #[must_use]
+    pub fn is_denied(&self, proof: &Proof) -> bool {
+        self.denial(proof).is_some()
+    }
+
+    /// The reason why the policy denies whoever proves this; `None` if it does not. An entry without a reason has an empty one.
+    #[must_use]
+    pub fn denial(&self, proof: &Proof) -> Option<&str> {
+        let denied = self.denied.iter().find(|denied| denied.whom.is(proof))?;
+        Some(denied.reason.as_deref().unwrap_or_default())
+    }
+
+    /// Returns `true` if this is a secret token of a principal, ended or not. It costs a hash, and no signature.
+    #[must_use]
+    pub fn knows_token(&self, token: &str) -> bool {
+        self.tokens.contains_key(&TokenHash::of(token))
+    }
+
+    /// Finds the principal of a request. `proofs` are those of its certificate.
+    ///
+    /// If several principals match one credential, it is the first in the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Unidentified`] if a credential is bad, also beside a good one, and if there is none.
+    pub fn identify(
+        &self,
+        proofs: &[Proof],
+        bearer: Option<&str>,
+        now: SystemTime,
+    ) -> Result<Identified, Unidentified> {
+        if proofs.iter().any(|proof| self.is_denied(proof)) {
+            return Err(Unidentified::Denied);
+        }
+        let by_token = bearer.map(|token| self.of_bearer(token, now)).transpose()?;
+        let by_certificate = self.of_certificate(proofs);
+        match (by_certificate, by_token) {
+            (Some(certificate), Some(token)) if certificate.principal != token.principal => {
+                Err(Unidentified::Disagree {
+                    certificate: Arc::clone(&certificate.principal.name),
+                    token: Arc::clone(&token.principal.name),
+                })
+            }
+            // The token says more: the subject.
+            (_, Some(token)) => Ok(token),
+            (Some(certificate), None) => Ok(certificate),
+            (None, None) => match proofs.first() {
+                Some(proof) => {
+                    Err(Unidentified::NoPrincipal(format!("the certificate of {}", proof.subject)))
+                }
+                None => Err(Unidentified::Nothing),
+            },
+        }
+    }
+
+    fn of_certificate(&self, proofs: &[Proof]) -> Option<Identified> {
+        let has = |principal: &&Arc<Principal>| proofs.iter().any(|proof| principal.has(proof));
+        let principal = self.principals.iter().find(has)?;
+        let fingerprint = proofs.iter().find_map(|proof| proof.certificate);
+        let short: String =
+            fingerprint.map(|it| it.to_string()).unwrap_or_default().chars().take(8).collect();
+        Some(Identified {
+            principal: Arc::clone(principal),
+            actor: Arc::clone(&principal.name),
+            via: format!("certificate:{short}").into(),
+        })
+    }
+
+    fn of_bearer(&self, token: &str, now: SystemTime) -> Result<Identified, Unidentified> {
+        let hash = TokenHash::of(token);
+        if let Some((index, expires)) = self.tokens.get(&hash)
+            && let Some(principal) = self.principals.get(*index)
+        {
+            if let Some(end) = expires.filter(|end| now >= *end) {
+                return Err(Unidentified::Ended(end));
+            }
+            return Ok(Identified {
+                principal: Arc::clone(principal),
+                actor: Arc::clone(&principal.name),
+                via: format!("token:{}", hash.short()).into(),
+            });
+        }
+        if self.issuers.is_empty() || !jwt::looks_like_jwt(token) {
+            return Err(BadToken::Unknown.into());
+        }
+        let proof = self.verify_bearer(token, now)?;
+        if self.is_denied(&proof) {
+            return Err(Unidentified::Denied);
+        }
+        let Subject::Token(token) = &proof.subject else { return Err(BadToken::Unknown.into()) };
+        let Some(principal) = self.principals.iter().find(|principal| principal.has(&proof)) else {
+            return Err(Unidentified::NoPrincipal(format!("the token of {}", proof.subject)));
+        };
+        Ok(Identified {
+            principal: Arc::clone(principal),
+            actor: format!("{}/{}", principal.name, token.subject).into(),
+            via: format!("jwt:{}", token.issuer).into(),
+        })
+    }
+}
+
+impl Whom {
+    fn is(&self, proof: &Proof) -> bool {
+        match self {
+            Self::Subject(pattern) => pattern.captures(&proof.subject, None).is_some(),
+            Self::Certificate(fingerprint) => proof.certificate == Some(*fingerprint),
+            Self::TokenId { issuer, id } => match &proof.subject {
+                Subject::Token(token) => *token.issuer == **issuer && token.id.as_deref() == Some(id),
+                Subject::Spiffe(_) | Subject::Dns(_) | Subject::CommonName(_) => false,
+            },
+        }
+    }
+}

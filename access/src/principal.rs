@@ -1,0 +1,132 @@
+//! Principals of the admin API: their roles and their scopes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use xds_cache::group::Glob;
+use xds_cache::identity::SubjectPattern;
+use xds_cache::{Proof, Subject};
+
+use crate::token::TokenHash;
+
+/// Somebody who may use the admin API.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Principal {
+    /// The name in the history and in the audit log.
+    pub name: Arc<str>,
+    /// The endpoints that it may use.
+    pub role: Role,
+    /// The objects that it may use them for.
+    pub scope: Scope,
+    /// True if it may write in another's name, as a portal does for its users.
+    pub may_act_for: bool,
+    /// How many writes a minute it may make; `None` for any number.
+    pub writes_per_minute: Option<u32>,
+    pub(crate) tokens: Vec<KnownToken>,
+    pub(crate) certificates: Vec<SubjectPattern>,
+    pub(crate) jwt: Vec<SubjectPattern>,
+}
+
+/// A secret token of a principal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KnownToken {
+    pub(crate) hash: TokenHash,
+    pub(crate) expires: Option<SystemTime>,
+}
+
+/// The endpoints that somebody may use. A greater role may do everything that a smaller one may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Reads.
+    Viewer,
+    /// Moves traffic: weights, rollouts, waves, reloads.
+    Operator,
+    /// Everything.
+    Admin,
+}
+
+/// The objects that somebody may see and change.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scope {
+    /// Node groups by name.
+    pub groups: Patterns,
+    /// Namespaces of documents; `-` stands for kinds that have none.
+    pub namespaces: Patterns,
+}
+
+/// Globs of names; everything, if there are none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Patterns(Option<Vec<Glob>>);
+
+impl Principal {
+    /// A principal that may do everything, with one token.
+    #[must_use]
+    pub fn admin(name: &str, token: TokenHash) -> Self {
+        Self {
+            name: name.into(),
+            role: Role::Admin,
+            scope: Scope::default(),
+            may_act_for: false,
+            writes_per_minute: None,
+            tokens: vec![KnownToken { hash: token, expires: None }],
+            certificates: Vec::new(),
+            jwt: Vec::new(),
+        }
+    }
+
+    pub(crate) fn has(&self, proof: &Proof) -> bool {
+        let patterns =
+            if matches!(proof.subject, Subject::Token(_)) { &self.jwt } else { &self.certificates };
+        patterns.iter().any(|pattern| pattern.captures(&proof.subject, None).is_some())
+    }
+}
+
+impl Role {
+    /// All roles, the smallest first.
+    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
+
+    /// `viewer`, `operator` or `admin`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Scope {
+    /// Returns `true` if nothing is out of scope.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.groups.is_all() && self.namespaces.is_all()
+    }
+}
+
+impl Patterns {
+    /// Only names that match one of these.
+    #[must_use]
+    pub fn of<'a>(globs: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(Some(globs.into_iter().map(Glob::new).collect()))
+    }
+
+    /// Returns `true` if every name matches.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Returns `true` if the name matches.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.0.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(name)))
+    }
+}
