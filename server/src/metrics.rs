@@ -3,6 +3,7 @@
 //! Label values come from closed lists; what is in none of them is `other`.
 
 mod certificates;
+mod labels;
 mod process;
 mod scrape;
 
@@ -29,6 +30,7 @@ use xds_routes::conditions::GrpcFeature;
 
 use crate::listen::Tls;
 use crate::metrics::certificates::Certificates;
+use crate::metrics::labels::type_name;
 use crate::metrics::process::Process;
 use crate::metrics::scrape::Scrape;
 
@@ -345,22 +347,6 @@ fn variant_label(variant: Variant) -> VariantLabel {
 }
 
 /// The label of a type: its name in REST, `other` for types that are not known.
-fn type_name(resource_type: &ResourceType) -> &'static str {
-    match resource_type {
-        ResourceType::Runtime => "runtimes",
-        ResourceType::Secret => "secrets",
-        ResourceType::Cluster => "clusters",
-        ResourceType::ClusterLoadAssignment => "endpoints",
-        ResourceType::LbEndpoint => "locality-endpoints",
-        ResourceType::ExtensionConfig => "extension-configs",
-        ResourceType::Listener => "listeners",
-        ResourceType::ScopedRouteConfiguration => "scoped-routes",
-        ResourceType::RouteConfiguration => "routes",
-        ResourceType::VirtualHost => "virtual-hosts",
-        ResourceType::Other(_) => OTHER,
-    }
-}
-
 fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Pending => "Pending",
@@ -388,8 +374,6 @@ const PHASES: [Phase; 8] = [
 /// The content type of what [`Metrics::render`] gives.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The label value of everything that is in no list.
-const OTHER: &str = "other";
 /// How many publications are remembered for the time until they are acknowledged.
 const MAX_PUBLISHED: usize = 64;
 /// From a client on the same host to one that is stuck.

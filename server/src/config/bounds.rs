@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::config::{ConfigError, ServeArgs};
+use crate::config::args::ServeArgs;
+use crate::config::error::ConfigError;
 use crate::grpc::MIN_LOAD_REPORT_INTERVAL;
 
 /// Checks the settings that stand for themselves or against each other.

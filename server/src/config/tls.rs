@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 
+use crate::config::error::ConfigError;
+use crate::config::listen::ListenConfig;
 use crate::config::units::parse_duration;
-use crate::config::{ConfigError, ListenConfig};
 use crate::listen::{TlsFiles, TlsTiming, TlsVersion};
 
 /// The flags of TLS. Files are PEM, and are read again when they change.

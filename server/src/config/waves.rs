@@ -8,7 +8,7 @@ use xds_cache::WavePolicy;
 use xds_cache::time::duration;
 use xds_cache::wave::{By, InvalidWaves, Share, Tolerance, order};
 
-use super::ConfigError;
+use crate::config::error::ConfigError;
 
 /// The values that come first, separated by commas: at most [`MAX_VALUES`](xds_cache::wave::MAX_VALUES).
 #[derive(Clone, Debug, Default)]

@@ -11,10 +11,9 @@ use tokio::time::MissedTickBehavior;
 use tracing::{debug, info};
 use xds_cache::{Reason, Refusals};
 
-use crate::listen::connection::Stream;
-use crate::listen::peer::{Elapsed, Handshake};
+use crate::listen::peer::{Elapsed, Handshake, Peer};
+use crate::listen::stream::Stream;
 use crate::listen::tls::{Agreed, CLOSED, DISPLACED, Failure, Outcome, Secured, TIMEOUT, Tls};
-use crate::listen::{Connection, Peer};
 
 /// The rules of a port.
 #[derive(Clone, Copy, Debug)]
@@ -49,9 +48,9 @@ impl Port {
         Arc::new(Self { rules, tls, refusals, open: Mutex::default(), handshakes: Mutex::default() })
     }
 
-    /// Takes in a connection that was accepted. Where the port is full, those that have been idle for longest make room;
+    /// Gives a connection that was accepted its place. Where the port is full, those that have been idle for longest make room;
     /// without any, `None`: the connection is closed again.
-    pub(crate) fn add(self: &Arc<Self>, stream: TcpStream, address: SocketAddr) -> Option<Connection> {
+    pub(super) fn admit(&self, stream: TcpStream, address: SocketAddr) -> Option<(Stream, Peer)> {
         let peer = Peer::new(address);
         let mut open = self.lock();
         let mut displaced = Vec::new();
@@ -80,7 +79,7 @@ impl Port {
                 Stream::Tls(Box::new(Secured::new(&tls.acceptor(), stream)))
             }
         };
-        Some(Connection::new(stream, peer, Arc::clone(self)))
+        Some((stream, peer))
     }
 
     /// Counts a handshake in; where there are too many, the oldest end.

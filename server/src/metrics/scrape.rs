@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use xds_cache::{GroupName, Publisher, Refusals, ResourceKey, Revision, StatusBoard};
 
-use super::{OTHER, type_name};
+use super::labels::{OTHER, type_name};
 
 /// Counts nodes, resources and refusals.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use xds_control::model::weights::WeightedObject;
 use xds_rollout::{AckStatus, Counts, RolloutSpec};
 use xds_routes::weights::ClusterNames;
 
-use super::DriverParts;
+use super::parts::DriverParts;
 
 /// The RouteConfigurations that a rule is in, and the virtual hosts on demand, in what is served at a revision.
 #[derive(Debug, Default)]

@@ -16,9 +16,11 @@ use xds_rollout::{
 };
 use xds_units::Span;
 
+use super::calls;
+use super::channel::{Request, Shown};
 use super::concern::{Concern, Failing, failing, loads};
-use super::requests::Keys;
-use super::{DriverParts, Request, Shown, calls};
+use super::keys::Keys;
+use super::parts::DriverParts;
 
 /// Drives rollouts, while it [runs](Self::run).
 #[derive(Debug)]

@@ -19,8 +19,8 @@ use tokio::time::timeout;
 use xds_cache::Refusals;
 use xds_cache::refusals::Reason;
 
-use super::reach::Refusal;
-use super::{Reach, Trust};
+use super::reach::{Reach, Refusal};
+use super::trust::Trust;
 
 /// The longest body of an answer.
 const MAX_BODY_BYTES: usize = 1024 * 1024;

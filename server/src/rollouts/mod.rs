@@ -9,9 +9,12 @@
 //! [`Rollouts`] is the handle for the API. Asked for something, it sends a message; it shows the values as the driver left them.
 
 mod calls;
+mod channel;
 mod concern;
 mod driver;
 mod fetch;
+mod keys;
+mod parts;
 mod reach;
 mod requests;
 mod shown;
@@ -21,52 +24,22 @@ mod trust;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex};
 
+use channel::{Request, Shown};
 pub use driver::Driver;
 pub use fetch::Caller;
+pub use parts::{Clock, DriverParts, Observer, wall_clock};
 pub use reach::{Reach, ReachError};
 use shown::ShownLoads;
 use tokio::sync::{mpsc, oneshot, watch};
 pub use trust::Trust;
 use xds_api::rollouts::{RolloutError, RolloutLoads, StartOptions, Started};
-use xds_cache::time::millis;
-use xds_cache::{LoadBoard, Publisher, StatusBoard};
 use xds_control::BoxFuture;
-use xds_control::Control;
 use xds_control::model::weights::RuleKey;
 use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{EntityTags, WriteError, WriteOptions, WriteOutcome};
-use xds_rollout::{Input, Phase, Rollout, RolloutSpec, Verb};
-
-/// The parts with which rollouts are driven.
-#[derive(Clone)]
-pub struct DriverParts {
-    /// Stores states, and publishes weights.
-    pub control: Control,
-    /// The views that are served.
-    pub publisher: Arc<Publisher>,
-    /// The clients that are connected.
-    pub board: Arc<StatusBoard>,
-    /// The requests that clients report.
-    pub loads: Arc<LoadBoard>,
-    /// The wall clock, in milliseconds since 1970.
-    pub clock: Clock,
-    /// Calls webhooks and Prometheus.
-    pub caller: Caller,
-    /// The receiver of the counts of rollouts: it is told how many there are of each phase.
-    pub observer: Option<Arc<dyn Observer>>,
-}
-
-/// A clock.
-pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
-
-/// Reports of the driver about its work, for the metrics.
-pub trait Observer: Send + Sync {
-    /// How many rollouts of each phase are kept; phases without any are left out.
-    fn rollouts(&self, counts: &BTreeMap<Phase, usize>);
-}
+use xds_rollout::{Rollout, RolloutSpec, Verb};
 
 /// The handle. Cheap to clone; all clones are one.
 #[derive(Clone)]
@@ -75,40 +48,6 @@ pub struct Rollouts {
     requests: mpsc::Sender<Request>,
     shown: Arc<Shown>,
     loads: ShownLoads,
-}
-
-/// The values as the driver left them.
-#[derive(Debug)]
-struct Shown {
-    rollouts: Mutex<Arc<BTreeMap<String, Arc<Rollout>>>>,
-    changes: watch::Sender<u64>,
-}
-
-/// A request to the driver, or news for it.
-#[derive(Debug)]
-enum Request {
-    Start(Box<RolloutSpec>, StartOptions, oneshot::Sender<Result<Started, RolloutError>>),
-    Ask {
-        id: String,
-        verb: Verb,
-        if_match: Option<EntityTags>,
-        actor: String,
-        reply: oneshot::Sender<Result<Arc<Rollout>, RolloutError>>,
-    },
-    Forget {
-        id: String,
-        if_match: Option<EntityTags>,
-        actor: String,
-        reply: oneshot::Sender<Result<(), RolloutError>>,
-    },
-    Take {
-        key: RuleKey,
-        change: WeightChange,
-        options: Box<WriteOptions>,
-        reply: oneshot::Sender<Result<WriteOutcome, WriteError>>,
-    },
-    /// The result of a call.
-    Input(String, Input),
 }
 
 /// How many requests wait before those who ask do: each takes milliseconds.
@@ -124,12 +63,6 @@ pub fn new(parts: DriverParts) -> (Rollouts, Driver) {
     let shown = Arc::new(Shown { rollouts: Mutex::new(Arc::new(rollouts)), changes });
     let driver = Driver::new(parts.clone(), receiver, requests.clone(), Arc::clone(&shown));
     (Rollouts { parts, requests, shown, loads: ShownLoads::default() }, driver)
-}
-
-/// The wall clock.
-#[must_use]
-pub fn wall_clock() -> Clock {
-    Arc::new(|| millis(SystemTime::now()))
 }
 
 impl Rollouts {
@@ -196,33 +129,8 @@ impl xds_api::rollouts::Rollouts for Rollouts {
     }
 }
 
-impl Shown {
-    fn rollouts(&self) -> Arc<BTreeMap<String, Arc<Rollout>>> {
-        Arc::clone(&self.rollouts.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Shows another value of a rollout, or none any more.
-    fn show(&self, id: &str, rollout: Option<Rollout>) {
-        {
-            let mut shown = self.rollouts.lock().unwrap_or_else(PoisonError::into_inner);
-            let rollouts = Arc::make_mut(&mut shown);
-            match rollout {
-                Some(rollout) => _ = rollouts.insert(id.to_owned(), Arc::new(rollout)),
-                None => _ = rollouts.remove(id),
-            }
-        }
-        self.changes.send_modify(|n| *n = n.wrapping_add(1));
-    }
-}
-
 impl fmt::Debug for Rollouts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Rollouts({})", self.shown.rollouts().len())
-    }
-}
-
-impl fmt::Debug for DriverParts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DriverParts").field("control", &self.control).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! Requests of the API to the driver.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xds_api::rollouts::{RolloutError, StartOptions, Started, tag_of};
@@ -11,22 +10,11 @@ use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{EntityTags, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
 use xds_rollout::{DistributionError, Input, Rollout, RolloutSpec, RolloutStatus, Step, Verb};
 
+use super::channel::Request;
 use super::concern::failing;
 use super::driver::{Driver, wanted};
-use super::{Caller, Request};
-
-/// The rollouts that keys of calls have begun, for a while.
-#[derive(Debug, Default)]
-pub(super) struct Keys {
-    by_key: BTreeMap<String, Key>,
-}
-
-#[derive(Debug)]
-struct Key {
-    checksum: String,
-    rollout: String,
-    at_ms: u64,
-}
+use super::fetch::Caller;
+use super::keys::Key;
 
 impl Driver {
     pub(super) async fn handle_request(&mut self, request: Request) {
@@ -219,21 +207,6 @@ impl Driver {
     }
 }
 
-impl Keys {
-    fn find(&mut self, key: &str, now_ms: u64) -> Option<&Key> {
-        self.by_key.retain(|_, known| now_ms.saturating_sub(known.at_ms) < KEY_KEPT_MS);
-        self.by_key.get(key)
-    }
-
-    fn keep(&mut self, key: String, known: Key) {
-        if self.by_key.len() >= MAX_KEYS {
-            let oldest = self.by_key.iter().min_by_key(|(_, known)| known.at_ms).map(|(key, _)| key.clone());
-            oldest.map(|oldest| self.by_key.remove(&oldest));
-        }
-        self.by_key.insert(key, known);
-    }
-}
-
 /// Refuses what this server cannot do for any rollout on such a rule.
 fn check(caller: &Caller, spec: &RolloutSpec, key: &RuleKey) -> Result<(), RolloutError> {
     let unfit = |pointer: String, detail: &str| RolloutError::Unfit { pointer, detail: detail.to_owned() };
@@ -285,9 +258,5 @@ fn unfit(spec: &RolloutSpec, error: &DistributionError) -> RolloutError {
 const MAX_ACTIVE: usize = 100;
 /// How many are kept after their end.
 const MAX_ENDED: usize = 1_000;
-/// How many keys of calls are remembered; not across a restart.
-const MAX_KEYS: usize = 1_000;
-/// For how long: a day.
-const KEY_KEPT_MS: u64 = 24 * 60 * 60 * 1_000;
 /// How much of a route's name is part of an id.
 const MAX_NAME: usize = 40;

@@ -8,8 +8,8 @@ use xds_cache::Groups;
 use xds_cache::layer::differing;
 use xds_rollout::Rollout;
 
-use super::DriverParts;
 use super::concern::{ClustersBehind, loads_of};
+use super::parts::DriverParts;
 
 /// The loads that were shown last. Cheap to clone; all clones are one.
 #[derive(Clone, Debug, Default)]

@@ -23,6 +23,9 @@ use crate::source::read::{FileContent, Scan};
 use crate::source::timing::Removals;
 use crate::source::walk::is_below;
 
+mod content;
+mod files;
+mod findings;
 mod groups;
 mod objects;
 mod parallel;
@@ -34,11 +37,12 @@ mod tests;
 
 pub use state::FilesState;
 
+use files::{FileState, Files};
+use findings::Findings;
 use groups::Assignment;
 use objects::Objects;
 use parallel::Bounds;
 use parsed::{Parsed, diagnostic};
-use state::{FileState, Files};
 
 /// How a load is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,16 +64,6 @@ pub struct Loaded {
     pub load: FileLoad,
     /// True if something is missing and still served.
     pub postpones_removals: bool,
-}
-
-/// Faults beyond single files, by file.
-#[derive(Debug, Default)]
-struct Findings(BTreeMap<Arc<str>, Vec<Diagnostic>>);
-
-impl Findings {
-    fn add(&mut self, path: &Arc<str>, diagnostic: Diagnostic) {
-        self.0.entry(Arc::clone(path)).or_default().push(diagnostic);
-    }
 }
 
 /// Loads what a scan found on top of what was known.
@@ -102,7 +96,8 @@ fn load_within(
     });
     let files = take_files(previous, scan, parsed, options.removals, now);
     let assignment = groups::assign(&files, &previous.directories, removals, &mut findings);
-    let mut objects = objects::resolve(previous, &files, &assignment, removals, &mut findings);
+    let mut objects =
+        objects::resolve((&previous.objects, &previous.files), &files, &assignment, removals, &mut findings);
     let present = definitions(&assignment);
     let mut definitions = present.clone();
     let mut postpones_removals = false;

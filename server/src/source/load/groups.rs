@@ -6,9 +6,9 @@ use std::sync::Arc;
 use xds_cache::{GroupName, NodeGroup};
 use xds_codec::{Diagnostic, Place};
 
-use super::Findings;
+use super::files::{DirectoryGroup, Files, directories_above, parent};
+use super::findings::Findings;
 use super::parsed::diagnostic;
-use super::state::{DirectoryGroup, Files, directories_above, parent};
 use crate::source::timing::Removals;
 
 /// The group of each directory that has, or ought to have, one of its own.

@@ -10,10 +10,11 @@ use xds_control::model::document::{GroupedDocument, GroupedDocuments};
 use xds_control::model::{FileObject, FileObjectKey};
 use xds_routes::Document;
 
-use super::Findings;
+use super::content::{Content, Key, ObjectId, Served};
+use super::files::{FileState, Files};
+use super::findings::Findings;
 use super::groups::Assignment;
 use super::parsed::diagnostic;
-use super::state::{Content, FileState, Files, FilesState, Key, ObjectId, Served};
 use crate::source::timing::Removals;
 
 /// One file's claim to an object.
@@ -58,16 +59,15 @@ pub(super) struct OfFile {
     pub(super) has_last_good: bool,
 }
 
-/// Decides what is served. Costs what the files say that are not the very same as before, besides a look at each.
+/// Decides what is served, from the objects and files of the load before, and the files now. Costs what the files say that are not the very same as before, besides a look at each.
 pub(super) fn resolve(
-    previous: &FilesState,
+    (before, previous): (&Objects, &Files),
     files: &Files,
     assignment: &Assignment,
     removals: Removals,
     findings: &mut Findings,
 ) -> Objects {
-    let before = &previous.objects;
-    let concerned = Concerned::new(previous, files, assignment);
+    let concerned = Concerned::new((before, previous), files, assignment);
     let mut claims = claims(&concerned, files, assignment, findings);
     let mut objects = before.clone();
     let mut touched = concerned.changed;
@@ -138,8 +138,7 @@ struct Concerned {
 }
 
 impl Concerned {
-    fn new(previous: &FilesState, files: &Files, assignment: &Assignment) -> Self {
-        let before = &previous.objects;
+    fn new((before, previous): (&Objects, &Files), files: &Files, assignment: &Assignment) -> Self {
         let mut concerned = Self::default();
         if before.files.is_empty() {
             // Nobody knows who claims the objects of copies.
@@ -148,7 +147,7 @@ impl Concerned {
         concerned.ids.extend(before.claimants.keys().cloned());
         for (path, file) in files {
             let group = assignment.group_of(path);
-            let (was, of_file) = (previous.files.get(path), before.files.get(path));
+            let (was, of_file) = (previous.get(path), before.files.get(path));
             let is_same = was.is_some_and(|was| Arc::ptr_eq(was, file))
                 && of_file.is_some_and(|of_file| of_file.group == group);
             if !is_same {
@@ -156,7 +155,7 @@ impl Concerned {
                 concerned.changed.insert(Arc::clone(path));
             }
         }
-        for (path, file) in &previous.files {
+        for (path, file) in previous {
             if concerned.changed.contains(path) || !files.contains_key(path) {
                 let group = before.files.get(path).and_then(|of_file| of_file.group.as_ref());
                 concerned.ids.extend(ids_of(file, group));

@@ -7,7 +7,7 @@ use xds_cache::NodeGroup;
 use xds_codec::{DecodedFile, Diagnostic, ObjectContent, Place, Severity};
 use xds_routes::{Document, DocumentKey, ReadObject, ReadOutcome, UnknownFields};
 
-use super::state::{Content, Good, Key};
+use super::content::{Content, Good, Key};
 use crate::source::read::FileFault;
 
 /// The contents of a file.

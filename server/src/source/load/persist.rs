@@ -20,10 +20,10 @@ use xds_codec::{Place, Tree};
 use xds_control::model::wave::PolicyRecord;
 use xds_routes::{Document, Kind, ReadOutcome, UnknownFields};
 
+use super::content::{Content, Good, GoodGroup, Key, ObjectId, Served};
+use super::files::{DirectoryGroup, FileState, parent};
 use super::parsed::Parsed;
-use super::state::{
-    Content, DirectoryGroup, FileState, FilesState, Good, GoodGroup, Key, ObjectId, Served, parent,
-};
+use super::state::FilesState;
 
 /// The copy of one file.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::source::load::state::{ObjectId, Served};
+use crate::source::load::content::{ObjectId, Served};
 
 /// Files with everything that can be wrong in them.
 fn any_files() -> impl Strategy<Value = BTreeMap<String, String>> {

@@ -1,0 +1,117 @@
+//! Errors of the configuration.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::rollouts::ReachError;
+use crate::telemetry::LogFilterError;
+
+/// Why there is no valid configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The xDS address can be reached from other hosts.
+    #[error(
+        "--xds-listen {0} can be reached from other hosts and nothing is encrypted: give --xds-tls-cert, --xds-tls-key and \
+         --xds-client-ca, listen on 127.0.0.1, or accept it with --allow-plaintext-xds"
+    )]
+    PlaintextXds(SocketAddr),
+    /// Everyone who reaches the xDS address is served.
+    #[error(
+        "--xds-listen {0} can be reached from other hosts and clients need no certificate: give --xds-client-ca, listen on \
+         127.0.0.1, or accept it with --allow-anonymous-xds"
+    )]
+    AnonymousXds(SocketAddr),
+    /// Some of the files of TLS are missing.
+    #[error("TLS on the {0} port needs both --{0}-tls-cert and --{0}-tls-key")]
+    HalfTls(&'static str),
+    /// A flag needs another one.
+    #[error("--{flag} needs --{other}")]
+    Needs {
+        /// The flag.
+        flag: &'static str,
+        /// The one that is missing.
+        other: &'static str,
+    },
+    /// Two flags contradict each other.
+    #[error("--{flag} and --{other} contradict each other: leave out one")]
+    Contradiction {
+        /// One flag.
+        flag: &'static str,
+        /// The other.
+        other: &'static str,
+    },
+    /// The admin address can be reached from other hosts.
+    #[error(
+        "--admin-listen {0} can be reached from other hosts and nobody has to authenticate: listen on 127.0.0.1, \
+         give --admin-token-file or --admin-client-ca, or accept it with --allow-unauthenticated-admin"
+    )]
+    UnauthenticatedAdmin(SocketAddr),
+    /// Two listeners would have the same address.
+    #[error("--{first} and --{second} are both {address}: use two ports")]
+    SameAddress {
+        /// One flag.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
+    /// A number or a duration is out of bounds.
+    #[error("--{flag} must be at least {least}")]
+    TooSmall {
+        /// The flag.
+        flag: &'static str,
+        /// The smallest value that is allowed.
+        least: &'static str,
+    },
+    /// There is no home directory to derive the data directory from.
+    #[error("neither $XDG_STATE_HOME nor $HOME is set: say where to keep data with --data-dir")]
+    NoDataDir,
+    /// The token file cannot be read.
+    #[error("cannot read --admin-token-file {}", path.display())]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The token is too easily guessed, or cannot be sent in a header.
+    #[error("--admin-token-file {} must hold {MIN_TOKEN_BYTES} or more visible ASCII characters", path.display())]
+    Token {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file with certificates of authorities cannot be used.
+    #[error("--rollout-ca {}: {message}", path.display())]
+    RolloutCa {
+        /// The file.
+        path: PathBuf,
+        /// The fault in it.
+        message: String,
+    },
+    /// A host that rollouts may call is none.
+    #[error("--webhook-allow {0}")]
+    WebhookAllow(#[from] ReachError),
+    /// The level is none.
+    #[error("--log-level: {0}")]
+    LogFilter(#[from] LogFilterError),
+    /// A setting of waves without waves.
+    #[error("--{0} needs --waves, such as --waves 1%,10%,100%")]
+    NoWaves(&'static str),
+    /// Settings of waves that do not go together.
+    #[error("--waves: {0} (--wave-by)")]
+    Waves(String),
+    /// The `--config` file is wrong.
+    #[error("config file {}: {message}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The fault in it, and its place.
+        message: String,
+    },
+}
+
+/// The shortest token: as many characters as 64 bits have in hexadecimal.
+pub(super) const MIN_TOKEN_BYTES: usize = 16;
