@@ -129,7 +129,7 @@ const EXCEPTIONS: [(&str, &str, &str); 1] = [(
 )];
 
 /// Where modules use each other in one direction only.
-const ONE_WAY: [&str; 10] = [
+const ONE_WAY: [&str; 11] = [
     "access/src",
     "api/src",
     "cache/src",
@@ -137,6 +137,7 @@ const ONE_WAY: [&str; 10] = [
     "control/src",
     "rollout/src",
     "routes/src",
+    "server/src",
     "store/src",
     "tests/src",
     "units/src",
@@ -262,7 +263,9 @@ impl Module {
         let mut paths = Vec::new();
         for (at, _) in text.match_indices("::") {
             let begin = text[..at].rfind(|character| !is_of_name(character)).map_or(0, |before| before + 1);
-            let is_begin = begin < at && !text[..begin].ends_with([':', '$']);
+            // `pub(in path)` says who may use an item, and uses nothing.
+            let is_begin =
+                begin < at && !text[..begin].ends_with([':', '$']) && !text[..begin].ends_with("(in ");
             paths.extend(is_begin.then(|| expanded(&text[begin..])).into_iter().flatten());
         }
         let exported = text.match_indices(" use ").filter(|(at, _)| {

@@ -13,7 +13,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::Frame;
 use tokio::time::{Instant, Sleep};
 use tonic::{Code, Status};
@@ -23,19 +22,20 @@ use xds_session::{Contents, Entries, Entry, Request, Response};
 
 use crate::grpc::Grpc;
 use crate::grpc::aside::{self, Queue, Room};
-use crate::grpc::client::{MAX_AT_ONCE, SharedClient, StreamKind, TakesLong, request_kind};
+use crate::grpc::call::trailers;
+use crate::grpc::client::{ClientStream, MAX_AT_ONCE, SharedClient, TakesLong};
 use crate::grpc::convert::Incoming;
 use crate::grpc::frames::Frames;
+use crate::grpc::kinds::{StreamKind, request_kind};
 use crate::grpc::pace::{Place, Waiting};
 use crate::grpc::requests::RequestFrames;
-use crate::grpc::streams::OpenStream;
 use crate::grpc::trace;
 use crate::listen::Peer;
 
 /// One discovery stream.
 pub(crate) struct DiscoveryBody {
     grpc: Arc<Grpc>,
-    open: OpenStream,
+    open: ClientStream,
     kind: StreamKind,
     peer: Peer,
     /// `None` once the client has said everything.
@@ -91,7 +91,7 @@ impl DiscoveryBody {
     /// A stream whose requests come in `requests`.
     pub(crate) fn new(
         grpc: Arc<Grpc>,
-        open: OpenStream,
+        open: ClientStream,
         kind: StreamKind,
         peer: Peer,
         requests: RequestFrames,
@@ -180,7 +180,7 @@ impl DiscoveryBody {
         let client = Arc::clone(&joined.client);
         loop {
             let now = Instant::now().into_std();
-            match client.try_poll_response(&self.grpc, self.open.id, now) {
+            match client.try_poll_response(&self.grpc.clients, self.open.id, now) {
                 Ok(Some(response)) => return Poll::Ready(Ok(Next::Write(response))),
                 Ok(None) => {}
                 Err(TakesLong) => return Poll::Ready(Ok(Next::Aside(Work::Respond))),
@@ -264,7 +264,8 @@ impl DiscoveryBody {
                 let Some(joined) = &self.joined else { return Ok(()) };
                 let client = Arc::clone(&joined.client);
                 let now = Instant::now().into_std();
-                let response = aside::work(room, || client.poll_response(&self.grpc, self.open.id, now));
+                let response =
+                    aside::work(room, || client.poll_response(&self.grpc.clients, self.open.id, now));
                 if let Some(response) = response {
                     self.begin(response, Some(room));
                 }
@@ -284,17 +285,17 @@ impl DiscoveryBody {
             Some(joined) => (Arc::clone(&joined.client), false),
             None => {
                 let client =
-                    SharedClient::join(&self.grpc, &self.open, &self.kind, &self.peer, incoming.node.take())?;
+                    self.grpc.clients.join(&self.open, &self.kind, &self.peer, incoming.node.take())?;
                 let changed: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(std::future::pending());
                 self.joined = Some(Joined { client: Arc::clone(&client), changed });
                 (client, true)
             }
         };
         trace::request(Some(&client.node().id), self.open.id, &resource_type, &incoming.request);
-        let taken = client.handle_request(&self.grpc, self.open.id, incoming.request);
+        let taken = client.handle_request(&self.grpc.clients, self.open.id, incoming.request);
         taken.map_err(|error| self.grpc.end_of(&self.peer, &error.into()))?;
         if is_first {
-            let receiver = client.follow(&self.grpc, &self.peer, self.kind.variant);
+            let receiver = client.follow(&self.grpc.clients, &self.peer, self.kind.variant);
             self.joined = Some(Joined { client, changed: changed(receiver) });
         }
         Ok(())
@@ -304,7 +305,7 @@ impl DiscoveryBody {
         let Some(joined) = &mut self.joined else { return Ok(()) };
         while let Poll::Ready(receiver) = joined.changed.as_mut().poll(cx) {
             let receiver = receiver.ok_or_else(|| Status::unavailable("the server is shutting down"))?;
-            joined.changed = changed(joined.client.handle_view(&self.grpc, receiver));
+            joined.changed = changed(joined.client.handle_view(&self.grpc.clients, receiver));
         }
         Ok(())
     }
@@ -320,7 +321,7 @@ impl DiscoveryBody {
             timer.as_mut().reset(deadline);
         }
         ready!(timer.as_mut().poll(cx));
-        client.handle_timeout(&self.grpc, Instant::now().into_std());
+        client.handle_timeout(&self.grpc.clients, Instant::now().into_std());
         Poll::Ready(())
     }
 
@@ -395,10 +396,10 @@ impl Drop for DiscoveryBody {
         let reason = if let Outgoing::Ended(reason) = outgoing { reason } else { CLOSED.into() };
         if let Some(Joined { client, .. }) = self.joined.take() {
             if client.takes_long_to_close() {
-                let (grpc, stream) = (Arc::clone(&self.grpc), self.open.id);
-                aside::later(move || client.handle_close(&grpc, stream, &reason));
+                let (clients, stream) = (Arc::clone(&self.grpc.clients), self.open.id);
+                aside::later(move || client.handle_close(&clients, stream, &reason));
             } else {
-                client.handle_close(&self.grpc, self.open.id, &reason);
+                client.handle_close(&self.grpc.clients, self.open.id, &reason);
             }
         }
         self.grpc.metrics.stream_closed(self.kind.variant);
@@ -427,16 +428,6 @@ fn changed(mut receiver: ViewReceiver) -> Pin<Box<dyn Future<Output = Option<Vie
         let changed = receiver.changed().await;
         changed.is_ok().then_some(receiver)
     })
-}
-
-/// The end of a gRPC response.
-pub(crate) fn trailers(status: &Status) -> HeaderMap {
-    let mut trailers = HeaderMap::new();
-    if status.add_header(&mut trailers).is_err() {
-        // The text cannot stand in a header; the code says enough.
-        let _ = Status::new(status.code(), "").add_header(&mut trailers);
-    }
-    trailers
 }
 
 /// Returns `true` if a response counts among those that are paced.

@@ -13,27 +13,25 @@ use std::time::{Instant, SystemTime};
 use tonic::Status;
 use tracing::warn;
 use xds_cache::status::{EventKind, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant};
-use xds_cache::{HeldBack, Node, Reason, ResourceType, View, ViewChange, ViewReceiver};
-use xds_session::{Client, Holding, Request, Response, SessionError};
+use xds_cache::{
+    HeldBack, Node, Publisher, Reason, Refusals, ResourceType, StatusBoard, View, ViewChange, ViewReceiver,
+};
+use xds_session::{Client, Holding, Limits, Request, Response, SessionError};
 
-use crate::grpc::Grpc;
+use crate::grpc::arrivals::Arrivals;
 use crate::grpc::aside;
-use crate::grpc::budget::Reserved;
+use crate::grpc::boards::Boards;
+use crate::grpc::budget::{Budget, Reserved};
+use crate::grpc::config::GrpcConfig;
 use crate::grpc::convert::SentNode;
-use crate::grpc::identity::Identity;
-use crate::grpc::nacks::Repeats;
+use crate::grpc::identity::{Identities, Identity};
+use crate::grpc::kinds::StreamKind;
+use crate::grpc::nacks::{Nacks, Repeats};
 use crate::grpc::node::{MAX_TEXT_BYTES, kept_bytes};
-use crate::grpc::streams::{OpenStream, StreamHandle};
+use crate::grpc::status::{end_of, refuse};
+use crate::grpc::streams::{OpenStream, StreamHandle, Streams};
 use crate::listen::Peer;
-use crate::metrics::RequestKind;
-
-/// The kind of a stream, which its path tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StreamKind {
-    pub(crate) variant: Variant,
-    /// The type of a per-type stream; `None` for ADS.
-    pub(crate) service: Option<ResourceType>,
-}
+use crate::metrics::Metrics;
 
 /// Something takes so long that it is done aside.
 #[derive(Clone, Copy, Debug)]
@@ -63,16 +61,33 @@ struct ConnectedState {
 /// One stream of a client.
 struct Member {
     entry: Arc<StreamEntry>,
-    handle: Arc<StreamHandle>,
+    handle: Arc<StreamHandle<SharedClient>>,
     since: Instant,
     nacks: Repeats,
 }
 
-/// The clients with per-type streams.
-#[derive(Debug, Default)]
+/// The clients of the process: where they get views from, where they report, and the memory that they share.
+#[derive(Debug)]
 pub(crate) struct Clients {
+    publisher: Arc<Publisher>,
+    board: Arc<StatusBoard>,
+    refusals: Arc<Refusals>,
+    metrics: Arc<Metrics>,
+    limits: Limits,
+    /// Room for what is kept of the nodes to decide by.
+    nodes: Arc<Budget>,
+    identities: Identities,
+    pub(super) arrivals: Arrivals,
+    pub(super) nacks: Nacks,
+    unmatched: UnmatchedLog,
+    /// Those with per-type streams.
     by_key: Mutex<HashMap<ClientKey, Weak<SharedClient>>>,
 }
+
+/// The discovery streams, each of which has a client once it has named its node.
+pub(crate) type ClientStreams = Streams<SharedClient>;
+/// One of them.
+pub(crate) type ClientStream = OpenStream<SharedClient>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ClientKey {
@@ -82,12 +97,29 @@ struct ClientKey {
 
 /// The nodes that were logged as unmatched.
 #[derive(Debug, Default)]
-pub(crate) struct UnmatchedLog {
+struct UnmatchedLog {
     hasher: RandomState,
     logged: Mutex<HashSet<u64>>,
 }
 
-impl SharedClient {
+impl Clients {
+    /// An empty registry with the limits of `config`.
+    pub(crate) fn new(boards: &Boards, metrics: Arc<Metrics>, config: &GrpcConfig) -> Arc<Self> {
+        Arc::new(Self {
+            publisher: Arc::clone(&boards.publisher),
+            board: Arc::clone(&boards.board),
+            refusals: Arc::clone(&boards.refusals),
+            metrics,
+            limits: config.limits,
+            nodes: Budget::new(config.max_node_memory / 2),
+            identities: Identities::new(config.max_node_memory / 2),
+            arrivals: Arrivals::default(),
+            nacks: Nacks::default(),
+            unmatched: UnmatchedLog::default(),
+            by_key: Mutex::default(),
+        })
+    }
+
     /// The client of a stream, by the stream's first request. The stream is open on it from now on, and on the status
     /// board.
     ///
@@ -96,22 +128,22 @@ impl SharedClient {
     /// `INVALID_ARGUMENT` if the request does not say whose it is, `RESOURCE_EXHAUSTED` if there is no room for a large
     /// node.
     pub(crate) fn join(
-        grpc: &Grpc,
-        stream: &OpenStream,
+        self: &Arc<Self>,
+        stream: &ClientStream,
         kind: &StreamKind,
         peer: &Peer,
         sent: Option<SentNode>,
-    ) -> Result<Arc<Self>, Status> {
+    ) -> Result<Arc<SharedClient>, Status> {
         let sent = sent.filter(|sent| !sent.node.id.is_empty());
-        let sent = sent.ok_or_else(|| grpc.end_of(peer, &SessionError::MissingNode.into()))?;
-        let reserved = grpc.admit(peer, &sent)?;
-        let identity = Identity::new(&sent, &grpc.identities);
+        let sent = sent.ok_or_else(|| end_of(&self.refusals, peer, &SessionError::MissingNode.into()))?;
+        let reserved = self.admit(peer, &sent)?;
+        let identity = Identity::new(&sent, &self.identities);
         if !identity.is_whole() {
-            grpc.refuse(Reason::NodeDetails, peer, format_args!("details of node {:.128}", sent.node.id));
+            self.refuse(Reason::NodeDetails, peer, format_args!("details of node {:.128}", sent.node.id));
         }
         let client = match kind.service {
-            None => Arc::new(Self::new(grpc, sent.node, identity, reserved, None)),
-            Some(_) => Self::of_connection(grpc, peer, sent.node, identity, reserved),
+            None => Arc::new(SharedClient::new(self, sent.node, identity, reserved, None)),
+            Some(_) => self.client_of_connection(peer, sent.node, identity, reserved),
         };
         let info = StreamInfo {
             id: stream.id,
@@ -122,7 +154,7 @@ impl SharedClient {
             since: SystemTime::now(),
         };
         let subscriber = Arc::downgrade(&client) as Weak<dyn Subscriber>;
-        let entry = grpc.board.register(info, subscriber);
+        let entry = self.board.register(info, subscriber);
         stream.set_client(&client);
         let mut state = client.lock();
         state.client.open(stream.id, kind.variant, kind.service.clone(), stream.id.0 << NONCE_BITS);
@@ -136,29 +168,16 @@ impl SharedClient {
         Ok(client)
     }
 
-    fn new(
-        grpc: &Grpc,
-        node: Arc<Node>,
-        identity: Identity,
-        reserved: Reserved,
-        key: Option<ClientKey>,
-    ) -> Self {
-        let client = Client::new(grpc.config.limits);
-        let state =
-            Mutex::new(ConnectedState { client, view: Weak::new(), members: HashMap::new(), logged: None });
-        Self { node, identity, _reserved: reserved, key, clients: Arc::downgrade(&grpc.clients), state }
-    }
-
     /// The client that the connection's other per-type streams of this node have, or a new one.
-    fn of_connection(
-        grpc: &Grpc,
+    fn client_of_connection(
+        self: &Arc<Self>,
         peer: &Peer,
         node: Arc<Node>,
         identity: Identity,
         reserved: Reserved,
-    ) -> Arc<Self> {
+    ) -> Arc<SharedClient> {
         let key = ClientKey { connection: peer.connection(), node_id: node.id.clone() };
-        let mut by_key = grpc.clients.lock();
+        let mut by_key = self.lock();
         let found = by_key.get(&key).and_then(Weak::upgrade);
         if let Some(client) = found {
             // A client must not be dropped under the lock: its end takes it too.
@@ -166,34 +185,95 @@ impl SharedClient {
             if client.node == node {
                 return client;
             }
-            return Arc::new(Self::new(grpc, node, identity, reserved, None));
+            return Arc::new(SharedClient::new(self, node, identity, reserved, None));
         }
-        let client = Arc::new(Self::new(grpc, node, identity, reserved, Some(key.clone())));
+        let client = Arc::new(SharedClient::new(self, node, identity, reserved, Some(key.clone())));
         by_key.insert(key, Arc::downgrade(&client));
         client
+    }
+
+    /// Takes room for what is kept of a node, and counts what is not kept.
+    ///
+    /// # Errors
+    ///
+    /// `RESOURCE_EXHAUSTED` for a node of more than [`MAX_TEXT_BYTES`] if there is no room. Smaller ones, which most are,
+    /// are always taken: their number is that of the streams.
+    pub(crate) fn admit(&self, peer: &Peer, sent: &SentNode) -> Result<Reserved, Status> {
+        let id = &sent.node.id;
+        if sent.n_left_out > 0 {
+            let n = sent.n_left_out;
+            self.refuse(
+                Reason::NodeMetadata,
+                peer,
+                format_args!("{n} entries of the metadata of node {id:.128}"),
+            );
+        }
+        let n_bytes = kept_bytes(&sent.node);
+        if n_bytes <= MAX_TEXT_BYTES {
+            return Ok(self.nodes.reserve_always(n_bytes));
+        }
+        self.nodes.reserve(n_bytes).ok_or_else(|| {
+            self.refuse(Reason::NodeMemory, peer, format_args!("{n_bytes} bytes of node {id:.128}"));
+            let limit = self.nodes.limit();
+            Status::resource_exhausted(format!(
+                "there is no room for the {n_bytes} bytes of `node` that would be kept: all nodes together may have \
+                 {limit} (--max-node-memory); those of at most {MAX_TEXT_BYTES} bytes are taken"
+            ))
+        })
+    }
+
+    fn refuse(&self, reason: Reason, peer: &Peer, detail: impl fmt::Display) {
+        refuse(&self.refusals, reason, peer, detail);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClientKey, Weak<SharedClient>>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+impl SharedClient {
+    fn new(
+        clients: &Arc<Clients>,
+        node: Arc<Node>,
+        identity: Identity,
+        reserved: Reserved,
+        key: Option<ClientKey>,
+    ) -> Self {
+        let client = Client::new(clients.limits);
+        let state =
+            Mutex::new(ConnectedState { client, view: Weak::new(), members: HashMap::new(), logged: None });
+        Self { node, identity, _reserved: reserved, key, clients: Arc::downgrade(clients), state }
     }
 
     /// Takes in a request of a stream.
     pub(crate) fn handle_request(
         &self,
-        grpc: &Grpc,
+        clients: &Clients,
         stream: StreamId,
         request: Request,
     ) -> Result<(), SessionError> {
         let mut state = self.lock();
         state.client.handle_request(stream, request)?;
-        state.settle(grpc, &self.node);
+        state.settle(clients, &self.node);
         Ok(())
     }
 
     /// Takes in the newest view, and follows another one where the client's groups have changed. Returns what to wait on
     /// for the next.
-    pub(crate) fn handle_view(&self, grpc: &Grpc, mut receiver: ViewReceiver) -> ViewReceiver {
+    pub(crate) fn handle_view(&self, clients: &Clients, mut receiver: ViewReceiver) -> ViewReceiver {
         // Under the lock, so that of two streams of a client neither brings an older view than the other.
         let mut state = self.lock();
         let view = loop {
             match receiver.take() {
-                Some(view) if receiver.is_outdated_by(&view) => receiver = grpc.publisher.follow(&self.node),
+                Some(view) if receiver.is_outdated_by(&view) => {
+                    receiver = clients.publisher.follow(&self.node)
+                }
                 newest => break newest,
             }
         };
@@ -204,19 +284,19 @@ impl SharedClient {
         }
         state.view = current;
         if view.is_unmatched() {
-            grpc.unmatched.log(grpc, &self.node);
+            clients.unmatched.log(&clients.publisher, &self.node);
         }
         for member in state.members.values() {
             member.entry.record_view(view.key().clone(), view.is_unmatched());
         }
         state.client.handle_view(view);
-        state.settle(grpc, &self.node);
+        state.settle(clients, &self.node);
         receiver
     }
 
     /// Begins to follow the view of the client, on behalf of a new stream. The log has a line for the client's first.
-    pub(crate) fn follow(&self, grpc: &Grpc, peer: &Peer, variant: Variant) -> ViewReceiver {
-        let receiver = self.handle_view(grpc, grpc.publisher.follow(&self.node));
+    pub(crate) fn follow(&self, clients: &Clients, peer: &Peer, variant: Variant) -> ViewReceiver {
+        let receiver = self.handle_view(clients, clients.publisher.follow(&self.node));
         let now = Instant::now();
         let mut state = self.lock();
         if state.logged.is_some() {
@@ -226,41 +306,46 @@ impl SharedClient {
         let view = state.view.upgrade();
         drop(state);
         let view = view.as_ref().map(|view| view.key());
-        grpc.arrivals.log_connected(&self.node, peer, variant, view, now);
+        clients.arrivals.log_connected(&self.node, peer, variant, view, now);
         receiver
     }
 
     /// Lets time pass.
-    pub(crate) fn handle_timeout(&self, grpc: &Grpc, now: Instant) {
+    pub(crate) fn handle_timeout(&self, clients: &Clients, now: Instant) {
         let mut state = self.lock();
         state.client.handle_timeout(now);
-        state.settle(grpc, &self.node);
+        state.settle(clients, &self.node);
     }
 
     /// Ends a stream. The log has a line for the client's last, with the reason of that.
-    pub(crate) fn handle_close(&self, grpc: &Grpc, stream: StreamId, reason: &str) {
+    pub(crate) fn handle_close(&self, clients: &Clients, stream: StreamId, reason: &str) {
         let mut state = self.lock();
         state.client.handle_close(stream);
         let member = state.members.remove(&stream);
-        state.settle(grpc, &self.node);
+        state.settle(clients, &self.node);
         let logged = if state.members.is_empty() { state.logged.take() } else { None };
         drop(state);
         if let Some(since) = logged {
-            grpc.arrivals.log_disconnected(&self.node, since, reason, Instant::now());
+            clients.arrivals.log_disconnected(&self.node, since, reason, Instant::now());
         }
         // Leaves the status board, without the client's lock.
         drop(member);
     }
 
     /// The next response of a stream, made from the newest view.
-    pub(crate) fn poll_response(&self, grpc: &Grpc, stream: StreamId, now: Instant) -> Option<Response> {
-        self.lock().poll_response(grpc, &self.node, stream, now)
+    pub(crate) fn poll_response(
+        &self,
+        clients: &Clients,
+        stream: StreamId,
+        now: Instant,
+    ) -> Option<Response> {
+        self.lock().poll_response(clients, &self.node, stream, now)
     }
 
     /// The same, unless it takes long to make one, or somebody else has to do with the client; the error is that.
     pub(crate) fn try_poll_response(
         &self,
-        grpc: &Grpc,
+        clients: &Clients,
         stream: StreamId,
         now: Instant,
     ) -> Result<Option<Response>, TakesLong> {
@@ -268,7 +353,7 @@ impl SharedClient {
         if state.client.response_size(stream, now) > MAX_AT_ONCE {
             return Err(TakesLong);
         }
-        Ok(state.poll_response(grpc, &self.node, stream, now))
+        Ok(state.poll_response(clients, &self.node, stream, now))
     }
 
     /// Returns `true` if it takes long to take in a request, or somebody else has to do with the client.
@@ -317,38 +402,6 @@ impl SharedClient {
     }
 }
 
-impl Grpc {
-    /// Takes room for what is kept of a node, and counts what is not kept.
-    ///
-    /// # Errors
-    ///
-    /// `RESOURCE_EXHAUSTED` for a node of more than [`MAX_TEXT_BYTES`] if there is no room. Smaller ones, which most are,
-    /// are always taken: their number is that of the streams.
-    pub(crate) fn admit(&self, peer: &Peer, sent: &SentNode) -> Result<Reserved, Status> {
-        let id = &sent.node.id;
-        if sent.n_left_out > 0 {
-            let n = sent.n_left_out;
-            self.refuse(
-                Reason::NodeMetadata,
-                peer,
-                format_args!("{n} entries of the metadata of node {id:.128}"),
-            );
-        }
-        let n_bytes = kept_bytes(&sent.node);
-        if n_bytes <= MAX_TEXT_BYTES {
-            return Ok(self.nodes.reserve_always(n_bytes));
-        }
-        self.nodes.reserve(n_bytes).ok_or_else(|| {
-            self.refuse(Reason::NodeMemory, peer, format_args!("{n_bytes} bytes of node {id:.128}"));
-            let limit = self.nodes.limit();
-            Status::resource_exhausted(format!(
-                "there is no room for the {n_bytes} bytes of `node` that would be kept: all nodes together may have \
-                 {limit} (--max-node-memory); those of at most {MAX_TEXT_BYTES} bytes are taken"
-            ))
-        })
-    }
-}
-
 impl Subscriber for SharedClient {
     fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
         self.lock().client.concerned(change)
@@ -379,21 +432,21 @@ impl Drop for SharedClient {
 impl ConnectedState {
     fn poll_response(
         &mut self,
-        grpc: &Grpc,
+        clients: &Clients,
         node: &Node,
         stream: StreamId,
         now: Instant,
     ) -> Option<Response> {
         let response = self.client.poll_response(stream, now);
-        self.settle(grpc, node);
+        self.settle(clients, node);
         response
     }
 
     /// Tells the others what happened: the status board, the metrics, the client's other streams.
-    fn settle(&mut self, grpc: &Grpc, node: &Node) {
+    fn settle(&mut self, clients: &Clients, node: &Node) {
         while let Some((stream, event)) = self.client.poll_event() {
             let Some(member) = self.members.get_mut(&stream) else { continue };
-            member.observe(grpc, node, &event);
+            member.observe(clients, node, &event);
             member.entry.record(&event, SystemTime::now());
         }
         while let Some(stream) = self.client.poll_wake() {
@@ -405,8 +458,8 @@ impl ConnectedState {
 }
 
 impl Member {
-    fn observe(&mut self, grpc: &Grpc, node: &Node, event: &StreamEvent) {
-        let metrics = &grpc.metrics;
+    fn observe(&mut self, clients: &Clients, node: &Node, event: &StreamEvent) {
+        let metrics = &clients.metrics;
         match &event.kind {
             EventKind::Acked(sent) => {
                 if sent.is_final {
@@ -416,7 +469,7 @@ impl Member {
             EventKind::Nacked { sent, message } => {
                 metrics.nacked(&event.resource_type);
                 let said = (&*sent.version_info, &**message);
-                grpc.nacks.log(&mut self.nacks, node, &event.resource_type, said, Instant::now());
+                clients.nacks.log(&mut self.nacks, node, &event.resource_type, said, Instant::now());
             }
             EventKind::HeldBack => metrics.held_back(&event.resource_type),
             EventKind::GraceExpired => metrics.grace_expired(&event.resource_type),
@@ -429,21 +482,9 @@ impl Member {
     }
 }
 
-impl Clients {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ClientKey, Weak<SharedClient>>> {
-        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How many there are.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.lock().len()
-    }
-}
-
 impl UnmatchedLog {
     /// Logs a node of which the server knows nothing, once (D3).
-    fn log(&self, grpc: &Grpc, node: &Node) {
+    fn log(&self, publisher: &Publisher, node: &Node) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.len() >= MAX_UNMATCHED_LOGGED {
             logged.clear();
@@ -452,22 +493,9 @@ impl UnmatchedLog {
             return;
         }
         drop(logged);
-        let (_, groups) = grpc.publisher.groups();
+        let (_, groups) = publisher.groups();
         let groups: Vec<&str> = groups.keys().take(MAX_GROUPS_LOGGED).map(|name| name.as_str()).collect();
         warn!(node = %node.id, cluster = %node.cluster, ?groups, "no node group selects a client, and the default one is empty");
-    }
-}
-
-/// The kind of a request, for the metrics.
-pub(crate) fn request_kind(request: &Request) -> RequestKind {
-    let (nonce, error_detail) = match request {
-        Request::Sotw(request) => (request.response_nonce, &request.error_detail),
-        Request::Delta(request) => (request.response_nonce, &request.error_detail),
-    };
-    match (error_detail, nonce) {
-        (Some(_), _) => RequestKind::Nack,
-        (None, xds_session::Nonce::None) => RequestKind::Subscribe,
-        (None, xds_session::Nonce::Ours(_) | xds_session::Nonce::Foreign) => RequestKind::Ack,
     }
 }
 

@@ -4,17 +4,19 @@
 //! xDS port only if the server is told to. An answer about all clients of a large fleet has gigabytes; it is put together
 //! in parts ([`parts`]), one or two of which are being made at a time for all who ask.
 
+mod error;
 pub(crate) mod json;
 mod parts;
+pub(crate) mod places;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use envoy_types::pb::envoy::service::status::v3 as proto;
 use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service_server::ClientStatusDiscoveryService;
 use futures_util::Stream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -24,74 +26,12 @@ use crate::grpc::Grpc;
 use crate::grpc::matcher::MatcherError;
 use crate::listen::Peer;
 
-pub(crate) use parts::StatusParts;
+use error::ClientStatusError;
+use parts::StatusParts;
 
 /// The gRPC service.
 #[derive(Debug)]
 pub(crate) struct ClientStatus(pub(crate) Arc<Grpc>);
-
-/// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ClientStatusError {
-    /// A matcher cannot be used.
-    #[error("node_matchers: {0}")]
-    Matcher(#[from] MatcherError),
-    /// The answer would be too large.
-    #[error(
-        "the answer has more than {limit} bytes, which is what a gRPC client takes in one message; narrow \
-         `node_matchers`, set `exclude_resource_contents`, or call StreamClientStatus, which answers in parts"
-    )]
-    TooLarge {
-        /// How large it may be.
-        limit: usize,
-    },
-    /// Others are asking.
-    #[error("too many ask for client status at once; try again later")]
-    Busy,
-    /// The part could not be made.
-    #[error("the status could not be put together")]
-    Internal,
-}
-
-impl From<ClientStatusError> for Status {
-    fn from(error: ClientStatusError) -> Self {
-        match error {
-            ClientStatusError::Matcher(_) => Self::invalid_argument(error.to_string()),
-            ClientStatusError::TooLarge { .. } | ClientStatusError::Busy => {
-                Self::resource_exhausted(error.to_string())
-            }
-            ClientStatusError::Internal => Self::internal(error.to_string()),
-        }
-    }
-}
-
-/// Places for those who ask.
-#[derive(Debug)]
-pub(crate) struct Places {
-    /// For parts that are being made.
-    making: Arc<Semaphore>,
-    /// For answers that are being read.
-    reading: Arc<Semaphore>,
-}
-
-impl Default for Places {
-    fn default() -> Self {
-        Self { making: Arc::new(Semaphore::new(MAX_MAKING)), reading: Arc::new(Semaphore::new(MAX_READING)) }
-    }
-}
-
-impl Places {
-    /// A place to make a part in.
-    async fn make(&self) -> Result<OwnedSemaphorePermit, ClientStatusError> {
-        let place = timeout(PLACE_PATIENCE, Arc::clone(&self.making).acquire_owned()).await;
-        place.map_err(|_| ClientStatusError::Busy)?.map_err(|_| ClientStatusError::Busy)
-    }
-
-    /// A place to read an answer of many parts from.
-    pub(crate) fn read(&self) -> Result<OwnedSemaphorePermit, ClientStatusError> {
-        Arc::clone(&self.reading).try_acquire_owned().map_err(|_| ClientStatusError::Busy)
-    }
-}
 
 impl Grpc {
     /// The first part of the answer to a request; the rest is asked for with [`next_part`](Self::next_part).
@@ -176,10 +116,6 @@ impl ClientStatus {
     }
 }
 
-fn peer_of<T>(request: &Request<T>) -> Peer {
-    request.extensions().get::<Peer>().cloned().unwrap_or_else(Peer::unknown)
-}
-
 type Answers = mpsc::Sender<Result<proto::ClientStatusResponse, Status>>;
 
 #[tonic::async_trait]
@@ -192,7 +128,7 @@ impl ClientStatusDiscoveryService for ClientStatus {
         &self,
         requests: Request<Streaming<proto::ClientStatusRequest>>,
     ) -> Result<Response<Self::StreamClientStatusStream>, Status> {
-        let refusal = self.refusal(&peer_of(&requests));
+        let refusal = self.refusal(&Peer::of(requests.extensions()));
         let place = self.0.client_status.read().map_err(&refusal)?;
         let grpc = Arc::clone(&self.0);
         // One part waits here while the one before is being read.
@@ -225,7 +161,7 @@ impl ClientStatusDiscoveryService for ClientStatus {
         &self,
         request: Request<proto::ClientStatusRequest>,
     ) -> Result<Response<proto::ClientStatusResponse>, Status> {
-        let refusal = self.refusal(&peer_of(&request));
+        let refusal = self.refusal(&Peer::of(request.extensions()));
         self.0.whole(request.into_inner()).await.map(Response::new).map_err(refusal)
     }
 }
@@ -248,26 +184,14 @@ async fn answer(
     }
 }
 
-/// The clock as the protocol writes it.
-fn timestamp(time: SystemTime) -> envoy_types::pb::google::protobuf::Timestamp {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-    let nanos = i32::try_from(since.subsec_nanos()).unwrap_or_default();
-    envoy_types::pb::google::protobuf::Timestamp { seconds, nanos }
-}
-
+/// The name of the gRPC service.
+pub(crate) const SERVICE: &str = "envoy.service.status.v3.ClientStatusDiscoveryService";
 /// How large the only message of an answer may be: gRPC clients receive 4 MiB unless they are told otherwise.
 const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
 /// How large the parts of an answer are, but for what a single resource has more.
 const PART_BYTES: usize = 256 * 1024;
 /// How large a request may be: what its matchers may be has room in it many times.
 pub(crate) const MAX_REQUEST_BYTES: usize = 32 * 1024;
-/// So many parts are made at once.
-const MAX_MAKING: usize = 2;
-/// So many answers are read at once, by people and their tools.
-const MAX_READING: usize = 16;
-/// How long to wait for a place to make a part in.
-const PLACE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a client may take to read a part.
 pub(crate) const READ_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client may ask nothing.

@@ -7,20 +7,17 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use http::header::CONTENT_TYPE;
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method as HttpMethod, StatusCode};
+use http::StatusCode;
 use tonic::Status;
 use xds_cache::ResourceType;
 use xds_cache::status::Variant;
 
-use crate::grpc::Grpc;
 use crate::grpc::body::DiscoveryBody;
-use crate::grpc::client::StreamKind;
-use crate::grpc::fetch;
+use crate::grpc::call::{answer, is_grpc, no_call, refusal};
+use crate::grpc::kinds::StreamKind;
 use crate::grpc::receive::Meter;
 use crate::grpc::requests::{RequestFrames, Rules};
-use crate::grpc::serve::CLIENT_STATUS_SERVICE;
+use crate::grpc::{Grpc, csds, fetch};
 use crate::listen::Peer;
 
 /// One method of a discovery service.
@@ -95,7 +92,7 @@ pub(crate) async fn unknown(request: Request) -> Response {
         return (StatusCode::NOT_FOUND, "not found\n").into_response();
     }
     let path = request.uri().path();
-    if path.split('/').nth(1) == Some(CLIENT_STATUS_SERVICE) {
+    if path.split('/').nth(1) == Some(csds::SERVICE) {
         return refusal(&Status::unimplemented(
             "client status tells everything of every client: operators ask for it on the admin port, with its token; \
              --xds-client-status serves it here too",
@@ -116,7 +113,7 @@ async fn serve(grpc: Arc<Grpc>, method: &'static Method, request: Request) -> Re
     if let Some(answer) = no_call(&parts) {
         return Ok(answer);
     }
-    let peer = peer_of(&parts);
+    let peer = Peer::of(&parts.extensions);
     let node_field = match method.call {
         Call::Stream(Variant::Delta) => DELTA_NODE,
         Call::Stream(Variant::Sotw) | Call::Fetch => SOTW_NODE,
@@ -136,53 +133,6 @@ async fn serve(grpc: Arc<Grpc>, method: &'static Method, request: Request) -> Re
         }
         (Call::Fetch, None) => Err(Status::unimplemented("there is no aggregated fetch")),
     }
-}
-
-/// The answer to a request that is no gRPC call, or one that says what is not supported.
-pub(crate) fn no_call(parts: &Parts) -> Option<Response> {
-    if parts.method != HttpMethod::POST {
-        return Some(StatusCode::METHOD_NOT_ALLOWED.into_response());
-    }
-    if !is_grpc(&parts.headers) {
-        return Some(StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response());
-    }
-    refuse_compressed(&parts.headers).err().map(|status| refusal(&status))
-}
-
-/// The peer that makes the call.
-pub(crate) fn peer_of(parts: &Parts) -> Peer {
-    parts.extensions.get::<Peer>().cloned().unwrap_or_else(Peer::unknown)
-}
-
-/// Nothing is negotiated: responses are shared bytes, and requests are small.
-fn refuse_compressed(headers: &HeaderMap) -> Result<(), Status> {
-    let Some(encoding) = headers.get(GRPC_ENCODING) else { return Ok(()) };
-    if encoding == "identity" {
-        return Ok(());
-    }
-    let mut status = Status::unimplemented("compressed requests are not supported");
-    status
-        .metadata_mut()
-        .insert("grpc-accept-encoding", tonic::metadata::MetadataValue::from_static("identity"));
-    Err(status)
-}
-
-/// Returns `true` if a request says that it is gRPC.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    content_type.is_some_and(|value| value.starts_with(GRPC.as_bytes()))
-}
-
-/// A response with messages.
-pub(crate) fn answer(body: Body) -> Response {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
-    response
-}
-
-/// A response that is nothing but a status.
-pub(crate) fn refusal(status: &Status) -> Response {
-    status.clone().into_http::<Body>()
 }
 
 const fn ads(name: &'static str, call: Call) -> Method {
@@ -214,8 +164,6 @@ const ECDS: &str = "envoy.service.extension.v3.ExtensionConfigDiscoveryService";
 /// `node` of a `DiscoveryRequest`, and of a `DeltaDiscoveryRequest`.
 const SOTW_NODE: u32 = 2;
 const DELTA_NODE: u32 = 1;
-const GRPC: &str = "application/grpc";
-const GRPC_ENCODING: &str = "grpc-encoding";
 
 #[cfg(test)]
 mod tests {

@@ -17,10 +17,10 @@ use xds_session::{Client, Contents, Entries, Form, Limits, Nonce, Request, Sessi
 
 use crate::grpc::Grpc;
 use crate::grpc::aside;
-use crate::grpc::body::trailers;
-use crate::grpc::client::request_kind;
+use crate::grpc::call::trailers;
 use crate::grpc::convert::{Incoming, RequestError};
 use crate::grpc::frames::Frames;
+use crate::grpc::kinds::request_kind;
 use crate::grpc::requests::RequestFrames;
 use crate::listen::Peer;
 

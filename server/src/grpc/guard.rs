@@ -26,7 +26,7 @@ use axum::response::{IntoResponse, Response};
 use xds_cache::Reason;
 
 use crate::grpc::Grpc;
-use crate::grpc::discovery::is_grpc;
+use crate::grpc::call::is_grpc;
 use crate::grpc::text::shortened;
 use crate::listen::Peer;
 
@@ -51,7 +51,7 @@ enum Refusal {
 
 /// Refuses requests that a browser could have been made to send.
 pub(crate) async fn guard(State(grpc): State<Arc<Grpc>>, request: Request, next: Next) -> Response {
-    let peer = request.extensions().get::<Peer>().cloned().unwrap_or_else(Peer::unknown);
+    let peer = Peer::of(request.extensions());
     let is_missing =
         grpc.config.needs_certificate && !peer.is_verified() && !request.uri().path().starts_with(HEALTH);
     let checked = match check(&request, &grpc.config.hosts) {

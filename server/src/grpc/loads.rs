@@ -26,12 +26,12 @@ use xds_cache::{Node, ResourceType, TypeTable, View, ViewReceiver};
 use xds_session::SessionError;
 
 use crate::grpc::budget::Reserved;
+use crate::grpc::client::ClientStream;
 use crate::grpc::convert::SentNode;
 use crate::grpc::load_report::{self, LoadReport};
 use crate::grpc::receive::Meter;
 use crate::grpc::requests::{RequestFrames, Rules};
-use crate::grpc::streams::OpenStream;
-use crate::grpc::{Grpc, aside, discovery};
+use crate::grpc::{Grpc, aside, call};
 use crate::listen::Peer;
 
 /// Adds the service to `router`: its one method. Clients report every `interval`.
@@ -39,17 +39,17 @@ pub(crate) fn add_to(router: Router, grpc: &Arc<Grpc>, interval: Duration) -> Ro
     let grpc = Arc::clone(grpc);
     let serve = move |request| {
         let response = serve(&grpc, interval, request);
-        async move { response.unwrap_or_else(|status| discovery::refusal(&status)) }
+        async move { response.unwrap_or_else(|status| call::refusal(&status)) }
     };
     router.route(&format!("/{SERVICE}/StreamLoadStats"), any(serve))
 }
 
 fn serve(grpc: &Arc<Grpc>, interval: Duration, request: Request) -> Result<Response, Status> {
     let (parts, body) = request.into_parts();
-    if let Some(answer) = discovery::no_call(&parts) {
+    if let Some(answer) = call::no_call(&parts) {
         return Ok(answer);
     }
-    let peer = discovery::peer_of(&parts);
+    let peer = Peer::of(&parts.extensions);
     let open = grpc.streams.open(&peer)?;
     let max_message_bytes = grpc.config.max_message_bytes;
     let rules = Rules { max_message_bytes, node_field: Some(load_report::NODE) };
@@ -69,13 +69,13 @@ fn serve(grpc: &Arc<Grpc>, interval: Duration, request: Request) -> Result<Respo
     let encoder = ProstEncoder::new(BufferSettings::default());
     let body =
         EncodeBody::new_server(encoder, responses, None, SingleMessageCompressionOverride::default(), None);
-    Ok(discovery::answer(Body::new(body)))
+    Ok(call::answer(Body::new(body)))
 }
 
 /// One stream.
 struct LoadStream {
     grpc: Arc<Grpc>,
-    open: OpenStream,
+    open: ClientStream,
     peer: Peer,
     interval: Duration,
     requests: RequestFrames,
@@ -117,7 +117,7 @@ enum Event {
 impl LoadStream {
     fn new(
         grpc: Arc<Grpc>,
-        open: OpenStream,
+        open: ClientStream,
         peer: Peer,
         interval: Duration,
         requests: RequestFrames,
@@ -248,7 +248,7 @@ impl ReportingClient {
         let sent = sent.map_err(|error| grpc.end_of(peer, &error.into()))?;
         let sent = sent.filter(|sent| !sent.node.id.is_empty());
         let sent = sent.ok_or_else(|| grpc.end_of(peer, &SessionError::MissingNode.into()))?;
-        let reserved = grpc.admit(peer, &sent)?;
+        let reserved = grpc.clients.admit(peer, &sent)?;
         let receiver = grpc.publisher.follow(&sent.node);
         let node = sent.node;
         let id = node.id.as_str().into();

@@ -19,26 +19,28 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower::Service;
 
-use crate::grpc::Grpc;
-use crate::grpc::body::trailers;
-use crate::grpc::receive::Meter;
+use crate::grpc::call::trailers;
+use crate::grpc::receive::{Meter, Receiving};
 use crate::grpc::requests::{RequestFrames, Rules};
 use crate::grpc::streams::{OpenStream, Streams};
 use crate::listen::Peer;
+
+/// The calls that are open, none of which has a client as discovery knows it.
+pub(crate) type Calls = Streams<Infallible>;
 
 /// A service whose calls keep to the rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Metered<S> {
     inner: S,
-    grpc: Arc<Grpc>,
+    receiving: Arc<Receiving>,
     rules: Rules,
     /// Where its calls have their places.
-    calls: Arc<Streams>,
+    calls: Arc<Calls>,
 }
 
 impl<S> Metered<S> {
-    pub(crate) fn new(inner: S, grpc: &Arc<Grpc>, rules: Rules, calls: &Arc<Streams>) -> Self {
-        Self { inner, grpc: Arc::clone(grpc), rules, calls: Arc::clone(calls) }
+    pub(crate) fn new(inner: S, receiving: &Arc<Receiving>, rules: Rules, calls: &Arc<Calls>) -> Self {
+        Self { inner, receiving: Arc::clone(receiving), rules, calls: Arc::clone(calls) }
     }
 }
 
@@ -60,12 +62,12 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let peer = request.extensions().get::<Peer>().cloned().unwrap_or_else(Peer::unknown);
+        let peer = Peer::of(request.extensions());
         let open = match self.calls.open(&peer) {
             Ok(open) => open,
             Err(error) => return Box::pin(async move { Ok(Status::from(error).into_http()) }),
         };
-        let meter = Meter::new(&self.grpc.receiving, peer);
+        let meter = Meter::new(&self.receiving, peer);
         let rules = self.rules;
         let request = request.map(|body| {
             Body::new(WholeMessages(RequestFrames::new(axum::body::Body::new(body), rules, meter)))
@@ -98,7 +100,7 @@ impl http_body::Body for WholeMessages {
 /// The response of a call that may have to end.
 struct Call {
     inner: Body,
-    open: OpenStream,
+    open: OpenStream<Infallible>,
     is_ended: bool,
 }
 

@@ -16,7 +16,7 @@ use crate::grpc::convert::RequestError;
 use crate::grpc::node::{Features, Metadata, NodeParts, check_text, semantic_version};
 use crate::grpc::text::shortened;
 
-use values::{Names, Number, Object};
+use values::{MAX_NAMES, Names, Number, Object};
 
 /// A client's poll.
 #[derive(Debug)]
@@ -203,9 +203,6 @@ impl From<Object<Locator>> for String {
         locator.name.unwrap_or_default()
     }
 }
-
-/// A poll of a mebibyte has no more, if they are 64 bytes long; one that had more short ones would take 20 times its size.
-const MAX_NAMES: usize = 16_384;
 
 /// How much an answer says of what is wrong with the JSON.
 const MAX_REASON_BYTES: usize = 256;

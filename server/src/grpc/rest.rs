@@ -104,7 +104,7 @@ impl IntoResponse for RestError {
 
 async fn poll(grpc: Arc<Grpc>, resource_type: ResourceType, request: Request) -> Result<Response, RestError> {
     let (parts, body) = request.into_parts();
-    let peer = parts.extensions.get::<Peer>().cloned().unwrap_or_else(Peer::unknown);
+    let peer = Peer::of(&parts.extensions);
     let answering = async {
         let body = grpc.polls.read(&parts.headers, body).await?;
         let place = grpc.polls.enter().await?;
@@ -163,7 +163,7 @@ impl Grpc {
         let (version, message) =
             (shortened(version, MAX_VERSION_SHOWN), shortened(message, MAX_NACK_MESSAGE));
         let mut repeats = self.polled_nacks.lock().unwrap_or_else(PoisonError::into_inner);
-        self.nacks.log(&mut repeats, node, resource_type, (version, message), Instant::now());
+        self.clients.nacks.log(&mut repeats, node, resource_type, (version, message), Instant::now());
         drop(repeats);
         self.metrics.nacked(resource_type);
     }

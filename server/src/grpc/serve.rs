@@ -24,7 +24,7 @@ use xds_codec::Codec;
 use crate::grpc::csds::{self, ClientStatus};
 use crate::grpc::guard::guard;
 use crate::grpc::late::Late;
-use crate::grpc::metered::Metered;
+use crate::grpc::metered::{Calls, Metered};
 use crate::grpc::requests::Rules;
 use crate::grpc::streams::Streams;
 use crate::grpc::{Grpc, discovery, loads};
@@ -55,7 +55,7 @@ impl Grpc {
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
         // Dropped last: whoever is left out of the log by then is counted in its last line.
-        let _rest = (self.arrivals.rest(), self.nacks.rest());
+        let _rest = (self.clients.arrivals.rest(), self.clients.nacks.rest());
         let (reporter, health) = tonic_health::server::health_reporter();
         self.report(&reporter, ServingStatus::NotServing).await;
         let health = self.metered(health.max_decoding_message_size(MAX_SMALL_CALL), &self.calls);
@@ -114,7 +114,7 @@ impl Grpc {
         if self.config.client_status {
             let router = routes.into_axum_router().merge(csds::json::routes(self).layer(from_fn(keep_pace)));
             routes = Routes::from(router).add_service(self.client_status_service(&self.calls));
-            names.push(CLIENT_STATUS_SERVICE);
+            names.push(csds::SERVICE);
         }
         self.add_reflection(routes, names, &self.calls)
     }
@@ -124,17 +124,17 @@ impl Grpc {
     pub fn admin_routes(self: &Arc<Self>) -> Router {
         let router = self.rest_routes().merge(csds::json::routes(self));
         let routes = Routes::from(router).add_service(self.client_status_service(&self.admin_calls));
-        let names = [&[CLIENT_STATUS_SERVICE][..], &REFLECTION_SERVICES].concat();
+        let names = [&[csds::SERVICE][..], &REFLECTION_SERVICES].concat();
         self.add_reflection(routes, names, &self.admin_calls).into_axum_router()
     }
 
     fn client_status_service(
         self: &Arc<Self>,
-        calls: &Arc<Streams>,
+        calls: &Arc<Calls>,
     ) -> Metered<ClientStatusDiscoveryServiceServer<ClientStatus>> {
         let service = ClientStatusDiscoveryServiceServer::new(ClientStatus(Arc::clone(self)));
         let service = service.max_decoding_message_size(csds::MAX_REQUEST_BYTES);
-        Metered::new(service, self, rules(csds::MAX_REQUEST_BYTES), calls)
+        Metered::new(service, &self.receiving, rules(csds::MAX_REQUEST_BYTES), calls)
     }
 
     /// Adds the services that tell which services there are. Each makes megabytes of tables of the descriptors.
@@ -142,7 +142,7 @@ impl Grpc {
         self: &Arc<Self>,
         routes: Routes,
         names: Vec<&'static str>,
-        calls: &Arc<Streams>,
+        calls: &Arc<Calls>,
     ) -> Routes {
         let (codec, listed) = (self.codec.clone(), names.clone());
         let v1 = Late::<v1::ServerReflectionServer<()>>::new(move || {
@@ -158,8 +158,8 @@ impl Grpc {
     }
 
     /// A service whose messages are names.
-    fn metered<S>(self: &Arc<Self>, service: S, calls: &Arc<Streams>) -> Metered<S> {
-        Metered::new(service, self, rules(MAX_SMALL_CALL), calls)
+    fn metered<S>(self: &Arc<Self>, service: S, calls: &Arc<Calls>) -> Metered<S> {
+        Metered::new(service, &self.receiving, rules(MAX_SMALL_CALL), calls)
     }
 
     /// Ends what takes too long, for ever.
@@ -173,13 +173,13 @@ impl Grpc {
             self.calls.sweep(now, Duration::MAX);
             self.admin_calls.sweep(now, Duration::MAX);
             self.receiving.sweep(now);
-            self.arrivals.flush(now);
-            self.nacks.flush(now);
+            self.clients.arrivals.flush(now);
+            self.clients.nacks.flush(now);
         }
     }
 
     async fn report(&self, reporter: &HealthReporter, status: ServingStatus) {
-        let client_status = self.config.client_status.then_some(CLIENT_STATUS_SERVICE);
+        let client_status = self.config.client_status.then_some(csds::SERVICE);
         for name in discovery::service_names().into_iter().chain([""]).chain(client_status) {
             reporter.set_service_status(name, status).await;
         }
@@ -206,7 +206,7 @@ impl Grpc {
     }
 }
 
-impl Streams {
+impl<C> Streams<C> {
     /// Ends all streams, spread over some time, so that their clients do not all come to the next server at once. Returns
     /// when the last one is gone.
     async fn end_all(&self, at_most: Duration) {
@@ -243,7 +243,6 @@ fn rules(max_message_bytes: usize) -> Rules {
     Rules { max_message_bytes, node_field: None }
 }
 
-pub(crate) const CLIENT_STATUS_SERVICE: &str = "envoy.service.status.v3.ClientStatusDiscoveryService";
 /// The services that reflection lists besides the discovery services.
 const OTHER_SERVICES: [&str; 3] = ["grpc.health.v1.Health", REFLECTION_SERVICES[0], REFLECTION_SERVICES[1]];
 const REFLECTION_SERVICES: [&str; 2] =

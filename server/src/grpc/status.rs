@@ -1,12 +1,12 @@
 //! The status of a call that fails: the one place where errors become gRPC statuses.
 
+use std::fmt::Display;
 use std::time::SystemTime;
 
 use tonic::Status;
-use xds_cache::Reason;
+use xds_cache::{Reason, Refusals};
 use xds_session::SessionError;
 
-use crate::grpc::Grpc;
 use crate::grpc::convert::RequestError;
 use crate::grpc::load_report::ReportError;
 use crate::grpc::node::NodeError;
@@ -14,19 +14,17 @@ use crate::grpc::receive::ReceiveError;
 use crate::grpc::streams::{OpenError, StreamEnding};
 use crate::listen::Peer;
 
-impl Grpc {
-    /// Counts a request of `peer` that passed a limit.
-    pub(crate) fn refuse(&self, reason: Reason, peer: &Peer, detail: impl std::fmt::Display) {
-        self.refusals.record(reason, &format!("{}: {detail}", peer.address()), SystemTime::now());
-    }
+/// Counts a request of `peer` that passed a limit.
+pub(crate) fn refuse(refusals: &Refusals, reason: Reason, peer: &Peer, detail: impl Display) {
+    refusals.record(reason, &format!("{}: {detail}", peer.address()), SystemTime::now());
+}
 
-    /// The status of a stream whose client broke the protocol; counted if it passed a limit.
-    pub(crate) fn end_of(&self, peer: &Peer, error: &RequestError) -> Status {
-        if let Some(reason) = reason_of(error) {
-            self.refuse(reason, peer, error);
-        }
-        status_of(error)
+/// The status of a stream whose client broke the protocol; counted if it passed a limit.
+pub(crate) fn end_of(refusals: &Refusals, peer: &Peer, error: &RequestError) -> Status {
+    if let Some(reason) = reason_of(error) {
+        refuse(refusals, reason, peer, error);
     }
+    status_of(error)
 }
 
 /// The limit that was passed, if it was one.

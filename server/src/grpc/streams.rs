@@ -12,26 +12,26 @@ use tokio::sync::Notify;
 use xds_cache::status::StreamId;
 use xds_cache::{Reason, Refusals};
 
-use crate::grpc::client::SharedClient;
 use crate::listen::{Busy, Peer};
 
 /// All open streams of a kind, at most so many.
 ///
 /// A stream that has not said whose it is has no place that another one needs: the oldest of them ends for a new stream.
+/// `C` is the client that a stream belongs to; it is kept by those who serve it, and only found here.
 #[derive(Debug)]
-pub(crate) struct Streams {
+pub(crate) struct Streams<C> {
     max: usize,
     refusals: Arc<Refusals>,
     last_id: AtomicU64,
     is_draining: AtomicBool,
-    open: Mutex<Open>,
+    open: Mutex<Open<C>>,
     /// Told whenever the last stream ended.
     emptied: Notify,
 }
 
-#[derive(Debug, Default)]
-struct Open {
-    all: BTreeMap<StreamId, Arc<StreamHandle>>,
+#[derive(Debug)]
+struct Open<C> {
+    all: BTreeMap<StreamId, Arc<StreamHandle<C>>>,
     /// Those that have not named a node, by age.
     silent: BTreeMap<StreamId, Instant>,
     /// Those that were told to end because of their silence, and when. They have no place any more.
@@ -39,22 +39,22 @@ struct Open {
 }
 
 /// One stream, for those who wake it, end it, or look at it.
-pub(crate) struct StreamHandle {
+pub(crate) struct StreamHandle<C> {
     peer: Peer,
     _busy: Busy,
     waker: AtomicWaker,
     ending: AtomicU8,
     /// True if its first message is a large one that is under way.
     is_receiving: AtomicBool,
-    client: OnceLock<Weak<SharedClient>>,
+    client: OnceLock<Weak<C>>,
 }
 
 /// A stream's place among the open ones; dropping it gives the place back.
 #[derive(Debug)]
-pub(crate) struct OpenStream {
+pub(crate) struct OpenStream<C> {
     pub(crate) id: StreamId,
-    handle: Arc<StreamHandle>,
-    streams: Arc<Streams>,
+    handle: Arc<StreamHandle<C>>,
+    streams: Arc<Streams<C>>,
 }
 
 /// Why a stream must end that did nothing wrong, or nothing at all.
@@ -85,14 +85,18 @@ pub(crate) enum OpenError {
     Draining,
 }
 
-impl Streams {
+impl<C> Streams<C> {
     pub(crate) fn new(max: usize, refusals: Arc<Refusals>) -> Arc<Self> {
         Arc::new(Self {
             max,
             refusals,
             last_id: AtomicU64::new(0),
             is_draining: AtomicBool::new(false),
-            open: Mutex::default(),
+            open: Mutex::new(Open {
+                all: BTreeMap::new(),
+                silent: BTreeMap::new(),
+                leaving: BTreeMap::new(),
+            }),
             emptied: Notify::new(),
         })
     }
@@ -107,7 +111,7 @@ impl Streams {
     /// # Errors
     ///
     /// There is no place, which is counted, or the server is going away.
-    pub(crate) fn open(self: &Arc<Self>, peer: &Peer) -> Result<OpenStream, OpenError> {
+    pub(crate) fn open(self: &Arc<Self>, peer: &Peer) -> Result<OpenStream<C>, OpenError> {
         let now = Instant::now();
         let mut open = self.lock();
         if self.is_draining.load(Ordering::Acquire) {
@@ -158,7 +162,7 @@ impl Streams {
     }
 
     /// The client of a stream, once it has sent its first request.
-    pub(crate) fn client(&self, id: StreamId) -> Option<Arc<SharedClient>> {
+    pub(crate) fn client(&self, id: StreamId) -> Option<Arc<C>> {
         self.lock().all.get(&id).and_then(|handle| handle.client.get().and_then(Weak::upgrade))
     }
 
@@ -168,7 +172,7 @@ impl Streams {
     }
 
     /// Opens no more streams from now on, and returns those that are open.
-    pub(crate) fn drain(&self) -> Vec<Arc<StreamHandle>> {
+    pub(crate) fn drain(&self) -> Vec<Arc<StreamHandle<C>>> {
         let open = self.lock();
         self.is_draining.store(true, Ordering::Release);
         open.all.values().cloned().collect()
@@ -185,14 +189,14 @@ impl Streams {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, Open<C>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Open {
+impl<C> Open<C> {
     /// Ends the stream that has been silent for longest.
-    fn displace_oldest(&mut self, now: Instant) -> Option<Arc<StreamHandle>> {
+    fn displace_oldest(&mut self, now: Instant) -> Option<Arc<StreamHandle<C>>> {
         let (id, _) = self.silent.pop_first()?;
         self.leave(id, now, DISPLACED)
     }
@@ -202,7 +206,7 @@ impl Open {
         &mut self,
         now: Instant,
         timeout: Duration,
-    ) -> (Vec<Arc<StreamHandle>>, Vec<Arc<StreamHandle>>) {
+    ) -> (Vec<Arc<StreamHandle<C>>>, Vec<Arc<StreamHandle<C>>>) {
         let is_late = |since: Instant| now.saturating_duration_since(since) >= timeout;
         let is_receiving = |id: &StreamId| {
             self.all.get(id).is_some_and(|handle| handle.is_receiving.load(Ordering::Relaxed))
@@ -219,7 +223,7 @@ impl Open {
         (late, stuck.filter_map(|(id, _)| self.all.get(id).cloned()).collect())
     }
 
-    fn leave(&mut self, id: StreamId, now: Instant, ending: u8) -> Option<Arc<StreamHandle>> {
+    fn leave(&mut self, id: StreamId, now: Instant, ending: u8) -> Option<Arc<StreamHandle<C>>> {
         let handle = self.all.get(&id)?;
         self.leaving.insert(id, now);
         handle.end_as(ending);
@@ -227,7 +231,7 @@ impl Open {
     }
 }
 
-impl StreamHandle {
+impl<C> StreamHandle<C> {
     /// Has the stream look for something to do.
     pub(crate) fn wake(&self) {
         self.waker.wake();
@@ -244,20 +248,20 @@ impl StreamHandle {
     }
 }
 
-impl fmt::Debug for StreamHandle {
+impl<C> fmt::Debug for StreamHandle<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StreamHandle").field("ending", &self.ending).finish_non_exhaustive()
     }
 }
 
-impl OpenStream {
+impl<C> OpenStream<C> {
     /// Remembers whom to wake.
     pub(crate) fn register(&self, waker: &Waker) {
         self.handle.waker.register(waker);
     }
 
     /// Remembers whose stream it is, which has [named](Self::set_named) itself.
-    pub(crate) fn set_client(&self, client: &Arc<SharedClient>) {
+    pub(crate) fn set_client(&self, client: &Arc<C>) {
         self.set_named();
         // A stream has one client for life; a second call changes nothing.
         let _ = self.handle.client.set(Arc::downgrade(client));
@@ -290,12 +294,12 @@ impl OpenStream {
     }
 
     /// For those who wake it.
-    pub(crate) fn handle(&self) -> &Arc<StreamHandle> {
+    pub(crate) fn handle(&self) -> &Arc<StreamHandle<C>> {
         &self.handle
     }
 }
 
-impl Drop for OpenStream {
+impl<C> Drop for OpenStream<C> {
     fn drop(&mut self) {
         let mut open = self.streams.lock();
         open.all.remove(&self.id);

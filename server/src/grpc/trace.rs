@@ -9,7 +9,7 @@ use xds_cache::ResourceType;
 use xds_cache::status::StreamId;
 use xds_session::{Nonce, Request, Response};
 
-use crate::grpc::client::request_kind;
+use crate::grpc::kinds::request_kind;
 
 /// Logs what a client asks or acknowledges.
 pub(crate) fn request(node: Option<&str>, stream: StreamId, resource_type: &ResourceType, request: &Request) {

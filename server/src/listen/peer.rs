@@ -78,6 +78,11 @@ impl Peer {
         Self::with(address.to_string().into(), Source::from(address.ip()))
     }
 
+    /// The peer that sent a request; [unknown](Self::unknown) if no connection of ours brought it.
+    pub(crate) fn of(extensions: &http::Extensions) -> Self {
+        extensions.get::<Self>().cloned().unwrap_or_else(Self::unknown)
+    }
+
     /// The peer of a request that came by another way than a connection of ours.
     pub(crate) fn unknown() -> Self {
         Self::with("unknown".into(), Source::Unknown)

@@ -17,7 +17,9 @@ use serde_json::Value as Json;
 use tokio::sync::OwnedSemaphorePermit;
 use xds_codec::{Codec, UnknownFields};
 
-use super::{ClientStatusError, MAX_REQUEST_BYTES, StatusParts};
+use super::MAX_REQUEST_BYTES;
+use super::error::ClientStatusError;
+use super::parts::StatusParts;
 use crate::grpc::Grpc;
 use crate::grpc::rest::{json, problem};
 use crate::listen::Peer;
@@ -30,7 +32,7 @@ pub(crate) fn routes(grpc: &Arc<Grpc>) -> Router {
 }
 
 async fn client_status(grpc: Arc<Grpc>, request: Request) -> Response {
-    let peer = request.extensions().get::<Peer>().cloned().unwrap_or_else(Peer::unknown);
+    let peer = Peer::of(request.extensions());
     let Ok(body) = to_bytes(request.into_body(), MAX_REQUEST_BYTES).await else {
         let detail = format!("the body has more than {MAX_REQUEST_BYTES} bytes, or broke off");
         return problem(StatusCode::PAYLOAD_TOO_LARGE, &detail);

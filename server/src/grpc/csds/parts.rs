@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use envoy_types::pb::envoy::admin::v3::UpdateFailureState;
 use envoy_types::pb::envoy::config::core::v3::Node;
@@ -14,10 +15,9 @@ use xds_cache::{Resource, ResourceType};
 use xds_codec::{Codec, UnknownFields};
 use xds_session::Holding;
 
-use super::{ClientStatusError, timestamp};
 use crate::grpc::Grpc;
 use crate::grpc::client::SharedClient;
-use crate::grpc::matcher::NodeMatchers;
+use crate::grpc::matcher::{MatcherError, NodeMatchers};
 
 /// The clients that a request means, in the order of their streams, as far as they are not told yet.
 ///
@@ -55,10 +55,7 @@ impl StatusParts {
     /// # Errors
     ///
     /// The request's matchers cannot be used.
-    pub(crate) fn new(
-        grpc: Arc<Grpc>,
-        request: proto::ClientStatusRequest,
-    ) -> Result<Self, ClientStatusError> {
+    pub(crate) fn new(grpc: Arc<Grpc>, request: proto::ClientStatusRequest) -> Result<Self, MatcherError> {
         let matchers = NodeMatchers::try_from(request.node_matchers)?;
         let contents =
             if request.exclude_resource_contents { Contents::Excluded } else { Contents::Included };
@@ -187,4 +184,12 @@ fn redacted(codec: &Codec, resource: &Resource) -> Any {
     }
     let value = codec.message_from_json(type_url, &fields, UnknownFields::Ignore);
     any(value.map(|value| value.to_vec()).unwrap_or_default())
+}
+
+/// The clock as the protocol writes it.
+fn timestamp(time: SystemTime) -> envoy_types::pb::google::protobuf::Timestamp {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    let nanos = i32::try_from(since.subsec_nanos()).unwrap_or_default();
+    envoy_types::pb::google::protobuf::Timestamp { seconds, nanos }
 }

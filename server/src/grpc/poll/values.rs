@@ -11,7 +11,6 @@ use serde::de::{
 };
 use xds_cache::Scalar;
 
-use super::MAX_NAMES;
 use crate::grpc::node::{Features, Metadata, Path};
 
 /// An object. Without it, a list would be taken for the fields in their order.
@@ -196,3 +195,6 @@ impl<'de> Visitor<'de> for Within<'_> {
 /// A key, which is copied only if it has escapes.
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// A poll of a mebibyte has no more, if they are 64 bytes long; one that had more short ones would take 20 times its size.
+pub(super) const MAX_NAMES: usize = 16_384;

@@ -22,7 +22,7 @@ use xds_cache::{Reference, Resource, ResourceKey, ResourceType};
 use super::support::*;
 use crate::grpc::GrpcConfig;
 use crate::grpc::body::DiscoveryBody;
-use crate::grpc::client::StreamKind;
+use crate::grpc::kinds::StreamKind;
 use crate::grpc::receive::Meter;
 use crate::grpc::requests::{RequestFrames, Rules};
 use crate::listen::Peer;

@@ -1,0 +1,18 @@
+//! The boards of the process that the services read and write.
+
+use std::sync::Arc;
+
+use xds_cache::{LoadBoard, Publisher, Refusals, StatusBoard};
+
+/// The publisher that the services read from, and the boards that they write to.
+#[derive(Clone, Debug)]
+pub struct Boards {
+    /// Gives the views.
+    pub publisher: Arc<Publisher>,
+    /// Keeps what clients were sent and what they answered.
+    pub board: Arc<StatusBoard>,
+    /// Keeps the load that clients report.
+    pub loads: Arc<LoadBoard>,
+    /// Counts requests over a limit.
+    pub refusals: Arc<Refusals>,
+}
