@@ -272,7 +272,7 @@ impl SharedClient {
         let view = loop {
             match receiver.take() {
                 Some(view) if receiver.is_outdated_by(&view) => {
-                    receiver = clients.publisher.follow(&self.node)
+                    receiver = clients.publisher.follow(&self.node);
                 }
                 newest => break newest,
             }

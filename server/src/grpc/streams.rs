@@ -38,6 +38,14 @@ struct Open<C> {
     leaving: BTreeMap<StreamId, Instant>,
 }
 
+/// The streams whose time is over.
+struct Expired<C> {
+    /// Those that end now.
+    late: Vec<Arc<StreamHandle<C>>>,
+    /// Those that should have ended long ago.
+    stuck: Vec<Arc<StreamHandle<C>>>,
+}
+
 /// One stream, for those who wake it, end it, or look at it.
 pub(crate) struct StreamHandle<C> {
     peer: Peer,
@@ -147,7 +155,7 @@ impl<C> Streams<C> {
 
     /// Ends the streams that have not named a node for `timeout`. To be called about every second.
     pub(crate) fn sweep(&self, now: Instant, timeout: Duration) {
-        let (late, stuck) = self.lock().expire(now, timeout);
+        let Expired { late, stuck } = self.lock().expire(now, timeout);
         for handle in late {
             let detail = format!("{}: {}", handle.peer.address(), StreamEnding::Silent);
             self.refusals.record(Reason::FirstRequest, &detail, SystemTime::now());
@@ -201,12 +209,8 @@ impl<C> Open<C> {
         self.leave(id, now, DISPLACED)
     }
 
-    /// The streams that end now because they were silent for `timeout`, and those that should have ended long ago.
-    fn expire(
-        &mut self,
-        now: Instant,
-        timeout: Duration,
-    ) -> (Vec<Arc<StreamHandle<C>>>, Vec<Arc<StreamHandle<C>>>) {
+    /// Ends the streams that were silent for `timeout`.
+    fn expire(&mut self, now: Instant, timeout: Duration) -> Expired<C> {
         let is_late = |since: Instant| now.saturating_duration_since(since) >= timeout;
         let is_receiving = |id: &StreamId| {
             self.all.get(id).is_some_and(|handle| handle.is_receiving.load(Ordering::Relaxed))
@@ -220,7 +224,7 @@ impl<C> Open<C> {
         let late = late.collect();
         let is_stuck = |since: &Instant| now.saturating_duration_since(*since) >= STUCK_AFTER;
         let stuck = self.leaving.iter().filter(|(_, since)| is_stuck(since));
-        (late, stuck.filter_map(|(id, _)| self.all.get(id).cloned()).collect())
+        Expired { late, stuck: stuck.filter_map(|(id, _)| self.all.get(id).cloned()).collect() }
     }
 
     fn leave(&mut self, id: StreamId, now: Instant, ending: u8) -> Option<Arc<StreamHandle<C>>> {
