@@ -169,14 +169,14 @@ async fn seeds_do_what_the_papers_say() -> Result<()> {
     Ok(())
 }
 
-/// SMI's "Workflow" as the readme goes through it: each request of it, and where the traffic then goes.
+/// SMI's "Workflow" as docs/rest.md goes through it: each request of it, and where the traffic then goes.
 #[tokio::test]
 async fn rollout_goes_through_the_workflow_of_smi_over_rest() -> Result<()> {
     let (world, _envoy) = serve("rollout").await?;
     let ask = Ask::get("foobar", "/");
     answered_by(&world, "p10020", &ask, &["b8081"]).await?;
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md"))?;
-    let (_, section) = readme.split_once("### A rollout by curl").context("the section of the readme")?;
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/rest.md"))?;
+    let (_, section) = page.split_once("\n## A rollout by curl").context("the section of the page")?;
     let body = section.split_once("-d '").and_then(|(_, rest)| rest.split_once('\'')).context("the body")?.0;
     let headers = [("content-type", "application/json")];
     let answer = world.server.request("POST", "/v1/rollouts", &headers, body.to_owned()).await?.success()?;
