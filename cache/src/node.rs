@@ -94,7 +94,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that only has an id; for tests and tools.
+    /// A node of which only the id is known.
     #[must_use]
     pub fn with_id(id: &str) -> Self {
         Self { id: id.to_owned(), ..Self::default() }

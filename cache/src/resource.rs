@@ -144,7 +144,7 @@ impl Resource {
         Self { in_wildcard: false, host_pattern: false, ..self.renamed(&name.into()) }
     }
 
-    /// A resource that only has a name and content, from the admin API; for tests and tools.
+    /// A resource that has a name and content and nothing else: it refers to nothing, and is said to come from the admin API.
     #[must_use]
     pub fn plain(resource_type: ResourceType, name: &str, value: impl Into<Bytes>) -> Self {
         Self::new(ResourceDraft {
