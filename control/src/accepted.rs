@@ -1,4 +1,4 @@
-//! The state that was accepted last: the two layers, what documents give, the groups made of them, and what is known of the files.
+//! The last accepted state: the two layers, the documents and the resources generated from them, the groups, and the state of the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(crate) struct Accepted {
     pub(crate) rollouts: Arc<RolloutRecords>,
     /// The statuses of documents that the store remembered when it was opened; empty once the first complete load was published.
     pub(crate) stored_statuses: Arc<StoredStatuses>,
-    /// All of it merged.
+    /// The groups merged from all of them.
     pub(crate) groups: Groups,
     /// The stored records that could not be read: why, by key.
     pub(crate) unreadable: Arc<BTreeMap<String, String>>,

@@ -34,13 +34,13 @@ pub struct AcksReport {
     pub revision: u64,
     /// The clients that are concerned and still connected.
     pub total: usize,
-    /// How many of them have accepted everything that it changed for them.
+    /// The number of them that have accepted everything that it changed for them.
     pub acked: usize,
     /// The node ids of those that have not answered yet.
     pub pending: Vec<String>,
-    /// Those that rejected a response with something that it changed.
+    /// Clients that rejected a response with something that it changed.
     pub nacked: Vec<NodeNack>,
-    /// Those that rejected it too, but were in ERROR on that type before.
+    /// Clients that rejected it too, but were in ERROR on that type before.
     pub already_failing: Vec<NodeNack>,
     /// How many of `acked` accepted it as part of a newer response.
     pub superseded: usize,
@@ -55,7 +55,7 @@ pub struct NodeNack {
     pub message: String,
 }
 
-/// How many clients are named in each list of an [`AcksReport`]; the counts always tell of all.
+/// The most clients that each list of an [`AcksReport`] names; the counts include all of them.
 pub const MAX_LISTED: usize = 1_000;
 
 /// How many publications are remembered.
@@ -111,8 +111,8 @@ impl Acks {
         self.publish_split(revision, groups, None)
     }
 
-    /// The same during a wave deployment; concerned are then the clients that this publication changes something
-    /// for, such as those of the wave that it starts.
+    /// Publishes during a wave deployment. Concerned are then the clients for which this publication changes something, such as those
+    /// of the wave that it starts.
     pub fn publish_split(&self, revision: Revision, groups: Groups, behind: Option<Behind>) -> Publication {
         let publication = self.publisher.publish_split(revision, groups, behind, Instant::now().into_std());
         let clients = self.concerned(&publication);
@@ -120,7 +120,7 @@ impl Acks {
         publication
     }
 
-    /// Lets a revision be found by versions that were told to a publisher.
+    /// Makes a revision known by the versions that a publisher was given.
     pub fn remember_versions<'a>(&self, revision: Revision, versions: impl Iterator<Item = &'a str>) {
         if let Some(kept) = self.lock().get_mut(&revision) {
             kept.versions.extend(versions.map(Arc::from));
@@ -144,7 +144,7 @@ impl Acks {
     }
 
     /// Waits until every concerned client has accepted the publication, one that worked before has rejected it, or the time
-    /// is up. A publication that is not remembered concerns nobody.
+    /// is up. A publication that is no longer remembered has no concerned clients.
     pub async fn wait(&self, revision: Revision, timeout: Duration) -> AcksReport {
         let deadline = Instant::now() + timeout;
         let mut ticks = self.board.ticks();
@@ -317,7 +317,7 @@ impl ConcernedClient {
         }
         match failed {
             _ if n_open == 0 => AckState::Gone,
-            // One that failed before does not end the wait for the client's other types.
+            // A type that failed before does not end the wait for the client's other types.
             Some(AckState::Nacked { failed_before: true, .. }) if pending => AckState::Pending,
             Some(failed) => failed,
             None if pending => AckState::Pending,

@@ -1,4 +1,4 @@
-//! Candidates: what a write would make of the overrides.
+//! Candidates: the overrides as a write would leave them.
 
 use std::sync::Arc;
 
@@ -33,9 +33,9 @@ pub(crate) struct Candidate {
     pub(crate) warnings: Vec<Diagnostic>,
     /// The kind of change, for the history and for metrics.
     pub(crate) source: ChangeSource,
-    /// One line for people.
+    /// A summary of one line.
     pub(crate) summary: String,
-    /// True if it says all that the API says of its groups, also in place of what could not be read.
+    /// True if it replaces everything that the API has in these groups, including what could not be read.
     pub(crate) is_whole: bool,
 }
 
@@ -165,7 +165,7 @@ pub(crate) fn check_tags(
     options: &WriteOptions,
 ) -> Result<(), WriteError> {
     let says_none = options.if_match.is_none() && options.if_none_match.is_none();
-    // Those of weights are compared when the rule is found.
+    // Tags of weights are compared when the rule is found.
     if says_none || matches!(write, Write::ChangeWeights { .. } | Write::StepRollouts { .. }) {
         return Ok(());
     }

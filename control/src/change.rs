@@ -1,7 +1,7 @@
-//! The one place that commits, publishes, swaps and tells.
+//! The one place that commits, publishes, swaps and reports.
 //!
-//! Changes are made one at a time, and one that has begun goes on if its caller hangs up. So whoever writes faster than the disk
-//! takes it is turned away: neither the queue of writes nor what waits in it grows without end.
+//! Changes are made one at a time, and a change that has begun continues if its caller hangs up. Callers that write faster than the
+//! disk are refused: the queue of writes has a limit in number and in bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     /// Held while a change is made.
     changing: tokio::sync::Mutex<()>,
-    /// Whoever reads clones one pointer.
+    /// A reader clones one pointer.
     accepted: watch::Sender<Arc<Accepted>>,
     health: Mutex<Health>,
     events: broadcast::Sender<Event>,
@@ -62,7 +62,7 @@ impl Health {
     }
 }
 
-/// The places of writes. What the server does by itself is one write at a time, and needs none.
+/// The places of writes. Changes that the server starts come one at a time, and need no place.
 #[derive(Debug)]
 pub(crate) struct Queue {
     places: Arc<Semaphore>,
@@ -151,7 +151,7 @@ impl Shared {
         }
     }
 
-    /// The same, while no other change is made.
+    /// Makes the change while no other one is made.
     async fn alone(self: &Arc<Self>, cause: &Arc<Cause>) -> Result<Done, WriteError> {
         for _ in 0..MAX_ATTEMPTS {
             // The contents of files do not depend on commits of others.
@@ -295,7 +295,7 @@ impl Shared {
         match &committed {
             Ok(_) => self.note(note_of_disk(Ok(()))),
             Err(CommitError::Store(error)) => self.note(note_of_disk(Err(error))),
-            // Whoever made the commit was at fault, or somebody was faster.
+            // The caller was at fault, or another server was faster.
             Err(_) => {}
         }
         committed.map(revision_of)
@@ -314,7 +314,7 @@ impl Shared {
         }
     }
 
-    /// Publishes what is accepted from here on, lets it be read, and tells of it: whoever is told, or sees it in the status, finds it
+    /// Publishes the next accepted state, makes it readable, and reports it, in this order: whoever sees the report finds the state
     /// served.
     fn accept(
         &self,
@@ -333,7 +333,7 @@ impl Shared {
         let (old, new) = (&before.documents.translated, &after.documents.translated);
         if !Arc::ptr_eq(old, new) {
             documents::log_news(old, new);
-            // The former state of many documents is large: whoever waits need not wait for the end of it.
+            // Dropping the former state of many documents takes long, and nobody has to wait for that.
             let before = Arc::clone(&before);
             tokio::task::spawn_blocking(move || drop(before));
         }
@@ -360,7 +360,7 @@ impl Shared {
         publication
     }
 
-    /// Notes what needs attention until the same subject is fine again; logged and told when it is new.
+    /// Notes a problem until its subject is fine again. A new one is logged and sent as an event.
     pub(crate) fn note(&self, notes: impl IntoIterator<Item = Note>) {
         for Note { subject, problem } in notes {
             let Some(message) = problem else {
@@ -375,7 +375,7 @@ impl Shared {
         }
     }
 
-    /// Tells whoever watches.
+    /// Sends an event to all watchers.
     pub(crate) fn tell(&self, event: Event) {
         match &event {
             Event::OverrideDropped { what, reason } => tracing::info!(what, reason, "override dropped"),
@@ -394,7 +394,7 @@ impl Shared {
             Event::Published { .. } | Event::FileError(_) | Event::Rollout { .. } | Event::Problem { .. } => {
             }
         }
-        // No receiver is no error: then nobody watches.
+        // It fails only if nobody watches.
         let _ = self.events.send(event);
     }
 }
@@ -407,11 +407,11 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Lets a write in that brings so many bytes. One that is alone always finds room.
+    /// Admits a write with so many bytes. A write that is alone always finds room.
     ///
     /// # Errors
     ///
-    /// [`WriteError::Busy`] if as many wait as may, or if they bring too much.
+    /// [`WriteError::Busy`] if too many writes wait, or if they hold too many bytes.
     pub(crate) fn enter(&self, n_bytes: usize) -> Result<Place, WriteError> {
         let n_kib = (n_bytes / 1024 + 1).min(MAX_KIB);
         let n_kib = u32::try_from(n_kib).map_err(|_| WriteError::Busy)?;

@@ -1,7 +1,7 @@
-//! Checks: what is doubtful about groups that are about to be served together.
+//! Checks of the groups that are about to be served together.
 //!
-//! References are never matched exactly (pitfall 74): a resource that nobody names is fine, and one that is named and missing
-//! is a warning, because it may come from elsewhere or later. With `--strict` both kinds of doubt are errors.
+//! References need not match exactly (pitfall 74): an unused resource is fine, and a missing one is a warning, because it may come
+//! later or from elsewhere. With `--strict`, both kinds of warnings are errors.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +88,7 @@ pub(crate) fn nodeless(
     made.into_keys().map(doubt).collect()
 }
 
-/// A warning at a field of what was written; `path` is empty for all of it.
+/// A warning at a field of the written document; an empty `path` means the whole document.
 pub(crate) fn warning(code: &'static str, path: &str, message: String) -> Diagnostic {
     Diagnostic {
         severity: Severity::Warning,
@@ -278,7 +278,7 @@ pub(crate) fn conflicts(groups: &Groups, group: &EffectiveGroup, board: &StatusB
         .collect()
 }
 
-/// How many doubts are told of one change.
+/// The most warnings that one change reports.
 const MAX_DOUBTS: usize = 100;
 
 #[cfg(test)]

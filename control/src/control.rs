@@ -1,4 +1,4 @@
-//! The control, for whoever asks something of it.
+//! The control as its callers see it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -40,7 +40,7 @@ pub struct Control {
 pub struct RuleState {
     /// The weights of its object.
     pub source: Vec<(String, u64)>,
-    /// Those with what the API lays over them.
+    /// The same documents with the API's overrides applied.
     pub effective: Vec<(String, u64)>,
 }
 
@@ -84,7 +84,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// Never because of the files' contents; a store that fails is a problem, and the files are served nevertheless.
+    /// Never because of the files' contents. If the store fails, that is a problem, but the files are still served.
     pub async fn take_files(&self, load: FileLoad, asked: Asked) -> Result<ReloadOutcome, WriteError> {
         let copies = || self.shared.copies.lock().unwrap_or_else(PoisonError::into_inner);
         let load = Load::new(load, asked, copies().clone());
@@ -198,13 +198,13 @@ impl Control {
         self.shared.note([note_of_copies(failure)]);
     }
 
-    /// Says what is wrong with the certificates of a port; `is_expired` if nobody can connect to it any more.
+    /// Reports what is wrong with the certificates of a port; `is_expired` if nobody can connect to it any more.
     pub fn note_tls(&self, port: &'static str, problem: Option<String>, is_expired: bool) {
         self.shared.health().set_expired(port, is_expired);
         self.shared.note([Note { subject: ProblemSubject::Tls(port), problem }]);
     }
 
-    /// Tells whoever watches what happened in a rollout.
+    /// Sends an event of a rollout to all watchers.
     pub fn tell_rollout(&self, rollout: &str, event: RolloutEvent) {
         self.shared.tell(Event::Rollout { rollout: rollout.to_owned(), event });
     }
@@ -240,7 +240,7 @@ impl Control {
         Arc::clone(&self.shared.accepted().base)
     }
 
-    /// The route documents now, and what became of them.
+    /// The current route documents and their translation.
     #[must_use]
     pub fn documents(&self) -> DocumentState {
         self.shared.accepted().documents.clone()
@@ -346,7 +346,7 @@ impl Control {
         reports(&self.shared.env, &self.shared.accepted(), At::now())
     }
 
-    /// Events from now on; a reader that lags loses the oldest and is told so.
+    /// Events from now on. A reader that lags loses the oldest ones, and learns how many.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.shared.events()
@@ -370,7 +370,7 @@ impl Control {
         history::entries(&*self.shared.env.parts.store, before, limit)
     }
 
-    /// One revision and what it changed. Reads files.
+    /// A revision with its changes. Reads files.
     ///
     /// # Errors
     ///

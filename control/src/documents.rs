@@ -1,4 +1,4 @@
-//! Route documents: those of the files under those of the API, what they give, and since when it is so.
+//! Route documents: the files' with the API's over them, the resources that they generate, and the ages of their conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) stored_statuses: &'a StoredStatuses,
     /// The time.
     pub(crate) now: SystemTime,
-    /// Returns `true` while somebody still waits for it.
+    /// Returns `true` while a caller still waits for the result.
     pub(crate) goes_on: &'a dyn Fn() -> bool,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Terms<'a> {
 ///
 /// # Errors
 ///
-/// [`WriteError::Stopped`] if nobody waits for it any more.
+/// [`WriteError::Stopped`] if no caller waits for the result any more.
 pub(crate) fn next(
     before: &DocumentState,
     said: Said,
@@ -87,7 +87,7 @@ pub(crate) fn next(
     Ok(DocumentState { files, owned, weights, translated, options })
 }
 
-/// The resources that files give, served by nobody.
+/// Generates the resources of files without serving them.
 pub fn offline(codec: &Codec, nothing: &DocumentState, files: Arc<GroupedDocuments>) -> DocumentState {
     let said = Said { files, owned: Arc::default(), weights: Arc::default() };
     let stored_statuses = StoredStatuses::default();
@@ -218,7 +218,7 @@ fn without_lines(document: &Arc<Document>) -> Arc<Document> {
 ///
 /// # Errors
 ///
-/// Says why it is not, or no longer, the document of that key.
+/// Explains why it is not, or no longer, the document of that key.
 fn of_json(key: &DocumentKey, source: &Value) -> Result<Arc<Document>, String> {
     let found = |found: Vec<Diagnostic>| found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     match xds_routes::read(&"".into(), &Tree::from_json(source), UnknownFields::Accepted) {
@@ -237,7 +237,7 @@ pub(crate) fn record(document: &GroupedDocument) -> Bytes {
     record_of(document, "")
 }
 
-/// The same along with the path of the file that it is of, if any.
+/// The document with the path of its file, if it has one.
 pub(crate) fn record_with_path(document: &GroupedDocument) -> Bytes {
     let path = &document.document.place.file;
     if path.is_empty() {
@@ -311,7 +311,7 @@ pub(crate) fn difference(
     }
 }
 
-/// The same of what is generated from documents, for each kind of client:
+/// The difference between generated resources, for each kind of client:
 /// `generated/{profile}/{group}/{type slug}/{name}`.
 pub(crate) fn generated_difference(
     codec: &Codec,
@@ -379,7 +379,7 @@ pub(crate) fn log_news(before: &Translated, after: &Translated) {
     }
 }
 
-/// How many doubts between documents are told of one change.
+/// The most warnings between documents that one change reports.
 const MAX_DOUBTS: usize = 100;
 
 #[cfg(test)]

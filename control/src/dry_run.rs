@@ -1,4 +1,4 @@
-//! The report of a dry run about clients: whom a change would concern, and in which phases they would get it.
+//! The report of a dry run about clients: the clients that a change would concern, and the phases in which they would get it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -114,5 +114,5 @@ fn is_change(Preview { before, after, .. }: &Preview) -> bool {
     before.types().chain(after.types()).any(|of_type| table(before, of_type) != table(after, of_type))
 }
 
-/// How many kinds of clients of how many groups are told: each is a client played from its beginning.
+/// The most kinds of clients and groups that are reported. Each means to play a client from its beginning.
 const MAX_TOLD: usize = 16;

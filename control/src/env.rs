@@ -1,4 +1,4 @@
-//! The means by which changes are made and judged. Nothing of it changes.
+//! The means by which changes are made and judged. They stay the same while the process runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,15 +24,15 @@ pub struct Options {
     pub watches_files: bool,
     /// True if a dangling reference, or a conflict of groups of equal priority, is an error.
     pub strict: bool,
-    /// The share of a group's resources, from 0 to 1, of which a load may remove no more without being confirmed.
+    /// The largest share of a group's resources, from 0 to 1, that a load may remove without confirmation.
     pub hold_mass_removal: Option<f64>,
     /// How route documents are translated.
     pub routes: xds_routes::Options,
     /// The waves of changes of groups that do not say it themselves; `None` for everyone at once.
     pub waves: Option<WavePolicy>,
-    /// How often what documents give is compared with what all of them give from nothing.
+    /// How often the translation is compared with a new one of all documents.
     pub verify: Verify,
-    /// How clients are served, to tell in which phases they would get a change.
+    /// The limits of clients, by which the phases of a change are computed.
     pub session: xds_session::Limits,
 }
 

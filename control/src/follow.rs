@@ -1,4 +1,4 @@
-//! Work that goes on by itself: wave deployments, times that are up, what others commit, disks that recover.
+//! Work without a request: wave deployments, deadlines, commits of other servers, disks that recover.
 
 use std::sync::Arc;
 use std::time::SystemTime;

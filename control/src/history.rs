@@ -27,7 +27,7 @@ pub(crate) fn entries(
     Ok(records.iter().map(to_entry).collect())
 }
 
-/// One revision and what it changed.
+/// A revision with its changes.
 pub(crate) fn entry(
     codec: &Codec,
     store: &dyn Store,
@@ -61,7 +61,7 @@ pub(crate) fn state_at(store: &dyn Store, revision: Revision) -> Result<State, W
     })
 }
 
-/// One record.
+/// The entry of a key.
 pub(crate) fn record(store: &dyn Store, revision: Revision) -> Result<Record, WriteError> {
     if let Some(record) = store.record(stored_revision(revision)).map_err(failed)? {
         return Ok(record);

@@ -12,7 +12,7 @@
 //! | `file/{group}/{type}/{name}` | a resource of a file, as under `resource/`; one with secrets as JSON without them |
 //! | `file-document/{kind}/{namespace}/{name}` | a route document of a file, as under `document/`; one with secrets without them |
 //! | `document-status/{kind}/{namespace}/{name}` | generation of a route document, and since when its conditions are as they are ([`stored_statuses`](super::stored_statuses)) |
-//! | `files/hash` | the content hash of all that the files give |
+//! | `files/hash` | the content hash of everything in the files |
 //! | `wave/current` | the wave deployment that is under way, as JSON (see [`wave`](super::wave)) |
 //! | `wave/ended/{id}` | how a wave deployment ended, as JSON; of the last ones |
 //! | `held/{key}` | what the thing with that key was before the wave deployment changed it, whole, also of a file |
@@ -120,7 +120,7 @@ impl StoreKey {
             return Some(Self::Wave);
         }
         if let Some(previous) = text.strip_prefix(PREVIOUS) {
-            // A previous value has none of its own, whatever the text says.
+            // A previous value has no previous value.
             let previous = Some(previous).filter(|previous| !previous.starts_with(PREVIOUS))?;
             return Self::parse(previous).map(|key| Self::Previous(Box::new(key)));
         }
@@ -178,7 +178,7 @@ impl StoreKey {
         self.parts().0
     }
 
-    /// The subject, whoever owns it.
+    /// The subject, without its owner.
     pub(crate) fn subject(&self) -> Subject<'_> {
         self.parts().1
     }
@@ -261,7 +261,7 @@ pub(crate) fn keys_below<'s>(
 }
 
 fn resource_key(slug: &str, name: &str) -> ResourceKey {
-    // A type URL without the usual prefix is no slug, and is a type nevertheless.
+    // A type URL without the usual prefix has no slug, but is a type.
     let resource_type = ResourceType::from_slug(slug).unwrap_or_else(|| ResourceType::from_type_url(slug));
     ResourceKey { resource_type, name: name.into() }
 }

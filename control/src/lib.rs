@@ -1,20 +1,19 @@
 //! Where changes become revisions and publications (D2).
 //!
-//! The state that was [`accepted`] last is one value. Whatever wants to change it is a cause; [`mod@propose`] says, without doing
-//! anything, what it comes to: another such value, with all that has to be stored, published and told for it ([`transition`]).
-//! [`change`] does that, and nobody else. Whoever only reads asks [`control`], which clones one pointer. [`follow`] is what goes
-//! on by itself.
+//! The last [`accepted`] state is one value. Everything that wants to change it is a cause. [`mod@propose`] computes the result without
+//! any effect: the next accepted value, and everything to store, publish and report for it ([`transition`]). Only [`change`] carries
+//! that out. Readers ask [`control`], which clones one pointer. [`follow`] starts changes without a request.
 //!
-//! The contents of the files are the *base*, those of the API the *overrides* (D6); the store keeps the overrides, and of the
-//! files the last contents, without secrets: for differences, and for the next start.
+//! The contents of the files are the *base*, those of the API the *overrides* (D6). The store keeps the overrides. It also keeps the
+//! last contents of the files, without secrets, for differences and for the next start.
 //!
-//! The causes: [`mod@write`] builds a [`candidate`], which says what a write would make of the overrides ([`undo`], [`rules`]), and
-//! [`check`]s it; [`load`] takes in what the files give ([`stored_files`], [`mass_removal`]), [`others`] what the store holds
-//! ([`stored_overrides`], [`stored_statuses`]), [`wave::step`] lets a change reach a share of the nodes after the other. [`plan`] is
-//! what has to be stored, by [`key`]. Route documents are one more input: [`documents`] has them translated into resources. Over the
-//! weights of rules, [`weights`] lays what the API says of them; those that [`rollouts`] own are theirs.
+//! The causes: [`mod@write`] builds a [`candidate`] of the overrides ([`undo`], [`rules`]) and [`check`]s it. [`load`] takes in the
+//! files ([`stored_files`], [`mass_removal`]), and [`others`] takes in the store ([`stored_overrides`], [`stored_statuses`]).
+//! [`wave::step`] gives a change to one share of the nodes after the other. [`plan`] says what has to be stored under which [`key`].
+//! [`documents`] translates route documents into resources. [`weights`] applies overrides of weights to rules; [`rollouts`] own some
+//! of these rules.
 //!
-//! Modules use each other in one direction only; a test of this crate holds that.
+//! Modules use each other in one direction only; `tests/tests/architecture.rs` checks that.
 
 mod accepted;
 pub mod acks;

@@ -58,7 +58,7 @@ impl Load {
     }
 }
 
-/// The proposal of a load. One that is not complete, waits for confirmation or is refused, changes only what is told of the files.
+/// The proposal of a load. A load that is incomplete, refused or waiting for confirmation changes only the reports about the files.
 ///
 /// # Errors
 ///
@@ -128,7 +128,7 @@ pub(crate) fn unrecorded(
     let groups = accepted.rebased(codec, &next.base, &Patch::new(), &documents);
     let stopped = |wave: &Arc<Wave>| {
         let is_known = accepted.wave.as_ref().is_some_and(|known| Arc::ptr_eq(known, wave));
-        // The ACKs of a new one could not be told from earlier ones.
+        // ACKs of the new one would look like those of an earlier one.
         let reason = (!is_known).then(|| "the change could not be recorded".into());
         Arc::new(Wave { stopped: reason.or_else(|| wave.stopped.clone()), ..(**wave).clone() })
     };
@@ -181,8 +181,8 @@ fn refused(accepted: &Accepted, load: &Load, doubts: Vec<Diagnostic>, outcome: R
     transition
 }
 
-/// Shows the files as a load left them, with its doubts beside what they are about, and tells of errors that were not
-/// there before, and of a load that waits for confirmation.
+/// Shows the files as a load left them, with its warnings at the files they concern. Reports new errors, and a load that waits for
+/// confirmation.
 fn show(
     transition: &mut Transition,
     accepted: &Accepted,
@@ -430,9 +430,8 @@ fn without_contents(plan: &Plan) -> Plan {
 
 /// The state that is served of a first load before it is recorded.
 ///
-/// Nobody can tell from it that it is not recorded: it changes nothing but what the store remembers of the files, and writes
-/// and what others commit wait for the change that is under way. After a kill before it is recorded, the next start finds the
-/// same difference to what is stored.
+/// No caller can see that it is not recorded. It changes only the store's record of the files, and writes and commits of other
+/// servers wait until it is recorded. After a kill before that, the next start finds the same difference to the store.
 pub(crate) fn served_first(proposed: &Transition, revision: Revision) -> (Accepted, Label) {
     let Label { actor, source, summary } = proposed.label.clone();
     let label = Label { actor, source, summary: format!("{summary}; not recorded yet") };

@@ -1,4 +1,4 @@
-//! Loads that remove so much that somebody should confirm it: an emptied directory is rarely meant.
+//! Loads that remove so much that an operator should confirm it: an empty directory is rarely meant.
 
 use std::collections::BTreeMap;
 
@@ -110,10 +110,10 @@ fn some(names: &[&str]) -> String {
     if names.len() > MAX_NAMED { format!(" ({named}, …)") } else { format!(" ({named})") }
 }
 
-/// One object that goes is an edit, not a mass.
+/// The removal of one object is an edit.
 const MIN_GONE: usize = 2;
 
-/// From how many objects on a share of them counts; in smaller groups it is soon passed.
+/// The least number of objects of which a share counts. Smaller groups would pass the share with an ordinary edit.
 const MIN_GROUP: usize = 5;
 
 /// How many of the objects that would go are named.

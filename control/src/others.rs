@@ -1,4 +1,4 @@
-//! Commits of others to the same store, proposed; and the contents of the store at the start.
+//! Proposals for commits of other servers to the same store, and for the contents of the store at the start.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::wave::{former, record};
 ///
 /// # Errors
 ///
-/// If the store cannot be read at all. A record that cannot be read is told in what is accepted.
+/// If the store cannot be read at all. A single bad record is reported in the accepted state.
 pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
     let (codec, store) = (&env.parts.codec, &*env.parts.store);
     let (revision, keys) = store.state();

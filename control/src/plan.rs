@@ -1,4 +1,4 @@
-//! Plans: what has to be stored, and what has to be told, for a change of the overrides.
+//! Plans: the records to store and the changes to report for a change of the overrides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::model::ChangedObject;
 use crate::model::group;
 use crate::resource_record;
 
-/// New contents of some groups of a layer; `None` takes the group out of it.
+/// New contents of some groups of a layer; `None` removes the group.
 pub(crate) type Patch = BTreeMap<GroupName, Option<LayerGroup>>;
 
 /// New values by key; `None` deletes. Only what differs, each key once.

@@ -1,4 +1,4 @@
-//! Every cause of a change, and the one way to what it comes to.
+//! Every cause of a change, and the one function that computes its result.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(crate) enum Cause {
     Wave,
     /// Somebody asks something of a wave deployment.
     Ask { deployment: u64, verb: WaveVerb, actor: String },
-    /// The wave deployment that is under way is in the way of what somebody forces.
+    /// The current wave deployment conflicts with a forced write.
     Forced { actor: String },
     /// Another server committed to the store.
     Others,
@@ -49,8 +49,8 @@ impl Cause {
     }
 }
 
-/// The proposal that a cause makes. Depends on nothing but its arguments: it commits, publishes and tells nothing, and a dry run
-/// is this alone.
+/// The proposal of a cause. It depends on its arguments alone, and commits, publishes and reports nothing. A dry run is no more
+/// than this.
 ///
 /// # Errors
 ///
@@ -73,7 +73,7 @@ pub(crate) fn propose(
     }
 }
 
-/// The effect of a cause that failed: how the files are is shown nevertheless. `None` if that is nothing.
+/// The effect of a cause that failed: the state of the files is still shown. `None` if there is nothing to show.
 pub(crate) fn without_effect(accepted: &Accepted, cause: &Cause) -> Option<Transition> {
     match cause {
         Cause::Files(load) => Some(load::failed(accepted, load)),

@@ -1,7 +1,7 @@
-//! Records: how a resource is written into the store and read back without loss.
+//! Records: the form of a resource in the store, which loses nothing.
 //!
-//! A line of JSON says what the resource is, then come its bytes as they are (row A221). What it refers to is kept too, so
-//! that reading back needs no descriptors and cannot fail because they changed.
+//! A line of JSON describes the resource, and its bytes follow as they are (row A221). Its references are stored too, so reading
+//! a record needs no descriptors and cannot fail because they changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ struct Header {
     path: Option<String>,
 }
 
-/// Writes a resource. Where it comes from is no part of it.
+/// Writes a resource without its origin.
 pub(crate) fn write(resource: &Resource) -> Bytes {
     write_of(resource, None)
 }

@@ -1,7 +1,7 @@
 //! Rollouts as they are kept: stored by id, each the one owner of its rule.
 //!
-//! How they move is computed in [`xds_rollout`], and driven by the server; here a state and the weights that it wants go into one
-//! commit, and nobody else changes the weights of a rule that is owned.
+//! [`xds_rollout`] computes how they move, and the server drives them. Here, a state and its weights go into one commit, and other
+//! changes of the weights of an owned rule are refused.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The weights that objects give their rules, and the effect of a change of them on the overrides.
+//! The weights of rules in objects, and the effect of their changes on the overrides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -71,8 +71,8 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// The overrides as they are with these objects, and what was dropped of them. Those of `resting` objects are laid over
-    /// what was before too, so what the objects say by now is not held against them.
+    /// The overrides for these objects, and the parts that were dropped. Overrides of `resting` objects also apply to the previous
+    /// contents, so they are not judged by the present ones.
     pub(crate) fn reconcile(
         &self,
         overrides: &Overrides,

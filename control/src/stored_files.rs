@@ -84,8 +84,8 @@ fn has(base: &Base, key: &StoreKey) -> bool {
     }
 }
 
-/// Returns `true` if all of what the files said last is stored, and not a hash alone. Yes if the store cannot be read, which others
-/// tell.
+/// Returns `true` if the last contents of the files are stored, and not only their hash. Also if the store cannot be read, which is
+/// reported elsewhere.
 pub(crate) fn has_contents(store: &dyn Store, stored: &State) -> bool {
     let hash = stored.get(FILES_HASH).and_then(|hash| store.blob(*hash).ok()?);
     hash.is_none_or(|hash| says_contents(&hash))
@@ -101,7 +101,7 @@ fn content(codec: &Codec, resource: &Resource) -> Bytes {
     json!({"version": resource.version().to_string(), "resource": shown}).to_string().into()
 }
 
-/// The same of a document.
+/// The record of a document.
 fn content_of_document(document: &GroupedDocument) -> Bytes {
     let source = document.document.source.json();
     let shown = redact(document.document.key.kind, &source);
@@ -162,13 +162,13 @@ pub(crate) fn equal_documents(
     patch
 }
 
-/// The state that was accepted before the first load, with the files as they were recorded last; `keys` are all that is stored.
-/// `copies` is what the files gave when their last good copies were saved: the store has no secrets of files, so what these were
-/// is taken from there, as far as it is what the store recorded.
+/// The accepted state before the first load, with the last recorded contents of the files; `keys` are all keys of the store.
+/// `copies` are the contents of the files when their last good copies were saved. The store has no secrets of files, so objects with
+/// secrets come from the copies, if they are the ones that the store recorded.
 ///
-/// `None` if no change of theirs can go by waves, or if nothing was ever recorded, or
-/// [not all of it](xds_store::CommitError::TooLarge): then the load reaches everyone at once. So does an object with secrets of
-/// which there is no copy.
+/// `None` if none of their changes can go in waves, or if nothing was ever recorded, or
+/// [not everything](xds_store::CommitError::TooLarge): then the load reaches everyone at once. So does an object with secrets
+/// without a copy.
 pub(crate) fn accepted_as_recorded(
     env: &Env,
     accepted: &Accepted,
@@ -199,7 +199,7 @@ pub(crate) fn accepted_as_recorded(
     Ok(Some(Accepted { base: before.layer, documents, groups, ..accepted.clone() }))
 }
 
-/// Reads what the files said; of what cannot be told, what `after` says now.
+/// Reads the recorded files. What cannot be read is taken from `after`.
 fn read_recorded(
     env: &Env,
     keys: &State,
@@ -255,7 +255,7 @@ pub(crate) fn is_recorded(stored: &State, hash: &str) -> bool {
     is_it(hash) || is_it(&hash_alone(hash))
 }
 
-/// Returns `true` if a stored hash says that the contents of that load were kept.
+/// Returns `true` if a stored hash shows that the contents of its load were kept.
 fn says_contents(stored: &[u8]) -> bool {
     !stored.ends_with(ALONE.as_bytes())
 }

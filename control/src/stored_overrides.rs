@@ -33,8 +33,8 @@ pub(crate) struct StoredOverrides {
 
 /// Reads the API's part of a state.
 ///
-/// A group with something that cannot be read keeps what `last_good` has of it; without that, the rest of it counts. A document
-/// that cannot be read is what `last_good` has of it, else what [stands in](xds_routes::stand_in) for it.
+/// If a part of a group cannot be read, the group is that of `last_good`, or else the rest of it. A document that cannot be read is
+/// that of `last_good`, or else its [stand-in](xds_routes::stand_in).
 ///
 /// # Errors
 ///

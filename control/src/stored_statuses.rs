@@ -152,7 +152,7 @@ pub(crate) fn plan<'t>(before: &'t Translated, after: &'t Translated) -> Plan {
     changed.into_iter().map(|key| (StoreKey::DocumentStatus(key.clone()), record(after, key))).collect()
 }
 
-/// The same if it is not known how `before` is stored: whatever is stored otherwise than `after` is.
+/// The changes if the stored form of `before` is unknown: every record that differs from `after`.
 pub(crate) fn whole_plan(stored: &State, after: &Translated) -> Plan {
     let present = after.documents.keys().map(|key| StoreKey::DocumentStatus(key.clone()));
     let stored_keys = keys_below(stored, STATUS).map(|(_, key)| key);

@@ -106,7 +106,7 @@ impl Note {
     }
 }
 
-/// The answer to whoever asked for a change.
+/// The answer to the caller of a change.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// The change is done.
@@ -124,7 +124,7 @@ pub(crate) enum Outcome {
 /// When to look at the clients of a wave deployment again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Next {
-    /// When another one begins, or somebody does something to it.
+    /// Until another one begins, or an operator acts on it.
     Told,
     /// Also when a client answers, or then.
     Answered(Option<std::time::Instant>),
@@ -142,7 +142,7 @@ pub(crate) struct Done {
 }
 
 impl Transition {
-    /// From `next`, with nothing to store or to tell.
+    /// A transition to `next` with nothing to store or report.
     pub(crate) fn quiet(next: Accepted, outcome: Outcome) -> Self {
         Self {
             next,

@@ -1,7 +1,7 @@
 //! Translations that follow others, compared with what is made of the same documents from nothing.
 //!
-//! Both are the same unless a unit of the translation reads something that it does not take down. Tests compare after each change, a
-//! server in use now and then; a difference is told, and the whole translation takes the place of the other.
+//! Both are equal unless a unit of the translation reads something without recording it. Tests compare after each change, and a
+//! server in use compares now and then. A difference is reported, and the whole translation replaces the other one.
 
 use std::sync::Arc;
 

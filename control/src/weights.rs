@@ -1,7 +1,7 @@
 //! Weights: overrides laid over what documents and RouteConfigurations say, and how they change.
 //!
-//! The meaning of overrides is computed in [`crate::model::weights`]; here it meets the state. Overrides are laid over documents
-//! before these are translated, and over RouteConfigurations when groups are merged, so nothing that comes after knows of them.
+//! [`crate::model::weights`] computes the meaning of overrides, and this module applies them to the state: to documents before their
+//! translation, and to RouteConfigurations when groups are merged. No later step knows of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ pub(crate) fn lay_resources(
     }
 }
 
-/// The same for all groups.
+/// Applies them to all groups.
 pub(crate) fn lay_groups(codec: &Codec, groups: &mut Groups, overrides: &Overrides) {
     for name in groups_of(overrides) {
         if let Some(group) = groups.get_mut(name) {

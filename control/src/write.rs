@@ -138,7 +138,7 @@ fn candidate_of(
 ///
 /// # Errors
 ///
-/// [`WriteError::Stopped`] if nobody waits for it any more.
+/// [`WriteError::Stopped`] if no caller waits for the result any more.
 pub(crate) fn apply(
     accepted: &Accepted,
     candidate: &Candidate,
@@ -225,7 +225,7 @@ fn difference_of(env: &Env, accepted: &Accepted, patch: &Patch, next: &Accepted)
     found
 }
 
-/// Deletions of what could not be read in the groups of a patch, which takes the place of all of it.
+/// Deletions of the records that could not be read in the groups of a patch, which replaces whole groups.
 fn unreadable_of(accepted: &Accepted, patch: &Patch, plan: &Plan) -> Plan {
     let keys = accepted.unreadable.keys().filter_map(|text| StoreKey::parse(text));
     keys.filter(|key| key.owned_group().is_some_and(|name| patch.contains_key(name)))

@@ -1,4 +1,4 @@
-//! Route documents between the server and the API: whose they are, what became of them, and how they are shown.
+//! Route documents between the server and the API: their owners, their conditions, and how they are shown.
 //!
 //! A document is shown without secrets ([`redacted`]).
 
@@ -49,7 +49,7 @@ impl GroupedDocument {
     }
 }
 
-/// All documents at one time, and what became of them.
+/// All documents at one time, and their translation.
 #[derive(Clone, Debug, Default)]
 pub struct DocumentState {
     /// The documents of the files.
@@ -58,7 +58,7 @@ pub struct DocumentState {
     pub owned: Arc<GroupedDocuments>,
     /// The weights that the API lays over those of rules, of documents and of RouteConfigurations.
     pub weights: Arc<Overrides>,
-    /// The translation of all of them together.
+    /// The translation of all documents together.
     pub translated: Arc<Translated>,
     /// How documents are translated.
     pub options: Arc<Options>,
@@ -80,7 +80,7 @@ pub struct Translated {
 }
 
 impl Translated {
-    /// All conditions of an object: what of it each is about, and since when it has its status.
+    /// All conditions of an object, each with the part of the object that it is about, and the time since when it has its status.
     pub fn conditions(
         &self,
         key: &DocumentKey,
@@ -95,11 +95,11 @@ impl Translated {
 /// The part of an object that a condition is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConditionPart {
-    /// All of it.
+    /// The whole object.
     Object,
     /// Its relation to a parent: the parent, `sectionName` and `port` of the reference.
     Parent(String, Option<String>, Option<u16>),
-    /// The listener of that name.
+    /// The listener with this name.
     Listener(String),
 }
 
@@ -111,7 +111,7 @@ impl ConditionPart {
     }
 }
 
-/// All conditions of an object, with what of it each is about.
+/// All conditions of an object, each with the part of the object that it is about.
 pub fn conditions(status: &ObjectStatus) -> impl Iterator<Item = (ConditionPart, &Condition)> {
     let own = status.conditions.iter().map(|condition| (ConditionPart::Object, condition));
     let parents = status.parents.iter().flat_map(|parent| {
@@ -126,14 +126,14 @@ pub fn conditions(status: &ObjectStatus) -> impl Iterator<Item = (ConditionPart,
     own.chain(parents).chain(listeners)
 }
 
-/// Returns `true` if a condition of that type and status needs nobody's attention: most are good if they hold, some if they do not.
+/// Returns `true` if a condition of this type and status needs no attention: most are good if they hold, some if they do not.
 #[must_use]
 pub fn is_fine(kind: &str, status: &str) -> bool {
     let wanted = if BAD_IF_TRUE.contains(&kind) { Truth::False } else { Truth::True };
     status == wanted.to_string()
 }
 
-/// The conditions that tell of something bad.
+/// The conditions that are bad news if they hold.
 const BAD_IF_TRUE: [&str; 4] =
     ["Conflicted", "PartiallyInvalid", "OverlappingTLSConfig", "RouteRulesOverlap"];
 
@@ -159,7 +159,7 @@ pub fn redacted(document: &Document) -> Value {
     redact(document.key.kind, &document.source.json())
 }
 
-/// The same of a document that is only known as JSON.
+/// Redacts a document that is only known as JSON.
 #[must_use]
 pub fn redact(kind: Kind, source: &Value) -> Value {
     let mut shown = source.clone();
@@ -259,7 +259,7 @@ fn hide_headers(headers: &mut Value, secret: &[&str]) {
 const SECRET_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token"];
 
-/// Those of them that are secret in a match too. Routes by cookie are ordinary, and nobody could read them without it.
+/// The headers that are secret in a match too. Routes by cookie are common, and unreadable without the cookie.
 const SECRET_MATCHES: [&str; 4] = ["authorization", "proxy-authorization", "x-api-key", "x-auth-token"];
 
 /// The hash of what a document says and for which group; where it is written, and the order of its keys, do not count.

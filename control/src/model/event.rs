@@ -1,4 +1,4 @@
-//! Events for those who watch.
+//! Events for watchers.
 
 use xds_cache::Revision;
 use xds_cache::wave::Share;

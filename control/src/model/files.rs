@@ -42,7 +42,7 @@ pub enum Asked {
     Confirmed,
 }
 
-/// One watched file.
+/// A watched file.
 #[derive(Clone, Debug)]
 pub struct FileStatus {
     /// The path as it was found.
@@ -59,7 +59,7 @@ pub struct FileStatus {
     pub is_last_good: bool,
 }
 
-/// One object of a file.
+/// An object of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileObject {
     /// The group that it is in.

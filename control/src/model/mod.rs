@@ -1,4 +1,4 @@
-//! The values that changes are made of and told with. Nothing here knows how they are made.
+//! The values that describe changes, for requests and for reports. Nothing here knows how changes are made.
 
 pub mod document;
 mod event;

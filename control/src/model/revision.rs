@@ -1,4 +1,4 @@
-//! The changes of revisions, for people.
+//! The changes of revisions, as they are shown.
 
 use std::time::SystemTime;
 

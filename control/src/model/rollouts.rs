@@ -1,6 +1,6 @@
-//! The records of rollouts, the rules that they own, and the weights that they lay over these.
+//! The records of rollouts, the rules that they own, and the weights that they give these rules.
 //!
-//! How a rollout moves is computed in [`xds_rollout`]; the server drives it.
+//! [`xds_rollout`] computes how a rollout moves, and the server drives it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::weights::{RuleKey, WeightedObject};
 pub struct RolloutRecord {
     /// The rollout.
     pub rollout: Rollout,
-    /// The weights of the rule's object when it was last looked at: by it a change of them is known.
+    /// The weights of the rule's object at the last look; a difference shows that somebody changed them.
     pub source: BTreeMap<String, u64>,
 }
 
@@ -46,7 +46,7 @@ pub fn owner_of<'r>(records: &'r RolloutRecords, key: &RuleKey) -> Option<&'r st
 ///
 /// # Errors
 ///
-/// Says why there is no such rule.
+/// Explains why there is no such rule.
 pub fn rule_key(rule: &xds_rollout::RuleKey) -> Result<RuleKey, String> {
     let object = WeightedObject::parse(&rule.kind, &rule.namespace, &rule.name)?;
     Ok(RuleKey { object, rule: rule.rule.as_str().into() })

@@ -1,4 +1,4 @@
-//! Entity tags: what each one is made of.
+//! Entity tags, and the contents that each one is made of.
 //!
 //! A tag is a content hash and never holds a label (D4), so that equal content has equal tags on every replica and after every
 //! restart. Only the history, which grows with every revision, is tagged by its revision.
@@ -33,8 +33,8 @@ pub fn of_resource(resource: &Resource) -> String {
     resource.version().to_string()
 }
 
-/// The tag of what a document says. What is shown besides, such as its conditions, is told by what follows a dot
-/// ([`with_rest`]), which counts for reads and not for writes.
+/// The tag of a document's content. Other parts of an answer, such as conditions, add a suffix behind a dot ([`with_rest`]), which
+/// counts for reads and not for writes.
 #[must_use]
 pub fn of_document(placed: &Placed) -> String {
     document::content_hash(&placed.document, &placed.group)

@@ -1,4 +1,4 @@
-//! Wave deployments, as they are told.
+//! Wave deployments, as they are reported.
 
 use std::time::SystemTime;
 

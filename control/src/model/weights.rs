@@ -1,7 +1,7 @@
-//! Overrides of weights between the server and the API: whose they are, what they say, and what becomes of them.
+//! Overrides of weights between the server and the API: their rules, their contents, and how they change.
 //!
-//! Effective weights are those that an object says, of a file or of the API, with an override of the rule laid over them (D6).
-//! [`change`] says what a write makes of an override, [`reconcile`] what becomes of overrides when objects change under them.
+//! Effective weights are those of an object, from a file or the API, with an override of the rule applied to them (D6).
+//! [`change`] applies a write to an override. [`reconcile`] updates overrides when the objects below them change.
 //! Both are pure; time is passed in, in milliseconds since 1970.
 
 pub mod change;
@@ -70,7 +70,7 @@ impl WeightedObject {
     ///
     /// # Errors
     ///
-    /// Says why there is no such object.
+    /// Explains why there is no such object.
     pub fn parse(kind: &str, namespace: &str, name: &str) -> Result<Self, String> {
         if kind == ROUTE_CONFIGURATION {
             let group = GroupName::new(namespace).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Writes: what can be asked, how, and what comes of it.
+//! Writes: requests, their options, and their outcomes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -251,7 +251,7 @@ pub enum WriteError {
     /// The wave deployment is not in a state in which this can be done.
     #[error("{0}")]
     WaveState(String),
-    /// The object has no such rule.
+    /// The object has no rule with this id.
     #[error("{object} has no rule {rule:?}; {}", match rules.as_slice() { [] => "it has none".to_owned(), rules => format!("its rules are {}", rules.join(", ")) })]
     NoRule {
         /// The object.

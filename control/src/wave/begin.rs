@@ -1,4 +1,4 @@
-//! Changes that go by waves, and changes that are in the way of a wave deployment.
+//! Changes that go in waves, and changes that conflict with a wave deployment.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(crate) fn begin_wave(
 ) -> Result<Option<Wave>, WriteError> {
     let previous = previous_of_write(accepted, plan);
     let active = accepted.wave.as_deref();
-    // A change that was put back is served to nobody: a forced write may lie over it.
+    // A change that was put back is not served, so a forced write may replace it.
     if let Some(active) = active.filter(|active| active.stopped.is_none() || !options.force) {
         refuse_touched(active, plan, named)?;
     }
@@ -173,8 +173,8 @@ pub(crate) fn wave_after_load(
     AfterLoad::Becomes(Some(Box::new(wave(env, accepted, policy, (previous, &changed), label, at))))
 }
 
-/// The waves of a change of these objects: as the most careful of their groups says, the one with the smallest first
-/// wave; one wave for each value comes before all shares. A group that says nothing goes by the flags.
+/// The waves of a change of these objects: the policy of the most careful of their groups, which has the smallest first wave. One wave
+/// for each value counts as more careful than all shares. A group without a policy uses that of the flags.
 fn policy_of(env: &Env, accepted: &Accepted, after: &Groups, touched: &PreviousValues) -> Option<WavePolicy> {
     let mut names: BTreeSet<&GroupName> = BTreeSet::new();
     for (key, value) in touched {
@@ -269,8 +269,8 @@ fn previous_of_write(accepted: &Accepted, plan: &Plan) -> PreviousValues {
     previous
 }
 
-/// The present values of the objects that a load changes. What the API has something over is none of them: nobody was or is served
-/// what the file says.
+/// The present values of the objects that a load changes. Objects that the API overrides are left out, because the file's are not
+/// served.
 pub(crate) fn previous_of_load(accepted: &Accepted, base: &Base) -> PreviousValues {
     let mut previous = PreviousValues::new();
     let nothing = Resources::new();

@@ -1,4 +1,4 @@
-//! How a wave deployment ends, and what a load makes of the one that is under way.
+//! The end of a wave deployment, and the effect of a load on the current one.
 
 use xds_cache::wave::Share;
 use xds_store::State;
@@ -38,8 +38,8 @@ pub(crate) fn plan_waves(
     ended
 }
 
-/// How the wave deployment that is under way ends because files changed: there is `next` for them, they say what was before, or they
-/// reach everyone, because nobody asks for waves any more.
+/// How a change of files ends the current wave deployment: `next` replaces it, the files have the previous contents again, or the
+/// change reaches everyone, because the policy has no waves any more.
 fn superseded(env: &Env, accepted: &Accepted, next: Option<&Wave>, base: &Base, at: At) -> Option<EndedWave> {
     let wave = accepted.wave.as_deref().filter(|wave| next.is_none_or(|next| next.id != wave.id))?;
     let is_as_before = wave.previous.iter().all(|(key, value)| says(base, key, value.as_ref()));

@@ -1,4 +1,4 @@
-//! Diagnostics about a wave deployment at its files: that what they say is not what everyone is served.
+//! Diagnostics at the files whose contents are not served to everyone because of a wave deployment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::key::StoreKey;
 use crate::model::FileStatus;
 use crate::model::wave::{WavePhase, WaveReport};
 
-/// Adds to each file what it says and not everyone is served: an error if nobody is, a warning if somebody has to decide,
-/// else for information. A file that is gone, but not for everyone, is listed again.
+/// Reports at each file the objects that are not served to everyone: an error if nobody gets them, a warning if an operator has to
+/// decide, else for information. A file that is gone, but not for everyone, is listed again.
 pub(crate) fn tell_waves(env: &Env, accepted: &Accepted, files: &mut BTreeMap<Arc<str>, FileStatus>, at: At) {
     let wave = accepted.wave.as_deref().filter(|wave| wave.previous.keys().any(StoreKey::is_of_file));
     let Some(wave) = wave else { return };
@@ -117,7 +117,7 @@ fn diagnostic(report: &WaveReport, key: &StoreKey, place: Place) -> Diagnostic {
     Diagnostic { severity, code, place, path, message, suggestion: None, related, is_sensitive: false }
 }
 
-/// A file that is not there any more, and whose contents are served nevertheless.
+/// A file that is gone, while its contents are still served.
 fn gone(path: &Arc<str>, wave: &Wave) -> FileStatus {
     FileStatus {
         path: Arc::clone(path),
@@ -129,5 +129,5 @@ fn gone(path: &Arc<str>, wave: &Wave) -> FileStatus {
     }
 }
 
-/// How much is told of one wave deployment at one file.
+/// The most diagnostics about a wave deployment at one file.
 const MAX_DIAGNOSTICS: usize = 100;

@@ -1,4 +1,4 @@
-//! Wave deployments that ended: how they ended is told after a restart too (`wave/ended/{id}`).
+//! Wave deployments that ended. Their ends are still reported after a restart (`wave/ended/{id}`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -48,7 +48,7 @@ struct Record {
 }
 
 impl Ended {
-    /// The same with one more; the oldest goes.
+    /// Adds one, and drops the oldest.
     #[must_use]
     pub(crate) fn with(mut self, one: EndedWave) -> Self {
         self.waves.retain(|other| other.report.deployment != one.report.deployment);
@@ -77,7 +77,7 @@ impl Ended {
         plan
     }
 
-    /// Reads what [`plan`](Self::plan) stored. What cannot be read is left out: it is told of for people only.
+    /// Reads what [`plan`](Self::plan) stored. Records that cannot be read are left out, because they are only shown.
     ///
     /// # Errors
     ///
@@ -153,10 +153,10 @@ impl EndedWave {
     }
 }
 
-/// How many wave deployments that ended are told.
+/// The most ended wave deployments that are kept.
 pub(crate) const MAX_ENDED: usize = 20;
 
-/// How many nodes of each list, how many values and how many objects, are stored of one; the counts tell of all.
+/// The most nodes of each list, values and objects that are stored for each; the counts include all.
 const MAX_NODES: usize = 100;
 
 /// How many characters of a client's words are stored.

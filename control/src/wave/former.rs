@@ -1,4 +1,4 @@
-//! The state without the change of a wave deployment: what nodes are served that no wave has reached.
+//! The state without the change of a wave deployment, for nodes that no wave has reached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -63,8 +63,8 @@ pub(crate) fn behind(codec: &Codec, accepted: &Accepted, ahead: &mut Groups) -> 
     Some(Behind { split: wave.split(), groups })
 }
 
-/// All documents and overrides of weights as they were before the change of the wave deployment that is under way, and what they
-/// gave; translated only if something changed since `accepted` was given its own. `None` if it holds none of them.
+/// All documents and overrides of weights as they were before the change of the current wave deployment, and their resources.
+/// Translates only if something changed since the last time. `None` if the wave deployment holds none of them.
 pub(crate) fn former(accepted: &Accepted, terms: Terms<'_>) -> Result<Option<Arc<Former>>, WriteError> {
     let Some(wave) = &accepted.wave else { return Ok(None) };
     let (patch, laid) = (document_patches(&wave.previous), weight_patch(&wave.previous));
@@ -124,7 +124,7 @@ fn put_back(group: &mut LayerGroup, key: &StoreKey, value: Option<&PreviousValue
         (Subject::Label(_), Some(PreviousValue::Label(label))) => group.label = Some(Arc::clone(label)),
         (Subject::Label(_), _) => group.label = None,
         (Subject::Group(_), Some(PreviousValue::Definition(definition))) => {
-            // One that came since is newer.
+            // An override that came since is newer.
             group.definition.get_or_insert_with(|| definition.clone());
         }
         (_, _) => {}

@@ -1,10 +1,10 @@
 //! Wave deployments: a change that is accepted reaches a share of the nodes first (D14).
 //!
 //! A wave deployment records the previous value of each object that its change touched. The accepted state is *ahead*; the same
-//! state with the previous values put back is *behind* ([`former`]). All other changes are in both. [`value`] is one, [`begin`] says which changes are
-//! deployed so and which are in the way of one, [`rank`] which nodes come first, [`step`] looks at the clients and goes on, or puts the change back,
-//! [`report`] tells of it, [`diagnostics`] at the files that it is about. What has to survive a restart is in the store ([`record`],
-//! [`ended`]). One wave deployment is under way at a time.
+//! state with the previous values put back is *behind* ([`former`]). All other changes are in both. [`value`] is the wave deployment
+//! itself. [`begin`] decides which changes go in waves and which conflict with them, and [`rank`] which nodes come first. [`step`] looks
+//! at the clients and continues, or puts the change back. [`report`] describes its state, and [`diagnostics`] reports it at the files.
+//! The store keeps what must survive a restart ([`record`], [`ended`]). There is one wave deployment at a time.
 
 pub(crate) mod begin;
 pub(crate) mod close;

@@ -1,4 +1,4 @@
-//! The order of nodes in a wave deployment: by the values that the connected ones say, such as their zones.
+//! The order of nodes in a wave deployment, by values of the connected ones, such as their zones.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::acks::MAX_LISTED;
 use crate::env::Env;
 use crate::model::wave::{ValueState, WaveValue};
 
-/// How the nodes of a census are ranked. As long as none has a value they are not: a misspelt key of the metadata would have everyone
-/// in the first wave. If nobody is there at all, that is as `allowEmpty` says.
+/// How the nodes of a census are ranked. They are not ranked while none has a value: a misspelt key of the metadata would put all of
+/// them into the first wave. Without any node, `allowEmpty` decides.
 pub(crate) fn ranking(policy: &WavePolicy, census: &Census) -> Ranking {
     if policy.by == By::Hash {
         return Ranking::Hash;
@@ -76,7 +76,7 @@ impl Tally {
         }
     }
 
-    /// The report about values if the nodes of this share are ahead. Nodes of no value are told of if there are any.
+    /// The report about values if the nodes of this share are ahead. Nodes without a value have an entry if there are any.
     pub(crate) fn values(&self, share: Option<Share>) -> Vec<WaveValue> {
         let Some(order) = &self.order else { return vec![] };
         let places = order.places().iter();

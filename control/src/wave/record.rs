@@ -1,4 +1,4 @@
-//! The record of a wave deployment, which outlasts a restart: `wave/current` and, for each object, `held/…` with what it was.
+//! The record of a wave deployment, which survives a restart: `wave/current`, and `held/…` with the previous value of each object.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

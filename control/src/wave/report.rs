@@ -1,4 +1,4 @@
-//! Reports about wave deployments: how their clients are, and how they ended.
+//! Reports about wave deployments: the state of their clients, and how they ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -59,8 +59,8 @@ pub(crate) fn why_paused(deployment: &Deployment, members: &WaveMembers) -> Stri
     }
 }
 
-/// Looks at the connected clients. A node is a member if the publisher would serve it what is ahead, whether or not its
-/// streams have taken note of that; it has ACKed if every stream has accepted what differs for it, or wants nothing of it.
+/// Looks at the connected clients. A node is a member if the publisher would serve it the state ahead, even if its streams do not
+/// follow that yet. It has ACKed if every stream has accepted all differences, or subscribes to none of them.
 pub(crate) fn look_at(env: &Env, wave: &Wave, at: At) -> Look {
     let publisher = &env.parts.publisher;
     let mut changes: HashMap<ViewKey, Arc<ViewChange>> = HashMap::new();
@@ -204,7 +204,7 @@ fn is_failing(wave: &Wave, requests: WaveRequests) -> bool {
     compare(counts(requests.ahead), counts(requests.behind), bound, MIN_REQUESTS) == Comparison::Exceeds
 }
 
-/// Why a wave deployment waits that nobody has stopped, if there is more to say than that members have not answered.
+/// Why a wave deployment waits that was not stopped, if members that have not answered are not the only reason.
 fn waits_for(wave: &Wave) -> Option<String> {
     if wave.ranking.is_awaited() {
         let by = &wave.deployment.policy().by;
@@ -222,7 +222,7 @@ fn waits_for(wave: &Wave) -> Option<String> {
     (wave.deployment.stage() != Stage::Paused).then(|| text.to_owned())
 }
 
-/// Notes that the node of a stream is connected. A stream whose first request is not known yet tells nothing.
+/// Notes that the node of a stream is connected. A stream without a first request has no node.
 fn add_client(present: &mut BTreeMap<Arc<str>, Present>, entry: &StreamEntry) {
     entry.with(|status| {
         if status.types.is_empty() {
@@ -326,7 +326,7 @@ pub(crate) fn lost_text(members: &WaveMembers) -> String {
     format!("{} nodes that had it are lost: {}", members.n_lost, named(lost, members.n_lost))
 }
 
-/// The first of `n_all` nodes, each with what is said of it.
+/// The first of `n_all` nodes, each with its message.
 fn named<'a>(nodes: impl Iterator<Item = (&'a String, &'a String)>, n_all: usize) -> String {
     let nodes = nodes.take(MAX_NAMED).map(|(node, message)| {
         let message: String = message.chars().take(MAX_MESSAGE).collect();
@@ -342,7 +342,7 @@ const MIN_REQUESTS: u64 = 10;
 /// How often requests are looked at while a wave is held.
 pub(crate) const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How many nodes a reason names, and how much of each message it tells; the lists tell all.
+/// The most nodes that a reason names, and the most bytes of each message; the lists have all.
 const MAX_NAMED: usize = 3;
 const MAX_MESSAGE: usize = 200;
 

@@ -1,4 +1,4 @@
-//! Wave deployments go on, proposed: the next wave, the end, putting back, and what people ask for.
+//! Proposals that move a wave deployment: the next wave, the end, putting back, and requests of operators.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ pub(crate) fn go_on(env: &Env, accepted: &Accepted, at: At) -> Result<Transition
     Ok(transition)
 }
 
-/// Does what somebody asks for of the wave deployment that is under way.
+/// Carries out a request of an operator about the current wave deployment.
 ///
 /// # Errors
 ///
@@ -113,8 +113,8 @@ pub(crate) fn act(
     }
 }
 
-/// Puts back whatever is under way, so that a forced write can be done. What files say stays held meanwhile; only a forced
-/// write that begins a wave deployment of its own takes its place, and lets everyone have it.
+/// Puts back the current wave deployment to make way for a forced write. Changes of files stay held meanwhile, unless the forced
+/// write begins a wave deployment of its own: then they reach everyone.
 ///
 /// # Errors
 ///
@@ -261,7 +261,7 @@ impl Scene<'_> {
         Ok(self.ends((None, ended), &Candidate::default(), label)?.telling(told))
     }
 
-    /// Gives the change to everyone, because somebody says so.
+    /// Gives the change to everyone, at the request of an operator.
     fn promote(&self, wave: &Wave, actor: &str) -> Result<Transition, WriteError> {
         let members = look_at(self.env, wave, self.at).members;
         let share = wave.share().map_or_else(|| "0%".to_owned(), |share| share.to_string());
@@ -274,8 +274,8 @@ impl Scene<'_> {
         Ok(self.ends((None, ended), &Candidate::default(), label)?.telling(told))
     }
 
-    /// Undoes the change of a wave deployment: of what the API owns by a new revision, of what files say by going on to serve what
-    /// was before. If that cannot be stored, it is served nevertheless.
+    /// Undoes the change of a wave deployment. Objects of the API change back in a new revision. For objects of files, the previous
+    /// contents are still served. If this cannot be stored, it is served all the same.
     fn put_back(&self, wave: &Wave, reason: &str, members: WaveMembers) -> Result<Transition, WriteError> {
         let undo = former::undo(self.accepted, &wave.previous);
         let of_files = wave.previous.iter().filter(|(key, _)| key.is_of_file());
@@ -349,7 +349,7 @@ impl Scene<'_> {
         self.commits((Some(next), Arc::clone(&self.accepted.ended)), &Candidate::default(), label)
     }
 
-    /// It ended, with what that undoes; `next` is what is left of it.
+    /// The end, with the changes that it undoes; `next` is the rest of the wave deployment.
     fn ends(
         &self,
         (next, ended): (Option<Wave>, EndedWave),
@@ -391,7 +391,7 @@ impl Scene<'_> {
 }
 
 impl Transition {
-    /// The same, telling one thing more.
+    /// The same transition with one more event.
     fn telling(mut self, event: Event) -> Self {
         self.told.push(event);
         self

@@ -1,4 +1,4 @@
-//! A wave deployment as a value: what it holds, who is ahead, and how far it is.
+//! A wave deployment as a value: the objects that it holds, the nodes that are ahead, and its progress.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(crate) struct Wave {
     pub(crate) failing: Arc<HashSet<String>>,
     /// The nodes that it has reached, as last seen.
     pub(crate) members: Arc<Members>,
-    /// Those of them that are stored: as they were when the wave began, or was paused or resumed.
+    /// The members as they are stored: as of the begin of the wave, or of the last pause or resumption.
     pub(crate) recorded: Arc<[Arc<str>]>,
 }
 
@@ -89,7 +89,7 @@ impl Wave {
         self.waves().find(|(share, _)| is_in(*share)).map(|(_, revision)| revision)
     }
 
-    /// The same with the members that are known now as those that are stored.
+    /// The value with the present members as the stored ones.
     pub(crate) fn with_members_recorded(mut self) -> Self {
         self.recorded = self.members.nodes().cloned().collect();
         self
@@ -115,7 +115,7 @@ impl Wave {
 }
 
 impl Wave {
-    /// The problem that needs attention: that files say what nobody is served.
+    /// The problem to report: files have contents that are not served.
     pub(crate) fn problem(&self) -> Option<String> {
         let reason = self.stopped.as_deref()?;
         let objects: Vec<String> = self.previous.keys().take(MAX_NAMED).map(StoreKey::what).collect();

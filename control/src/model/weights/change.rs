@@ -1,4 +1,4 @@
-//! Changes: what a write makes of the override of a rule.
+//! Changes of the override of a rule by a write.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ pub enum ChangeFault {
 }
 
 impl WeightChange {
-    /// The change that takes an override back, whatever it says.
+    /// The change that removes an override.
     #[must_use]
     pub fn reset() -> Self {
         Self { forgets: true, expires: Some(None), header_routes: Some(vec![]), ..Self::default() }
@@ -117,7 +117,7 @@ impl WeightChange {
         if unknown.is_empty() { Ok(()) } else { Err(ChangeFault::UnknownBackend { unknown, known }) }
     }
 
-    /// Weights of all backends that come to the shares, with [`WHOLE`] as their sum.
+    /// Weights of all backends that give these shares; their sum is [`WHOLE`].
     fn shares(&self, present: &[(String, u64)]) -> Result<BTreeMap<String, u32>, ChangeFault> {
         let named: u32 = self.percent.values().map(|share| share.hundredths()).fold(0, u32::saturating_add);
         let text = |share: u32| format!("{}", f64::from(share) / 100.0);

@@ -1,10 +1,10 @@
 //! The fate of overrides when the objects change under them, and when time passes.
 //!
-//! | what happened | what becomes of the override |
+//! | event | result for the override |
 //! |---|---|
 //! | only weights changed | it stays, unless the document lets its own win ([`WEIGHT_SOURCE`](super::WEIGHT_SOURCE)) |
 //! | the object says the very same by now | it is dropped (D6) |
-//! | a backend of it is gone | it loses what it says of that backend |
+//! | one of its backends is gone | it loses its weight of that backend |
 //! | what is left would be all zero | it is dropped: every request would fail |
 //! | the object, or the rule, is gone | it waits for [`GONE_KEPT_MS`], and comes back with it |
 //! | its time is up | it is dropped |
@@ -145,7 +145,7 @@ mod tests {
         RuleOverride { overlay, base, ..RuleOverride::default() }
     }
 
-    /// The rest of an override, and the reason why parts of it are dropped.
+    /// The part of an override that is kept; `drop` gets the reasons for the others.
     fn after(over: &RuleOverride, source: Option<Source>, now: u64) -> (Option<RuleOverride>, Vec<String>) {
         let overrides = Overrides::from([(key(), over.clone())]);
         let (mut kept, dropped) = reconcile(&overrides, |_| source.clone(), now);
