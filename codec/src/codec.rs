@@ -123,12 +123,6 @@ impl Codec {
         yaml_of(&self.to_json(resource))
     }
 
-    /// [`to_json_with_secrets`](Self::to_json_with_secrets) as a YAML document.
-    #[must_use]
-    pub fn to_yaml_with_secrets(&self, resource: &Resource) -> String {
-        yaml_of(&self.to_json_with_secrets(resource))
-    }
-
     /// An encoded message as JSON, **with secrets**: the answer of REST-JSON polling, whose reader needs them.
     ///
     /// `type_name` is a full name or a type URL.

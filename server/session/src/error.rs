@@ -2,7 +2,6 @@
 
 /// The client broke the protocol or passed a limit; its stream cannot go on, everything else does.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum SessionError {
     /// The first request of the stream carried no node, so nothing can be chosen for it (row A16, D7).
     ///

@@ -50,8 +50,7 @@ fn reason_of_session(error: &SessionError) -> Option<Reason> {
         SessionError::MissingNode
         | SessionError::MissingTypeUrl
         | SessionError::WrongType { .. }
-        | SessionError::WrongStream
-        | _ => None,
+        | SessionError::WrongStream => None,
     }
 }
 
@@ -80,7 +79,6 @@ fn status_of_session(error: &SessionError, message: String) -> Status {
         | SessionError::NameTooLong { .. }
         | SessionError::TooManyTypes { .. } => Status::resource_exhausted(message),
         SessionError::WrongStream => Status::internal(message),
-        _ => Status::unknown(message),
     }
 }
 
