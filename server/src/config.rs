@@ -139,7 +139,7 @@ pub struct Limits {
     pub addition_grace: Duration,
     /// How long what is removed is kept for a silent client.
     pub removal_grace: Duration,
-    /// How long a client may make a new cluster ready by itself.
+    /// How long a client may take to make a new cluster ready without asking the server.
     pub settle_time: Duration,
     /// True if every change is sent at once.
     pub is_naive: bool,
@@ -162,7 +162,7 @@ pub struct Keepalive {
     pub timeout: Duration,
 }
 
-/// The bearer token of the admin API. Its `Debug` shows nothing of it.
+/// The bearer token of the admin API. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AdminToken(String);
 
@@ -243,7 +243,7 @@ impl TryFrom<ServeArgs> for Config {
 }
 
 impl AdminToken {
-    /// Reads the token; white space around it is not part of it.
+    /// Reads the token, without white space around it.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Ends what drains when its time is over.
+//! Ends drains when their time is over.
 
 use std::future::pending;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Texts from outside, made fit for a line of a log or a table.
 //!
-//! Node ids, names, NACKs, file names and parts of documents are whatever their authors like. A line feed in one would begin a
-//! line that looks like ours, and an escape sequence would move the cursor of whoever reads.
+//! Node ids, names, NACKs, file names and parts of documents can hold any text. A line feed in one would begin a line that looks
+//! like ours, and an escape sequence would move the reader's cursor.
 
 use std::fmt::{self, Write};
 

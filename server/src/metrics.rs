@@ -1,6 +1,6 @@
 //! The metrics, and their form for Prometheus.
 //!
-//! Label values come from closed lists; what is in none of them is `other`.
+//! Label values come from closed lists; all other values become `other`.
 
 mod certificates;
 mod labels;
@@ -174,7 +174,7 @@ impl Metrics {
         self.file_errors.set(i64::try_from(n_errors).unwrap_or(i64::MAX));
     }
 
-    /// A wave deployment is in this phase now, and has reached this share of the nodes; `None` if nobody has its change.
+    /// A wave deployment is in this phase now, and has reached this share of the nodes; `None` if no node has its change.
     pub fn wave(&self, phase: WavePhase, share: Option<Share>) {
         self.waves.get_or_create(&PhaseLabel { phase: phase.as_str() }).inc();
         let is_under_way = !matches!(phase, WavePhase::Completed | WavePhase::Promoted);
@@ -211,7 +211,7 @@ impl Metrics {
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// A response of so many bytes is sent.
+    /// A response of `n_bytes` is sent.
     pub fn response(&self, resource_type: &ResourceType, n_bytes: usize) {
         let label = TypeLabel { r#type: type_name(resource_type) };
         self.responses.get_or_create(&label).inc();
@@ -254,7 +254,7 @@ impl Metrics {
         self.load_streams.dec();
     }
 
-    /// Load was reported of so many clusters.
+    /// A load report was recorded.
     pub fn loads_reported(&self, recorded: &Recorded) {
         self.load_reports.inc_by(recorded.n_kept as u64);
         for (reason, n_left_out) in [

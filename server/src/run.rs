@@ -1,4 +1,4 @@
-//! The wiring: one server from start to end. The only place where the parts meet; it decides nothing itself.
+//! The wiring: one server from start to end. The parts meet only here, and nothing is decided here.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -79,7 +79,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
 
     let outcome = tokio::select! {
         () = signals.wait(handle, tls) => Ok(()),
-        // No task ends before it is told to, unless it failed.
+        // A task that ends before the shutdown has failed.
         Some(ended) = tasks.join_next() => ended.context("a part of the server panicked").flatten(),
     };
     tracing::info!("shutting down");
@@ -503,7 +503,7 @@ impl Signals {
     }
 }
 
-/// Serves HTTP until it is told to stop, and then for a bounded time.
+/// Serves HTTP until the shutdown, and then for a bounded time.
 async fn serve_http(
     listener: TcpListener,
     port: Arc<Port>,

@@ -1,6 +1,6 @@
 //! Logging: events as text or as JSON, on standard error.
 //!
-//! One event is one line, whatever is in it: texts from outside are escaped, and as text also cut.
+//! An event is always one line: texts from outside are escaped, and in the text format also cut.
 //!
 //! With `--log-format json` every event is one JSON object on one line: `timestamp`, `level`, `target`, `message` and the
 //! event's own fields side by side. Standard output is left to what commands print.
@@ -18,10 +18,10 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 /// How events are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// One line for people, coloured on a terminal.
+    /// A readable line, coloured on a terminal.
     #[default]
     Text,
-    /// One JSON object per line, fields at the top level.
+    /// A JSON object per line, with fields at the top level.
     Json,
 }
 

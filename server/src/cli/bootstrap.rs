@@ -1,4 +1,4 @@
-//! `bootstrap`: what a client needs to be told to find the server.
+//! `bootstrap`: writes the configuration with which a client finds the server.
 
 mod tls;
 
@@ -66,7 +66,7 @@ enum ClientKind {
     Grpc,
 }
 
-/// One value of the metadata of a node.
+/// A value in the metadata of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Metadata {
     /// The names on the way to it; at least one, none empty.
@@ -112,7 +112,7 @@ impl FromStr for Locality {
     }
 }
 
-/// The node as the client shall tell of itself. `default` is the place of a client that says none, if it must have one.
+/// The node that the client will send. `default` is its locality if none is given and it must have one.
 fn node(args: &BootstrapArgs, default: Option<&str>) -> Result<Value, Failure> {
     let mut node = json!({"id": args.node_id, "cluster": args.cluster});
     let region = args.locality.as_ref().map(|locality| locality.region.as_str()).or(default);
@@ -246,7 +246,7 @@ fn note_per_type(args: &BootstrapArgs) {
 }
 
 fn note(text: &str) {
-    // Whoever cannot be told has the bootstrap all the same.
+    // A note that cannot be written is lost; the bootstrap counts.
     let _ = writeln!(io::stderr().lock(), "note: {text}");
 }
 

@@ -136,7 +136,7 @@ fn file_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Writes a whole file and renames it, so that whoever watches it never reads half of it.
+/// Writes a whole file and renames it, so watchers never read half of it.
 fn write(path: &Path, text: &str, mode: u32, may_replace: bool) -> Result<(), Failure> {
     if !may_replace && path.exists() {
         return Err(Failure::Usage(format!(

@@ -67,7 +67,7 @@ pub(crate) struct Offline {
     pub(crate) hidden: Vec<String>,
     /// The texts of the files, to find the places of fields.
     pub(crate) texts: Texts,
-    /// The resources that cannot be used of it.
+    /// The resources that cannot be used.
     pub(crate) unusable: BTreeSet<ResourceKey>,
 }
 

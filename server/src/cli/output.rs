@@ -126,7 +126,7 @@ pub(crate) fn cell(value: &Value) -> String {
     }
 }
 
-/// How much of a text from outside is shown in a line: a name of 4 KiB would make every row as wide. JSON has all of it.
+/// The most characters of a text from outside in a line: a name of 4 KiB would make every row as wide. JSON has the whole text.
 const MAX_CELL_CHARS: usize = 300;
 
 #[cfg(test)]

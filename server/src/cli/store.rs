@@ -1,4 +1,4 @@
-//! `store`: the stored changes as text, to keep or to move them; and a damaged data directory made usable again.
+//! `store`: exports and imports the stored changes as text, and makes a damaged data directory usable again.
 
 use std::fs::File;
 use std::io::{self, BufReader, Write as _};

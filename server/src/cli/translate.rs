@@ -1,4 +1,4 @@
-//! `translate`: the resources that would be served of files, without a server.
+//! `translate`: prints the resources that files would generate, without a server.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _, Write as _};

@@ -1,4 +1,4 @@
-//! `validate`: what the server would say of files, without a server.
+//! `validate`: checks files as the server would, without a server.
 //!
 //! This file finds everything; [`mod@report`] holds it and writes it for people and programs, [`strict`] makes errors of what is
 //! not as it should be, and [`junit`], [`github`] and [`sarif`] write it in the forms that CI systems read.
@@ -67,8 +67,8 @@ impl Target {
         }
     }
 
-    /// A NACK is an error. With `all` it is none if clients of the other kind come to the resource too, for which it may be
-    /// meant: every cluster may be for Envoys, but a listener with an `api_listener` is of no use to them.
+    /// A NACK is an error. With `all`, it is no error if clients of the other kind reach the resource too, because it may be meant for
+    /// them: every cluster may be for Envoys, but they have no use for a listener with an `api_listener`.
     fn severity_of(self, finding: &ProfileFinding) -> Severity {
         let is_for_others = self == Self::All && finding.is_shared;
         match finding.effect {
@@ -202,7 +202,7 @@ fn lint_profiles(target: Target, offline: &Offline) -> Vec<ProfileFinding> {
     found
 }
 
-/// The groups that may have nodes of that kind.
+/// The groups that may have nodes of this profile.
 fn names_for(groups: &Groups, profile: Profile) -> impl Iterator<Item = &GroupName> {
     let groups = groups.iter();
     let groups =
@@ -210,9 +210,9 @@ fn names_for(groups: &Groups, profile: Profile) -> impl Iterator<Item = &GroupNa
     groups.map(|(name, _)| name)
 }
 
-/// The resources that clients of that kind come to in any group, and the group of each.
+/// The resources that clients of this profile reach in any group, and the group of each.
 ///
-/// A resource that one group's clients refuse may be there for another group's, so one group alone does not tell.
+/// A resource that the clients of one group reject may be meant for another group, so all groups are looked at.
 fn reached_by(codec: &Codec, groups: &Groups, profile: Profile) -> HashSet<(ResourceKey, Place)> {
     let mut reached = HashSet::new();
     for name in names_for(groups, profile) {
@@ -224,7 +224,7 @@ fn reached_by(codec: &Codec, groups: &Groups, profile: Profile) -> HashSet<(Reso
     reached
 }
 
-/// The resources that nodes of a group may be served: listeners only of their own groups, so that nobody else's count.
+/// The resources that nodes of a group may be served. Listeners count only in the group itself.
 fn seen_by<'g>(groups: &'g Groups, name: &GroupName, profile: Profile) -> Vec<&'g Resource> {
     let default = GroupName::default_group();
     let mut resources: BTreeMap<&ResourceKey, &Resource> = BTreeMap::new();

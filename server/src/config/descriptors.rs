@@ -1,4 +1,4 @@
-//! Message types that the user adds: what filters of a company's own, or newer Envoys, are configured with.
+//! Message types that the user adds, for the configuration of private filters or of newer Envoys.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use xds_codec::{Codec, CodecError};
 
-/// The flag of whatever reads resources.
+/// The flag of all commands that read resources.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct DescriptorArgs {
     /// File with message types in addition to Envoy's, as written by `protoc --include_imports --descriptor_set_out=FILE`; may be

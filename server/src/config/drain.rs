@@ -1,4 +1,4 @@
-//! How long what leaves drains where groups do not say it, as flags.
+//! The drain times of groups that set none, as flags.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::config::ConfigError;
 
-/// One setting as it is written.
+/// A setting as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Setting {
@@ -62,7 +62,7 @@ pub fn apply(mut serve: Command, path: &Path) -> Result<Command, ConfigError> {
     Ok(serve)
 }
 
-/// Tries the values as flags, because clap tells better what is wrong with a flag than with a default.
+/// Tries the values as flags, because clap explains an error of a flag better than one of a default.
 fn check(serve: &Command, key: &str, values: &[String]) -> Result<(), String> {
     let flags = values.iter().map(|value| format!("--{key}={value}"));
     let words = ["xds-server".to_owned()].into_iter().chain(flags);

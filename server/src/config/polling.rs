@@ -1,4 +1,4 @@
-//! REST-JSON polling, and by which names the xDS port is reached over HTTP, as flags.
+//! REST-JSON polling, and the names of the xDS port over HTTP, as flags.
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;

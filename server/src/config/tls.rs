@@ -108,7 +108,7 @@ impl TlsConfig {
         })
     }
 
-    /// Checks that nobody reaches by accident what should be protected.
+    /// Checks that no port is open to other hosts by accident.
     pub(super) fn check(
         &self,
         listen: &ListenConfig,

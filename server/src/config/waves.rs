@@ -1,4 +1,4 @@
-//! The waves of changes where their groups do not say it, as flags.
+//! The waves of groups that set none, as flags.
 
 use std::str::FromStr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Metrics that are counted when they are asked for, from what the publisher and the status board hold.
+//! Metrics that are counted at each scrape, from the publisher and the status board.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

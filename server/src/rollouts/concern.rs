@@ -1,4 +1,4 @@
-//! The clients that use a rule: who is concerned by it and has ACKed, and what they report of its backends.
+//! The clients that use a rule: their ACKs, and their load reports about its backends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl Concern {
         concern
     }
 
-    /// The concern of a view's clients, as if all of it had changed.
+    /// The concern of a view's clients, as if all of its resources had changed.
     fn of_view(&self, key: &ViewKey) -> ViewChange {
         let found = key.groups.iter().filter_map(|group| self.routes.get(&(group.clone(), key.profile)));
         let mut all: Vec<Arc<Resource>> = found.flatten().cloned().collect();

@@ -51,13 +51,13 @@ pub(super) struct Entry {
     pub(super) record: Arc<RolloutRecord>,
     /// When it wants to be woken, by the wall clock.
     wake_at: u64,
-    /// True if it was told of the restart.
+    /// True if it had the input of the restart.
     is_resumed: bool,
     /// The change whose ACKs it waits for.
     change: Option<u64>,
     /// The clients that were failing before that change.
     failing: Failing,
-    /// The state of ACKs that it was told last.
+    /// The state of ACKs in its last input.
     told: Option<AckStatus>,
     /// The change that it wants of its rule, if it has asked since the start of the process.
     wanted: Option<Wanted>,
@@ -215,7 +215,7 @@ impl Driver {
         }
     }
 
-    /// Gives a rollout an input for which nobody waits. What cannot be stored is tried again.
+    /// Gives a rollout an input without a waiting caller. If the result cannot be stored, it is tried again.
     pub(super) async fn feed(&mut self, id: &str, input: Input) {
         let told = self.step(id, input.clone(), ACTOR, None).await;
         self.retry_unless_done(id, input, told);
@@ -247,8 +247,8 @@ impl Driver {
         }
     }
 
-    /// Gives a rollout an input, has what comes of it stored, and does what it wants. `source` is what the object of its rule
-    /// says by now, if that is news.
+    /// Gives a rollout an input, has the result stored, and runs its effects. `source` are the present weights in the object of its rule,
+    /// if they changed.
     pub(super) async fn step(
         &mut self,
         id: &str,
@@ -276,8 +276,8 @@ impl Driver {
         Ok(())
     }
 
-    /// The change that goes into the same commit as a state: the weights that it wants; or at the end, that nothing stays laid
-    /// over the rule which it says by itself.
+    /// The change that goes into the same commit as a state: its weights. At the end, weights that the rule has anyway are removed from
+    /// the override.
     fn change_of(
         &self,
         id: &str,
@@ -308,7 +308,7 @@ impl Driver {
         let rollouts = RolloutPatch::from([(id.to_owned(), Some(Arc::clone(record)))]);
         let message = record.rollout.events().last().map_or("", |event| event.message.as_str());
         let summary = format!("rollout {id}: {message}");
-        // A step is what everyone gets: shares of nodes and of requests would be told apart by nobody.
+        // A step reaches all nodes at once: nobody could tell a share of nodes from a share of requests.
         let (actor, waves) = (actor.to_owned(), WaveChoice::AtOnce);
         let options = WriteOptions { actor, waves, ..WriteOptions::default() };
         let has_change = change.is_some();
@@ -406,7 +406,7 @@ impl Driver {
         let (id, answers, caller) = (id.to_owned(), self.answers.clone(), self.parts.caller.clone());
         tokio::spawn(async move {
             let reading = Reading { prometheus: Some(calls::query(&caller, &prometheus).await), ..reading };
-            // Nobody to tell means that the server ends.
+            // It fails only while the server ends.
             let _ = answers.send(Request::Input(id, Input::Measured { measurement, reading })).await;
         });
     }
@@ -418,7 +418,7 @@ impl Driver {
         let limit = Duration::from_millis(timeout.millis());
         tokio::spawn(async move {
             let calling = async {
-                // One rollout whose hooks hang must not keep others from calling.
+                // A rollout whose hooks hang must not keep others from calling.
                 let (_own, _all) = (own.acquire().await, all.acquire().await);
                 calls::call(&caller, &url, &payload, limit).await
             };
@@ -467,7 +467,7 @@ pub(super) fn wanted(outcome: &Outcome) -> Option<Wanted> {
     })
 }
 
-/// The actor of steps in the history, where nobody asked for them.
+/// The actor of steps in the history that no user requested.
 pub(super) const ACTOR: &str = "rollout";
 /// How long answers of clients are collected before they are looked at.
 const DEBOUNCE: Duration = Duration::from_millis(100);

@@ -1,7 +1,7 @@
 //! The HTTP client of webhooks and queries: HTTP/1.1, plain or over TLS, one request for each connection, no redirects.
 //!
-//! Whatever answers is not trusted: time, and the length of the body and of the head, are bounded. What is said of a failure is
-//! logged and told, so it has nothing of a URL but the host, and nothing of an answer but its status.
+//! Answers are not trusted: their time, and the length of head and body, have limits. Failures are logged and shown, so they contain
+//! no part of a URL but the host, and no part of an answer but its status.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -48,7 +48,7 @@ pub(super) struct Answer {
 }
 
 impl Caller {
-    /// Says why a URL cannot be called; `None` if it can, as far as its text tells.
+    /// Why a URL cannot be called; `None` if its text is fine.
     pub(super) fn refusal(&self, url: &str) -> Option<String> {
         match Target::parse(url) {
             Err(problem) => Some(problem.to_owned()),
@@ -133,7 +133,7 @@ where
         let body = body.map_err(|error| format!("the answer cannot be read: {error}"))?.to_bytes();
         Ok((status, body))
     };
-    // The connection ends with this future, whatever comes first.
+    // The connection ends with this future at the latest.
     let mut connection = std::pin::pin!(connection);
     let mut exchange = std::pin::pin!(exchange);
     tokio::select! {

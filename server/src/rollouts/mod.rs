@@ -1,12 +1,11 @@
-//! Rollouts that are on their way: one task drives all of them.
+//! Rollouts: one task drives all of them.
 //!
-//! A rollout is a value of [`xds_rollout`] that says what it wants done. The [`driver`] gives it what happens, has its new state
-//! stored together with the weights that it wants, in one commit of the [`control`](xds_control), and then does the rest: it
-//! looks at who has ACKed and at load reports ([`concern`]), and [`calls`] webhooks and Prometheus. If a state cannot be stored,
-//! the old one stays and the same is tried again; so whatever is done follows from what is stored. After a restart every rollout
-//! goes on from there.
+//! A rollout is a value of [`xds_rollout`], which returns the effects that it needs. The [`driver`] gives it inputs, and has its new
+//! state stored together with its weights, in one commit of the [`control`](xds_control). Then it runs the effects: it looks at ACKs
+//! and load reports ([`concern`]), and [`calls`] webhooks and Prometheus. If a state cannot be stored, the old one stays, and the
+//! input is tried again. So effects always follow from a stored state, and after a restart every rollout continues from there.
 //!
-//! [`Rollouts`] is the handle for the API. Asked for something, it sends a message; it shows the values as the driver left them.
+//! [`Rollouts`] is the handle for the API. It sends requests to the driver, and shows the rollouts as the driver left them.
 
 mod calls;
 mod channel;

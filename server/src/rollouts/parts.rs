@@ -27,7 +27,7 @@ pub struct DriverParts {
     pub clock: Clock,
     /// Calls webhooks and Prometheus.
     pub caller: Caller,
-    /// The receiver of the counts of rollouts: it is told how many there are of each phase.
+    /// Gets the number of rollouts in each phase.
     pub observer: Option<Arc<dyn Observer>>,
 }
 

@@ -1,8 +1,8 @@
 //! The hosts that rollouts may call.
 //!
-//! Whoever may begin a rollout chooses its URLs, so the server must not become a way to what only it can reach: addresses of
-//! one link, where clouds hand out credentials, are never called. The check is made of the addresses that a name has at the
-//! moment of the call, which are then the ones that are connected to; a name cannot change its mind in between.
+//! The user who begins a rollout chooses its URLs, so the server must not open a way to services that only it can reach. It never
+//! calls link-local addresses, where clouds hand out credentials. A name is resolved once for each call: the addresses that were
+//! checked are the ones that are connected to.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,14 +15,14 @@ pub struct Reach {
     rules: Vec<Rule>,
 }
 
-/// One value of `--webhook-allow`.
+/// A value of `--webhook-allow`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {
     /// A name in lower case.
     Name(String),
     /// Every name below this one: `.example.com`.
     Below(String),
-    /// The addresses that begin with as many bits of this one.
+    /// The addresses that begin with this many bits of this one.
     Network(IpAddr, u8),
 }
 
@@ -46,7 +46,7 @@ impl Reach {
         Ok(Self { rules: values.iter().map(read).collect::<Result<_, _>>()? })
     }
 
-    /// Why a host is not called whatever addresses it has; `None` if that depends on them.
+    /// Why a host is never called; `None` if that depends on its addresses.
     pub(super) fn refusal(&self, host: &str) -> Option<Refusal> {
         if let Ok(address) = host.parse() {
             return self.refusal_of(host, address);
@@ -56,7 +56,7 @@ impl Reach {
         (!is_open).then(|| Refusal::NotAllowed { host: host.to_owned(), address: None })
     }
 
-    /// Those of a host's addresses that may be called.
+    /// The addresses of a host that may be called.
     ///
     /// # Errors
     ///

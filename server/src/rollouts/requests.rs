@@ -19,7 +19,7 @@ use super::keys::Key;
 impl Driver {
     pub(super) async fn handle_request(&mut self, request: Request) {
         self.resume_once_loaded();
-        // Whoever asked may be gone by now; what was asked for is done nevertheless.
+        // The caller may be gone by now; its request is carried out all the same.
         match request {
             Request::Start(spec, options, reply) => {
                 let _ = reply.send(self.start(*spec, options).await);
@@ -196,7 +196,7 @@ impl Driver {
         ids.into_iter().find(|id| !self.entries.contains_key(id)).unwrap_or(name)
     }
 
-    /// Those that must go so that one more can be kept once it has ended.
+    /// The ended rollouts that must go to make room for one more.
     fn oldest_ended(&self) -> Vec<String> {
         let ended = self.entries.iter().filter(|(_, entry)| entry.rollout().is_finished());
         let since = |entry: &super::driver::Entry| RolloutStatus::from(entry.rollout()).since_ms;

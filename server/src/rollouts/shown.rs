@@ -1,4 +1,4 @@
-//! Reports about the backends of rollouts, as they are shown: added up once a second, however many read or watch it.
+//! The loads of the backends of rollouts, as they are shown. They are added up once a second for all readers together.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,8 +19,7 @@ pub(super) struct ShownLoads {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The groups that are served, and their clusters. A revision does not tell it: files are served though they cannot be
-    /// recorded.
+    /// The served groups, and their clusters. The revision does not identify them: files that cannot be recorded are served too.
     clusters: Option<(Groups, ClustersBehind)>,
     second: u64,
     /// The loads of this second, by the id of the rollout.
@@ -28,7 +27,7 @@ struct Kept {
 }
 
 impl ShownLoads {
-    /// Those of a rollout, at most a second old.
+    /// The loads of a rollout, at most a second old.
     pub(super) fn of(&self, parts: &DriverParts, rollout: &Rollout) -> RolloutLoads {
         let now_ms = (parts.clock)();
         let (_, groups) = parts.publisher.groups();

@@ -1,4 +1,4 @@
-//! Whose certificates are believed when webhooks and Prometheus are called over https.
+//! The authorities that are trusted when webhooks and Prometheus are called over https.
 
 use std::io;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Work on file systems that may never end: on a thread that can be left behind.
 //!
-//! A network file system that is gone, or a program behind FUSE, lets a call wait for ever, and nothing can take the call back.
-//! So that one such file does not stop the source, each piece of work is done on a thread of its own; one that hangs is left to
-//! itself, and what it was about is not touched again until it is done.
+//! A call to a lost network file system, or to a program behind FUSE, may block for ever, and cannot be cancelled. Each piece of work
+//! runs on a thread, so such a file does not stop the source. A thread that hangs is abandoned, and its path is not touched again
+//! until it is done.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// How work tells that it goes on: each step begins the time anew.
+/// Reports progress of work: each step begins the time anew.
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<AtomicU64>);
 
@@ -68,7 +68,7 @@ impl Hands {
         let job: Job = Box::new(move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| work(&of_job)));
             done_by_job.store(true, Ordering::Release);
-            // Whoever asked may have gone on without it. A panic is told by the answer that does not come.
+            // The caller may have stopped waiting. After a panic, no answer comes.
             let _ = outcome.map(|outcome| answer.send(outcome));
         });
         if !self.give(job) {
@@ -83,7 +83,7 @@ impl Hands {
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     self.hanging.push((about.to_owned(), is_done));
-                    // The thread ends when its work does, because nobody can give it more.
+                    // The thread ends with its work, because no more can be sent to it.
                     self.thread = None;
                     return Err(Hangs);
                 }

@@ -1,4 +1,4 @@
-//! The kernel's notifications: whether one can matter is all that is taken from them.
+//! The kernel's notifications. They only say that something may have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ struct Shared {
     lost: BTreeSet<PathBuf>,
 }
 
-/// Watches directories and tells that something may have changed, however often it did.
+/// Watches directories, and notifies once for any number of changes.
 #[derive(Debug)]
 pub(super) struct Events {
     watcher: Option<RecommendedWatcher>,
@@ -54,7 +54,7 @@ impl Events {
         Self { has_warned: watcher.is_err(), watcher: watcher.ok(), watched: BTreeMap::new(), shared }
     }
 
-    /// Watches exactly the directories of a walk. Returns whether one of them was not watched before.
+    /// Watches exactly the directories of a walk. Returns `true` if one of them was not watched before.
     pub(super) fn watch(&mut self, walk: &Walk) -> bool {
         let interest =
             walk.directories.iter().map(|(path, directory)| (absolute(path), directory.only.clone()));

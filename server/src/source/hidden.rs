@@ -1,4 +1,4 @@
-//! Hidden files that somebody may be waiting for: they look like configuration and are not read.
+//! Hidden files that look like configuration, and are not read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn names(directory: &Path, progress: &Progress) -> impl Iterator<Item = String> 
     })
 }
 
-/// More names help nobody.
+/// A longer list would not help.
 const MAX_HIDDEN: usize = 20;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! From the previous state and a scan to the next state: last good contents, groups by directory, owners (D5).
+//! Computes the next state from the previous one and a scan: last good contents, groups by directory, owners (D5).
 //!
-//! A function of its arguments: it does no I/O and reads no clock, and no order of files changes what it gives.
+//! It is a function of its arguments: it does no I/O and reads no clock, and the order of files does not matter.
 //!
 //! - A file that is broken as a whole keeps its last good contents, a bad object its last good version.
 //! - A resource belongs to a group and to one file, a route document to one file of all. Two files that define it are an
@@ -112,7 +112,7 @@ fn load_within(
     let statuses = statuses(&files, &scan.faults, &objects, findings, now);
     let has_errors = statuses.values().any(|file| file.diagnostics.iter().any(Diagnostic::is_error));
     let is_clean = !has_errors && scan.is_settled;
-    // With nothing readable at all, a partial start would tell every client that there is nothing.
+    // If no file is readable, a partial start would take everything from every client.
     let is_partial = options.is_partial_start && files.values().any(|file| !file.parsed.is_broken);
     let is_complete = previous.is_complete || is_clean || is_partial;
     let (layer, documents) = (objects.layer.clone(), Arc::clone(&objects.documents));

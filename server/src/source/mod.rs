@@ -1,7 +1,7 @@
-//! The files as a source: what is watched, when it is read again, and what of it is served (D5).
+//! The files as a source: which are watched, when they are read again, and which objects are served (D5).
 //!
-//! [`walk`] finds the files, [`read`] reads them, [`load`] makes the next state of that and of the previous one, without I/O
-//! and without a clock, [`timing`] decides when to look, and [`watch`] drives them.
+//! [`walk`] finds the files, and [`read`] reads them. [`load`] computes the next state from the previous one, without I/O and without
+//! a clock. [`timing`] decides when to look, and [`watch`] drives them all.
 
 pub mod deadline;
 mod events;

@@ -19,8 +19,8 @@ pub fn is_configuration(name: &str) -> bool {
     !is_ignored(name) && ending.is_some_and(|ending| ["yaml", "yml", "json"].contains(&ending.as_str()))
 }
 
-/// Returns `true` if somebody hid a file or directory by its name. What programs hide begins with another character behind the
-/// dot: the directories of ConfigMaps, the locks of Emacs, and what macOS keeps beside files.
+/// Returns `true` if the name of a file or directory hides it on purpose. Names that programs hide have another character behind the
+/// dot: directories of ConfigMaps, locks of Emacs, and companion files of macOS.
 #[must_use]
 pub fn is_hidden(name: &str) -> bool {
     name.strip_prefix('.').is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['.', '#', '_']))

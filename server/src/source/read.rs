@@ -1,4 +1,4 @@
-//! The contents of the files: one consistent reading of all of them.
+//! The contents of all files, read consistently.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,13 +21,13 @@ use crate::source::walk::{Bounds, Stamp, Walk, Walker, leads_out};
 pub struct Scan {
     /// By path.
     pub files: BTreeMap<Arc<str>, FileRead>,
-    /// Roots, directories and links that cannot be read, and why: whatever is below keeps its state.
+    /// Roots, directories and links that cannot be read, with the reasons. Everything below them keeps its state.
     pub faults: BTreeMap<Arc<str>, String>,
     /// True if nothing changed while it was read. If not, it must be read again soon.
     pub is_settled: bool,
 }
 
-/// One file.
+/// A file.
 pub type FileRead = Result<FileContent, FileFault>;
 
 /// The bytes of a file, all from one version of it.
@@ -144,8 +144,8 @@ impl Reader {
 
     /// Reads everything now, and says where it was found. Blocks.
     ///
-    /// `watch` is given every walk, to watch its directories, and tells whether one of them was not watched before: then the
-    /// walk is done again, because what came into the directory since would be missed.
+    /// `watch` gets every walk, watches its directories, and returns `true` if one of them was not watched before. Then the walk is
+    /// repeated, because it may have missed changes in that directory.
     #[must_use]
     pub fn scan(&mut self, mut watch: impl FnMut(&Walk) -> bool) -> (Walk, Scan) {
         let mut n_tries = 0;
@@ -169,7 +169,7 @@ impl Reader {
                 scan.is_settled &= read != Err(FileFault::Changing);
                 scan.files.insert(Arc::clone(path), read);
             }
-            // A ConfigMap swaps all its files at once: half of them from before the swap would be neither version.
+            // A ConfigMap swaps all its files at once, so a mixture from before and after the swap is no version of it.
             scan.is_settled &= self.lead_the_same(&walk.links);
             if scan.is_settled || n_tries == MAX_TRIES {
                 if !scan.is_settled {
@@ -221,7 +221,7 @@ fn read_file(path: &Path, limit: usize, bounds: &Bounds) -> Result<FileRead, Van
     Ok(Err(FileFault::Changing))
 }
 
-/// Returns `None` if somebody wrote to the file meanwhile.
+/// Returns `None` if the file was written to meanwhile.
 ///
 /// A file that the walk found may be something else by now: a pipe, whose opening would wait for a writer, or a link to a file
 /// that is none of ours. So it is opened without waiting, and judged by what was opened.
@@ -249,7 +249,7 @@ fn try_read(path: &Path, limit: usize, bounds: &Bounds) -> io::Result<Option<Fil
 
 /// Where an open file is, without links; `None` if it is no longer there.
 fn real_path(path: &Path, file: &File, opened: &fs::Metadata) -> io::Result<Option<PathBuf>> {
-    // The kernel knows, whatever became of the path since; other systems have no such directory.
+    // The kernel knows the present path of an open file. Other systems have no such directory.
     if let Ok(real) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) {
         return Ok(Some(real).filter(|_| opened.nlink() > 0));
     }

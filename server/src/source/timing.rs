@@ -1,8 +1,8 @@
-//! When to look at the files: a state machine that is told of events and asked for steps. Time is passed in.
+//! Decides when to look at the files: a state machine that takes events and gives steps. Time is passed in.
 //!
-//! An event means only "look again". Additions and changes are taken over once it was quiet for a moment, or the first event
-//! is old enough. What is missing is taken for removed only after a longer quiet, however long that takes: a `git pull` must
-//! never be published by halves.
+//! An event means only "look again". Additions and changes are applied after a short quiet time, or when the first event is old
+//! enough. A missing object counts as removed only after a longer quiet time, however long that takes: a half-done `git pull` must
+//! never be published.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ pub struct Timing {
     pub max_delay: Duration,
     /// The quiet after which what is missing is taken for removed.
     pub removal_quiet: Duration,
-    /// How often the files are looked at without an event, for file systems that tell nothing.
+    /// How often the files are looked at without an event, for file systems without notifications.
     pub poll_interval: Duration,
 }
 
@@ -37,7 +37,7 @@ impl Timing {
 pub enum Step {
     /// Nothing, until the next deadline or event.
     Wait,
-    /// Walk, and tell of an event if the walk differs from the last one.
+    /// Walk, and report an event if the walk differs from the last one.
     Poll,
     /// Read everything.
     Load(Removals),
@@ -62,7 +62,7 @@ pub struct Pace {
     last_event: Option<Instant>,
     /// True if the last load holds something that is missing.
     postpones_removals: bool,
-    /// True if to look now, whatever the clock says.
+    /// True if a look was requested, regardless of the clock.
     is_asked: bool,
     /// When what was not taken is offered again, and how long after the failure that is.
     again: Option<(Instant, Duration)>,
@@ -91,7 +91,7 @@ impl Pace {
 
     /// A load is done that began at `began`; `postpones_removals` if it holds something that is missing.
     ///
-    /// Events since then still count: the load may not have seen what they told of.
+    /// Events since then still count, because the load may have missed their changes.
     pub fn handle_loaded(&mut self, began: Instant, postpones_removals: bool) {
         self.postpones_removals = postpones_removals;
         self.is_asked = false;

@@ -1,4 +1,4 @@
-//! The walk over the watched files: one walk through the watched roots.
+//! The walk through the watched roots.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -25,7 +25,7 @@ pub struct Walk {
     pub links: BTreeMap<PathBuf, PathBuf>,
 }
 
-/// A stamp that tells one content of a file from another without reading it.
+/// A stamp that distinguishes contents of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     id: FileId,
@@ -98,7 +98,7 @@ pub struct Walker {
 /// The kind of a root when it is walked.
 struct Root {
     path: PathBuf,
-    /// The root without links; `None` if there is nothing, or it cannot be told.
+    /// The root without links; `None` if it does not exist or cannot be resolved.
     real: Option<PathBuf>,
 }
 
@@ -208,7 +208,7 @@ pub fn is_below(path: &str, directory: &str) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// One walk through a root.
+/// A walk through a root.
 struct Walking<'w> {
     bounds: &'w Bounds,
     progress: &'w Progress,
@@ -275,7 +275,7 @@ impl Walking<'_> {
         let is_wanted = is_configuration(name) || !name.contains('.');
         if let Ok(target) = fs::read_link(path) {
             self.walk.links.insert(path.to_owned(), target);
-            // A link that leads nowhere is told below.
+            // A broken link is reported below.
             let real = fs::canonicalize(path).ok();
             if let Some(real) = real.filter(|real| !self.bounds.hold(real)) {
                 if is_wanted && (is_configuration(name) || real.is_dir()) {

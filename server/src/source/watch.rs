@@ -61,7 +61,7 @@ pub struct FileSource {
     dirty: Arc<Notify>,
     requests: mpsc::Receiver<Request>,
     saver: watch::Sender<Arc<FilesState>>,
-    /// Those who wait for an answer, and what was done for them so far.
+    /// The callers that wait for an answer, and the work done for them so far.
     waiting: Vec<Waiting>,
     /// The load that was delivered last.
     delivered: Option<FileLoad>,
@@ -99,7 +99,7 @@ struct Work {
 struct Looked {
     load: FileLoad,
     postpones_removals: bool,
-    /// True if nothing had changed, or was changing, that no event has told of.
+    /// True if there were no changes without an event.
     is_quiet: bool,
 }
 
@@ -136,7 +136,7 @@ impl FileSourceHandle {
         answered.await.map_err(|_| WriteError::Closed)?
     }
 
-    /// Ends the source, whoever else has a handle. What is being published is published first.
+    /// Ends the source, even if there are other handles. A publication that is under way ends first.
     pub async fn stop(&self) {
         // A source that has ended already does not mind.
         let _ = self.requests.send(Request::Stop).await;
@@ -199,7 +199,7 @@ impl FileSource {
         self.work.state.served()
     }
 
-    /// Loads the files, and again whenever they change, until it is told to stop or there is no handle any more.
+    /// Loads the files, and loads them again when they change, until [`stop`](FileSourceHandle::stop) or until there is no handle any more.
     ///
     /// # Errors
     ///
@@ -227,7 +227,7 @@ impl FileSource {
         self.waiting.push(Waiting { since: Instant::now(), asked, answer, first: None });
     }
 
-    /// Walks, and takes a difference for an event that the kernel did not tell of.
+    /// Walks, and treats a difference as an event that the kernel did not send.
     async fn poll(mut self) -> Result<Self, SourceFailed> {
         let mut work = self.work;
         let (work, is_same) = tokio::task::spawn_blocking(move || {
@@ -265,7 +265,7 @@ impl FileSource {
         Ok(self)
     }
 
-    /// Hands on a load that differs from the last one, or that somebody waits for.
+    /// Hands on a load that differs from the last one, or that a caller waits for.
     async fn deliver(&mut self, load: FileLoad, deliver: &mut Deliver) {
         let is_same = self.delivered.as_ref().is_some_and(|last| is_same(last, &load));
         if is_same && self.waiting.is_empty() {

@@ -1,4 +1,4 @@
-//! `acks`: who has applied a publication.
+//! `acks`: the clients that have applied a publication.
 
 use serde_json::Value;
 

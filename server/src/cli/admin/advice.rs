@@ -1,4 +1,4 @@
-//! Advice of the server in the words of the shell: its texts name endpoints and parameters, which whoever typed a command has not.
+//! Advice of the server, translated for the shell: its texts name endpoints and parameters, but the user typed a command.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! `conditions`: what became of every object of the route documents.
+//! `conditions`: the state of every object of the route documents.
 
 use serde_json::Value;
 use xds_control::model::document::is_fine;
@@ -40,7 +40,7 @@ pub(crate) fn conditions(args: &ConditionsArgs) -> Result<(), Failure> {
     }
 }
 
-/// One condition of an object.
+/// A condition of an object.
 pub(super) struct Row {
     cells: Vec<String>,
     /// True if it is as it should be.

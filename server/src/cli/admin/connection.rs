@@ -49,7 +49,7 @@ impl AdminArgs {
         self.connect_for(Some(TIMEOUT))
     }
 
-    /// The same, for requests that may take as long as this; `None` is for ever.
+    /// Sets how long the answer to a request may take; `None` means no limit.
     pub(crate) fn connect_for(&self, limit: Option<Duration>) -> Result<Admin, Failure> {
         let url = self.admin.trim_end_matches('/');
         let has_scheme = url.starts_with("http://") || url.starts_with("https://");

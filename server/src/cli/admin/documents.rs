@@ -1,4 +1,4 @@
-//! `documents` and `delete`: the route documents of files and API, and how the API's go.
+//! `documents` and `delete`: lists the route documents of files and API, and deletes the API's.
 
 use http::Method;
 use serde_json::Value;

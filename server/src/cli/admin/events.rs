@@ -1,4 +1,4 @@
-//! `events`: what happens on a server.
+//! `events`: the events of a server.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -24,7 +24,7 @@ pub(crate) struct EventsArgs {
     admin: AdminArgs,
 }
 
-/// One event as it comes in.
+/// An event as it comes in.
 #[derive(Debug, Default, PartialEq)]
 struct Event {
     id: String,
@@ -35,7 +35,7 @@ struct Event {
 pub(crate) fn events(args: &EventsArgs) -> Result<(), Failure> {
     let form = Form::or_default(args.admin.output);
     let admin = args.admin.connect_for(None)?;
-    // All kept events come after one that nobody knows.
+    // An unknown id asks for all kept events.
     let since = args.since.as_deref().or((!args.follow).then_some(UNKNOWN));
     let stream = admin.open("/v1/events", since)?;
     let (sender, receiver) = mpsc::channel();
@@ -93,7 +93,7 @@ fn take(event: &mut Event, line: &str) -> Option<Event> {
     None
 }
 
-/// One line for each event: an object, or the id, the name and what it says.
+/// Writes an event as one line: as a JSON object, or as its id, name and text.
 fn shown(event: &Event, form: Form) -> String {
     let data: Value = serde_json::from_str(&event.data).unwrap_or_else(|_| Value::String(event.data.clone()));
     match form {
@@ -112,7 +112,7 @@ fn shown(event: &Event, form: Form) -> String {
 
 /// An event of no run of any server.
 const UNKNOWN: &str = "0-0";
-/// After how long without another event all that is kept has come.
+/// The pause after which all kept events have come.
 const QUIET: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

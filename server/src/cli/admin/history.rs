@@ -1,4 +1,4 @@
-//! `history` and `rollback`: what changed, and how to undo it.
+//! `history` and `rollback`: lists changes, and undoes them.
 
 use http::Method;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! `loads`: what clients report of the requests that they send.
+//! `loads`: the load reports of clients.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! `nodes`: who is connected, and whether they have what is served.
+//! `nodes`: the connected clients, and their state of every type.
 
 use serde_json::Value;
 

@@ -6,7 +6,7 @@ use super::advice::for_shell;
 use super::phases::phases;
 use crate::cli::output::{cell, clean, items, one_line};
 
-/// The outcome of a write, done or tried, after `heading`. What files own and keep is among the warnings.
+/// Prints the outcome of a write or a dry run after `heading`. Objects that files own and keep are among the warnings.
 pub(super) fn outcome(answer: &Value, heading: &str) -> String {
     let mut text = match (answer["committed"] == json!(true), answer["changed"] == json!(true)) {
         (_, false) => "nothing changes\n".to_owned(),

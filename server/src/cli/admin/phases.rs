@@ -1,10 +1,10 @@
-//! The phases of a change, as a dry run tells them.
+//! The phases of a change, as a dry run reports them.
 
 use serde_json::Value;
 
 use crate::cli::output::{cell, clean, items};
 
-/// One paragraph for each group and kind of client; empty if there are none.
+/// A paragraph for each group and kind of client; empty if there are none.
 ///
 /// ```text
 /// envoy clients of default:

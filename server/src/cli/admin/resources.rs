@@ -1,4 +1,4 @@
-//! `resources`: what the API owns in a node group.
+//! `resources`: the API's resources in a node group.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `rollout`: traffic that moves by steps, begun, watched and steered.
+//! `rollout`: starts, watches and steers rollouts.
 
 use std::io::Read as _;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `snapshot`: what the clients of a group or a node are served, and where it comes from.
+//! `snapshot`: the resources that a group or a node is served, with their sources.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! `status`: whether the server is ready, how its files and route documents are, and how its clients are.
+//! `status`: the readiness of the server, and the state of its files, route documents and clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! `waves`: wave deployments, and what can be done to them.
+//! `waves`: lists and steers wave deployments.
 
 use serde_json::{Value, json};
 
@@ -198,7 +198,7 @@ const MAX_VALUES: usize = 50;
 const EXIT_CODES: &str = "Exit codes with --watch: 0 completed or promoted, 1 held, reverted or superseded, 2 wrong command line, \
 3 cannot reach the server";
 
-/// The phases after which nothing follows by itself.
+/// The phases that last until an operator acts.
 const ENDED: [&str; 5] = ["held", "completed", "promoted", "reverted", "superseded"];
 
 #[cfg(test)]

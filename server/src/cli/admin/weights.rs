@@ -1,4 +1,4 @@
-//! `weights`: how the requests of rules are shared, and how that is changed.
+//! `weights`: shows and changes the weights of rules.
 
 use http::Method;
 use serde_json::{Map, Value};
@@ -158,7 +158,7 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
     change(&args.target, method, Some(&Value::Object(body)))
 }
 
-/// Changes what is there now, whatever it is: who types weights has just looked at them, or does not care.
+/// Changes the present weights without a precondition: a user who types weights has just looked at them, or does not care.
 fn change(target: &Target, method: Method, body: Option<&Value>) -> Result<(), Failure> {
     let (namespace, name) = split(&target.object)?;
     let path = [target.kind.as_str(), namespace, name, &target.rule].map(segment).join("/");

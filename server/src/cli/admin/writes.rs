@@ -51,13 +51,12 @@ pub(super) struct Change<'a> {
 }
 
 impl WriteFlags {
-    /// Makes a change, and says what became of it.
+    /// Makes a change, and prints its outcome.
     pub(super) fn send(&self, change: Change<'_>) -> Result<(), Failure> {
         self.send_with(change, &[], Failure::Failed)
     }
 
-    /// The same with further parameters of the query; what the server refuses becomes a failure by `refused`, which is given
-    /// the text.
+    /// Sends it with further parameters of the query. `refused` turns the text of a refusal into a failure.
     pub(super) fn send_with(
         &self,
         change: Change<'_>,

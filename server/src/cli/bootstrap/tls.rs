@@ -1,4 +1,4 @@
-//! TLS in bootstraps: the files that a client uses, and how it is told to follow their changes.
+//! TLS in bootstraps: the files that a client uses, and the settings by which it follows their changes.
 
 use std::fs;
 use std::net::IpAddr;

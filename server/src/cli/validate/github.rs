@@ -13,7 +13,7 @@ use super::report::{Report, plain_path, sentence};
 use crate::cli::offline::cleaned;
 use crate::cli::output::clean;
 
-/// One command for each finding, and the sums as a line of the log.
+/// A command for each finding, and a line of the log with the sums.
 pub(super) fn write(report: &Report) -> String {
     let mut text = String::new();
     for one in report.findings() {

@@ -16,7 +16,7 @@ pub(super) struct Report {
     pub(super) diagnostics: Vec<Diagnostic>,
     /// The conditions that are not as they should be, and are no errors.
     pub(super) unmet: Vec<Unmet>,
-    /// Those of them that no diagnostic explains.
+    /// The conditions that no diagnostic explains.
     pub(super) unexplained: Vec<Unmet>,
     /// Every file that was read, or could not be.
     pub(super) files: BTreeSet<Arc<str>>,
@@ -68,7 +68,7 @@ impl Report {
         counts.join(", ")
     }
 
-    /// All of it as one object.
+    /// The whole report as one object.
     pub(super) fn to_json(&self) -> Value {
         let place = |place: &Place| json!({"file": &*place.file, "line": place.line, "column": place.column});
         let one = |one: &Diagnostic| {

@@ -7,7 +7,7 @@ use xds_codec::{Diagnostic, Place, Severity};
 
 use super::report::{Report, plain_path, sentence};
 
-/// One run with a result for each finding; each code is a rule.
+/// A run with a result for each finding; each code is a rule.
 pub(super) fn write(report: &Report) -> Value {
     let findings = report.findings();
     let codes: BTreeSet<&str> = findings.iter().map(|one| one.code).collect();

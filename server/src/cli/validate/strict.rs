@@ -83,8 +83,8 @@ pub(super) fn make_errors(diagnostics: &mut Vec<Diagnostic>, unmet: &mut Vec<Unm
 /// The code of the warning at a policy that is not supported.
 const UNSUPPORTED_POLICY: &str = "unsupported-policy";
 
-/// Returns `true` if a condition says that something is served otherwise than it was meant. Envoys that do not listen are told by
-/// the conditions that cause it, unsupported policies where they stand, and gRPC clients may never ask for what they cannot have.
+/// Returns `true` if a condition says that something is not served as intended. Left out are Envoys that do not listen, because other
+/// conditions cause that; unsupported policies, which have diagnostics; and losses of gRPC clients, which may not be affected.
 fn is_error(unmet: &Unmet) -> bool {
     match unmet.kind {
         "Accepted" | "ResolvedRefs" => true,

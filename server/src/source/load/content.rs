@@ -71,7 +71,7 @@ pub(super) struct Served {
 }
 
 impl ObjectId {
-    /// The identity of an object in a file of that group.
+    /// The identity of an object in a file of this group.
     pub(super) fn new(group: &GroupName, key: Key) -> Self {
         let group = match &key {
             Key::Resource(_) => Some(group.clone()),

@@ -13,7 +13,7 @@ use super::parsed::Parsed;
 /// The files by path; those that have not changed are shared by the states.
 pub(super) type Files = BTreeMap<Arc<str>, Arc<FileState>>;
 
-/// One file.
+/// A file, with the last good versions of its objects.
 #[derive(Clone, Debug)]
 pub(super) struct FileState {
     /// Hash of the content that was parsed; `None` if there was none.

@@ -19,7 +19,7 @@ pub(super) struct Assignment {
     unknown: BTreeSet<Arc<str>>,
 }
 
-/// One node group document.
+/// A node group document.
 struct Candidate<'a> {
     path: &'a Arc<str>,
     place: Place,
@@ -28,7 +28,7 @@ struct Candidate<'a> {
 }
 
 impl Assignment {
-    /// The group of a file; `None` if it cannot be told.
+    /// The group of a file; `None` if its directory has no usable group.
     pub(super) fn group_of(&self, path: &str) -> Option<GroupName> {
         for directory in directories_above(path) {
             if let Some(group) = self.directories.get(directory) {
@@ -157,7 +157,7 @@ fn refuse_equal_names(
         }
         for directory in claimants.into_iter().filter(|directory| Some(directory) != owner.as_ref()) {
             directories.remove(&directory);
-            // A directory that had another name keeps it, unless somebody else took that meanwhile.
+            // A directory keeps its previous name, unless another directory took it meanwhile.
             let is_free = |before: &&DirectoryGroup| {
                 before.definition.name != name
                     && directories.values().all(|group| group.definition.name != before.definition.name)

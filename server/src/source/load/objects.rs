@@ -1,4 +1,4 @@
-//! The objects that are served: one owner for each, the last good version of what is bad.
+//! The served objects: each has one owner, and a bad one keeps its last good version.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::groups::Assignment;
 use super::parsed::diagnostic;
 use crate::source::timing::Removals;
 
-/// One file's claim to an object.
+/// The claim of a file to an object.
 struct Claim {
     group: GroupName,
     /// Where, in which file.
@@ -44,18 +44,18 @@ pub(super) struct Objects {
     pub(super) documents: Arc<GroupedDocuments>,
 }
 
-/// The objects of one file. Another value whenever something of it changes.
+/// The objects of one file. Any change makes another value.
 #[derive(Debug)]
 pub(super) struct OfFile {
-    /// The group that its objects are in; `None` if that cannot be told.
+    /// The group of its objects; `None` if its directory has no usable group.
     group: Option<GroupName>,
     /// The node groups of directories that it defines.
     defines: Vec<(GroupName, Place)>,
-    /// These, and what is served of it, in the order of the text.
+    /// Its node groups and its served objects, in the order of the text.
     pub(super) objects: Arc<[FileObject]>,
     /// The resources that it defines and that are not served in its group.
     unserved: Vec<ResourceKey>,
-    /// True if something of it is served as an earlier text has it.
+    /// True if one of its objects is served from an earlier text.
     pub(super) has_last_good: bool,
 }
 
@@ -133,7 +133,7 @@ struct Concerned {
     changed: BTreeSet<Arc<str>>,
     /// The objects that these claim or claimed, and those that were contested or about to go before.
     ids: BTreeSet<ObjectId>,
-    /// All files that may claim something of that.
+    /// All files that may claim one of these objects.
     claimants: BTreeSet<Arc<str>>,
 }
 

@@ -1,4 +1,4 @@
-//! Several files at a time: what is made of each depends on nothing else.
+//! Work on several files at a time. The result of each depends on no other.
 
 use std::panic::resume_unwind;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,8 +14,8 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// As many threads as there are processors, and as many bytes as one file has at most by default: reading a file takes twenty
-    /// times its size, and reading several is to take no more.
+    /// A thread for each processor, and the default limit of one file's bytes: parsing a file takes twenty times its size in memory, and
+    /// several files must not take more than one.
     pub(super) fn of_machine() -> Self {
         let n_threads = thread::available_parallelism().map_or(1, usize::from);
         Self { n_threads, n_bytes: 10 << 20 }
@@ -40,7 +40,7 @@ pub(super) fn map<T: Sync, R: Send>(
     };
     let mut made = thread::scope(|scope| {
         let new = |_| thread::Builder::new().name("read-files".to_owned()).spawn_scoped(scope, run).ok();
-        // If there is no thread to be had, the others do more.
+        // If no thread can be started, the others do its work.
         let threads: Vec<_> = (1..bounds.n_threads.min(items.len())).filter_map(new).collect();
         let mut made = run();
         for thread in threads {

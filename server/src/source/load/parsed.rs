@@ -1,4 +1,4 @@
-//! The contents of one file, in the form in which they are kept from load to load.
+//! The contents of one file, as they are kept from load to load.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct Parsed {
     pub(super) has_unreadable: bool,
     /// Stand-ins for bad documents that never were good.
     pub(super) stand_ins: BTreeMap<DocumentKey, Arc<Document>>,
-    /// The number of faults of documents that are not reported because there are so many.
+    /// The number of faults of documents over the limit, which are not reported.
     pub(super) n_untold: usize,
 }
 
@@ -122,7 +122,7 @@ impl Parsed {
         }
     }
 
-    /// Refuses every document that the file has more than once: none of them is more right than the others.
+    /// Refuses every document that the file has more than once: no copy is better than another.
     fn refuse_duplicates(&mut self) {
         let mut places: BTreeMap<DocumentKey, Vec<Place>> = BTreeMap::new();
         let mut said: BTreeMap<DocumentKey, Vec<Arc<Document>>> = BTreeMap::new();
@@ -196,7 +196,7 @@ pub(super) fn diagnostic(code: &'static str, place: Place, message: String) -> D
     }
 }
 
-/// How much is said of the documents of one file; more helps nobody.
+/// The most diagnostics about the documents of one file. More would not help.
 const MAX_DIAGNOSTICS: usize = 100;
 
 /// More places do not help.

@@ -1,4 +1,4 @@
-//! Last good copies: what of a state outlives the process.
+//! Last good copies: the part of a state that survives a restart.
 //!
 //! One copy per file, under the file's path: its last good node group, resources and route documents, and which of them are
 //! served. Copies hold secrets; [`LastGood`](xds_store::LastGood) keeps them from others.
@@ -117,7 +117,7 @@ pub(crate) fn changed_copies(saved: &FilesState, state: &FilesState) -> BTreeMap
     changed
 }
 
-/// The state that copies tell of; empty if there are none. Damaged copies are left out and named.
+/// The state in the copies; empty if there are none. Damaged copies are left out, and returned by name.
 pub(crate) fn restore(copies: &BTreeMap<String, bytes::Bytes>, now: SystemTime) -> (FilesState, Vec<String>) {
     let mut state = FilesState::default();
     let mut damaged = Vec::new();

@@ -33,7 +33,7 @@ impl FilesState {
         (self.objects.layer.clone(), (*self.objects.documents).clone())
     }
 
-    /// The same, of which nobody knows what is of which file: the next load looks at everything.
+    /// The state without the files of its objects, so that the next load looks at everything.
     #[cfg(test)]
     pub(super) fn forgetful(&self) -> Self {
         let mut state = self.clone();
