@@ -9,7 +9,9 @@ use xds_cache::{Changes, HeldBack, Name, Node, Profile, Resource, ResourceType, 
 
 use crate::error::SessionError;
 use crate::limits::Limits;
-use crate::order::{Order, is_referred_to, refers};
+use crate::order::Order;
+use crate::quirks::Quirk;
+use crate::references::{is_referred_to, refers, rows_from, rows_to};
 use crate::request::Request;
 use crate::response::Response;
 use crate::stream::Stream;
@@ -99,12 +101,8 @@ impl Client {
             self.node = request.node().cloned();
         }
         let is_unknown = self.view.as_ref().is_none_or(|view| view.is_unmatched());
-        let is_of_hosts = |event: &StreamEvent| event.resource_type == ResourceType::VirtualHost;
-        if intake.is_first_of_type && intake.events.iter().any(is_of_hosts) {
-            let routes =
-                self.streams.values().filter_map(|state| state.find(&ResourceType::RouteConfiguration));
-            let sent = routes.flat_map(|state| state.subscription.wanted(state.subscription.settled()));
-            self.announce_hosts(&sent.collect::<Vec<_>>());
+        if intake.is_first_of_type {
+            self.announce_known_hosts(&intake.events);
         }
         let came_back = intake.is_first_of_type && request.shows_configuration();
         self.shows_configuration |= is_unknown && came_back;
@@ -248,57 +246,63 @@ impl Client {
         self.streams.values().flat_map(Stream::types).any(asks_in_vain)
     }
 
-    /// What was sent makes the client drop or wait for other things, which are owed again though they did not change: the
-    /// endpoints of a changed cluster (R14, row A128), the virtual hosts of a changed route configuration (row A119).
+    /// An update makes the client drop or wait for other resources, so these are owed again though they did not change: the endpoints
+    /// of a changed cluster (R14, row A128), the virtual hosts of a changed route configuration (row A119).
     fn renew_referents(&mut self, sender: StreamId, update: &Update, profile: Profile) {
-        let sent_type = &update.contents.resource_type;
-        let referent;
-        let names: Vec<Name>;
-        if *sent_type == ResourceType::Cluster && profile == Profile::Envoy {
-            referent = ResourceType::ClusterLoadAssignment;
-            let of_cluster = |cluster: &'_ Arc<Resource>| -> Vec<Name> {
-                cluster.references().of_type(&referent).cloned().collect()
+        for row in rows_from(&update.contents.resource_type) {
+            let has_hosts = Quirk::NamesAreHosts.is_of(&row.to);
+            let names: Vec<Name> = if has_hosts {
+                // With one that has its hosts within itself the client drops those that it asked for.
+                let on_demand = |route: &&Arc<Resource>| route.references().of_type(&row.to).next().is_some();
+                let routes = update.changed.iter().filter(on_demand);
+                routes.flat_map(|route| self.hosts_asked_for(&row.to, route)).collect()
+            } else if Quirk::WarmedAnew.is_of_profile(&row.to, profile) {
+                update.changed.iter().flat_map(|from| from.references().of_type(&row.to)).cloned().collect()
+            } else {
+                continue;
             };
-            names = update.changed.iter().flat_map(of_cluster).collect();
-        } else if *sent_type == ResourceType::RouteConfiguration {
-            referent = ResourceType::VirtualHost;
-            let states: Vec<&TypeState> =
-                self.streams.values().filter_map(|state| state.find(&referent)).collect();
-            let of_route = |route: &'_ Arc<Resource>| -> Vec<Name> {
-                let of = |state: &&TypeState| -> Vec<Name> {
-                    state.subscription.names().of_route(route.name()).cloned().collect()
-                };
-                states.iter().flat_map(of).collect()
-            };
-            // With one that has its hosts within itself the client drops those that it asked for.
-            let is_on_demand = |route: &&Arc<Resource>| {
-                route.references().of_type(&ResourceType::VirtualHost).next().is_some()
-            };
-            names = update.changed.iter().filter(is_on_demand).flat_map(of_route).collect();
-        } else {
-            return;
-        }
-        for (stream, state) in &mut self.streams {
-            if state.renew(&referent, &names) && *stream != sender {
-                self.woken.insert(*stream);
+            for (stream, state) in &mut self.streams {
+                if state.renew(&row.to, &names) && *stream != sender {
+                    self.woken.insert(*stream);
+                }
             }
-        }
-        if referent == ResourceType::VirtualHost {
-            self.announce_hosts(&update.changed);
+            if has_hosts {
+                self.announce_hosts(&row.to, &update.changed);
+            }
         }
     }
 
-    /// Envoy has a route configuration whose hosts come on demand ready only when it hears anything of them, and asks for none before
-    /// the first request: without this it would wait for the end of its `initial_fetch_timeout`.
-    fn announce_hosts(&mut self, routes: &[Arc<Resource>]) {
-        let hosts = ResourceType::VirtualHost;
-        let awaited: Vec<&Name> =
-            routes.iter().flat_map(|route| route.references().of_type(&hosts)).collect();
+    /// The hosts of a route configuration that the client asks for.
+    fn hosts_asked_for(&self, hosts: &ResourceType, route: &Resource) -> Vec<Name> {
+        let states = self.streams.values().filter_map(|stream| stream.find(hosts));
+        let asked_for = |state: &TypeState| -> Vec<Name> {
+            state.subscription.names().of_route(route.name()).cloned().collect()
+        };
+        states.flat_map(asked_for).collect()
+    }
+
+    /// Announces the hosts of the route configurations that the client was sent, if it has begun to ask for hosts.
+    fn announce_known_hosts(&mut self, events: &[StreamEvent]) {
+        let Some(hosts) = events.first().map(|event| event.resource_type.clone()) else { return };
+        if !Quirk::NamesAreHosts.is_of(&hosts) {
+            return;
+        }
+        for row in rows_to(&hosts) {
+            let states = self.streams.values().filter_map(|stream| stream.find(&row.from));
+            let sent = states.flat_map(|state| state.subscription.wanted(state.subscription.settled()));
+            self.announce_hosts(&hosts, &sent.collect::<Vec<_>>());
+        }
+    }
+
+    /// Announces the hosts of route configurations. Envoy considers a route configuration with hosts on demand ready only when it hears
+    /// anything about them, and asks for none before the first request. Without this it would wait for its `initial_fetch_timeout`.
+    fn announce_hosts(&mut self, hosts: &ResourceType, routes: &[Arc<Resource>]) {
+        let awaited: Vec<&Name> = routes.iter().flat_map(|route| route.references().of_type(hosts)).collect();
         for (stream, state) in &mut self.streams {
-            let Some(state) = state.find_mut(&hosts).filter(|state| !state.subscription.is_wildcard()) else {
+            let Some(state) = state.find_mut(hosts).filter(|state| !state.subscription.is_wildcard()) else {
                 continue;
             };
-            // What it asks for it hears of anyway.
+            // It hears of what it asks for anyway.
             let asked = state.subscription.names();
             let is_unheard = |name: &&&Name| route_of(name).is_some_and(|route| !asked.has_route(route));
             let awaited: Vec<Name> = awaited.iter().filter(is_unheard).map(|name| Arc::clone(name)).collect();

@@ -5,13 +5,13 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use xds_cache::status::EventKind;
-use xds_cache::{Name, Resource, ResourceType, TypeTable, xdstp};
+use xds_cache::{Name, Resource, TypeTable, xdstp};
 
-use crate::order::Target;
+use crate::quirks::Quirk;
 use crate::request::DeltaRequest;
 use crate::response::{Contents, Entries, Entry, Form};
-use crate::sotw::WILDCARD;
-use crate::subscription::{Owed, Subscription};
+use crate::subscription::{Owed, Subscription, WILDCARD};
+use crate::target::Target;
 use crate::type_state::{Answer, ClientTraits, Part, TypeState, Update};
 
 /// Takes in a request of this type. Subscription changes count whatever the nonce says (R4).
@@ -34,13 +34,12 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &DeltaRequest) -> V
     let subscribe = &request.resource_names_subscribe;
     let unsubscribe = &request.resource_names_unsubscribe;
     let changes_something = !subscribe.is_empty() || !unsubscribe.is_empty();
-    if is_first && !changes_something && state.resource_type.has_legacy_wildcard() {
+    if is_first && !changes_something && state.has(Quirk::TakenUnasked) {
         state.subscription.add_wildcard();
         state.is_answer_owed = true;
     }
     change_names(state, subscribe, unsubscribe);
-    if is_first && !changes_something && state.resource_type == ResourceType::VirtualHost {
-        // An Envoy asks for what it has by its versions alone (A120).
+    if is_first && !changes_something && state.has(Quirk::AskedByVersions) {
         request.initial_resource_versions.keys().for_each(|name| state.subscription.add_name(name));
     }
     if is_first {
@@ -105,7 +104,7 @@ pub(crate) fn compose(
     client: ClientTraits,
 ) -> Update {
     let table = target.table(&state.resource_type);
-    let hosts: BTreeSet<Name> = if state.resource_type == ResourceType::VirtualHost {
+    let without_content: BTreeSet<Name> = if state.has(Quirk::AbsenceIsAResource) {
         owed.missing.iter().filter(|name| state.subscription.is_unheld(name)).cloned().collect()
     } else {
         BTreeSet::new()
@@ -117,9 +116,9 @@ pub(crate) fn compose(
     }
     state.is_answer_owed = false;
     let mut entries = full_for_hosts(&sent.changed, &state.subscription, table);
-    // An unknown host is told as a resource without content (row A117), unless the client may hold something of that name.
+    // If the client may hold something of that name, only a removal takes it away.
     let (unknown, missing): (Vec<Name>, Vec<Name>) =
-        std::mem::take(&mut sent.missing).into_iter().partition(|name| hosts.contains(name));
+        std::mem::take(&mut sent.missing).into_iter().partition(|name| without_content.contains(name));
     entries.extend(unknown.into_iter().map(Entry::Unpopulated));
     let mut removed = sent.removed;
     removed.extend(missing);
@@ -128,7 +127,7 @@ pub(crate) fn compose(
     let awaited = state.awaited.take().map(|awaited| *awaited).unwrap_or_default();
     removed.extend(awaited.into_iter().filter(|name| !is_held(name)));
     removed.sort();
-    let form = form(&state.resource_type, client);
+    let form = form(state, client);
     let contents = Contents { removed, ..state.contents(target, form, Entries::Listed(entries)) };
     Update { contents, changed: sent.changed, is_final }
 }
@@ -148,8 +147,8 @@ fn full_for_hosts(resources: &[Arc<Resource>], subscription: &Subscription, tabl
     resources.iter().map(entry).collect()
 }
 
-/// The form of responses of a type for this client.
-pub(crate) fn form(resource_type: &ResourceType, client: ClientTraits) -> Form {
+/// The form of this type's responses for this client.
+pub(crate) fn form(state: &TypeState, client: ClientTraits) -> Form {
     // Without heartbeats a time to live would end the resource.
-    Form::Delta { with_ttl: client.takes_ttl && *resource_type != ResourceType::VirtualHost }
+    Form::Delta { with_ttl: client.takes_ttl && !state.has(Quirk::NoHeartbeats) }
 }

@@ -23,12 +23,15 @@ pub mod fuzz;
 mod limits;
 mod order;
 mod phases;
+mod quirks;
+mod references;
 mod request;
 mod response;
 mod sotw;
 mod steps;
 mod stream;
 mod subscription;
+mod target;
 mod type_state;
 
 pub use client::{Client, Holding};

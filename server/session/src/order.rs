@@ -14,24 +14,23 @@ mod in_use;
 mod known;
 mod obstacles;
 mod replace;
-mod table;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use xds_cache::status::{EventKind, StreamId};
-use xds_cache::{HeldBack, Name, ResourceKey, ResourceType, TypeTable, View};
+use xds_cache::{HeldBack, ResourceType, View};
 
 use crate::limits::Limits;
+use crate::references::refers;
 use crate::stream::Stream;
-use crate::type_state::TypeState;
+use crate::target::{Target, Transitional};
 use facts::{Facts, Input};
 use fold::Fold;
-use known::Known;
 use replace::{forgotten, release, release_all, renew_rejected, renew_returned, settling};
-
-pub(crate) use table::{is_referred_to, refers};
+use waiting::{Known, Waiting};
 
 /// What one client is led over, and what it waits for. A client that has everything costs nothing here.
 #[derive(Clone, Debug, Default)]
@@ -50,73 +49,6 @@ pub(crate) struct Order {
     shows_versions: bool,
 }
 
-/// What is remembered while something waits.
-#[derive(Clone, Debug, Default)]
-struct Waiting {
-    /// What stands in for the view's tables.
-    transitional: BTreeMap<ResourceType, Transitional>,
-    /// What is not sent yet, sorted.
-    held_back: Vec<HeldBack>,
-    /// Since when each resource is waited for that something held refers to; those that take too long stay here, so that nothing
-    /// waits for them again.
-    awaited: BTreeMap<ResourceKey, Instant>,
-    /// Since when each resource is retained while nobody but the client keeps it.
-    retained: BTreeMap<ResourceKey, Instant>,
-    /// What is retained only because nobody tells the client that it is gone.
-    silent: BTreeSet<ResourceKey>,
-    /// What nothing is sent for of its type to a client that came back and wants it.
-    put_off: BTreeSet<ResourceKey>,
-    /// Until when clusters settle that the client accepted.
-    settling: BTreeMap<Name, Instant>,
-    /// When it has to be looked at again though nothing happens.
-    timeout: Option<Instant>,
-}
-
-/// What a client is served instead of the view's table of a type.
-#[derive(Clone, Debug)]
-pub(crate) struct Transitional {
-    table: Arc<TypeTable>,
-    version_info: Arc<str>,
-    /// Whether the client is sent everything nevertheless, because nobody tells it that something is gone.
-    is_final: bool,
-}
-
-/// What a client is to be brought up to now.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Target<'a> {
-    pub(crate) view: &'a View,
-    order: &'a Order,
-}
-
-impl<'a> Target<'a> {
-    /// The table of a type.
-    pub(crate) fn table(&self, resource_type: &ResourceType) -> &'a Arc<TypeTable> {
-        let transitional = self.order.transitional(resource_type);
-        transitional.map_or_else(|| self.view.table(resource_type), |transitional| &transitional.table)
-    }
-
-    /// What responses of the type carry as version: a transitional table has one of its own (D8).
-    pub(crate) fn version_info(&self, resource_type: &ResourceType) -> &'a Arc<str> {
-        let transitional = self.order.transitional(resource_type);
-        transitional
-            .map_or_else(|| self.view.version_info(resource_type), |transitional| &transitional.version_info)
-    }
-
-    /// Whether a type of which the client may have anything is not sent yet.
-    pub(crate) fn is_put_off(&self, state: &TypeState) -> bool {
-        let Some(waiting) = self.order.waiting.as_ref().filter(|_| state.came_back) else { return false };
-        let is_wanted = |key: &ResourceKey| {
-            key.resource_type == state.resource_type && state.subscription.covers_name(&key.name)
-        };
-        waiting.put_off.iter().any(is_wanted)
-    }
-
-    /// Whether the client has everything that the view owes it of the type, once it has this.
-    pub(crate) fn is_final(&self, resource_type: &ResourceType) -> bool {
-        self.order.transitional(resource_type).is_none_or(|transitional| transitional.is_final)
-    }
-}
-
 /// What came of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
@@ -129,7 +61,7 @@ pub(crate) struct Outcome {
 impl Order {
     /// What the client is to be brought up to.
     pub(crate) fn target<'a>(&'a self, view: &'a View) -> Target<'a> {
-        Target { view, order: self }
+        Target::new(view, self.waiting.as_ref().map(|waiting| &waiting.detour))
     }
 
     /// Whether something waits.
@@ -157,10 +89,6 @@ impl Order {
         self.waiting.as_ref().map(|waiting| &waiting.held_back[..]).unwrap_or_default()
     }
 
-    fn transitional(&self, resource_type: &ResourceType) -> Option<&Transitional> {
-        self.waiting.as_ref()?.transitional.get(resource_type)
-    }
-
     /// Computes anew what the client is to be brought up to.
     pub(crate) fn plan(
         &mut self,
@@ -174,7 +102,7 @@ impl Order {
         let settling = settling(&before.settling, streams, limits, now);
         if !limits.is_phased {
             release_all(streams);
-            return Outcome { changed: before.transitional.into_keys().collect(), events: vec![] };
+            return Outcome { changed: before.detour.transitional.into_keys().collect(), events: vec![] };
         }
         self.shows_versions |= came_back::believe(view, streams, now);
         if self.shows_versions || came_back::asks_for_what_it_was_not_told_of(streams) {
@@ -201,39 +129,24 @@ impl Order {
             let table = view.table(&resource_type).deviating(&deviations);
             let version_info = table.version().to_string().into();
             let is_final = !transient.contains(&resource_type);
-            after.transitional.insert(resource_type, Transitional { table, version_info, is_final });
+            after.detour.transitional.insert(resource_type, Transitional { table, version_info, is_final });
         }
         // That the same table has become final is news too: maybe nothing more has to be sent.
         let table = |waiting: &Waiting, resource_type: &ResourceType| {
-            let transitional = waiting.transitional.get(resource_type)?;
+            let transitional = waiting.detour.transitional.get(resource_type)?;
             Some((Arc::as_ptr(&transitional.table), transitional.is_final))
         };
-        let types = before.transitional.keys().chain(after.transitional.keys());
+        let types = before.detour.transitional.keys().chain(after.detour.transitional.keys());
         let changed = types.filter(|of| table(before, of) != table(&after, of));
-        let put_off = before.put_off.symmetric_difference(&after.put_off).map(|key| &key.resource_type);
+        let put_off = before.detour.put_off.symmetric_difference(&after.detour.put_off);
+        let put_off = put_off.map(|key| &key.resource_type);
         let changed = changed.chain(put_off).cloned().collect();
         if !after.held_back.is_empty() {
             after.look_again_at(back_until.filter(|_| is_back));
         }
         after.settling = settling.clone();
-        let is_idle = after.transitional.is_empty()
-            && after.put_off.is_empty()
-            && after.timeout.is_none()
-            && after.settling.is_empty();
-        self.waiting = (!is_idle).then(|| Box::new(after));
+        self.waiting = (!after.is_idle()).then(|| Box::new(after));
         self.known = known::known(self.target(view), streams);
         Outcome { changed, events }
-    }
-}
-
-impl Waiting {
-    /// Since when a resource is held back.
-    fn since(&self, key: &ResourceKey) -> Option<Instant> {
-        let position = self.held_back.binary_search_by(|held| held.resource.cmp(key)).ok()?;
-        self.held_back.get(position).map(|held| held.since)
-    }
-
-    fn look_again_at(&mut self, at: Option<Instant>) {
-        self.timeout = self.timeout.into_iter().chain(at).min();
     }
 }

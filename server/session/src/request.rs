@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xds_cache::{Node, xdstp};
 
-use crate::sotw::WILDCARD;
+use crate::subscription::WILDCARD;
 
 /// `response_nonce` of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

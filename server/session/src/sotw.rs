@@ -5,16 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use xds_cache::status::EventKind;
-use xds_cache::{Name, Profile, xdstp};
+use xds_cache::{Name, xdstp};
 
-use crate::order::Target;
+use crate::quirks::Quirk;
 use crate::request::SotwRequest;
 use crate::response::{Contents, Entries, Form};
-use crate::subscription::Owed;
+use crate::subscription::{Owed, WILDCARD};
+use crate::target::Target;
 use crate::type_state::{Answer, ClientTraits, Part, TypeState, Update, full};
-
-/// The name that stands for everything.
-pub(crate) const WILDCARD: &str = "*";
 
 /// Takes in a request of this type. The names always count; the nonce only tells whether it answers the last response (R3).
 pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest) -> Vec<EventKind> {
@@ -32,7 +30,7 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest) -> Ve
         state.is_dirty = true;
     }
     let error_detail = request.error_detail.as_deref();
-    let is_complete = state.resource_type.is_complete_in_sotw();
+    let is_complete = state.has(Quirk::CompleteLists);
     match answer {
         Answer::ToLast(sent) => events.extend(state.answered(sent, error_detail, is_complete)),
         // A stale nonce never acknowledges (D7), but what the client rejected it has rejected.
@@ -54,7 +52,7 @@ fn repeat(state: &mut TypeState) {
 
 /// Applies the list of a request. Tells whether it changed what the client asks for.
 fn replace_names(state: &mut TypeState, names: &[String]) -> bool {
-    let has_legacy_wildcard = state.resource_type.has_legacy_wildcard();
+    let has_legacy_wildcard = state.has(Quirk::TakenUnasked);
     let wants_wildcard = names.iter().any(|name| name == WILDCARD)
         || (names.is_empty() && !state.named_once && has_legacy_wildcard);
     state.named_once |= !names.is_empty();
@@ -80,14 +78,14 @@ fn replace_names(state: &mut TypeState, names: &[String]) -> bool {
     state.renewed.retain(|name| subscription.covers_name(name));
     // A wildcard that begins or ends makes a new list: complete types are answered in full, as for a first request.
     let asks_for_something = wants_wildcard || !subscription.names().is_empty();
-    let is_new_list = state.resource_type.is_complete_in_sotw() && !same_wildcard;
+    let is_new_list = state.has(Quirk::CompleteLists) && !same_wildcard;
     state.is_answer_owed = asks_for_something && (is_new_list || state.is_answer_owed);
     true
 }
 
 /// Whether a response that holds nothing but removals would do: it waits for updates of other types (R12).
 pub(crate) fn is_removal(state: &TypeState, owed: &Owed) -> bool {
-    state.resource_type.is_complete_in_sotw()
+    state.has(Quirk::CompleteLists)
         && !state.is_answer_owed
         && owed.changed.is_empty()
         && owed.missing.is_empty()
@@ -108,7 +106,7 @@ pub(crate) fn compose(
     state.is_answer_owed = false;
     // No list can say that there is no host of a route configuration; nobody asks for hosts but incrementally.
     state.awaited = None;
-    if state.resource_type.is_complete_in_sotw() {
+    if state.has(Quirk::CompleteLists) {
         let entries = if state.subscription.wants_all(table) {
             state.subscription.forget_lingering();
             Entries::Table(Arc::clone(table))
@@ -122,7 +120,8 @@ pub(crate) fn compose(
     }
     owed.removed.clear();
     let Part { sent, is_whole } = state.take_part(owed, table, client.max_response_bytes);
-    let tells_missing = !sent.missing.is_empty() && client.profile == Profile::Grpc;
+    let waits_for_missing = Quirk::WaitsForMissing.is_of_profile(&state.resource_type, client.profile);
+    let tells_missing = !sent.missing.is_empty() && waits_for_missing;
     if sent.changed.is_empty() && !tells_missing {
         return None;
     }

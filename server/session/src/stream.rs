@@ -9,10 +9,12 @@ use xds_cache::{Name, ResourceType};
 use crate::applied::Carried;
 use crate::error::SessionError;
 use crate::limits::Limits;
-use crate::order::{Target, refers};
+use crate::quirks::Quirk;
+use crate::references::refers;
 use crate::request::Request;
 use crate::response::{Form, Response};
 use crate::subscription::Owed;
+use crate::target::Target;
 use crate::type_state::{ClientTraits, TypeState, Update, sent};
 use crate::{delta, sotw};
 
@@ -103,8 +105,7 @@ impl Stream {
 
     /// About how many names and resources it takes to make the next response.
     pub(crate) fn response_size(&self, target: Target<'_>, now: Instant) -> usize {
-        let size = |state: &TypeState| state.response_size(target, self.lists_completely(state), now);
-        self.types.iter().map(size).sum()
+        self.types.iter().map(|state| state.response_size(target, now)).sum()
     }
 
     /// Whether a request of a known type answers another type's response: its names are not this type's (pitfall 10). In
@@ -140,7 +141,7 @@ impl Stream {
                 return Err(SessionError::TooManyTypes { limit: limits.max_types });
             }
             Err(position) => {
-                self.types.insert(position, TypeState::new(resource_type));
+                self.types.insert(position, TypeState::new(resource_type, self.variant));
                 position
             }
         };
@@ -208,7 +209,7 @@ impl Stream {
             };
             let form = form(self.variant, state, target, client);
             let owed = if state.is_dirty { state.owed(target) } else { None };
-            if owed.is_some() && form == Form::SotwWrapped && state.resource_type.is_complete_in_sotw() {
+            if owed.is_some() && form == Form::SotwWrapped && state.has(Quirk::CompleteLists) {
                 // The list that is owed renews every time to live.
                 continue;
             }
@@ -226,7 +227,7 @@ impl Stream {
     fn next_update(&mut self, target: Target<'_>, events: &mut Vec<StreamEvent>) -> Option<Next> {
         let mut update: Option<Next> = None;
         let mut removal: Option<Next> = None;
-        let is_to_be_sent = |state: &TypeState| state.is_dirty && !target.is_put_off(state);
+        let is_to_be_sent = |state: &TypeState| state.is_dirty && !state.is_put_off(target);
         for (position, state) in self.types.iter_mut().enumerate().filter(|(_, state)| is_to_be_sent(state)) {
             let Some(owed) = state.owed(target) else {
                 state.is_dirty = false;
@@ -277,9 +278,7 @@ impl Stream {
         match self.variant {
             Variant::Sotw => sotw::compose(state, target, owed, client),
             Variant::Delta => {
-                // A new scope may have the key of one that is gone; Envoy rejects it unless it is told of both at once.
-                let go_together = state.resource_type == ResourceType::ScopedRouteConfiguration;
-                let may_go = next.is_alone || go_together;
+                let may_go = next.is_alone || state.has(Quirk::ChangeTogether);
                 let later = if may_go { vec![] } else { std::mem::take(&mut owed.removed) };
                 Some(delta::compose(state, target, owed, later, client))
             }
@@ -304,8 +303,7 @@ impl Stream {
                 client.takes_ttl && (self.variant == Variant::Delta || client.takes_wrapped_resources);
             let interval = state.heartbeat_interval(target.table(&state.resource_type));
             let due = interval.filter(|_| takes_heartbeats).and_then(|interval| now.checked_add(interval));
-            let renews_all =
-                update.contents.form == Form::SotwWrapped && state.resource_type.is_complete_in_sotw();
+            let renews_all = update.contents.form == Form::SotwWrapped && state.has(Quirk::CompleteLists);
             // A response that does not hold everything must not put off the heartbeats of the rest.
             let before = state.next_heartbeat.filter(|_| !renews_all);
             state.next_heartbeat = due.map(|due| before.map_or(due, |before| before.min(due)));
@@ -356,38 +354,12 @@ impl Stream {
     pub(crate) fn has_news(&self) -> bool {
         self.types.iter().any(|state| state.applied.has_news())
     }
-
-    /// Whether what is absent from a response of the type is deleted.
-    pub(crate) fn lists_completely(&self, state: &TypeState) -> bool {
-        self.variant == Variant::Sotw && state.resource_type.is_complete_in_sotw()
-    }
-
-    /// Whether the client, though told that something is gone, uses it as long as it asks for it. Envoy takes no notice when a route
-    /// configuration is removed: connections of a listener that was replaced use it until they are drained.
-    pub(crate) fn ignores_removals(&self, state: &TypeState) -> bool {
-        self.variant == Variant::Delta
-            && state.resource_type == ResourceType::RouteConfiguration
-            && !state.subscription.is_wildcard()
-    }
-
-    /// Whether the client, once told that something is gone, does without that though it may still use it: connections of a
-    /// listener that was replaced, until they are drained, fail without its extensions. It asks for those so long.
-    pub(crate) fn breaks_by_removals(&self, state: &TypeState) -> bool {
-        self.variant == Variant::Delta
-            && state.resource_type == ResourceType::ExtensionConfig
-            && !state.subscription.is_wildcard()
-    }
-
-    /// Whether the client is never told that something of the type is gone.
-    pub(crate) fn tells_no_removals(&self, state: &TypeState) -> bool {
-        self.variant == Variant::Sotw && !state.resource_type.is_complete_in_sotw()
-    }
 }
 
 fn form(variant: Variant, state: &TypeState, target: Target<'_>, client: ClientTraits) -> Form {
     match variant {
         Variant::Sotw => sotw::form(state, target, client),
-        Variant::Delta => delta::form(&state.resource_type, client),
+        Variant::Delta => delta::form(state, client),
     }
 }
 

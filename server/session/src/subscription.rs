@@ -12,10 +12,9 @@ use std::sync::Arc;
 
 use xds_cache::{Changes, HostPatterns, Name, Resource, ResourceType, TypeTable, Version, xdstp};
 
-pub(crate) use names::{Names, route_of};
+pub(crate) use names::{Names, WILDCARD, route_of};
 pub(crate) use owed::Owed;
 
-use crate::sotw::WILDCARD;
 use crate::steps::{counted, step};
 use exceptions::{Exceptions, Held};
 use lingering::Lingering;

@@ -4,19 +4,22 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use xds_cache::status::{EventKind, MAX_NACK_MESSAGE, Sent};
-use xds_cache::{Name, Node, Profile, Resource, ResourceType, Revision, TypeTable, View};
+use xds_cache::status::{EventKind, MAX_NACK_MESSAGE, Sent, Variant};
+use xds_cache::{Name, Node, Profile, Resource, ResourceKey, ResourceType, Revision, TypeTable, View};
 
 use crate::applied::Applied;
-use crate::order::{Target, is_referred_to, refers};
+use crate::quirks::{Asker, Quirk};
+use crate::references::{is_referred_to, refers};
 use crate::request::Nonce;
 use crate::response::{Contents, Entries, Entry, Form};
 use crate::subscription::{Owed, Subscription};
+use crate::target::Target;
 
 /// What a stream knows of one type.
 #[derive(Clone, Debug)]
 pub(crate) struct TypeState {
     pub(crate) resource_type: ResourceType,
+    variant: Variant,
     pub(crate) subscription: Subscription,
     /// What the client may be using, by what it answered.
     pub(crate) applied: Applied,
@@ -80,9 +83,10 @@ pub(crate) struct Update {
 }
 
 impl TypeState {
-    pub(crate) fn new(resource_type: ResourceType) -> Self {
+    pub(crate) fn new(resource_type: ResourceType, variant: Variant) -> Self {
         Self {
             subscription: Subscription::new(&resource_type),
+            variant,
             resource_type,
             applied: Applied::default(),
             named_once: false,
@@ -100,13 +104,32 @@ impl TypeState {
         }
     }
 
+    /// Returns `true` if the stream's client has a quirk with this type.
+    pub(crate) fn has(&self, quirk: Quirk) -> bool {
+        let is_wildcard = self.subscription.is_wildcard();
+        quirk.is_of_asker(Asker { resource_type: &self.resource_type, variant: self.variant, is_wildcard })
+    }
+
+    /// Returns `true` if nothing of the type is sent yet: the client came back and may have any version of something that it wants.
+    pub(crate) fn is_put_off(&self, target: Target<'_>) -> bool {
+        let is_wanted = |key: &ResourceKey| {
+            key.resource_type == self.resource_type && self.subscription.covers_name(&key.name)
+        };
+        self.came_back && target.put_off().any(is_wanted)
+    }
+
+    /// Returns `true` if the client never learns that something of the type is gone.
+    pub(crate) fn hides_removals(&self) -> bool {
+        self.variant == Variant::Sotw && !self.has(Quirk::CompleteLists)
+    }
+
     /// About how many names and resources the next response looks at.
-    pub(crate) fn response_size(&self, target: Target<'_>, lists_completely: bool, now: Instant) -> usize {
+    pub(crate) fn response_size(&self, target: Target<'_>, now: Instant) -> usize {
         let table = target.table(&self.resource_type);
         let has_heartbeats = self.next_heartbeat.is_some_and(|due| due <= now);
-        let is_listed =
-            lists_completely && !(self.subscription.is_wildcard() && self.subscription.names().is_empty());
-        let is_dirty = self.is_dirty && !target.is_put_off(self);
+        let is_listed = self.has(Quirk::CompleteLists)
+            && !(self.subscription.is_wildcard() && self.subscription.names().is_empty());
+        let is_dirty = self.is_dirty && !self.is_put_off(target);
         let n_owed = if is_dirty { self.subscription.owed_size(table) } else { 0 };
         let is_whole = has_heartbeats || (is_listed && (n_owed > 0 || (is_dirty && self.is_answer_owed)));
         let n_whole = if is_whole { table.len() + self.subscription.names().len() } else { 0 };
@@ -265,10 +288,9 @@ impl TypeState {
         }
     }
 
-    /// How long the client may go without a heartbeat: half of the shortest time to live that it was given. Envoy reads no
-    /// heartbeats of virtual hosts (row A121): there they would say that a host does not exist.
+    /// How long the client may go without a heartbeat: half of the shortest time to live that it was given.
     pub(crate) fn heartbeat_interval(&self, table: &TypeTable) -> Option<Duration> {
-        if self.resource_type == ResourceType::VirtualHost {
+        if self.has(Quirk::NoHeartbeats) {
             return None;
         }
         let wanted = table.resources_with_ttl().filter(|resource| {
@@ -282,7 +304,7 @@ impl TypeState {
     /// left out: it is sent in full.
     pub(crate) fn heartbeats(&self, target: Target<'_>, form: Form, owed: &Owed) -> Contents {
         let table = target.table(&self.resource_type);
-        let must_be_complete = form == Form::SotwWrapped && self.resource_type.is_complete_in_sotw();
+        let must_be_complete = form == Form::SotwWrapped && self.has(Quirk::CompleteLists);
         let is_owed = |resource: &Resource| {
             owed.changed.binary_search_by(|changed| changed.name().cmp(resource.name())).is_ok()
         };

@@ -11,10 +11,10 @@ use std::time::Instant;
 use xds_cache::status::StreamId;
 use xds_cache::{Name, Profile, Resource, ResourceKey, ResourceType, TypeTable, View};
 
-use super::decide::Step;
-use super::facts::{At, Facts, Place};
-use super::table;
+use super::facts::{At, Facts};
 use crate::applied::Applied;
+use crate::quirks::Quirk;
+use crate::references;
 use crate::stream::Stream;
 use crate::type_state::TypeState;
 
@@ -35,8 +35,10 @@ pub(super) fn asks_for_what_it_was_not_told_of(streams: &BTreeMap<StreamId, Stre
     let is_there = |of: &ResourceType| streams.values().any(|stream| stream.find(of).is_some());
     asked_for.any(|state| {
         let of = &state.resource_type;
-        let mut rows = table::ROWS.iter().filter(|row| row.to == *of && row.from != *of);
-        table::is_referred_to(of) && !of.has_legacy_wildcard() && !rows.any(|row| is_there(&row.from))
+        let mut rows = references::rows_to(of).filter(|row| row.from != *of);
+        references::is_referred_to(of)
+            && !Quirk::TakenUnasked.is_of(of)
+            && !rows.any(|row| is_there(&row.from))
     })
 }
 
@@ -58,7 +60,7 @@ impl<'a> Facts<'a> {
                 Some((name, at))
             })
             .collect();
-        if table::is_referred_to(of) {
+        if references::is_referred_to(of) {
             let is_unknown = |name: &&Name| state.applied.tables().all(|table| table.look_up(name).is_none());
             let unknown = state.subscription.claims().filter(is_unknown);
             places.extend(unknown.map(|name| (Arc::clone(name), At::Claimed)));
@@ -73,13 +75,13 @@ impl<'a> Facts<'a> {
         match self.table(of).find(name) {
             Some(served) if is_wanted => {
                 let is_owed = state.subscription.claimed(name) != Some(served.version());
-                (is_owed && table::refers(of)).then(|| At::Owed(Arc::clone(served)))
+                (is_owed && references::refers(of)).then(|| At::Owed(Arc::clone(served)))
             }
             Some(_) => {
-                let may_be_needed = table::may_be_needed_unasked(of) && table::refers(of);
+                let may_be_needed = !Quirk::UsedOnlyWhenAsked.is_of(of) && references::refers(of);
                 had.filter(|_| may_be_needed).map(|had| At::Changed(Arc::clone(had)))
             }
-            None => had.filter(|_| table::is_referred_to(of)).map(|had| At::Gone(Arc::clone(had))),
+            None => had.filter(|_| references::is_referred_to(of)).map(|had| At::Gone(Arc::clone(had))),
         }
     }
 
@@ -93,7 +95,7 @@ impl<'a> Facts<'a> {
         let of = &key.resource_type;
         let mut streams = self.streams.values().filter(|stream| stream.find(of).is_some());
         self.input.is_back
-            && streams.all(|stream| stream.is_per_type() && !of.has_legacy_wildcard())
+            && streams.all(|stream| stream.is_per_type() && !Quirk::TakenUnasked.is_of(of))
             && !self.is_asked_for(key)
     }
 
@@ -107,14 +109,14 @@ impl<'a> Facts<'a> {
 
     /// Whether the client will ask for all resources of a type.
     pub(super) fn is_wildcard_expected(&self, of: &ResourceType) -> bool {
-        let takes_all = self.input.view.key().profile == Profile::Envoy && of.has_legacy_wildcard();
+        let takes_all = self.input.view.key().profile == Profile::Envoy && Quirk::TakenUnasked.is_of(of);
         takes_all && self.is_expected(of)
     }
 
     /// Something that refers to a type and of which the client may have a version that nobody remembers: until it has accepted what
     /// there is now. Nobody can tell what that refers to.
     pub(super) fn unknown_user(&self, of: &ResourceType) -> Option<ResourceKey> {
-        let mut rows = table::ROWS.iter().filter(|row| row.to == *of && row.from != *of);
+        let mut rows = references::rows_to(of).filter(|row| row.from != *of);
         rows.find_map(|row| {
             let mut states = self.states(&row.from);
             let is_open =
@@ -145,7 +147,7 @@ impl TypeState {
     }
 
     /// Whether the client said what it has of each name.
-    fn is_exact(&self) -> bool {
+    pub(super) fn is_exact(&self) -> bool {
         self.subscription.shows_versions()
     }
 
@@ -156,39 +158,9 @@ impl TypeState {
     }
 
     /// What the client may have of a name, newest first.
-    fn candidates<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = &'a Arc<Resource>> {
+    pub(super) fn candidates<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = &'a Arc<Resource>> {
         let tables: Vec<&Arc<TypeTable>> = self.applied.tables().collect();
         tables.into_iter().rev().filter_map(|table| table.find(name))
-    }
-
-    /// The version of a resource that is gone with which the client is to go on: this, or if it may have another one or none, the newest
-    /// that it is ready for. If there is none, the one that it may become ready for.
-    pub(super) fn ready_of_several(
-        &self,
-        facts: &Facts<'_>,
-        resource: &Arc<Resource>,
-    ) -> Result<Arc<Resource>, Arc<Resource>> {
-        let name = resource.name();
-        let needs_others = table::row_of(&self.resource_type, &ResourceType::Cluster).is_some();
-        let has_this = self.subscription.claimed(name) == Some(resource.version());
-        let is_unsure = self.came_back || (facts.input.is_back && self.subscription.is_unheld(name));
-        if !needs_others || self.resource_type.is_complete_in_sotw() || !is_unsure || has_this {
-            return Ok(Arc::clone(resource));
-        }
-        let candidates = || {
-            let others = self.candidates(name).filter(|_| self.came_back);
-            std::iter::once(resource).chain(others)
-        };
-        if let Some(ready) = candidates().find(|candidate| facts.obstacle_for(candidate).is_none()) {
-            return Ok(Arc::clone(ready));
-        }
-        let may_become_ready = |candidate: &&Arc<Resource>| {
-            let mut needed = candidate.references().targets();
-            needed.all(|to| {
-                table::row_of(&self.resource_type, &to.resource_type).is_none() || facts.served(to).is_some()
-            })
-        };
-        Err(Arc::clone(candidates().find(may_become_ready).unwrap_or(resource)))
     }
 
     /// What `resource` refers to, and what the client has of it may not.
@@ -203,30 +175,5 @@ impl TypeState {
             }),
         };
         resource.references().targets().filter(|to| is_new(to)).cloned().collect()
-    }
-}
-
-impl Place<'_> {
-    /// What a client goes on with that came back and is not sent an update: that very version, if it said which. Else a version that
-    /// it is ready for; if there is none, nothing is said of the type meanwhile: a list would have to show something or nothing.
-    pub(super) fn as_it_came(&self, facts: &Facts<'_>, key: &ResourceKey) -> Step {
-        let served = facts.served(key).map(|served| served.version());
-        let is_former = |candidate: &&Arc<Resource>| Some(candidate.version()) != served;
-        let candidates: Vec<&Arc<Resource>> = self.state.candidates(&key.name).filter(is_former).collect();
-        if self.state.is_exact() {
-            let may_have = self.state.subscription.claimed(&key.name).is_some();
-            let newest = candidates.first().filter(|_| may_have);
-            return match self.state.claimed(&key.name) {
-                Some(claimed) => Step::Keep(Arc::clone(claimed)),
-                None => Step::Hide(newest.map(|newest| Arc::clone(newest))),
-            };
-        }
-        let ready = candidates.into_iter().find(|candidate| facts.obstacle_for(candidate).is_none());
-        match ready {
-            Some(ready) => Step::Keep(Arc::clone(ready)),
-            None if self.state.resource_type.is_complete_in_sotw() => Step::PutOff,
-            // It may have the very version that is served.
-            None => Step::Hide(self.state.candidates(&key.name).next().cloned()),
-        }
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use xds_cache::{References, Resource, ResourceKey, ResourceType, WaitsFor};
 
-use super::facts::{At, Facts, Place};
-use super::in_use::User;
-use super::obstacles::Need;
-use super::table;
+use super::facts::{At, Facts, Need, Place, User};
+use crate::quirks::Quirk;
+use crate::references;
+use crate::type_state::TypeState;
 
 /// What happens next with a resource, and why.
 #[derive(Debug)]
@@ -159,13 +159,13 @@ fn retain_led_to(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option
 /// What is gone stays as long as something refers to it that the client may be using.
 fn retain(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decision> {
     let mut gone = facts.gone(key).filter(|(place, _)| facts.knows_best(place.state, &key.name));
-    gone.find_map(|(Place { stream, state, .. }, resource)| {
+    gone.find_map(|(Place { state, .. }, resource)| {
         // What nobody tells the client that it is gone, it uses as long as it asks for it; and what it does not ask for any more as
         // long as something does that asked for it.
         let is_wanted = state.subscription.wants(state.subscription.settled(), &key.name);
-        let is_draining = is_wanted && users.is_empty() && stream.breaks_by_removals(state);
-        let is_silent = !is_wanted || stream.tells_no_removals(state) || is_draining;
-        let uses_clusters = table::row_of(&key.resource_type, &ResourceType::Cluster).is_some();
+        let is_draining = is_wanted && users.is_empty() && state.has(Quirk::FailsWithoutRemoved);
+        let is_silent = !is_wanted || state.hides_removals() || is_draining;
+        let uses_clusters = references::refers_to_unasked(&key.resource_type);
         if users.is_empty() && !(is_wanted && is_silent && uses_clusters) {
             return None;
         }
@@ -230,7 +230,8 @@ impl Facts<'_> {
         if self.is_taken_unasked(from, to) {
             return vec![to.clone()];
         }
-        let is_used_at_once = table::row_of(from, &to.resource_type).is_some_and(|row| row.is_used_at_once);
+        let is_used_at_once =
+            references::row_of(from, &to.resource_type).is_some_and(|row| row.is_used_at_once);
         let Some(served) = self.served(to) else { return vec![] };
         if !is_used_at_once {
             return vec![];
@@ -242,7 +243,7 @@ impl Facts<'_> {
     /// Whether something of type `from` refers to what the client is sent without asking for it by name, and the view has that.
     fn is_taken_unasked(&self, from: &ResourceType, to: &ResourceKey) -> bool {
         let served = self.served(to);
-        table::row_of(from, &to.resource_type).is_some()
+        references::row_of(from, &to.resource_type).is_some()
             && served.is_some_and(|served| served.in_wildcard())
             && (self.states(&to.resource_type).any(|state| state.subscription.is_wildcard())
                 || self.is_wildcard_expected(&to.resource_type))
@@ -288,10 +289,9 @@ impl Facts<'_> {
         is_held
     }
 
-    /// If one scope waits, all do: the key of one may pass to another, no two may have the same, and a key without a scope has no
-    /// routes.
+    /// What the first resource of a type waits for whose resources change together, if one waits.
     fn waits_together(&self, key: &ResourceKey) -> Option<WaitsFor> {
-        if key.resource_type != ResourceType::ScopedRouteConfiguration {
+        if !Quirk::ChangeTogether.is_of(&key.resource_type) {
             return None;
         }
         let first = || {
@@ -312,12 +312,66 @@ impl Place<'_> {
         }
         let subscription = &self.state.subscription;
         match subscription.settled().find(&key.name) {
-            Some(kept)
-                if subscription.sent(&key.name).is_some() || self.stream.lists_completely(self.state) =>
-            {
+            Some(kept) if subscription.sent(&key.name).is_some() || self.state.has(Quirk::CompleteLists) => {
                 Step::Keep(Arc::clone(kept))
             }
             kept => Step::Hide(kept.cloned()),
         }
+    }
+
+    /// What a client goes on with that came back and is not sent an update: that very version, if it said which. Else a version that
+    /// it is ready for; if there is none, nothing is said of the type meanwhile: a list would have to show something or nothing.
+    pub(super) fn as_it_came(&self, facts: &Facts<'_>, key: &ResourceKey) -> Step {
+        let served = facts.served(key).map(|served| served.version());
+        let is_former = |candidate: &&Arc<Resource>| Some(candidate.version()) != served;
+        let candidates: Vec<&Arc<Resource>> = self.state.candidates(&key.name).filter(is_former).collect();
+        if self.state.is_exact() {
+            let may_have = self.state.subscription.claimed(&key.name).is_some();
+            let newest = candidates.first().filter(|_| may_have);
+            return match self.state.claimed(&key.name) {
+                Some(claimed) => Step::Keep(Arc::clone(claimed)),
+                None => Step::Hide(newest.map(|newest| Arc::clone(newest))),
+            };
+        }
+        let ready = candidates.into_iter().find(|candidate| facts.obstacle_for(candidate).is_none());
+        match ready {
+            Some(ready) => Step::Keep(Arc::clone(ready)),
+            None if Quirk::CompleteLists.is_of(&self.state.resource_type) => Step::PutOff,
+            // It may have the very version that is served.
+            None => Step::Hide(self.state.candidates(&key.name).next().cloned()),
+        }
+    }
+}
+
+impl TypeState {
+    /// The version of a resource that is gone with which the client is to go on: this, or if it may have another one or none, the newest
+    /// that it is ready for. If there is none, the one that it may become ready for.
+    pub(super) fn ready_of_several(
+        &self,
+        facts: &Facts<'_>,
+        resource: &Arc<Resource>,
+    ) -> Result<Arc<Resource>, Arc<Resource>> {
+        let name = resource.name();
+        let needs_others = references::refers_to_unasked(&self.resource_type);
+        let has_this = self.subscription.claimed(name) == Some(resource.version());
+        let is_unsure = self.came_back || (facts.input.is_back && self.subscription.is_unheld(name));
+        if !needs_others || Quirk::CompleteLists.is_of(&self.resource_type) || !is_unsure || has_this {
+            return Ok(Arc::clone(resource));
+        }
+        let candidates = || {
+            let others = self.candidates(name).filter(|_| self.came_back);
+            std::iter::once(resource).chain(others)
+        };
+        if let Some(ready) = candidates().find(|candidate| facts.obstacle_for(candidate).is_none()) {
+            return Ok(Arc::clone(ready));
+        }
+        let may_become_ready = |candidate: &&Arc<Resource>| {
+            let mut needed = candidate.references().targets();
+            needed.all(|to| {
+                references::row_of(&self.resource_type, &to.resource_type).is_none()
+                    || facts.served(to).is_some()
+            })
+        };
+        Err(Arc::clone(candidates().find(may_become_ready).unwrap_or(resource)))
     }
 }

@@ -9,11 +9,10 @@ use std::time::Instant;
 use xds_cache::status::StreamId;
 use xds_cache::{Name, Resource, ResourceKey, ResourceType, TypeTable, View, WaitsFor};
 
-use super::in_use::{InUse, User};
-use super::known::Known;
-use super::obstacles::Obstacles;
-use super::{Waiting, table};
+use super::waiting::{Known, Waiting};
 use crate::limits::Limits;
+use crate::quirks::Quirk;
+use crate::references;
 use crate::stream::Stream;
 use crate::type_state::TypeState;
 
@@ -41,8 +40,10 @@ pub(super) struct Input<'a> {
 pub(super) struct Facts<'a> {
     pub(super) input: Input<'a>,
     pub(super) streams: &'a BTreeMap<StreamId, Stream>,
-    pub(super) in_use: RefCell<InUse>,
-    pub(super) obstacles: RefCell<Obstacles>,
+    /// What refers to each resource and may be in use, as far as it was asked for.
+    pub(super) in_use: RefCell<BTreeMap<ResourceKey, Rc<[User]>>>,
+    /// What stands in the way of each resource, as far as it was asked for; `None` if nothing does.
+    pub(super) obstacles: RefCell<BTreeMap<Needed, Option<Obstacle>>>,
     /// What the first scope waits for that waits.
     pub(super) scopes_wait: OnceCell<Option<WaitsFor>>,
     /// Which updates wait, as far as it was asked for: many things that are gone may have the same user.
@@ -55,7 +56,6 @@ pub(super) type Open<'a> = BTreeMap<ResourceKey, Vec<Place<'a>>>;
 
 /// Where one stream is with a resource.
 pub(super) struct Place<'a> {
-    pub(super) stream: &'a Stream,
     pub(super) state: &'a TypeState,
     pub(super) at: At,
 }
@@ -72,6 +72,35 @@ pub(super) enum At {
     Unanswered,
     /// The client says that it has something, and nobody remembers that there was any.
     Claimed,
+}
+
+/// Something that refers to a resource and may be in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) key: ResourceKey,
+    /// The client rejected it.
+    pub(super) is_rejected: bool,
+}
+
+/// How a resource is needed of which the view has nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Need {
+    /// The client cannot do without it.
+    pub(super) is_certain: bool,
+    /// Something that the client has refers to it, so the client does without that until it is replaced; unless it has this from
+    /// somewhere else.
+    pub(super) is_replaced: bool,
+}
+
+/// A resource, and how it is needed.
+pub(super) type Needed = (ResourceKey, Need);
+
+/// The nearest thing that keeps a client from using a resource.
+#[derive(Clone, Debug)]
+pub(super) struct Obstacle {
+    /// Over how many references it is reached.
+    pub(super) distance: usize,
+    pub(super) waits_for: WaitsFor,
 }
 
 impl<'a> Facts<'a> {
@@ -120,7 +149,7 @@ impl<'a> Facts<'a> {
                 let table = self.table(of);
                 let mut note = |name: &Name, at: At| {
                     let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
-                    open.entry(key).or_default().push(Place { stream, state, at });
+                    open.entry(key).or_default().push(Place { state, at });
                 };
                 if state.came_back {
                     self.places_of_returned(state).into_iter().for_each(|(name, at)| note(&name, at));
@@ -133,23 +162,22 @@ impl<'a> Facts<'a> {
                         }
                     }
                 }
-                if table::is_referred_to(of) {
+                if references::is_referred_to(of) {
                     for resource in
                         state.subscription.gone_from(table).into_iter().filter(|_| !state.came_back)
                     {
                         note(&Arc::clone(resource.name()), At::Gone(resource));
                     }
-                    // A client may ask for any number of names; few are those of something that it may be using. Hosts that do not
-                    // exist may be asked for at any time.
+                    // A client may ask for any number of names; few are those of something that it may be using.
                     let unanswered = state.subscription.unanswered(table);
-                    for name in unanswered.filter(|_| *of != ResourceType::VirtualHost) {
+                    for name in unanswered.filter(|_| !Quirk::AskedAtFirstUse.is_of(of)) {
                         let key = ResourceKey { resource_type: of.clone(), name };
                         if self.is_referred_to(&key) {
                             note(&key.name, At::Unanswered);
                         }
                     }
                 }
-                if !state.came_back && table::may_be_needed_unasked(of) && table::refers(of) {
+                if !state.came_back && !Quirk::UsedOnlyWhenAsked.is_of(of) && references::refers(of) {
                     for resource in state.subscription.changed_from(table) {
                         note(&Arc::clone(resource.name()), At::Changed(resource));
                     }
@@ -169,11 +197,11 @@ impl<'a> Facts<'a> {
 
     /// Whether anything refers to a resource of all that the client may have.
     fn is_referred_to(&self, key: &ResourceKey) -> bool {
-        let all = table::all_of(key);
+        let all = references::all_of(key);
         let has_referrers = |table: &Arc<TypeTable>| {
             std::iter::once(key).chain(&all).any(|key| table.referrers(key).next().is_some())
         };
-        table::ROWS.iter().filter(|row| row.to == key.resource_type).any(|row| {
+        references::rows_to(&key.resource_type).any(|row| {
             let known = self.input.known.and_then(|known| known.get(&row.from));
             let mut states = self.states(&row.from);
             known.is_some_and(has_referrers)
@@ -186,7 +214,7 @@ impl<'a> Facts<'a> {
     /// back may use what it asks for though it has accepted nothing of the type.
     fn may_hold(&self, of: &ResourceType) -> bool {
         let is_known = (self.input.is_back && self.input.shows_versions) || self.input.accepted.contains(of);
-        table::refers(of) && (is_known || self.states(of).any(|state| state.applied.has_accepted()))
+        references::refers(of) && (is_known || self.states(of).any(|state| state.applied.has_accepted()))
     }
 
     /// What the client was led to of a resource that it asks for only when it uses it, if the view has it otherwise.
@@ -194,14 +222,6 @@ impl<'a> Facts<'a> {
         let known = self.input.known?.get(&key.resource_type)?.find(&key.name)?;
         let now = self.served(key);
         now.is_none_or(|now| now.version() != known.version()).then_some(known)
-    }
-
-    /// What refers to a resource and may be in use.
-    pub(super) fn users(&self, to: &ResourceKey) -> Rc<[User]> {
-        if let Some(users) = self.in_use.borrow().find(to) {
-            return users;
-        }
-        self.in_use.borrow_mut().add(self, to)
     }
 
     /// Whether the view's version of a resource refers to something too.
@@ -225,24 +245,6 @@ impl<'a> Facts<'a> {
     pub(super) fn may_have(&self, key: &ResourceKey) -> bool {
         let has = |state: &TypeState| state.applied.in_use(&key.name).next().is_some();
         self.states(&key.resource_type).any(|state| wants(state, &key.name) && has(state))
-    }
-
-    /// Whether the client does not ask for a resource any more and still uses something that refers to it.
-    pub(super) fn is_needed_unasked(&self, key: &ResourceKey) -> bool {
-        table::may_be_needed_unasked(&key.resource_type)
-            && !self.is_asked_for(key)
-            && !self.users(key).is_empty()
-    }
-
-    /// Whether the client uses something that leads to a resource at once.
-    pub(super) fn is_used_at_once(&self, key: &ResourceKey) -> bool {
-        self.users(key).iter().any(|user| user.uses_at_once(&key.resource_type))
-    }
-
-    /// Whether it makes a difference what the client has of a name.
-    pub(super) fn matters(&self, state: &TypeState, table: &TypeTable, name: &Name) -> bool {
-        let key = ResourceKey { resource_type: state.resource_type.clone(), name: Arc::clone(name) };
-        state.subscription.wants(table, name) || self.is_needed_unasked(&key)
     }
 
     /// Whether no other stream asks for a name, and has it, that this one does not ask for: what a stream does not ask for it may have

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use xds_cache::status::EventKind;
 use xds_cache::{Deviation, Deviations, HeldBack, ResourceKey, ResourceType, WaitsFor};
 
-use super::Waiting;
 use super::decide::{Decision, Step, decide};
 use super::facts::{Facts, Input};
+use super::waiting::Waiting;
 
 /// What follows from the decisions.
 #[derive(Default)]
@@ -80,7 +80,7 @@ impl Fold {
         let deviation = match step {
             Step::Send => return,
             Step::PutOff => {
-                self.after.put_off.insert(key.clone());
+                self.after.detour.put_off.insert(key.clone());
                 return;
             }
             Step::Keep(kept) => Deviation::Kept(kept),

@@ -8,29 +8,18 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use xds_cache::{Resource, ResourceKey, ResourceType, TypeTable};
+use xds_cache::{Name, Resource, ResourceKey, ResourceType, TypeTable};
 
-use super::facts::{Facts, wants};
-use super::table;
+use super::facts::{Facts, User, wants};
 use crate::applied::Answer;
+use crate::quirks::Quirk;
+use crate::references;
 use crate::type_state::TypeState;
-
-/// What refers to resources and may be in use, as far as it was asked for.
-#[derive(Default)]
-pub(super) struct InUse(BTreeMap<ResourceKey, Rc<[User]>>);
-
-/// What refers to a resource and may be in use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct User {
-    pub(super) key: ResourceKey,
-    /// Whether the client rejected it.
-    pub(super) is_rejected: bool,
-}
 
 impl User {
     /// Whether the client uses this before it has what this refers to of that type.
     pub(super) fn uses_at_once(&self, to: &ResourceType) -> bool {
-        table::row_of(&self.key.resource_type, to).is_some_and(|row| row.is_used_at_once)
+        references::row_of(&self.key.resource_type, to).is_some_and(|row| row.is_used_at_once)
     }
 }
 
@@ -50,69 +39,90 @@ enum Counts {
     IfUsedAtOnce,
 }
 
-impl InUse {
-    pub(super) fn find(&self, to: &ResourceKey) -> Option<Rc<[User]>> {
-        self.0.get(to).cloned()
-    }
+/// What refers to each resource and may be in use.
+type InUse = BTreeMap<ResourceKey, Rc<[User]>>;
 
-    /// Finds what refers to a resource, with all that it takes to know that.
-    pub(super) fn add(&mut self, facts: &Facts<'_>, to: &ResourceKey) -> Rc<[User]> {
-        let mut referrers: BTreeMap<ResourceKey, Vec<Referrer>> = BTreeMap::new();
-        let mut open = vec![to.clone()];
-        while let Some(key) = open.pop() {
-            if self.0.contains_key(&key) || referrers.contains_key(&key) {
-                continue;
-            }
-            let found = facts.referrers(&key);
-            let unsure = found.iter().filter(|referrer| referrer.counts != Counts::Always);
-            open.extend(unsure.map(|referrer| referrer.user.key.clone()));
-            referrers.insert(key, found);
+/// Finds what refers to a resource, with all that it takes to know that.
+fn add(in_use: &mut InUse, facts: &Facts<'_>, to: &ResourceKey) -> Rc<[User]> {
+    let mut referrers: BTreeMap<ResourceKey, Vec<Referrer>> = BTreeMap::new();
+    let mut open = vec![to.clone()];
+    while let Some(key) = open.pop() {
+        if in_use.contains_key(&key) || referrers.contains_key(&key) {
+            continue;
         }
-        self.mark(&referrers);
-        self.find(to).unwrap_or_default()
+        let found = facts.referrers(&key);
+        let unsure = found.iter().filter(|referrer| referrer.counts != Counts::Always);
+        open.extend(unsure.map(|referrer| referrer.user.key.clone()));
+        referrers.insert(key, found);
     }
+    mark(in_use, &referrers);
+    in_use.get(to).cloned().unwrap_or_default()
+}
 
-    /// Marks what is in use of these, which are with all that leads to them.
-    fn mark(&mut self, referrers: &BTreeMap<ResourceKey, Vec<Referrer>>) {
-        let mut leads_to: BTreeMap<&ResourceKey, Vec<&ResourceKey>> = BTreeMap::new();
-        for (to, found) in referrers {
-            self.0.insert(to.clone(), Rc::default());
-            for referrer in found {
-                leads_to.entry(&referrer.user.key).or_default().push(to);
-            }
-        }
-        let mut changed: Vec<&ResourceKey> = referrers.keys().collect();
-        while let Some(to) = changed.pop() {
-            let found = referrers.get(to).into_iter().flatten();
-            let users: Rc<[User]> = found
-                .filter(|referrer| self.counts(referrer))
-                .map(|referrer| referrer.user.clone())
-                .collect();
-            if self.0.get(to).is_some_and(|before| before.len() < users.len()) {
-                self.0.insert(to.clone(), users);
-                changed.extend(leads_to.get(to).into_iter().flatten());
-            }
+/// Marks what is in use of these, which are with all that leads to them.
+fn mark(in_use: &mut InUse, referrers: &BTreeMap<ResourceKey, Vec<Referrer>>) {
+    let mut leads_to: BTreeMap<&ResourceKey, Vec<&ResourceKey>> = BTreeMap::new();
+    for (to, found) in referrers {
+        in_use.insert(to.clone(), Rc::default());
+        for referrer in found {
+            leads_to.entry(&referrer.user.key).or_default().push(to);
         }
     }
-
-    fn counts(&self, referrer: &Referrer) -> bool {
-        let key = &referrer.user.key;
-        let users = || self.0.get(key).into_iter().flat_map(|users| users.iter());
-        match referrer.counts {
-            Counts::Always => true,
-            Counts::IfUsed => users().next().is_some(),
-            Counts::IfUsedAtOnce => users().any(|user| user.uses_at_once(&key.resource_type)),
+    let mut changed: Vec<&ResourceKey> = referrers.keys().collect();
+    while let Some(to) = changed.pop() {
+        let found = referrers.get(to).into_iter().flatten();
+        let users: Rc<[User]> =
+            found.filter(|referrer| counts(in_use, referrer)).map(|referrer| referrer.user.clone()).collect();
+        if in_use.get(to).is_some_and(|before| before.len() < users.len()) {
+            in_use.insert(to.clone(), users);
+            changed.extend(leads_to.get(to).into_iter().flatten());
         }
     }
 }
 
+fn counts(in_use: &InUse, referrer: &Referrer) -> bool {
+    let key = &referrer.user.key;
+    let users = || in_use.get(key).into_iter().flat_map(|users| users.iter());
+    match referrer.counts {
+        Counts::Always => true,
+        Counts::IfUsed => users().next().is_some(),
+        Counts::IfUsedAtOnce => users().any(|user| user.uses_at_once(&key.resource_type)),
+    }
+}
+
 impl Facts<'_> {
+    /// What refers to a resource and may be in use.
+    pub(super) fn users(&self, to: &ResourceKey) -> Rc<[User]> {
+        if let Some(users) = self.in_use.borrow().get(to) {
+            return Rc::clone(users);
+        }
+        add(&mut self.in_use.borrow_mut(), self, to)
+    }
+
+    /// Whether the client does not ask for a resource any more and still uses something that refers to it.
+    pub(super) fn is_needed_unasked(&self, key: &ResourceKey) -> bool {
+        !Quirk::UsedOnlyWhenAsked.is_of(&key.resource_type)
+            && !self.is_asked_for(key)
+            && !self.users(key).is_empty()
+    }
+
+    /// Whether the client uses something that leads to a resource at once.
+    pub(super) fn is_used_at_once(&self, key: &ResourceKey) -> bool {
+        self.users(key).iter().any(|user| user.uses_at_once(&key.resource_type))
+    }
+
+    /// Whether it makes a difference what the client has of a name.
+    pub(super) fn matters(&self, state: &TypeState, table: &TypeTable, name: &Name) -> bool {
+        let key = ResourceKey { resource_type: state.resource_type.clone(), name: Arc::clone(name) };
+        state.subscription.wants(table, name) || self.is_needed_unasked(&key)
+    }
+
     /// What refers to a resource of all that the client may have. Who goes on referring to all resources of a kind can do without
     /// any one of them.
     fn referrers(&self, to: &ResourceKey) -> Vec<Referrer> {
         let mut referrers = Vec::new();
-        let all = table::all_of(to);
-        for row in table::ROWS.iter().filter(|row| row.to == to.resource_type) {
+        let all = references::all_of(to);
+        for row in references::rows_to(&to.resource_type) {
             let of = |table: &TypeTable| -> Vec<Arc<Resource>> {
                 let of_all = all.iter().flat_map(|all| {
                     table.referrers(all).filter(|user| !self.goes_on(user.key(), all)).cloned()
@@ -128,7 +138,7 @@ impl Facts<'_> {
             let recent = self.recent_tables(&row.from);
             let recent = recent.iter().flat_map(|table| of(table));
             for user in recent.filter(|user| self.may_ask_for(user.key())) {
-                let takes_all = row.from.has_legacy_wildcard();
+                let takes_all = Quirk::TakenUnasked.is_of(&row.from);
                 let counts = if takes_all { Counts::Always } else { Counts::IfUsed };
                 let user = User { key: user.key().clone(), is_rejected: false };
                 referrers.push(Referrer { user, counts });
@@ -154,7 +164,7 @@ impl Facts<'_> {
         if is_taken && wants(state, resource.name()) {
             return Some(Counts::Always);
         }
-        let is_unasked = || table::may_be_needed_unasked(&key.resource_type) && !self.is_asked_for(key);
+        let is_unasked = || !Quirk::UsedOnlyWhenAsked.is_of(&key.resource_type) && !self.is_asked_for(key);
         ((is_taken && is_unasked()) || self.may_be_asked_for(key)).then_some(Counts::IfUsed)
     }
 
@@ -163,13 +173,13 @@ impl Facts<'_> {
         if self.may_be_asked_for(key) {
             return Some(Counts::IfUsed);
         }
-        let is_unasked = || table::may_be_needed_unasked(&key.resource_type) && !self.is_asked_for(key);
+        let is_unasked = || !Quirk::UsedOnlyWhenAsked.is_of(&key.resource_type) && !self.is_asked_for(key);
         (is_unasked() || self.is_awaited(key)).then_some(Counts::IfUsedAtOnce)
     }
 
     /// Whether a resource is a virtual host that is gone: the first request to it may yet come to the route configuration that it was
     /// of.
     fn may_be_asked_for(&self, key: &ResourceKey) -> bool {
-        key.resource_type == ResourceType::VirtualHost && self.served(key).is_none()
+        Quirk::AskedAtFirstUse.is_of(&key.resource_type) && self.served(key).is_none()
     }
 }

@@ -6,19 +6,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use xds_cache::ResourceType;
 use xds_cache::status::StreamId;
-use xds_cache::{ResourceType, TypeTable};
 
-use super::{Target, table};
+use super::waiting::Known;
+use crate::references;
 use crate::stream::Stream;
-
-/// What there is, by type, of what a client asks for only when it uses it already.
-pub(super) type Known = BTreeMap<ResourceType, Arc<TypeTable>>;
+use crate::target::Target;
 
 /// What the client may have learned of once it is brought up to this.
 pub(super) fn known(target: Target<'_>, streams: &BTreeMap<StreamId, Stream>) -> Option<Box<Known>> {
     let is_sent = |of: &ResourceType| streams.values().any(|stream| stream.find(of).is_some());
-    let rows = table::ROWS.iter().filter(|row| row.is_used_at_once && is_sent(&row.from));
+    let rows = references::ROWS.iter().filter(|row| row.is_used_at_once && is_sent(&row.from));
     let tables = rows.map(|row| (row.to.clone(), Arc::clone(target.table(&row.to))));
     let known: Known = tables.filter(|(_, table)| !table.is_empty()).collect();
     (!known.is_empty()).then(|| Box::new(known))

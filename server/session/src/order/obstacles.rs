@@ -4,37 +4,15 @@
 //! lacks, against the references: whatever leads there waits for the nearest. References in a circle need nothing of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use xds_cache::{Resource, ResourceKey, ResourceType, WaitsFor};
+use xds_cache::{Name, Resource, ResourceKey, ResourceType, WaitsFor};
 
-use super::facts::Facts;
-use super::table;
+use super::facts::{Facts, Need, Needed, Obstacle};
 use crate::applied::Answer;
+use crate::quirks::Quirk;
+use crate::references;
 use crate::type_state::TypeState;
-
-/// What stands in the way of resources, as far as it was asked for: `None` if nothing does.
-#[derive(Default)]
-pub(super) struct Obstacles(BTreeMap<Needed, Option<Obstacle>>);
-
-/// Whether a resource is needed of which the view has nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Need {
-    /// The client cannot do without it.
-    pub(super) is_certain: bool,
-    /// Something that the client has refers to it, so the client does without that until it is replaced; unless it has this from
-    /// somewhere else.
-    pub(super) is_replaced: bool,
-}
-
-/// A resource, and how it is needed.
-type Needed = (ResourceKey, Need);
-
-#[derive(Clone, Debug)]
-struct Obstacle {
-    /// Over how many references it is reached.
-    distance: usize,
-    waits_for: WaitsFor,
-}
 
 /// What is seen of a resource by itself.
 enum Found {
@@ -55,16 +33,16 @@ impl Facts<'_> {
     /// What keeps the client from using a resource; `None` if nothing does.
     pub(super) fn obstacle(&self, to: &ResourceKey, need: Need) -> Option<WaitsFor> {
         let needed = (to.clone(), need);
-        if let Some(obstacle) = self.obstacles.borrow().0.get(&needed) {
+        if let Some(obstacle) = self.obstacles.borrow().get(&needed) {
             return obstacle.as_ref().map(|obstacle| obstacle.waits_for.clone());
         }
-        self.obstacles.borrow_mut().add(self, &needed)
+        add(&mut self.obstacles.borrow_mut(), self, &needed)
     }
 
     /// What keeps the client from using what a resource refers to, whether or not the view still has that.
     pub(super) fn obstacle_for(&self, resource: &Resource) -> Option<WaitsFor> {
         let is_of_order =
-            |to: &&ResourceKey| table::row_of(resource.resource_type(), &to.resource_type).is_some();
+            |to: &&ResourceKey| references::row_of(resource.resource_type(), &to.resource_type).is_some();
         let need = Need { is_certain: true, is_replaced: false };
         let mut references = resource.references().targets().filter(is_of_order);
         references.find_map(|to| self.obstacle(to, need))
@@ -72,7 +50,7 @@ impl Facts<'_> {
 
     fn look(&self, (to, need): &Needed) -> Found {
         let nothing = || Found::Ready(vec![]);
-        if table::all_of(to).is_some() {
+        if references::all_of(to).is_some() {
             // None of them in particular.
             return nothing();
         }
@@ -108,88 +86,87 @@ impl Facts<'_> {
         if !is_asked_for {
             return Found::Lacking(WaitsFor::Request(to.clone()));
         }
-        if to.resource_type == ResourceType::Cluster && self.input.settling.contains_key(&to.name) {
+        if Quirk::Settles.is_of(&to.resource_type) && self.input.settling.contains_key(&to.name) {
             return Found::Lacking(WaitsFor::Settling(to.clone()));
         }
         let Some(found) = found else { return nothing() };
         let is_older = served.is_none_or(|served| served.version() != found.version());
         let references = found.references().targets().filter_map(|needed| {
-            let row = table::row_of(&to.resource_type, &needed.resource_type)?;
+            let row = references::row_of(&to.resource_type, &needed.resource_type)?;
             // What an older version refers to may have gone with it before the client got it; then only the newer one helps.
             let is_gone = self.served(needed).is_none();
             let is_outdated = is_older && is_gone && !self.is_foreign(needed);
-            let need = Need { is_certain: is_outdated || row.is_always_needed, ..*need };
+            let need = Need { is_certain: is_outdated || row.is_warmed, ..*need };
             Some(Reference { to: (needed.clone(), need), is_outdated })
         });
         Found::Ready(references.collect())
     }
 
-    /// Whether the client has what the view has not from somewhere else, if it has it: a secret if it asks for none here, and a
-    /// cluster, such as one of its bootstrap, that it never was sent though it takes all.
+    /// Returns `true` if the client, if it has what the view lacks, has it from somewhere else: it asks for everything of the type and
+    /// was never sent this, or asks for nothing of the type.
     fn is_foreign(&self, to: &ResourceKey) -> bool {
         let mut states = self.states(&to.resource_type);
         let is_unsent = |state: &TypeState| {
             state.subscription.is_wildcard() && state.applied.in_use(&to.name).next().is_none()
         };
-        (to.resource_type == ResourceType::Secret && states.next().is_none())
-            || (to.resource_type == ResourceType::Cluster && states.all(is_unsent))
+        Quirk::MayBeLocal.is_of(&to.resource_type) && states.all(is_unsent)
     }
 
-    /// Whether the client has a cluster though it rejected the response that brought it: it asks for its endpoints. Envoy takes up
-    /// what is good of a response that it rejects. If it was an older version that did, the client must not need more for that.
+    /// Returns `true` if the client has the resource though it rejected the response that brought it: it asks for what warms that. Envoy
+    /// takes up what is good of a response that it rejects. If an older version asked for it, that must not need more than this.
     fn is_proven(&self, state: &TypeState, resource: &Resource) -> bool {
-        let endpoints = ResourceType::ClusterLoadAssignment;
-        let is_asked_for = |name: &xds_cache::Name| {
-            self.states(&endpoints).any(|state| state.subscription.names().contains(name))
+        let is_asked_for = |of: &ResourceType, name: &Name| {
+            self.states(of).any(|state| state.subscription.names().contains(name))
         };
-        let needs_all = |used: &std::sync::Arc<Resource>| {
-            used.references().missing_in(resource.references()).next().is_none()
-        };
-        resource.references().of_type(&endpoints).any(is_asked_for)
-            && state.applied.in_use(resource.name()).all(needs_all)
+        let mut warming = references::rows_from(resource.resource_type()).filter(|row| row.is_warmed);
+        let asks_for_any =
+            warming.any(|row| resource.references().of_type(&row.to).any(|name| is_asked_for(&row.to, name)));
+        let needs_all =
+            |used: &Arc<Resource>| used.references().missing_in(resource.references()).next().is_none();
+        asks_for_any && state.applied.in_use(resource.name()).all(needs_all)
     }
 }
 
-impl Obstacles {
-    /// Finds what stands in the way of a resource, and of everything that it leads to.
-    fn add(&mut self, facts: &Facts<'_>, needed: &Needed) -> Option<WaitsFor> {
-        let mut leads_here: BTreeMap<Needed, Vec<(Needed, bool)>> = BTreeMap::new();
-        // What is lacked, by distance, then by name; where two are as near the first one counts.
-        let mut lacking: BTreeMap<(usize, Needed, Needed), WaitsFor> = BTreeMap::new();
-        let mut seen = BTreeSet::new();
-        let mut open = vec![needed.clone()];
-        while let Some(from) = open.pop() {
-            if !seen.insert(from.clone()) {
-                continue;
-            }
-            if let Some(known) = self.0.get(&from) {
-                let at = known.as_ref().map(|known| (known.distance, known.waits_for.clone()));
-                lacking.extend(at.map(|(distance, waits_for)| ((distance, from.clone(), from), waits_for)));
-                continue;
-            }
-            match facts.look(&from) {
-                Found::Lacking(waits_for) => drop(lacking.insert((0, from.clone(), from.clone()), waits_for)),
-                Found::Ready(references) => {
-                    for Reference { to, is_outdated } in references {
-                        leads_here.entry(to.clone()).or_default().push((from.clone(), is_outdated));
-                        open.push(to);
-                    }
-                    self.0.insert(from, None);
+/// What stands in the way of each resource; `None` if nothing does.
+type Obstacles = BTreeMap<Needed, Option<Obstacle>>;
+
+/// Finds what stands in the way of a resource, and of everything that it leads to.
+fn add(obstacles: &mut Obstacles, facts: &Facts<'_>, needed: &Needed) -> Option<WaitsFor> {
+    let mut leads_here: BTreeMap<Needed, Vec<(Needed, bool)>> = BTreeMap::new();
+    // What is lacked, by distance, then by name; where two are as near the first one counts.
+    let mut lacking: BTreeMap<(usize, Needed, Needed), WaitsFor> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    let mut open = vec![needed.clone()];
+    while let Some(from) = open.pop() {
+        if !seen.insert(from.clone()) {
+            continue;
+        }
+        if let Some(known) = obstacles.get(&from) {
+            let at = known.as_ref().map(|known| (known.distance, known.waits_for.clone()));
+            lacking.extend(at.map(|(distance, waits_for)| ((distance, from.clone(), from), waits_for)));
+            continue;
+        }
+        match facts.look(&from) {
+            Found::Lacking(waits_for) => drop(lacking.insert((0, from.clone(), from.clone()), waits_for)),
+            Found::Ready(references) => {
+                for Reference { to, is_outdated } in references {
+                    leads_here.entry(to.clone()).or_default().push((from.clone(), is_outdated));
+                    open.push(to);
                 }
+                obstacles.insert(from, None);
             }
         }
-        let mut spread = BTreeSet::new();
-        while let Some(((distance, _, at), waits_for)) = lacking.pop_first() {
-            if !spread.insert(at.clone()) {
-                continue;
-            }
-            for (from, is_outdated) in leads_here.get(&at).into_iter().flatten() {
-                let waits_for =
-                    if *is_outdated { WaitsFor::Sending(from.0.clone()) } else { waits_for.clone() };
-                lacking.insert((distance + 1, at.clone(), from.clone()), waits_for);
-            }
-            self.0.insert(at, Some(Obstacle { distance, waits_for }));
-        }
-        self.0.get(needed)?.as_ref().map(|obstacle| obstacle.waits_for.clone())
     }
+    let mut spread = BTreeSet::new();
+    while let Some(((distance, _, at), waits_for)) = lacking.pop_first() {
+        if !spread.insert(at.clone()) {
+            continue;
+        }
+        for (from, is_outdated) in leads_here.get(&at).into_iter().flatten() {
+            let waits_for = if *is_outdated { WaitsFor::Sending(from.0.clone()) } else { waits_for.clone() };
+            lacking.insert((distance + 1, at.clone(), from.clone()), waits_for);
+        }
+        obstacles.insert(at, Some(Obstacle { distance, waits_for }));
+    }
+    obstacles.get(needed)?.as_ref().map(|obstacle| obstacle.waits_for.clone())
 }

@@ -7,11 +7,11 @@ use std::time::Instant;
 use xds_cache::status::StreamId;
 use xds_cache::{Name, Resource, ResourceKey, ResourceType, TypeTable, View};
 
-use super::facts::{Facts, Input};
-use super::obstacles::Need;
-use super::table;
+use super::facts::{Facts, Input, Need};
 use crate::applied::{Accepted, Answer};
 use crate::limits::Limits;
+use crate::quirks::Quirk;
+use crate::references;
 use crate::stream::Stream;
 use crate::type_state::TypeState;
 
@@ -26,7 +26,7 @@ pub(super) fn settling(
     settling.retain(|_, until| *until > now);
     let until = now.checked_add(limits.settle_time);
     for state in streams.values_mut().flat_map(Stream::types_mut) {
-        if state.resource_type == ResourceType::Cluster {
+        if Quirk::Settles.is_of(&state.resource_type) {
             for accepted in state.applied.accepted().filter(|accepted| accepted.at.is_none()) {
                 // What comes first is not waited for.
                 if accepted.older.is_empty() {
@@ -64,14 +64,14 @@ type Released = (StreamId, ResourceType, Vec<usize>);
 fn released(facts: &Facts<'_>) -> (Vec<Released>, Option<Instant>) {
     let mut released = Vec::new();
     let mut timeout = None;
-    for (id, stream, state) in facts.streams.iter().flat_map(|(id, stream)| {
-        stream.types().iter().filter(|state| state.applied.is_open()).map(move |state| (*id, stream, state))
+    for (id, state) in facts.streams.iter().flat_map(|(id, stream)| {
+        stream.types().iter().filter(|state| state.applied.is_open()).map(move |state| (*id, state))
     }) {
         let mut positions = state.applied.replaced(|table, name| facts.matters(state, table, name));
         for accepted in state.applied.accepted() {
             let end = accepted.at.and_then(|at| at.checked_add(facts.input.limits.removal_grace));
             let is_over = end.is_some_and(|end| facts.input.now >= end);
-            let is_in_use = keeps_removed(stream, state, accepted) || is_blocked(facts, state, accepted);
+            let is_in_use = keeps_removed(state, accepted) || is_blocked(facts, state, accepted);
             if is_over || !is_in_use {
                 positions.push(accepted.position);
             } else {
@@ -88,12 +88,13 @@ fn released(facts: &Facts<'_>) -> (Vec<Released>, Option<Instant>) {
 }
 
 /// Whether the client goes on using something that it was told is gone.
-fn keeps_removed(stream: &Stream, state: &TypeState, accepted: Accepted<'_>) -> bool {
+fn keeps_removed(state: &TypeState, accepted: Accepted<'_>) -> bool {
     // It may have asked for it once more, and have got it.
     let goes_on = |name: &Name| {
         state.subscription.names().contains(name) && !state.applied.is_taken_after(accepted.position, name)
     };
-    stream.ignores_removals(state) && accepted.newer.changes_since(accepted.older).removed.iter().any(goes_on)
+    state.has(Quirk::IgnoresRemovals)
+        && accepted.newer.changes_since(accepted.older).removed.iter().any(goes_on)
 }
 
 /// Whether something that the client had before is in use because what it was sent instead needs what it lacks.
@@ -132,7 +133,8 @@ fn does_not_replace(
     }
     let need = Need { is_replaced: true, ..Need::default() };
     new.references().targets().any(|to| {
-        table::row_of(&state.resource_type, &to.resource_type).is_some() && facts.obstacle(to, need).is_some()
+        references::row_of(&state.resource_type, &to.resource_type).is_some()
+            && facts.obstacle(to, need).is_some()
     })
 }
 
@@ -141,7 +143,7 @@ fn does_not_replace(
 pub(super) fn forgotten(facts: &Facts<'_>) -> Vec<(StreamId, ResourceType, BTreeSet<Name>)> {
     let mut forgotten = Vec::new();
     for (id, stream) in facts.streams {
-        for state in stream.types().iter().filter(|state| stream.lists_completely(state)) {
+        for state in stream.types().iter().filter(|state| state.has(Quirk::CompleteLists)) {
             let of = &state.resource_type;
             let is_used = |name: &&Name| {
                 let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
@@ -163,7 +165,7 @@ pub(super) fn release_all(streams: &mut BTreeMap<StreamId, Stream>) {
         let complete: Vec<ResourceType> = stream
             .types()
             .iter()
-            .filter(|state| stream.lists_completely(state))
+            .filter(|state| state.has(Quirk::CompleteLists))
             .map(|state| state.resource_type.clone())
             .collect();
         for resource_type in complete {
@@ -186,7 +188,7 @@ pub(super) fn renew_rejected(
 ) {
     for key in rejected {
         for stream in streams.values_mut() {
-            if stream.find(&key.resource_type).is_none_or(|state| stream.lists_completely(state)) {
+            if stream.find(&key.resource_type).is_none_or(|state| state.has(Quirk::CompleteLists)) {
                 continue;
             }
             let Some(state) = stream.find_mut(&key.resource_type) else { continue };

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use xds_cache::{Name, xdstp};
 
+use super::names::{WILDCARD, route_of};
 use super::pairs::Pairs;
-use super::route_of;
-use crate::sotw::WILDCARD;
 
 /// Resources that a client dropped while responses were on their way, each with what brought it, which may be `*`.
 ///

@@ -6,7 +6,11 @@ use std::sync::Arc;
 use xds_cache::{Name, ResourceType, xdstp};
 
 use super::pairs::Pairs;
+use crate::quirks::Quirk;
 use crate::steps::{counted, step};
+
+/// The name that stands for everything.
+pub(crate) const WILDCARD: &str = "*";
 
 /// Names that are asked for, in canonical form; never contains `*`.
 #[derive(Clone, Debug, Default)]
@@ -14,14 +18,14 @@ pub(crate) struct Names {
     all: BTreeSet<Name>,
     /// How many of them are globs.
     n_globs: usize,
-    /// The names by route configuration, if they can be hosts: of the type VirtualHost.
+    /// The names by route configuration, if names of the type are hosts.
     by_route: Option<Box<Pairs>>,
 }
 
 impl Names {
     /// None yet.
     pub(super) fn new(resource_type: &ResourceType) -> Self {
-        let by_route = (*resource_type == ResourceType::VirtualHost).then(Box::default);
+        let by_route = Quirk::NamesAreHosts.is_of(resource_type).then(Box::default);
         Self { all: BTreeSet::new(), n_globs: 0, by_route }
     }
 

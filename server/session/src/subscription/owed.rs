@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use xds_cache::{Name, Resource, TypeTable};
 
+use super::names::WILDCARD;
 use super::{Held, Subscription};
-use crate::sotw::WILDCARD;
 use crate::steps::counted;
 
 /// What the client lacks. Names are sorted, and none is in two of the lists.

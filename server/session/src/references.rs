@@ -1,33 +1,38 @@
-//! Which type refers to which: the one place that knows. A new type is a row.
+//! Which type refers to which: the one place that knows. A new type is a row here, and a row of [`quirks`](crate::quirks) for
+//! each thing that its clients do differently.
 
 use xds_cache::{ResourceKey, ResourceType};
 
-/// That resources of one type refer to resources of another by their names.
+use crate::quirks::Quirk;
+
+/// Resources of one type refer to resources of another by their names.
 pub(crate) struct Row {
-    /// What refers.
     pub(crate) from: ResourceType,
-    /// What is referred to.
     pub(crate) to: ResourceType,
-    /// Whether a client is not ready without it, even if we do not have it: else it may get it from somewhere else.
-    pub(crate) is_always_needed: bool,
-    /// Whether a client uses what refers as soon as it has that, though it asks for this only then and has to wait for it.
+    /// The client asks for `to` as soon as it has `from`, and `from` is not ready without it, even if we do not have it: the client may
+    /// get it from somewhere else. So a client that asks for `to` has taken `from`, whatever it answered.
+    pub(crate) is_warmed: bool,
+    /// The client uses `from` as soon as it has it, asks for `to` only then, and has to wait for it.
     pub(crate) is_used_at_once: bool,
 }
 
 const fn row(from: ResourceType, to: ResourceType) -> Row {
-    Row { from, to, is_always_needed: false, is_used_at_once: false }
+    Row { from, to, is_warmed: false, is_used_at_once: false }
+}
+
+const fn warmed(from: ResourceType, to: ResourceType) -> Row {
+    Row { from, to, is_warmed: true, is_used_at_once: false }
+}
+
+const fn used_at_once(from: ResourceType, to: ResourceType) -> Row {
+    Row { from, to, is_warmed: false, is_used_at_once: true }
 }
 
 /// In the order in which the referring types are sent, which is that of [`ResourceType`].
 pub(crate) const ROWS: &[Row] = &[
     row(ResourceType::Cluster, ResourceType::Secret),
     row(ResourceType::Cluster, ResourceType::Cluster),
-    Row {
-        from: ResourceType::Cluster,
-        to: ResourceType::ClusterLoadAssignment,
-        is_always_needed: true,
-        is_used_at_once: false,
-    },
+    warmed(ResourceType::Cluster, ResourceType::ClusterLoadAssignment),
     row(ResourceType::Cluster, ResourceType::ExtensionConfig),
     row(ResourceType::ClusterLoadAssignment, ResourceType::LbEndpoint),
     row(ResourceType::ExtensionConfig, ResourceType::Secret),
@@ -37,37 +42,17 @@ pub(crate) const ROWS: &[Row] = &[
     row(ResourceType::Listener, ResourceType::ExtensionConfig),
     row(ResourceType::Listener, ResourceType::ScopedRouteConfiguration),
     row(ResourceType::Listener, ResourceType::RouteConfiguration),
-    Row {
-        from: ResourceType::ScopedRouteConfiguration,
-        to: ResourceType::RouteConfiguration,
-        is_always_needed: false,
-        is_used_at_once: true,
-    },
+    used_at_once(ResourceType::ScopedRouteConfiguration, ResourceType::RouteConfiguration),
     row(ResourceType::RouteConfiguration, ResourceType::Secret),
     row(ResourceType::RouteConfiguration, ResourceType::Cluster),
     row(ResourceType::RouteConfiguration, ResourceType::ExtensionConfig),
-    Row {
-        from: ResourceType::RouteConfiguration,
-        to: ResourceType::VirtualHost,
-        is_always_needed: false,
-        is_used_at_once: true,
-    },
+    used_at_once(ResourceType::RouteConfiguration, ResourceType::VirtualHost),
     row(ResourceType::VirtualHost, ResourceType::Secret),
     row(ResourceType::VirtualHost, ResourceType::Cluster),
 ];
 
-/// The row of a pair of types.
-pub(crate) fn row_of(from: &ResourceType, to: &ResourceType) -> Option<&'static Row> {
-    ROWS.iter().find(|row| row.from == *from && row.to == *to)
-}
-
-/// Whether a client may use what it does not ask for any more. Clusters refer to each other too, but all of them are asked for; of
-/// virtual hosts a client has only what it asks for.
-pub(crate) fn may_be_needed_unasked(resource_type: &ResourceType) -> bool {
-    !matches!(resource_type, ResourceType::Cluster | ResourceType::VirtualHost)
-}
-
-/// What a reference to all resources names of which `key` is one: all scoped routes, or all virtual hosts of a route configuration.
+/// A reference to all resources of a type, by the types that are referred to so. The name says which all: every scope, or every virtual
+/// host of the route configuration that `key` is of.
 pub(crate) fn all_of(key: &ResourceKey) -> Option<ResourceKey> {
     let name = match key.resource_type {
         ResourceType::ScopedRouteConfiguration => "*".into(),
@@ -85,14 +70,34 @@ pub(crate) fn all_of(key: &ResourceKey) -> Option<ResourceKey> {
     Some(ResourceKey { resource_type: key.resource_type.clone(), name })
 }
 
-/// Whether resources of the type refer to others.
-pub(crate) fn refers(resource_type: &ResourceType) -> bool {
-    ROWS.iter().any(|row| row.from == *resource_type)
+/// The row of a pair of types.
+pub(crate) fn row_of(from: &ResourceType, to: &ResourceType) -> Option<&'static Row> {
+    rows_from(from).find(|row| row.to == *to)
 }
 
-/// Whether others refer to resources of the type.
+/// What a type refers to.
+pub(crate) fn rows_from(resource_type: &ResourceType) -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().filter(move |row| row.from == *resource_type)
+}
+
+/// What refers to a type.
+pub(crate) fn rows_to(resource_type: &ResourceType) -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().filter(move |row| row.to == *resource_type)
+}
+
+/// Returns `true` if resources of the type refer to others.
+pub(crate) fn refers(resource_type: &ResourceType) -> bool {
+    rows_from(resource_type).next().is_some()
+}
+
+/// Returns `true` if others refer to resources of the type.
 pub(crate) fn is_referred_to(resource_type: &ResourceType) -> bool {
-    ROWS.iter().any(|row| row.to == *resource_type)
+    rows_to(resource_type).next().is_some()
+}
+
+/// Returns `true` if resources of the type refer to others that the client takes unasked, so that it may not have these yet.
+pub(crate) fn refers_to_unasked(resource_type: &ResourceType) -> bool {
+    rows_from(resource_type).any(|row| Quirk::TakenUnasked.is_of(&row.to))
 }
 
 #[cfg(test)]

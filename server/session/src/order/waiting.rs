@@ -1,0 +1,51 @@
+//! What is remembered of a client between plans.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use xds_cache::{HeldBack, Name, ResourceKey, ResourceType, TypeTable};
+
+use crate::target::Detour;
+
+/// What is remembered while something waits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waiting {
+    pub(super) detour: Detour,
+    /// What is not sent yet, sorted.
+    pub(super) held_back: Vec<HeldBack>,
+    /// Since when each resource is waited for that something held refers to. Those that take too long stay here, so that nothing
+    /// waits for them again.
+    pub(super) awaited: BTreeMap<ResourceKey, Instant>,
+    /// Since when each resource is retained while nobody but the client keeps it.
+    pub(super) retained: BTreeMap<ResourceKey, Instant>,
+    /// Resources that are retained only because nothing tells the client that they are gone.
+    pub(super) silent: BTreeSet<ResourceKey>,
+    /// Until when clusters settle that the client accepted.
+    pub(super) settling: BTreeMap<Name, Instant>,
+    /// When it has to be looked at again though nothing happens.
+    pub(super) timeout: Option<Instant>,
+}
+
+/// Tables, by type, of what a client asks for only when it already uses what leads there.
+pub(super) type Known = BTreeMap<ResourceType, Arc<TypeTable>>;
+
+impl Waiting {
+    /// Since when a resource is held back.
+    pub(super) fn since(&self, key: &ResourceKey) -> Option<Instant> {
+        let position = self.held_back.binary_search_by(|held| held.resource.cmp(key)).ok()?;
+        self.held_back.get(position).map(|held| held.since)
+    }
+
+    pub(super) fn look_again_at(&mut self, at: Option<Instant>) {
+        self.timeout = self.timeout.into_iter().chain(at).min();
+    }
+
+    /// Returns `true` if nothing of it makes a difference.
+    pub(super) fn is_idle(&self) -> bool {
+        self.detour.transitional.is_empty()
+            && self.detour.put_off.is_empty()
+            && self.timeout.is_none()
+            && self.settling.is_empty()
+    }
+}
