@@ -15,8 +15,8 @@ use crate::references::{is_referred_to, refers, rows_from, rows_to};
 use crate::request::Request;
 use crate::response::Response;
 use crate::stream::Stream;
-use crate::subscription::route_of;
 use crate::type_state::{ClientTraits, TypeState, Update};
+use crate::wants::route_of;
 
 /// The protocol state of one client.
 ///
@@ -234,14 +234,14 @@ impl Client {
     #[must_use]
     pub fn n_names(&self) -> usize {
         let types = self.streams.values().flat_map(Stream::types);
-        types.map(|state| state.subscription.names().len()).sum()
+        types.map(|state| state.wants.names().len()).sum()
     }
 
     /// Whether a stream waits for an answer about something that does not exist and that others refer to.
     fn asks_in_vain(&self, view: &View) -> bool {
         let asks_in_vain = |state: &TypeState| {
             let of = &state.resource_type;
-            is_referred_to(of) && state.subscription.unanswered(view.table(of)).next().is_some()
+            is_referred_to(of) && state.unanswered(view.table(of)).next().is_some()
         };
         self.streams.values().flat_map(Stream::types).any(asks_in_vain)
     }
@@ -276,7 +276,7 @@ impl Client {
     fn hosts_asked_for(&self, hosts: &ResourceType, route: &Resource) -> Vec<Name> {
         let states = self.streams.values().filter_map(|stream| stream.find(hosts));
         let asked_for = |state: &TypeState| -> Vec<Name> {
-            state.subscription.names().of_route(route.name()).cloned().collect()
+            state.wants.names().of_route(route.name()).cloned().collect()
         };
         states.flat_map(asked_for).collect()
     }
@@ -289,7 +289,7 @@ impl Client {
         }
         for row in rows_to(&hosts) {
             let states = self.streams.values().filter_map(|stream| stream.find(&row.from));
-            let sent = states.flat_map(|state| state.subscription.wanted(state.subscription.settled()));
+            let sent = states.flat_map(|state| state.wants.of(state.ledger.settled()));
             self.announce_hosts(&hosts, &sent.collect::<Vec<_>>());
         }
     }
@@ -299,11 +299,11 @@ impl Client {
     fn announce_hosts(&mut self, hosts: &ResourceType, routes: &[Arc<Resource>]) {
         let awaited: Vec<&Name> = routes.iter().flat_map(|route| route.references().of_type(hosts)).collect();
         for (stream, state) in &mut self.streams {
-            let Some(state) = state.find_mut(hosts).filter(|state| !state.subscription.is_wildcard()) else {
+            let Some(state) = state.find_mut(hosts).filter(|state| !state.wants.is_wildcard()) else {
                 continue;
             };
             // It hears of what it asks for anyway.
-            let asked = state.subscription.names();
+            let asked = state.wants.names();
             let is_unheard = |name: &&&Name| route_of(name).is_some_and(|route| !asked.has_route(route));
             let awaited: Vec<Name> = awaited.iter().filter(is_unheard).map(|name| Arc::clone(name)).collect();
             if !awaited.is_empty() {
@@ -362,7 +362,7 @@ impl Client {
         let concerns = |(of, changes): &(&ResourceType, &Arc<Changes>)| {
             let Some(view) = &self.view else { return false };
             let mut states = self.streams.values().filter_map(|stream| stream.find(of));
-            states.any(|state| state.subscription.is_concerned(view.table(of), changes))
+            states.any(|state| state.wants.is_concerned(state.ledger.settled(), view.table(of), changes))
         };
         change.changes.iter().filter(concerns).map(|(of, _)| of.clone()).collect()
     }
@@ -376,9 +376,9 @@ impl Client {
 
     /// How many names were dropped that may be taken up again.
     #[cfg(any(test, fuzzing))]
-    pub(crate) fn n_lingering(&self) -> usize {
+    pub(crate) fn n_dropped(&self) -> usize {
         let types = self.streams.values().flat_map(Stream::types);
-        types.map(|state| state.subscription.lingering().count()).sum()
+        types.map(|state| state.ledger.dropped().count()).sum()
     }
 
     /// Everything that a stream's client wants or may hold, by type.
@@ -386,12 +386,12 @@ impl Client {
     pub fn holdings(&self, stream: StreamId) -> Vec<Holding> {
         let mut holdings = Vec::new();
         for state in self.streams.get(&stream).into_iter().flat_map(Stream::types) {
-            let mut versions = state.subscription.held();
-            for name in state.subscription.names().iter() {
+            let mut versions = state.held();
+            for name in state.wants.names().iter() {
                 versions.entry(Arc::clone(name)).or_insert(None);
             }
             for (name, version) in versions {
-                let settled = state.subscription.settled();
+                let settled = state.ledger.settled();
                 let resource = settled.resolve(&name).filter(|resource| Some(resource.version()) == version);
                 let view = self.view.as_ref();
                 let resource =

@@ -7,48 +7,54 @@ use std::sync::Arc;
 use xds_cache::status::EventKind;
 use xds_cache::{Name, Resource, TypeTable, xdstp};
 
+use crate::ledger::Answered;
+use crate::owed::Owed;
 use crate::quirks::Quirk;
 use crate::request::DeltaRequest;
 use crate::response::{Contents, Entries, Entry, Form};
-use crate::subscription::{Owed, Subscription, WILDCARD};
 use crate::target::Target;
-use crate::type_state::{Answer, ClientTraits, Part, TypeState, Update};
+use crate::type_state::{ClientTraits, TypeState, Update};
+use crate::wants::{WILDCARD, Wants};
 
 /// Takes in a request of this type. Subscription changes count whatever the nonce says (R4).
-pub(crate) fn handle_request(state: &mut TypeState, request: &DeltaRequest) -> Vec<EventKind> {
+pub(crate) fn handle_request(
+    state: &mut TypeState,
+    request: &DeltaRequest,
+    is_first: bool,
+) -> Vec<EventKind> {
     let mut events = Vec::new();
-    let is_first = !state.is_known;
-    state.is_known = true;
-    state.came_back |= is_first && !request.initial_resource_versions.is_empty();
+    if is_first && !request.initial_resource_versions.is_empty() {
+        state.ledger.come_back();
+    }
     let error_detail = request.error_detail.as_deref();
     match state.take_answered(request.response_nonce) {
-        Answer::ToLast(sent) | Answer::ToOlder(sent) => {
+        Answered::Last(sent) | Answered::Older(sent) => {
             events.extend(state.answered(sent, error_detail, false));
         }
         // What was rejected is not accepted by saying it again without the error.
-        Answer::Repeated(sent) if error_detail.is_some() => {
+        Answered::Again(sent) if error_detail.is_some() => {
             events.extend(state.answered(sent, error_detail, false));
         }
-        Answer::Repeated(_) | Answer::Nothing => {}
+        Answered::Again(_) | Answered::Nothing => {}
     }
     let subscribe = &request.resource_names_subscribe;
     let unsubscribe = &request.resource_names_unsubscribe;
     let changes_something = !subscribe.is_empty() || !unsubscribe.is_empty();
     if is_first && !changes_something && state.has(Quirk::TakenUnasked) {
-        state.subscription.add_wildcard();
+        state.add_wildcard();
         state.is_answer_owed = true;
     }
     change_names(state, subscribe, unsubscribe);
     if is_first && !changes_something && state.has(Quirk::AskedByVersions) {
-        request.initial_resource_versions.keys().for_each(|name| state.subscription.add_name(name));
+        request.initial_resource_versions.keys().for_each(|name| state.add_name(name));
     }
     if is_first {
         for (name, version) in &request.initial_resource_versions {
-            state.subscription.mark_held(name, version);
+            state.claim(name, version);
         }
     }
-    if state.is_answered() {
-        state.subscription.forget_lingering();
+    if state.ledger.responses().is_answered() {
+        state.ledger.forget_all_dropped();
     }
     if is_first || changes_something {
         events.push(EventKind::Subscribed);
@@ -63,22 +69,21 @@ fn change_names(state: &mut TypeState, subscribe: &[String], unsubscribe: &[Stri
     let mut found: BTreeSet<Name> = BTreeSet::new();
     for name in distinct(unsubscribe) {
         if name == WILDCARD {
-            state.subscription.remove_wildcard();
+            state.remove_wildcard();
             state.is_answer_owed = false;
-        } else if !state.subscription.remove_name(&name) {
-            let resource = state.subscription.find_settled(&name);
+        } else if !state.remove_name(&name) {
+            let resource = state.find_settled(&name);
             if let Some(resource) = resource.filter(|resource| found.insert(Arc::clone(resource.name()))) {
-                state.subscription.remove_found(&resource);
+                state.remove_found(&resource);
             }
         }
     }
     for name in distinct(subscribe) {
-        state.named_once = true;
         if name == WILDCARD {
-            state.subscription.add_wildcard();
+            state.add_wildcard();
             state.is_answer_owed = true;
         } else {
-            state.subscription.add_name(&name);
+            state.add_name(&name);
         }
     }
 }
@@ -99,23 +104,20 @@ pub(crate) fn is_removal(state: &TypeState, owed: &Owed) -> bool {
 pub(crate) fn compose(
     state: &mut TypeState,
     target: Target<'_>,
-    owed: Owed,
+    mut owed: Owed,
     later: Vec<Name>,
     client: ClientTraits,
 ) -> Update {
     let table = target.table(&state.resource_type);
     let without_content: BTreeSet<Name> = if state.has(Quirk::AbsenceIsAResource) {
-        owed.missing.iter().filter(|name| state.subscription.is_unheld(name)).cloned().collect()
+        owed.missing.iter().filter(|name| state.is_unheld(name)).cloned().collect()
     } else {
         BTreeSet::new()
     };
-    let Part { mut sent, is_whole } = state.take_part(owed, table, client.max_response_bytes);
-    let is_final = is_whole && later.is_empty();
-    if !later.is_empty() {
-        state.subscription.mark_stale(later);
-    }
+    let mut sent = owed.take(client.max_response_bytes);
+    owed.removed.extend(later);
     state.is_answer_owed = false;
-    let mut entries = full_for_hosts(&sent.changed, &state.subscription, table);
+    let mut entries = full_for_hosts(&sent.changed, &state.wants, table);
     // If the client may hold something of that name, only a removal takes it away.
     let (unknown, missing): (Vec<Name>, Vec<Name>) =
         std::mem::take(&mut sent.missing).into_iter().partition(|name| without_content.contains(name));
@@ -123,20 +125,20 @@ pub(crate) fn compose(
     let mut removed = sent.removed;
     removed.extend(missing);
     // That there is nothing of the name is news enough; what there is goes to those who ask for it.
-    let is_held = |name: &Name| state.subscription.covers_name(name) || table.find(name).is_some();
+    let is_held = |name: &Name| state.wants.covers_name(name) || table.find(name).is_some();
     let awaited = state.awaited.take().map(|awaited| *awaited).unwrap_or_default();
     removed.extend(awaited.into_iter().filter(|name| !is_held(name)));
     removed.sort();
     let form = form(state, client);
     let contents = Contents { removed, ..state.contents(target, form, Entries::Listed(entries)) };
-    Update { contents, changed: sent.changed, is_final }
+    Update { contents, changed: sent.changed, rest: owed, is_heartbeat: false }
 }
 
 /// The entries of `resources`. A virtual host that is sent for a host which only its domains match carries that host as an alias,
 /// so that the client finds what it asked for (row A118); it is a resource of its own, with its own version (D15).
-fn full_for_hosts(resources: &[Arc<Resource>], subscription: &Subscription, table: &TypeTable) -> Vec<Entry> {
+fn full_for_hosts(resources: &[Arc<Resource>], wants: &Wants, table: &TypeTable) -> Vec<Entry> {
     let entry = |resource: &Arc<Resource>| {
-        let hosts = subscription.hosts(table, resource);
+        let hosts = wants.hosts(table, resource);
         if hosts.is_empty() {
             return Entry::Full(Arc::clone(resource));
         }

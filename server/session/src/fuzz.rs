@@ -139,12 +139,12 @@ impl World {
             size <= n_explained + MAX_TABLES * n_kept,
             "a size of {size} for {n_explained} names, {n_kept} kept"
         );
-        let n_lingering = self.client.n_lingering();
+        let n_dropped = self.client.n_dropped();
         steps::take();
         let handled = self.client.handle_request(stream, request);
         let spent = steps::take();
         // What was dropped before may be taken up again, once.
-        let n_recalled = n_lingering.saturating_sub(self.client.n_lingering());
+        let n_recalled = n_dropped.saturating_sub(self.client.n_dropped());
         let allowed = STEPS_EACH * (n_explained + n_recalled + 1) as u64;
         assert!(spent <= allowed, "{spent} steps are more than the {allowed} that the request explains");
         if handled.is_err() {

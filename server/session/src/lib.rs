@@ -3,8 +3,9 @@
 //! A [`Client`] is given requests, views and the time, and is asked for responses. It reads no clock, starts no task and opens
 //! no socket, so every interleaving can be tested as a sequence of calls. The server's `grpc` module drives it.
 //!
-//! The two variants differ in `sotw` and `delta`; what a client wants and may hold is the same for both (`subscription`), as is
-//! the order of sending (`stream`, and `order` for updates and removals that wait).
+//! The two variants differ in `sotw` and `delta`. Common to both are what a client wants (`wants`), what it was sent and answered
+//! (`ledger`), and the order of sending (`stream`, and `order` for updates and removals that wait). Which type refers to which is a table
+//! (`references`), and so is each behaviour that only some types or clients have (`quirks`).
 //!
 //! Comments cite the rules R1 to R14 of ARCHITECTURE.md, the rules of the protocol (A46) of `docs/design/protocol-rules.md` and the
 //! decisions (D13) of `docs/design/decisions.md`.
@@ -12,7 +13,6 @@
 //! Not implemented: dynamic parameters (A19, A162 to A169), list collections and redirects (A152, A158), errors other than "does
 //! not exist" (A174). Endpoints are never invented for a cluster that has none (A77).
 
-mod applied;
 mod client;
 #[cfg(test)]
 mod cost_tests;
@@ -20,8 +20,11 @@ mod delta;
 mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod ledger;
 mod limits;
 mod order;
+mod owed;
+mod pairs;
 mod phases;
 mod quirks;
 mod references;
@@ -30,9 +33,9 @@ mod response;
 mod sotw;
 mod steps;
 mod stream;
-mod subscription;
 mod target;
 mod type_state;
+mod wants;
 
 pub use client::{Client, Holding};
 pub use error::SessionError;

@@ -72,10 +72,8 @@ impl Order {
     /// What the client accepted on a stream it has not accepted for the first time on the next one.
     pub(crate) fn handle_close(&mut self, stream: &Stream) {
         // Of others it does not matter, and there may be any number of them.
-        let accepted = stream
-            .types()
-            .iter()
-            .filter(|state| refers(&state.resource_type) && state.applied.has_accepted());
+        let accepted =
+            stream.types().iter().filter(|state| refers(&state.resource_type) && state.ledger.has_accepted());
         self.accepted.extend(accepted.map(|state| state.resource_type.clone()));
     }
 
@@ -121,7 +119,7 @@ impl Order {
         let forgotten = forgotten(&facts);
         for (stream, resource_type, names) in forgotten {
             let state = streams.get_mut(&stream).and_then(|stream| stream.find_mut(&resource_type));
-            state.into_iter().for_each(|state| state.subscription.forget(&names));
+            state.into_iter().for_each(|state| state.ledger.forget_dropped(&names));
         }
         renew_rejected(&rejected, view, streams);
         renew_returned(before.silent.difference(&after.silent), view, streams);

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use xds_cache::status::Variant;
 use xds_cache::{Node, xdstp};
 
-use crate::subscription::WILDCARD;
+use crate::wants::WILDCARD;
 
 /// `response_nonce` of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,6 +118,14 @@ impl Request {
                     request.resource_names_subscribe.iter().chain(&request.resource_names_unsubscribe);
                 names.into_iter().any(|name| name == WILDCARD || xdstp::is_glob(&xdstp::canonical(name)))
             }
+        }
+    }
+
+    /// Returns `true` if it is of that variant of the protocol.
+    pub(crate) fn is_of(&self, variant: Variant) -> bool {
+        match self {
+            Self::Sotw(_) => variant == Variant::Sotw,
+            Self::Delta(_) => variant == Variant::Delta,
         }
     }
 

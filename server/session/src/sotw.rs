@@ -7,23 +7,25 @@ use std::sync::Arc;
 use xds_cache::status::EventKind;
 use xds_cache::{Name, xdstp};
 
+use crate::ledger::Answered;
+use crate::owed::Owed;
 use crate::quirks::Quirk;
 use crate::request::SotwRequest;
 use crate::response::{Contents, Entries, Form};
-use crate::subscription::{Owed, WILDCARD};
 use crate::target::Target;
-use crate::type_state::{Answer, ClientTraits, Part, TypeState, Update, full};
+use crate::type_state::{ClientTraits, TypeState, Update, full};
+use crate::wants::WILDCARD;
 
 /// Takes in a request of this type. The names always count; the nonce only tells whether it answers the last response (R3).
-pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest) -> Vec<EventKind> {
+pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest, is_first: bool) -> Vec<EventKind> {
     let mut events = Vec::new();
-    let is_first = !state.is_known;
-    state.is_known = true;
-    state.came_back |= is_first && !request.version_info.is_empty();
-    let answer = if is_first { Answer::Nothing } else { state.take_answered(request.response_nonce) };
+    if is_first && !request.version_info.is_empty() {
+        state.ledger.come_back();
+    }
+    let answer = if is_first { Answered::Nothing } else { state.take_answered(request.response_nonce) };
     let is_changed = replace_names(state, &request.resource_names);
-    if state.is_answered() {
-        state.subscription.forget_lingering();
+    if state.ledger.responses().is_answered() {
+        state.ledger.forget_all_dropped();
     }
     if is_changed || is_first {
         events.push(EventKind::Subscribed);
@@ -32,13 +34,13 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest) -> Ve
     let error_detail = request.error_detail.as_deref();
     let is_complete = state.has(Quirk::CompleteLists);
     match answer {
-        Answer::ToLast(sent) => events.extend(state.answered(sent, error_detail, is_complete)),
+        Answered::Last(sent) => events.extend(state.answered(sent, error_detail, is_complete)),
         // A stale nonce never acknowledges (D7), but what the client rejected it has rejected.
-        Answer::ToOlder(sent) | Answer::Repeated(sent) if error_detail.is_some() => {
+        Answered::Older(sent) | Answered::Again(sent) if error_detail.is_some() => {
             events.extend(state.answered(sent, error_detail, is_complete));
         }
-        Answer::Repeated(_) if !is_changed => repeat(state),
-        Answer::ToOlder(_) | Answer::Repeated(_) | Answer::Nothing => {}
+        Answered::Again(_) if !is_changed => repeat(state),
+        Answered::Older(_) | Answered::Again(_) | Answered::Nothing => {}
     }
     events
 }
@@ -46,7 +48,7 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest) -> Ve
 /// The same request once more: the client warms something anew and waits for what it refers to (R14, row A128).
 fn repeat(state: &mut TypeState) {
     for name in std::mem::take(&mut state.renewed) {
-        state.is_dirty |= state.subscription.mark_unknown(&name);
+        state.is_dirty |= state.mark_unknown(&name);
     }
 }
 
@@ -56,28 +58,28 @@ fn replace_names(state: &mut TypeState, names: &[String]) -> bool {
     let wants_wildcard = names.iter().any(|name| name == WILDCARD)
         || (names.is_empty() && !state.named_once && has_legacy_wildcard);
     state.named_once |= !names.is_empty();
-    let subscription = &mut state.subscription;
     let explicit = names.iter().filter(|name| *name != WILDCARD);
     let canonical: BTreeSet<Cow<'_, str>> = explicit.map(|name| xdstp::canonical(name)).collect();
-    let before = subscription.names();
+    let before = state.wants.names();
     let same_names = before.len() == canonical.len() && canonical.iter().all(|name| before.contains(name));
-    let same_wildcard = wants_wildcard == subscription.is_wildcard();
+    let same_wildcard = wants_wildcard == state.wants.is_wildcard();
     if same_names && same_wildcard {
         return false;
     }
     if !same_names {
         let known = |name: &Cow<'_, str>| before.get(name).cloned().unwrap_or_else(|| Name::from(&**name));
         let wanted: BTreeSet<Name> = canonical.iter().map(known).collect();
-        subscription.replace_names(wanted);
+        state.replace_names(wanted);
     }
     if !same_wildcard && wants_wildcard {
-        subscription.add_wildcard();
+        state.add_wildcard();
     } else if !same_wildcard {
-        subscription.remove_wildcard();
+        state.remove_wildcard();
     }
-    state.renewed.retain(|name| subscription.covers_name(name));
+    let wants = &state.wants;
+    state.renewed.retain(|name| wants.covers_name(name));
     // A wildcard that begins or ends makes a new list: complete types are answered in full, as for a first request.
-    let asks_for_something = wants_wildcard || !subscription.names().is_empty();
+    let asks_for_something = !state.wants.is_empty();
     let is_new_list = state.has(Quirk::CompleteLists) && !same_wildcard;
     state.is_answer_owed = asks_for_something && (is_new_list || state.is_answer_owed);
     true
@@ -102,32 +104,32 @@ pub(crate) fn compose(
     client: ClientTraits,
 ) -> Option<Update> {
     let table = target.table(&state.resource_type);
-    owed.missing.retain(|name| state.subscription.names().contains(name));
+    owed.missing.retain(|name| state.wants.names().contains(name));
     state.is_answer_owed = false;
     // No list can say that there is no host of a route configuration; nobody asks for hosts but incrementally.
     state.awaited = None;
     if state.has(Quirk::CompleteLists) {
-        let entries = if state.subscription.wants_all(table) {
-            state.subscription.forget_lingering();
+        let entries = if state.wants.is_all_of(table) {
+            state.ledger.forget_all_dropped();
             Entries::Table(Arc::clone(table))
         } else {
-            full(&state.subscription.list(table))
+            full(&state.list(table))
         };
-        state.subscription.settle(table);
         let contents = contents(state, target, entries, client);
         let contents = Contents { not_found: owed.missing, ..contents };
-        return Some(Update { contents, changed: owed.changed, is_final: true });
+        return Some(Update { contents, changed: owed.changed, rest: Owed::default(), is_heartbeat: false });
     }
     owed.removed.clear();
-    let Part { sent, is_whole } = state.take_part(owed, table, client.max_response_bytes);
+    let sent = owed.take(client.max_response_bytes);
     let waits_for_missing = Quirk::WaitsForMissing.is_of_profile(&state.resource_type, client.profile);
     let tells_missing = !sent.missing.is_empty() && waits_for_missing;
     if sent.changed.is_empty() && !tells_missing {
+        state.settle_without_response(target);
         return None;
     }
     let contents = contents(state, target, full(&sent.changed), client);
     let contents = Contents { not_found: sent.missing, ..contents };
-    Some(Update { contents, changed: sent.changed, is_final: is_whole })
+    Some(Update { contents, changed: sent.changed, rest: owed, is_heartbeat: false })
 }
 
 /// Resources are wrapped only where a time to live has to travel with them, and only for a client that reads both (A135, A136).

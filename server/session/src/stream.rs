@@ -6,14 +6,12 @@ use std::time::Instant;
 use xds_cache::status::{EventKind, StreamEvent, Variant};
 use xds_cache::{Name, ResourceType};
 
-use crate::applied::Carried;
 use crate::error::SessionError;
 use crate::limits::Limits;
+use crate::owed::Owed;
 use crate::quirks::Quirk;
-use crate::references::refers;
 use crate::request::Request;
 use crate::response::{Form, Response};
-use crate::subscription::Owed;
 use crate::target::Target;
 use crate::type_state::{ClientTraits, TypeState, Update, sent};
 use crate::{delta, sotw};
@@ -71,19 +69,17 @@ impl Stream {
         }
         let resource_type = self.type_of(request.type_url())?;
         check_names(request, limits)?;
-        let variant = self.variant;
-        let is_misdirected = variant == Variant::Sotw && self.is_misdirected(&resource_type, request);
-        let state = self.type_state(resource_type, limits)?;
-        if is_misdirected {
-            return Ok(Intake { events: vec![], is_first_of_type: false });
+        if !request.is_of(self.variant) {
+            return Err(SessionError::WrongStream);
         }
-        let is_first_of_type = !state.is_known;
-        let kinds = match (variant, request) {
-            (Variant::Sotw, Request::Sotw(request)) => sotw::handle_request(state, request),
-            (Variant::Delta, Request::Delta(request)) => delta::handle_request(state, request),
-            (Variant::Sotw, Request::Delta(_)) | (Variant::Delta, Request::Sotw(_)) => {
-                return Err(SessionError::WrongStream);
-            }
+        let is_first_of_type = self.find(&resource_type).is_none();
+        if !is_first_of_type && self.is_misdirected(&resource_type, request) {
+            return Ok(Intake { events: vec![], is_first_of_type });
+        }
+        let state = self.type_state(resource_type, limits)?;
+        let kinds = match request {
+            Request::Sotw(request) => sotw::handle_request(state, request, is_first_of_type),
+            Request::Delta(request) => delta::handle_request(state, request, is_first_of_type),
         };
         check_kept(state, limits)?;
         let resource_type = state.resource_type.clone();
@@ -99,8 +95,8 @@ impl Stream {
         let n_names = request.n_names();
         let Ok(resource_type) = self.type_of(request.type_url()) else { return n_names };
         let Some(state) = self.find(&resource_type) else { return n_names };
-        let n_answered = if request.is_answer() { state.applied.answer_size() } else { 0 };
-        n_names + n_answered + state.subscription.change_size(request.is_wide())
+        let n_answered = if request.is_answer() { state.ledger.answer_size() } else { 0 };
+        n_names + n_answered + state.change_size(request.is_wide())
     }
 
     /// About how many names and resources it takes to make the next response.
@@ -112,9 +108,8 @@ impl Stream {
     /// incremental they count nevertheless (R4).
     fn is_misdirected(&self, resource_type: &ResourceType, request: &Request) -> bool {
         let Request::Sotw(request) = request else { return false };
-        let is_known = self.find(resource_type).is_some_and(|state| state.is_known);
         let mut others = self.types.iter().filter(|state| state.resource_type != *resource_type);
-        is_known && others.any(|state| state.has_sent(request.response_nonce))
+        others.any(|state| state.ledger.responses().has(request.response_nonce))
     }
 
     /// The type that a request is for (rows A8, A9).
@@ -214,10 +209,10 @@ impl Stream {
                 continue;
             }
             state.next_heartbeat = now.checked_add(interval);
-            let is_final = owed.is_none();
-            let contents = state.heartbeats(target, form, &owed.unwrap_or_default());
+            let rest = owed.unwrap_or_default();
+            let contents = state.heartbeats(target, form, &rest);
             if !contents.entries.is_empty() {
-                return Some((position, Update { contents, changed: vec![], is_final }));
+                return Some((position, Update { contents, changed: vec![], rest, is_heartbeat: true }));
             }
         }
         None
@@ -231,15 +226,7 @@ impl Stream {
         for (position, state) in self.types.iter_mut().enumerate().filter(|(_, state)| is_to_be_sent(state)) {
             let Some(owed) = state.owed(target) else {
                 state.is_dirty = false;
-                let table = target.table(&state.resource_type);
-                let comes_with_it = state.came_with_everything();
-                state.subscription.settle(table);
-                // Nothing to send says nothing of what a client has that came back, unless it has just this.
-                if comes_with_it || !state.came_back {
-                    state.came_back = false;
-                    let is_leaf = !refers(&state.resource_type);
-                    state.applied.handle_nothing_owed(table, comes_with_it, is_leaf);
-                }
+                let comes_with_it = state.settle_without_response(target);
                 let is_up_to_date =
                     (comes_with_it || state.asks_for_nothing()).then_some(EventKind::CameUpToDate);
                 let is_final = target.is_final(&state.resource_type);
@@ -296,7 +283,7 @@ impl Stream {
     ) -> Turn {
         let nonce = self.next_nonce;
         self.next_nonce = nonce.wrapping_add(1);
-        let is_final = update.is_final && target.is_final(&update.contents.resource_type);
+        let is_final = update.rest.is_empty() && target.is_final(&update.contents.resource_type);
         let sent = sent(nonce, &update.contents, target.view.revision(), is_final);
         if let Some(state) = self.types.get_mut(position) {
             let takes_heartbeats =
@@ -307,13 +294,7 @@ impl Stream {
             // A response that does not hold everything must not put off the heartbeats of the rest.
             let before = state.next_heartbeat.filter(|_| !renews_all);
             state.next_heartbeat = due.map(|due| before.map_or(due, |before| before.min(due)));
-            let settled = state.subscription.settled();
-            let removed = &update.contents.removed;
-            let is_all_wanted = self.variant == Variant::Sotw && update.is_final;
-            let is_everything = state.came_back && (is_all_wanted || update.changed.len() == settled.len());
-            let carried = Carried { changed: &update.changed, removed, is_everything };
-            state.applied.handle_sent(nonce, settled, carried, update.is_final);
-            state.remember(sent.clone());
+            state.record(sent.clone(), target, &update);
         }
         let resource_type = update.contents.resource_type.clone();
         events.push(StreamEvent { resource_type, kind: EventKind::Sent(sent) });
@@ -352,7 +333,7 @@ impl Stream {
 
     /// Whether the client has accepted something that the order of sending does not know yet.
     pub(crate) fn has_news(&self) -> bool {
-        self.types.iter().any(|state| state.applied.has_news())
+        self.types.iter().any(|state| state.ledger.has_news())
     }
 }
 
@@ -391,7 +372,7 @@ fn check_names(request: &Request, limits: &Limits) -> Result<(), SessionError> {
 /// Refuses what a client made grow by many requests: names that it asks for, and names that it dropped and does not answer for.
 fn check_kept(state: &TypeState, limits: &Limits) -> Result<(), SessionError> {
     let limit = limits.max_names_per_type;
-    let (n_names, n_dropped) = state.subscription.n_kept();
+    let (n_names, n_dropped) = state.n_kept();
     if n_names > limit {
         return Err(SessionError::TooManyNames { limit });
     }

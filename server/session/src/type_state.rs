@@ -1,46 +1,39 @@
 //! One resource type on one stream: what is common to both variants.
 
-use std::collections::{BTreeSet, VecDeque};
+mod owed;
+mod subscribe;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xds_cache::status::{EventKind, MAX_NACK_MESSAGE, Sent, Variant};
 use xds_cache::{Name, Node, Profile, Resource, ResourceKey, ResourceType, Revision, TypeTable, View};
 
-use crate::applied::Applied;
+use crate::ledger::{Answered, Carried, Ledger};
+use crate::owed::Owed;
 use crate::quirks::{Asker, Quirk};
 use crate::references::{is_referred_to, refers};
 use crate::request::Nonce;
 use crate::response::{Contents, Entries, Entry, Form};
-use crate::subscription::{Owed, Subscription};
 use crate::target::Target;
+use crate::wants::Wants;
 
 /// What a stream knows of one type.
 #[derive(Clone, Debug)]
 pub(crate) struct TypeState {
     pub(crate) resource_type: ResourceType,
     variant: Variant,
-    pub(crate) subscription: Subscription,
-    /// What the client may be using, by what it answered.
-    pub(crate) applied: Applied,
+    /// What the client wants.
+    pub(crate) wants: Wants,
+    /// What it was sent, and what it answered.
+    pub(crate) ledger: Ledger,
     /// Whether a name was ever given; from then on an empty list means "nothing", not "all" (R2).
     pub(crate) named_once: bool,
-    /// Whether a request for the type came before.
-    pub(crate) is_known: bool,
-    /// Whether the client showed that it holds something from an earlier stream, and was not answered since then.
-    pub(crate) came_back: bool,
     /// Whether something may be owed; cleared when nothing was found.
     pub(crate) is_dirty: bool,
     /// Whether an answer is owed even if there is nothing to put into it.
     pub(crate) is_answer_owed: bool,
-    /// The last response, and what became of it.
-    last: Option<(Sent, Fate)>,
-    /// Older responses that were not answered, oldest first.
-    older: VecDeque<Sent>,
-    /// Since which nonce the client was sent parts of what it was owed at one time; the last part is final.
-    series: u64,
-    /// Whether it rejected a part of that.
-    is_series_rejected: bool,
     /// Names that were sent again because what refers to them changed; an unchanged repeat of the request asks for them once
     /// more (R14). Of SotW only, and never more than there are names and resources.
     pub(crate) renewed: BTreeSet<Name>,
@@ -52,52 +45,26 @@ pub(crate) struct TypeState {
     pub(crate) next_heartbeat: Option<Instant>,
 }
 
-/// How many unanswered responses are remembered besides the last; answers to older ones count for nothing.
-const MAX_OLDER: usize = 255;
-
-/// What the client said to the last response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Unanswered,
-    Answered,
-}
-
-/// What a nonce of a request tells.
-pub(crate) enum Answer {
-    /// It answers the last response.
-    ToLast(Sent),
-    /// It answers an older one.
-    ToOlder(Sent),
-    /// It repeats the answer to the last response.
-    Repeated(Sent),
-    /// It answers nothing, or something that is no longer waited for.
-    Nothing,
-}
-
 /// What to send of one type: the contents, and what of them is news to the client.
 pub(crate) struct Update {
     pub(crate) contents: Contents,
     pub(crate) changed: Vec<Arc<Resource>>,
-    /// Whether nothing more is owed of the type.
-    pub(crate) is_final: bool,
+    /// What is owed of the type after that.
+    pub(crate) rest: Owed,
+    /// It repeats what the client has, to keep that alive.
+    pub(crate) is_heartbeat: bool,
 }
 
 impl TypeState {
     pub(crate) fn new(resource_type: ResourceType, variant: Variant) -> Self {
         Self {
-            subscription: Subscription::new(&resource_type),
+            wants: Wants::new(&resource_type),
+            ledger: Ledger::new(),
             variant,
             resource_type,
-            applied: Applied::default(),
             named_once: false,
-            is_known: false,
-            came_back: false,
             is_dirty: false,
             is_answer_owed: false,
-            last: None,
-            older: VecDeque::new(),
-            series: 0,
-            is_series_rejected: false,
             renewed: BTreeSet::new(),
             awaited: None,
             next_heartbeat: None,
@@ -106,16 +73,15 @@ impl TypeState {
 
     /// Returns `true` if the stream's client has a quirk with this type.
     pub(crate) fn has(&self, quirk: Quirk) -> bool {
-        let is_wildcard = self.subscription.is_wildcard();
+        let is_wildcard = self.wants.is_wildcard();
         quirk.is_of_asker(Asker { resource_type: &self.resource_type, variant: self.variant, is_wildcard })
     }
 
     /// Returns `true` if nothing of the type is sent yet: the client came back and may have any version of something that it wants.
     pub(crate) fn is_put_off(&self, target: Target<'_>) -> bool {
-        let is_wanted = |key: &ResourceKey| {
-            key.resource_type == self.resource_type && self.subscription.covers_name(&key.name)
-        };
-        self.came_back && target.put_off().any(is_wanted)
+        let is_wanted =
+            |key: &ResourceKey| key.resource_type == self.resource_type && self.wants.covers_name(&key.name);
+        self.ledger.came_back() && target.put_off().any(is_wanted)
     }
 
     /// Returns `true` if the client never learns that something of the type is gone.
@@ -127,12 +93,12 @@ impl TypeState {
     pub(crate) fn response_size(&self, target: Target<'_>, now: Instant) -> usize {
         let table = target.table(&self.resource_type);
         let has_heartbeats = self.next_heartbeat.is_some_and(|due| due <= now);
-        let is_listed = self.has(Quirk::CompleteLists)
-            && !(self.subscription.is_wildcard() && self.subscription.names().is_empty());
+        let is_listed =
+            self.has(Quirk::CompleteLists) && !(self.wants.is_wildcard() && self.wants.names().is_empty());
         let is_dirty = self.is_dirty && !self.is_put_off(target);
-        let n_owed = if is_dirty { self.subscription.owed_size(table) } else { 0 };
+        let n_owed = if is_dirty { self.owed_size(table) } else { 0 };
         let is_whole = has_heartbeats || (is_listed && (n_owed > 0 || (is_dirty && self.is_answer_owed)));
-        let n_whole = if is_whole { table.len() + self.subscription.names().len() } else { 0 };
+        let n_whole = if is_whole { table.len() + self.wants.names().len() } else { 0 };
         n_owed + n_whole
     }
 
@@ -141,7 +107,7 @@ impl TypeState {
         if !refers(&self.resource_type) && !is_referred_to(&self.resource_type) {
             return 0;
         }
-        self.subscription.owed_size(table) + self.applied.answer_size()
+        self.owed_size(table) + self.ledger.answer_size()
     }
 
     /// How many names and responses are remembered in all.
@@ -149,62 +115,37 @@ impl TypeState {
     pub(crate) fn n_entries(&self) -> usize {
         let n_awaited = self.awaited.as_ref().map_or(0, |awaited| awaited.len());
         let n_renewed = self.renewed.len();
-        self.subscription.n_entries() + self.applied.n_names() + self.older.len() + n_renewed + n_awaited
-    }
-
-    /// What the request's nonce answers; it is answered from now on.
-    pub(crate) fn take_answered(&mut self, nonce: Nonce) -> Answer {
-        let Nonce::Ours(nonce) = nonce else { return Answer::Nothing };
-        match &mut self.last {
-            Some((last, fate @ Fate::Unanswered)) if last.nonce == nonce => {
-                *fate = Fate::Answered;
-                // Answers come in the order of the responses, so nothing older is waited for, or on its way.
-                self.older = VecDeque::new();
-                self.subscription.forget_lingering();
-                return Answer::ToLast(last.clone());
-            }
-            Some((last, Fate::Answered)) if last.nonce == nonce => return Answer::Repeated(last.clone()),
-            Some(_) | None => {}
-        }
-        let position = self.older.iter().position(|sent| sent.nonce == nonce);
-        position.and_then(|position| self.older.remove(position)).map_or(Answer::Nothing, Answer::ToOlder)
-    }
-
-    /// Whether every response was answered, so that none is on its way.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.last.as_ref().is_none_or(|(_, fate)| *fate == Fate::Answered)
-    }
-
-    /// Whether nothing was sent because the client said that it holds it already; asked when nothing is owed.
-    pub(crate) fn came_with_everything(&self) -> bool {
-        self.last.is_none() && self.subscription.shows_versions()
+        self.wants.names().len() + self.ledger.n_entries() + n_renewed + n_awaited
     }
 
     /// Whether there is nothing to be sent, and nothing was.
     pub(crate) fn asks_for_nothing(&self) -> bool {
-        self.last.is_none() && !self.subscription.is_wildcard() && self.subscription.names().is_empty()
+        self.ledger.responses().is_empty() && self.wants.is_empty()
     }
 
-    /// Whether a response of this type that is waited for, or the last one, has this nonce.
-    pub(crate) fn has_sent(&self, nonce: Nonce) -> bool {
-        let Nonce::Ours(nonce) = nonce else { return false };
-        let last = self.last.as_ref().map(|(last, _)| last);
-        last.into_iter().chain(&self.older).any(|sent| sent.nonce == nonce)
+    /// Finds what the nonce of a request answers. It is answered from now on.
+    pub(crate) fn take_answered(&mut self, nonce: Nonce) -> Answered {
+        self.ledger.take_answered(nonce)
     }
 
-    /// Remembers a response that was made, before it is handed out (pitfall 5).
-    pub(crate) fn remember(&mut self, sent: Sent) {
-        self.came_back = false;
-        if self.last.as_ref().is_none_or(|(last, _)| last.is_final) {
-            self.series = sent.nonce;
-            self.is_series_rejected = false;
+    /// Settles a type of which there is nothing to send. Tells whether the client came with everything.
+    pub(crate) fn settle_without_response(&mut self, target: Target<'_>) -> bool {
+        let comes_with_it = self.ledger.came_with_everything();
+        let is_leaf = !refers(&self.resource_type);
+        self.ledger.record_nothing(&self.wants, target.table(&self.resource_type), is_leaf);
+        comes_with_it
+    }
+
+    /// Records a response that was made of `update`, before it is handed out (pitfall 5).
+    pub(crate) fn record(&mut self, sent: Sent, target: Target<'_>, update: &Update) {
+        if update.is_heartbeat {
+            self.ledger.record_heartbeats(sent, update.rest.is_empty());
+            return;
         }
-        if let Some((last, Fate::Unanswered)) = self.last.replace((sent, Fate::Unanswered)) {
-            if self.older.len() == MAX_OLDER {
-                self.older.pop_front();
-            }
-            self.older.push_back(last);
-        }
+        let table = target.table(&self.resource_type);
+        let is_list = self.variant == Variant::Sotw && update.rest.is_empty();
+        let carried = Carried { changed: &update.changed, removed: &update.contents.removed, is_list };
+        self.ledger.record(&self.wants, sent, table, carried, &update.rest);
     }
 
     /// What an answer means for the status. An ACK of one part is worth nothing if another part of the same series was rejected:
@@ -216,29 +157,24 @@ impl TypeState {
         is_complete: bool,
     ) -> Option<EventKind> {
         if error_detail.is_some() {
-            self.applied.handle_nack(sent.nonce);
+            self.ledger.handle_nack(&sent);
         } else {
             let is_leaf = !refers(&self.resource_type);
-            if !is_leaf && !self.subscription.is_wildcard() {
-                let wants = |table: &TypeTable, name: &Name| self.subscription.wants(table, name);
-                self.applied.note_missed(sent.nonce, wants);
+            if !is_leaf && !self.wants.is_wildcard() {
+                self.ledger.note_missed(sent.nonce, &self.wants);
             }
-            self.applied.handle_ack(sent.nonce, is_complete, is_leaf);
+            self.ledger.handle_ack(sent.nonce, is_complete, is_leaf);
         }
-        let is_of_series = sent.nonce.wrapping_sub(self.series) < u64::MAX / 2;
         match error_detail {
-            None if is_of_series && self.is_series_rejected => None,
+            None if self.ledger.responses().is_rejected(&sent) => None,
             None => Some(EventKind::Acked(sent)),
-            Some(message) => {
-                self.is_series_rejected |= is_of_series;
-                Some(EventKind::Nacked { sent, message: shortened(message).into() })
-            }
+            Some(message) => Some(EventKind::Nacked { sent, message: shortened(message).into() }),
         }
     }
 
     /// The client needs the resource again although it did not change. Tells whether it wants it at all.
     pub(crate) fn renew(&mut self, name: &Name) -> bool {
-        let is_wanted = self.subscription.mark_unknown(name);
+        let is_wanted = self.mark_unknown(name);
         self.is_dirty |= is_wanted;
         is_wanted
     }
@@ -249,8 +185,8 @@ impl TypeState {
         if is_wanted {
             self.renewed.insert(Arc::clone(name));
         }
-        let Self { renewed, subscription, .. } = self;
-        let (names, settled) = (subscription.names(), subscription.settled());
+        let Self { renewed, wants, ledger, .. } = self;
+        let (names, settled) = (wants.names(), ledger.settled());
         if renewed.len() > names.len() + settled.len() {
             // Under a wildcard, names come and go without a request.
             renewed.retain(|name| names.contains(name) || settled.find(name).is_some());
@@ -260,32 +196,8 @@ impl TypeState {
 
     /// What is owed of the type, if anything is; an answer without contents counts.
     pub(crate) fn owed(&self, target: Target<'_>) -> Option<Owed> {
-        let owed = self.subscription.owed(target.table(&self.resource_type));
+        let owed = self.lacks(target.table(&self.resource_type));
         (self.is_answer_owed || self.awaited.is_some() || !owed.is_empty()).then_some(owed)
-    }
-
-    /// Takes as much of `owed` as fits into `max_bytes`, at least one thing, and marks it as sent.
-    pub(crate) fn take_part(&mut self, mut owed: Owed, table: &Arc<TypeTable>, max_bytes: usize) -> Part {
-        let mut rest = Owed::default();
-        let mut budget = Budget { left: max_bytes, is_untouched: true };
-        let n = owed.changed.iter().take_while(|r| budget.takes(r.n_bytes() + r.name().len())).count();
-        rest.changed = owed.changed.split_off(n);
-        for (names, rest) in [(&mut owed.missing, &mut rest.missing), (&mut owed.removed, &mut rest.removed)]
-        {
-            let n = names.iter().take_while(|name| budget.takes(name.len())).count();
-            *rest = names.split_off(n);
-        }
-        self.settle_all_but(table, &rest);
-        Part { sent: owed, is_whole: rest.is_empty() }
-    }
-
-    /// The client was sent everything of `table` but `rest`.
-    pub(crate) fn settle_all_but(&mut self, table: &Arc<TypeTable>, rest: &Owed) {
-        if rest.is_empty() {
-            self.subscription.settle(table);
-        } else {
-            self.subscription.settle_part(table, rest);
-        }
     }
 
     /// How long the client may go without a heartbeat: half of the shortest time to live that it was given.
@@ -294,7 +206,7 @@ impl TypeState {
             return None;
         }
         let wanted = table.resources_with_ttl().filter(|resource| {
-            self.subscription.covers(table, resource) || self.subscription.derives_from(table, resource)
+            self.wants.covers(table, resource) || self.wants.derives_from(table, resource)
         });
         let shortest = wanted.filter_map(|resource| resource.ttl()).min()?;
         Some((shortest / 2).max(MIN_HEARTBEAT_INTERVAL))
@@ -308,7 +220,7 @@ impl TypeState {
         let is_owed = |resource: &Resource| {
             owed.changed.binary_search_by(|changed| changed.name().cmp(resource.name())).is_ok()
         };
-        let wanted = self.subscription.wanted(table).into_iter();
+        let wanted = self.wants.of(table).into_iter();
         let entries = wanted.filter_map(|resource| match resource.ttl() {
             Some(_) => (!is_owed(&resource)).then_some(Entry::Heartbeat(resource)),
             None => must_be_complete.then_some(Entry::Full(resource)),
@@ -329,33 +241,8 @@ impl TypeState {
     }
 }
 
-/// The part of what is owed that one response takes.
-pub(crate) struct Part {
-    pub(crate) sent: Owed,
-    pub(crate) is_whole: bool,
-}
-
-/// How much more fits into a response; the first thing always does.
-struct Budget {
-    left: usize,
-    is_untouched: bool,
-}
-
-impl Budget {
-    fn takes(&mut self, n_bytes: usize) -> bool {
-        let left = self.left.checked_sub(n_bytes + ENTRY_OVERHEAD);
-        let fits = left.is_some() || self.is_untouched;
-        self.left = left.unwrap_or_default();
-        self.is_untouched = false;
-        fits
-    }
-}
-
 /// Heartbeats are not sent more often, however short a time to live is.
 const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
-
-/// What a resource costs in a response besides its name and value, roughly: tags, lengths, version and type URL.
-const ENTRY_OVERHEAD: usize = 128;
 
 /// Entries in full.
 pub(crate) fn full(resources: &[Arc<Resource>]) -> Entries {
@@ -406,8 +293,7 @@ mod tests {
     /// six. No copy of what it was sent is kept, only a reference to the table.
     #[test]
     fn an_idle_stream_is_small() {
-        let sizes =
-            [size_of::<Client>(), size_of::<Stream>(), size_of::<TypeState>(), size_of::<Subscription>()];
-        assert!(sizes.iter().zip([256, 88, 320, 120]).all(|(size, limit)| *size <= limit), "{sizes:?}");
+        let sizes = [size_of::<Client>(), size_of::<Stream>(), size_of::<TypeState>()];
+        assert!(sizes.iter().zip([256, 88, 320]).all(|(size, limit)| *size <= limit), "{sizes:?}");
     }
 }

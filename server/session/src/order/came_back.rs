@@ -12,7 +12,6 @@ use xds_cache::status::StreamId;
 use xds_cache::{Name, Profile, Resource, ResourceKey, ResourceType, TypeTable, View};
 
 use super::facts::{At, Facts};
-use crate::applied::Applied;
 use crate::quirks::Quirk;
 use crate::references;
 use crate::stream::Stream;
@@ -21,8 +20,8 @@ use crate::type_state::TypeState;
 /// Takes what the client may have for what it was sent, where it was not answered yet. Tells whether there is such a type.
 pub(super) fn believe(view: &View, streams: &mut BTreeMap<StreamId, Stream>, now: Instant) -> bool {
     let mut is_any = false;
-    for state in streams.values_mut().flat_map(Stream::types_mut).filter(|state| state.came_back) {
-        state.applied = Applied::of(view.recent_tables(&state.resource_type, now));
+    for state in streams.values_mut().flat_map(Stream::types_mut).filter(|state| state.ledger.came_back()) {
+        state.ledger.believe(view.recent_tables(&state.resource_type, now));
         is_any = true;
     }
     is_any
@@ -48,7 +47,7 @@ impl<'a> Facts<'a> {
         let of = &state.resource_type;
         let table = self.table(of);
         let mut names = BTreeSet::new();
-        for earlier in state.applied.tables().filter(|earlier| earlier.version() != table.version()) {
+        for earlier in state.ledger.tables().filter(|earlier| earlier.version() != table.version()) {
             let changes = table.changes_since(earlier);
             names.extend(changes.changed.iter().map(|resource| Arc::clone(resource.name())));
             names.extend(changes.removed.iter().cloned());
@@ -61,8 +60,8 @@ impl<'a> Facts<'a> {
             })
             .collect();
         if references::is_referred_to(of) {
-            let is_unknown = |name: &&Name| state.applied.tables().all(|table| table.look_up(name).is_none());
-            let unknown = state.subscription.claims().filter(is_unknown);
+            let is_unknown = |name: &&Name| state.ledger.tables().all(|table| table.look_up(name).is_none());
+            let unknown = state.ledger.claims().filter(is_unknown);
             places.extend(unknown.map(|name| (Arc::clone(name), At::Claimed)));
         }
         places
@@ -71,10 +70,10 @@ impl<'a> Facts<'a> {
     fn place_of_returned(&self, state: &'a TypeState, name: &Name) -> Option<At> {
         let of = &state.resource_type;
         let had = state.had(name);
-        let is_wanted = state.subscription.wants(self.table(of), name);
+        let is_wanted = state.wants.wants(self.table(of), name);
         match self.table(of).find(name) {
             Some(served) if is_wanted => {
-                let is_owed = state.subscription.claimed(name) != Some(served.version());
+                let is_owed = state.ledger.claimed(name) != Some(served.version());
                 (is_owed && references::refers(of)).then(|| At::Owed(Arc::clone(served)))
             }
             Some(_) => {
@@ -119,8 +118,8 @@ impl<'a> Facts<'a> {
         let mut rows = references::rows_to(of).filter(|row| row.from != *of);
         rows.find_map(|row| {
             let mut states = self.states(&row.from);
-            let is_open =
-                states.any(|state| state.came_back || (self.input.is_back && state.applied.is_open()));
+            let is_open = states
+                .any(|state| state.ledger.came_back() || (self.input.is_back && state.ledger.is_open()));
             let may_have = is_open || self.is_expected(&row.from);
             let first = self.table(&row.from).resources().next().filter(|_| may_have)?;
             Some(first.key().clone())
@@ -136,30 +135,30 @@ impl TypeState {
             return newest;
         }
         // It does not claim what it still waits for.
-        let may_have = self.subscription.claimed(name).is_some() || self.subscription.names().contains(name);
+        let may_have = self.ledger.claimed(name).is_some() || self.wants.names().contains(name);
         self.claimed(name).or(newest.filter(|_| may_have))
     }
 
     /// Whether the client says that it has another version of a resource, one that nobody remembers.
     pub(super) fn claims_another(&self, resource: &Resource) -> bool {
-        let claimed = self.subscription.claimed(resource.name());
+        let claimed = self.ledger.claimed(resource.name());
         claimed.is_some_and(|claimed| claimed != resource.version())
     }
 
     /// Whether the client said what it has of each name.
     pub(super) fn is_exact(&self) -> bool {
-        self.subscription.shows_versions()
+        self.ledger.shows_versions()
     }
 
     /// The version of a resource that the client says it has, if anybody remembers it.
     pub(super) fn claimed<'a>(&'a self, name: &'a Name) -> Option<&'a Arc<Resource>> {
-        let version = self.subscription.claimed(name)?;
+        let version = self.ledger.claimed(name)?;
         self.candidates(name).find(|candidate| candidate.version() == version)
     }
 
     /// What the client may have of a name, newest first.
     pub(super) fn candidates<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = &'a Arc<Resource>> {
-        let tables: Vec<&Arc<TypeTable>> = self.applied.tables().collect();
+        let tables: Vec<&Arc<TypeTable>> = self.ledger.tables().collect();
         tables.into_iter().rev().filter_map(|table| table.find(name))
     }
 
@@ -170,7 +169,7 @@ impl TypeState {
             (true, Some(had)) => Box::new(|to| !had.references().has(to)),
             (true, None) => Box::new(|_| true),
             (false, _) => Box::new(|to| {
-                let mut had = self.applied.tables().map(|table| table.find(name));
+                let mut had = self.ledger.tables().map(|table| table.find(name));
                 had.any(|had| had.is_none_or(|had| !had.references().has(to)))
             }),
         };

@@ -140,7 +140,7 @@ fn removal(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
 /// version counts.
 fn retain_led_to(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decision> {
     let led_to = facts.led_to(key)?;
-    let is_sent = facts.states(&key.resource_type).any(|state| state.subscription.has(&key.name));
+    let is_sent = facts.states(&key.resource_type).any(|state| state.holds(&key.name));
     if is_sent || !facts.is_used_at_once(key) {
         return None;
     }
@@ -162,7 +162,7 @@ fn retain(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decisi
     gone.find_map(|(Place { state, .. }, resource)| {
         // What nobody tells the client that it is gone, it uses as long as it asks for it; and what it does not ask for any more as
         // long as something does that asked for it.
-        let is_wanted = state.subscription.wants(state.subscription.settled(), &key.name);
+        let is_wanted = state.wants.wants(state.ledger.settled(), &key.name);
         let is_draining = is_wanted && users.is_empty() && state.has(Quirk::FailsWithoutRemoved);
         let is_silent = !is_wanted || state.hides_removals() || is_draining;
         let uses_clusters = references::refers_to_unasked(&key.resource_type);
@@ -210,8 +210,8 @@ impl Facts<'_> {
     /// What the client has to have before an update may be sent to a stream, and has not.
     fn obstacles_of_update(&self, place: &Place<'_>, resource: &Resource) -> Vec<WaitsFor> {
         let of = resource.resource_type();
-        let sent = place.state.subscription.sent(resource.name());
-        let new: Vec<ResourceKey> = if place.state.came_back {
+        let sent = place.state.sent(resource.name());
+        let new: Vec<ResourceKey> = if place.state.ledger.came_back() {
             place.state.new_references(resource)
         } else {
             let none = References::default();
@@ -245,7 +245,7 @@ impl Facts<'_> {
         let served = self.served(to);
         references::row_of(from, &to.resource_type).is_some()
             && served.is_some_and(|served| served.in_wildcard())
-            && (self.states(&to.resource_type).any(|state| state.subscription.is_wildcard())
+            && (self.states(&to.resource_type).any(|state| state.wants.is_wildcard())
                 || self.is_wildcard_expected(&to.resource_type))
     }
 
@@ -254,7 +254,7 @@ impl Facts<'_> {
     fn is_awaited_too_long(&self, place: &Place<'_>, obstacle: &WaitsFor) -> bool {
         match obstacle {
             WaitsFor::Settling(_) => false,
-            WaitsFor::Change(_) if !place.state.came_back => false,
+            WaitsFor::Change(_) if !place.state.ledger.came_back() => false,
             WaitsFor::Sending(key)
             | WaitsFor::Request(key)
             | WaitsFor::Ack(key)
@@ -307,12 +307,11 @@ impl Facts<'_> {
 impl Place<'_> {
     /// What a stream goes on with that is not sent an update. To be absent from a complete list would be to be deleted.
     fn as_it_is(&self, facts: &Facts<'_>, key: &ResourceKey) -> Step {
-        if self.state.came_back {
+        if self.state.ledger.came_back() {
             return self.as_it_came(facts, key);
         }
-        let subscription = &self.state.subscription;
-        match subscription.settled().find(&key.name) {
-            Some(kept) if subscription.sent(&key.name).is_some() || self.state.has(Quirk::CompleteLists) => {
+        match self.state.ledger.settled().find(&key.name) {
+            Some(kept) if self.state.sent(&key.name).is_some() || self.state.has(Quirk::CompleteLists) => {
                 Step::Keep(Arc::clone(kept))
             }
             kept => Step::Hide(kept.cloned()),
@@ -326,7 +325,7 @@ impl Place<'_> {
         let is_former = |candidate: &&Arc<Resource>| Some(candidate.version()) != served;
         let candidates: Vec<&Arc<Resource>> = self.state.candidates(&key.name).filter(is_former).collect();
         if self.state.is_exact() {
-            let may_have = self.state.subscription.claimed(&key.name).is_some();
+            let may_have = self.state.ledger.claimed(&key.name).is_some();
             let newest = candidates.first().filter(|_| may_have);
             return match self.state.claimed(&key.name) {
                 Some(claimed) => Step::Keep(Arc::clone(claimed)),
@@ -353,13 +352,13 @@ impl TypeState {
     ) -> Result<Arc<Resource>, Arc<Resource>> {
         let name = resource.name();
         let needs_others = references::refers_to_unasked(&self.resource_type);
-        let has_this = self.subscription.claimed(name) == Some(resource.version());
-        let is_unsure = self.came_back || (facts.input.is_back && self.subscription.is_unheld(name));
+        let has_this = self.ledger.claimed(name) == Some(resource.version());
+        let is_unsure = self.ledger.came_back() || (facts.input.is_back && self.is_unheld(name));
         if !needs_others || Quirk::CompleteLists.is_of(&self.resource_type) || !is_unsure || has_this {
             return Ok(Arc::clone(resource));
         }
         let candidates = || {
-            let others = self.candidates(name).filter(|_| self.came_back);
+            let others = self.candidates(name).filter(|_| self.ledger.came_back());
             std::iter::once(resource).chain(others)
         };
         if let Some(ready) = candidates().find(|candidate| facts.obstacle_for(candidate).is_none()) {

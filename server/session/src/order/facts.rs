@@ -151,11 +151,11 @@ impl<'a> Facts<'a> {
                     let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
                     open.entry(key).or_default().push(Place { state, at });
                 };
-                if state.came_back {
+                if state.ledger.came_back() {
                     self.places_of_returned(state).into_iter().for_each(|(name, at)| note(&name, at));
                 }
-                if !state.came_back && self.may_hold(of) && !state.subscription.is_at(table) {
-                    for resource in state.subscription.owed(table).changed {
+                if !state.ledger.came_back() && self.may_hold(of) && !state.ledger.is_at(table) {
+                    for resource in state.lacks(table).changed {
                         // What is made of a pattern has no name of its own.
                         if table.find(resource.name()).is_some_and(|own| Arc::ptr_eq(own, &resource)) {
                             note(&Arc::clone(resource.name()), At::Owed(resource));
@@ -164,12 +164,12 @@ impl<'a> Facts<'a> {
                 }
                 if references::is_referred_to(of) {
                     for resource in
-                        state.subscription.gone_from(table).into_iter().filter(|_| !state.came_back)
+                        state.ledger.gone_from(table).into_iter().filter(|_| !state.ledger.came_back())
                     {
                         note(&Arc::clone(resource.name()), At::Gone(resource));
                     }
                     // A client may ask for any number of names; few are those of something that it may be using.
-                    let unanswered = state.subscription.unanswered(table);
+                    let unanswered = state.unanswered(table);
                     for name in unanswered.filter(|_| !Quirk::AskedAtFirstUse.is_of(of)) {
                         let key = ResourceKey { resource_type: of.clone(), name };
                         if self.is_referred_to(&key) {
@@ -177,8 +177,9 @@ impl<'a> Facts<'a> {
                         }
                     }
                 }
-                if !state.came_back && !Quirk::UsedOnlyWhenAsked.is_of(of) && references::refers(of) {
-                    for resource in state.subscription.changed_from(table) {
+                if !state.ledger.came_back() && !Quirk::UsedOnlyWhenAsked.is_of(of) && references::refers(of)
+                {
+                    for resource in state.ledger.changed_from(table) {
                         note(&Arc::clone(resource.name()), At::Changed(resource));
                     }
                 }
@@ -205,7 +206,7 @@ impl<'a> Facts<'a> {
             let known = self.input.known.and_then(|known| known.get(&row.from));
             let mut states = self.states(&row.from);
             known.is_some_and(has_referrers)
-                || states.any(|state| state.applied.tables().any(has_referrers))
+                || states.any(|state| state.ledger.tables().any(has_referrers))
                 || self.recent_tables(&row.from).iter().any(has_referrers)
         })
     }
@@ -214,7 +215,7 @@ impl<'a> Facts<'a> {
     /// back may use what it asks for though it has accepted nothing of the type.
     fn may_hold(&self, of: &ResourceType) -> bool {
         let is_known = (self.input.is_back && self.input.shows_versions) || self.input.accepted.contains(of);
-        references::refers(of) && (is_known || self.states(of).any(|state| state.applied.has_accepted()))
+        references::refers(of) && (is_known || self.states(of).any(|state| state.ledger.has_accepted()))
     }
 
     /// What the client was led to of a resource that it asks for only when it uses it, if the view has it otherwise.
@@ -237,13 +238,13 @@ impl<'a> Facts<'a> {
 
     /// Whether a stream asks for a resource and was not sent it yet.
     pub(super) fn is_awaited(&self, key: &ResourceKey) -> bool {
-        let awaits = |state: &TypeState| wants(state, &key.name) && !state.subscription.has(&key.name);
+        let awaits = |state: &TypeState| wants(state, &key.name) && !state.holds(&key.name);
         self.states(&key.resource_type).any(awaits)
     }
 
     /// Whether a stream that asks for a resource may have it in some version.
     pub(super) fn may_have(&self, key: &ResourceKey) -> bool {
-        let has = |state: &TypeState| state.applied.in_use(&key.name).next().is_some();
+        let has = |state: &TypeState| state.ledger.in_use(&key.name).next().is_some();
         self.states(&key.resource_type).any(|state| wants(state, &key.name) && has(state))
     }
 
@@ -251,8 +252,8 @@ impl<'a> Facts<'a> {
     /// in a version of any age. Who asks only now has nothing yet.
     pub(super) fn knows_best(&self, state: &TypeState, name: &Name) -> bool {
         let has = |other: &TypeState| {
-            other.subscription.settled().find(name).is_some()
-                || (other.came_back && other.had(name).is_some())
+            other.ledger.settled().find(name).is_some()
+                || (other.ledger.came_back() && other.had(name).is_some())
         };
         let knows = |other: &TypeState| wants(other, name) && has(other);
         wants(state, name) || !self.states(&state.resource_type).any(knows)
@@ -261,5 +262,5 @@ impl<'a> Facts<'a> {
 
 /// Whether a stream asks for something that has that name in what it was sent.
 pub(super) fn wants(state: &TypeState, name: &str) -> bool {
-    state.applied.tables().any(|table| state.subscription.wants(table, name))
+    state.ledger.tables().any(|table| state.wants.wants(table, name))
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use xds_cache::{Name, Resource, ResourceKey, ResourceType, TypeTable};
 
 use super::facts::{Facts, User, wants};
-use crate::applied::Answer;
+use crate::ledger::Answer;
 use crate::quirks::Quirk;
 use crate::references;
 use crate::type_state::TypeState;
@@ -114,7 +114,7 @@ impl Facts<'_> {
     /// Whether it makes a difference what the client has of a name.
     pub(super) fn matters(&self, state: &TypeState, table: &TypeTable, name: &Name) -> bool {
         let key = ResourceKey { resource_type: state.resource_type.clone(), name: Arc::clone(name) };
-        state.subscription.wants(table, name) || self.is_needed_unasked(&key)
+        state.wants.wants(table, name) || self.is_needed_unasked(&key)
     }
 
     /// What refers to a resource of all that the client may have. Who goes on referring to all resources of a kind can do without
@@ -144,9 +144,9 @@ impl Facts<'_> {
                 referrers.push(Referrer { user, counts });
             }
             for state in self.states(&row.from) {
-                for user in state.applied.tables().flat_map(|table| of(table)) {
+                for user in state.ledger.tables().flat_map(|table| of(table)) {
                     if let Some(counts) = self.if_had(state, &user) {
-                        let is_rejected = state.applied.answer(user.name()) == Answer::Rejected;
+                        let is_rejected = state.ledger.answer(user.name()) == Answer::Rejected;
                         referrers
                             .push(Referrer { user: User { key: user.key().clone(), is_rejected }, counts });
                     }
@@ -160,7 +160,7 @@ impl Facts<'_> {
     /// something that refers to it.
     fn if_had(&self, state: &TypeState, resource: &Resource) -> Option<Counts> {
         let key = resource.key();
-        let is_taken = state.applied.in_use(resource.name()).any(|used| used.version() == resource.version());
+        let is_taken = state.ledger.in_use(resource.name()).any(|used| used.version() == resource.version());
         if is_taken && wants(state, resource.name()) {
             return Some(Counts::Always);
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use xds_cache::{Name, Resource, ResourceKey, ResourceType, WaitsFor};
 
 use super::facts::{Facts, Need, Needed, Obstacle};
-use crate::applied::Answer;
+use crate::ledger::Answer;
 use crate::quirks::Quirk;
 use crate::references;
 use crate::type_state::TypeState;
@@ -63,23 +63,22 @@ impl Facts<'_> {
         let mut found: Option<&Resource> = None;
         let mut is_asked_for = false;
         for state in self.states(&to.resource_type) {
-            let subscription = &state.subscription;
-            let covers_served = served.is_some_and(|served| subscription.covers(table, served));
-            let covers_nothing = || served.is_none() && subscription.covers_name(&to.name);
+            let covers_served = served.is_some_and(|served| state.wants.covers(table, served));
+            let covers_nothing = || served.is_none() && state.wants.covers_name(&to.name);
             if !covers_served && !covers_nothing() {
                 continue;
             }
             is_asked_for = true;
-            if !subscription.has(&to.name) {
+            if !state.holds(&to.name) {
                 return Found::Lacking(WaitsFor::Sending(to.clone()));
             }
-            let sent = subscription.sent(&to.name).or_else(|| state.claimed(&to.name)).or(served);
-            match state.applied.answer(&to.name) {
+            let sent = state.sent(&to.name).or_else(|| state.claimed(&to.name)).or(served);
+            match state.ledger.answer(&to.name) {
                 Answer::None => return Found::Lacking(WaitsFor::Ack(to.clone())),
                 Answer::Rejected if !sent.is_some_and(|sent| self.is_proven(state, sent)) => {
                     return Found::Lacking(WaitsFor::Change(to.clone()));
                 }
-                Answer::Rejected | Answer::Accepted(_) | Answer::Released | Answer::Unknown => {}
+                Answer::Rejected | Answer::Accepted(_) | Answer::Released => {}
             }
             found = sent.map(|sent| &**sent);
         }
@@ -106,24 +105,22 @@ impl Facts<'_> {
     /// was never sent this, or asks for nothing of the type.
     fn is_foreign(&self, to: &ResourceKey) -> bool {
         let mut states = self.states(&to.resource_type);
-        let is_unsent = |state: &TypeState| {
-            state.subscription.is_wildcard() && state.applied.in_use(&to.name).next().is_none()
-        };
+        let is_unsent =
+            |state: &TypeState| state.wants.is_wildcard() && state.ledger.in_use(&to.name).next().is_none();
         Quirk::MayBeLocal.is_of(&to.resource_type) && states.all(is_unsent)
     }
 
     /// Returns `true` if the client has the resource though it rejected the response that brought it: it asks for what warms that. Envoy
     /// takes up what is good of a response that it rejects. If an older version asked for it, that must not need more than this.
     fn is_proven(&self, state: &TypeState, resource: &Resource) -> bool {
-        let is_asked_for = |of: &ResourceType, name: &Name| {
-            self.states(of).any(|state| state.subscription.names().contains(name))
-        };
+        let is_asked_for =
+            |of: &ResourceType, name: &Name| self.states(of).any(|state| state.wants.names().contains(name));
         let mut warming = references::rows_from(resource.resource_type()).filter(|row| row.is_warmed);
         let asks_for_any =
             warming.any(|row| resource.references().of_type(&row.to).any(|name| is_asked_for(&row.to, name)));
         let needs_all =
             |used: &Arc<Resource>| used.references().missing_in(resource.references()).next().is_none();
-        asks_for_any && state.applied.in_use(resource.name()).all(needs_all)
+        asks_for_any && state.ledger.in_use(resource.name()).all(needs_all)
     }
 }
 

@@ -8,7 +8,7 @@ use xds_cache::status::StreamId;
 use xds_cache::{Name, Resource, ResourceKey, ResourceType, TypeTable, View};
 
 use super::facts::{Facts, Input, Need};
-use crate::applied::{Accepted, Answer};
+use crate::ledger::{Accepted, Answer};
 use crate::limits::Limits;
 use crate::quirks::Quirk;
 use crate::references;
@@ -27,7 +27,7 @@ pub(super) fn settling(
     let until = now.checked_add(limits.settle_time);
     for state in streams.values_mut().flat_map(Stream::types_mut) {
         if Quirk::Settles.is_of(&state.resource_type) {
-            for accepted in state.applied.accepted().filter(|accepted| accepted.at.is_none()) {
+            for accepted in state.ledger.accepted().filter(|accepted| accepted.at.is_none()) {
                 // What comes first is not waited for.
                 if accepted.older.is_empty() {
                     continue;
@@ -37,7 +37,7 @@ pub(super) fn settling(
                 settling.extend(alone.filter_map(|cluster| Some((Arc::clone(cluster.name()), until?))));
             }
         }
-        state.applied.note_accepted(now);
+        state.ledger.note_accepted(now);
     }
     settling
 }
@@ -51,7 +51,7 @@ pub(super) fn release(input: Input<'_>, streams: &mut BTreeMap<StreamId, Stream>
         }
         for (stream, resource_type, positions) in released {
             let state = streams.get_mut(&stream).and_then(|stream| stream.find_mut(&resource_type));
-            state.into_iter().for_each(|state| state.applied.release(&positions));
+            state.into_iter().for_each(|state| state.ledger.release(&positions));
         }
     }
 }
@@ -65,10 +65,10 @@ fn released(facts: &Facts<'_>) -> (Vec<Released>, Option<Instant>) {
     let mut released = Vec::new();
     let mut timeout = None;
     for (id, state) in facts.streams.iter().flat_map(|(id, stream)| {
-        stream.types().iter().filter(|state| state.applied.is_open()).map(move |state| (*id, state))
+        stream.types().iter().filter(|state| state.ledger.is_open()).map(move |state| (*id, state))
     }) {
-        let mut positions = state.applied.replaced(|table, name| facts.matters(state, table, name));
-        for accepted in state.applied.accepted() {
+        let mut positions = state.ledger.replaced(|table, name| facts.matters(state, table, name));
+        for accepted in state.ledger.accepted() {
             let end = accepted.at.and_then(|at| at.checked_add(facts.input.limits.removal_grace));
             let is_over = end.is_some_and(|end| facts.input.now >= end);
             let is_in_use = keeps_removed(state, accepted) || is_blocked(facts, state, accepted);
@@ -91,7 +91,7 @@ fn released(facts: &Facts<'_>) -> (Vec<Released>, Option<Instant>) {
 fn keeps_removed(state: &TypeState, accepted: Accepted<'_>) -> bool {
     // It may have asked for it once more, and have got it.
     let goes_on = |name: &Name| {
-        state.subscription.names().contains(name) && !state.applied.is_taken_after(accepted.position, name)
+        state.wants.names().contains(name) && !state.ledger.is_taken_after(accepted.position, name)
     };
     state.has(Quirk::IgnoresRemovals)
         && accepted.newer.changes_since(accepted.older).removed.iter().any(goes_on)
@@ -102,15 +102,15 @@ fn is_blocked(facts: &Facts<'_>, state: &TypeState, accepted: Accepted<'_>) -> b
     if accepted.older.is_empty() {
         return false;
     }
-    accepted.sent().iter().any(|name| {
-        if accepted.has_missed(name) && !state.applied.is_taken_after(accepted.position, name) {
+    state.ledger.names_sent(accepted).iter().any(|name| {
+        if accepted.has_missed(name) && !state.ledger.is_taken_after(accepted.position, name) {
             let sent = accepted.newer.find(name).map(|resource| resource.version());
-            let mut olds = state.applied.in_use_before(accepted.position, name);
+            let mut olds = state.ledger.in_use_before(accepted.position, name);
             return olds.any(|old| Some(old.version()) != sent) && facts.matters(state, accepted.newer, name);
         }
-        let news: Vec<(&Arc<TypeTable>, &Arc<Resource>)> = state.applied.newest(name).collect();
+        let news: Vec<(&Arc<TypeTable>, &Arc<Resource>)> = state.ledger.newest(name).collect();
         let is_new = |used: &&Arc<Resource>| news.iter().any(|(_, new)| new.version() == used.version());
-        let olds: Vec<&Arc<Resource>> = state.applied.in_use(name).filter(|used| !is_new(used)).collect();
+        let olds: Vec<&Arc<Resource>> = state.ledger.in_use(name).filter(|used| !is_new(used)).collect();
         news.iter().any(|(table, new)| does_not_replace(facts, state, table, new, &olds))
     })
 }
@@ -127,7 +127,7 @@ fn does_not_replace(
     if !olds.iter().any(drops) {
         return false;
     }
-    if !state.subscription.wants(table, new.name()) {
+    if !state.wants.wants(table, new.name()) {
         // What the client does not ask for any more it does not replace either.
         return facts.is_needed_unasked(new.key());
     }
@@ -150,7 +150,7 @@ pub(super) fn forgotten(facts: &Facts<'_>) -> Vec<(StreamId, ResourceType, BTree
                 !facts.users(&key).is_empty()
             };
             let names: BTreeSet<Name> =
-                state.subscription.lingering().filter(|name| !is_used(name)).cloned().collect();
+                state.ledger.dropped().filter(|name| !is_used(name)).cloned().collect();
             if !names.is_empty() {
                 forgotten.push((*id, of.clone(), names));
             }
@@ -170,12 +170,12 @@ pub(super) fn release_all(streams: &mut BTreeMap<StreamId, Stream>) {
             .collect();
         for resource_type in complete {
             let state = stream.find_mut(&resource_type);
-            state.into_iter().for_each(|state| state.subscription.forget_lingering());
+            state.into_iter().for_each(|state| state.ledger.forget_all_dropped());
         }
     }
     for state in streams.values_mut().flat_map(Stream::types_mut) {
-        let positions: Vec<usize> = state.applied.accepted().map(|accepted| accepted.position).collect();
-        state.applied.release(&positions);
+        let positions: Vec<usize> = state.ledger.accepted().map(|accepted| accepted.position).collect();
+        state.ledger.release(&positions);
     }
 }
 
@@ -192,9 +192,9 @@ pub(super) fn renew_rejected(
                 continue;
             }
             let Some(state) = stream.find_mut(&key.resource_type) else { continue };
-            let owed = state.subscription.owed(view.table(&key.resource_type));
-            if !owed.changed.is_empty() && state.applied.answer(&key.name) == Answer::Rejected {
-                state.is_dirty |= state.subscription.mark_unknown(&key.name);
+            let owed = state.lacks(view.table(&key.resource_type));
+            if !owed.changed.is_empty() && state.ledger.answer(&key.name) == Answer::Rejected {
+                state.is_dirty |= state.mark_unknown(&key.name);
             }
         }
     }
@@ -208,7 +208,7 @@ pub(super) fn renew_returned<'a>(
 ) {
     for key in returned.filter(|key| view.table(&key.resource_type).find(&key.name).is_some()) {
         for state in streams.values_mut().filter_map(|stream| stream.find_mut(&key.resource_type)) {
-            state.is_dirty |= state.subscription.mark_unknown(&key.name);
+            state.is_dirty |= state.mark_unknown(&key.name);
         }
     }
 }

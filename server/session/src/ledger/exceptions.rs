@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use xds_cache::{Name, Version, xdstp};
 
-use super::pairs::Pairs;
+use crate::pairs::Pairs;
 use crate::steps::{counted, step};
 
 /// What the client may hold under one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Held {
+pub(crate) enum Held {
     /// It says that it holds this version.
     Version(Version),
     /// Something that is out of date.
@@ -25,7 +25,7 @@ pub(super) enum Held {
 
 /// What is held under names that are exceptions, found by name and by glob.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Exceptions {
+pub(crate) struct Exceptions {
     by_name: BTreeMap<Name, Held>,
     /// Names by the glob that they are members of, if that is any.
     members: Option<Box<Pairs>>,
@@ -33,7 +33,7 @@ pub(super) struct Exceptions {
 
 impl Exceptions {
     /// Notes what is held under a name, whatever was before.
-    pub(super) fn insert(&mut self, name: Name, held: Held) {
+    pub(crate) fn insert(&mut self, name: Name, held: Held) {
         step();
         if let Some(before) = self.by_name.get_mut(&name) {
             *before = held;
@@ -46,14 +46,14 @@ impl Exceptions {
     }
 
     /// Notes what is held under a name, unless it is one already.
-    pub(super) fn insert_new(&mut self, name: Name, held: Held) {
+    pub(crate) fn insert_new(&mut self, name: Name, held: Held) {
         if !self.contains(&name) {
             self.insert(name, held);
         }
     }
 
     /// The name is none any more.
-    pub(super) fn remove(&mut self, name: &str) {
+    pub(crate) fn remove(&mut self, name: &str) {
         step();
         if let Some((name, _)) = self.by_name.remove_entry(name) {
             self.forget_member(&name);
@@ -61,7 +61,7 @@ impl Exceptions {
     }
 
     /// Only those stay that pass.
-    pub(super) fn retain(&mut self, mut passes: impl FnMut(&Name) -> bool) {
+    pub(crate) fn retain(&mut self, mut passes: impl FnMut(&Name) -> bool) {
         let mut gone = Vec::new();
         let is_indexed = self.members.is_some();
         self.by_name.retain(|name, _| {
@@ -80,40 +80,40 @@ impl Exceptions {
     }
 
     /// Changes what is held under those for which there is something else.
-    pub(super) fn update(&mut self, mut change: impl FnMut(Held) -> Option<Held>) {
+    pub(crate) fn update(&mut self, mut change: impl FnMut(Held) -> Option<Held>) {
         for held in counted(self.by_name.values_mut()) {
             *held = change(*held).unwrap_or(*held);
         }
     }
 
     /// What is held under a name.
-    pub(super) fn get(&self, name: &str) -> Option<Held> {
+    pub(crate) fn get(&self, name: &str) -> Option<Held> {
         step();
         self.by_name.get(name).copied()
     }
 
     /// Whether a name is one.
-    pub(super) fn contains(&self, name: &str) -> bool {
+    pub(crate) fn contains(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 
     /// All of them, sorted.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Name, Held)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Name, Held)> {
         counted(self.by_name.iter()).map(|(name, held)| (name, *held))
     }
 
     /// Those that are members of a glob.
-    pub(super) fn members<'a>(&'a self, glob: &'a str) -> impl Iterator<Item = &'a Name> {
+    pub(crate) fn members<'a>(&'a self, glob: &'a str) -> impl Iterator<Item = &'a Name> {
         self.members.iter().flat_map(move |members| members.of(glob))
     }
 
     /// How many there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_name.len()
     }
 
     /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xds_cache::{Name, ResourceType, xdstp};
 
-use super::pairs::Pairs;
+use crate::pairs::Pairs;
 use crate::quirks::Quirk;
 use crate::steps::{counted, step};
 
@@ -24,13 +24,13 @@ pub(crate) struct Names {
 
 impl Names {
     /// None yet.
-    pub(super) fn new(resource_type: &ResourceType) -> Self {
+    pub(crate) fn new(resource_type: &ResourceType) -> Self {
         let by_route = Quirk::NamesAreHosts.is_of(resource_type).then(Box::default);
         Self { all: BTreeSet::new(), n_globs: 0, by_route }
     }
 
     /// Adds a name; tells whether it is new.
-    pub(super) fn insert(&mut self, name: Name) -> bool {
+    pub(crate) fn insert(&mut self, name: Name) -> bool {
         step();
         let is_new = self.all.insert(Arc::clone(&name));
         if is_new {
@@ -43,7 +43,7 @@ impl Names {
     }
 
     /// Takes a name out.
-    pub(super) fn take(&mut self, name: &str) -> Option<Name> {
+    pub(crate) fn take(&mut self, name: &str) -> Option<Name> {
         step();
         let name = self.all.take(name)?;
         self.n_globs -= usize::from(xdstp::is_glob(&name));
@@ -54,7 +54,7 @@ impl Names {
     }
 
     /// Makes `wanted` all of them.
-    pub(super) fn replace(&mut self, wanted: BTreeSet<Name>) {
+    pub(crate) fn replace(&mut self, wanted: BTreeSet<Name>) {
         if let Some(by_route) = &mut self.by_route {
             **by_route = Pairs::default();
             for name in counted(wanted.iter()) {
@@ -68,27 +68,27 @@ impl Names {
     }
 
     /// Whether names can be hosts.
-    pub(super) fn has_hosts(&self) -> bool {
+    pub(crate) fn has_hosts(&self) -> bool {
         self.by_route.is_some()
     }
 
     /// Whether the name is a glob that is asked for.
-    pub(super) fn has_glob(&self, name: &str) -> bool {
+    pub(crate) fn has_glob(&self, name: &str) -> bool {
         self.n_globs > 0 && xdstp::is_glob(name) && self.contains(name)
     }
 
     /// Whether a glob is asked for that covers the name.
-    pub(super) fn has_glob_of(&self, name: &str) -> bool {
+    pub(crate) fn has_glob_of(&self, name: &str) -> bool {
         self.n_globs > 0 && xdstp::glob_of(name).is_some_and(|glob| self.contains(&glob))
     }
 
     /// Whether any glob is asked for.
-    pub(super) fn has_globs(&self) -> bool {
+    pub(crate) fn has_globs(&self) -> bool {
         self.n_globs > 0
     }
 
     /// The glob that is asked for and covers the name.
-    pub(super) fn glob_of(&self, name: &str) -> Option<&Name> {
+    pub(crate) fn glob_of(&self, name: &str) -> Option<&Name> {
         let glob = xdstp::glob_of(name).filter(|_| self.n_globs > 0)?;
         self.get(&glob)
     }
@@ -110,7 +110,7 @@ impl Names {
     }
 
     /// Those that are not in `wanted`.
-    pub(super) fn difference<'a>(&'a self, wanted: &'a BTreeSet<Name>) -> impl Iterator<Item = &'a Name> {
+    pub(crate) fn difference<'a>(&'a self, wanted: &'a BTreeSet<Name>) -> impl Iterator<Item = &'a Name> {
         counted(self.all.iter()).filter(|name| !wanted.contains(*name))
     }
 

@@ -8,22 +8,22 @@ use std::sync::Arc;
 use xds_cache::{Found, Name, Resource, TypeTable, Version};
 
 use super::names::Names;
-use super::pairs::Pairs;
+use crate::pairs::Pairs;
 
 /// What was found so far, if anything. It follows from names and tables, so to look at it changes nothing.
 #[derive(Default)]
-pub(super) struct Memo(Cell<Option<Box<Served>>>);
+pub(crate) struct Memo(Cell<Option<Box<Served>>>);
 
 impl Memo {
     /// A name came or went, of `n_names` that are asked for.
-    pub(super) fn note_change(&mut self, name: &Name, n_names: usize) {
+    pub(crate) fn note_change(&mut self, name: &Name, n_names: usize) {
         if let Some(served) = self.0.get_mut() {
             served.note_change(name, n_names);
         }
     }
 
     /// Looks at what `table` serves.
-    pub(super) fn look<T>(
+    pub(crate) fn look<T>(
         &self,
         table: &TypeTable,
         names: &Names,
@@ -65,14 +65,14 @@ struct Served {
 
 /// What one table serves.
 #[derive(Debug)]
-pub(super) struct OfTable {
+pub(crate) struct OfTable {
     version: Version,
     /// How many changes of names are in this.
     n_changes: u64,
     /// Names by the resource that is given for them as it is.
-    pub(super) as_it_is: Pairs,
+    pub(crate) as_it_is: Pairs,
     /// Names by the pattern that what is given for them is made of.
-    pub(super) made: Pairs,
+    pub(crate) made: Pairs,
 }
 
 impl Served {

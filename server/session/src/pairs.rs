@@ -9,46 +9,46 @@ use crate::steps::{counted, step};
 
 /// Pairs of a name and one that it is found by. Finding all that go with a name costs as much as there are of them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pairs(BTreeSet<(Name, Name)>);
+pub(crate) struct Pairs(BTreeSet<(Name, Name)>);
 
 static LEAST: LazyLock<Name> = LazyLock::new(|| "".into());
 
 impl Pairs {
     /// Adds a pair; tells whether it is new.
-    pub(super) fn insert(&mut self, by: Name, name: Name) -> bool {
+    pub(crate) fn insert(&mut self, by: Name, name: Name) -> bool {
         step();
         self.0.insert((by, name))
     }
 
     /// Takes a pair out; tells whether it was there.
-    pub(super) fn remove(&mut self, by: &Name, name: &Name) -> bool {
+    pub(crate) fn remove(&mut self, by: &Name, name: &Name) -> bool {
         step();
         self.0.remove(&(Arc::clone(by), Arc::clone(name)))
     }
 
     /// What is found by a name, sorted.
-    pub(super) fn of<'a>(&'a self, by: &'a str) -> impl Iterator<Item = &'a Name> + use<'a> {
+    pub(crate) fn of<'a>(&'a self, by: &'a str) -> impl Iterator<Item = &'a Name> + use<'a> {
         let first = (Name::from(by), Arc::clone(&LEAST));
         counted(self.0.range(first..)).take_while(move |(other, _)| **other == *by).map(|(_, name)| name)
     }
 
     /// Whether anything is found by a name.
-    pub(super) fn has(&self, by: &str) -> bool {
+    pub(crate) fn has(&self, by: &str) -> bool {
         self.of(by).next().is_some()
     }
 
     /// All pairs.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(Name, Name)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Name, Name)> {
         counted(self.0.iter())
     }
 
     /// How many there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }

@@ -1,18 +1,18 @@
-//! What a client does not want any more, and may take up again from what is on its way.
+//! Names that a client dropped, and may take up again from responses that are on their way.
 
 use std::sync::Arc;
 
 use xds_cache::{Name, xdstp};
 
-use super::names::{WILDCARD, route_of};
-use super::pairs::Pairs;
+use crate::pairs::Pairs;
+use crate::wants::{WILDCARD, route_of};
 
 /// Resources that a client dropped while responses were on their way, each with what brought it, which may be `*`.
 ///
 /// If it asks anew before it has seen those, it takes from them what it has dropped. A request costs what it recalls, and that only
-/// once, because what is recalled lingers no more.
+/// once, because what is recalled is no longer dropped.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lingering {
+pub(crate) struct Dropped {
     /// What brought it, by resource.
     by_resource: Pairs,
     /// Resources by another name that brought them; not by `*`, which recalls everything.
@@ -23,9 +23,9 @@ pub(super) struct Lingering {
     by_route: Pairs,
 }
 
-impl Lingering {
+impl Dropped {
     /// A resource was brought by `by`, which is not asked for any more. `has_hosts`: it is a virtual host.
-    pub(super) fn insert(&mut self, resource: Name, by: &Name, has_hosts: bool) {
+    pub(crate) fn insert(&mut self, resource: Name, by: &Name, has_hosts: bool) {
         if *resource != **by && **by != *WILDCARD {
             self.by_name.insert(Arc::clone(by), Arc::clone(&resource));
         }
@@ -40,7 +40,7 @@ impl Lingering {
 
     /// Takes out what a client may take up again when it asks for `name`: the resource of that name, what that name brought, the
     /// members of a glob, and virtual hosts of the same route configuration, which may serve another host of it too.
-    pub(super) fn recall(&mut self, name: &str) -> Vec<Name> {
+    pub(crate) fn recall(&mut self, name: &str) -> Vec<Name> {
         if name == WILDCARD {
             let all = std::mem::take(self);
             return all.by_resource.iter().map(|(resource, _)| Arc::clone(resource)).collect();
@@ -62,13 +62,13 @@ impl Lingering {
     }
 
     /// Takes out a resource, whatever brought it.
-    pub(super) fn remove(&mut self, resource: &Name) {
+    pub(crate) fn remove(&mut self, resource: &Name) {
         let brought_by: Vec<Name> = self.by_resource.of(resource).cloned().collect();
         brought_by.iter().for_each(|by| self.remove_pair(resource, by));
     }
 
     /// Takes out a resource as far as one name brought it.
-    pub(super) fn remove_pair(&mut self, resource: &Name, by: &Name) {
+    pub(crate) fn remove_pair(&mut self, resource: &Name, by: &Name) {
         if !self.by_resource.remove(resource, by) {
             return;
         }
@@ -87,17 +87,17 @@ impl Lingering {
     }
 
     /// The resources, each with what brought it.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(Name, Name)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Name, Name)> {
         self.by_resource.iter()
     }
 
     /// How many there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_resource.len()
     }
 
-    /// Whether nothing lingers.
-    pub(super) fn is_empty(&self) -> bool {
+    /// Returns `true` if there are none.
+    pub(crate) fn is_empty(&self) -> bool {
         self.by_resource.is_empty()
     }
 }
