@@ -36,14 +36,14 @@ impl fmt::Debug for Authority {
 }
 
 impl fmt::Debug for Issued {
-    /// The key is nobody's business.
+    /// Never shows the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Issued").field("certificate", &self.certificate).finish_non_exhaustive()
     }
 }
 
 impl Authority {
-    /// A new one, which nobody else trusts.
+    /// A new authority, which nobody else trusts.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Authority {
         )
     }
 
-    /// A client that trusts nobody else.
+    /// A client that trusts only this authority.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Issued {
         self.key.serialize_pem()
     }
 
-    /// A Secret of it, as Kubernetes writes one.
+    /// The certificate as a Secret, in the form of Kubernetes.
     #[must_use]
     pub fn secret(&self, namespace: &str, name: &str) -> String {
         let certificate = STANDARD.encode(&self.chain_pem);

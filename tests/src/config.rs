@@ -233,7 +233,7 @@ impl ConfigDir {
         self.write(file, &yaml(resources)?)
     }
 
-    /// Replaces a text in a file, as somebody who edits it would.
+    /// Replaces a text in a file, as an editor would.
     ///
     /// # Errors
     ///

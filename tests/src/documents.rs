@@ -35,7 +35,7 @@ pub fn service(namespace: &str, name: &str, port: u16, addr: SocketAddr) -> Stri
     service_with(namespace, name, port, &[addr], "")
 }
 
-/// The same with any number of endpoints, and an `appProtocol` unless it is empty.
+/// A Service with any number of endpoints, and with an `appProtocol` unless that is empty.
 #[must_use]
 pub fn service_with(
     namespace: &str,
@@ -75,7 +75,7 @@ impl World {
         Self::start_with(Setup::new()?, services).await
     }
 
-    /// The same with a server set up otherwise.
+    /// Starts them with another setup of the server.
     ///
     /// # Errors
     ///
@@ -274,7 +274,7 @@ impl World {
     }
 }
 
-/// One object of `GET /v1/conditions`.
+/// An object of `GET /v1/conditions`.
 #[derive(Clone, Debug)]
 pub struct ObjectConditions(pub Value);
 
@@ -290,7 +290,7 @@ impl ObjectConditions {
         Some((found["status"].as_str()?.to_owned(), found["reason"].as_str()?.to_owned()))
     }
 
-    /// The listener of that name.
+    /// The listener with this name.
     #[must_use]
     pub fn listener(&self, name: &str) -> Value {
         let mut listeners = self.0["listeners"].as_array().into_iter().flatten();

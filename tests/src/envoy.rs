@@ -1,4 +1,4 @@
-//! A real Envoy, and what its admin interface tells.
+//! A real Envoy, and its admin interface.
 
 use std::collections::BTreeMap;
 use std::fs;

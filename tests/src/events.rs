@@ -18,7 +18,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Opens the stream and waits for the head of the answer: what happens from now on is told.
+    /// Opens the stream and waits for the head of the answer. All later events will come.
     ///
     /// # Errors
     ///

@@ -133,7 +133,7 @@ impl fmt::Display for Cost {
     }
 }
 
-/// Linux counts in 1/100 s for programs, whatever it does inside.
+/// Linux shows processor time to programs in units of 1/100 s.
 const TICK_MS: u64 = 10;
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ impl Default for Http {
     }
 }
 
-/// One connection that stays open between requests.
+/// A connection that stays open between requests.
 #[derive(Debug)]
 pub struct Connection {
     requests: SendRequest<Full<Bytes>>,
@@ -76,7 +76,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// If nobody listens at `addr`.
+    /// If no program listens at `addr`.
     pub async fn open(addr: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(addr).await.with_context(|| format!("connect to {addr}"))?;
         let (requests, connection) = handshake(TokioIo::new(stream)).await?;

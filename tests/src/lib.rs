@@ -2,17 +2,17 @@
 //!
 //! The harness starts real programs and talks to them: the server under test ([`server`]), a pinned Envoy
 //! ([`envoy`]), programs on three gRPC libraries ([`worker`]), and backends that say who they are ([`backend`]).
-//! [`tools`] installs what is not Rust. [`raw`] speaks xDS field by field, where a real client would be too
-//! polite. [`config`] writes the configuration, [`documents`] route documents and what is
-//! needed to try them. [`rpc`] makes single requests, HTTP and gRPC, to any host. [`seen`] and [`events`] put what a server says into short forms,
-//! [`certificates`] issues certificates and speaks TLS, [`footprint`] measures what a process spends, [`healthy`] is a client that is served all the while, [`shapes`] makes hostile contents,
-//! [`random`] makes choices that can be made again. [`delay`] puts a distance between two programs, [`transitions`] makes random changes of
-//! complete configurations, [`load`] makes requests all the while.
+//! [`tools`] installs programs that are not Rust. [`raw`] speaks xDS field by field, where a real client would be too polite.
+//! [`config`] writes configuration, and [`documents`] writes route documents and starts the programs to try them. [`rpc`] makes single
+//! requests, HTTP and gRPC, to any host. [`seen`] and [`events`] shorten the answers of a server for comparison. [`certificates`] issues
+//! certificates and speaks TLS. [`footprint`] measures memory and processor time. [`healthy`] is a client that is served during
+//! attacks, and [`shapes`] makes hostile contents. [`random`] makes choices that can be repeated. [`delay`] puts a distance between two
+//! programs, [`transitions`] makes random changes of complete configurations, and [`load`] sends requests meanwhile.
 //!
-//! [`pitfalls`] lists the mistakes of peers and where each is tested here, or which later work brings it.
+//! [`pitfalls`] lists the mistakes of similar servers, and the test of each.
 //!
 //! Everything is asynchronous, ends when it is dropped, and has a time limit. Nothing sleeps for a fixed time:
-//! [`wait::wait_for`] asks again until the value is there, and tells the last answer when it gives up.
+//! [`wait::wait_for`] asks again until the value is there, and shows the last answer if it gives up.
 
 pub mod backend;
 pub mod certificates;

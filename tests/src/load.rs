@@ -1,4 +1,4 @@
-//! Requests at a constant rate in the background, and what became of them.
+//! Requests at a constant rate in the background, and their outcomes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -274,7 +274,7 @@ mod tests {
         Ok(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nb0").await?)
     }
 
-    /// Closes a connection that has a request on it which nobody read: that is a reset.
+    /// Closes a connection with an unread request, which resets it.
     async fn reset(stream: TcpStream) -> Result<()> {
         Ok(stream.readable().await?)
     }

@@ -6,7 +6,7 @@
 //! (`tests/tests/pitfalls`), where silence is proved by a marker that must be the next response. What belongs to later work
 //! says so. `tests/tests/pitfalls/list.rs` checks that the list is complete and that every proof exists.
 
-/// One mistake that a management server can make.
+/// A mistake that a management server can make.
 #[derive(Clone, Copy, Debug)]
 pub struct Pitfall {
     /// Its number, from 1.
@@ -32,8 +32,8 @@ const fn pitfall(number: u8, claim: &'static str, proofs: &'static [Proof]) -> P
     Pitfall { number, claim, proofs }
 }
 
-/// All of them, by number.
-// One line a proof, however long.
+/// All pitfalls, by number.
+// Each proof is one line, however long.
 #[rustfmt::skip]
 pub const PITFALLS: [Pitfall; 79] = [
     pitfall(1, "a rejected response is not sent again until it changes", &[

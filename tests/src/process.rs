@@ -72,7 +72,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// If the operating system does not tell.
+    /// If the operating system gives no answer.
     pub fn try_exit(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }

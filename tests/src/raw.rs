@@ -37,7 +37,7 @@ pub type DeltaStream = Stream<DeltaDiscoveryRequest, DeltaDiscoveryResponse>;
 ///
 /// # Errors
 ///
-/// If nobody listens there.
+/// If no program listens there.
 pub async fn connect(xds: SocketAddr) -> Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{xds}"))?;
     endpoint.connect().await.with_context(|| format!("connect to {xds}"))
@@ -67,7 +67,7 @@ pub fn node(id: &str, cluster: &str) -> Node {
     Node { id: id.to_owned(), cluster: cluster.to_owned(), ..Node::default() }
 }
 
-/// One stream. Dropping it cancels it.
+/// A stream. Dropping it cancels it.
 #[derive(Debug)]
 pub struct Stream<Q, R> {
     /// Taken by the first request that is not sent by hand.
@@ -198,7 +198,7 @@ impl SotwStream {
         self.send(DiscoveryRequest { node, ..request }).await
     }
 
-    /// The same of everything, by a client that has a version from an earlier stream.
+    /// Asks for all resources of a type, as a client that has a version from an earlier stream.
     ///
     /// # Errors
     ///
@@ -254,7 +254,7 @@ impl DeltaStream {
         self.send(DeltaDiscoveryRequest { node, ..request }).await
     }
 
-    /// The same of everything, by a client that has a resource from an earlier stream.
+    /// Asks for all resources of a type, as a client that has a resource from an earlier stream.
     ///
     /// # Errors
     ///

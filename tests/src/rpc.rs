@@ -45,21 +45,21 @@ impl Ask {
         Self { method: None, ..Self::get(host, path) }
     }
 
-    /// The same with one more header.
+    /// Adds a header.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The same with another method.
+    /// Sets the method.
     #[must_use]
     pub fn method(mut self, method: Method) -> Self {
         self.method = Some(method);
         self
     }
 
-    /// The same with a body.
+    /// Sets the body.
     #[must_use]
     pub fn with_body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
@@ -181,7 +181,7 @@ impl Told {
         Ok(())
     }
 
-    /// Fails unless the answer is good, whoever it is from.
+    /// Fails unless the answer is good. Any backend may give it.
     ///
     /// # Errors
     ///

@@ -28,7 +28,7 @@ pub fn resources(resources: &[Value]) -> Value {
 ///
 /// # Errors
 ///
-/// If the snapshot cannot be had.
+/// If there is no snapshot.
 pub async fn served(server: &Server) -> Result<BTreeMap<String, String>> {
     versions(&server.get_json("/v1/groups/default/snapshot").await?)
 }
@@ -84,7 +84,7 @@ pub fn timeout_of(response: &DiscoveryResponse, cluster: &str) -> Result<u64> {
 ///
 /// # Errors
 ///
-/// If it is no such cluster.
+/// If it is no cluster of this kind.
 pub fn seconds(cluster: &Any) -> Result<u64> {
     use envoy_types::pb::envoy::config::cluster::v3::Cluster;
     let timeout = Cluster::decode(cluster.value.as_slice())?.connect_timeout.context("connect_timeout")?;

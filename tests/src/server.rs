@@ -29,7 +29,7 @@ pub struct Setup {
     data_dir: Arc<TempDir>,
     xds: SocketAddr,
     admin: SocketAddr,
-    /// How many files the process may have open; `None` for as many as the test.
+    /// The limit of open files of the process; `None` for that of the test.
     max_files: Option<u32>,
 }
 
@@ -69,7 +69,7 @@ impl Setup {
         Ok(Self::new()?.env("MIMALLOC_PURGE_DELAY", "0").env("XDS_SERVER_VERIFY", "off"))
     }
 
-    /// Lets the process have at most so many files open, connections among them.
+    /// Limits the open files of the process, including its connections.
     #[must_use]
     pub fn max_files(mut self, n: u32) -> Self {
         self.max_files = Some(n);
@@ -109,7 +109,7 @@ impl Setup {
         self.data_dir.path()
     }
 
-    /// Starts the process, whatever becomes of it; [`Server::start_with`] waits until it listens.
+    /// Starts the process without waiting; [`Server::start_with`] waits until it listens.
     ///
     /// # Errors
     ///
@@ -197,7 +197,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If it had ended by itself.
+    /// If it had ended before.
     pub async fn kill(&mut self) -> Result<()> {
         self.process.signal(Signal::KILL)?;
         self.process.wait_exit(PATIENCE).await?;
@@ -413,7 +413,7 @@ pub async fn xds_server() -> Result<Command> {
     Ok(command)
 }
 
-/// The same command with a hard limit of open files.
+/// The command with a hard limit of open files.
 fn with_max_files(command: &Command, n: u32) -> Command {
     let command = command.as_std();
     let mut limited = Command::new("sh");
@@ -451,10 +451,10 @@ fn listening(line: &str, service: &str) -> Option<SocketAddr> {
     is_it.then(|| fields["addr"].as_str()?.parse().ok()).flatten()
 }
 
-/// Returns an address that nobody uses now, and that the kernel gives to nobody who asks for port 0 or connects.
+/// Returns a free loopback address, for programs that must know their port beforehand.
 ///
-/// A client that tries again and again to connect to a dead port of the ephemeral range may meet itself.
-/// A loopback address that nobody listens at now, for what must know its port beforehand.
+/// The port is outside the ephemeral range, from which the kernel takes ports for connections and for port 0: a client that keeps
+/// connecting to a dead port of that range may connect to itself.
 ///
 /// # Errors
 ///

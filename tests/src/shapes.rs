@@ -11,19 +11,19 @@ use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
 /// A shape of contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// One list of small numbers.
+    /// A list of small numbers.
     Numbers,
-    /// One list of empty lists.
+    /// A list of empty lists.
     EmptyLists,
-    /// One list of empty maps.
+    /// A list of empty maps.
     EmptyMaps,
-    /// One list of texts with a character each.
+    /// A list of texts with one character each.
     ShortTexts,
-    /// One long text.
+    /// A long text.
     LongText,
-    /// One map with many short keys.
+    /// A map with many short keys.
     WideMap,
-    /// One map that has the same key again and again.
+    /// A map that repeats one key.
     RepeatedKey,
     /// Lists within lists.
     DeepLists,
@@ -34,7 +34,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// All of them.
+    /// All shapes.
     pub const ALL: [Self; 10] = [
         Self::Numbers,
         Self::EmptyLists,
@@ -91,7 +91,7 @@ impl Shape {
         match self {
             Self::Numbers => list(value(Kind::NumberValue(0.0)), 11),
             Self::EmptyLists => list(value(Kind::ListValue(ListValue::default())), 4),
-            // An empty value is all that the wire needs.
+            // The wire needs no more than an empty value.
             Self::EmptyMaps => list(Value { kind: None }, 2),
             Self::ShortTexts => list(value(Kind::StringValue("a".to_owned())), 5),
             Self::LongText => value(Kind::StringValue("a".repeat(n_bytes))),

@@ -1,8 +1,8 @@
-//! Random changes of a configuration, each from one that is complete in itself to another.
+//! Random changes of a configuration, each from one complete configuration to another.
 //!
-//! Whatever is published here, every request has somewhere to go: routes lead to clusters that exist, clusters have endpoints, the
-//! backends never go away, and a path that has no route of its own takes the one for all. A request that fails was failed by the
-//! way in which the change reached the client.
+//! Every published configuration can serve every request: routes lead to clusters that exist, clusters have endpoints, backends never
+//! go away, and a path without a route of its own takes the general one. So if a request fails, the way in which the change reached the
+//! client is to blame.
 
 mod extras;
 
@@ -26,8 +26,8 @@ pub const MORE_HOST: &str = "more";
 pub const N_PATHS: usize = 6;
 /// How many clusters there are at most; at least one.
 const MAX_CLUSTERS: usize = 8;
-/// Names of clusters are taken in turn from so many and come again, but not before three changes: what the same name means from one
-/// publication to the next must be the same, for no order of sending could keep two meanings apart.
+/// The number of cluster names, which are used in turn. A name comes back after three changes at the earliest: it must not change its
+/// meaning from one publication to the next, because no order of sending could separate the two meanings.
 pub const N_CLUSTER_NAMES_OF_ENVOY: u64 = 40;
 /// No name comes again: C-core goes on with the endpoints of a cluster that comes back within 15 minutes until it has the new ones.
 pub const N_CLUSTER_NAMES_OF_GRPC: u64 = u64::MAX;
@@ -57,7 +57,7 @@ impl Target {
         format!("/p{}/Who", self.path)
     }
 
-    /// Those that gRPC clients can reach, whose host is the name that they dial.
+    /// The hosts that gRPC clients can reach, because they dial them by name.
     pub fn all_of_grpc() -> impl Iterator<Item = Self> {
         Self::all().filter(|target| target.host == 0)
     }
@@ -111,7 +111,7 @@ pub enum Transition {
 }
 
 impl Transition {
-    /// All of them; those for Envoys only come last, and of these the ones for scoped routes.
+    /// All kinds. The ones for Envoys only come last, and of these the ones for scoped routes.
     const ALL: [Self; 18] = [
         Self::AddCluster,
         Self::ShiftWeights,
@@ -133,19 +133,19 @@ impl Transition {
         Self::ToggleScope,
     ];
 
-    /// Those that make a difference to Envoys.
+    /// The kinds that make a difference to Envoys.
     #[must_use]
     pub fn of_envoy() -> &'static [Self] {
         Self::ALL.split_at(Self::ALL.len() - 2).0
     }
 
-    /// Those that make a difference to Envoys with scoped routes.
+    /// The kinds that make a difference to Envoys with scoped routes.
     #[must_use]
     pub fn of_scoped() -> &'static [Self] {
         &Self::ALL
     }
 
-    /// Those that make a difference to gRPC clients.
+    /// The kinds that make a difference to gRPC clients.
     #[must_use]
     pub fn of_grpc() -> &'static [Self] {
         Self::ALL.split_at(Self::ALL.len() - 7).0

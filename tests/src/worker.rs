@@ -1,4 +1,4 @@
-//! A program on a real gRPC library, told what to do over its standard input.
+//! A program on a real gRPC library, which takes commands over its standard input.
 //!
 //! `tests/clients/README.md` describes the protocol.
 
@@ -36,7 +36,7 @@ pub enum Library {
 }
 
 impl Library {
-    /// All of them.
+    /// All libraries.
     pub const ALL: [Self; 3] = [Self::Grpcio, Self::GrpcJs, Self::GrpcGo];
 
     /// Returns the command that runs the worker, or `None` if its toolchain is missing.
@@ -113,7 +113,7 @@ impl Worker {
         Ok(Channel { worker: self, id })
     }
 
-    /// Asks what the library knows of its resources: versions, states, errors.
+    /// Asks for the library's state of its resources: versions, states, errors.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ pub struct Channel<'w> {
 }
 
 impl<'w> Channel<'w> {
-    /// Makes calls and counts what became of them.
+    /// Makes calls and counts their outcomes.
     ///
     /// # Errors
     ///
@@ -238,7 +238,7 @@ pub struct Hold<'w> {
 }
 
 impl Hold<'_> {
-    /// Ends the calls and counts what became of them all.
+    /// Ends the calls and counts their outcomes.
     ///
     /// # Errors
     ///

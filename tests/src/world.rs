@@ -13,7 +13,7 @@ use anyhow::Result;
 /// How many routes the documents of one file describe.
 const ROUTES_A_FILE: usize = 100;
 
-/// A world of that many routes.
+/// A world with this many routes.
 #[derive(Clone, Copy, Debug)]
 pub struct World {
     n_routes: usize,

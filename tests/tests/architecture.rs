@@ -1,4 +1,4 @@
-//! The rules of ARCHITECTURE.md and STYLE.md that Cargo and clippy do not hold: what a module may use, and what every file has.
+//! The rules of ARCHITECTURE.md and STYLE.md that Cargo and clippy do not check: what a module may use, and what every file has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -200,7 +200,7 @@ fn modules_use_each_other_in_one_direction() {
         let mut left = uses(&root().join(source));
         assert!(!left.is_empty(), "{source} has no code; does it have another name now?");
         n_uses += left.values().map(BTreeSet::len).sum::<usize>();
-        // A module that uses none of the others that are left, or that none of them uses, is in no circle.
+        // A module is in no circle if it uses none of the others that are left, or if none of them uses it.
         loop {
             let names: BTreeSet<String> = left.keys().cloned().collect();
             left.values_mut().for_each(|used| used.retain(|one| names.contains(one)));
@@ -216,7 +216,7 @@ fn modules_use_each_other_in_one_direction() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// One circle of modules each of which uses some of the others; ends where it begins.
+/// A circle among modules each of which uses some of the others; it ends where it begins.
 fn circle(modules: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<&str>> {
     let mut way = vec![modules.keys().next()?.as_str()];
     loop {
@@ -229,8 +229,8 @@ fn circle(modules: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<&str>> {
     }
 }
 
-/// The modules below a directory, by their paths in the crate, each with those that it uses. What a module names that exports it from
-/// another is used where it is defined. The root of the crate is none: it names the others, and is used by nobody.
+/// The modules below a directory, by their paths in the crate, each with the modules that it uses. A name that another module exports
+/// counts for the module that defines it. The root of the crate does not count: it names all others.
 fn uses(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let files = rust_files(source).into_iter().filter(|file| !file.ends_with("main.rs"));
     let modules: BTreeMap<String, Module> = files

@@ -59,7 +59,7 @@ fn citations_are_found_in_every_form() {
     assert_eq!(found("R1 to R3, R12."), "R1 R12 R2 R3");
 }
 
-/// A row of a table: its id, and what is in the cells behind it.
+/// A row of a table: its id, and its other cells.
 struct Row {
     id: String,
     cells: Vec<String>,

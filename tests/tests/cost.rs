@@ -1,4 +1,5 @@
-//! A weight costs what it touches: about the same with few routes and with many. `cargo bench -p xds-tests --bench world` has the figures.
+//! The cost of a weight follows the change: it is about the same with few routes and with many.
+//! `cargo bench -p xds-tests --bench world` has the figures.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use xds_tests::server::{Server, Setup};
 use xds_tests::wait::wait_for;
 use xds_tests::world::{self, World};
 
-/// A world, and a server of it.
+/// A world, and a server that serves it.
 struct Served {
     server: Server,
     _dir: TempDir,

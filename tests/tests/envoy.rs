@@ -180,8 +180,8 @@ async fn a_changed_cluster_is_warm_within_a_second(variant: Variant) -> Result<(
     Ok(())
 }
 
-/// Changes the cluster and not its endpoints, for which Envoy nevertheless waits before it takes the cluster into use; for 15
-/// seconds if nobody sends them. A busy machine may be late once, hence three tries.
+/// Changes the cluster but not its endpoints. Envoy still waits for the endpoints before it uses the cluster, for 15 seconds if they
+/// do not come. A busy machine may be late once, hence three tries.
 async fn warm_within_a_second(world: &World, timeouts: [&str; 3]) -> Result<()> {
     let mut late = Ok(());
     for timeout in timeouts {

@@ -38,7 +38,7 @@ async fn serve(fixture: &str) -> Result<(World, Envoy)> {
     Ok((world, envoy))
 }
 
-/// Asks until one of these backends answers, then often enough to find that all of them do, and nobody else.
+/// Asks until one of these backends answers, then often enough to see that all of them answer and no other does.
 async fn answered_by(world: &World, port: &str, ask: &Ask, from: &[&str]) -> Result<()> {
     world
         .expect(port, ask, |told| {

@@ -88,7 +88,7 @@ async fn an_update_moves_traffic_without_an_error(library: Library) -> Result<()
     wait_who(&channel, "b1").await?;
 
     let counts = hold.stop().await?;
-    // grpc-go takes new routes into use a moment before the load balancer knows their clusters: a few calls of that moment.
+    // grpc-go uses new routes a moment before its load balancer knows their clusters, so a few calls of that moment fail.
     let is_known = |error: &String| error.starts_with("unknown cluster selected for RPC");
     let is_excused = library == Library::GrpcGo && counts.first_error.as_ref().is_some_and(is_known);
     let n_excused = if is_excused { 5 * N_ROUTE_CHANGES } else { 0 };

@@ -44,7 +44,7 @@ async fn grpc_go_calls_a_backend() -> Result<()> {
     calls_a_backend(Library::GrpcGo).await
 }
 
-/// Goes through all that a worker can do without xDS.
+/// Tries everything that a worker can do without xDS.
 async fn calls_a_backend(library: Library) -> Result<()> {
     let backend = Backend::start("b1").await?;
     let nowhere = config::grpc_bootstrap(([127, 0, 0, 1], 1).into(), "n");

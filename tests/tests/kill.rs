@@ -1,6 +1,6 @@
 //! `kill -9` of the real server at random moments, while it is written to from all sides.
 //!
-//! Whatever was acknowledged is there after the restart; what was not yet answered may be there or not, but nothing else.
+//! Acknowledged writes are there after the restart. Writes without an answer may or may not be there, and there is nothing else.
 //! Revisions never get another meaning, equal content keeps its version, and a file that is broken keeps its last good
 //! contents. `XDS_TESTS_SEED` makes the moments and choices the same again, `XDS_TESTS_KILLS` their number.
 
@@ -55,7 +55,7 @@ async fn kill_again_and_again(n_kills: u64) -> Result<()> {
             files.check(&server).await
         };
         check.await.with_context(|| format!("after {kill} kills\n{}", server.log()))?;
-        // One in six dies while it starts, before or after it has published.
+        // One server in six dies while it starts, before or after it has published.
         writers = run(server, &mut files, writers, &mut random).await?;
         if random.within(0..6) == 0 {
             let mut process = setup.spawn().await?;
@@ -99,10 +99,10 @@ async fn run(
     Ok(writers)
 }
 
-/// The kinds of writes: all of it is under names that nobody else uses.
+/// The kinds of writes. Each writer has names of its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
-    /// One cluster in `default`, put and deleted.
+    /// A cluster in `default`, put and deleted.
     Cluster,
     /// All resources of a group of its own; deleted with the group.
     Resources,
@@ -120,7 +120,7 @@ struct Writer {
     state: Option<u64>,
     /// The values that may be there instead: a write that was not answered.
     unanswered: Option<Option<u64>>,
-    /// The actor of each revision that was told.
+    /// The actor of each reported revision.
     acknowledged: BTreeMap<u64, String>,
 }
 

@@ -1,4 +1,4 @@
-//! Load reports of real clients: what they count is what was sent, and what `/v1/loads` tells.
+//! Load reports of real clients: they count the requests that were sent, and `/v1/loads` shows the same sums.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ async fn wait_load(server: &Server, cluster: &str, is_good: impl Fn(&Value) -> b
     Ok(loads["clusters"][0].clone())
 }
 
-/// Sends requests one after the other; tells how many failed.
+/// Sends requests one after the other, and returns how many failed.
 async fn send(connection: &mut Connection, n: u32) -> Result<u64> {
     let mut n_failed = 0;
     for _ in 0..n {

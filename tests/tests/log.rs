@@ -62,7 +62,7 @@ async fn nothing_that_a_client_says_begins_a_line_or_moves_the_cursor() -> Resul
     stream.subscribe(CLUSTER, &[]).await?;
     let response = stream.expect_type(CLUSTER).await?;
     stream.nack(&response, &[], "", HOSTILE).await?;
-    // Names of resources and types that nobody has.
+    // Names of resources and types that do not exist.
     stream.subscribe(&format!("type.googleapis.com/{name}"), &[HOSTILE]).await?;
     let log = process.log();
     for (what, text) in [("the NACK", "a client rejected a response"), ("the client", "a client connected")] {

@@ -135,7 +135,7 @@ async fn check_events(described: &Described, events: &Events) -> Result<()> {
     Ok(())
 }
 
-/// Checks what those who watch rollouts are told.
+/// Checks the events of rollouts.
 async fn check_watch(described: &Described, events: &Events) -> Result<()> {
     events.wait("event: deleted").await?;
     let kinds = kinds_of(described, events, "/v1/rollouts")?;

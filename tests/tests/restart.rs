@@ -1,4 +1,4 @@
-//! Starts, restarts and ends: equal content has equal versions, and nobody is told what is not known yet.
+//! Starts, restarts and ends: equal content has equal versions, and nothing is answered before everything is loaded.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -207,7 +207,7 @@ async fn pitfall_66_sigterm_with_open_streams_ends_in_time_with_a_goaway_and_exi
         stream.expect_type(CLUSTER).await?;
         streams.push(stream);
     }
-    // One speaks HTTP/2 by hand, to see the GOAWAY; one never reads; one holds the admin port.
+    // The first speaks HTTP/2 by hand, to see the GOAWAY. The second never reads. The third holds the admin port.
     let mut by_hand = TcpStream::connect(server.xds()).await?;
     by_hand.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00").await?;
     let _events = xds_tests::events::Events::open(server.admin()).await?;
@@ -240,7 +240,7 @@ async fn sigint_ends_it_too() -> Result<()> {
 #[tokio::test]
 async fn sighup_and_post_reload_find_what_the_kernel_does_not_tell() -> Result<()> {
     let (dir, elsewhere) = (ConfigDir::new()?, ConfigDir::new()?);
-    // The kernel tells of a change under the name by which it is made.
+    // The kernel reports a change under the name by which it is made.
     let file = elsewhere.write_resources("a.yaml", &[plain_cluster("a", 1)])?;
     fs::hard_link(&file, dir.path().join("a.yaml"))?;
     let setup = Setup::new()?.watch(dir.path()).arg("--poll-interval").arg("1h");

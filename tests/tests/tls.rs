@@ -190,7 +190,7 @@ async fn an_envoy_with_streams_per_type_and_a_certificate_is_served() -> Result<
     an_envoy_is_served(&["--per-type"]).await
 }
 
-/// One connection that carries many streams is kept while the certificates of both sides change, and the next one has the new ones.
+/// A connection with many streams stays open while the certificates of both sides change, and the next one uses the new ones.
 #[tokio::test]
 async fn certificates_change_under_load_and_no_request_fails() -> Result<()> {
     let mut world = World::start().await?;

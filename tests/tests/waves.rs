@@ -1,4 +1,4 @@
-//! Wave deployments with the real server: who gets a change, over `kill -9`, and what a real Envoy that rejects it has after.
+//! Wave deployments with the real server: the nodes that get a change, also over `kill -9`, and a real Envoy that rejects one.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -47,7 +47,7 @@ impl Fleet {
         Self::begin(server, accepts, false).await
     }
 
-    /// The same nodes, which lost their connection and have what they had.
+    /// The same nodes after they lost their connections, with the resources that they had.
     async fn come_back(server: &Server, accepts: i64) -> Result<Self> {
         Self::begin(server, accepts, true).await
     }
@@ -223,7 +223,7 @@ async fn files_that_change_while_the_server_is_down_reach_the_first_wave_only() 
     let waves = server.get_json("/v1/waves").await?;
     assert_eq!(waves["waveDeployments"], json!([]), "there was nothing before: {waves:#}");
     let fleet = Fleet::connect(&server, 1).await?;
-    // Killed with nothing under way, then in the middle of that wave deployment.
+    // The server is killed without a wave deployment, and then in the middle of this one.
     let mut begun = Vec::new();
     drop(fleet);
     for seconds in [2, 3] {
@@ -247,7 +247,7 @@ async fn files_that_change_while_the_server_is_down_reach_the_first_wave_only() 
             wait_wave(&server, |wave| wave["phase"] == "completed").await?;
         }
     }
-    // How both ended is told by the next run too.
+    // The next run still reports how both ended.
     server.kill().await?;
     server.restart().await?;
     server.wait_ready().await?;
@@ -443,7 +443,7 @@ async fn begin_at_one_of_two(server: &Server, path: &str, resource: &Value) -> R
     bail!("thirty times both or none");
 }
 
-/// Makes fifty requests a second through each, whatever the answers, until one has none.
+/// Makes fifty requests a second through each, with any answers, until one gets none.
 async fn keep_asking(envoys: &mut [(Envoy, Connection)]) -> Result<()> {
     let mut ticks = tokio::time::interval(Duration::from_millis(20));
     loop {
@@ -627,7 +627,7 @@ async fn one_region_of_envoys_gets_a_change_first_also_over_kill_9() -> Result<(
     server.kill().await?;
     server.restart().await?;
     server.wait_ready().await?;
-    // One of each region that is known, and one of another, come for the first time.
+    // A node of each known region, and one of another region, come for the first time.
     let more = [
         (envoy_in(&server, "edge-3", "east/east-1").await?, "2s"),
         (envoy_in(&server, "edge-4", "west/west-1").await?, "1s"),

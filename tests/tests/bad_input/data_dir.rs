@@ -78,7 +78,7 @@ async fn a_full_disk_refuses_the_write_and_loses_nothing() -> Result<()> {
         "what was refused is served, or something is lost"
     );
 
-    // With room again, a new start has all of it and takes writes.
+    // With room again, a new start has all data and takes writes.
     server.kill().await?;
     disk.grow()?;
     let server = Started::start(disk.path()).await?;
@@ -169,7 +169,7 @@ async fn a_flipped_bit_in_the_journal_is_never_served() -> Result<()> {
         }
         assert!(fs::read_dir(setup.data_dir())?.count() > 1);
     }
-    // Whoever has a copy loses nothing.
+    // With a copy, nothing is lost.
     fs::remove_dir_all(setup.data_dir().join("acknowledged"))?;
     for file in fs::read_dir(setup.data_dir())? {
         let file = file?.path();

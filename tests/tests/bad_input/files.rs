@@ -300,7 +300,7 @@ fn name_of(case: &Case) -> &'static str {
     case.file.split('.').next().unwrap_or_default()
 }
 
-/// Waits until as many files as were broken are told as broken.
+/// Waits until all broken files are reported.
 async fn all_are_told(server: &Server) -> Result<Value> {
     server.wait_json("/v1/status/files", |status| n_broken(status) == CASES.len()).await
 }

@@ -1,4 +1,4 @@
-//! The forms that CI systems read stay well-formed, whatever files are called and say.
+//! The output for CI systems stays well-formed with any file name and any content.
 
 use std::ffi::OsStr;
 use std::fs;

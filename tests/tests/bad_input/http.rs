@@ -122,7 +122,7 @@ async fn a_body_above_the_limit_is_refused_before_it_is_kept() -> Result<()> {
     let answer = server.request("PUT", "/v1/groups/g", &[json], large).await?;
     assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE, "{}", answer.text());
     assert!(answer.text().contains("1048576"), "{}", answer.text());
-    // A length that nobody sends is believed by nobody.
+    // An announced length reserves nothing until the body comes.
     let lie = "PUT /v1/groups/default/resources HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
                content-length: 99999999999\r\nconnection: close\r\n\r\n{";
     let mut socket = TcpStream::connect(server.admin()).await?;

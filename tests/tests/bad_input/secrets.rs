@@ -1,4 +1,4 @@
-//! A private key is sent to the clients that ask for it, and shown to nobody else (pitfall 68).
+//! A private key is sent to the clients that ask for it, and never shown elsewhere (pitfall 68).
 
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;

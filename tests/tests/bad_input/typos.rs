@@ -1,4 +1,4 @@
-//! One typo in a route document costs its object the update, and nothing else.
+//! A typo in a route document costs its object the update, and nothing else.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -38,8 +38,8 @@ const FILES: [(&str, &str); 5] = [
     ),
 ];
 
-/// Each of them was served, and did what nobody meant: it listened on every address, answered for every host, or sent all
-/// of a service to the canary. A misspelt group took the live route away.
+/// Each of them was once served with another meaning: it listened on every address, answered for every host, or sent all requests
+/// of a service to the canary. A misspelt group removed the live route.
 const TYPOS: [Typo; 9] = [
     Typo::new("native.yaml", "address:", "adress:", 3, "unknown-field", "address"),
     Typo::new("native.yaml", "backends:", "backend:", 6, "unknown-field", "backends"),

@@ -1,6 +1,6 @@
-//! `validate` and the server say the same of the same files: of each bad input there is, the same text at the same place.
+//! `validate` and the server report the same for the same files: for each bad input, the same text at the same place.
 //!
-//! The tables of bad documents are those of the crate of routes: here, [`check`] gives each of them to both.
+//! The tables of bad documents come from the tests of `routes`. [`check`] gives each of them to both.
 
 #[path = "../../../routes/tests/bad_input/api.rs"]
 mod api;
@@ -71,8 +71,7 @@ async fn verdicts_agree(dir: &ConfigDir, write: impl FnOnce(&Path) -> Result<()>
     .await
 }
 
-/// The verdict of `validate`, without the findings about clients: what they would do with resources, it is asked for files that
-/// are not served yet; of those that are, the clients tell the server themselves.
+/// The verdict of `validate`, without its predictions of what clients would reject: a server learns that from the clients.
 fn of_validate(report: &Value) -> BTreeSet<String> {
     let found = report["diagnostics"].as_array().into_iter().flatten();
     let line = |one: &Value| {

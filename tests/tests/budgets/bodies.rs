@@ -95,7 +95,7 @@ const DOCUMENTS: [&str; 4] = [
     r#"{"version":"xds-server/v1","routes":SHAPE}"#,
     r#"{"apiVersion":"gateway.networking.k8s.io/v1","kind":"HTTPRoute","metadata":{"name":"a"},"spec":{"rules":SHAPE}}"#,
 ];
-/// A document that is kept as it is written, whatever stands there.
+/// A document of a kind whose content is kept as it is.
 const ANNOTATED: &str = r#"{"apiVersion":"gateway.networking.k8s.io/v1","kind":"HTTPRoute","metadata":{"name":"a","annotations":SHAPE}}"#;
 const CLUSTER: &str = r#"{"resources":[{"@type":"type.googleapis.com/envoy.config.cluster.v3.Cluster","name":"a","connect_timeout":"1s","metadata":{"filter_metadata":{"x":{"v":SHAPE}}}}]}"#;
 const BARE_CLUSTER: &str = r#"{"@type":"type.googleapis.com/envoy.config.cluster.v3.Cluster","name":"a","connect_timeout":"1s","metadata":{"filter_metadata":{"x":{"v":SHAPE}}}}"#;

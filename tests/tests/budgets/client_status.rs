@@ -1,4 +1,4 @@
-//! Client status: an answer about everyone, for operators.
+//! Client status: an answer about all clients, for operators.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! A disk that takes nothing any more: `/readyz` and `status` say so, and stop to when it does again.
+//! A full disk: `/readyz` and `status` report it until there is room again.
 
 use anyhow::{Context as _, Result, ensure};
 use http::StatusCode;

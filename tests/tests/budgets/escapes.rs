@@ -1,4 +1,4 @@
-//! Texts from outside cannot forge lines of the log, nor move the cursor of whoever reads it or a table.
+//! Texts from outside cannot forge lines of the log, nor move the cursor of a terminal that shows the log or a table.
 
 use std::net::SocketAddr;
 
@@ -75,7 +75,7 @@ fn plain(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Everything that a command writes, whatever becomes of it.
+/// Everything that a command writes, even if it fails.
 async fn cli(args: &[&str]) -> Result<String> {
     let output = tokio::time::timeout(PATIENCE, xds_server().await?.args(args).output()).await??;
     Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())

@@ -1,4 +1,4 @@
-//! Files: what one text may take, what a link may show, and what a pipe may stop.
+//! Files: large texts, links that lead elsewhere, and pipes that block.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -176,12 +176,12 @@ fn status_of<'f>(files: &'f Value, name: &str) -> Option<&'f Value> {
     files.iter().find(|file| file["path"].as_str().is_some_and(|path| path.ends_with(name)))
 }
 
-/// Returns `true` if the file is known, with whatever was found in it.
+/// Returns `true` if the file is known, with or without errors.
 fn has_read(files: &Value, name: &str) -> bool {
     status_of(files, name).is_some()
 }
 
-/// A hash that tells one content of a file from another.
+/// A hash that distinguishes contents of a file.
 fn hash_of(files: &Value, name: &str) -> Option<String> {
     status_of(files, name)?["hash"].as_str().map(str::to_owned)
 }

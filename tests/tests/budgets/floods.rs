@@ -17,7 +17,7 @@ const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0pingpong";
 const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
 const GOAWAY: u8 = 7;
 const ENHANCE_YOUR_CALM: &[u8] = &[0, 0, 0, 11];
-/// As much as a client sends if nobody stops it.
+/// The bytes that a client sends if nothing stops it.
 const N_FRAMES: usize = 3_000_000;
 
 /// Sends frames without end; returns how many were taken, and whether the server said `ENHANCE_YOUR_CALM` at the end.

@@ -1,4 +1,4 @@
-//! Route documents: a short text may give a route for each host of each listener, so what one group's may give is limited.
+//! Route documents: a short text may generate a route for each host of each listener, so a group has a limit of generated routes.
 
 use anyhow::{Context as _, Result, ensure};
 use http::StatusCode;
@@ -41,7 +41,7 @@ async fn row_8_a_short_text_gives_no_more_than_its_group_may_have() -> Result<()
     let told = &answer["diagnostics"].to_string();
     ensure!(told.contains("too-much-generated") && told.contains("--max-generated-routes"), "{told:.2000}");
 
-    // The same from a file: the oldest ten are served, the others are told at their lines.
+    // The same documents in a file: the oldest ten are served, and the others are reported at their lines.
     dir.write("many.yaml", &text)?;
     let is_told = |document: &Value| document.to_string().contains("LimitExceeded");
     server.wait_json("/v1/documents", |list| list.to_string().contains("\"r010\"")).await?;

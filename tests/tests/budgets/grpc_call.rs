@@ -1,4 +1,4 @@
-//! One gRPC call with a message as bytes.
+//! A gRPC call with a message as bytes.
 
 use std::net::SocketAddr;
 

@@ -10,13 +10,13 @@ use http::{HeaderMap, Request};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// One connection. Dropping it closes it.
+/// A connection. Dropping it closes it.
 pub(crate) struct Http2 {
     requests: SendRequest<Bytes>,
     connection: JoinHandle<()>,
 }
 
-/// One call that sends what it is told.
+/// A call whose body the test sends.
 pub(crate) struct Call {
     pub(crate) body: SendStream<Bytes>,
     response: ResponseFuture,

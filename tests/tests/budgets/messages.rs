@@ -177,13 +177,13 @@ fn load_reports(n_bytes: usize) -> Vec<Message> {
         messages.push(Message { shape, path, bytes: request.encode_to_vec() });
     }
     messages.push(with_unknown_fields(path, report, n_bytes));
-    // The last one, because it leaves no room for others: all series that are kept, of clusters that nobody is served.
+    // The last one, because it takes the room of all series, with clusters that are not served.
     let unknown = |n: usize| ClusterStats { cluster_name: n.to_string(), ..priorities(64) };
     messages.push(with("made-up clusters with many priorities", (0..n_bytes / 270).map(unknown).collect()));
     messages
 }
 
-/// A shape of a cluster's report: what it is, how many parts it may have, and a report with so many.
+/// A shape of a cluster's report: its name, the limit of its parts, and a function that makes a report with a number of parts.
 type ClusterShape = (&'static str, usize, fn(usize) -> ClusterStats);
 
 fn cluster_shapes() -> [ClusterShape; 9] {
@@ -246,7 +246,7 @@ fn metrics(load_metric_stats: Vec<EndpointLoadMetricStats>) -> ClusterStats {
     localities(vec![UpstreamLocalityStats { load_metric_stats, ..Default::default() }])
 }
 
-/// Unknown fields within each other: messages as deep as so many bytes allow, and the groups of old.
+/// Nested unknown fields: messages as deep as the bytes allow, and deprecated groups.
 fn deep_fields(n_bytes: usize) -> [(&'static str, Vec<u8>); 2] {
     let mut lengths = Vec::new();
     let mut n_inside = 0;
@@ -262,7 +262,7 @@ fn deep_fields(n_bytes: usize) -> [(&'static str, Vec<u8>); 2] {
     [("deep unknown messages", messages), ("deep unknown groups", [begin, end].concat())]
 }
 
-/// Messages of which the reader knows no field, or one text at most.
+/// Messages in which the reader knows one text field at most.
 fn bare(path: &'static str, n_bytes: usize) -> Vec<Message> {
     let mut text = Vec::new();
     encode_key(1, WireType::LengthDelimited, &mut text);

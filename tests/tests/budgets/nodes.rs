@@ -1,4 +1,4 @@
-//! Nodes: what a client says of itself is kept by many, so it is small.
+//! Nodes: the server keeps the node of every client, so it keeps it small.
 
 use anyhow::{Context as _, Result, ensure};
 use envoy_types::pb::envoy::config::core::v3::{Extension, Node};
@@ -79,7 +79,7 @@ async fn end_of_reports(server: &Server, first: LoadStatsRequest) -> Result<toni
     }
 }
 
-/// Row 4: metadata of any shape is read without more than is kept of it.
+/// Row 4: reading metadata of any shape takes no more memory than is kept of it.
 #[tokio::test]
 async fn metadata_takes_little_whatever_its_shape() -> Result<()> {
     let server = Server::start_with(Setup::metered()?).await?;
@@ -135,7 +135,7 @@ async fn all_nodes_together_have_a_budget() -> Result<()> {
     Ok(())
 }
 
-/// 60 KB of metadata and 500 KB of extensions that nobody else has.
+/// 60 KB of metadata and 500 KB of extensions that no other client has.
 fn own_node(n: usize) -> Node {
     let text = |i: usize| Value { kind: Some(Kind::StringValue(format!("{n}-{i}-{}", "x".repeat(4000)))) };
     let fields = (0..15).map(|i| (i.to_string(), text(i))).collect();

@@ -15,7 +15,7 @@ use crate::metrics;
 const DELTA_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 const N_STREAMS: usize = 60;
 const ANNOUNCED: u32 = 60 << 20;
-/// The bytes of a message that each stream sends, if it may; all of them in a run by hand.
+/// The bytes of a message that each stream tries to send; the whole message in a run by hand.
 const SENT: usize = 8 << 20;
 
 /// Opens streams that send `first` and then zeros, as far as they are let.
@@ -27,7 +27,7 @@ async fn attack(http2: &mut Http2, first: &[u8]) -> Result<Vec<Call>> {
         calls.push(call);
     }
     let sending = calls.into_iter().map(|mut call| async move {
-        // One that waits for its turn gets no more room.
+        // A stream that waits for its turn gets no more room.
         let _ = tokio::time::timeout(std::time::Duration::from_secs(5), call.send_zeros(SENT)).await;
         call
     });

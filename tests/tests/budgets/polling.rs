@@ -1,4 +1,4 @@
-//! Polls: small to send for anyone, and answered without a credential.
+//! Polls: anyone can send one, and it takes few bytes.
 
 use std::net::SocketAddr;
 
@@ -181,7 +181,7 @@ async fn nobody_polls_when_polling_is_off() -> Result<()> {
     Ok(())
 }
 
-/// An Envoy polls with the name of its cluster as `Host`, whatever that is; with a dot in it, `--xds-host` lets it in.
+/// An Envoy polls with the name of its cluster as `Host`. If the name has a dot, `--xds-host` must allow it.
 #[tokio::test]
 async fn a_real_envoy_polls_by_the_name_of_its_cluster() -> Result<()> {
     for (cluster, setup) in [

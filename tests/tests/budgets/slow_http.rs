@@ -1,4 +1,4 @@
-//! Connections that say nothing, or too slowly, or do not listen.
+//! Connections that send nothing, send slowly, or do not read.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ async fn row_9_idle_connections_cut_off_neither_clients_nor_operators() -> Resul
     println!("the Envoy's slowest of {} changes took {:?}", seen.n_acked, seen.worst);
     let metrics = metrics(&server).await?;
     ensure!(!metrics.contains("xds_refused_total{reason=\"admin-connections\"} 0"), "{metrics}");
-    // New clients find a place too, whatever the other port is full of.
+    // New clients find a place too, although the other port is full.
     Healthy::start(&server).await?.check().await.map(drop)
 }
 

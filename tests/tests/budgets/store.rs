@@ -1,4 +1,4 @@
-//! A damaged data directory: refused where a loss is proved, and made usable by saying first what that costs.
+//! A damaged data directory: the server refuses it if a loss is proved, and the repair first shows what would be lost.
 
 use std::fs;
 use std::path::{Path, PathBuf};

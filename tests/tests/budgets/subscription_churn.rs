@@ -64,7 +64,7 @@ async fn names_that_come_and_go_without_an_ack_hold_up_nobody() -> Result<()> {
     })
     .await?;
     println!("{n_names} names, {N_ROUNDS} rounds, {} clients: {}; {worst:?}", SHAPES.len(), before.cost()?);
-    // In the midst of it.
+    // In the middle of the churn.
     let began = Instant::now();
     let status = server.stop().await?;
     ensure!(status.success(), "{status}");
@@ -73,7 +73,7 @@ async fn names_that_come_and_go_without_an_ack_hold_up_nobody() -> Result<()> {
 }
 
 /// Subscribes to the names of one round after the other, and unsubscribes from those of the round before. Never acknowledges
-/// anything; begins anew where the server has enough of that, and says why.
+/// anything. Opens a new stream when the server ends one, and returns why it did.
 async fn churn(
     channel: tonic::transport::Channel,
     type_url: &str,
@@ -101,7 +101,7 @@ async fn churn(
     Ok(())
 }
 
-/// Takes the answers for so many names; false if the server refuses any more.
+/// Takes the answers for a number of names; false if the server refuses more.
 async fn answers(stream: &mut DeltaStream, n_names: usize) -> Result<bool> {
     let mut n_answered = 0;
     while n_answered < n_names {

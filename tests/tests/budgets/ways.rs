@@ -1,4 +1,4 @@
-//! Every way into the server, what it may spend on a byte, and the proof: contents of every shape, one after the other.
+//! Every way into the server, and its budget for a byte. Contents of every shape, one after the other, prove it.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -221,7 +221,7 @@ async fn a_grpc_message_costs_no_more_than_its_budget() -> Result<()> {
 async fn a_file_costs_no_more_than_its_budget() -> Result<()> {
     let world = World::start().await?;
     for way in &FILES {
-        // One file that changes: two with the same resource would be a conflict, which costs both.
+        // One file that changes, because two files with the same resource would be a conflict.
         let mut before = serde_json::Value::Null;
         for (shape, body) in bodies::of(way.name, way.n_bytes()) {
             let name = if body.content_type.ends_with("yaml") { "budget.yaml" } else { "budget.json" };
@@ -277,7 +277,7 @@ impl World {
     }
 
     #[expect(clippy::print_stdout, reason = "the figures are part of the result")]
-    /// Does something with so many bytes, and compares its cost with the budget of the way.
+    /// Sends a number of bytes, and compares the cost with the budget of the way.
     async fn charge(
         &self,
         way: &Way,

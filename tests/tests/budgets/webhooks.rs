@@ -1,4 +1,4 @@
-//! Rollouts call whom they are told to: never metadata services, only whom a flag names, and what answers is not shown.
+//! Rollouts call only the hosts that a flag names, and never metadata services. Answers are not shown.
 
 use std::net::SocketAddr;
 
@@ -88,7 +88,7 @@ async fn server(args: &[&str]) -> Result<(Server, ConfigDir)> {
     Ok((server, dir))
 }
 
-/// Says no to everyone, and something that nobody else is to hear.
+/// Refuses all requests, with a text that must stay secret.
 async fn answering() -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let addr = listener.local_addr()?;
@@ -130,7 +130,7 @@ async fn refused(server: &Server, fields: &Value, pointer: &str, said: &str) -> 
     Ok(())
 }
 
-/// Begins a rollout, waits until its webhook has failed it, and returns what it says of that.
+/// Begins a rollout, waits until its webhook has failed it, and returns its message about that.
 async fn failing(server: &Server, fields: &Value) -> Result<String> {
     let id =
         server.post("/v1/rollouts", &rollout(fields)).await?["id"].as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Everything that the REST API can do the command line can do, and the other way round.
+//! The command line can do everything that the REST API can do, and the other way round.
 
 use std::collections::BTreeSet;
 

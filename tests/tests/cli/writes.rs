@@ -56,7 +56,7 @@ async fn documents_are_applied_shown_and_deleted() -> Result<()> {
     let shown = shell.table(&["documents", "Service", "default/b"]).await?;
     ensure!(shown.contains("SOURCE      api\n") && shown.contains("\"port\": 80"), "{shown}");
 
-    // A fault is told at its place in the file that has it.
+    // A fault is reported at its place in its file.
     std::fs::write(
         dir.path().join("more/c.yaml"),
         "apiVersion: v1\nkind: Service\nmetadata: {name: c}\nspec: {ports: [{port: 0}]}\n",
@@ -113,7 +113,7 @@ async fn groups_resources_events_and_acks_are_written_and_shown() -> Result<()> 
         let snapshot = shell.table(&["snapshot", of[0], of[1]]).await?;
         ensure!(snapshot.contains("Cluster  c ") && snapshot.contains(" edge "), "{snapshot}");
     }
-    // Whoever types a command is advised commands.
+    // The advice to a command names commands.
     let waves = ["--waves", "10%", "--hold", "1h"];
     let begun = shell
         .table(

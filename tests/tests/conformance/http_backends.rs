@@ -1,4 +1,4 @@
-//! HTTPRoute: backends that are not there, not permitted, not given.
+//! HTTPRoute: backends that are missing, not permitted, or left out.
 
 use anyhow::Result;
 use xds_tests::rpc::Ask;

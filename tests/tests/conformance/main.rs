@@ -1,6 +1,6 @@
 //! Expectations of users of the Gateway API, as requests: real Envoys and real gRPC clients, configured by route documents.
 //!
-//! The cases are those of the API's own conformance tests, told as facts and written anew;
+//! The cases are those of the API's own conformance tests, restated and written anew;
 //! a test's name says which. Where a gRPC client can make the request too, it does.
 
 mod gateways;

@@ -26,7 +26,7 @@ async fn start_flaky() -> Result<(SocketAddr, Attempts)> {
     let shared = Arc::clone(&attempts);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // A connection that ends is nobody's fault here.
+            // A connection that ends is no failure here.
             tokio::spawn(serve(stream, Arc::clone(&shared)));
         }
     });
@@ -151,7 +151,7 @@ async fn an_attempt_that_takes_too_long_is_retried_while_the_request_has_time() 
 #[tokio::test]
 async fn a_lost_or_refused_connection_is_retried() -> Result<()> {
     let (addr, attempts) = start_flaky().await?;
-    // Bound and let go: nobody listens there.
+    // Bound and closed again, so no program listens there.
     let dead = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
     let rules = rule("again", CODES, "flaky")
         + &rule("once", "", "flaky")

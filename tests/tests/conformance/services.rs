@@ -178,7 +178,7 @@ async fn expect_shares(case: &Case, ask: &Ask, shares: &[(&str, usize)]) -> Resu
         .await
 }
 
-/// The same by proxyless clients, which call the Service `shop`.
+/// The same requests by proxyless clients, which call the Service `shop`.
 async fn expect_shares_of_grpc_clients(case: &Case, shares: &[(&str, usize)]) -> Result<()> {
     for library in Library::ALL {
         let Some(worker) = case.world.worker(library).await? else { continue };

@@ -16,7 +16,7 @@ pub(crate) const ECHO: &str = "gateway_api_conformance.echo_basic.grpcecho.GrpcE
 /// The expected answer to a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected {
-    /// The answer of that backend.
+    /// The answer of this backend.
     From(&'static str),
     /// A status, of no backend.
     Code(u16),
@@ -61,7 +61,7 @@ impl Case {
         Ok(Self { world, envoy })
     }
 
-    /// Sends every request through the Envoy until it comes to what is expected.
+    /// Sends every request through the Envoy until it has the expected outcome.
     pub(crate) async fn check(&self, port: &str, requests: &[(Ask, Expected)]) -> Result<()> {
         for (ask, expected) in requests {
             match expected {

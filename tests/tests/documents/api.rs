@@ -28,7 +28,7 @@ fn route(name: &str, backend: &str) -> String {
     )
 }
 
-/// The same as JSON.
+/// The document as JSON.
 fn route_json(name: &str, backend: &str) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -199,7 +199,7 @@ async fn pitfall_77_a_document_of_the_api_hides_the_files_until_it_goes_or_is_eq
     let again = world.server.request("DELETE", path, &[], "").await?;
     assert_eq!(again.status, StatusCode::CONFLICT, "{}", again.text());
 
-    // One that the file has caught up with is dropped, or it would hide the file for ever.
+    // An override that equals the file is dropped; otherwise it would hide the file for ever.
     apply(&world, "", &route("a", "v1")).await?;
     world.expect_from("web", &get("a"), "v1").await?;
     world.write("a.yaml", &route("a", "v1"))?;

@@ -143,7 +143,7 @@ async fn count(addr: SocketAddr, ask: &Ask) -> Result<Shares> {
     Ok(sum)
 }
 
-/// The same by a gRPC client, in portions that it answers in time.
+/// Makes the calls with a gRPC client, in portions that it answers in time.
 async fn count_calls(channel: &Channel<'_>) -> Result<Shares> {
     let mut sum = Shares::new();
     for _ in 0..n_requests()?.div_ceil(PORTION) {
@@ -201,7 +201,7 @@ fn subscriptions(routes: &str) -> Vec<(&'static str, Vec<&str>)> {
     vec![(CLUSTER, vec![]), (ENDPOINTS, endpoints), (LISTENER, vec![]), (ROUTES, vec![routes])]
 }
 
-/// Resources of a type that is not used otherwise: who asks for one is answered at once, after all that is owed.
+/// Resources of a type that is not used otherwise. A request for one is answered at once, after everything that is owed.
 async fn put_markers(world: &World) -> Result<()> {
     for index in 0..N_MARKERS {
         let name = marker(index);

@@ -1,4 +1,4 @@
-//! Draining with real clients: what uses an endpoint or a cluster that left ends by itself; and without draining it does not.
+//! Draining with real clients: requests that use a removed endpoint or cluster can finish, and without draining they cannot.
 
 use std::time::Duration;
 
@@ -150,7 +150,7 @@ async fn a_scale_down_sends_nothing_to_what_drains() -> Result<()> {
     world.config.write_resources("all.yaml", &resources(&["e0", "e1", "e2"]))?;
     let _envoy = world.envoy(Variant::Delta).await?;
     world.expect("web", &Ask::get("a", "/"), Told::ensure_ok).await?;
-    // One of three is below the half of healthy endpoints under which an Envoy sends requests to all that count.
+    // One of three is less than half. Below that share of healthy endpoints, an Envoy sends requests to all of them.
     world.config.write_resources("all.yaml", &resources(&["e2"]))?;
     world.server.wait_json("/v1/nodes/envoy", |node| node["drainingCount"] == 2).await?;
     wait_for("no requests where it drains", PATIENCE, async || {
@@ -230,7 +230,7 @@ fn listener_with_delays(port: u16) -> Value {
     listener
 }
 
-/// A request is routed to the cluster `old`, and looks for it after that was removed; what becomes of it.
+/// The outcome of a request that was routed to the cluster `old`, and looks for it after its removal.
 async fn request_of_a_cluster_that_left(drain: &str) -> Result<Told> {
     let mut world = World::start_with(Setup::new()?.arg("--drain-clusters").arg(drain), &[]).await?;
     world.ports(&["web"])?;

@@ -126,7 +126,7 @@ async fn pitfall_69_a_bad_file_keeps_all_of_its_documents_and_other_files_go_on(
 
 #[tokio::test]
 async fn pitfall_70_no_way_to_save_a_document_costs_a_request() -> Result<()> {
-    // Whatever `a` does, an Envoy knows all backends: which clusters come and go with a route is another matter.
+    // An Envoy knows all backends, regardless of `a`: this test is not about clusters that come and go with a route.
     let others = route("b", "v1") + &route("c", "v2") + &route("d", "v3");
     let (world, _envoy) = start(&[("a.yaml", &route("a", "v1")), ("others.yaml", &others)]).await?;
     for (name, backend) in [("a", "v1"), ("b", "v1"), ("c", "v2"), ("d", "v3")] {

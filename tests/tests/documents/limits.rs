@@ -1,4 +1,4 @@
-//! Circuit breakers: nothing is dropped for a limit that nobody wrote.
+//! Circuit breakers: requests are never dropped because of a limit that no document sets.
 
 use std::time::Duration;
 

@@ -50,7 +50,7 @@ async fn wait_who(channel: &Channel<'_>, backend: &str) -> Result<()> {
     .await
 }
 
-/// A bootstrap of a node of that namespace.
+/// The bootstrap of a node in this namespace.
 fn of_namespace(bootstrap: &str, namespace: &str) -> Result<String> {
     let mut bootstrap: Value = serde_json::from_str(bootstrap)?;
     bootstrap["node"]["metadata"] = json!({"NAMESPACE": namespace});
@@ -276,8 +276,8 @@ async fn no_call_is_lost_when_a_split_is_deleted_c119() -> Result<()> {
         world.config.write("split.yaml", &split)?;
         wait_requests(&world, "echo-v2", 20).await?;
         let counts = hold.stop().await?;
-        // grpc-go takes new routes into use a moment before its load balancer knows their clusters, of which both changes
-        // above bring some: a few calls of that moment, which is longer on a busy machine.
+        // grpc-go uses new routes a moment before its load balancer knows their clusters, and both changes above add some. A few calls
+        // of that moment fail; it is longer on a busy machine.
         let is_known = |error: &String| error.starts_with("unknown cluster selected for RPC");
         let is_excused = library == Library::GrpcGo && counts.first_error.as_ref().is_some_and(is_known);
         let n_excused = if is_excused { 10 } else { 0 };
@@ -326,7 +326,7 @@ async fn an_envoy_loses_no_request_when_a_split_goes_whose_root_it_knows_c119() 
     world.config.remove("split.yaml")?;
     wait_for("the root", PATIENCE, async || {
         let told = world.ask("mesh", &mine).await?;
-        // Whoever answers on the way there, somebody does.
+        // Any backend may answer until then, but one must.
         assert_eq!(told.code, 0, "{told:?}");
         ensure!(told.backend == "echo", "{told:?}");
         Ok(())

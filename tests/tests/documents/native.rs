@@ -1,4 +1,4 @@
-//! The native form: two addresses and 90/10.
+//! The native form: two addresses, with weights of 90 and 10.
 
 use anyhow::{Result, ensure};
 use xds_tests::documents::World;

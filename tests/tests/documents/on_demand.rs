@@ -33,7 +33,7 @@ pub(crate) fn route(name: &str, host: &str, (v1, v2): (u32, u32)) -> String {
 async fn world(way: &str, routes: &[String]) -> Result<World> {
     let mut world = World::start(&["v1", "v2"]).await?;
     world.ports(&["web"])?;
-    // One file: whoever has the listener asks for a host, and is answered at once when there is no route for it.
+    // One file, because a client with the listener asks for a host, and is answered at once if there is no route for it.
     world.write("gateway.yaml", &(gateway(way) + &routes.concat()))?;
     world.server.wait_ready().await?;
     Ok(world)
@@ -104,7 +104,7 @@ async fn a_first_request_waits_for_its_virtual_host_and_is_answered() -> Result<
     let envoy = listening(&world, Variant::Delta).await?;
     assert_eq!(domains(&envoy).await?, set(&[]));
 
-    // The very first request is answered, whatever port and letters the client writes.
+    // The first request is answered, for any port and any case of letters.
     world.ask("web", &get("a.example.com")).await?.ensure_from("v1")?;
     assert_eq!(domains(&envoy).await?, set(&["a.example.com"]));
     world.ask("web", &get("B.example.com:8080")).await?.ensure_from("v2")?;
@@ -179,7 +179,7 @@ async fn a_change_of_weights_is_waited_for_by_those_who_asked_for_the_host() -> 
 
     assert_eq!((&answer["total"], &answer["acked"]), (&1.into(), &1.into()), "{answer:#}");
     world.ask("web", &get("a.example.com")).await?.ensure_from("v2")?;
-    // Nobody has asked for that one, so there is nobody to wait for.
+    // No client has asked for this one, so there is no ACK to wait for.
     let answer = patch(&world, "b", 0, 1).await?;
     assert_eq!((&answer["total"], &answer["pending"]), (&0.into(), &json!([])), "{answer:#}");
     world.ask("web", &get("b.example.com")).await?.ensure_from("v2")?;
@@ -222,7 +222,7 @@ async fn an_envoy_without_incremental_says_that_it_cannot_and_keeps_what_it_has(
     let headers = [("content-type", "application/yaml")];
     let answer = world.server.request("POST", "/v1/apply?wait=acked&timeout=20s", &headers, body).await?;
     let routes = wait_for("the rejection", PATIENCE, rejected).await?;
-    // Whoever waits for the ACK of the change is told.
+    // A caller that waits for the ACK of the change learns of it.
     assert_eq!(answer.status, StatusCode::FAILED_DEPENDENCY, "{}", answer.text());
     assert_eq!(routes["status"], "ERROR", "{routes:#}");
     // It goes on with the routes that it has; one that starts now has none.

@@ -28,7 +28,7 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// The time of bytes in each direction between two zones of a region, and a bit.
 const EACH_WAY: Duration = Duration::from_millis(20);
 
-/// The backends that may answer for a host: the backends of the configuration of before and of that which is on its way.
+/// The backends that may answer for a host: those of the previous configuration, and those of the next one.
 type Good = BTreeMap<String, BTreeSet<String>>;
 
 /// A route for a host to some of the backends.
@@ -64,7 +64,7 @@ fn served(weights: [u64; 4]) -> BTreeSet<String> {
         .collect()
 }
 
-/// Requests one host until it is told to stop, and returns how often.
+/// Requests one host until it is stopped, and returns how often.
 async fn load(world: &World, host: &str, good: &RefCell<Good>, is_done: &Cell<bool>) -> Result<usize> {
     let (mut n, mut due) = (0, interval(PERIOD));
     while !is_done.get() {
@@ -104,7 +104,7 @@ async fn change(world: &World, random: &mut Random, good: &RefCell<Good>) -> Res
             let either = now.insert(host, next.clone()).into_iter().flatten().chain(next).collect();
             good.borrow_mut().insert(host.to_owned(), either);
         }
-        // A host that nobody has asked for, in the place of another one.
+        // A new host takes the place of another one.
         let further = format!("d{step}.example.com");
         documents += &route("d", &further, weights(random));
         apply(world, &documents).await.with_context(|| format!("change {step}: {documents}"))?;

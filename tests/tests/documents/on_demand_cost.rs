@@ -19,7 +19,7 @@ struct Cost {
     cpu: Duration,
 }
 
-/// Changes one weight many times in a world of so many hosts, of which so many were asked for.
+/// Changes one weight many times, in a world of `n_hosts`, of which `n_asked` were asked for.
 async fn measure(way: &str, n_hosts: usize, n_asked: usize) -> Result<Cost> {
     let mut world = World::start_with(Setup::metered()?, &["v1", "v2"]).await?;
     world.ports(&["web"])?;

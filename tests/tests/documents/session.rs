@@ -53,7 +53,7 @@ async fn three_endpoints(rules: &str) -> Result<(World, Envoy)> {
     three_endpoints_with(Setup::new()?, rules, Variant::Delta).await
 }
 
-/// The same with a server set up otherwise, and another variant.
+/// Starts it with another setup of the server, and another variant.
 pub(super) async fn three_endpoints_with(
     setup: Setup,
     rules: &str,

@@ -34,7 +34,7 @@ async fn world(rules: &str) -> Result<World> {
 
 const ONE_BACKEND: &str = "  - backendRefs: [{name: v1, port: 8080}]";
 
-/// The calls of this take five seconds, unless somebody ends them before.
+/// Calls to this path take five seconds, unless they are ended before.
 const SLOW: &str = "/shop.Shop/Watch?delay_ms=5000";
 
 /// Much less than a slow call takes, for a machine that is busy.
@@ -82,7 +82,7 @@ async fn the_deadline_of_the_caller_holds() -> Result<()> {
     let told = world.ask("web", &Ask::call("a.com", SLOW).with("grpc-timeout", "200m")).await?;
     told.ensure_code(DEADLINE_EXCEEDED)?;
     ensure!(begin.elapsed() < SHORT, "{:?}", begin.elapsed());
-    // One that is long enough harms nobody, also if it is longer than every default of Envoy.
+    // A sufficient deadline does no harm, even if it is longer than every default of Envoy.
     let slow = Ask::call("a.com", "/shop.Shop/Watch?delay_ms=300").with("grpc-timeout", "600S");
     world.ask("web", &slow).await?.ensure_from("v1")?;
 

@@ -52,7 +52,7 @@ async fn expect_shown(
     .with_context(|| host.to_owned())
 }
 
-/// Asks until no connection can be had for that host.
+/// Asks until connections for this host fail.
 async fn expect_no_tls(world: &World, trusted: &Authority, host: &str) -> Result<()> {
     let port = world.port("web")?;
     wait_for("no TLS", PATIENCE, async || {
@@ -208,7 +208,7 @@ struct Upstreams {
     _envoy: Envoy,
     /// In front of the backend `good`, with a certificate for `backend.example.com`.
     good: TlsFront,
-    /// The same, for those whose policy wants another name.
+    /// The listener for clients whose policy wants another name.
     misnamed: TlsFront,
     /// In front of the backend `stranger`, with a certificate of another authority.
     stranger: TlsFront,

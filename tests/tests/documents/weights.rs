@@ -43,7 +43,7 @@ async fn check(library: Library) -> Result<()> {
         })
         .await?;
     }
-    // No subchannel was made anew: whoever connected at the beginning still is.
+    // No subchannel was made anew: the first connections are still open.
     assert_eq!(n_accepted(), connections);
     Ok(())
 }

@@ -48,7 +48,7 @@ pub(crate) enum Routes {
 }
 
 impl Kind {
-    /// Those of the whole matrix.
+    /// The clients of the whole matrix.
     pub(crate) const ALL: [Self; 13] = [
         Self::ads(Routes::Whole, Variant::Sotw),
         Self::ads(Routes::Whole, Variant::Delta),
@@ -125,8 +125,8 @@ impl Kind {
         }
     }
 
-    /// Returns `true` if a call fails with this error whatever the server does: grpc-go 1.85 lets calls choose by new routes a
-    /// moment before its load balancing knows their clusters.
+    /// Returns `true` if the server cannot prevent this error of a call: grpc-go 1.85 uses new routes a moment before its load balancing
+    /// knows their clusters.
     pub(crate) fn fails_by_itself(self, error: &str) -> bool {
         let by_itself = match self {
             Self::Grpc(Library::GrpcGo) => "unknown cluster selected for RPC",
@@ -148,7 +148,7 @@ impl Kind {
     /// The phases of a change: how many times the server has to hear from the client, at most, until it has accepted everything.
     pub(crate) fn n_phases(self, transition: Transition) -> u32 {
         let (is_grpc, asks_anew) = (self.is_grpc(), self.is_per_type());
-        // A client that is told that something is gone says so.
+        // An incremental client confirms removals.
         let is_delta = matches!(self, Self::Envoy { variant: Variant::Delta, .. });
         match transition {
             Transition::ShiftWeights
@@ -162,8 +162,8 @@ impl Kind {
             Transition::ChangeSettings => 1 + u32::from(asks_anew),
             // The route first; the clusters are learned from it.
             Transition::AddCluster if is_grpc => 1,
-            // The routes may move to a cluster that the client has no use for yet. It drops the one before when it has the endpoints of
-            // the next, but may say so after it has accepted them: then it is told that the cluster is gone.
+            // The routes may move to a cluster that the client does not use yet. It drops the previous one when it has the endpoints of the
+            // next, but may say so only after it has accepted them. Then the server reports that the cluster is gone.
             Transition::RemoveCluster | Transition::RenameCluster | Transition::RenameAllClusters
                 if is_grpc =>
             {

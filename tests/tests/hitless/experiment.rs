@@ -1,4 +1,5 @@
-//! One client, one order, one distance: changes are published one after the other, or a few at once, and requests are counted.
+//! An experiment with one client, one order and one distance: changes are published one by one, or a few at once, and failed requests
+//! are counted.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -51,7 +52,7 @@ pub(crate) struct Experiment {
     /// How long bytes take between client and server, in each direction.
     pub(crate) each_way: Duration,
     pub(crate) n_transitions: usize,
-    /// Whether the connection is cut somewhere in the middle of every step.
+    /// True if the connection is cut in the middle of every step.
     pub(crate) is_cut: bool,
 }
 
@@ -61,12 +62,12 @@ impl Experiment {
         self.run_with(random, Changes::Random).await
     }
 
-    /// Runs it with each kind of change by itself, again if that took too long; `None` if the toolchain of the client is missing.
+    /// Runs it separately for each kind of change, and again if that took too long. `None` if the toolchain of the client is missing.
     pub(crate) async fn time(self, random: &mut Random) -> Result<Option<Report>> {
         self.run_with(random, Changes::OfEachKind).await
     }
 
-    /// A moment in the middle of what client and server have to tell each other about a change.
+    /// A moment in the middle of the messages between client and server about a change.
     fn some_time(self, random: &mut Random) -> Duration {
         let most = 12 * u64::try_from(self.each_way.as_millis()).unwrap_or(u64::MAX / 12);
         Duration::from_millis(random.within(0..1 + most))
@@ -270,7 +271,7 @@ impl World {
             states.push(state.clone());
             if i + 1 < n {
                 self.publish(&state, "").await?;
-                // Somewhere in the middle of what the client and the server have to tell each other: nothing to wait for.
+                // A moment in the middle of the messages between client and server. There is no event to wait for.
                 let pause_ms =
                     5 + random.within(0..1 + 6 * u64::try_from(self.experiment.each_way.as_millis())?);
                 tokio::time::sleep(Duration::from_millis(pause_ms)).await;
@@ -317,7 +318,7 @@ impl World {
     }
 }
 
-/// Whether a client with a stream for each type and name has opened all of them: after its connection was lost they come one by one.
+/// Returns `true` if a client with a stream for each type and name has opened all of them. After a lost connection they come one by one.
 fn has_all_streams(streams: &[Value], snapshot: &Value) -> bool {
     let types = snapshot["types"].as_object().into_iter().flatten();
     types.into_iter().all(|(type_url, of_type)| {

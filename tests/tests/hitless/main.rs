@@ -150,7 +150,7 @@ const NEAR: Duration = Duration::from_millis(20);
 const FAR: Duration = Duration::from_millis(100);
 /// As on no wire, so that a round trip is longer than anything that a busy machine does.
 const VERY_FAR: Duration = Duration::from_millis(500);
-/// As many changes as all kinds of them need to occur.
+/// Enough changes for all kinds to occur.
 const N_PHASED: usize = 40;
-/// Some of them lose something; if none did, there are more.
+/// Some of these changes lose requests. If none does, more changes follow.
 const N_NAIVE: usize = 20;

@@ -8,7 +8,7 @@ use xds_tests::transitions::Transition;
 
 use crate::experiment::Experiment;
 
-/// One transition, or some in a row.
+/// A transition, or several in a row.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) transitions: Vec<Transition>,
@@ -16,7 +16,7 @@ pub(crate) struct Step {
     pub(crate) acked: Duration,
     pub(crate) n_requests: u64,
     pub(crate) n_failed: u64,
-    /// Those that failed whatever the server does; not counted as failed.
+    /// Requests whose failure the server cannot prevent; not counted as failed.
     pub(crate) n_failed_by_itself: u64,
     pub(crate) n_misrouted: u64,
     /// The faults, by target.
@@ -120,7 +120,7 @@ impl Report {
     }
 }
 
-/// Less than the shortest time that something waits that nobody answers.
+/// Less than the shortest wait for a client that does not answer.
 const NO_GRACE: Duration = Duration::from_secs(4);
 /// The time that the machine and the client need for themselves at least once, however near the server is.
 const SLACK: Duration = Duration::from_millis(500);

@@ -1,8 +1,7 @@
 //! The same configurations with scoped routes (SRDS): every virtual host has a route configuration of its own, and a scope leads
 //! there from the listener and the host of a request.
 //!
-//! An Envoy takes up a scope at once, whether or not it has the route configuration; requests wait for that only in the filter
-//! `on_demand`.
+//! An Envoy uses a scope at once, even before it has the route configuration. Only the filter `on_demand` makes requests wait for it.
 
 use serde_json::{Value, json};
 use xds_tests::config;

@@ -27,7 +27,7 @@ async fn pitfall_11_one_name_in_two_files_is_an_error_that_names_both() -> Resul
         of_b.as_ref().is_some_and(|of_b| of_b.contains("a.yaml") && of_b.contains("b.yaml")),
         "{status:#}"
     );
-    // Whoever had it keeps it, and the rest of the other file is served.
+    // The first file keeps it, and the rest of the other file is served.
     let snapshot = "/v1/groups/default/snapshot";
     server.wait_json(snapshot, |snapshot| snapshot.to_string().contains("\"two\"")).await?;
     assert_eq!(served(&server).await?["Cluster/one"], before["Cluster/one"]);
@@ -221,7 +221,7 @@ async fn pitfall_77_an_override_hides_its_file_until_it_goes_also_after_a_restar
     server.wait_json(snapshot, |found| is(found, "override", "2s")).await?;
     server.delete(path).await?;
     server.wait_json(snapshot, |found| is(found, "file", "3s")).await?;
-    // One that the file has caught up with is dropped, or it would hide the file for ever.
+    // An override that equals the file is dropped; otherwise it would hide the file for ever.
     server.put(path, &plain_cluster("a", 4)).await?;
     dir.write_resources("a.yaml", &[plain_cluster("a", 4)])?;
     server.wait_json(snapshot, |found| is(found, "file", "4s")).await?;

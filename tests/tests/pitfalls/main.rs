@@ -1,4 +1,4 @@
-//! The pitfalls of peers, over the real server. [`xds_tests::pitfalls`] lists all and says where each is tested.
+//! The pitfalls of similar servers, tried at the real server. [`xds_tests::pitfalls`] lists all of them with their tests.
 
 mod ack;
 mod delta;

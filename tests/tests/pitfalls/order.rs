@@ -1,4 +1,4 @@
-//! The order of types, and what follows what: pitfalls 18 and 40 to 47.
+//! The order of types and of changes: pitfalls 18 and 40 to 47.
 
 use anyhow::Result;
 use serde_json::{Value, json};

@@ -43,7 +43,7 @@ async fn pitfall_78_a_write_that_waits_is_answered_when_all_have_acked() -> Resu
         (&json!(true), &json!(2), &json!(2))
     );
 
-    // An equal write concerns nobody and is silent.
+    // A write that changes nothing concerns no client and sends nothing.
     let answer = put(&world, 3, "wait=acked").await?.json()?;
     assert_eq!((&answer["changed"], &answer["total"]), (&json!(false), &json!(0)), "{answer}");
     Silence::default().of_sotw(&mut one).await
@@ -89,10 +89,10 @@ async fn pitfall_78_and_79_a_nack_is_424_and_the_write_stays() -> Result<()> {
     let body = answer.json()?;
     assert_eq!(body["nacked"], json!([{"node": "bad", "message": "no such filter"}]), "{body}");
     assert_eq!((&body["committed"], &body["reverted"]), (&json!(true), &Value::Null));
-    // One bad client rolls nobody back.
+    // One bad client does not roll back the others.
     Silence::default().of_sotw(&mut good).await?;
 
-    // It failed before, so it fails no later write, but is told of.
+    // It failed before, so it does not fail a later write, but it is reported.
     let write = put(&world, 3, "wait=acked&timeout=20s");
     let clients = async {
         let response = changed(&mut good, 3).await?;

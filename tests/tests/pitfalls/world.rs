@@ -1,4 +1,4 @@
-//! A server, what is published at it, and the marker that proves silence.
+//! A server with its configuration, and a marker that proves silence.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};

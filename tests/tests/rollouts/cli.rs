@@ -1,4 +1,4 @@
-//! Rollouts from the shell: begun, steered and listed, and what the history says of them.
+//! Rollouts from the shell: begun, steered and listed, and their entries in the history.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;

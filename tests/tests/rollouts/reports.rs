@@ -114,7 +114,7 @@ async fn a_report_over_a_limit_is_refused_whole() -> Result<()> {
 async fn reports_that_cannot_be_true_decide_nothing_and_weights_stay() -> Result<()> {
     let world = world().await?;
     let server = &world.server;
-    // A client that gives no name is told so, whether or not it reports at once.
+    // A client without a node id is refused, with or without a report.
     for cluster_stats in [vec![], vec![stats(CANARY, 0, 1_000)]] {
         let first = LoadStatsRequest { node: None, cluster_stats };
         let refused = match Reports::open(server, first).await {

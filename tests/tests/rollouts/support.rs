@@ -47,7 +47,7 @@ pub(crate) async fn world() -> Result<World> {
     Ok(world)
 }
 
-/// The same for gRPC: a GRPCRoute that an Envoy and gRPC clients get.
+/// A rule for gRPC: a GRPCRoute that an Envoy and gRPC clients get.
 pub(crate) async fn grpc_world() -> Result<World> {
     let setup = Setup::new()?.arg("--load-report-interval=1s").fixed_xds_port()?;
     let mut world = World::start_with(setup, &["v1", "v2"]).await?;

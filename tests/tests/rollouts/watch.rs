@@ -1,4 +1,4 @@
-//! Whoever watches a rollout goes on doing so across a restart of the server.
+//! Watchers of a rollout continue across a restart of the server.
 
 use std::time::Duration;
 
