@@ -1,4 +1,4 @@
-//! Clients that come and go, in the log: at most so many lines a second, and a count of the rest.
+//! Log lines for clients that come and go, with a limit for each second, and a count of the rest.
 //!
 //! When a server restarts, all of its clients reconnect at once; a line for each would bury everything else.
 

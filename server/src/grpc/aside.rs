@@ -1,8 +1,8 @@
-//! Work that takes long for its size, done aside: no thread of the runtime is held up by it, so that every port goes on answering.
+//! Large work, done aside: it holds up no thread of the runtime, so every port keeps answering.
 //!
-//! A client may ask for, or be sent, hundreds of thousands of names. The threads of the runtime are few, as many as processors. So
-//! whoever has much to do takes a place, of which there are as many too, and the runtime gives its tasks to another thread
-//! meanwhile; the kernel shares the processors between them. Little work never comes here.
+//! A client may ask for, or be sent, hundreds of thousands of names. The runtime has one thread for each processor. So large work takes
+//! one of as many places, and the runtime moves the tasks of its thread to another one meanwhile. The kernel shares the processors
+//! between them. Small work never comes here.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -76,7 +76,7 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     None
 }
 
-/// Does something large later that nobody waits for.
+/// Does large work later, if no caller waits for it.
 pub(crate) fn later(work: impl FnOnce() + Send + 'static) {
     match Handle::try_current() {
         Ok(runtime) => drop(runtime.spawn_blocking(work)),

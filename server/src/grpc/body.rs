@@ -192,8 +192,8 @@ impl DiscoveryBody {
         }
     }
 
-    /// Takes in the requests that have come, but only so many, and only for so long, for the sake of the other streams. One that
-    /// takes long is returned.
+    /// Takes in the requests that have come, with a limit in number and time for the sake of the other streams. Returns a request that
+    /// takes long.
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<Option<Work>, Status> {
         let began = Instant::now();
         for _ in 0..MAX_REQUESTS_PER_POLL {
@@ -459,7 +459,7 @@ fn n_entries(contents: &Contents) -> usize {
 const CLOSED: &str = "the connection closed";
 /// How many requests a stream takes in before it lets others work.
 const MAX_REQUESTS_PER_POLL: usize = 64;
-/// For how long it does, whatever is in them.
+/// How long a stream takes in requests before it lets others work.
 const MAX_TIME_PER_POLL: Duration = Duration::from_millis(2);
 /// How many bytes of a request are decoded without going aside: a few milliseconds, however small the names in it are. The first
 /// request of an Envoy has 60 KB.

@@ -1,4 +1,4 @@
-//! The clients that are connected: what drives `xds_session::Client` for all streams of one client (D13).
+//! The connected clients: each drives an `xds_session::Client` for all of its streams (D13).
 //!
 //! An ADS stream is a client of its own. The per-type streams of one connection and node are one client, because what is
 //! sent on one of them can be owed to another. Each stream's response body calls in here; a client's lock is held only

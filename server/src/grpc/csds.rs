@@ -1,8 +1,8 @@
-//! Client status: what the server knows of its clients, as `envoy.service.status.v3` tells it.
+//! Client status: the state of the clients, as `envoy.service.status.v3` describes it.
 //!
-//! It is for operators: it tells everything of everyone. So it is served on the admin port, behind its token, and on the
-//! xDS port only if the server is told to. An answer about all clients of a large fleet has gigabytes; it is put together
-//! in parts ([`parts`]), one or two of which are being made at a time for all who ask.
+//! It shows everything about every client, so it is for operators. It is served on the admin port, which authenticates, and on the xDS
+//! port only if a flag says so. An answer about all clients of a large fleet has gigabytes. It is made in parts ([`parts`]), of which
+//! two at most are in the making at a time, for all callers together.
 
 mod error;
 pub(crate) mod json;
@@ -131,7 +131,7 @@ impl ClientStatusDiscoveryService for ClientStatus {
         let refusal = self.refusal(&Peer::of(requests.extensions()));
         let place = self.0.client_status.read().map_err(&refusal)?;
         let grpc = Arc::clone(&self.0);
-        // One part waits here while the one before is being read.
+        // The next part waits here while the client reads the one before.
         let (answers, responses) = mpsc::channel(1);
         let mut requests = requests.into_inner();
         // Ends with the stream, with a client that does not read, and with one that asks nothing.
@@ -166,7 +166,7 @@ impl ClientStatusDiscoveryService for ClientStatus {
     }
 }
 
-/// Answers a request of a stream; tells whether the client has read it all.
+/// Answers a request of a stream; returns `true` if the client has read the whole answer.
 async fn answer(
     grpc: &Arc<Grpc>,
     request: proto::ClientStatusRequest,
@@ -186,7 +186,7 @@ async fn answer(
 
 /// The name of the gRPC service.
 pub(crate) const SERVICE: &str = "envoy.service.status.v3.ClientStatusDiscoveryService";
-/// How large the only message of an answer may be: gRPC clients receive 4 MiB unless they are told otherwise.
+/// The largest single message of an answer: gRPC clients receive 4 MiB by default.
 const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
 /// How large the parts of an answer are, but for what a single resource has more.
 const PART_BYTES: usize = 256 * 1024;

@@ -231,7 +231,7 @@ fn body_len(resource: &Resource) -> usize {
 
 /// A value from this size on is chained instead of copied: then a copy costs more than a frame.
 const MIN_CHAINED: usize = 16 * 1024;
-/// Clients that are built on h2 count data frames below 256 bytes and close a connection that has many of them unread.
+/// Clients built on h2 count data frames below 256 bytes, and close a connection with many unread ones.
 pub(crate) const MIN_SEGMENT: usize = 512;
 
 /// `resources` of both messages.

@@ -1,4 +1,4 @@
-//! One request, one answer: the unary `Fetch` methods, and what REST polling is made of.
+//! One request, one answer: the unary `Fetch` methods, and the base of REST polling.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

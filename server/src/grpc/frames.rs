@@ -1,4 +1,4 @@
-//! One stream's message: the nonce, and behind it the body that streams share.
+//! A message of one stream: its nonce, followed by the body that streams share.
 
 use std::sync::Arc;
 

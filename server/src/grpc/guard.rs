@@ -1,5 +1,4 @@
-//! The guard of the xDS port: no browser is an xDS client, and where clients need a certificate, whoever has shown none is not
-//! served either.
+//! The guard of the xDS port: it refuses browsers, and clients without a certificate where one is needed.
 //!
 //! A page of another site must not reach this port through a browser of someone who can: REST polling would give it
 //! configuration, keys included. Two rules keep it out.

@@ -23,7 +23,7 @@ pub(crate) struct Identity {
     node: Arc<Node>,
     /// The encoded node without its extensions; `None` if there is no room for it.
     rest: Option<Kept>,
-    /// An encoded node that has nothing but extensions: hundreds of them, 61 KB, in every Envoy's first request.
+    /// An encoded node that has only extensions: hundreds of them, 61 KB, in every Envoy's first request.
     extensions: Option<Arc<Kept>>,
 }
 
@@ -60,7 +60,7 @@ impl Identity {
         self.rest.is_some() && self.extensions.is_some()
     }
 
-    /// The node as it came, or what is kept of it.
+    /// The node as it came, or the part that is kept.
     pub(crate) fn node(&self) -> core::Node {
         let rest = self.rest.as_ref().and_then(|rest| core::Node::decode(&*rest.bytes).ok());
         let mut node = rest.unwrap_or_else(|| essence(&self.node));
@@ -72,7 +72,7 @@ impl Identity {
 }
 
 impl Identities {
-    /// Room for so many bytes.
+    /// Room for this many bytes.
     pub(crate) fn new(max_bytes: usize) -> Self {
         Self { budget: Budget::new(max_bytes), extensions: Mutex::default() }
     }
@@ -98,7 +98,7 @@ impl Identities {
     }
 }
 
-/// An encoded node without its extensions, and one that has nothing else. Both decode, whatever the order of fields.
+/// An encoded node without its extensions, and one with the extensions only. Both decode for any order of fields.
 fn split(encoded: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let (mut rest, mut extensions) = (Vec::new(), Vec::new());
     for field in Fields::of(encoded).flatten() {

@@ -1,7 +1,7 @@
 //! The answer to a poll, written part by part.
 //!
-//! The JSON of a resource takes many times its bytes while it is made. So no more than a few resources are written at
-//! once, whatever the configuration's size, and the next ones when the client has read these.
+//! While it is made, the JSON of a resource takes many times its bytes. So only a few resources are written at once, and the next ones
+//! when the client has read these.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

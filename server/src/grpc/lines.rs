@@ -1,4 +1,4 @@
-//! How many lines of one kind the log gets: at most so many a second, and what the rest was.
+//! A limit of log lines of one kind for each second, with a summary of the rest.
 
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,6 @@ impl<T: Default> Window<T> {
     }
 }
 
-/// Enough for a person to follow; a fleet that reconnects, or that rejects a response, takes a thousand times as many.
+/// A person can follow this many. A fleet that reconnects, or that rejects a response, would write a thousand times more.
 pub(crate) const MAX_LINES_A_SECOND: usize = 20;
 pub(crate) const SECOND: Duration = Duration::from_secs(1);

@@ -1,9 +1,9 @@
-//! Load reports, read field by field into what the board takes (row A213).
+//! Load reports, read field by field for the board (row A213).
 //!
-//! A library makes a tree of a report that takes a hundred times its bytes, before anyone knows how much is in it. Here a
-//! report stays the bytes that came. They are read twice: once to see that all of it is sound and within the limits, and
-//! then again, cluster by cluster, for the board. So a report is taken in as a whole or not at all, and takes the memory
-//! of its largest cluster, which is bounded.
+//! A decoder would make a tree of a report, which takes a hundred times its bytes before its size is known. Here, a report stays the
+//! bytes that came. They are read twice: first to check that the whole report is sound and within the limits, and then cluster by
+//! cluster for the board. So a report is taken in as a whole or not at all, and takes the memory of its largest cluster, which is
+//! bounded.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(crate) enum ReportError {
 }
 
 impl<'a> LoadReport<'a> {
-    /// Reads a report, and keeps nothing of it but where it is.
+    /// Reads a report, and keeps only a reference to its bytes.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl<'a> LoadReport<'a> {
 }
 
 impl ReportError {
-    /// The same error, seen from the message that has the broken one as an entry of a list.
+    /// The error as seen from the message around it, which has the broken one as an entry of a list.
     fn within(mut self, list: &str, index: usize) -> Self {
         match &mut self {
             Self::Malformed(_) => {}
@@ -257,7 +257,7 @@ impl Interval {
         Ok(())
     }
 
-    /// One that is negative is as good as none.
+    /// A negative duration counts as none.
     fn duration(self) -> Duration {
         let nanos = u32::try_from(self.nanos).ok().filter(|nanos| *nanos < NANOS_PER_SECOND);
         let seconds = u64::try_from(self.seconds).ok();
@@ -274,7 +274,7 @@ fn text<'a>(name: &'static str, field: &Field<'a>) -> Result<&'a str, ReportErro
     Ok(text)
 }
 
-/// Refuses an entry of a list that has as many as it may.
+/// Refuses an entry of a list that is full.
 fn check_number(list: &str, n_before: usize, limit: usize) -> Result<(), ReportError> {
     if n_before >= limit {
         return Err(ReportError::TooMany { path: list.to_owned(), limit });

@@ -1,7 +1,7 @@
-//! Load reporting: clients tell what became of their requests, and the server says what it wants to know.
+//! Load reporting: clients report the outcomes of their requests, for the clusters and at the interval that the server sets.
 //!
-//! A stream begins with the client's node and is answered with the clusters to report and how often; after that, only the
-//! client speaks, until its clusters change. What it says goes to the [`LoadBoard`](xds_cache::LoadBoard).
+//! A stream begins with the client's node, and the server answers with the clusters to report and the interval. After that only the
+//! client sends, until its clusters change. Reports go to the [`LoadBoard`](xds_cache::LoadBoard).
 
 use std::fmt;
 use std::future::poll_fn;

@@ -14,7 +14,7 @@ use envoy_types::pb::google::protobuf::Value;
 use envoy_types::pb::google::protobuf::value::Kind;
 use regex::{Regex, RegexBuilder};
 
-/// Matchers that say which nodes are meant. No matcher means all of them.
+/// Matchers that select nodes. Without a matcher, all nodes are selected.
 #[derive(Debug)]
 pub(crate) struct NodeMatchers(Vec<NodeMatcher>);
 
@@ -277,7 +277,7 @@ const MAX_DEPTH: usize = 8;
 const MAX_REGEXES: usize = 16;
 /// How long one may be, in bytes.
 const MAX_REGEX_LENGTH: usize = 1024;
-/// How large a compiled one may be, and what it remembers while it looks at a text: with all of them, 2 MiB each.
+/// The largest compiled expression, and the most memory of one while it matches: 2 MiB each for all of them.
 const MAX_REGEX_BYTES: usize = 128 * 1024;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Other gRPC services than discovery, within the same budgets.
 //!
-//! The library that decodes their messages would buffer whatever is announced. Here it is given whole messages only, which
-//! [`RequestFrames`] has put together; and there is a bounded number of calls, of which the oldest ends for a new one.
+//! The library that decodes their messages would reserve any announced length. Here it gets only whole messages, which
+//! [`RequestFrames`] has assembled. The number of calls is limited: at the limit, the oldest one ends for a new one.
 
 use std::convert::Infallible;
 use std::fmt;

@@ -1,11 +1,11 @@
 //! xDS over the wire: the gRPC services, REST-JSON polling, client status, and load reports.
 //!
-//! The way of a response: the publisher makes a view; every stream that follows it is woken and asks its session
-//! (`xds_session::Client`, driven by `client`) what it owes; `encode` makes bytes of it, which streams share
-//! (`shared`); `body` writes them behind a nonce. The way of a request: `requests` takes it out of the connection,
-//! `convert` makes it the session's, and `load_report` what the board of loads takes.
+//! The way of a response: the publisher makes a view, and wakes every stream that follows it. The stream asks its session
+//! (`xds_session::Client`, driven by `client`) for a response. `encode` turns it into bytes that streams share (`shared`), and `body`
+//! writes them behind a nonce. The way of a request: `requests` takes it out of the connection, and `convert` turns it into a request
+//! of the session; `load_report` reads load reports for the board. [`state`] has what all services share.
 //!
-//! There is no task and no queue per stream. What a client can make grow has a limit in [`GrpcConfig`].
+//! There is no task and no queue per stream. Everything that a client can make grow has a limit in [`GrpcConfig`].
 
 mod arrivals;
 mod aside;

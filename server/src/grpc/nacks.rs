@@ -1,6 +1,6 @@
-//! NACKs of clients, in the log: at most so many lines a second, and how much more of which type.
+//! Log lines for NACKs, with a limit for each second, and a count of the rest by type.
 //!
-//! A resource that one client of a fleet rejects is rejected by all of them at once.
+//! If one client of a fleet rejects a resource, all of them do, at the same time.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,8 +1,7 @@
-//! The node of a request, read straight into what the server keeps of it, and bounded.
+//! The node of a request, read directly into the form that is kept, within limits.
 //!
-//! A client may say what it likes of itself, before anyone knows it. Each text has a limit, the whole node has one, and
-//! so has what is kept of the metadata. Both wires come through here: protobuf (`NodeParts::read`) and the JSON of
-//! polls (`poll`).
+//! An unknown client may send anything as its node. Each text has a limit, and so have the whole node and the kept part of the
+//! metadata. Both encodings are read here: protobuf (`NodeParts::read`) and the JSON of polls (`poll`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Pacing of large bodies: only so many streams write one at a time (D8).
+//! Pacing of large bodies: a limited number of streams write one at a time (D8).
 
 use std::collections::BTreeMap;
 use std::future::Future;

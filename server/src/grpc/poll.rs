@@ -1,8 +1,7 @@
 //! The JSON of a poll, read straight into a request (rows A188, A191).
 //!
-//! A poll is small for a client to send and anyone can send one, so nothing is built of it but what is needed: no tree of
-//! values, no message. Unknown fields are passed over, whatever they hold. Fields have their names in protobuf or in
-//! lowerCamelCase, and `null` is a field that is not there, as protobuf's JSON has it.
+//! Anyone can send a poll, and it is small. So reading one builds no tree of values and no message, but only what is needed. Unknown
+//! fields are skipped. As in protobuf's JSON, fields have their names in protobuf or in lowerCamelCase, and `null` is an absent field.
 
 mod values;
 
@@ -32,7 +31,7 @@ pub(crate) enum PollError {
     /// The body is not JSON, or a field has another type.
     #[error("the body is no DiscoveryRequest in JSON: {0}")]
     Json(String),
-    /// A part of it passes a limit.
+    /// A part of the poll passes a limit.
     #[error(transparent)]
     Request(#[from] RequestError),
     /// There are too many names.
@@ -69,7 +68,7 @@ impl Poll {
         if names.len() > MAX_NAMES {
             return Err(PollError::TooManyNames { limit: MAX_NAMES });
         }
-        // The order of names means nothing, and a name twice no more than once.
+        // The order of names has no meaning, and neither have duplicates.
         names.sort_unstable();
         names.dedup();
         let text = Option::unwrap_or_default;

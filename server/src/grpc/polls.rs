@@ -54,7 +54,7 @@ impl Polls {
         Self { places: Arc::new(Semaphore::new(max_polls)), bodies: Budget::new(room), max_bytes }
     }
 
-    /// Reads a body. What has come of it counts; no place is taken by it.
+    /// Reads a body. The bytes that have come count, but it takes no place.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Polls {
 
 /// An Envoy's poll has some 200 KB, and Envoys give up after a second.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
-/// As long as clients that are told to wait are likely to be there.
+/// A client that has to wait is likely to be there for this long.
 const PLACE_PATIENCE: Duration = Duration::from_secs(5);
 /// The cost of a poll besides its body, so that waiting polls are bounded in number too.
 const POLL_BYTES: usize = 4096;

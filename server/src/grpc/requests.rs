@@ -145,7 +145,7 @@ impl RequestFrames {
             self.partial = BytesMut::from(&self.partial[..]);
         }
         (self.is_admitted, self.is_handled_next) = (false, true);
-        // Whoever is not known after the first message is not served any longer.
+        // A stream that names no node in its first message ends.
         self.rules.node_field = None;
         Ok(Some(message.freeze()))
     }
@@ -158,7 +158,7 @@ fn begins_with(message: &[u8], field: u32) -> bool {
     Fields::of(message).take(MAX_FIELDS_BEFORE_NODE).flatten().any(|found| found.number == field)
 }
 
-/// A body that broke off: what the transport says of it, or that the client is gone.
+/// The status of a body that broke off: the error of the transport, or the end of the client.
 fn broken(error: axum::Error) -> Status {
     let status = Status::from_error(error.into_inner());
     if status.code() == Code::Unknown {

@@ -199,11 +199,11 @@ fn chunks(
     })
 }
 
-/// The version of an answer to a poll. Nothing is kept between polls, so it says everything that counts: which resources
-/// these are, and which names were asked for (row A190).
+/// The version of an answer to a poll. Nothing is kept between polls, so the version identifies everything that matters: the
+/// resources, and the requested names (row A190).
 ///
-/// The part that is compared stands behind the last dot. A publisher's label before it is for people: the same label can come to
-/// stand for other content (D4).
+/// Only the part behind the last dot is compared. A publisher's label before it is for people, because a label can be used again for
+/// other content (D4).
 #[derive(Debug)]
 struct PolledVersion {
     text: String,

@@ -54,7 +54,7 @@ impl Grpc {
         port: Arc<Port>,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
-        // Dropped last: whoever is left out of the log by then is counted in its last line.
+        // Dropped last, so the last lines of the log count all clients without a line of their own.
         let _rest = (self.clients.arrivals.rest(), self.clients.nacks.rest());
         let (reporter, health) = tonic_health::server::health_reporter();
         self.report(&reporter, ServingStatus::NotServing).await;
@@ -93,7 +93,7 @@ impl Grpc {
             _ = tokio::time::timeout(self.config.drain_timeout, drain) => {}
         }
         port.cut_off();
-        // A connection notices as soon as it is polled; the limit is for what nobody thought of.
+        // A connection notices as soon as it is polled. The limit is for unforeseen cases.
         tokio::time::timeout(LINGER, server).await.unwrap_or(Ok(()))?;
         Ok(())
     }
@@ -105,7 +105,7 @@ impl Grpc {
         let mut router = discovery::add_to(router, self);
         let mut names = discovery::service_names();
         names.extend(OTHER_SERVICES);
-        // Without it, clients are told that it is not implemented, and go on (row A219).
+        // Without it, clients get `UNIMPLEMENTED`, and continue (row A219).
         if let Some(interval) = self.config.load_report_interval {
             router = loads::add_to(router, self, interval);
             names.push(loads::SERVICE);
@@ -137,7 +137,7 @@ impl Grpc {
         Metered::new(service, &self.receiving, rules(csds::MAX_REQUEST_BYTES), calls)
     }
 
-    /// Adds the services that tell which services there are. Each makes megabytes of tables of the descriptors.
+    /// Adds the reflection services. Each makes tables of megabytes from the descriptors.
     fn add_reflection(
         self: &Arc<Self>,
         routes: Routes,

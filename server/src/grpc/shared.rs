@@ -1,4 +1,4 @@
-//! Bodies that somebody is writing now, to be written by others too (D8).
+//! Bodies that one stream is writing, for other streams to write too (D8).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -28,7 +28,7 @@ impl Bodies {
         Self { identifier: identifier.into(), state: Mutex::default() }
     }
 
-    /// The body of a whole table, if somebody is writing it: to find that costs nothing, however large the table is.
+    /// The body of a whole table, if a stream is writing it. The cost does not depend on the size of the table.
     pub(crate) fn of_table(&self, contents: &Contents) -> Option<Arc<Body>> {
         match contents.entries {
             Entries::Table(_) => self.lock().bodies.get(&key(contents)).and_then(Weak::upgrade),
@@ -67,12 +67,12 @@ impl Bodies {
 
 /// How many entries there may be before the dead ones are looked for.
 const MIN_SWEEP: usize = 64;
-/// How many bodies can be found at most; beyond it sharing starts anew.
+/// The most bodies that are remembered. Beyond it, sharing starts anew.
 const MAX_BODIES: usize = 16_384;
 /// The largest message that gRPC clients receive by default (pitfall 58).
 const COMMON_RECEIVE_LIMIT: usize = 4 * 1024 * 1024;
 
-/// A hash over everything that makes the bytes. Clients choose names in it, so it is one that nobody can forge.
+/// A hash of everything that determines the bytes. Clients choose names in it, so it must resist forgery.
 fn key(contents: &Contents) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     let mut put = |part: &[u8]| {

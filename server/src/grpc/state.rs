@@ -1,4 +1,4 @@
-//! What all services of the xDS port share.
+//! The state that all services of the xDS port share.
 
 use std::fmt::Display;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ use crate::grpc::streams::Streams;
 use crate::listen::Peer;
 use crate::metrics::Metrics;
 
-/// The services of the xDS port, with all that they share.
+/// The services of the xDS port, with everything that they share.
 ///
 /// Make one with [`Grpc::new`] and [`serve`](Grpc::serve) it; its [`admin_routes`](Grpc::admin_routes) are for a port of
 /// operators.
@@ -52,7 +52,7 @@ pub struct Grpc {
 }
 
 impl Grpc {
-    /// Services that serve what the publisher of `boards` publishes, and tell the others of it.
+    /// Services that serve the views of the publisher in `boards`, and report to the other boards.
     #[must_use]
     pub fn new(boards: Boards, codec: Codec, metrics: Arc<Metrics>, config: GrpcConfig) -> Arc<Self> {
         let clients = Clients::new(&boards, Arc::clone(&metrics), &config);
@@ -96,6 +96,6 @@ impl Grpc {
     }
 }
 
-/// Calls of client status, health and reflection that are open at once on a port: beyond it the oldest one ends. Who checks a
-/// server's health is not many, and asks again.
+/// Calls of client status, health and reflection that are open at once on a port. Beyond it the oldest one ends: health checkers are
+/// few, and ask again.
 const MAX_CALLS: usize = 1000;

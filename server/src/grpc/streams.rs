@@ -14,10 +14,10 @@ use xds_cache::{Reason, Refusals};
 
 use crate::listen::{Busy, Peer};
 
-/// All open streams of a kind, at most so many.
+/// The open streams of a kind, up to a limit.
 ///
-/// A stream that has not said whose it is has no place that another one needs: the oldest of them ends for a new stream.
-/// `C` is the client that a stream belongs to; it is kept by those who serve it, and only found here.
+/// At the limit, a new stream displaces the oldest one that has not named its node. `C` is the client that a stream belongs to. The
+/// streams' owner keeps it alive, and it can be looked up here.
 #[derive(Debug)]
 pub(crate) struct Streams<C> {
     max: usize,
@@ -46,7 +46,7 @@ struct Expired<C> {
     stuck: Vec<Arc<StreamHandle<C>>>,
 }
 
-/// One stream, for those who wake it, end it, or look at it.
+/// A stream, for code that wakes it, ends it, or looks at it.
 pub(crate) struct StreamHandle<C> {
     peer: Peer,
     _busy: Busy,

@@ -1,4 +1,4 @@
-//! One accepted connection: its bytes on the way to HTTP and back.
+//! An accepted connection: its bytes on the way to HTTP and back.
 
 use std::fmt;
 use std::io;
@@ -112,11 +112,11 @@ impl Connection {
         }
     }
 
-    /// Tells the client to go, if that can be written at once, and takes in nothing of it any more.
+    /// Sends the client a GOAWAY, if it can be written at once, and takes in no more of its bytes.
     fn end(&mut self, flood: Flood, cx: &mut Context<'_>) {
         self.port.refuse(Reason::Flood, &self.peer, "too many control frames");
         if flood.is_between {
-            // A socket that takes nothing, or half of it, has no reader whom it would help.
+            // If the socket does not take the whole frame at once, the client does not read, and the frame would not help.
             let _ = Pin::new(&mut self.stream).poll_write(cx, &calm_down(flood.last_stream));
         }
         let _ = Pin::new(&mut self.stream).poll_shutdown(cx);
@@ -124,7 +124,7 @@ impl Connection {
         self.spoken = Spoken::Ended(Box::new(Ended { patience, n_left: FAREWELL_BYTES }));
     }
 
-    /// Reads and forgets, so that the client can read to the end: bytes that nobody reads would break the connection off.
+    /// Reads and drops bytes, so that the client can read to the end: unread bytes would reset the connection.
     fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut scratch = [0; 16 * 1024];
         let Spoken::Ended(ended) = &mut self.spoken else { return Poll::Ready(Ok(())) };
@@ -163,7 +163,7 @@ impl Connection {
 #[derive(Clone, Copy, Debug)]
 struct Flood {
     last_stream: u32,
-    /// True if a frame can be put where the server has come to write.
+    /// True if the server is between two frames, so that it can write one.
     is_between: bool,
 }
 
@@ -289,7 +289,7 @@ impl AsyncWrite for Connection {
 
 /// The opening words of HTTP/2.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How long a client that is told to go may take to read it, and how many bytes it may send meanwhile.
+/// How long a client may take to read the GOAWAY, and how many bytes it may send meanwhile.
 const FAREWELL: Duration = Duration::from_secs(1);
 const FAREWELL_BYTES: usize = 4 * 1024 * 1024;
 

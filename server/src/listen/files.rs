@@ -1,4 +1,4 @@
-//! Open files: as many as the system lets the process have, shared out so that no port takes those of another.
+//! Open files: raises their limit as far as the system allows, and divides them so that no port takes those of another.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};

@@ -1,4 +1,4 @@
-//! How many control frames a connection may send: a bucket of tokens that fills with time, and with what the client is sent.
+//! The limit of control frames on a connection: a bucket of tokens that fills with time, and with the bytes that the client is sent.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ impl Allowance {
         Self { tokens: CAPACITY, filled_at: now, n_sent: 0 }
     }
 
-    /// Takes `n` tokens; `false` if there are not so many.
+    /// Takes `n` tokens; `false` if there are fewer.
     pub(super) fn take(&mut self, n: u32, now: Instant) -> bool {
         let millis = now.saturating_duration_since(self.filled_at).as_millis();
         let earned = u32::try_from(millis).unwrap_or(u32::MAX).saturating_mul(PER_MILLISECOND);
@@ -34,7 +34,7 @@ impl Allowance {
         }
     }
 
-    /// The client was sent so many bytes, which it may answer with window updates and pings.
+    /// The client was sent bytes, which it may answer with window updates and pings.
     pub(super) fn sent(&mut self, n_bytes: usize) {
         let n_sent = u64::from(self.n_sent) + n_bytes.min(u32::MAX as usize) as u64;
         let earned = u32::try_from(n_sent / BYTES_PER_TOKEN).unwrap_or(u32::MAX);
@@ -45,7 +45,7 @@ impl Allowance {
 
 /// A client may reset or update the windows of all its streams at once, of which there are 10,000 by default.
 const CAPACITY: u32 = 50_000;
-/// Pings that a client may send for ever: a thousand times as many as any does, and a hundredth of a core.
+/// Pings that a client may keep sending: a thousand times the rate of real clients, at a cost of a hundredth of a core.
 const PER_MILLISECOND: u32 = 2;
 /// Clients answer a frame of data, of 16 KiB, with two window updates and a ping at most.
 const BYTES_PER_TOKEN: u64 = 1024;

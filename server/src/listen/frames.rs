@@ -51,7 +51,7 @@ impl Frames {
 }
 
 impl Header {
-    /// Returns `true` if the frame makes work without carrying anything: a client may send only so many of them.
+    /// Returns `true` if the frame makes work without carrying anything. The number of these frames is limited.
     ///
     /// Frames that open a stream or carry data are limited elsewhere, and real clients send thousands at once.
     pub(super) fn is_control(self) -> bool {

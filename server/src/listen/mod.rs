@@ -1,8 +1,8 @@
 //! Accepting connections: one loop for every port, and the connections that are open.
 //!
-//! A [`Port`] has its rules: how many connections, and how long they may be silent, idle, or take nothing. A [`Connection`]
-//! knows its [`Peer`], can be cut off from outside, and ends when its client floods it with control frames. Whatever is done to
-//! the bytes of a connection before HTTP sees them belongs here.
+//! A [`Port`] has rules: how many connections there may be, and how long they may be silent or idle, or refuse to read. A
+//! [`Connection`] knows its [`Peer`], can be cut off from outside, and ends if its client floods it with control frames. Everything
+//! that happens to the bytes of a connection before HTTP sees them belongs here.
 
 mod accept;
 mod body;

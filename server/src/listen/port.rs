@@ -1,4 +1,4 @@
-//! The connections of one port: how many there may be, and which ones have to go.
+//! The connections of one port: their limit, and the choice of those that have to go.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -118,7 +118,7 @@ impl Port {
         if let Some(tls) = &self.tls {
             tls.count(Outcome::Failed(failure.reason));
         }
-        // Whoever looks whether the port is open says nothing, and is no problem.
+        // Port scans and health checks open a connection and send nothing. They are no problem.
         if failure.reason == CLOSED {
             debug!(address = %peer.address(), port = self.rules.name, %failure, "a handshake was not ended");
         } else {
@@ -231,7 +231,7 @@ impl fmt::Debug for Port {
     }
 }
 
-/// One in so many connections makes room at once where all are taken, so that they are not looked through for each new one.
+/// This fraction of all connections makes room at once when a port is full, so that they are not searched for each new one.
 const DISPLACED_SHARE: usize = 64;
 /// How often the connections are looked at: a quarter of the shortest time, within these bounds.
 const MIN_SWEEP: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! An answer about clients, put together part by part.
+//! An answer about clients, made part by part.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::grpc::Grpc;
 use crate::grpc::client::SharedClient;
 use crate::grpc::matcher::{MatcherError, NodeMatchers};
 
-/// The clients that a request means, in the order of their streams, as far as they are not told yet.
+/// The clients that a request selects and the answer does not have yet, in the order of their streams.
 ///
-/// Only the client that is being told is held. Clients that come meanwhile are told, those that go are not.
+/// It keeps only one client alive, whose entry is being written. Clients that come meanwhile are included; clients that go are not.
 #[derive(Debug)]
 pub(crate) struct StatusParts {
     grpc: Arc<Grpc>,
@@ -41,7 +41,7 @@ enum Contents {
     Excluded,
 }
 
-/// A client that is being told.
+/// The client whose entry is being written.
 #[derive(Debug)]
 struct Rest {
     node: Node,
@@ -50,7 +50,7 @@ struct Rest {
 }
 
 impl StatusParts {
-    /// Nothing is told yet.
+    /// An answer with nothing written yet.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl StatusParts {
         Ok(Self { grpc, matchers, contents, after: None, rest: None, is_done: false })
     }
 
-    /// Returns `true` if everything is told.
+    /// Returns `true` if everything is written.
     pub(crate) fn is_done(&self) -> bool {
         self.is_done
     }
@@ -92,7 +92,7 @@ impl StatusParts {
             let id = stream.with(|status| status.info.id);
             self.after = Some(id);
             let Some(client) = self.grpc.streams.client(id) else { continue };
-            // Per-type streams share a client: it is told at its first.
+            // Per-type streams share a client, which is written at its first stream.
             if client.first_stream() != Some(id) {
                 continue;
             }
@@ -103,7 +103,7 @@ impl StatusParts {
         }
     }
 
-    /// The entry of a client, and what of it has no room.
+    /// The entry of a client, and the rest that has no room.
     fn tell(&self, mut rest: Rest, max_bytes: usize) -> (proto::ClientConfig, Option<Rest>) {
         let id = rest.node.id.clone();
         let mut n_bytes = rest.node.encoded_len();
@@ -138,7 +138,7 @@ fn holdings(client: &SharedClient) -> VecDeque<(BTreeMap<ResourceType, TypeStatu
     holdings.map(|(entry, holdings)| (entry.with(|status| status.types.clone()), holdings.into())).collect()
 }
 
-/// One resource of a client. `client_status` is for clients, and stays unset (row A200).
+/// The entry of a resource of a client. `client_status` is for clients, and stays unset (row A200).
 fn config(codec: &Codec, holding: Holding, status: &TypeStatus, contents: Contents) -> GenericXdsConfig {
     let mut config = GenericXdsConfig {
         type_url: holding.resource_type.type_url().to_owned(),

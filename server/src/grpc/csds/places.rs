@@ -1,4 +1,4 @@
-//! Places for those who ask for client status.
+//! Places for requests of client status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::error::ClientStatusError;
 
-/// Places for those who ask.
+/// The places of requests.
 #[derive(Debug)]
 pub(crate) struct Places {
     /// For parts that are being made.

@@ -36,7 +36,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// The names in a list, but no more than tell that there are too many.
+/// The names in a list, up to one more than the limit.
 pub(super) struct Names<T> {
     pub(super) kept: Vec<String>,
     of: PhantomData<T>,

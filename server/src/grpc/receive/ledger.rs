@@ -1,9 +1,9 @@
-//! The ledger of bytes that incomplete messages take. A value: no clock, no I/O, nobody is woken here.
+//! The ledger of bytes that incomplete messages take. It is a value without clock and I/O, and wakes no task.
 //!
-//! A message begins among the *small* ones. They never wait: when their half of the budget is used up, the oldest one has to
-//! go. A message that completes in time is never the oldest, so that nobody keeps others from small messages by holding
-//! unfinished ones. A message that has shown that it is large asks for all of its bytes at once, which makes it *admitted*,
-//! so that messages cannot wait for each other half-received. If there is no room it waits its turn.
+//! A message begins among the *small* ones. They never wait: when their half of the budget is used up, the oldest one is displaced.
+//! A message that completes in time is never the oldest, so a client cannot block small messages by holding unfinished ones. A
+//! message that turns out to be large asks for all of its bytes at once, and is *admitted* when they are free. So half-received
+//! messages never wait for each other. Without room, it waits for its turn.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -27,15 +27,15 @@ pub struct ReceiveLimits {
     pub patience: Duration,
 }
 
-/// All messages under way. `T` is whatever the caller wants to find again.
+/// All messages under way. `T` is a value of the caller for each.
 #[derive(Debug)]
 pub(crate) struct Ledger<T> {
     limits: ReceiveLimits,
     /// By age.
     messages: BTreeMap<u64, Message<T>>,
-    /// Those that were not admitted and hold bytes, by age.
+    /// The messages that were not admitted and hold bytes, by age.
     small: BTreeSet<u64>,
-    /// Those that wait for their turn, by age.
+    /// The messages that wait for their turn, by age.
     waiting: BTreeSet<u64>,
     n_small: usize,
     n_admitted: usize,
@@ -58,11 +58,11 @@ struct Message<T> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Holds so many bytes.
+    /// Holds this many bytes.
     Small(usize),
     /// Holds the first, wants the second.
     Waiting(usize, usize),
-    /// Has room for so many.
+    /// Has room for this many bytes.
     Admitted(usize),
     /// Has to go.
     Ended,
@@ -75,7 +75,7 @@ pub(crate) enum Asked {
     Admitted,
     /// It waits for its turn.
     Waits,
-    /// It must go: so many bytes are more than it can ever have, or too many others wait.
+    /// It must go: it asks for more bytes than it can ever have, or too many others wait.
     Refused(Scope),
 }
 
@@ -99,11 +99,11 @@ pub(crate) enum Ending {
 /// The result of a look at the clock.
 #[derive(Debug)]
 pub(crate) struct Expired<T> {
-    /// Those that have to go.
+    /// The messages that have to go.
     pub(crate) ended: Vec<(T, Ending)>,
-    /// Those that had to go long ago, and still hold their bytes.
+    /// The messages that had to go long ago, and still hold their bytes.
     pub(crate) stuck: Vec<T>,
-    /// Those whose turn it is now.
+    /// The messages whose turn it is now.
     pub(crate) admitted: Vec<T>,
 }
 

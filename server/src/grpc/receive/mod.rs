@@ -1,7 +1,7 @@
-//! Budgets for messages that have not come whole: what the process, one address and one connection may have under way.
+//! Budgets for incomplete messages: of the process, of one address, and of one connection.
 //!
-//! A small message that comes in one go is never seen here: only what has to wait for its rest takes part. The decoded form
-//! of a message counts no more, because it is handled at once: there are as many at a time as there are runtime threads.
+//! A small message that comes as a whole is never counted here, only one that waits for its rest. The decoded form of a message does
+//! not count either, because it is handled at once: there is one at most for each thread of the runtime.
 
 mod ledger;
 
@@ -107,7 +107,7 @@ impl Receiving {
         }
         admitted.iter().for_each(|message| message.decide(ADMITTED));
         for message in stuck {
-            // Its stream is waiting for a client that does not read, and cannot be told.
+            // Its stream waits for a client that does not read, so it cannot send a status.
             message.peer.cut_off();
         }
     }
@@ -129,7 +129,7 @@ impl Meter {
         Self { receiving: Arc::clone(receiving), peer, incomplete: None }
     }
 
-    /// Takes down that a message is not whole and that its call will be polled again when there is more of it.
+    /// Records that a message is incomplete, and that its call will be polled again when more has come.
     ///
     /// `n_received` bytes have come, and `n_kept` are kept for it. Kept bytes are only counted until the message is admitted.
     pub(crate) fn hold(&mut self, n_received: usize, n_kept: usize, cx: &Context<'_>) {

@@ -1,4 +1,4 @@
-//! Certificates, keys and authorities as they lie in files, and the configuration that is made of them.
+//! Certificates, keys and authorities in files, and the configuration that is made of them.
 
 use std::fs;
 use std::io;
@@ -193,7 +193,7 @@ fn verifier(roots: RootCertStore, is_required: bool) -> Result<Arc<dyn ClientCer
     builder.build().map_err(|error| TlsError::Unfit(error.to_string()))
 }
 
-/// The authorities of a file, and when the first of them ends.
+/// The authorities of a file, and the time when the first of them expires.
 fn authorities(path: &Path, contents: &[u8]) -> Result<(RootCertStore, SystemTime), TlsError> {
     let mut roots = RootCertStore::empty();
     let mut first_end: Option<SystemTime> = None;

@@ -1,9 +1,8 @@
 //! TLS on a port: certificates from files, which may change while they are used.
 //!
-//! The files of a port are looked at every few seconds. When they have changed, a whole new configuration is made of them, which
-//! new connections take; open ones go on. Files that make no configuration change nothing: the last good one is kept, and
-//! the problem is shown. Events of the file system are not used, because a mount of Kubernetes replaces the directory that
-//! they would watch.
+//! The server looks at the files of a port every few seconds. If they have changed, it makes a whole new configuration, which new
+//! connections use; open connections continue. If the new files cannot be used, the last good configuration stays, and the problem is
+//! reported. Events of the file system are not used, because a mount of Kubernetes replaces the directory that they would watch.
 
 mod handshake;
 mod material;
