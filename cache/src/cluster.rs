@@ -4,17 +4,19 @@ use crate::drain::DrainPolicy;
 use crate::time::duration;
 use crate::wire::{Value, all_of, bytes_of, fields};
 
-/// Under which name of `Cluster.metadata.filter_metadata` a cluster says what is meant for this server.
+/// The name in `Cluster.metadata.filter_metadata` under which a cluster has settings for this server.
 pub const METADATA: &str = "xds-server.io";
 
-/// There, and as an annotation `xds-server.io/drain-endpoints`: how long endpoints drain that leave the cluster, such as `30s`.
+/// Under that name, and as the annotation `xds-server.io/drain-endpoints`: how long removed endpoints of the cluster drain,
+/// such as `30s`.
 pub const DRAIN_ENDPOINTS: &str = "drain-endpoints";
 
-/// There, and as an annotation `xds-server.io/drain-cluster`: how long the cluster stays when it leaves, such as `1m`.
+/// Under that name, and as the annotation `xds-server.io/drain-cluster`: how long the cluster stays after its removal, such as
+/// `1m`.
 pub const DRAIN_CLUSTER: &str = "drain-cluster";
 
-/// How long a cluster says that it and its endpoints drain. `value` is an encoded `envoy.config.cluster.v3.Cluster`; what is no
-/// duration says nothing.
+/// How long a cluster and its endpoints drain, by its own settings. `value` is an encoded `envoy.config.cluster.v3.Cluster`; a
+/// value that is not a duration is ignored.
 pub(crate) fn drain_policy(value: &[u8]) -> DrainPolicy {
     let own = bytes_of(value, CLUSTER_METADATA).and_then(|metadata| entry(metadata, METADATA));
     let time = |key| {
@@ -30,9 +32,9 @@ fn entry<'a>(message: &'a [u8], key: &str) -> Option<&'a [u8]> {
     of_key.next().and_then(|entry| bytes_of(entry, MAP_VALUE))
 }
 
-/// Returns `true` if an Envoy makes the cluster ready without asking the server for more, which takes it some time: it resolves
-/// names, or checks the health of its endpoints. `value` is an encoded `envoy.config.cluster.v3.Cluster`; of what is none, it says
-/// no.
+/// Returns `true` if an Envoy needs time to make the cluster ready, without asking the server for more: it resolves names, or
+/// checks the health of endpoints. `value` is an encoded `envoy.config.cluster.v3.Cluster`; the result is `false` for anything
+/// else.
 pub(crate) fn settles_alone(value: &[u8]) -> bool {
     fields(value).any(|field| match (field.number, field.value) {
         (TYPE, Value::Varint(STRICT_DNS | LOGICAL_DNS)) | (HEALTH_CHECKS, Value::Bytes(_)) => true,

@@ -1,13 +1,13 @@
-//! Draining: what clients are served for a time after it left, so that what uses it can end by itself.
+//! Draining: resources that a client is still served for a time after they were removed, so that requests in progress can finish.
 //!
-//! Endpoints that left an assignment stay in it as `DRAINING`: they get no new requests, but sessions go on with them.
-//! Clusters that left stay as they were, with their endpoints and whatever else only they refer to: a request that was routed
-//! before the change may look for its cluster after it. That a client is not told of a removal while it still refers to what is
-//! removed is not decided here, but by its session; this is the time after that.
+//! A removed endpoint stays in its assignment as `DRAINING`: it gets no new requests, but its sessions continue. A removed cluster
+//! stays as it was, with its endpoints and everything else that only it refers to: a request that was routed before the change may
+//! look for its cluster afterwards. A removal also waits while the client still refers to the resource. Its session decides that;
+//! draining is the time after it.
 //!
-//! A [`Drain`] belongs to one view and is a value: it follows from the views before, from what the groups now say, and from the
-//! time, which is passed in. What drains is part of the view like everything else, so sessions, status and versions need to know
-//! nothing of it. The end of a drain is a view of the same revision: no change was made then.
+//! A [`Drain`] belongs to one view and is a value. It follows from the previous views, the current groups, and the time, which is
+//! passed in. Draining resources are part of the view like all others, so sessions, status and versions know nothing of them. When a
+//! drain ends, there is a new view of the same revision, because nothing was changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,10 +26,10 @@ mod tests;
 use assignment::{Address, Endpoint};
 pub use policy::DrainPolicy;
 
-/// One thing that drains.
+/// A draining resource or endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draining {
-    /// The resource that is served though it left, or the assignment that the endpoint left.
+    /// The removed resource that is still served, or the assignment from which the endpoint was removed.
     pub resource: ResourceKey,
     /// The address of the endpoint, such as `10.0.0.1:80`; `None` if the resource itself drains.
     pub endpoint: Option<String>,
@@ -40,34 +40,34 @@ pub struct Draining {
 /// Resources and endpoints that drain in one view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drain {
-    /// Clusters that left, and what else left that they refer to.
+    /// Removed clusters, and removed resources that only they refer to.
     resources: BTreeMap<ResourceKey, Kept>,
-    /// Assignments with endpoints that left.
+    /// Assignments with removed endpoints.
     assignments: BTreeMap<Name, Assignment>,
-    /// When the first of all these ends: asked at each publication of anything.
+    /// When the first of all these ends. Every publication asks for it.
     next_end: Option<Instant>,
 }
 
-/// A resource that left.
+/// A removed resource.
 #[derive(Clone, Debug)]
 struct Kept {
     resource: Arc<Resource>,
     until: Instant,
 }
 
-/// An assignment with endpoints that left.
+/// An assignment with removed endpoints.
 #[derive(Clone, Debug)]
 struct Assignment {
-    /// As it is without them.
+    /// The assignment without them.
     own: Arc<Resource>,
-    /// Those that left, by their first address. Never empty.
+    /// The removed endpoints, by their first address. Never empty.
     endpoints: BTreeMap<Address, (Endpoint, Instant)>,
-    /// With them.
+    /// The assignment with them.
     served: Arc<Resource>,
 }
 
 impl Drain {
-    /// Where something is served otherwise than the groups say.
+    /// The resources that are served differently from what the groups say.
     pub(crate) fn keys(&self) -> impl Iterator<Item = ResourceKey> {
         self.resources.keys().cloned().chain(self.assignments.keys().map(assignment_key))
     }
@@ -80,7 +80,7 @@ impl Drain {
         assignment.map(|assignment| &assignment.served).or_else(kept)
     }
 
-    /// When the first thing ends.
+    /// When the first drain ends.
     pub(crate) fn next_end(&self) -> Option<Instant> {
         self.next_end
     }
@@ -91,7 +91,7 @@ impl Drain {
         (self.resources.len(), endpoints.sum())
     }
 
-    /// The types that have other contents by it.
+    /// The types whose contents differ because of it.
     pub(crate) fn types(&self) -> BTreeSet<&ResourceType> {
         let assignments = (!self.assignments.is_empty()).then_some(&ResourceType::ClusterLoadAssignment);
         self.resources.keys().map(|key| &key.resource_type).chain(assignments).collect()
@@ -115,7 +115,7 @@ impl Drain {
         resources.chain(endpoints)
     }
 
-    /// An assignment as it is without what drains in it.
+    /// An assignment without the endpoints that drain in it.
     pub(crate) fn own_assignment(&self, name: &str) -> Option<&Arc<Resource>> {
         self.assignments.get(name).map(|assignment| &assignment.own)
     }
@@ -125,9 +125,10 @@ fn assignment_key(name: &Name) -> ResourceKey {
     ResourceKey { resource_type: ResourceType::ClusterLoadAssignment, name: Arc::clone(name) }
 }
 
-/// How many endpoints drain in one view at a time; more leave at once. As many as the largest cluster that anybody rolls over at
-/// once, and not so many that endless coming and going fills the memory.
+/// The largest number of endpoints that drain in one view at a time; any more are removed at once. It is as large as the
+/// largest cluster that is replaced at once, and small enough that endpoints which come and go endlessly do not fill the
+/// memory.
 pub const MAX_DRAINING_ENDPOINTS: usize = 10_000;
 
-/// How many resources one view keeps that left: clusters, and what only they refer to.
+/// The largest number of removed resources that one view keeps: clusters, and resources that only they refer to.
 pub const MAX_KEPT: usize = 10_000;

@@ -1,4 +1,4 @@
-//! The encoded message of a resource: there, or put together when somebody asks for it.
+//! The encoded message of a resource: present, or assembled when it is first needed.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -41,7 +41,7 @@ pub struct RouteConfigParts {
 }
 
 impl Encoded {
-    /// A RouteConfiguration that is put together when its bytes are asked for, once for all copies.
+    /// A RouteConfiguration that is assembled when its bytes are first needed, once for all copies.
     #[must_use]
     pub fn assembled(parts: RouteConfigParts) -> Self {
         Self(Form::Assembled(Arc::new(Assembled { parts, bytes: OnceLock::new() })))
@@ -65,7 +65,7 @@ impl Encoded {
         }
     }
 
-    /// Returns `true` if nobody has asked for the bytes yet, so that they need not be kept in memory.
+    /// Returns `true` if the bytes have not been needed yet, so they are not in memory.
     #[must_use]
     pub fn is_to_be_assembled(&self) -> bool {
         match &self.0 {
@@ -74,7 +74,7 @@ impl Encoded {
         }
     }
 
-    /// Adds the message to a hash. Equal bytes add the same, whatever they are made of.
+    /// Adds the message to a hash. Equal bytes add the same, however they were made.
     pub(crate) fn hash(&self, resource_type: &ResourceType, hasher: &mut VersionHasher) {
         if *resource_type == ResourceType::RouteConfiguration
             && let Some(content) = self.content()
@@ -115,7 +115,7 @@ impl RouteConfigParts {
 }
 
 impl fmt::Debug for RouteConfigParts {
-    /// Not its bytes, which nobody may have asked for yet.
+    /// Without its bytes, which may not exist yet.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes of {:?}", self.n_bytes(), self.hosts)
     }
@@ -161,7 +161,7 @@ mod tests {
         field
     }
 
-    /// A RouteConfiguration of these hosts, and how often it was put together.
+    /// A RouteConfiguration of these hosts, and how often it was assembled.
     fn assembled(hosts: &[&str]) -> (Resource, Arc<AtomicUsize>) {
         let n_made = Arc::new(AtomicUsize::new(0));
         let (mut sum, mut last) = (HostSum::default(), None);

@@ -1,8 +1,8 @@
-//! In which order an [`OrdMap`](crate::OrdMap) is filled.
+//! The order in which an [`OrdMap`](crate::OrdMap) is filled.
 
 /// Entries that come in the order of their keys, rearranged: every other one first.
 ///
-/// Nodes of a map split in halves: who puts all in order leaves them half empty, and the rest comes to fill them.
+/// Nodes of a map split in halves. Filling in order leaves them half empty; the other half of the entries then fills them.
 pub fn filling<T>(entries: impl Iterator<Item = T> + Clone) -> impl Iterator<Item = T> {
     entries.clone().step_by(2).chain(entries.skip(1).step_by(2))
 }

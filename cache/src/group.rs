@@ -54,7 +54,7 @@ impl fmt::Display for GroupName {
     }
 }
 
-/// A text that cannot name a group.
+/// A text that is not the name of a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} cannot name a group: use 1 to 512 bytes without control characters")]
 pub struct InvalidGroupName {
@@ -62,12 +62,12 @@ pub struct InvalidGroupName {
     pub name: String,
 }
 
-/// A node group: whom it selects and how it stands to other groups.
+/// A node group: the nodes that it selects, and its rank among other groups.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeGroup {
     /// Its name.
     pub name: GroupName,
-    /// Whom it selects.
+    /// The nodes that it selects.
     pub selector: Selector,
     /// Where two groups have a resource of the same type and name, the higher priority wins, then the lower name.
     pub priority: i64,
@@ -75,12 +75,13 @@ pub struct NodeGroup {
     pub client: Option<Profile>,
     /// The waves of its changes, if the group decides it.
     pub waves: Option<WavePolicy>,
-    /// How long what leaves drains, as far as the group decides it.
+    /// How long removed resources drain, as far as the group decides it.
     pub drain: DrainPolicy,
 }
 
 impl NodeGroup {
-    /// The group that selects exactly the node whose id is the group's name (what a PUT of a new group's resources makes).
+    /// The group that selects exactly the node whose id is the group's name; a PUT of a new group's resources makes such a
+    /// group.
     #[must_use]
     pub fn for_node_id(name: GroupName) -> Self {
         let selector = Selector { node_ids: vec![Glob::literal(name.as_str())], ..Selector::nothing() };
@@ -101,8 +102,9 @@ impl NodeGroup {
     }
 }
 
-/// Whom a group selects. Fields are ANDed, the values within a field ORed, an absent (empty) field is no condition; in
-/// `metadata` every key is a condition of its own. A selector without any condition selects nobody unless `all` is set.
+/// The nodes that a group selects. Fields are ANDed, the values within a field are ORed, and an absent (empty) field is not a
+/// condition. In `metadata`, every key is a separate condition. A selector without conditions selects no node unless `all` is
+/// set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selector {
     /// Selects every node; the other fields must then be empty.
@@ -118,7 +120,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// No condition and not everyone: selects nobody. The start for building one.
+    /// Without conditions and without `all`: selects no node. The start for building a selector.
     #[must_use]
     pub fn nothing() -> Self {
         Self {
@@ -136,7 +138,7 @@ impl Selector {
         Self { all: true, ..Self::nothing() }
     }
 
-    /// Returns `true` if there is no condition at all and `all` is not set; such a selector is refused as input.
+    /// Returns `true` if there is no condition and `all` is not set. Such a selector is refused as input.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.all && !self.has_conditions()

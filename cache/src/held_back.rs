@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use crate::resource_key::ResourceKey;
 
-/// A change of one resource that a client is not sent yet.
+/// A change of one resource that was not sent to a client yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldBack {
     /// The resource.
     pub resource: ResourceKey,
-    /// True if the client is not told that it is gone; else that it is new or different.
+    /// True if the change is a removal; otherwise the resource is new or changed.
     pub is_removal: bool,
     /// The event that must come first.
     pub waits_for: WaitsFor,
@@ -18,7 +18,7 @@ pub struct HeldBack {
     pub since: Instant,
 }
 
-/// An event that must come before a client is sent a change.
+/// An event that must happen before a client is sent a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitsFor {
     /// The client is sent this.
@@ -27,25 +27,25 @@ pub enum WaitsFor {
     Request(ResourceKey),
     /// The client accepts this.
     Ack(ResourceKey),
-    /// The client has had time to make this ready by itself: to resolve names, to check health.
+    /// The client has had time to make this ready: to resolve names, to check health.
     Settling(ResourceKey),
     /// This changes: the client rejected it as it is.
     Change(ResourceKey),
-    /// The client no longer uses this, which refers to a resource that shall be removed.
+    /// The client no longer uses this, which refers to the resource to be removed.
     Disuse(ResourceKey),
 }
 
-/// Changes that a client is sent in one step, before it has to answer or time has to pass.
+/// Changes that a client is sent in one step, before it must answer or time must pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Phase {
-    /// The events that come first, besides that the client takes the previous step; empty for changes that are sent at once, or
-    /// that the client asks for by itself.
+    /// The events that come first, in addition to the client's ACK of the previous step. Empty for changes that are sent at
+    /// once, or that the client requests itself.
     pub waits_for: Vec<WaitsFor>,
     /// How long it takes until then, from the phase before, if time has to pass.
     pub after: Option<Duration>,
     /// New and changed resources, in the order in which they are sent.
     pub sent: Vec<ResourceKey>,
-    /// The resources that the client is told are gone. What it merely does not ask for any more is not among it.
+    /// The resources that are removed from the client. Those that it merely no longer requests are not included.
     pub removed: Vec<ResourceKey>,
 }
 

@@ -1,21 +1,22 @@
 //! The Listener for the authority that a gRPC client dialled (D15).
 //!
-//! Such a client asks for a Listener by its target, `foo.example.com` or `foo.example.com:8080`, or by an `xdstp:` name that ends in
-//! it. A resource that is a *pattern of hosts* is found by all names that it matches, and is given to each client under the
-//! very name that was asked for (row A61). Nothing but a host is matched, so that the name of a server's own Listener, such as
-//! `grpc/server?xds.resource.listening_address=[::]:80`, never finds one that is meant for clients.
+//! A gRPC client asks for a Listener by its target, `foo.example.com` or `foo.example.com:8080`, or by an `xdstp:` name that ends in
+//! the target. A resource that is a *pattern of hosts* is found under all names that it matches, and each client gets it under the
+//! name that it asked for (row A61). A pattern matches hosts only. So the name of a server's own Listener, such as
+//! `grpc/server?xds.resource.listening_address=[::]:80`, never finds a Listener that is meant for clients.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::resource_type::ResourceType;
 use crate::xdstp;
 
-/// The host, maybe with a port, that a name asks for.
+/// The host that a name asks for, with or without a port.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Authority {
     /// In lower case.
     lower: String,
-    /// As it stands in an `xdstp:` name, without escapes: a resource of this name is meant, whether or not it is a pattern.
+    /// The host as written in an `xdstp:` name, without escapes. It means the resource of this name, whether or not that is a
+    /// pattern.
     plain: Option<String>,
 }
 
@@ -35,7 +36,7 @@ impl Authority {
         Some(Self { lower: authority.to_ascii_lowercase(), plain })
     }
 
-    /// The name that a resource must have to be meant by an `xdstp:` name.
+    /// The name of the resource that an `xdstp:` name means.
     pub(crate) fn plain(&self) -> Option<&str> {
         self.plain.as_deref()
     }
@@ -133,7 +134,7 @@ const ANY: &str = ".";
 /// The tag of field 1 of a Listener.
 const NAME_TAG: u8 = 0x0a;
 
-/// No host name with a port is longer; what is longer is looked for by its very name only.
+/// The longest host name with a port. A longer name is looked up only as it is.
 const MAX_AUTHORITY: usize = 261;
 
 #[cfg(test)]

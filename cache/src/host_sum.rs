@@ -1,10 +1,10 @@
-//! The content hash of a RouteConfiguration, kept up to date while its virtual hosts come, go and change.
+//! The content hash of a RouteConfiguration, updated when its virtual hosts are added, removed or changed.
 //!
-//! The content of a RouteConfiguration is what stands before its virtual hosts, these, and what stands after them. Its virtual hosts
-//! add up to the sum of a hash of each two that follow each other, so that one of ten thousand is changed without the others
-//! being looked at. Hosts that are all different and follow each other in another way have other pairs, and so another sum.
+//! A RouteConfiguration consists of the fields before its virtual hosts, the virtual hosts, and the fields after them. The part of
+//! the virtual hosts is a sum: it adds up one hash for each pair of hosts that follow each other. So one of ten thousand can change
+//! without a look at the others. Another order of the same hosts has other pairs, and so another sum.
 //!
-//! Any other message is hashed as it is: it has no virtual hosts, has one of them twice, or has other fields between them.
+//! Any other message is hashed as it is: one without virtual hosts, with a virtual host twice, or with other fields between them.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
 //! Layers: the groups and resources of each source, and the effective groups that they make together (D6).
 //!
-//! Resources generated from documents about routes are no layer: it differs by profile, and lies below both layers.
+//! Resources that are generated from route documents are not a layer. They differ by profile, and lie below both layers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,10 +15,10 @@ use crate::node::Profile;
 use crate::resource::{Origin, Resource};
 use crate::resource_key::ResourceKey;
 
-/// Resources by type and name. A copy shares what it has with the original, and costs nothing.
+/// Resources by type and name. A copy shares its contents with the original, and costs nothing.
 ///
-/// Each is there under the very key that it has, which costs a pointer. It is not there under itself, because the map keeps some keys
-/// where they lead to others when what they were the keys of is gone.
+/// Each resource is stored under its own key, which costs a pointer. The key is not the resource itself, because the map keeps
+/// some keys for its structure after their resources are removed.
 #[derive(Clone, Default, PartialEq)]
 pub struct Resources(OrdMap<Arc<ResourceKey>, Arc<Resource>>);
 
@@ -29,12 +29,12 @@ impl Resources {
         Self::default()
     }
 
-    /// Puts a resource in, in the place of the one of that key, which is returned.
+    /// Adds a resource, and returns the one that it replaces.
     pub fn insert(&mut self, resource: Arc<Resource>) -> Option<Arc<Resource>> {
         self.0.insert(Arc::clone(resource.shared_key()), resource)
     }
 
-    /// Takes a resource out.
+    /// Removes a resource.
     pub fn remove(&mut self, key: &ResourceKey) -> Option<Arc<Resource>> {
         self.0.remove(key)
     }
@@ -109,7 +109,7 @@ impl Layer {
     }
 }
 
-/// The resources that documents about routes give one group: resources that differ by kind of client (D3).
+/// The resources that route documents generate for one group, separately for each kind of client (D3).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GeneratedGroup {
     /// The definition, if documents call for the group and no source defines it.
@@ -118,10 +118,10 @@ pub struct GeneratedGroup {
     pub profiles: BTreeMap<Profile, Resources>,
 }
 
-/// The resources that documents about routes give, by group name; every group that is named here exists.
+/// The resources that route documents generate, by group name; every group that is named here exists.
 pub type Generated = OrdMap<GroupName, GeneratedGroup>;
 
-/// One group as it is served.
+/// One group in the form in which it is served.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EffectiveGroup {
     /// The group's definition.
@@ -134,10 +134,11 @@ pub struct EffectiveGroup {
     pub generated: BTreeMap<Profile, Resources>,
 }
 
-/// All groups as they are served. Always has the default group.
+/// All groups in the form in which they are served. The default group is always among them.
 pub type Groups = OrdMap<GroupName, Arc<EffectiveGroup>>;
 
-/// The groups that are not equal in both. Costs what the two do not share, so one should be made of the other.
+/// The groups that are not equal in both. The cost is that of the parts that they do not share, so one should be derived from
+/// the other.
 #[must_use]
 pub fn differing<'g>(a: &'g Groups, b: &'g Groups) -> BTreeSet<&'g GroupName> {
     a.diff(b).map(|item| *name_of(&item)).collect()
@@ -172,7 +173,7 @@ pub fn changed_keys(
     }
 }
 
-/// Lays the overrides over the base, and both over what documents give.
+/// Merges the overrides over the base, and both over the generated resources.
 ///
 /// Groups are made as by [`effective_group`]; the default group is always there.
 #[must_use]
@@ -187,11 +188,11 @@ pub fn merge(base: &Layer, overrides: &Layer, generated: &Generated) -> Groups {
     names.into_iter().map(|name| (name.clone(), Arc::new(group(name)))).collect()
 }
 
-/// One group of what each source says of it.
+/// One group, from the parts of each source.
 ///
-/// Its definition comes from the base if it is defined there, else from the overrides, else from documents. A group that has
-/// resources and no definition selects the node whose id is the group's name. A resource of the overrides shadows the base's of
-/// the same type and name; either of them shadows a generated one.
+/// Its definition comes from the base if that defines it, otherwise from the overrides, otherwise from documents. A group that
+/// has resources and no definition selects the node whose id is the group's name. A resource of the overrides shadows the
+/// base's of the same type and name; either of them shadows a generated one.
 #[must_use]
 pub fn effective_group(
     name: &GroupName,
@@ -258,8 +259,8 @@ impl EffectiveGroup {
         self.resources.get(key).or_else(|| self.generated.get(&profile)?.get(key))
     }
 
-    /// Returns `true` if `resource`, which the group serves, is part of a publication by the API. What documents give is part of
-    /// none.
+    /// Returns `true` if `resource`, which the group serves, is part of a publication by the API. Generated resources are part
+    /// of none.
     pub(crate) fn is_published(&self, resource: &Resource) -> bool {
         *resource.origin() == Origin::Api && self.resources.contains_key(resource.key())
     }

@@ -1,15 +1,14 @@
 //! The configuration that the management server serves: resources, their versions, node groups, views, and who has applied them.
 //!
-//! Two *layers* hold resources by node group: the base (files) and the overrides (the admin API). [`layer::merge`] makes
-//! one set of effective groups of them, the [`Publisher`] compiles the groups into [`View`]s, one per set of groups and
-//! profile, and hands a view to every client that resolves to it. A view never changes; a change is a new view. The
-//! [`StatusBoard`] holds what each stream was sent and what it answered, the [`LoadBoard`] what clients report of the
-//! requests that they send.
+//! Two *layers* hold resources by node group: the base (files) and the overrides (the admin API). [`layer::merge`] merges them into
+//! one set of effective groups. The [`Publisher`] compiles the groups into [`View`]s, one for each set of groups and profile, and
+//! gives each client the view that it resolves to. A view never changes; a change is a new view. The [`StatusBoard`] records what
+//! each stream was sent and what it answered. The [`LoadBoard`] records the requests that clients report.
 //!
 //! This crate does no I/O, reads no clock and starts no task. It does not know the transport protocol (`xds-session`), and has no
-//! descriptors (`xds-codec`): a resource here is a name, a type, encoded bytes and a content version. It looks into the bytes only where
-//! serving decides by them, and field by field ([`wire`]): what of a [`cluster`] and of its endpoints drains, whether a client makes it
-//! ready by itself, and which virtual hosts a RouteConfiguration is put together of.
+//! descriptors (`xds-codec`). To it, a resource is a name, a type, encoded bytes and a content version. It reads the bytes only where
+//! serving depends on them, field by field ([`wire`]): how long a [`cluster`] and its endpoints drain, whether a client needs time to
+//! make it ready, and which virtual hosts a RouteConfiguration consists of.
 
 pub mod cluster;
 pub mod drain;

@@ -1,10 +1,10 @@
-//! Load reports: what clients say of the requests that they send, by cluster, node and locality, for a while.
+//! Load reports: the requests that clients report, by cluster, node and locality, for a limited time.
 //!
-//! Clients report what happened since their last report, so everything is a sum: a client that comes back, or another one of
-//! the same node id, adds to what is there. Only requests in progress are a state, which the next report replaces.
+//! Clients report what happened since their last report, so everything is a sum: the reports of a client that reconnects, or of another
+//! one with the same node ID, are added. Only requests in progress are a state, which the next report replaces.
 //!
-//! Everything has a bound, whatever clients say: [`LoadLimits`]. What does not fit is left out and counted, and an answer about
-//! the time in which that happened says that it is not complete.
+//! Everything that clients report is bounded by [`LoadLimits`]. The board leaves out and counts what does not fit, and an answer about
+//! that time says that it is incomplete.
 
 mod board;
 mod report;

@@ -26,7 +26,7 @@ use index::NodeIndex;
 #[derive(Debug)]
 pub struct Publisher {
     state: Mutex<PublisherState>,
-    /// When the first thing that drains ends.
+    /// When the first drain ends.
     drain_end: watch::Sender<Option<Instant>>,
 }
 
@@ -41,22 +41,22 @@ struct PublisherState {
     groups: Groups,
     /// The state for nodes that a wave deployment has not reached; `None` if there is none.
     behind: Option<Behind>,
-    /// The groups in which the two differ; only nodes of these are told apart.
+    /// The groups in which the two differ; cohorts matter only to their nodes.
     differing: BTreeSet<GroupName>,
     index: NodeIndex,
     views: HashMap<ViewKey, watch::Sender<Option<Arc<View>>>>,
     views_of: ViewsOf,
     /// Views of nodes that no group selects by their ids.
     unlisted: BTreeSet<ViewKey>,
-    /// When the first thing ends that drains in a view.
+    /// When the first drain in a view ends.
     drain_ends: BTreeSet<(Instant, ViewKey)>,
     /// The tables of the default group, by kind of client and cohort.
     bases: BTreeMap<(Profile, u32), Arc<Base>>,
     /// Views that nobody followed at the last call of [`Publisher::retire_unused`].
     unused: BTreeSet<ViewKey>,
-    /// How long things drain that no group says it of.
+    /// How long resources drain if no group says so.
     drain: DrainPolicy,
-    /// The time that was told last; without one nothing drains.
+    /// The time of the last call that had one; without a time, nothing drains.
     now: Option<Instant>,
 }
 
@@ -67,9 +67,9 @@ pub struct Publication {
     pub revision: Revision,
     /// The views that somebody follows and in which a resource changed.
     pub views: Vec<ViewChange>,
-    /// Whose groups may be others now.
+    /// The nodes whose groups may have changed.
     pub moved: Moved,
-    /// The views, as they were, of those whose groups may be others now.
+    /// The previous views of the nodes whose groups may have changed.
     pub former: Vec<Arc<View>>,
 }
 
@@ -120,13 +120,13 @@ impl ViewReceiver {
 }
 
 impl Publisher {
-    /// Nothing is loaded yet: clients can follow, and wait. Only what groups say it of drains.
+    /// Nothing is loaded yet: clients can follow, and wait. Resources drain only if groups say so.
     #[must_use]
     pub fn new() -> Self {
         Self::draining(DrainPolicy::default())
     }
 
-    /// The same; what leaves drains as `drain` says where groups say nothing.
+    /// The same, with `drain` as the policy where groups have none.
     #[must_use]
     pub fn draining(drain: DrainPolicy) -> Self {
         let state = PublisherState {
@@ -150,18 +150,18 @@ impl Publisher {
         Self { state: Mutex::new(state), drain_end: watch::Sender::new(None) }
     }
 
-    /// Makes `groups` what is served, at the time that was told last. Wakes exactly the clients of the views in which something
-    /// changed, and those whose groups may be others now.
+    /// Serves `groups`, at the time of the last call. Wakes exactly the clients of views in which something changed, and those
+    /// whose groups may have changed.
     ///
-    /// `revision` must not be lower than the last one. `groups` should be made of what was published last: then this costs what is
-    /// different, and only the views of groups that are not equal are looked at.
+    /// `revision` must not be lower than the last one. `groups` should be derived from those of the last publication: then the
+    /// cost is that of the difference, and only the views of changed groups are visited.
     pub fn publish(&self, revision: Revision, groups: Groups) -> Publication {
         self.publish_at(None, revision, groups, None)
     }
 
-    /// The same, at the time `now`, and during a wave deployment: `groups` are what nodes are served that are ahead,
-    /// `behind` says what the others are, and who is which. When that changes, clients move to the view of the other state and
-    /// are sent what differs; what only the view has that they come from drains in the other one.
+    /// The same at the time `now`, also during a wave deployment: nodes that are ahead are served `groups`, and `behind` says
+    /// what the others are served, and who is ahead. When that changes, clients move to the view of the other state and are
+    /// sent the difference. Resources that only their previous view has drain in the new one.
     pub fn publish_split(
         &self,
         revision: Revision,
@@ -230,7 +230,7 @@ impl Publisher {
         publication
     }
 
-    /// Ends what has drained by `now`. That is no change: the views keep their revision.
+    /// Ends the drains that are over at `now`. This is not a change: the views keep their revision.
     pub fn end_drains(&self, now: Instant) {
         let mut state = self.lock();
         state.now = Some(now);
@@ -247,7 +247,8 @@ impl Publisher {
         self.tell_drain_end(&state);
     }
 
-    /// When [`end_drains`](Self::end_drains) has to be called; `None` while nothing drains. May be told too early, never too late.
+    /// When [`end_drains`](Self::end_drains) has to be called; `None` while nothing drains. The time may be too early, never
+    /// too late.
     #[must_use]
     pub fn drain_end(&self) -> watch::Receiver<Option<Instant>> {
         self.drain_end.subscribe()
@@ -277,8 +278,8 @@ impl Publisher {
                 }
                 self.tell_drain_end(&state);
             }
-            // Whoever comes from another view is never shown an older publication than there; the others are told of it, as their
-            // answers are compared with it.
+            // A client that comes from another view never sees an older publication than there. The others also learn of it,
+            // because their answers are compared with it.
             Some(Some(view)) if view.revision() < state.moved_at => {
                 let view = state.compile(&key, (now.0, view.epoch()), Some(&view), None);
                 state.replace(&key, view, true);
@@ -298,8 +299,8 @@ impl Publisher {
         state.view(&key)
     }
 
-    /// The view that a client of exactly these groups would be served, in the cohort that the key says: [`AHEAD`] is everything
-    /// that was accepted, 0 what nodes are served that a wave deployment has not reached. `None` before the first complete load.
+    /// The view that a client of exactly these groups would be served, in the cohort of the key: [`AHEAD`] has everything that
+    /// was accepted, 0 is what nodes are served that a wave deployment has not reached. `None` before the first complete load.
     #[must_use]
     pub fn view_at(&self, key: &ViewKey) -> Option<Arc<View>> {
         self.lock().view(key)
@@ -338,7 +339,7 @@ impl Publisher {
         (state.revision, state.groups.clone())
     }
 
-    /// The state for nodes that a wave deployment has not reached; `None` if none is under way.
+    /// The state for nodes that a wave deployment has not reached; `None` if there is no wave deployment.
     #[must_use]
     pub fn behind(&self) -> Option<Behind> {
         self.lock().behind.clone()
@@ -366,8 +367,8 @@ impl Publisher {
         self.lock().is_loaded
     }
 
-    /// Drops the views that nobody has followed since the call before, and what clients were served so long before `now` that none
-    /// of them counts as using it when it comes back. Call it now and then.
+    /// Drops the views that nobody has followed since the previous call, and tables that were served so long before `now` that
+    /// a client that reconnects no longer counts as using them. Call it from time to time.
     pub fn retire_unused(&self, now: Instant) {
         let mut state = self.lock();
         for view in state.views.values().filter_map(|sender| sender.borrow().clone()) {
@@ -396,7 +397,7 @@ impl Publisher {
         self.lock().views.len()
     }
 
-    /// A panic elsewhere cannot leave the state half changed in a way that matters more than serving on.
+    /// Continuing to serve matters more than a state that a panic elsewhere may have left half changed.
     fn lock(&self) -> MutexGuard<'_, PublisherState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -437,8 +438,8 @@ impl PublisherState {
         Arc::new(compile(key.clone(), groups, circumstances))
     }
 
-    /// The tables of the default group for the clients of a view. Made of what it gave before, and the very same for both cohorts
-    /// unless they differ in it.
+    /// The tables of the default group for the clients of a view. They are derived from the previous ones, and shared by both
+    /// cohorts unless the cohorts differ in that group.
     fn base(&mut self, key: &ViewKey) -> Arc<Base> {
         let groups = groups_of(key.cohort, &self.groups, self.behind.as_ref());
         let default = groups.get(&GroupName::default_group());
@@ -504,7 +505,7 @@ impl PublisherState {
         }
     }
 
-    /// Finds whose groups may be others than in `before`, and the views that these follow.
+    /// Finds the nodes whose groups may differ from those in `before`, and the views that these nodes follow.
     fn reselect(&mut self, before: &Groups, everyone: bool) -> (Moved, BTreeSet<ViewKey>) {
         let definition = |group: Option<&'_ Arc<EffectiveGroup>>| group.map(|group| group.definition.clone());
         let (mut ids, mut is_everyone) = (BTreeSet::new(), everyone);
@@ -537,7 +538,7 @@ impl PublisherState {
         if ids.is_empty() { (Moved::Nobody, BTreeSet::new()) } else { (Moved::Ids(ids), concerned) }
     }
 
-    /// The view that serves the same clients when a wave deployment has another state for them.
+    /// The view of the same clients in the other state of a wave deployment.
     fn sibling(&self, key: &ViewKey) -> Option<Arc<View>> {
         let cohort = if key.cohort == AHEAD { 0 } else { AHEAD };
         self.views.get(&ViewKey { cohort, ..key.clone() })?.borrow().clone()

@@ -1,4 +1,4 @@
-//! References of a resource: other resources, and where it names them.
+//! References of a resource: the resources that it names, and where it names them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +14,7 @@ pub struct Reference {
     /// The target. References to one resource may share it with each other and with that.
     pub to: Arc<ResourceKey>,
     /// Where it is named, as a field path: `virtual_hosts[0].routes[1].route.cluster`; `virtual_hosts["NAME"]` where the
-    /// virtual host was encoded by itself.
+    /// virtual host was encoded separately.
     pub path: Arc<str>,
 }
 
@@ -23,7 +23,7 @@ pub struct Reference {
 pub struct References(Arc<[Reference]>);
 
 impl References {
-    /// Returns `true` if this is the very same value, not only an equal one.
+    /// Returns `true` if this is the same shared value, not only an equal one.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -48,8 +48,8 @@ impl References {
         targets(from.get(..end).unwrap_or_default()).map(|to| &to.name)
     }
 
-    /// These without some that are among them, and with others; the very same if that makes no difference. One walk over all, none
-    /// if all stays, and the rest costs what changes.
+    /// These without some of them, and with others; the same shared value if that makes no difference. It takes one walk over
+    /// all of them, or none if all stay.
     #[must_use]
     pub fn changed<'r>(
         &self,

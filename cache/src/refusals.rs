@@ -1,6 +1,6 @@
-//! Requests and inputs that the server refused because they pass a limit: how many, why, and the last of each kind.
+//! Requests and inputs that the server refused because they exceed a limit: how many, why, and the last of each kind.
 //!
-//! A server under attack, or with a limit that is too tight for its fleet, looks the same from outside: clients fail. This
+//! A server under attack, and one with a limit that is too tight for its fleet, look the same from outside: clients fail. This
 //! board tells the operator which limit it was. Metrics, `/readyz` and `status` read it.
 
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ macro_rules! reasons {
 reasons! {
     /// Too many validations and dry runs wait, or one took too long.
     Trials = "trials", "2 validations and dry runs at once, 6 more waiting, 30 s for each";
-    /// Too many writes wait for their turn, or what they bring is too much.
+    /// Too many writes are waiting, or their contents are too large.
     Writes = "writes", "256 writes at once, with 128 MiB of resources and documents";
     /// A gRPC message is larger than one may be.
     MessageSize = "message-size", "--max-message-bytes";
@@ -55,7 +55,7 @@ reasons! {
     PollSize = "poll-size", "--max-poll-bytes";
     /// There are too many polls at once, or the body of one does not come.
     Polls = "polls", "--max-polls";
-    /// Too many ask for client status at once, or its matchers or its answer are too large.
+    /// There are too many requests for client status at once, or its matchers or its answer are too large.
     ClientStatus = "client-status", "16 readers, 500 parts and 16 regular expressions in matchers, 4 MiB in one message";
     /// A browser sent a request to the xDS port.
     Browser = "browser", "no requests of web pages on the xDS port";
@@ -78,7 +78,7 @@ reasons! {
     Connections = "connections", "--max-connections";
     /// Every connection of the admin or probe port is in use, or an idle one had to make room.
     AdminConnections = "admin-connections", "--max-admin-connections";
-    /// As many read events as may.
+    /// The number of readers of events is at its limit.
     EventReaders = "event-readers", "64 readers of /v1/events";
     /// A connection sent no request in time, or read nothing of its answers.
     SlowConnection = "slow-connection", "10 s for a first request, 30 s without reading";
@@ -90,7 +90,7 @@ reasons! {
     Flood = "flood", "50,000 control frames, and 2,000 more a second";
     /// There is no room for a message while it is being received.
     ReceiveBytes = "receive-bytes", "--max-receive-bytes";
-    /// A message did not come whole in time.
+    /// A message did not arrive completely in time.
     SlowMessage = "slow-message", "10 s without progress";
 }
 
@@ -138,7 +138,7 @@ struct Row {
 impl Refusals {
     /// Counts one refusal, and logs it unless one for the same reason was logged within [`LOG_INTERVAL`].
     ///
-    /// `detail` says what was refused and of whom, without secrets; it is cut at [`MAX_DETAIL_BYTES`].
+    /// `detail` says what was refused and from whom, without secrets; it is cut at [`MAX_DETAIL_BYTES`].
     pub fn record(&self, reason: Reason, detail: &str, now: SystemTime) {
         let detail = shortened(detail);
         let mut rows = self.lock();

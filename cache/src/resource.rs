@@ -14,12 +14,12 @@ use crate::resource_type::ResourceType;
 use crate::version::{LazyVersion, Version, VersionHasher};
 use crate::{cluster, host, xdstp};
 
-/// Where a resource came from. No part of its content: equal resources of different origin have equal versions.
+/// Where a resource came from. This is not part of its content: equal resources of different origin have equal versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// A document in a watched file.
     File {
-        /// The file's path as it was found.
+        /// The file's path.
         path: Arc<str>,
         /// The line of the document's first key, from 1.
         line: u32,
@@ -64,10 +64,10 @@ pub struct ResourceDraft {
     pub host_pattern: bool,
 }
 
-/// One resource, immutable. Everything a client could see of it is in [`version`](Self::version).
+/// One resource, immutable. Its [`version`](Self::version) covers everything that a client can see of it.
 ///
-/// A Listener under several names is several resources that share all they have but the name: each costs about as much memory as
-/// its name, and its bytes are made when somebody asks for them.
+/// A Listener under several names is several resources that share everything except the name. Each costs about as much memory
+/// as its name, and its bytes are made when they are needed.
 #[derive(Clone)]
 pub struct Resource {
     /// Maps and references share it: there are several for each resource.
@@ -86,7 +86,7 @@ struct Content {
     value: Encoded,
     references: References,
     origin: Origin,
-    /// Most have nothing of it.
+    /// Most resources have none of this.
     rare: Option<Box<Rare>>,
 }
 
@@ -110,8 +110,8 @@ impl PartialEq for Resource {
 }
 
 impl Resource {
-    /// The draft is taken as it is, but for an `xdstp:` name that is not in canonical form: it gets that
-    /// as an alias, so that the resource is found under each of its spellings (row A144).
+    /// The draft is used unchanged, except for an `xdstp:` name that is not in canonical form: it gets the canonical form as an
+    /// alias, so that the resource is found under each of its spellings (row A144).
     #[must_use]
     pub fn new(draft: ResourceDraft) -> Self {
         let ResourceDraft { key, value, ttl, aliases, references, origin, in_wildcard, host_pattern } = draft;
@@ -138,8 +138,8 @@ impl Resource {
         Self { key, content, is_renamed: true, in_wildcard, host_pattern, version: LazyVersion::default() }
     }
 
-    /// The resource that a client gets which asked for `name` and is served by this pattern of hosts: the same under another name, no
-    /// part of any wildcard. Its version is a function of the pattern and the name.
+    /// The resource for a client that asks for `name` and is served by this pattern of hosts: the same under that name, not
+    /// covered by any wildcard. Its version is a function of the pattern and the name.
     pub(crate) fn derived(&self, name: &str) -> Self {
         Self { in_wildcard: false, host_pattern: false, ..self.renamed(&name.into()) }
     }
@@ -159,7 +159,7 @@ impl Resource {
         })
     }
 
-    /// The draft again, to make a changed resource of it.
+    /// The draft, to make a changed resource from.
     #[must_use]
     pub fn to_draft(&self) -> ResourceDraft {
         ResourceDraft {
@@ -183,7 +183,7 @@ impl Resource {
         &self.key
     }
 
-    /// The very key, to be shared.
+    /// The key itself, to be shared.
     #[must_use]
     pub fn shared_key(&self) -> &Arc<ResourceKey> {
         &self.key
@@ -201,7 +201,7 @@ impl Resource {
         &self.key.name
     }
 
-    /// The content version; computed when it is asked for the first time.
+    /// The content version, computed on first use.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version.get_or_compute(|| self.hashed())
@@ -251,8 +251,8 @@ impl Resource {
                 == (other.is_renamed, other.in_wildcard, other.host_pattern)
     }
 
-    /// The encoded message. That of a Listener under one of several names is made each time, that of a RouteConfiguration which is put
-    /// together of virtual hosts when it is asked for first.
+    /// The encoded message. For a Listener under one of several names it is made each time; for a RouteConfiguration of
+    /// separate virtual hosts it is assembled on first use.
     #[must_use]
     pub fn value(&self) -> Cow<'_, Bytes> {
         match self.is_renamed {
@@ -306,8 +306,8 @@ impl Resource {
         self.host_pattern && self.key.resource_type == ResourceType::Listener
     }
 
-    /// Returns `true` if it is a cluster that an Envoy makes ready by itself, in a time that nobody tells: by resolving names or
-    /// checking health.
+    /// Returns `true` if it is a cluster that an Envoy needs an unknown time to make ready: by resolving names or checking
+    /// health.
     #[must_use]
     pub fn settles_alone(&self) -> bool {
         self.key.resource_type == ResourceType::Cluster && cluster::settles_alone(self.content.value.bytes())

@@ -18,8 +18,8 @@ pub struct ResourceKey {
 }
 
 impl ResourceKey {
-    /// Returns `true` if a reference to this names no resource but all that are asked for on demand: names that end in `*`, such
-    /// as that of all scoped routes, or of the virtual hosts of a route configuration.
+    /// Returns `true` if this does not name one resource, but all that can be requested on demand: names that end in `*`, such
+    /// as those for all scoped routes or for the virtual hosts of a route configuration.
     #[must_use]
     pub fn means_all(&self) -> bool {
         self.name.ends_with('*')

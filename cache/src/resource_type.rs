@@ -1,10 +1,10 @@
-//! Resource types: the closed list that the server knows, and any other type URL.
+//! Resource types: those that the server knows, and any other type URL.
 
 use std::fmt;
 use std::sync::Arc;
 
 /// The type of a resource, in the order in which changes reach a client (make before break, [XP] "Eventual consistency
-/// considerations"): what is referred to comes before what refers to it.
+/// considerations"): resources come after those that they refer to.
 ///
 /// Any type URL that is not in the list is carried opaquely as [`Other`](Self::Other) (row A7).
 ///
@@ -31,7 +31,7 @@ pub enum ResourceType {
     RouteConfiguration,
     /// `envoy.config.route.v3.VirtualHost` (VHDS).
     VirtualHost,
-    /// Any other type URL, whole. Behind two pointers, because there are few of them and many keys.
+    /// Any other type URL, complete. It is behind two pointers, because there are few of them and many keys.
     Other(Arc<Box<str>>),
 }
 
@@ -127,8 +127,8 @@ impl ResourceType {
     }
 
     /// Returns `true` if a first request without names asks for everything (XP "How the client specifies what resources to
-    /// return"). Scoped routes are asked for like that by Envoy. For other types such a request subscribes to nothing (row A55);
-    /// an explicit `*` is a wildcard for every type.
+    /// return"). Envoy asks for scoped routes in this way. For other types such a request subscribes to nothing (row A55); an
+    /// explicit `*` is a wildcard for every type.
     #[must_use]
     pub fn has_legacy_wildcard(&self) -> bool {
         self.is_complete_in_sotw()

@@ -1,6 +1,6 @@
-//! The status board: what each stream was sent and what it answered, by type.
+//! The status board: by type, what each stream was sent and what it answered.
 //!
-//! Sessions tell it as [`StreamEvent`]s; the admin API reads it. Times are passed in.
+//! Sessions write to it with [`StreamEvent`]s, and the admin API reads it. Times are passed in.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -99,15 +99,16 @@ pub enum EventKind {
         /// The client's words, at most [`MAX_NACK_MESSAGE`] bytes of them.
         message: Arc<str>,
     },
-    /// The client told, in its first request of the type, that it holds configuration from an earlier stream.
+    /// The client said, in its first request of the type, that it holds configuration from an earlier stream.
     CameBack,
-    /// The client has all it asks for though it was sent nothing: it holds that from an earlier stream, or asks for nothing.
+    /// The client has everything that it asks for although nothing was sent: it holds that from an earlier stream, or asks for
+    /// nothing.
     CameUpToDate,
     /// Everything that the view of this revision owes the client was sent.
     Current(Revision),
-    /// A change is not sent yet, because of what the client has or lacks.
+    /// A change is not sent yet, because of what the client has or does not have.
     HeldBack,
-    /// The client was waited for as long as the limits say, and a change is sent without.
+    /// The server has waited for the client as long as the limits allow, and sends a change without its answer.
     GraceExpired,
 }
 
@@ -151,14 +152,14 @@ pub struct TypeStatus {
     pub last_nack: Option<Nack>,
     /// True if the last answer was a NACK.
     pub is_error: bool,
-    /// The publication that the first response showed of those that were rejected since one was accepted; `None` if the last answer
-    /// was no NACK.
+    /// The publication that the first response showed of those that were rejected since one was accepted; `None` if the last
+    /// answer was not a NACK.
     pub failing_since: Option<Revision>,
     /// True if the last response was not answered.
     pub is_outstanding: bool,
-    /// True if the client told, in its first request, that it holds configuration from an earlier stream.
+    /// True if the client said, in its first request, that it holds configuration from an earlier stream.
     pub came_back: bool,
-    /// True if the client came with what it would have been sent.
+    /// True if the client arrived with everything that it would have been sent.
     pub came_up_to_date: bool,
     /// The publication up to which everything owed was sent.
     pub current: Revision,
@@ -233,12 +234,12 @@ impl TypeStatus {
     }
 }
 
-/// Whom a publication concerns; answered by the stream's client.
+/// The resources of a publication that concern a client; the stream's client answers it.
 pub trait Subscriber: Send + Sync {
     /// The changed types of which the client subscribes to a changed resource.
     fn concerned(&self, change: &ViewChange) -> Vec<ResourceType>;
 
-    /// Changes that the client is not sent yet, and why. It is about the client, so all its streams say the same.
+    /// Changes that were not sent to the client yet, and why. This concerns the client, so all its streams have the same.
     fn held_back(&self) -> Vec<HeldBack> {
         vec![]
     }
@@ -303,7 +304,7 @@ impl StreamEntry {
         self.id
     }
 
-    /// A copy of what is known.
+    /// A copy of the record.
     #[must_use]
     pub fn status(&self) -> StreamStatus {
         self.lock().clone()
@@ -330,7 +331,7 @@ impl StreamEntry {
         streams.join(Some(&view), self.id);
     }
 
-    /// Records what happened, and tells those who wait for it.
+    /// Records an event, and notifies those who wait for it.
     pub fn record(&self, event: &StreamEvent, at: SystemTime) {
         // A change that is held back may be of a type that another stream of the client has.
         if !matches!(event.kind, EventKind::HeldBack | EventKind::GraceExpired) {
@@ -346,7 +347,7 @@ impl StreamEntry {
             | EventKind::HeldBack
             | EventKind::GraceExpired => {}
         }
-        // No receiver is no error: then nobody watches.
+        // It is not an error to have no receiver: then nobody watches.
         let _ = board.news.send(News::Stream { id: self.id, event: event.clone() });
     }
 
@@ -384,7 +385,7 @@ impl Drop for StreamEntry {
     }
 }
 
-/// News for those who watch the board.
+/// News for watchers of the board.
 #[derive(Clone, Debug)]
 pub enum News {
     /// A stream's first request came.
@@ -413,7 +414,7 @@ pub struct StatusBoard {
 #[derive(Default)]
 struct Streams {
     all: BTreeMap<StreamId, Weak<StreamEntry>>,
-    /// By the view that they follow; `None` of those that have none yet.
+    /// By the view that they follow; `None` for those that have none yet.
     by_view: HashMap<Option<ViewKey>, BTreeSet<StreamId>>,
     views_of: ViewsOf,
 }
@@ -520,7 +521,7 @@ impl StatusBoard {
         self.ticks.subscribe()
     }
 
-    /// Everything that happens from now on; a reader that lags loses the oldest and is told so.
+    /// Everything that happens from now on. A reader that lags loses the oldest news, and learns that it did.
     #[must_use]
     pub fn news(&self) -> broadcast::Receiver<News> {
         self.news.subscribe()

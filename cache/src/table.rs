@@ -1,8 +1,8 @@
 //! The resources of one type in a view, and the difference between two such tables.
 //!
-//! Many views differ from what everyone is served in a few resources. So a table may lie over another: it shares everything of that
-//! which it does not have otherwise. Nobody can tell from outside: equal resources give equal versions, and every look-up gives what
-//! a table would give that has the same resources by itself.
+//! Many views differ in a few resources from what everyone is served. So a table can lie over another: it shares everything of that
+//! table which it does not have itself. This is not visible from outside: equal resources give equal versions, and every lookup
+//! returns what a table that holds the same resources itself would return.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -28,8 +28,8 @@ use index::{Index, Named, Totals};
 
 /// All resources of one type in a view, by name, with their common version.
 ///
-/// Streams keep the table that they were sent instead of copies of its names and versions, so what a stream costs does not
-/// grow with the number of resources. What a table costs that succeeds another, or lies over it, is what differs.
+/// Streams keep the table that they were sent instead of copies of its names and versions, so the cost of a stream does not
+/// grow with the number of resources. A table that replaces another, or lies over it, costs only the difference.
 pub struct TypeTable {
     version: Version,
     version_text: Arc<str>,
@@ -39,7 +39,7 @@ pub struct TypeTable {
     over: Option<Box<Over>>,
     /// Changes from the table that this one replaced in its view.
     since: Option<(Version, Arc<Changes>)>,
-    /// Changes from other tables, as far as somebody asked lately.
+    /// Changes from other tables that were requested recently.
     compared: Mutex<Vec<(Version, Arc<Changes>)>>,
     pub(crate) transitions: Transitions,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Goal {
 }
 
 impl fmt::Debug for TypeTable {
-    /// The version, which tells all that is in it.
+    /// The version, which covers all contents.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("TypeTable").field(&self.version_text).finish()
     }
@@ -70,9 +70,9 @@ impl fmt::Debug for TypeTable {
 /// Differences of a table from the one below it.
 #[derive(Clone, Debug, Default)]
 struct Over {
-    /// Resources beside those below, or in the place of those of their names.
+    /// Resources in addition to those below, or replacing those with their names.
     own: Index,
-    /// Names that are there below, and not here; none of them is in `own`.
+    /// Names that exist below but not here; none of them is in `own`.
     hidden: OrdSet<Name>,
     /// The sum over the resources below whose names are in one of these.
     covered: Totals,
@@ -85,7 +85,7 @@ pub(crate) enum Edit {
     Own(Arc<Resource>),
     /// Nothing.
     Hidden,
-    /// Whatever the table has that it lies over.
+    /// The resource of the table below.
     Below,
 }
 
@@ -94,16 +94,16 @@ pub(crate) enum Edit {
 pub struct Changes {
     /// Added resources, and those whose version changed.
     pub changed: Vec<Arc<Resource>>,
-    /// The names that are gone.
+    /// The removed names.
     pub removed: Vec<Name>,
 }
 
 /// The result of a look-up in a table.
 #[derive(Clone, Copy, Debug)]
 pub enum Found<'a> {
-    /// A resource that is given as it is: its name, or an alias, or a domain of it is what was asked for.
+    /// A resource that is returned unchanged: the requested name is its name, an alias, or one of its domains.
     AsItIs(&'a Arc<Resource>),
-    /// A pattern of hosts: the resource is given under the name that was asked for.
+    /// A pattern of hosts: the resource is returned under the requested name.
     Template(&'a Arc<Resource>),
 }
 
@@ -131,7 +131,7 @@ impl<'a> FromIterator<&'a Name> for HostPatterns<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// The name of the resource that a client gets which asked for `asked`.
+    /// The name of the resource for a client that asks for `asked`.
     #[must_use]
     pub fn name(self, asked: &'a Name) -> &'a Name {
         match self {
@@ -140,8 +140,8 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// The resource that a client gets which asked for `asked`. What is made of a template is made anew each time: equal names of
-    /// equal templates give equal resources.
+    /// The resource for a client that asks for `asked`. A resource from a template is made each time: equal names and equal
+    /// templates give equal resources.
     #[must_use]
     pub fn under(self, asked: &str) -> Arc<Resource> {
         match self {
@@ -152,7 +152,7 @@ impl<'a> Found<'a> {
 }
 
 impl PartialEq for Found<'_> {
-    /// Returns `true` if a client gets the same, wherever it came from.
+    /// Returns `true` if a client gets the same, whatever its origin.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::AsItIs(one), Self::AsItIs(other)) | (Self::Template(one), Self::Template(other)) => {
@@ -189,7 +189,7 @@ impl Changes {
 }
 
 impl TypeTable {
-    /// Makes a table of resources with unique names.
+    /// Makes a table from resources with unique names.
     #[must_use]
     pub fn new(resources: Vec<Arc<Resource>>) -> Self {
         let mut index = Index::default();
@@ -214,7 +214,8 @@ impl TypeTable {
         }
     }
 
-    /// The table that has `edits` in itself; the very same if they are no difference. `None` stands for no resources in both.
+    /// The table with `edits`; the same shared value if they make no difference. `None` stands for no resources, in arguments
+    /// and result.
     #[must_use]
     pub(crate) fn edited(
         previous: Option<&Arc<Self>>,
@@ -238,7 +239,7 @@ impl TypeTable {
         Some(Arc::new(table.succeeding(previous.map(|previous| &**previous))))
     }
 
-    /// The table that lies over `base` as `previous` lay over `former`, but with `edits`. `None` stands for no resources in all of
+    /// The table that lies over `base` as `previous` lay over `former`, with `edits`. `None` stands for no resources in all of
     /// them.
     #[must_use]
     pub(crate) fn laid_over(
@@ -271,7 +272,7 @@ impl TypeTable {
         }))
     }
 
-    /// This table, but with `edits`.
+    /// This table with `edits`.
     pub(crate) fn with(&self, edits: impl IntoIterator<Item = (Name, Edit)>) -> Self {
         let mut over = self.over.as_deref().cloned().unwrap_or_default();
         for (name, edit) in edits {
@@ -377,15 +378,16 @@ impl TypeTable {
         std::iter::once(&*self.below).chain(self.own())
     }
 
-    /// The resource that has this alias (row A109); of several the first by name.
+    /// The resource with this alias (row A109); the first by name if there are several.
     #[must_use]
     pub fn find_alias(&self, alias: &str) -> Option<&Arc<Resource>> {
         self.found(self.below.by_alias(alias), self.own().map(|own| own.by_alias(alias))).next()
     }
 
     /// The resource that a client gets for a name (D15): the resource of that name, the one with that alias, the virtual host
-    /// whose domains match best (row A118), or what is made of the pattern of hosts that matches best. A host with a port that no
-    /// virtual host serves is served as the host without it: an Envoy asks for what the client wrote, also where it ignores ports.
+    /// whose domains match best (row A118), or one made from the pattern of hosts that matches best. If no virtual host serves
+    /// a host with a port, the host without the port is used: an Envoy asks for the authority that its client wrote, even if it
+    /// ignores ports.
     #[must_use]
     pub fn look_up(&self, name: &str) -> Option<Found<'_>> {
         let found = self.find(name).or_else(|| self.find_alias(name));
@@ -407,8 +409,8 @@ impl TypeTable {
         self.look_up(name).map(|found| found.under(name))
     }
 
-    /// The resource that is meant by an `xdstp:` name, or the pattern of hosts that matches a name best. None of that without
-    /// patterns: then names are what they are.
+    /// The resource that an `xdstp:` name means, or the pattern of hosts that matches a name best. Without patterns there is
+    /// neither: names are then compared as they are.
     fn template(&self, name: &str) -> Option<&Arc<Resource>> {
         if !self.has_host_patterns() {
             return None;
@@ -418,13 +420,14 @@ impl TypeTable {
         plain.or_else(|| authority.keys().find_map(|key| self.pattern(key)))
     }
 
-    /// The pattern of hosts with a key; of several the first by name.
+    /// The pattern of hosts with a key; the first by name if there are several.
     fn pattern(&self, key: &str) -> Option<&Arc<Resource>> {
         self.found(self.below.by_pattern(key), self.own().map(|own| own.by_pattern(key))).next()
     }
 
-    /// Returns `true` if a client that asks for `name` would get something else if resources of the names `changed` came or left:
-    /// one of them matches, and nothing that the table has matches better. Says yes for what the table has and serves the name by.
+    /// Returns `true` if a client that asks for `name` would get something else if resources named `changed` were added or
+    /// removed: one of them matches, and nothing in the table matches better. This includes the resource by which the table
+    /// serves the name.
     #[must_use]
     pub fn may_derive(&self, changed: &HostPatterns<'_>, name: &str) -> bool {
         let Some(authority) = Authority::of(name) else { return false };
@@ -438,7 +441,7 @@ impl TypeTable {
     }
 
     /// The members of an `xdstp:` glob collection, sorted by name (row A154). Resources whose paths are not in canonical form
-    /// are members of none.
+    /// are not members of any.
     pub fn members(&self, glob: &str) -> impl Iterator<Item = &Arc<Resource>> + use<'_> {
         self.found(self.below.by_glob(glob), self.own().map(|own| own.by_glob(glob)))
     }
@@ -448,7 +451,7 @@ impl TypeTable {
         self.found(self.below.by_target(to), self.own().map(|own| own.by_target(to)))
     }
 
-    /// Returns `true` if any resource can be asked for by another name than its own, so that what a name stands for can change
+    /// Returns `true` if a resource can be requested by a name other than its own, so that the result for a name can change
     /// without a change of a resource of that name.
     #[must_use]
     pub fn has_other_names(&self) -> bool {
@@ -505,8 +508,8 @@ impl Default for TypeTable {
     }
 }
 
-/// How many differences from tables other than the one before are remembered: streams that fell behind, and those that are
-/// led over step by step, are mostly in one of a few places.
+/// How many differences from tables other than the previous one are remembered. Streams that fell behind, and those that change
+/// step by step, are mostly at one of a few tables.
 const MAX_COMPARED: usize = 8;
 
 /// No resources.
@@ -517,7 +520,7 @@ impl Over {
         self.own.is_empty() && self.hidden.is_empty()
     }
 
-    /// How many names are not those below.
+    /// How many names differ from those below.
     fn len(&self) -> usize {
         self.own.resources().len() + self.hidden.len()
     }
@@ -527,12 +530,12 @@ impl Over {
         self.own.resources().keys().map(Named::name).chain(&self.hidden)
     }
 
-    /// Returns `true` if nobody sees what there is below of a name.
+    /// Returns `true` if this table hides a name of the table below.
     fn covers(&self, name: &str) -> bool {
         self.own.find(name).is_some() || self.hidden.contains(name)
     }
 
-    /// Says what there is under a name; whether that makes a difference.
+    /// Sets the entry of a name; returns `true` if that makes a difference.
     fn put(&mut self, below: &Index, name: &Name, edit: &Edit) -> bool {
         match (self.own.find(name), edit) {
             (Some(own), Edit::Own(new)) if Arc::ptr_eq(own, new) => return false,
@@ -563,7 +566,8 @@ impl Over {
         true
     }
 
-    /// The changes below that can be seen. Looks at those, or at what covers something, whichever is less.
+    /// The changes below that are visible here. Looks at the changes or at the entries that hide something, whichever are
+    /// fewer.
     fn visible(&self, changes: &Arc<Changes>) -> Arc<Changes> {
         let is_covered = |name: &Name| self.covers(name);
         let is_any_covered = if changes.len() <= self.len() {
@@ -579,8 +583,8 @@ impl Over {
         Arc::new(Changes { changed: changed.cloned().collect(), removed: removed.cloned().collect() })
     }
 
-    /// Lies over `new` instead of `old`, of which `changes` tell what is different. Looks at those, or at what covers something,
-    /// whichever is less.
+    /// Lies over `new` instead of `old`, which differ by `changes`. Looks at the changes or at the entries that hide something,
+    /// whichever are fewer.
     fn rebase(&mut self, old: &Index, new: &Index, changes: &Changes) {
         let mut covered = self.covered;
         let mut replace = |name: &Name| {
@@ -634,7 +638,7 @@ impl<'a, T, A: Iterator<Item = &'a T>, B: Iterator<Item = &'a T>> Iterator for M
     }
 }
 
-/// Notes the names under which two maps do not have the same.
+/// Records the names under which two maps differ.
 fn differing(
     older: &OrdMap<Named, Arc<Resource>>,
     newer: &OrdMap<Named, Arc<Resource>>,
@@ -646,7 +650,7 @@ fn differing(
     }));
 }
 
-/// The changes in `newer`. Costs what the two do not share.
+/// The changes in `newer`. The cost is that of the parts that the two do not share.
 fn compare(older: &TypeTable, newer: &TypeTable) -> Changes {
     let own = |table: &TypeTable| table.own().map(|own| own.resources().clone()).unwrap_or_default();
     let hidden = |table: &TypeTable| table.over().map(|over| over.hidden.clone()).unwrap_or_default();

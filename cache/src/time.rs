@@ -1,10 +1,10 @@
-//! Points in time of the wall clock as numbers, as they are stored and counted; and how long something may last.
+//! Points in time of the wall clock as numbers, as they are stored and counted; and durations with an upper limit.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use xds_units::Span;
 
-/// A text that is no duration, or one that is too long; the message says what would be one.
+/// A text that is not a duration, or one that is too long; the message says what would be one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no duration: write 500ms, 30s, 5m or 2h, at most 168h")]
 pub struct InvalidDuration(String);
@@ -15,7 +15,7 @@ pub fn millis(time: SystemTime) -> u64 {
     duration_millis(time.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-/// The time of so many milliseconds since 1970; one beyond all times is the first.
+/// The time of so many milliseconds since 1970. A time that cannot be represented becomes 1970.
 #[must_use]
 pub fn from_millis(millis: u64) -> SystemTime {
     UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(UNIX_EPOCH)
@@ -27,11 +27,11 @@ pub fn duration_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Reads a [`Span`] of at most [`MAX_DURATION`]: how long something drains, is held or waited for.
+/// Reads a [`Span`] of at most [`MAX_DURATION`]: the time for a drain, a hold or a wait.
 ///
 /// # Errors
 ///
-/// If it is none.
+/// If the text is not such a duration.
 pub fn duration(text: &str) -> Result<Duration, InvalidDuration> {
     let duration = text.parse::<Span>().ok().map(Span::duration);
     duration
@@ -39,7 +39,7 @@ pub fn duration(text: &str) -> Result<Duration, InvalidDuration> {
         .ok_or_else(|| InvalidDuration(text.trim().to_owned()))
 }
 
-/// The longest time that anything drains, is held or waited for: a week.
+/// The longest time for a drain, a hold or a wait: a week.
 pub const MAX_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[cfg(test)]

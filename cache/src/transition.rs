@@ -1,4 +1,4 @@
-//! Transitional tables: what a client is served while it is led from one table to the next.
+//! Transitional tables: what a client is served on its way from one table to the next.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -14,16 +14,16 @@ pub type Deviations = BTreeMap<Name, Deviation>;
 /// The entry of a transitional table for one name.
 #[derive(Clone, Debug)]
 pub enum Deviation {
-    /// This, in the place of the final resource or beside the final ones.
+    /// This resource, instead of the final one or in addition to the final ones.
     Kept(Arc<Resource>),
-    /// The version that the client may have, if any. A client that waits for an answer goes on waiting, because what it may be
-    /// told is not ready: neither this nor that there is nothing.
+    /// The version that the client may have, if any. A client that waits for an answer continues to wait, because neither
+    /// possible answer is ready: the resource, or its absence.
     Withheld(Option<Arc<Resource>>),
 }
 
 impl TypeTable {
-    /// This table with `deviations`. Its version follows from what is in it, as any table's does; equal deviations give the same
-    /// table while somebody holds it, so that all clients in one place share one.
+    /// This table with `deviations`. Its version follows from its contents, as with any table. Equal deviations give the same
+    /// shared table while somebody holds it, so clients in the same situation share one.
     #[must_use]
     pub fn deviating(self: &Arc<Self>, deviations: &Deviations) -> Arc<Self> {
         if deviations.is_empty() {

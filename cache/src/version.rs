@@ -1,4 +1,4 @@
-//! Versions: what content a resource or a type has, and revisions: when it was published.
+//! Versions, which identify the content of a resource or type, and revisions, which say when it was published.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,14 +28,14 @@ impl Version {
     }
 }
 
-/// The version of a content that never changes, computed when somebody asks.
+/// The version of a content that never changes, computed on first use.
 #[derive(Debug, Default)]
 pub(crate) struct LazyVersion(AtomicU64);
 
 impl LazyVersion {
-    /// The version. Several threads may compute it at a time; they find the same.
+    /// The version. Several threads may compute it at the same time, with the same result.
     pub(crate) fn get_or_compute(&self, compute: impl FnOnce() -> Version) -> Version {
-        // A content whose hash is 0 has it computed each time.
+        // If the hash is 0, it is computed each time.
         match self.0.load(Ordering::Relaxed) {
             0 => {
                 let version = compute();

@@ -1,4 +1,4 @@
-//! A view is the configuration for one kind of client: all resources of its groups, as they stood at one revision.
+//! A view is the configuration for one kind of client: all resources of its groups at one revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -39,7 +39,7 @@ pub struct View {
     tables: BTreeMap<ResourceType, Arc<TypeTable>>,
     /// By type, where one is shown.
     labels: BTreeMap<ResourceType, Arc<str>>,
-    /// The part that is served only because it has not drained yet.
+    /// The part that is served only because it still drains.
     drain: Drain,
     /// What was served before.
     past: Arc<Past>,
@@ -61,7 +61,7 @@ impl fmt::Debug for View {
 }
 
 impl View {
-    /// The view before any of its groups gave anything.
+    /// The view before any of its groups has resources.
     fn nothing(key: &ViewKey) -> Self {
         Self {
             key: key.clone(),
@@ -89,8 +89,8 @@ impl View {
         self.revision
     }
 
-    /// Counts how often the selection of groups changed, as of the last time when that could concern a client of this view. A client
-    /// whose view has another epoch than it resolved at resolves again.
+    /// Counts how often the selection of groups changed, up to the last time when that could concern a client of this view. A
+    /// client resolves its groups again if the epoch of its view differs from the one at which it resolved them.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
@@ -102,8 +102,8 @@ impl View {
         self.tables.get(resource_type).unwrap_or(&NONE)
     }
 
-    /// The tables of a type of which a client may have something that was connected until a moment ago, oldest first: those that were
-    /// served lately, if they had other names or references, and the one that is served now.
+    /// The tables of a type from which a recently connected client may still hold resources, oldest first: those that were
+    /// served recently, if they had other names or references, and the current one.
     #[must_use]
     pub fn recent_tables(&self, resource_type: &ResourceType, now: Instant) -> Vec<Arc<TypeTable>> {
         let mut tables = self.past.of(resource_type, self.revision, now);
@@ -137,8 +137,8 @@ impl View {
         self.tables.values().flat_map(|table| table.resources())
     }
 
-    /// The version that a response for the type carries: the publisher's label if it has one (D4), else the table's version. For
-    /// people; nothing is decided by it.
+    /// The version that a response for the type carries: the publisher's label if it has one (D4), else the table's version. It
+    /// is informational; nothing depends on it.
     #[must_use]
     pub fn version_info(&self, resource_type: &ResourceType) -> &Arc<str> {
         let shown = || Some(self.tables.get(resource_type)?.version_text());
@@ -154,19 +154,20 @@ impl View {
         self.table(resource_type).resolve(&xdstp::canonical(name))
     }
 
-    /// Returns `true` if the node is selected by no group but the default one, and that one has nothing (D3): then the server
-    /// knows nothing of the node.
+    /// Returns `true` if only the default group selects the node, and that group is empty (D3): then the server does not know
+    /// the node.
     #[must_use]
     pub fn is_unmatched(&self) -> bool {
         self.key.groups.len() == 1 && self.base.tables().is_empty()
     }
 
-    /// The resources and endpoints that are served only until their users end by themselves: resources, then endpoints.
+    /// The draining resources and endpoints, which are served only until requests that use them have ended: resources, then
+    /// endpoints.
     pub fn draining(&self) -> impl Iterator<Item = Draining> {
         self.drain.draining()
     }
 
-    /// Where groups of equal priority met, by the group that lost.
+    /// Conflicts between groups of equal priority, by the group that lost.
     pub fn conflicts(&self) -> impl Iterator<Item = &Conflict> {
         self.own.conflicts.values()
     }
@@ -176,14 +177,14 @@ impl View {
         &self.base
     }
 
-    /// Clients that were served `before` are served this instead.
+    /// Makes this the successor of `before` for its clients.
     pub(crate) fn replaces(&self, before: &Self, now: Option<Instant>) {
         let change = self.change_since(Some(before));
         let replaced = change.changes.iter().map(|(of, changes)| (of, before.table(of), &**changes));
         self.past.note(self.revision, now, replaced);
     }
 
-    /// Forgets what was served so long ago that no client counts as using it when it comes back.
+    /// Drops tables that were served so long ago that a client that reconnects no longer counts as using them.
     pub(crate) fn forget_past(&self, now: Instant) {
         self.past.forget(now);
     }
@@ -192,7 +193,7 @@ impl View {
         &self.drain
     }
 
-    /// A resource without the endpoints in it that drain.
+    /// A resource without its draining endpoints.
     pub(crate) fn undrained(&self, key: &ResourceKey) -> Option<&Arc<Resource>> {
         let of_endpoints = key.resource_type == ResourceType::ClusterLoadAssignment;
         let own = self.drain.own_assignment(&key.name).filter(|_| of_endpoints);

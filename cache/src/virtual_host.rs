@@ -1,7 +1,7 @@
 //! The virtual host that serves a host name (VHDS, rows A116 to A118).
 //!
-//! A virtual host resource is named `ROUTE/HOST`, and has the alias `ROUTE/DOMAIN` for each of its domains, in lower case and with
-//! their wildcards as they are. So a host is found among aliases, in the order in which Envoy prefers domains.
+//! A virtual host resource is named `ROUTE/HOST`. For each of its domains it has an alias `ROUTE/DOMAIN`, in lower case, with
+//! wildcards unchanged. So a host is found among the aliases, in the order in which Envoy prefers domains.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ pub(crate) fn without_port(name: &str) -> Option<String> {
     (is_port && !host.is_empty()).then(|| format!("{route}/{}", host.to_lowercase()))
 }
 
-/// No host name with a port is longer; what is longer is looked for by its very name only.
+/// The longest host name with a port. A longer name is looked up only as it is.
 const MAX_HOST: usize = 261;
 
 #[cfg(test)]

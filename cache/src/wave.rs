@@ -1,7 +1,7 @@
 //! Waves: a change reaches a share of the nodes first, then more of them (D14).
 //!
-//! During a wave deployment there are two states of the groups: *ahead* with the change, *behind* without it. A [`Split`]
-//! says which node is ahead; the publisher compiles views of both. How far a wave deployment is, is a [`Deployment`]'s to say.
+//! During a wave deployment, the groups have two states: *ahead* with the change, *behind* without it. A [`Split`] says which nodes
+//! are ahead, and the publisher compiles views of both. A [`Deployment`] decides how far the wave deployment is.
 
 use crate::layer::Groups;
 use crate::node::Node;
@@ -22,7 +22,7 @@ pub use share::{InvalidWaves, Share};
 /// The set of nodes that are ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// The wave deployment's number: every wave deployment has other first nodes.
+    /// The wave deployment's number: each wave deployment starts with different nodes.
     pub deployment: u64,
     /// The part of the nodes that is ahead; `None` if none is.
     pub share: Option<Share>,
@@ -40,9 +40,9 @@ pub struct Behind {
 }
 
 impl Split {
-    /// Returns `true` if a node is ahead. Depends on the wave deployment, the node's id and the value that it says alone, so it is
-    /// so on every replica and after every restart; who is ahead with a share is so with every larger one. No node of a value is
-    /// ahead before all of the values before it are.
+    /// Returns `true` if a node is ahead. This depends only on the wave deployment, the node's id and the value that it
+    /// reports, so all replicas agree, also after a restart. A node that is ahead at one share is ahead at every larger one. No
+    /// node of a value is ahead before all nodes of the previous values are.
     #[must_use]
     pub fn is_ahead(&self, node: &Node) -> bool {
         let Some(share) = self.share else { return false };

@@ -1,7 +1,7 @@
 //! Protobuf's wire format: the fields of an encoded message, one after the other, without a copy.
 //!
-//! A library decodes a message into a tree that can be fifty times its size. Requests, resources and what is known of them
-//! are read through this instead, so that only those parts take memory that somebody wants.
+//! A library decodes a message into a tree that can be fifty times its size. Requests, resources and the facts about them are read
+//! through this module instead, so only the parts that are needed take memory.
 
 use std::str;
 

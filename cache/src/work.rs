@@ -1,4 +1,4 @@
-//! Counts work, so that tests can tell how the cost of a publication grows; costs nothing in the program itself.
+//! Counts work, so that tests can see how the cost of a publication grows. It costs nothing in the program itself.
 
 #[cfg(test)]
 use std::cell::Cell;

@@ -1,6 +1,6 @@
 //! `xdstp:` names: which spellings are one name, and glob collections.
 //!
-//! Nothing here knows a resource. Old-style names are never touched: they are compared byte by byte (row A61).
+//! This module works on names only. Names of the old style are compared byte by byte and never changed (row A61).
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 /// The beginning of every such name.
 const SCHEME: &str = "xdstp://";
 
-/// The one spelling of a name that stands for all that are equal to it: context parameters sorted by key, and percent-escapes
-/// exactly where a URI needs them (rows A144, A147). Any other text is returned as it is, and so is an `xdstp:` name that is
-/// invalid: without an id, with a directive (`#`), or with two parameters of one key (rows A146, A150, A151).
+/// The canonical spelling of a name: context parameters sorted by key, and percent-escapes exactly where a URI needs them (rows
+/// A144, A147). Any other text is returned unchanged, and so is an invalid `xdstp:` name: one without an id, with a directive
+/// (`#`), or with two parameters of one key (rows A146, A150, A151).
 #[must_use]
 pub fn canonical(name: &str) -> Cow<'_, str> {
     match canonical_urn(name) {
@@ -42,8 +42,8 @@ pub fn glob_of(name: &str) -> Option<String> {
     directory.contains('/').then(|| format!("{SCHEME}{directory}/*{separator}{parameters}"))
 }
 
-/// The type and the id of a name, escaped as they are; `None` if it is no `xdstp:` name, and two empty texts if it is an invalid
-/// one: without an id, or with a directive.
+/// The type and the id of a name, with their escapes; `None` if it is not an `xdstp:` name, and two empty texts if it is an
+/// invalid one: without an id, or with a directive.
 pub(crate) fn id(name: &str) -> Option<(&str, &str)> {
     let (path, _) = split_parameters(name.strip_prefix(SCHEME)?);
     let (_, typed) = path.split_once('/').unwrap_or_default();

@@ -23,8 +23,8 @@ pub(super) struct Endpoint {
     pub(super) is_used: bool,
 }
 
-/// The endpoints of an encoded `ClusterLoadAssignment`, in its order. Such as have no address of their own are left out: named
-/// ones, and those of collections.
+/// The endpoints of an encoded `ClusterLoadAssignment`, in its order. Endpoints without an address of their own are left out:
+/// named ones, and those of collections.
 pub(super) fn endpoints(assignment: &[u8]) -> Vec<Endpoint> {
     let mut endpoints = Vec::new();
     for locality in all_of(assignment, LOCALITIES) {
@@ -54,9 +54,9 @@ fn endpoint(locality: Option<Bytes>, lb_endpoint: &[u8]) -> Option<Endpoint> {
     })
 }
 
-/// The assignment with endpoints that drain, in a priority of their own behind all others: there they change nothing of how
-/// requests are spread over the others, whatever a client makes of the health of a locality or a priority as a whole. They stand
-/// by locality, each of them once and with a weight, because gRPC clients reject the one and skip the other.
+/// The assignment with draining endpoints, in their own priority after all others. There they do not affect how requests are
+/// spread over the other endpoints, however a client rates the health of a locality or priority as a whole. They are grouped by
+/// locality, each locality once and with a weight, because gRPC clients reject duplicates and skip localities without a weight.
 ///
 /// `None` if the assignment has no priority left.
 pub(super) fn with_draining<'a>(
@@ -66,7 +66,7 @@ pub(super) fn with_draining<'a>(
 ) -> Option<Bytes> {
     let priority = next_priority(assignment, profile)?;
     let mut localities: BTreeMap<&Option<Bytes>, Vec<&Endpoint>> = BTreeMap::new();
-    // Such clients reject localities without a name unless they skip them, and then never used what is in them.
+    // gRPC clients reject localities without a name unless they skip them, and then they never used the endpoints in them.
     let is_for = |endpoint: &&Endpoint| profile == Profile::Envoy || endpoint.locality.is_some();
     for endpoint in draining.filter(is_for) {
         localities.entry(&endpoint.locality).or_default().push(endpoint);
@@ -89,7 +89,7 @@ pub(super) fn with_draining<'a>(
     Some(with_draining.into())
 }
 
-/// The priority after the last one that has a locality which the clients do not skip, as priorities must have no gaps.
+/// The priority after the last one with a locality that clients do not skip, because priorities must have no gaps.
 fn next_priority(assignment: &[u8], profile: Profile) -> Option<u64> {
     let counts = |locality: &&[u8]| match profile {
         Profile::Envoy => true,
@@ -164,5 +164,5 @@ const UNKNOWN: u64 = 0;
 const HEALTHY: u64 = 1;
 const DRAINING: u64 = 3;
 const DEGRADED: u64 = 5;
-/// The last priority that Envoy takes.
+/// The last priority that Envoy accepts.
 const MAX_PRIORITY: u64 = 128;

@@ -13,13 +13,13 @@ use crate::resource_key::{Name, ResourceKey};
 use crate::resource_type::ResourceType;
 use crate::view::{Base, Members, View};
 
-/// A view that clients come from, and what may have left it.
+/// A view that clients come from, and the resources that it may have lost.
 #[derive(Debug)]
 pub(crate) struct Former<'a> {
     view: &'a View,
-    /// Clusters of which the groups may give nothing now, and those that drain.
+    /// Clusters that the groups may no longer have, and those that drain.
     clusters: BTreeSet<Name>,
-    /// Assignments of which the groups may give something else now, and those with endpoints that drain.
+    /// Assignments that may have changed in the groups, and those with draining endpoints.
     assignments: BTreeSet<Name>,
 }
 
@@ -34,8 +34,8 @@ pub(crate) struct Terms {
 impl Drain {
     /// The resources that drain after `before`, the views that clients come from, now that the groups give `own`.
     ///
-    /// A resource that is back does not drain any more. What drains goes on doing so until its time, whatever the policy says by
-    /// then; in two of the views, until the later one.
+    /// A resource that has come back no longer drains. A drain continues until its time, even if the policy has changed since;
+    /// if it is in two of the views, until the later time.
     pub(crate) fn next(before: &[Former<'_>], own: &Members, terms: Terms) -> Self {
         let mut drain = Self::default();
         for former in before {
@@ -48,7 +48,7 @@ impl Drain {
         drain
     }
 
-    /// Keeps the clusters of a view that are gone, with what else is gone of what they refer to.
+    /// Keeps the removed clusters of a view, with the removed resources that they refer to.
     fn keep_clusters(&mut self, former: &Former<'_>, own: &Members, terms: Terms) {
         let table = former.view.table(&ResourceType::Cluster);
         for cluster in former.clusters.iter().filter_map(|name| table.find(name)) {
@@ -91,7 +91,7 @@ impl Drain {
             let draining = endpoints.values().map(|(endpoint, _)| endpoint);
             let value = assignment::with_draining(&new.value(), draining, terms.profile);
             n_kept += endpoints.len();
-            // Without room for them in the assignment they leave at once.
+            // Endpoints for which the assignment has no room are removed at once.
             if let Some(value) = value.filter(|_| !endpoints.is_empty()) {
                 let served = Arc::new(Resource::new(ResourceDraft { value: value.into(), ..new.to_draft() }));
                 self.assignments.insert(Arc::clone(name), Assignment { own: new, endpoints, served });
@@ -99,12 +99,12 @@ impl Drain {
         }
     }
 
-    /// The resource under a key, apart from endpoints that drain: what the groups give, or what is kept.
+    /// The resource under a key, without draining endpoints: that of the groups, or the one that is kept.
     fn present<'a>(&'a self, own: &'a Members, key: &ResourceKey) -> Option<&'a Arc<Resource>> {
         own.find(key).or_else(|| self.resources.get(key).map(|kept| &kept.resource))
     }
 
-    /// The terms with what the clusters say that have an assignment; of several the longest counts.
+    /// The policy, with the settings of the clusters that use an assignment; the longest of several counts.
     fn terms_of(&self, before: &[Former<'_>], name: &Name, own: &Members, terms: Terms) -> Terms {
         let key = assignment_key(name);
         let clusters =
@@ -119,7 +119,7 @@ impl Drain {
 }
 
 impl<'a> Former<'a> {
-    /// `changed` are the keys under which the view's own groups give something else now, `base` is what the default group gives.
+    /// `changed` are the keys under which the view's own groups have changed, `base` are the resources of the default group.
     pub(crate) fn new(view: &'a View, changed: &BTreeSet<Arc<ResourceKey>>, base: &Base) -> Self {
         let changes = |of_type| base.table(&of_type).changes_since(view.base().table(&of_type));
         let names = |of_type: &ResourceType| -> BTreeSet<Name> {
@@ -138,8 +138,8 @@ impl<'a> Former<'a> {
     }
 }
 
-/// The endpoints that left an assignment and still drain, by their first address. What had no new requests before it left, having
-/// drained by other means or being ill, does not.
+/// The endpoints that were removed from an assignment and still drain, by their first address. Endpoints that already had no
+/// new requests before, because they were draining or unhealthy, do not drain.
 fn left(
     before: &[Former<'_>],
     name: &Name,

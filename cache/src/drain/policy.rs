@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-/// How long things drain; what it does not say, the next policy does: that of the cluster itself, of the node's groups, of the
-/// publisher. Zero is not at all.
+/// How long resources drain. A field that is not set is taken from the next policy: first that of the cluster itself, then
+/// those of the node's groups, then that of the publisher. Zero means not at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DrainPolicy {
-    /// How long endpoints are sent as `DRAINING` that left an assignment.
+    /// How long removed endpoints are sent as `DRAINING`.
     pub endpoints: Option<Duration>,
-    /// How long clusters stay that left.
+    /// How long removed clusters stay.
     pub clusters: Option<Duration>,
 }
 
 impl DrainPolicy {
-    /// This policy, and where it says nothing, `other`.
+    /// This policy, with missing fields from `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self { endpoints: self.endpoints.or(other.endpoints), clusters: self.clusters.or(other.clusters) }
     }
 
-    /// Returns `true` if it says nothing.
+    /// Returns `true` if no field is set.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self == Self::default()

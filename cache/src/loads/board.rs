@@ -48,7 +48,7 @@ struct BoardState {
     /// How many clusters no reporting node is served.
     n_unknown: usize,
     swept_at: Millis,
-    /// When a report was last left out for want of room.
+    /// When a report was last left out because there was no room.
     left_out_at: Option<Millis>,
 }
 
@@ -102,9 +102,10 @@ impl LoadBoard {
         &self.limits
     }
 
-    /// Takes in what a client reported `now`. `is_served` tells whether the node has a cluster of that name.
+    /// Records a report that a client sent at `now`. `is_served` says whether the node is served a cluster of that name.
     ///
-    /// A report covers its interval, and the reporting interval if it does not say; one that claims more than is kept, that.
+    /// A report covers the interval that it states, or the reporting interval if it states none, but at most the time for which
+    /// reports are kept.
     pub fn record(
         &self,
         reporter: &Reporter,
@@ -203,7 +204,7 @@ impl BoardState {
         Err(Full::Series)
     }
 
-    /// Forgets what is too old, once in a bucket.
+    /// Removes everything that is too old, once in each bucket.
     fn sweep(&mut self, limits: &LoadLimits, now: Millis) {
         let bucket = bucket(limits);
         if (self.swept_at..self.swept_at.saturating_add(bucket)).contains(&now) {
@@ -324,8 +325,8 @@ fn bucket(limits: &LoadLimits) -> Millis {
     duration_millis(limits.bucket).max(1)
 }
 
-/// Clusters that nodes are not served, such as those of an Envoy's own bootstrap, or none at all: so many are kept, lest
-/// made-up ones take the room of others.
+/// The number of clusters that are kept although nodes are not served them, such as those of an Envoy's own bootstrap. The
+/// limit prevents invented clusters from using up the room of others.
 pub const MAX_UNKNOWN_CLUSTERS: usize = 1_000;
 /// How many localities and priorities a node may report of one cluster.
 pub const MAX_PLACES: usize = 64;

@@ -1,4 +1,4 @@
-//! Load reports, as the board takes them.
+//! Load reports, in the form in which the board takes them.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -47,7 +47,7 @@ pub struct LocalityReport {
     pub metrics: Vec<(String, Metric)>,
 }
 
-/// A locality of a priority. All of it is empty for what a client found by DNS, and for unknown zones (row A214).
+/// A locality of a priority. All of it is empty for endpoints that a client found by DNS, and for unknown zones (row A214).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The priority, 0 first.
@@ -100,7 +100,7 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// Returns `true` if the board keeps it under that name: it tells of requests, and is no nonsense.
+    /// Returns `true` if the board keeps it under that name: it covers requests, and its value is plausible.
     #[must_use]
     pub fn is_kept_as(&self, name: &str) -> bool {
         name.len() <= MAX_LABEL_BYTES && self.sum.is_finite() && self.n_requests > 0
@@ -110,7 +110,7 @@ impl Metric {
 impl AddAssign for Metric {
     fn add_assign(&mut self, other: Self) {
         self.n_requests = self.n_requests.saturating_add(other.n_requests);
-        // Two finite values can add up to infinity, which no JSON can hold.
+        // Two finite values can add up to infinity, which JSON cannot express.
         self.sum = (self.sum + other.sum).clamp(f64::MIN, f64::MAX);
     }
 }

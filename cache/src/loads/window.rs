@@ -1,4 +1,4 @@
-//! Sums over time: a row of cells, each the sum of what was reported within one bucket.
+//! Sums over time: a row of cells, each the sum of the reports within one bucket.
 
 use std::collections::VecDeque;
 
@@ -27,7 +27,7 @@ struct Cell<T> {
 impl<T: Default> Window<T> {
     /// Adds to the cell of `period.until`. Two reports whose ends lie in one bucket share a cell, whose period covers both.
     ///
-    /// A cell that lies ahead of `period` by more than a bucket is of a clock that was wrong, and is dropped.
+    /// A cell that is more than a bucket ahead of `period` comes from a clock that was wrong, and is dropped.
     pub(super) fn add(&mut self, period: Period, bucket: Millis, add: impl FnOnce(&mut T)) {
         let index = period.until / bucket;
         while self.cells.back().is_some_and(|last| last.period.until / bucket > index + 1) {
@@ -46,7 +46,7 @@ impl<T: Default> Window<T> {
         self.cells.push_back(cell);
     }
 
-    /// Forgets what had ended before `horizon`.
+    /// Removes everything that ended before `horizon`.
     pub(super) fn forget_before(&mut self, horizon: Millis) {
         while self.cells.front().is_some_and(|first| first.period.until < horizon) {
             self.cells.pop_front();

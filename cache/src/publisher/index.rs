@@ -7,7 +7,7 @@ use crate::layer::Groups;
 use crate::node::{Node, Profile};
 use crate::view::ViewKey;
 
-/// Whose groups may be others after a publication.
+/// The nodes whose groups may have changed with a publication.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Moved {
     /// Nobody's.
@@ -39,7 +39,7 @@ pub(super) struct NodeIndex {
 }
 
 impl NodeIndex {
-    /// Takes in that a group is defined otherwise; says whose groups that may change.
+    /// Updates the definition of a group, and returns the nodes whose groups that may change.
     pub(super) fn redefine(&mut self, old: Option<&NodeGroup>, new: Option<&NodeGroup>) -> Moved {
         if old == new {
             return Moved::Nobody;

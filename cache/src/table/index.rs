@@ -1,7 +1,7 @@
-//! Resources of one type by name, and by everything else that they are found by.
+//! Resources of one type by name, and by everything else under which they can be found.
 //!
-//! All maps are persistent: a copy shares what it has with the original, and a change costs what it changes, however many
-//! resources there are.
+//! All maps are persistent: a copy shares its contents with the original, and the cost of a change does not depend on the number of
+//! resources.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -18,12 +18,12 @@ use crate::virtual_host::Affixes;
 use crate::work::{self, Work};
 use crate::xdstp;
 
-/// The key of a resource where all are of one type: as good as its name, and half as large. The maps share keys and not resources,
-/// because they can keep one where it leads to others when its resource is gone.
+/// The key of a resource where all are of one type: as good as its name, and half as large. The maps share keys instead of
+/// resources, because they keep some keys for their structure after the resources are removed.
 #[derive(Clone, Debug)]
 pub(super) struct Named(Arc<ResourceKey>);
 
-/// Names of resources by a key. Of the names of one key the first counts.
+/// Names of resources by a key. The first of the names of one key counts.
 type Pairs<K> = OrdSet<(K, Named)>;
 
 /// Resources of one type.
@@ -47,7 +47,7 @@ pub(super) struct Totals {
     pub(super) n: usize,
     /// How many of them no wildcard covers.
     pub(super) n_outside: usize,
-    /// The sum of their hashes, modulo 2^128: the same in whatever order they came and went.
+    /// The sum of their hashes, modulo 2^128, which does not depend on the order of changes.
     pub(super) sum: u128,
 }
 
@@ -58,7 +58,7 @@ impl Totals {
         self.sum = self.sum.wrapping_add(resource.entry());
     }
 
-    /// Takes out a resource that was added.
+    /// Removes a resource that was added.
     pub(super) fn take_out(&mut self, resource: &Resource) {
         self.n -= 1;
         self.n_outside -= usize::from(!resource.in_wildcard());
@@ -73,7 +73,7 @@ impl Totals {
         }
     }
 
-    /// The totals without a part of what was added.
+    /// The totals without a part of the added resources.
     pub(super) fn minus(self, part: Self) -> Self {
         Self {
             n: self.n - part.n,
@@ -120,7 +120,7 @@ impl Borrow<str> for Named {
 }
 
 impl Index {
-    /// Puts a resource in, in the place of the one of that name.
+    /// Adds a resource, or replaces the one of that name.
     pub(super) fn insert(&mut self, resource: Arc<Resource>) {
         let old = self.resources.insert(Named::of(&resource), Arc::clone(&resource));
         self.note(old.as_deref(), Some(&resource));
@@ -131,7 +131,7 @@ impl Index {
         self.note(old.as_deref(), None);
     }
 
-    /// One resource came in the place of another.
+    /// One resource replaced another.
     fn note(&mut self, old: Option<&Resource>, new: Option<&Resource>) {
         work::count(Work::Resource, 1);
         if let Some(old) = old {
@@ -207,7 +207,7 @@ impl Index {
         first.is_some_and(|(_, resource)| *resource.resource_type() == ResourceType::VirtualHost)
     }
 
-    /// The names of what has other names, once for each of these, by alias.
+    /// The names of resources with aliases, once for each alias, by alias.
     pub(super) fn with_alias(&self) -> impl Iterator<Item = &Name> {
         self.aliases.iter().map(|(_, named)| named.name())
     }
@@ -221,12 +221,12 @@ impl Index {
         &self.affixes
     }
 
-    /// The names of what has a time to live, sorted.
+    /// The names of resources with a time to live, sorted.
     pub(super) fn with_ttl(&self) -> impl Iterator<Item = &Name> {
         self.with_ttl.iter().map(Named::name)
     }
 
-    /// The names of what has an alias, sorted.
+    /// The names of resources with an alias, sorted.
     pub(super) fn by_alias<'a>(&'a self, alias: &str) -> impl Iterator<Item = &'a Name> + use<'a> {
         by_text(&self.aliases, alias)
     }
@@ -241,7 +241,7 @@ impl Index {
         by_text(&self.collections, glob)
     }
 
-    /// The names of what refers to something, sorted.
+    /// The names of resources that refer to something, sorted.
     pub(super) fn by_target<'a>(&'a self, to: &ResourceKey) -> impl Iterator<Item = &'a Name> + use<'a> {
         with_key(&self.referrers, Arc::new(to.clone()))
     }
@@ -253,7 +253,7 @@ fn pattern_key(pattern: &Name) -> Name {
     if *key == **pattern { Arc::clone(pattern) } else { key.into() }
 }
 
-/// Puts an item in, or takes it out; whether that makes a difference.
+/// Adds or removes an item; returns `true` if that makes a difference.
 fn set<T: Ord + Clone>(items: &mut OrdSet<T>, item: T, is_in: bool) -> bool {
     if is_in { items.insert(item).is_none() } else { items.remove(&item).is_some() }
 }

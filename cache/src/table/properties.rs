@@ -1,4 +1,4 @@
-//! Tables that are changed step by step and lie over each other give what a plain list of their resources gives.
+//! A test: tables that change step by step and lie over each other behave like a plain list of their resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! How a view is made of the one before, of its groups, and of what everyone gets: it costs what is different.
+//! Compiles a view from the previous one, its groups, and what everyone gets. The cost is that of the differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,11 +24,11 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) epoch: u64,
     /// The tables of the default group.
     pub(crate) base: &'a Arc<Base>,
-    /// The view before; what did not change is taken from it.
+    /// The previous view; unchanged parts are taken from it.
     pub(crate) previous: Option<&'a View>,
     /// Another view from which clients come to this one.
     pub(crate) sibling: Option<&'a View>,
-    /// How long things drain that no group says it of.
+    /// How long resources drain if no group says so.
     pub(crate) drain: DrainPolicy,
     /// The time; without one nothing drains.
     pub(crate) now: Option<Instant>,
@@ -62,7 +62,7 @@ pub(crate) fn compile(key: ViewKey, groups: &Groups, circumstances: Circumstance
     View { key, revision, epoch, members, base, own, tables, labels, drain, past: past.unwrap_or_default() }
 }
 
-/// The resources of the groups but the default one, and the keys under which those may have changed.
+/// The resources of all groups except the default one, and the keys under which they may have changed.
 fn own(before: &View, members: &Members) -> (Own, BTreeSet<Arc<ResourceKey>>) {
     let mut changed = members.changed_since(&before.members);
     let mut own = before.own.clone();
@@ -81,8 +81,7 @@ fn own(before: &View, members: &Members) -> (Own, BTreeSet<Arc<ResourceKey>>) {
     (own, changed)
 }
 
-/// Computes the resources that drain. `changed` are the keys under which the view's own groups give something else than in the view
-/// before.
+/// Computes the draining resources. `changed` are the keys under which the view's own groups differ from the previous view.
 fn drain(members: &Members, changed: &BTreeSet<Arc<ResourceKey>>, circumstances: Circumstances<'_>) -> Drain {
     let Circumstances { previous, sibling, base, now: Some(now), .. } = circumstances else {
         return Drain::default();
@@ -105,8 +104,8 @@ fn tables(before: &View, base: &Base, edits: &Edits<Edit>) -> BTreeMap<ResourceT
     types.into_iter().filter_map(|of_type| Some((of_type.clone(), table(of_type)?))).collect()
 }
 
-/// The labels to show for types: those that all resources of a type have from one group (D4). What drains has none: a label names
-/// what was published, not that with something else.
+/// The labels to show for types: those that all resources of a type have from one group (D4). A type with draining resources
+/// has none: a label names a publication, not the publication plus something else.
 fn labels(
     members: &Members,
     own: &Own,

@@ -14,7 +14,7 @@ use crate::resource_key::{Name, ResourceKey};
 use crate::resource_type::ResourceType;
 use crate::table::{NONE, TypeTable};
 
-/// The groups of a view as they stood at one revision, the one that wins first. Groups that do not exist give nothing.
+/// The groups of a view at one revision, the one that wins first. Groups that do not exist have no resources.
 #[derive(Clone, Debug)]
 pub(crate) struct Members {
     groups: Box<[Option<Arc<EffectiveGroup>>]>,
@@ -27,7 +27,7 @@ impl Members {
         Self { groups, profile: key.profile }
     }
 
-    /// The groups of the key before any of them gave anything.
+    /// The groups of the key before any of them has resources.
     pub(crate) fn none(key: &ViewKey) -> Self {
         Self { groups: key.groups.iter().map(|_| None).collect(), profile: key.profile }
     }
@@ -66,7 +66,7 @@ impl Members {
         self.own().find_map(|(position, group)| Some((position, group.find(self.profile, key)?)))
     }
 
-    /// The keys under which a group other than the default one gives something else than in `older`.
+    /// The keys under which a group other than the default one differs from `older`.
     pub(crate) fn changed_since(&self, older: &Self) -> BTreeSet<Arc<ResourceKey>> {
         let mut changed = BTreeSet::new();
         let n_own = self.groups.len().saturating_sub(1);
@@ -76,13 +76,13 @@ impl Members {
         changed
     }
 
-    /// Returns `true` if the groups stand to each other as those in `older`.
+    /// Returns `true` if the groups have the same order as those in `older`.
     pub(crate) fn has_priorities_of(&self, older: &Self) -> bool {
         let priority = |group: &Option<Arc<EffectiveGroup>>| Some(group.as_ref()?.definition.priority);
         self.groups.iter().map(priority).eq(older.groups.iter().map(priority))
     }
 
-    /// How long things drain: the first of the groups that says so decides.
+    /// How long resources drain: the first group that sets it decides.
     pub(crate) fn drain_policy(&self) -> DrainPolicy {
         self.iter().fold(DrainPolicy::default(), |policy, group| policy.or(group.definition.drain))
     }
@@ -135,7 +135,7 @@ impl Base {
         Arc::new(next)
     }
 
-    /// Returns `true` if this is what the very group gives.
+    /// Returns `true` if these are the tables of this same group value.
     pub(crate) fn is_of(&self, group: Option<&Arc<EffectiveGroup>>) -> bool {
         self.group.as_ref().map(Arc::as_ptr) == group.map(Arc::as_ptr)
     }

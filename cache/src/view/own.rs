@@ -1,4 +1,4 @@
-//! The resources that the groups but the default one give a view, and the conflicts between groups of equal priority.
+//! The resources that a view gets from groups other than the default one, and conflicts between groups of equal priority.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct Tally {
     pub(super) n_published: usize,
 }
 
-/// The resources that the groups but the default one give a view.
+/// The resources that a view gets from groups other than the default one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Own {
     /// By type and position of the group; what another group wins does not count, and no tally is empty.
@@ -39,7 +39,7 @@ pub struct Conflict {
 }
 
 impl Own {
-    /// The groups may give something else under a key.
+    /// The resource of the groups under a key may have changed.
     pub(super) fn note(&mut self, key: &ResourceKey, before: &Members, after: &Members) {
         for (members, is_new) in [(before, false), (after, true)] {
             let Some((position, resource)) = members.find_own(key) else { continue };

@@ -10,8 +10,8 @@ use crate::version::Revision;
 
 /// The former tables of the views of the same groups and kind of client, which share one of these.
 ///
-/// A table is remembered if names came or went with it, or a resource refers to something else since then: only that decides what a
-/// client must not lose. It costs what the next table does not have.
+/// A table is remembered if names were added or removed after it, or a resource changed its references: only that decides what
+/// a client must not lose. The cost is that of the parts that the next table does not share.
 #[derive(Debug, Default)]
 pub(super) struct Past(Mutex<VecDeque<Former>>);
 
@@ -22,7 +22,7 @@ struct Former {
     table: Arc<TypeTable>,
     /// The revision of the view that has another one.
     ended_at: Revision,
-    /// When that was; `None` without a clock, and then it is never too long ago.
+    /// When that was; `None` without a clock, and then it never expires.
     ended: Option<Instant>,
     /// The bytes of what the next table does not have.
     n_bytes: usize,
@@ -47,7 +47,7 @@ impl Past {
         }
         let mut past = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         past.extend(formers);
-        // The last change counts whatever it costs.
+        // The last change is always kept, whatever it costs.
         let is_last = |former: &Former| former.ended_at == revision;
         let is_too_much = |past: &VecDeque<Former>| {
             past.len() > MAX_FORMERS || past.iter().map(|former| former.n_bytes).sum::<usize>() > MAX_BYTES
@@ -57,7 +57,7 @@ impl Past {
         }
     }
 
-    /// Forgets what a client is not believed any more.
+    /// Drops tables that are too old for a client to be believed about.
     pub(super) fn forget(&self, now: Instant) {
         let mut past = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         past.retain(|former| former.counts_at(now));
@@ -84,7 +84,7 @@ impl Former {
     }
 }
 
-/// The bytes that only `table` has; `None` if nothing came or went since then but contents.
+/// The bytes that only `table` has; `None` if only contents changed since then.
 fn bytes_if_it_matters(table: &TypeTable, changes: &Changes) -> Option<usize> {
     let mut matters = !changes.removed.is_empty();
     let mut n_bytes = 0;
@@ -97,7 +97,7 @@ fn bytes_if_it_matters(table: &TypeTable, changes: &Changes) -> Option<usize> {
     matters.then(|| n_bytes + removed.map(|resource| resource.n_bytes()).sum::<usize>())
 }
 
-/// How long a client may be away and is believed: as long as it would be waited for if it said nothing.
+/// How long a client may be away and is still believed: as long as the server would wait for a silent client.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 
 /// How many tables are remembered.

@@ -1,4 +1,4 @@
-//! How far a wave deployment is: a pure state machine. Time and what is seen of the clients are passed in.
+//! The progress of a wave deployment, as a pure state machine. Time and the state of the clients are passed in.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +6,8 @@ use super::{AWAY_TIME, Losses, Share, WavePolicy};
 
 /// One wave deployment, at one of its waves.
 ///
-/// [`decide`](Self::decide) says what is to be done; whoever does it says so with [`advance`](Self::advance) or drops the
-/// wave deployment. Until then the same is decided again, so that nothing is lost if it could not be done.
+/// [`decide`](Self::decide) returns the next action. After the action, the caller calls [`advance`](Self::advance) or drops the
+/// wave deployment. Until then the decision stays the same, so nothing is lost if the action failed.
 #[derive(Clone, Debug)]
 pub struct Deployment {
     policy: WavePolicy,
@@ -15,12 +15,12 @@ pub struct Deployment {
     wave: usize,
     /// When the present wave started, or was resumed.
     since: Instant,
-    /// Since when every member had ACKed, but for those that came later.
+    /// Since when every member had ACKed, apart from later ones.
     acked_since: Option<Instant>,
     is_paused: bool,
-    /// The reason why it did not go on when it was last asked.
+    /// The reason why it did not continue at the last decision.
     obstacle: Option<Obstacle>,
-    /// Before that, ACKs of all who are connected say nothing: others are still to come back.
+    /// Before that, ACKs of all connected clients mean nothing, because others have yet to reconnect.
     earliest: Instant,
 }
 
@@ -33,7 +33,7 @@ pub struct Seen {
     pub n_pending: usize,
     /// How many of these have rejected the change.
     pub n_nacked: usize,
-    /// How many of all are not as they were.
+    /// How many of all have restarted, are away or are gone.
     pub losses: Losses,
     /// True if requests ahead fail more often than the policy lets them.
     pub is_failing: bool,
@@ -61,7 +61,7 @@ pub enum Fault {
     Failing,
 }
 
-/// Why a wave deployment does not go on to the next wave.
+/// Why a wave deployment does not start the next wave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// Members have not answered yet.
@@ -81,7 +81,7 @@ pub enum Stage {
     Progressing,
     /// Every member had ACKed; it lets time pass.
     Holding,
-    /// ACKs did not come in time, too many members are gone, or somebody stopped it; it waits to be resumed, for ever.
+    /// ACKs did not arrive in time, too many members are gone, or somebody paused it; it waits until it is resumed.
     Paused,
 }
 
@@ -103,15 +103,15 @@ impl Deployment {
         Self { policy, wave, since: now, acked_since: None, is_paused: false, obstacle: None, earliest: now }
     }
 
-    /// The same after a restart of the server, to which clients are still to come back. What it was doing matters only if it
-    /// was paused: then it still is. Else it waits for its ACKs anew.
+    /// The same after a restart of the server, when clients have yet to reconnect. If it was paused, it still is. Otherwise it
+    /// waits for its ACKs again.
     #[must_use]
     pub fn restored(policy: WavePolicy, wave: usize, stage: Stage, now: Instant) -> Self {
         let is_paused = stage == Stage::Paused;
         Self { is_paused, earliest: now + AWAY_TIME, ..Self::new(policy, wave, now) }
     }
 
-    /// Takes in what is seen `now`, and says what is to be done, if anything.
+    /// Takes the state of the clients at `now`, and returns the next action, if any.
     ///
     /// NACKs, restarts and failures beyond the tolerance count in every stage, also when paused. A member that is gone may have been
     /// stopped on purpose, so too many of these only pause it. A member that comes while the others have ACKed does not start
@@ -204,13 +204,13 @@ impl Deployment {
         self.acked_since.filter(|_| !self.is_paused).map(|since| since + self.policy.hold)
     }
 
-    /// The reason why it did not go on when it was last asked; `None` if only time has to pass.
+    /// The reason why it did not continue at the last decision; `None` if only time must pass.
     #[must_use]
     pub fn obstacle(&self) -> Option<Obstacle> {
         self.obstacle
     }
 
-    /// How the wave deployment is to go.
+    /// The policy of the wave deployment.
     #[must_use]
     pub fn policy(&self) -> &WavePolicy {
         &self.policy

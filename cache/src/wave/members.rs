@@ -1,4 +1,4 @@
-//! The nodes that waves have reached: remembered from then on, so that those that a change kills count against it.
+//! The nodes that waves have reached. They are remembered from then on, so that those that a change kills count against it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ struct Member {
     clients: BTreeSet<ClientId>,
     /// Since when each of the others is away; the earliest first.
     away: VecDeque<Instant>,
-    /// How often one came back without what it had.
+    /// How often one reconnected without its configuration.
     n_restarts: u32,
 }
 
@@ -40,11 +40,11 @@ pub type Present = BTreeMap<ClientId, bool>;
 pub enum Loss {
     /// It is away for longer than [`AWAY_TIME`].
     Gone,
-    /// It came back without what it had, so often.
+    /// It reconnected without its configuration, so often.
     Restarted(u32),
 }
 
-/// How many members are not as they were.
+/// How many members have restarted, are away or are gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// How many members there are, connected or not.
@@ -65,8 +65,8 @@ impl Members {
         Self(nodes.into_iter().map(|node| (node, member.clone())).collect())
     }
 
-    /// Takes in which members are connected `now`. A node that is not known yet is a member from now on. `is_released` says of a
-    /// member without a connected client whether it is one no longer, because the change does not concern it any more.
+    /// Updates the members with those that are connected at `now`. A node that is not known yet becomes a member. `is_released`
+    /// returns `true` for a member without a connected client that the change no longer concerns, so it stops being a member.
     pub fn look(
         &mut self,
         present: BTreeMap<Arc<str>, Present>,
@@ -92,7 +92,7 @@ impl Members {
         }
     }
 
-    /// Forgets those that are lost `now`: who comes back is a new member.
+    /// Removes the members that are lost at `now`. One that reconnects is a new member.
     pub fn forgive(&mut self, now: Instant) {
         self.0.retain(|_, member| match member.loss(now) {
             Some(Loss::Gone) if member.clients.is_empty() => false,
@@ -106,7 +106,7 @@ impl Members {
         });
     }
 
-    /// How many are not as they were.
+    /// How many have restarted, are away or are gone.
     #[must_use]
     pub fn losses(&self, now: Instant) -> Losses {
         let mut losses = Losses { n_known: self.0.len(), ..Losses::default() };

@@ -1,4 +1,4 @@
-//! By what waves go: by the hash of the node ids alone, or first by a value that nodes say of themselves, such as their zone.
+//! The order of nodes in waves: by the hash of their IDs alone, or first by a value that nodes report, such as their zone.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,8 +34,8 @@ pub struct Census {
     pub n_unknown: usize,
 }
 
-/// The order of values. Each has a part of the whole, from the end of the one before to its own end; what is left after the last
-/// one, one hundredth of a percent at least, is of the nodes whose value is none of these.
+/// The order of values. Each has a part of the whole, from the end of the previous one to its own end. The rest after the last
+/// one, at least one hundredth of a percent, is for nodes with any other value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     by: By,
@@ -58,7 +58,7 @@ pub enum Ranking {
     /// By the hash of their ids.
     #[default]
     Hash,
-    /// By a value of which no node has said one yet: nobody is ahead.
+    /// By a value that no node has reported yet: nobody is ahead.
     Awaited,
     /// By their values, and by hash among those that have the same.
     Ordered(Arc<Order>),
@@ -102,7 +102,7 @@ impl FromStr for By {
     ///
     /// # Errors
     ///
-    /// If it is none of these, or KEY is longer than [`MAX_VALUE_BYTES`].
+    /// If it is not one of these, or KEY is longer than [`MAX_VALUE_BYTES`].
     fn from_str(text: &str) -> Result<Self, InvalidWaves> {
         let text = text.trim();
         Ok(match text {
@@ -226,7 +226,7 @@ impl Order {
 }
 
 impl Ranking {
-    /// Returns `true` if nobody is ahead because no node has said a value yet.
+    /// Returns `true` if nobody is ahead because no node has reported a value yet.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         *self == Self::Awaited

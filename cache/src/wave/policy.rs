@@ -1,4 +1,4 @@
-//! The waves of a change, as somebody asks for them.
+//! The waves of a change, as a user asks for them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,22 +20,23 @@ pub struct WavePolicy {
     pub by: By,
     /// The values that come first, as [`order()`] reads them; empty by [`By::Hash`].
     pub order: Arc<[Arc<str>]>,
-    /// How long a wave that every member has ACKed is left alone before the next one starts.
+    /// How long to wait, after every member of a wave has ACKed, before the next wave starts.
     pub hold: Duration,
     /// How many members of the waves so far may reject the change.
     pub max_nacks: Tolerance,
     /// How long a wave waits for its ACKs before it pauses; `None` for ever.
     pub ack_timeout: Option<Duration>,
-    /// How many members of the waves so far may be lost; `None` for nobody in the first wave and [`LATER_MAX_LOST`] after.
+    /// How many members of the waves so far may be lost; `None` means none in the first wave and [`LATER_MAX_LOST`] after it.
     pub max_lost: Option<Tolerance>,
     /// True if a wave passes that no connected node is in.
     pub allow_empty: bool,
-    /// By how much the share of requests that fail may be larger ahead than behind while a wave is held; `None` if nobody looks.
+    /// How much larger the share of failed requests may be ahead than behind while a wave is held; `None` if this is not
+    /// checked.
     pub max_error_rate: Option<Share>,
 }
 
-/// A [`WavePolicy`] as people write it: `1%,10%,100%` or `each`, `zone`, `30s`, `1` or `5%`, `5m`. Only the shares have to be
-/// there.
+/// A [`WavePolicy`] as people write it: `1%,10%,100%` or `each`, `zone`, `30s`, `1` or `5%`, `5m`. Only the shares are
+/// required.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyTexts<'a> {
     /// The share of each wave, or `each`.
@@ -68,8 +69,8 @@ pub enum Tolerance {
 }
 
 impl WavePolicy {
-    /// Waves of these shares, which end with everyone whether or not that is said, without time between them and without
-    /// tolerance.
+    /// Waves of these shares, without time between them and without tolerance. The last wave is always everyone, even if the
+    /// shares do not say so.
     ///
     /// # Errors
     ///
@@ -114,7 +115,7 @@ impl WavePolicy {
         Self::of_shares(Arc::new([Share::ALL])).of_each()
     }
 
-    /// Reads what somebody wrote.
+    /// Reads a policy as written.
     ///
     /// # Errors
     ///
@@ -151,7 +152,7 @@ impl WavePolicy {
     ///
     /// # Errors
     ///
-    /// If it speaks of values, and does not say of which.
+    /// If it uses values without saying which.
     pub fn checked(self) -> Result<Self, InvalidWaves> {
         let why = match self.by {
             By::Hash if self.is_each => "each value is to be one wave",
@@ -187,7 +188,7 @@ impl WavePolicy {
         Self { is_each: true, ..self }
     }
 
-    /// How careful it is: the smaller, the more. One wave for each value comes before all shares.
+    /// A measure of caution: the smaller, the more careful. One wave for each value is smaller than all shares.
     #[must_use]
     pub fn first_share(&self) -> Option<Share> {
         self.shares.first().copied().filter(|_| !self.is_each)
@@ -276,8 +277,7 @@ impl FromStr for Tolerance {
     }
 }
 
-/// The part of the members that may be lost after the first wave if nobody says otherwise: in a large fleet, some machine always
-/// restarts meanwhile.
+/// The default share of members that may be lost after the first wave: in a large fleet, some machine always restarts.
 pub const LATER_MAX_LOST: Share = Share(500);
 
 /// How many waves a wave deployment may have.

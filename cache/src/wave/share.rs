@@ -1,4 +1,4 @@
-//! A part of all nodes.
+//! A share of all nodes.
 
 use std::fmt;
 use std::str::FromStr;

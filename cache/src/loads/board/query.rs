@@ -50,8 +50,8 @@ pub struct PlaceLoad {
     pub counts: Counts,
     /// Requests under way, as of the last reports; those of nodes that report no more do not count.
     pub in_progress: u64,
-    /// Requests per second: for each node what was issued (or has ended, if it does not say what was issued) by the time that
-    /// its reports cover (row A213), summed over nodes.
+    /// Requests per second, summed over nodes: the requests that a node issued (or that ended, if it does not report issued
+    /// ones), divided by the time that its reports cover (row A213).
     pub rate: f64,
     /// The metrics that backends gave in the last reports (row A216). Empty for the total.
     pub metrics: Metrics,
@@ -68,7 +68,7 @@ pub struct NodeLoad {
     pub last_report: SystemTime,
 }
 
-/// The figures that a decision about a cluster needs.
+/// The figures for a decision about a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadTotals {
     /// Over all nodes, in the time that counts.
@@ -265,5 +265,5 @@ fn rate(counts: Counts, covered: Millis) -> f64 {
     counts.issued.max(counts.finished()) as f64 / Duration::from_millis(covered).as_secs_f64()
 }
 
-/// After so many intervals without a report, requests in progress are of the past.
+/// After so many intervals without a report, requests in progress no longer count.
 const STALE_AFTER: u64 = 3;
