@@ -1,5 +1,5 @@
-//! RouteConfigurations put together of virtual hosts that are encoded already, so that a change of one host costs that host, however
-//! many others there are. Their bytes are put together when somebody asks for them.
+//! RouteConfigurations assembled from virtual hosts that are already encoded. A change of one host costs only that host, however many
+//! others there are. The bytes are assembled when they are first needed.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::wire::Writer;
 #[derive(Clone, Debug)]
 pub struct VirtualHost {
     name: Arc<str>,
-    /// As it stands in a RouteConfiguration, with key and length.
+    /// As encoded in a RouteConfiguration, with key and length.
     field: Bytes,
     hash: HostHash,
     /// The resource's references. Paths begin with `virtual_hosts["NAME"]`, because its place differs from version to version.
@@ -45,7 +45,7 @@ impl PartialEq for VirtualHost {
 impl Eq for VirtualHost {}
 
 impl VirtualHost {
-    /// The hashes of what no other host may have: its name, and its domains.
+    /// The hashes of the texts that no other host may have: its name and its domains.
     fn own(&self) -> impl Iterator<Item = u64> {
         // A name may well be the domain of another host.
         let name = lint::hash(&format!("name {}", self.name));
@@ -53,7 +53,7 @@ impl VirtualHost {
     }
 }
 
-/// The virtual hosts of a RouteConfiguration, in the order of their keys. A copy shares what it has with the original.
+/// The virtual hosts of a RouteConfiguration, in the order of their keys. A copy shares its contents with the original.
 #[derive(Clone)]
 pub struct VirtualHosts<K> {
     hosts: OrdMap<K, Arc<VirtualHost>>,
@@ -94,7 +94,7 @@ impl<K: Ord + Clone> FromIterator<(K, Arc<VirtualHost>)> for VirtualHosts<K> {
 }
 
 impl<K: Ord + Clone> VirtualHosts<K> {
-    /// Adds a host, or puts it in the place of the one of that key. Costs the logarithm of their number.
+    /// Adds a host, or replaces the one of that key. Costs the logarithm of their number.
     pub fn insert(&mut self, key: K, host: Arc<VirtualHost>) {
         self.remove(&key);
         self.sum.insert(host.hash, self.neighbours(&key));
@@ -183,9 +183,9 @@ impl Codec {
     }
 
     /// The RouteConfiguration that `frame`, which has no virtual hosts, is with these: with the bytes that
-    /// [`resource_from_json`](Self::resource_from_json) makes of the whole. Costs what differs from `like`: the version that was put
-    /// together of the same frame and other hosts, with these. If what hosts refer to differs, a walk over all references comes on top;
-    /// if not, the references are the very same.
+    /// [`resource_from_json`](Self::resource_from_json) makes of the whole. Costs what differs from `like`: the version that
+    /// was put together of the same frame and other hosts, with these. If what hosts refer to differs, a walk over all
+    /// references comes on top; if not, the references are the same shared value.
     ///
     /// # Errors
     ///
@@ -230,7 +230,7 @@ fn n_before(frame: &[u8]) -> usize {
     before.map(|field| field.raw.len()).sum()
 }
 
-/// Names and domains that two hosts have, told by their hashes.
+/// Names and domains that two hosts share, found by their hashes.
 fn said_twice<'h>(hosts: impl Iterator<Item = &'h Arc<VirtualHost>>) -> Vec<Diagnostic> {
     let (mut names, mut domains) = (HashSet::new(), HashSet::new());
     let mut told = Vec::new();

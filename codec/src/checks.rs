@@ -1,4 +1,4 @@
-//! Everything that is checked of a message beyond its form.
+//! All checks of a message beyond its form.
 
 use crate::finding::{Finding, Findings};
 use crate::inner::Inner;

@@ -1,4 +1,4 @@
-//! The codec: one value that knows all message types, shared by whoever reads or writes resources.
+//! The codec: one value that knows all message types, shared by all code that reads or writes resources.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The descriptor set of Envoy's v3 API, compressed into the program, and the pool made of it.
+//! The descriptor set of Envoy's v3 API, compressed into the program, and the pool built from it.
 
 use bytes::Bytes;
 use prost_reflect::DescriptorPool;

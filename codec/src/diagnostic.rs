@@ -1,4 +1,4 @@
-//! Diagnostics: faults of a file or a body, with their places. where, what, and what would be right.
+//! Diagnostics: faults of a file or a body. Each says where, what is wrong, and what would be right.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub enum Severity {
     /// The object cannot be used.
     Error,
-    /// The object is used; clients may refuse it, or it may not do what was meant.
+    /// The object is used; clients may reject it, or it may not do what was intended.
     Warning,
     /// Nothing is wrong; something was left out or filled in on purpose.
     Info,
@@ -72,9 +72,9 @@ pub struct Diagnostic {
     pub message: String,
     /// The right text, ready to be pasted.
     pub suggestion: Option<String>,
-    /// Other places that belong to the fault, such as the first definition of what is defined twice.
+    /// Other places that belong to the fault, such as the first of two definitions.
     pub related: Vec<Place>,
-    /// True if the place lies in a field whose value is secret, so that its lines must not be shown.
+    /// True if the place is in a field whose value is secret, so its lines must not be shown.
     pub is_sensitive: bool,
 }
 

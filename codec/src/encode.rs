@@ -1,8 +1,7 @@
-//! The canonical encoding (D4): equal content gives equal bytes, whatever the order of keys was.
+//! The canonical encoding (D4): equal content gives equal bytes, in whatever order the keys were written.
 //!
-//! Fields stand in the order of their numbers and maps in the order of their keys, also inside nested `Any`s and `Struct`s.
-//! Unknown fields stand where their number belongs, unchanged and in the order in which they came. An `Any` that cannot be
-//! decoded keeps its bytes.
+//! Fields are in the order of their numbers and maps in the order of their keys, also inside nested `Any`s and `Struct`s. Unknown fields
+//! are where their number belongs, unchanged and in their original order. An `Any` that cannot be decoded keeps its bytes.
 
 use bytes::Bytes;
 use prost_reflect::{FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};

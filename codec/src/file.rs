@@ -1,4 +1,4 @@
-//! A file: its objects, each of which decodes or fails for itself.
+//! A file: its objects, each of which decodes or fails independently.
 
 use std::sync::Arc;
 
@@ -185,7 +185,7 @@ struct Reader<'c> {
     objects: Vec<Object>,
     /// How many of them are unreadable.
     n_unreadable: usize,
-    /// How much may still be told of the objects, besides one for each.
+    /// How many more diagnostics of objects may be reported, in addition to one for each.
     n_left: usize,
     /// Faults that are not reported because there are so many.
     n_untold: usize,
@@ -274,7 +274,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Keeps what may still be told of an object, at least one.
+    /// Keeps the diagnostics of an object that may still be reported, at least one.
     fn cut(&mut self, diagnostics: &mut Vec<Diagnostic>) {
         let n_told = diagnostics.len().min(self.n_left.max(1));
         self.n_untold += diagnostics.len() - n_told;
@@ -283,7 +283,7 @@ impl Reader<'_> {
     }
 }
 
-/// Refuses every resource that the file defines more than once (row A70): none of them is more right than the others.
+/// Refuses every resource that the file defines more than once (row A70), because nothing says which definition is right.
 fn refuse_duplicates(objects: &mut [Object]) {
     let key = |object: &Object| match &object.content {
         ObjectContent::Resource { key, .. } => Some(key.clone()),

@@ -138,7 +138,7 @@ impl Deprecated {
         }
     }
 
-    /// Takes over what a resource further down in the text sets.
+    /// Adds the fields that a later resource in the text sets.
     pub(crate) fn append(&mut self, other: Self) {
         for (full_name, found) in other.0 {
             match self.0.entry(full_name) {

@@ -1,4 +1,4 @@
-//! The forms that a document can have (D5), and which objects it holds.
+//! The forms that a document can have (D5), and the objects in it.
 
 use xds_cache::ResourceType;
 
@@ -15,7 +15,7 @@ pub(crate) enum Piece<'t> {
     NodeGroup(Node<'t>),
     /// A document of another kind, or in the native form. The API version is empty if a kind that needs none has none.
     Other { api_version: String, kind: String, tree: Node<'t> },
-    /// Something that cannot be told to be any of these; the tree is where the finding's path begins.
+    /// None of these; the finding's path begins at the tree.
     Bad { tree: Node<'t>, finding: Finding },
     /// Something to know about the document.
     Note { tree: Node<'t>, finding: Finding },

@@ -1,4 +1,4 @@
-//! The shared base of all parts of the codec: the pool, the facts, and finding types by URL.
+//! The shared base of all parts of the codec: the pool, the facts, and the lookup of types by URL.
 
 use bytes::Bytes;
 use prost_reflect::{DescriptorPool, MessageDescriptor};
@@ -16,7 +16,7 @@ pub(crate) struct Inner {
 
 /// The consequence of breaking the rules in Envoy's protos (`validate.rules`).
 ///
-/// A client that is newer than our protos may accept what they forbid (row A220); hence the choice.
+/// A client that is newer than our protos may accept values that they forbid (row A220), so there is a choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PgvLevel {
     /// The rules are not looked at.
@@ -34,13 +34,13 @@ impl Inner {
         self.pool.get_message_by_name(name)
     }
 
-    /// The message type that a type URL names, whatever stands before its last slash.
+    /// The message type that a type URL names, whatever is before its last slash.
     pub(crate) fn message_of_url(&self, type_url: &str) -> Option<MessageDescriptor> {
         let (_, name) = type_url.rsplit_once('/')?;
         self.message(name)
     }
 
-    /// The type URL that a wrong one most likely stands for: the same message in another package, else the nearest name.
+    /// The type URL that a wrong one most likely means: the same message in another package, else the nearest name.
     pub(crate) fn suggest_type_url(&self, type_url: &str) -> Option<String> {
         let name = type_url.rsplit('/').next().unwrap_or(type_url);
         if name.len() > 200 || name.is_empty() {
@@ -67,7 +67,7 @@ impl Inner {
     }
 }
 
-/// Names that more messages have, such as `Config`, say nothing of what was meant.
+/// Names of several messages, such as `Config`, do not say which was meant.
 const MAX_NAMESAKES: usize = 4;
 
 /// The beginning of every resource's type URL.

@@ -1,4 +1,4 @@
-//! From a message to JSON, with secrets left out unless they are asked for.
+//! From a message to JSON. Secrets are left out unless the caller asks for them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -74,7 +74,7 @@ impl Writer<'_> {
         Json::Object(fields.collect())
     }
 
-    /// The value of a field of the message; of one that is not set, what it has then.
+    /// The value of a field of the message; the default if it is not set.
     fn field(&mut self, message: &Message, field: &FieldDescriptor, context: Context) -> Json {
         if field.is_map() {
             let value_kind = field.kind().as_message().map(|entry| entry.map_entry_value_field().kind());

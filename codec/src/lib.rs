@@ -2,11 +2,11 @@
 //!
 //! A [`Codec`] reads files ([`Codec::decode_file`]) and bodies ([`Codec::resource_from_json`]) into
 //! [`Resource`](xds_cache::Resource)s and writes them back ([`Codec::to_json`], [`Codec::to_yaml`]). The bytes of a
-//! resource are canonical: equal content gives equal bytes, whatever the order of keys in the text was. Whatever is wrong
-//! comes back as [`Diagnostic`]s, all of it at once, with file, line, column, field path and a suggestion.
+//! resource are canonical: equal content gives equal bytes, in whatever order the keys were written. All faults of a text
+//! are reported at once as [`Diagnostic`]s, with file, line, column, field path and a suggestion.
 //!
-//! The crate does no I/O. Nothing that comes from outside makes it panic, and no text that it writes shows a secret,
-//! except where a name says so.
+//! The crate does no I/O. No outside input makes it panic. No text that it writes shows a secret, unless the name of the function
+//! says so.
 
 mod assembled;
 mod checks;

@@ -1,4 +1,4 @@
-//! Faults that neither the types nor `validate.rules` can express, but that clients refuse or that do harm.
+//! Faults that neither the types nor `validate.rules` can express, but that clients reject or that do harm.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -28,7 +28,7 @@ pub(crate) fn depends_on_texts(message: &str) -> bool {
 /// The checks of a message type.
 struct Lint {
     message: &'static str,
-    /// True if it looks at texts, or only at numbers and at what is set.
+    /// True if it looks at texts; otherwise it looks only at numbers and at which fields are set.
     depends_on_texts: bool,
     check: fn(&Message, &Path<'_>, &mut Findings),
 }
@@ -125,7 +125,7 @@ fn route_configuration(message: &Message, path: &Path<'_>, findings: &mut Findin
     }
 }
 
-/// A name or domain of a virtual host, told by its hash: there can be half as many as the text has bytes.
+/// A name or domain of a virtual host, represented by its hash: there can be half as many as the text has bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Spot {
     hash: u64,
@@ -133,7 +133,7 @@ struct Spot {
     at: u32,
 }
 
-/// The hash of a name or domain, by which two hosts are told to share it.
+/// The hash of a name or domain, which shows that two hosts share it.
 pub(crate) fn hash(text: &str) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     text.hash(&mut hasher);

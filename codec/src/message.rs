@@ -1,7 +1,7 @@
-//! Messages as they are encoded: fields are found when they are asked for.
+//! Encoded messages whose fields are found when they are needed.
 //!
-//! A message that is taken apart into maps and boxes takes hundreds of times the bytes that it has; this one takes no more than
-//! them. The bytes are canonical ([`crate::encode`]): each field that is set stands there once, or once for each of its items.
+//! A message that is decoded into maps and boxes takes hundreds of times its bytes; this one takes no more than the bytes. The bytes are
+//! canonical ([`crate::encode`]): each field that is set is there once, or once for each of its items.
 
 use bytes::Bytes;
 use prost_reflect::{FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};

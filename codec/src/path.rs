@@ -1,4 +1,4 @@
-//! Field paths: where in a message one is.
+//! Field paths: the place of a value in a message.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub(crate) enum Step {
 pub(crate) enum Path<'a> {
     /// The resource itself.
     Root,
-    /// A field of what the first path leads to.
+    /// A field of the value at the first path.
     Field(&'a Self, &'a str),
     /// An item of it.
     Index(&'a Self, usize),

@@ -1,4 +1,4 @@
-//! A diagnostic for people at a terminal: the line itself with a caret under the place.
+//! A diagnostic for people at a terminal: the line of the file, with a caret under the place.
 
 use crate::diagnostic::{Diagnostic, Severity};
 

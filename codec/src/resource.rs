@@ -20,7 +20,7 @@ use crate::{checks, encode, references};
 
 /// The outcome of reading a resource.
 pub(crate) enum Read {
-    /// Type and name are known; the outcome is the resource with its warnings, or what is wrong with it, and how much more is.
+    /// Type and name are known; the outcome is the resource with its warnings, or its faults and the number of further faults.
     Keyed {
         key: ResourceKey,
         outcome: Result<(Box<Resource>, Vec<Diagnostic>), Vec<Diagnostic>>,
@@ -111,7 +111,7 @@ impl Codec {
             .map_err(|finding| vec![finding.locate(&file, nowhere.root())])
     }
 
-    /// A resource whose bytes are taken as they are: of a type without descriptor, or without a name of its own.
+    /// A resource whose bytes are used unchanged: its type has no descriptor, or no name field.
     #[must_use]
     pub fn opaque_resource(&self, type_url: &str, name: &str, bytes: impl Into<Bytes>) -> Resource {
         Resource::plain(ResourceType::from_type_url(type_url), name, bytes)
@@ -203,7 +203,7 @@ impl Codec {
         Read::Keyed { key, outcome, n_more }
     }
 
-    /// `{address}_{port}` of a listener. What else is wrong with its address is told when all of it is read.
+    /// `{address}_{port}` of a listener. Other faults of the address are reported when all of it is read.
     fn derived_name(&self, tree: Node<'_>) -> Option<String> {
         let descriptor = self.inner.message("envoy.config.core.v3.Address")?;
         let mut converter = Converter::new(&self.inner, UnknownFields::Ignore);
@@ -228,7 +228,7 @@ impl Codec {
         converter.findings.locate(around.file, tree)
     }
 
-    /// The type of a resource: that of its `@type`, which must agree with the list that it stands in.
+    /// The type of a resource: that of its `@type`, which must agree with its list.
     fn read_type(&self, tree: Node<'_>, expected: Option<&ResourceType>) -> Result<ResourceType, Findings> {
         let mut findings = Findings::default();
         let type_path = Path::Root.field("@type");
@@ -325,7 +325,7 @@ fn inner_name<'t>(resource_type: &ResourceType, tree: Node<'t>) -> Option<Node<'
     tree.get(field).or_else(|| tree.get(&crate::finding::json_name(field)))
 }
 
-/// The name of a resource; if it has none, its type again with what is wrong.
+/// The name of a resource; if it has none, its type again with the fault.
 fn read_key(
     resource_type: ResourceType,
     tree: Node<'_>,
@@ -367,7 +367,7 @@ fn is_unnamed_static_listener(tree: Node<'_>, expected: &Expected) -> bool {
         && tree.get("name").is_none_or(|name| name.as_str() == Some(""))
 }
 
-/// Where a wrapper gives a name, it must be that of the resource: clients look at the one, caches at the other.
+/// If a wrapper has a name, it must be that of the resource: clients look at one, caches at the other.
 fn check_wrapper_name(key: &ResourceKey, tree: Node<'_>, wrapper: &Wrapper, findings: &mut Findings) {
     let Some(own) = inner_name(&key.resource_type, tree) else { return };
     let Some(wrapped) = wrapper.name.as_deref().filter(|name| !name.is_empty()) else { return };

@@ -1,4 +1,4 @@
-//! Secret parts of messages: the rules, and the question whether a message has any.
+//! Secret parts of messages: the rules, and a test whether a message has any.
 
 use prost_reflect::FieldDescriptor;
 
@@ -14,7 +14,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The fields of the message that are set, each with what is then known of its values.
+    /// The fields of the message that are set, each with what is known about its values.
     pub(crate) fn fields(
         self,
         inner: &Inner,
@@ -49,7 +49,7 @@ fn is_secret_header(message: &Message) -> bool {
 const SECRET_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token"];
 
-/// Returns `true` if anything in the message is secret. Stops at the first that is, and keeps nothing of what it passes.
+/// Returns `true` if anything in the message is secret. It stops at the first secret, and keeps nothing that it has read.
 pub(crate) fn has_secrets(inner: &Inner, message: &Message) -> bool {
     Search { inner, n_anys: 0 }.message(message, Context::default())
 }

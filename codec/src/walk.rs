@@ -1,4 +1,4 @@
-//! Visits every message of a resource, those inside `Any`s too.
+//! Visits every message of a resource, also those inside `Any`s.
 
 use prost_reflect::{FieldDescriptor, Kind};
 

@@ -1,8 +1,7 @@
-//! Weights: how the requests of one rule are shared between its backends, and what is laid over that.
+//! Weights: how the requests of one rule are shared between its backends, and overrides of that.
 //!
-//! The words here are those of every kind of object with weights; the functions read and change a RouteConfiguration as it is
-//! written in files and bodies. There, a rule is a route that forwards to a `cluster` or to `weighted_clusters`, and a backend
-//! is the name of a cluster.
+//! The types here serve every kind of object with weights. The functions read and change a RouteConfiguration in the form of files and
+//! bodies. There, a rule is a route that forwards to a `cluster` or to `weighted_clusters`, and a backend is the name of a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +20,7 @@ use crate::{Codec, UnknownFields};
 pub struct RuleWeights {
     /// The rule's id: see [`rule_ids`]. Of a RouteConfiguration `{virtual host}/{route}`.
     pub id: String,
-    /// The weights, by key of the backend, in the order of the object; no key is there twice. Empty if the rule forwards
+    /// The weights, by key of the backend, in the order of the object; no key appears twice. Empty if the rule forwards
     /// nothing.
     pub backends: Vec<(String, u64)>,
 }
@@ -153,7 +152,7 @@ fn backends(action: &Message) -> Vec<(String, u64)> {
     keys.into_iter().zip(weights).collect()
 }
 
-/// A cluster goes by its name, or by the header that names it.
+/// A cluster is identified by its name, or by the header that names it.
 fn key_of(name: &str, header: &str) -> String {
     if name.is_empty() { format!("cluster_header:{header}") } else { name.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! Protobuf's wire format: what the fields that [`xds_cache::wire`] finds mean, and messages written one behind the other.
+//! Protobuf's wire format: the meaning of the fields that [`xds_cache::wire`] finds, and the writing of messages.
 
 use bytes::Bytes;
 use prost_reflect::{FieldDescriptor, Kind, MapKey, Value};
@@ -96,7 +96,8 @@ pub(crate) struct Open {
 }
 
 impl Writer {
-    /// The bytes in room of their size: to shrink what they are in leaves up to half of it unused, because the allocator keeps it in place.
+    /// The bytes in an allocation of their size. Shrinking their buffer would leave up to half of it unused, because the
+    /// allocator keeps it in place.
     pub(crate) fn finish(self) -> Bytes {
         Bytes::copy_from_slice(&self.bytes)
     }
@@ -109,7 +110,7 @@ impl Writer {
         self.bytes.truncate(len);
     }
 
-    /// Bytes as they are.
+    /// Raw bytes.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.reserve(bytes.len());
         self.bytes.extend_from_slice(bytes);
@@ -234,7 +235,7 @@ impl Writer {
         }
     }
 
-    /// Grows by a half: what is written is the largest thing that reading gives.
+    /// Grows by a half, because the written bytes are the largest result of reading.
     fn reserve(&mut self, more: usize) {
         if self.bytes.capacity() - self.bytes.len() < more {
             self.bytes.reserve_exact(more.max(self.bytes.len() / 2).max(64));

@@ -1,4 +1,4 @@
-//! One conversion: the parts it works with, and how it reports faults.
+//! One conversion: the parts that it works with, and how it reports faults.
 
 use crate::diagnostic::echo;
 use crate::document::{Node, TreeValue};

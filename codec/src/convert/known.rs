@@ -69,7 +69,7 @@ impl Converter<'_> {
         }
     }
 
-    /// The content beside `@type`; a type with a JSON form of its own stands under `value`.
+    /// The content beside `@type`; a type with its own JSON form is under `value`.
     fn any_content(&mut self, descriptor: &MessageDescriptor, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
         let known = descriptor.full_name().strip_prefix("google.protobuf.");
         if !known.is_some_and(|name| is_wrapper(name) || HAVE_OWN_JSON.contains(&name)) {
@@ -175,7 +175,7 @@ impl Converter<'_> {
         }
     }
 
-    /// The value is a member of a oneof, so that it is written whatever it is.
+    /// The value is a member of a oneof, so it is always written.
     fn any_value(&mut self, descriptor: &MessageDescriptor, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
         let writer = &mut self.writer;
         let mut scalar = |field: &str, value: Value| {
@@ -262,7 +262,7 @@ fn suggest_duration(text: &str) -> Option<String> {
     }
 }
 
-/// A mask's path in proto names; a path that is in them already stays as it is.
+/// A mask's path in proto names; a path that already uses them does not change.
 fn snake_case(path: &str) -> String {
     let mut snake = String::with_capacity(path.len());
     for character in path.chars() {

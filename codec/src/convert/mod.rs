@@ -1,7 +1,7 @@
-//! From a tree to the canonical bytes of a message, by the JSON mapping of proto3, with every fault and not only the first.
+//! Converts a tree to the canonical bytes of a message, by the JSON mapping of proto3. It reports every fault, not only the first.
 //!
-//! The bytes are written at once, field by field in the order of their numbers, because anything between the tree and them would
-//! cost more than both.
+//! The bytes are written directly, in the order of field numbers, because anything between the tree and the bytes would cost more than
+//! both.
 
 use std::cmp::Ordering;
 

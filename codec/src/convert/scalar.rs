@@ -174,7 +174,7 @@ fn to_number(kind: &Kind, number: Number) -> Option<Value> {
         Number::Integer(integer) => integer as f64,
         Number::Float(float) => float,
     };
-    // Whole numbers may be written as 1.0 or 1e3; beyond 2^63 a float is no exact integer any more.
+    // Whole numbers may be written as 1.0 or 1e3; beyond 2^63 a float is not an exact integer.
     let whole = match number {
         Number::Integer(integer) => Some(integer),
         Number::Float(float) if float.fract() == 0.0 && float.abs() < 9.3e18 => Some(float as i128),

@@ -1,4 +1,4 @@
-//! JSON as RFC 8259 has it, with positions.
+//! JSON by RFC 8259, with positions.
 
 use super::position::to_u32;
 use super::problem::{check_duplicates, too_deep, too_many_values};
@@ -31,7 +31,7 @@ struct Reader<'a> {
     /// How many more levels may be opened.
     depth: usize,
     tape: &'a mut Writer,
-    /// Where the keys of the open objects stand on the tape, one object after the other.
+    /// The places on the tape of the keys of open objects, one object after the other.
     keys: Vec<u32>,
     duplicates: &'a mut Problems,
 }

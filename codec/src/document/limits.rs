@@ -1,4 +1,4 @@
-//! Bounds on what a text can make this program do.
+//! Bounds on the work that a text can cause.
 
 /// Bounds on what one file can make this program do. A text beyond one of them is refused with its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// A resource or document of 10 MiB has at most about a million values: the densest of use are endpoints and domains, with ten
-    /// bytes for each. Twice that leaves room; what is denser is no configuration.
+    /// A resource or document of 10 MiB has at most about a million values: the densest of use are endpoints and domains, with
+    /// ten bytes for each. Twice that leaves room; anything denser is not a configuration.
     pub const DEFAULT_DOCUMENT_VALUES: usize = 2_000_000;
 
     /// How many objects a file of that many bytes may hold.

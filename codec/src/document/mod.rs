@@ -72,5 +72,5 @@ pub(crate) fn check_text<'a>(content: &'a [u8], limits: &Limits) -> Result<&'a s
     })
 }
 
-/// The longest text in which a tape can record places; longer texts are refused whatever the limits say.
+/// The longest text in which a tape can record places. Longer texts are refused even if the limits allow them.
 const MAX_TEXT_BYTES: usize = 256 << 20;

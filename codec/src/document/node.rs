@@ -1,4 +1,4 @@
-//! Trees: what is on a tape, as values with their places.
+//! Trees: the contents of a tape, as values with their places.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::tape::{Cursor, Scalar, Token, Writer};
 use super::{Number, Position};
 
-/// A document, or a part of one, that owns what it is made of. Cheap to clone: the parts of one text share it.
+/// A document, or a part of one, that owns its data. Cheap to clone: the parts of one text share it.
 #[derive(Clone)]
 pub struct Tree {
     tape: Arc<Vec<u8>>,
@@ -33,7 +33,7 @@ pub enum TreeValue<'t> {
     String(&'t str),
     /// A list.
     List(Items<'t>),
-    /// An object in the order of the text; no key is there twice.
+    /// An object in the order of the text; no key appears twice.
     Object(Entries<'t>),
 }
 
@@ -116,7 +116,7 @@ impl Tree {
         Self { tape: Arc::new(tape.finish()), at: 0 }
     }
 
-    /// The same object with a text as its first field; everything else as it is.
+    /// The same object with a text as its first field.
     #[must_use]
     pub fn with_first(&self, key: &str, text: &str) -> Self {
         let root = self.root();
@@ -213,7 +213,7 @@ impl<'t> Node<'t> {
         matches!(self.value(), TreeValue::Object(_))
     }
 
-    /// The entries of an object; none of anything else.
+    /// The entries of an object; empty for anything else.
     #[must_use]
     pub fn entries(self) -> Entries<'t> {
         match self.value() {
@@ -340,7 +340,7 @@ impl<'t> Entries<'t> {
         self.end.saturating_sub(self.at)
     }
 
-    /// The entry that [`Entry::offset`] told.
+    /// The entry at an [`Entry::offset`].
     pub(crate) fn at(&self, offset: u32) -> Option<Entry<'t>> {
         Self { at: offset as usize, n_left: 1, ..*self }.next()
     }

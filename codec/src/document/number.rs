@@ -1,4 +1,4 @@
-//! Numbers as exact as they were written.
+//! Numbers, exactly as they were written.
 
 use std::fmt;
 

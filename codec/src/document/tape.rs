@@ -1,9 +1,8 @@
-//! A text's documents as one run of bytes, in which a value costs about as much as it did in the text.
+//! The documents of a text as one run of bytes, in which a value costs about as much as in the text.
 //!
 //! A tree of boxes costs a hundred bytes for a value that the text writes in two, so a file of 10 MB could take a gigabyte
-//! before anything in it was judged. On a tape a value is a tag, its place as two varints, and its content; a list or object
-//! says how many bytes it has, so that it can be stepped over. Whole values can be copied as they are, which is all that an
-//! alias does.
+//! before anything in it was checked. On a tape, a value is a tag, its place as two varints, and its content. A list or object
+//! says how many bytes it has, so it can be skipped. Whole values can be copied as they are, which is all that an alias does.
 //!
 //! ```text
 //! value  = tag line column content
@@ -12,7 +11,7 @@
 //! entry  = (1 + length of key) key line column value | 0 n_bytes:u32 hidden value
 //! ```
 //!
-//! A hidden value is what YAML's `<<` names: it was read in place, and its entries are written behind the others.
+//! A hidden value is one that YAML's `<<` names: it was read in place, and its entries are written after the others.
 
 use super::{Number, Position};
 
@@ -122,7 +121,7 @@ impl Writer {
         self.put_u32(open.0 + 4, n_bytes);
     }
 
-    /// Begins a value that is no entry of the open object.
+    /// Begins a value that is not an entry of the open object.
     pub(super) fn open_hidden(&mut self) -> Open {
         self.reserve(8);
         self.bytes.push(0);
@@ -141,7 +140,7 @@ impl Writer {
         open.0 + 4
     }
 
-    /// Copies what was written there, whole values or entries.
+    /// Copies whole values or entries that were written there.
     pub(super) fn copy(&mut self, range: std::ops::Range<usize>) {
         self.reserve(range.len());
         if range.end <= self.bytes.len() {
@@ -221,7 +220,7 @@ impl Writer {
     }
 }
 
-/// Reads what a [`Writer`] wrote; whatever is no tape reads as nothing.
+/// Reads what a [`Writer`] wrote; anything that is not a tape reads as empty.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'t> {
     pub(super) tape: &'t [u8],
@@ -241,13 +240,13 @@ pub(super) enum Token<'t> {
 }
 
 impl<'t> Cursor<'t> {
-    /// The tag and place of the value; the cursor stands at its content then.
+    /// Reads the tag and place of the value, and moves the cursor to its content.
     pub(super) fn begin(&mut self) -> (u8, Position) {
         let tag = self.byte();
         (tag, self.position())
     }
 
-    /// The value; the cursor stands behind a scalar, or at the first child of a list or object.
+    /// Reads the value, and moves the cursor behind a scalar, or to the first child of a list or object.
     pub(super) fn token(&mut self) -> (Position, Token<'t>) {
         let (tag, position) = self.begin();
         let token = match tag {

@@ -89,7 +89,7 @@ struct Builder<'a> {
     limits: &'a Limits,
     tape: &'a mut Writer,
     frames: Vec<Frame>,
-    /// Where the keys of the open objects stand on the tape, one object after the other.
+    /// The places on the tape of the keys of open objects, one object after the other.
     keys: Vec<u32>,
     anchors: HashMap<usize, Anchored>,
     /// The cost that copies may still have.

@@ -1,6 +1,6 @@
-//! The rules that Envoy's protos carry (`validate.rules`): Envoy refuses what breaks one, so we say it first.
+//! The rules in Envoy's protos (`validate.rules`). Envoy rejects a resource that breaks one, so the server reports it first.
 //!
-//! Only the fields of one message are checked here; `walk` brings every message, also those inside `Any`s.
+//! Only the fields of one message are checked here; `walk` visits every message, also those inside `Any`s.
 
 use std::hash::{Hash as _, Hasher as _};
 
@@ -244,7 +244,7 @@ fn unwrap(message: &Message) -> Option<Item> {
     Some(message.value(&field).unwrap_or_else(|| default_of(&field)))
 }
 
-/// Equal for equal items, and for no others that anybody will find.
+/// Equal for equal items; different for all others that are likely to occur.
 fn hash(item: &Item) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     match item {

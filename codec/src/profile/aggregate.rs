@@ -1,4 +1,4 @@
-//! Aggregate clusters together: how deep they nest, and whether they lead back to themselves (rows B178, B179).
+//! Aggregate clusters together: how deep they nest, and whether they form a cycle (rows B178, B179).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! `Any`s: of which type they are, and what is in them.
+//! `Any`s: their type, and their content.
 
 /// Full name of the message in an `Any`; of a `TypedStruct`, of the message that it stands for (row B14).
 pub(super) fn type_of(inner: &crate::inner::Inner, any: &Message) -> String {

@@ -1,5 +1,5 @@
-//! Shares that hold only where each is drawn by itself (row C10). An Envoy has one random number for each request, and takes its
-//! remainder for the fraction of a route, for weights and for mirrors; gRPC clients draw anew for each.
+//! Shares that are right only if each is drawn independently (row C10). An Envoy has one random number for each request, and uses its
+//! remainder for the fraction of a route, for weights and for mirrors. gRPC clients draw a new number for each.
 
 use std::collections::HashMap;
 

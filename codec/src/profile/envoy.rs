@@ -1,5 +1,4 @@
-//! Rules of Envoy beyond `validate.rules` (part D of `docs/design/protocol-rules.md`). They read everything, so every message is
-//! judged.
+//! Rules of Envoy beyond `validate.rules` (part D of `docs/design/protocol-rules.md`). Envoy reads everything, so every message is checked.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

@@ -7,7 +7,7 @@ use crate::document::{Position, Tree};
 use crate::finding::Finding;
 use crate::path::{Step, format_steps};
 
-/// A part of a resource that clients of one profile refuse, ignore or read differently.
+/// A part of a resource that clients of one profile reject, ignore or read differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileFinding {
     /// The resource.
@@ -28,7 +28,7 @@ pub struct ProfileFinding {
     pub message: String,
     /// The right value.
     pub suggestion: Option<String>,
-    /// True if clients of the other profile can come to the resource too, among the resources that were judged with it.
+    /// True if clients of the other profile can also reach the resource, among the resources that were checked with it.
     pub is_shared: bool,
     pub(super) steps: Vec<Step>,
 }
@@ -36,13 +36,13 @@ pub struct ProfileFinding {
 /// The effect of a [`ProfileFinding`] on a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
-    /// It refuses the resource with a NACK; where languages differ, at least one of them does.
+    /// It rejects the resource with a NACK; where languages differ, at least one of them does.
     Rejected,
     /// It takes the resource, and requests fail.
     Fails,
-    /// It goes on as if it were not there.
+    /// It ignores the part.
     Ignored,
-    /// It does something else with it than clients of the other profile, or of another language.
+    /// It reads the part differently from clients of the other profile, or of another language.
     Differs,
 }
 

@@ -1,8 +1,8 @@
-//! A lint per kind of client: what an Envoy or a gRPC client makes of raw resources that are right by their types.
+//! A lint for each kind of client: how an Envoy or a gRPC client treats raw resources that are valid by their types.
 //!
-//! Raw resources are served to both as they are (D3), and each kind of client refuses or ignores things that the other one
-//! takes. [`Codec::lint_profile`] judges what clients of one profile can come to, and nothing else: [`reach`] finds it,
-//! the modules of `grpc`, [`envoy`] and [`session`] hold the rules, each with its id in `docs/design/protocol-rules.md`.
+//! Raw resources are served to both unchanged (D3), and each kind of client rejects or ignores things that the other accepts.
+//! [`Codec::lint_profile`] checks what clients of one profile can reach, and nothing else: [`reach`] finds it, and the modules of
+//! `grpc`, [`envoy`] and [`session`] hold the rules, each with its id in `docs/design/protocol-rules.md`.
 //!
 //! Faults that `validate.rules` or the lints find for every client are not repeated here.
 
@@ -25,8 +25,8 @@ mod session;
 pub use finding::{Effect, ProfileFinding};
 
 impl Codec {
-    /// The parts that clients of `profile` would refuse, ignore or read differently in those of `resources` that they can come to,
-    /// in the order of resources and paths.
+    /// The parts that clients of `profile` would reject, ignore or read differently in those of `resources` that they can
+    /// reach, in the order of resources and paths.
     ///
     /// gRPC clients come to listeners with an `api_listener`, gRPC servers to those with the name of a server template
     /// (`grpc/server?…`, `xds.resource.listening_address`), Envoys to all others and to every cluster; each then to what
@@ -51,7 +51,7 @@ impl Codec {
         sorted(findings)
     }
 
-    /// The resources that clients of `profile` can come to, in the sense of [`lint_profile`](Self::lint_profile).
+    /// The resources that clients of `profile` can reach, in the sense of [`lint_profile`](Self::lint_profile).
     #[must_use]
     pub fn reached_by<'a>(
         &self,

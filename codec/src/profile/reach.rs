@@ -1,4 +1,4 @@
-//! The resources that exist, and those with which a kind of client begins.
+//! The resources that exist, and those that a kind of client asks for first.
 
 use std::collections::HashMap;
 
@@ -49,7 +49,7 @@ impl<'a> Resources<'a> {
         self.in_order.iter().copied().filter(move |resource| resource.resource_type() == resource_type)
     }
 
-    /// The listeners that are asked for, with who asks.
+    /// The listeners that clients ask for, with the kind of client.
     pub(super) fn listeners(&self, inner: &Inner) -> Vec<(Asker, &'a Resource)> {
         let listeners = self.of_type(&ResourceType::Listener);
         listeners

@@ -1,4 +1,4 @@
-//! Rules as data: which message, which fields, what is wrong with them, what a client does then.
+//! Rules as data: the message, its fields, the fault, and the reaction of the client.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ pub(super) enum Side {
 /// The condition that makes a field a fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum When {
-    /// It is set, whatever it says.
+    /// It is set, to any value.
     Set,
     /// It is not set, or empty.
     Unset,
@@ -148,7 +148,7 @@ impl<'a> Scope<'a> {
         Self { inner, profile, side, resource, findings: Vec::new() }
     }
 
-    /// Reports what is wrong at a field of what `path` leads to; with an empty field, at that itself.
+    /// Reports a fault at a field of the value at `path`, or at the value itself if the field is empty.
     pub(super) fn report(&mut self, fault: Fault, path: &Path<'_>, field: &str, text: impl Into<String>) {
         self.report_with(fault, path, field, text.into(), None);
     }

@@ -1,8 +1,8 @@
-//! Sessions that do not outlast a drain (row C87): clusters to which requests stick, by a filter for sessions, and whose endpoints
-//! nevertheless get none of them any more once they are `DRAINING`.
+//! Sessions that do not survive a drain (row C87): a session filter makes requests stick to endpoints of a cluster, but the cluster
+//! no longer sends them any once they are `DRAINING`.
 //!
-//! The listener's filter decides if requests stick, unless the routes to the cluster override it. Routes are looked for where
-//! listeners name them: not in scopes, and not in virtual hosts of their own.
+//! The listener's filter decides whether requests stick, unless the routes to the cluster override it. Routes are searched where
+//! listeners name them: not in scopes, and not in virtual hosts that are separate resources.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! References of resources: the cluster of a route, the secret of a listener (row A127).
 //!
-//! [`table::ROWS`] says which message refers to which type by which field. A message is found wherever it stands, also
-//! inside `Any`s.
+//! [`table::ROWS`] says which field of which message refers to which type. A message is found anywhere in a resource, also inside
+//! `Any`s.
 
 use std::collections::HashSet;
 
@@ -157,7 +157,7 @@ fn load_assignment(message: &Message, path: &Path<'_>) -> Option<Reference> {
     }
 }
 
-/// With VHDS, hosts are asked for one by one as `route configuration/host`.
+/// With VHDS, clients request hosts one by one as `route configuration/host`.
 fn virtual_hosts(message: &Message, path: &Path<'_>) -> Option<Reference> {
     child(&child(message, "vhds")?, "config_source").filter(is_xds)?;
     let name = text(message, "name")?;

@@ -10,11 +10,11 @@ pub(crate) struct Row {
     pub(crate) field: &'static str,
     /// The type of the target.
     pub(crate) to: ResourceType,
-    /// When the name is one that we are asked for.
+    /// When clients ask this server for the name.
     pub(crate) served: Served,
 }
 
-/// When a name is one that a management server is asked for.
+/// When a client asks a management server for a name.
 pub(crate) enum Served {
     /// The client looks among all that it knows.
     Always,
@@ -22,7 +22,7 @@ pub(crate) enum Served {
     By(&'static str),
 }
 
-/// Stands for a field where there is none, because everything is asked for.
+/// Replaces the field where there is none, because the client asks for everything.
 pub(crate) const ALL: &str = "scoped_rds_config_source.*";
 
 const fn cluster(message: &'static str, field: &'static str) -> Row {
@@ -110,7 +110,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
 ];
 
-/// Fields whose names look as if they named a cluster to be asked for, and that do not.
+/// Fields that look like the name of a requested cluster, but are not.
 #[cfg(test)]
 pub(crate) const NO_REFERENCES: &[&str] = &[
     "envoy.config.core.v3.Node.cluster",

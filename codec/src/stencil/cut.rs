@@ -1,4 +1,4 @@
-//! One stencil: the bytes of a message with holes where texts were.
+//! One stencil: the bytes of a message, with holes in place of texts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::wire::Writer;
 
 /// A message of which the texts in holes are open, with what else a resource is made of.
 ///
-/// Texts are told by their place among all of a value, see [`Skeleton::texts`](super::skeleton::Skeleton::texts).
+/// Texts are identified by their place among all texts of a value, see [`Skeleton::texts`](super::skeleton::Skeleton::texts).
 pub(super) struct Stencil {
     resource_type: ResourceType,
     message: MessageDescriptor,
     /// The text that is the resource's name.
     name: usize,
-    /// The texts that must be as they were.
+    /// The texts that must not change.
     fixed: Box<[(usize, Box<str>)]>,
     holes: Box<[(usize, Hole)]>,
     pub(super) pieces: Vec<Piece>,
@@ -93,7 +93,7 @@ impl Stencil {
         is_whole.then_some(Self { resource_type, message, name, fixed, holes, pieces, references })
     }
 
-    /// Returns `true` if the texts that must be as they were are so.
+    /// Returns `true` if the texts that must not change have not changed.
     pub(super) fn fits(&self, texts: &[&str]) -> bool {
         self.fixed.iter().all(|(at, text)| texts.get(*at) == Some(&&**text))
     }
@@ -120,7 +120,7 @@ impl Stencil {
         references.retain(|reference| reference.to != key);
         Some(ResourceDraft {
             key,
-            // Not the very bytes: those that were looked at have a counter of looks beside them.
+            // Not the shared bytes, which have a counter of lookups beside them.
             value: Bytes::copy_from_slice(message.bytes()).into(),
             ttl: None,
             aliases: Box::default(),

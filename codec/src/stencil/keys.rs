@@ -1,4 +1,4 @@
-//! Keys that are kept once.
+//! Keys that are stored once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

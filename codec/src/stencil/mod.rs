@@ -1,20 +1,20 @@
-//! Resources of the same shape, of which all but the first two cost a part of what the codec takes.
+//! Resources of the same shape: all but the first two cost only a part of what the codec costs.
 //!
-//! Generated resources differ mostly in names. So the third message of a shape is no longer converted, checked and walked: a
-//! [`Stencil`] has the bytes of the second one in pieces, with holes where its texts were, and is filled with others. Nothing else
-//! writes messages: a stencil is cut out of what the codec made, by the JSON that it was made of.
+//! Generated resources differ mostly in names. So the third message of a shape is not converted, checked and walked again. A [`Stencil`]
+//! has the bytes of the second message in pieces, with holes in place of its texts, and is filled with new texts. Nothing else writes
+//! messages: a stencil is cut from the bytes that the codec made, by the JSON from which it made them.
 //!
-//! A filled stencil is what the codec makes of the same JSON, because everything that the codec looks at is the same or is looked
-//! at again:
+//! A filled stencil equals what the codec makes of the same JSON, because everything that the codec looks at is the same or is checked
+//! again:
 //!
 //! * The **shape** is the same: keys and their order, types of messages, numbers, which texts are empty ([`skeleton`]), and every text
-//!   that is no field of type `string`: enums, times, base64, `Struct`s, whatever is in a map ([`holes`]). Hence the same fields are set.
-//! * The **rules** of its field (`validate.rules`) are kept by each text that fills a hole. Fields whose rules compare items have no holes.
-//! * The **lints** of the resource are made again. In a message within it whose lints depend on texts, nothing is a hole.
-//! * **References** have as their names texts as they stand; a message of which one has another name has no stencil.
+//!   that is not a field of type `string`: enums, times, base64, `Struct`s, everything in a map ([`holes`]). So the same fields are set.
+//! * Each text that fills a hole obeys the **rules** of its field (`validate.rules`). Fields whose rules compare items have no holes.
+//! * The **lints** of the resource run again. A message inside it whose lints depend on texts has no holes.
+//! * **References** use texts unchanged as their names. If one has a different name, the message has no stencil.
 //!
-//! Where a check has something to say, the codec reads the message after all, so that its diagnostics are those of ever. Debug builds
-//! compare every filled stencil with what the codec makes.
+//! If a check reports something, the codec reads the message after all, so its diagnostics do not change. Debug builds compare every
+//! filled stencil with what the codec makes.
 
 mod cut;
 mod holes;
@@ -68,7 +68,7 @@ impl Stencils {
         Self::with_keys(codec, Arc::default())
     }
 
-    /// None yet. What they make shares its keys with what else is made with `keys`.
+    /// No stencils yet. Their resources share keys with everything else that is made with `keys`.
     #[must_use]
     pub fn with_keys(codec: &Codec, keys: Arc<Keys>) -> Self {
         Self {
@@ -181,7 +181,7 @@ const MAX_KEPT_BYTES: usize = 8 << 20;
 /// The bytes that one stencil may take.
 const MAX_STENCIL_BYTES: usize = 128 << 10;
 
-/// The skeleton of an assignment of 100 endpoints is half as long; what is longer has rarely the shape of another.
+/// The skeleton of an assignment of 100 endpoints is half as long; longer ones rarely have the same shape as another.
 const MAX_SKELETON_BYTES: usize = 32 << 10;
 
 /// Shapes that differ in a text that is no hole: the states of a few endpoints, the times of a few routes.

@@ -1,4 +1,4 @@
-//! The skeleton of a JSON value: all of it but its texts.
+//! The skeleton of a JSON value: everything except its texts.
 
 use serde_json::Value as Json;
 
@@ -21,7 +21,7 @@ impl<'j> Skeleton<'j> {
         skeleton.value(json, most).then_some(skeleton)
     }
 
-    /// Writes a value so that nothing else reads the same: a tag, what it holds, and at last what closes a list or object.
+    /// Writes a value so that no other value reads the same: a tag, its content, and the end of a list or object.
     fn value(&mut self, json: &'j Json, most: usize) -> bool {
         match json {
             Json::Null => self.bytes.push(b'0'),
@@ -77,7 +77,7 @@ impl<'j> Skeleton<'j> {
     }
 }
 
-/// The text of an entry that tells the type of its object. It is part of the skeleton.
+/// The text of an entry with the type of its object. It is part of the skeleton.
 pub(super) fn type_of<'j>(key: &str, value: &'j Json) -> Option<&'j str> {
     value.as_str().filter(|_| key == "@type")
 }

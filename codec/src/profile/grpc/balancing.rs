@@ -13,7 +13,7 @@ enum Kind {
     Leaf,
     /// It is there in every language and chooses among the endpoints of a place by a policy in that field.
     Parent(&'static str),
-    /// Only go and java have it; the others go on to the next one.
+    /// Only go and java support it; the others try the next one.
     GoAndJava,
 }
 

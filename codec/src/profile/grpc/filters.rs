@@ -1,4 +1,4 @@
-//! HTTP filters, and what routes say of them (B.2, B.6).
+//! HTTP filters, and their overrides in routes (B.2, B.6).
 
 use std::collections::HashMap;
 
@@ -136,7 +136,7 @@ pub(super) fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope
     }
 }
 
-/// Returns `true` if gRPC keeps a filter in the chain, for better or worse; says what it does with those that it has not.
+/// Returns `true` if gRPC keeps a filter in the chain; reports what it does with filters that it does not support.
 fn is_kept(found: Option<&str>, is_optional: bool, path: &Path<'_>, scope: &mut Scope<'_>) -> bool {
     let Some(found) = found else {
         if !is_optional {

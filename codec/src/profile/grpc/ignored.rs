@@ -1,6 +1,6 @@
-//! Fields that gRPC does not read although requests would go another way if it did (rows B121, B135, B137, B192, B205).
+//! Fields that gRPC does not read, although requests would go elsewhere if it did (rows B121, B135, B137, B192, B205).
 //!
-//! Fields that it does not need, such as `connect_timeout` or `stat_prefix`, are no findings.
+//! Fields that gRPC does not need, such as `connect_timeout` or `stat_prefix`, are not reported.
 
 use super::super::Effect::Ignored;
 use super::super::rule::{Rule, Side, When};

@@ -1,7 +1,7 @@
 //! The rules of gRPC clients and servers (part B of `docs/design/protocol-rules.md`).
 //!
-//! gRPC reads a small part of Envoy's API and ignores the rest, so rules must not look everywhere: [`READS`] says which
-//! fields are entered, and only messages on such ways are judged, and only what they name is reached.
+//! gRPC reads a small part of Envoy's API and ignores the rest, so rules must not apply everywhere. [`READS`] lists the fields that gRPC
+//! follows. Only messages that it reaches through them are checked, and only the resources that they name are reached.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -231,7 +231,7 @@ fn reads_of(message: &str) -> &'static [&'static str] {
 const FOLLOWED: [ResourceType; 3] =
     [ResourceType::Cluster, ResourceType::ClusterLoadAssignment, ResourceType::RouteConfiguration];
 
-/// The fields by which gRPC goes on from a message. What is not here is not read, or is read by the check of its parent.
+/// The fields that gRPC follows from a message. Other fields are not read, or the check of the parent reads them.
 const READS: &[(&str, &[&str])] = &[
     ("envoy.config.listener.v3.Listener", &["api_listener", "filter_chains", "default_filter_chain"]),
     ("envoy.config.listener.v3.ApiListener", &["api_listener"]),
