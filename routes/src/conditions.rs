@@ -1,4 +1,4 @@
-//! Conditions: what became of every object, in the words of the Gateway API.
+//! Conditions: the state of every object, in the terms of the Gateway API.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ pub struct Condition {
     pub kind: &'static str,
     /// The truth of the condition.
     pub status: Truth,
-    /// Why, in one CamelCase word of the Gateway API, or of ours where that has none.
+    /// The reason, in one CamelCase word of the Gateway API, or one of ours where that has none.
     pub reason: &'static str,
     /// For people; empty if the reason says it all.
     pub message: String,
@@ -79,7 +79,7 @@ pub enum Truth {
     True,
     /// It does not.
     False,
-    /// It cannot be told yet.
+    /// It is not known yet.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! From what was emitted to resources, each distinct content encoded once.
+//! From emitted messages to resources. Each distinct content is encoded once.
 
 use std::collections::HashMap;
 use std::iter;
@@ -9,26 +9,27 @@ use xds_codec::{Codec, Diagnostic, Keys, Stencils, VirtualHost, VirtualHosts};
 
 use crate::emit::{Emitted, FoundBy, Part};
 
-/// Makes resources. What several node groups have alike is made once.
+/// Makes resources. Those that are equal in several node groups are made once.
 pub(crate) struct Encoder<'a> {
     codec: &'a Codec,
     stencils: Stencils,
-    /// By the fingerprint of what they were made of. Each has at least one; several are the same under several names.
+    /// By the fingerprint of their inputs. Each entry has at least one resource; several are the same content under several
+    /// names.
     resources: HashMap<Version, Arc<[Arc<Resource>]>>,
     hosts: HashMap<Version, Arc<VirtualHost>>,
 }
 
-/// A resource that our own codec does not take. Documents are checked so that this does not happen.
+/// A resource that our own codec refuses. Documents are checked so that this does not happen.
 pub(crate) struct Refused {
     /// Its type URL and name, as far as it has them.
     pub(crate) what: String,
     /// The codec's diagnostics; at least one.
     pub(crate) diagnostics: Vec<Diagnostic>,
-    /// The resources that are served in its place: what there was.
+    /// The resources that are served instead: the previous ones.
     pub(crate) kept: Vec<Arc<Resource>>,
 }
 
-/// A RouteConfiguration as it was, and what it was put together of.
+/// The previous RouteConfiguration, and the parts from which it was assembled.
 pub(crate) type Assembled<'l, K> = (&'l Resource, &'l VirtualHosts<K>);
 
 impl<'a> Encoder<'a> {
@@ -42,12 +43,12 @@ impl<'a> Encoder<'a> {
         Self { codec, stencils, resources: HashMap::new(), hosts: HashMap::new() }
     }
 
-    /// The keys of what it has made.
+    /// The keys of the resources that it has made.
     pub(crate) fn keys(&self) -> &Arc<Keys> {
         self.stencils.keys()
     }
 
-    /// A resource under each of its names. One that is as `last` has it is that very value.
+    /// A resource under each of its names. If it equals the one in `last`, it is the same shared value.
     ///
     /// # Errors
     ///
@@ -129,7 +130,7 @@ fn refused(emitted: &Emitted<'_>, last: &[Arc<Resource>], diagnostics: Vec<Diagn
     Refused { what: format!("{type_url} {name:?}"), diagnostics, kept }
 }
 
-/// The code of what is said of a resource that our own codec refuses.
+/// The diagnostic code for a resource that our own codec refuses.
 pub(crate) const REFUSED: &str = "generated-resource";
 
 #[cfg(test)]

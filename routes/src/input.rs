@@ -1,4 +1,4 @@
-//! The documents to translate, and how.
+//! The documents to translate, and the options.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -22,7 +22,8 @@ pub struct Placed {
     pub group: GroupName,
     /// How often its content has changed, from 1.
     pub generation: u64,
-    /// The past of a Service: whether a TrafficSplit names it as its root, or once did. Envoys that listen for it go on to do so.
+    /// The past of a Service: whether a TrafficSplit names it as its root, or once did. Envoys that listen for it continue to
+    /// do so.
     pub was_split: bool,
 }
 
@@ -38,7 +39,7 @@ impl PartialEq for Placed {
 /// How documents are translated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Only Gateways of a class with this `controllerName` are ours; `None` takes all.
+    /// Only Gateways of a class with this `controllerName` are served; `None` means all.
     pub controller_name: Option<String>,
     /// The port of the implicit gateway, to which routes attach if there is no Gateway at all; `None` for none.
     pub implicit_port: Option<u16>,
@@ -50,9 +51,9 @@ pub struct Options {
     pub is_grpc_strict: bool,
     /// True if `pathRegex` of an HTTPRouteGroup must match the whole path, not its beginning.
     pub matches_whole_paths: bool,
-    /// True if gRPC clients report the load of their clusters to the server that they have them from (row A218).
+    /// True if gRPC clients report the load of their clusters to the server that serves them (row A218).
     pub reports_loads: bool,
-    /// The limits of the resources that one group's routes may give.
+    /// The limits of the resources that one group's routes may generate.
     pub limits: GenerationLimits,
     /// The treatment of documents with unknown fields, where they are read.
     pub unknown_fields: UnknownFields,
@@ -74,14 +75,14 @@ impl Default for Options {
     }
 }
 
-/// Bounds on what the routes of one node group give, those of the Gateways and those of the mesh together.
+/// Bounds on the resources that the routes of one node group generate, those of Gateways and of the mesh together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationLimits {
     /// Routes in virtual hosts. Each takes a client and this server some kilobytes.
     pub max_routes: usize,
     /// Virtual hosts. gRPC clients get two resources for each, a Listener and a RouteConfiguration.
     pub max_hosts: usize,
-    /// Bytes: the text of a route document, as often as its routes stand in a virtual host.
+    /// Bytes: the text of a route document, once for each of its virtual hosts.
     pub max_bytes: usize,
 }
 
@@ -93,7 +94,8 @@ impl Default for GenerationLimits {
     }
 }
 
-/// Returns `true` while somebody still waits for the result; once it says no, it never says yes again, and the result is dropped.
+/// Returns `true` while somebody still waits for the result. Once it has returned `false`, it never returns `true` again, and
+/// the result is dropped.
 pub(crate) type GoesOn<'a> = &'a dyn Fn() -> bool;
 
 /// The documents of some kinds, in order. The others are not even looked at: they may be many, and each is far away in memory.

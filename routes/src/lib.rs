@@ -1,13 +1,14 @@
 //! Route documents as xDS resources: Gateway API, SMI TrafficSplit and the native form.
 //!
-//! Three steps, each a pure function:
+//! There are three steps, each a pure function:
 //!
-//! 1. [`read`](fn@read) takes one document apart and says what is wrong with it by itself. The result is a [`model::Document`].
-//! 2. [`plan`] looks at all documents together: which routes a listener takes, in which order, which backends they
-//!    reach, and which [`Conditions`] every object gets. The result is a [`plan::Plan`] for each node group.
-//! 3. [`emit`] writes a plan as resources, once for Envoy and once for proxyless gRPC, which take different things.
+//! 1. [`read`](fn@read) reads one document and reports its own faults. The result is a [`model::Document`].
+//! 2. [`plan`] looks at all documents together: which routes a listener accepts, in which order, which backends they reach, and which
+//!    [`Conditions`] every object gets. The result is a [`plan::Plan`] for each node group.
+//! 3. [`emit`] writes a plan as resources, once for Envoy and once for proxyless gRPC, which accept different things.
 //!
-//! [`translate`](fn@translate) is steps 2 and 3, of which only that is done again which reads what changed. The crate does no I/O and reads no clock; the order of documents changes nothing; nothing that comes from outside makes it panic.
+//! [`translate`](fn@translate) does steps 2 and 3, and repeats only the parts whose inputs have changed. The crate does no I/O and reads no
+//! clock. The order of documents does not matter. No outside input makes it panic.
 
 pub mod conditions;
 pub mod emit;

@@ -1,4 +1,4 @@
-//! Values that nearly always say nothing.
+//! Values that are nearly always empty.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

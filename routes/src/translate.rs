@@ -20,8 +20,8 @@ pub struct Translation {
     pub groups: Generated,
     /// The conditions of every object.
     pub conditions: Conditions,
-    /// The doubts between documents, in the order of files and lines. None of it is an error: one bad object never takes down
-    /// another.
+    /// The warnings about several documents together, in the order of files and lines. None of them is an error: one bad object
+    /// never affects another.
     pub diagnostics: Diagnostics,
     /// How many rules have something that gRPC clients cannot have, by what it is; only what there is.
     pub grpc_unsupported: BTreeMap<GrpcFeature, usize>,

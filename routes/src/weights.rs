@@ -1,11 +1,11 @@
-//! Weights of documents: those of each rule, and documents with others laid over.
+//! Weights of documents: those of each rule, and documents with overrides applied.
 //!
-//! A backend goes by a key that is a text, because that is how people and JSON merge patches name it:
+//! A backend is identified by a text, because people and JSON merge patches name it so:
 //!
 //! | kind | key |
 //! |---|---|
 //! | GRPCRoute, HTTPRoute | `name:port` of a Service; with `namespace/` before it unless it is the route's; with `Kind/` before that unless it is a Service |
-//! | native Route | what stands under `to`: `backend` or `service:port`, with `namespace/` unless it is the route's |
+//! | native Route | as under `to`: `backend` or `service:port`, with `namespace/` unless it is the route's |
 //! | TrafficSplit | the service as written; its only rule is `0` |
 
 mod clusters;
@@ -45,7 +45,7 @@ pub fn rules(document: &Document) -> Option<Vec<RuleWeights>> {
 /// The kinds whose documents have weights.
 pub const KINDS: [Kind; 4] = [Kind::GrpcRoute, Kind::HttpRoute, Kind::Route, Kind::TrafficSplit];
 
-/// Returns `true` if requests of a document of that kind can be told apart by headers: a split of SMI has no rules that could.
+/// Returns `true` if a document of that kind can distinguish requests by headers. A split of SMI cannot.
 #[must_use]
 pub fn takes_header_routes(kind: Kind) -> bool {
     matches!(kind, Kind::GrpcRoute | Kind::HttpRoute | Kind::Route)

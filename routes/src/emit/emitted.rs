@@ -1,4 +1,4 @@
-//! Resources and parts of them before they are written, and losses: the parts that gRPC clients cannot have.
+//! Resources and parts of resources before they are encoded, and losses: features that gRPC clients do not support.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -15,11 +15,11 @@ use crate::model::DocumentKey;
 pub(crate) struct Emitted<'p> {
     /// Where it is from.
     pub(crate) origin: &'p Origin,
-    /// By which names clients find it.
+    /// The names by which clients find it.
     pub(crate) found_by: FoundBy,
     /// Equal for resources that are equal in every respect.
     pub(crate) fingerprint: Version,
-    /// Under which names there is the same once more. Only of Listeners: nothing in them but their name depends on it.
+    /// Further names of the same resource. Only Listeners have any, because nothing else in them depends on their name.
     pub(crate) further_names: Vec<Name>,
     /// The virtual hosts of a RouteConfiguration for Envoys, which are encoded one by one.
     #[cfg(test)]
@@ -27,7 +27,7 @@ pub(crate) struct Emitted<'p> {
     write: Box<dyn Fn() -> Json + 'p>,
 }
 
-/// A part of a resource before it is written, which stays as long as what it is made of.
+/// A part of a resource before it is written. It stays the same value as long as its inputs do.
 pub(crate) struct Part<'p> {
     /// Equal for parts that are equal in every respect.
     pub(crate) fingerprint: Version,
@@ -35,7 +35,7 @@ pub(crate) struct Part<'p> {
 }
 
 impl<'p> Part<'p> {
-    /// A part of which `write` makes the message, as in [`Emitted::found_by`].
+    /// A part whose message `write` makes, as in [`Emitted::found_by`].
     pub(crate) fn new<I: Hash + 'p>(kind: &'static str, inputs: I, write: fn(&I) -> Json) -> Self {
         let fingerprint = fingerprint(&(kind, &inputs));
         Self { fingerprint, write: Box::new(move || write(&inputs)) }
@@ -65,7 +65,7 @@ pub(crate) fn all<'p>(emit: impl FnOnce(&mut Sink<'_, 'p>)) -> Vec<Emitted<'p>> 
     all
 }
 
-/// By which names clients find a resource.
+/// The names by which clients find a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FoundBy {
     /// By its own, and by a wildcard subscription.
@@ -87,10 +87,10 @@ impl<'p> Emitted<'p> {
         Self::found_by(FoundBy::Name, kind, inputs, write, origin)
     }
 
-    /// A resource of which `write` makes the message, with `@type` and snake_case fields.
+    /// A resource whose message `write` makes, with `@type` and snake_case fields.
     ///
-    /// `write` sees nothing but `inputs`, so that equal inputs are equal messages. `kind` tells apart what is written by
-    /// different functions.
+    /// `write` sees only `inputs`, so equal inputs give equal messages. `kind` separates messages that different functions
+    /// write.
     pub(crate) fn found_by<I: Hash + 'p>(
         found_by: FoundBy,
         kind: &'static str,
@@ -130,7 +130,7 @@ impl<'p> Emitted<'p> {
         self.message().get("name").and_then(Json::as_str) == Some(name)
     }
 
-    /// The message without virtual hosts; of several that differ by name, the one of the first name.
+    /// The message without virtual hosts; that of the first name if there are several names.
     pub(crate) fn message(&self) -> Json {
         (self.write)()
     }
@@ -166,7 +166,7 @@ impl fmt::Debug for Emitted<'_> {
     }
 }
 
-/// Takes in what is hashed as it is, to be hashed as one.
+/// Collects values to be hashed as one.
 struct Bytes(Vec<u8>);
 
 impl Hasher for Bytes {
@@ -174,13 +174,13 @@ impl Hasher for Bytes {
         self.0.extend_from_slice(bytes);
     }
 
-    /// The hash is made of the bytes; nobody asks here.
+    /// The hash is made of the bytes, so this is never called.
     fn finish(&self) -> u64 {
         0
     }
 }
 
-/// A part of a rule that gRPC clients cannot have.
+/// A part of a rule that gRPC clients do not support.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GrpcLoss {
     /// The route's document.

@@ -1,4 +1,4 @@
-//! Parts of messages that both profiles write alike.
+//! Parts of messages that are the same for both profiles.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::Emitted;
 use crate::model::{Fraction, MatchType, MethodMatch, Timeouts};
 use crate::plan::{Assignment, Endpoint, Health, Locality};
 
-/// The name of the cluster without endpoints, and of its assignment: what goes there fails with UNAVAILABLE (C48).
+/// The name of the cluster without endpoints, and of its assignment: requests to it fail with UNAVAILABLE (C48).
 pub(crate) const UNAVAILABLE: &str = "xds-server/unavailable";
 
 /// The name of the filter that keeps sessions, by which routes override it.
@@ -23,7 +23,7 @@ pub(super) fn type_of(name: &str) -> String {
     format!("type.googleapis.com/envoy.{name}")
 }
 
-/// A `ConfigSource`: the stream on which the client asks anyway.
+/// A `ConfigSource`: the stream that the client uses anyway.
 pub(super) fn ads() -> Json {
     json!({"ads": {}, "resource_api_version": "V3"})
 }
@@ -79,7 +79,7 @@ pub(super) enum Path {
     Prefix(String),
     /// It is this.
     Exact(String),
-    /// All of it is taken by this expression.
+    /// This expression matches all of it.
     Regex(String),
 }
 
@@ -225,10 +225,10 @@ fn weight(endpoint: &Endpoint) -> u64 {
     endpoint.weight.unwrap_or(1).max(1).into()
 }
 
-/// More than any client ever has under way.
+/// More than any client ever has in progress.
 pub(super) const NO_LIMIT: u32 = u32::MAX;
 
-/// A cluster with what it says of draining.
+/// A cluster with its settings for draining.
 pub(super) fn with_drain(cluster: Json, drain: DrainPolicy) -> Json {
     let times = [(DRAIN_ENDPOINTS, drain.endpoints), (DRAIN_CLUSTER, drain.clusters)];
     let said = times

@@ -1,4 +1,4 @@
-//! Facts that units read and write: facts, each with a value.
+//! Facts that units read and write, each with a value.
 
 use std::sync::Arc;
 
@@ -19,15 +19,15 @@ use super::key::{HostKey, InGroup, Name, ServiceName};
 use super::unit::Unit;
 use crate::thin::Thin;
 
-/// Something that a unit can depend on. One that ends with `None` stands for all that end with `Some`: it has no value of its own,
-/// and changes when one of these does.
+/// Something that a unit can depend on. A fact that ends with `None` represents all that end with `Some`: it has no value of
+/// its own, and changes when one of these does.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fact {
     /// A document; it is kept elsewhere.
     Document(Option<DocumentKey>),
-    /// A document without what changes often.
+    /// A document without the parts that change often.
     Outline(DocumentKey),
-    /// Stands for the outlines of a kind.
+    /// Represents the outlines of a kind.
     Outlines(Kind),
     /// Present if there is a Gateway, of whichever controller.
     HasGateways,
@@ -35,9 +35,9 @@ pub(crate) enum Fact {
     Gateway(DocumentKey),
     /// The Gateways of the native form.
     Natives,
-    /// How many Gateways of the native form there are, if they are more than all routes that take them can ask.
+    /// How many Gateways of the native form there are, if there are more than all routes together can ask.
     Throng,
-    /// How many routes take all Gateways of the native form.
+    /// How many routes attach to all Gateways of the native form.
     Unnamed,
     /// The Gateway of a group that has the port of implicit gateways.
     ImplicitTaken(GroupName),
@@ -47,27 +47,27 @@ pub(crate) enum Fact {
     Front(InGroup),
     /// The requests of a route to Gateways.
     Requests(Option<DocumentKey>),
-    /// The resources that a route gives in the mesh.
+    /// The resources that a route generates in the mesh.
     Calls(DocumentKey),
     /// A sum over what all routes ask for.
     Load(Option<Load>),
-    /// Why a route gets no listener: what it gives is too much.
+    /// Why a route gets no listener: it generates too much.
     Refused(DocumentKey),
-    /// Why a route gets no port of a Service: what it gives is too much.
+    /// Why a route gets no port of a Service: it generates too much.
     MeshRefused(DocumentKey),
-    /// The requests of a route to Gateways, if they were left open.
+    /// The requests of a route to Gateways, if they were not computed yet.
     Admitted(DocumentKey),
     /// How many routes a listener has.
     Attached(Arc<ListenerKey>),
     /// The route that brings a host to a listener: a route, or the Gateway itself; the value is the age.
     On(Arc<ListenerKey>, Thin<HostName>, Option<DocumentKey>),
-    /// Stands for all who bring hosts to a listener.
+    /// Represents all objects that bring hosts to a listener.
     Bids(Arc<ListenerKey>),
     /// How many pairs of hosts of a listener have a name in common and are brought by routes of kinds that exclude each other.
     Rivals(Arc<ListenerKey>),
     /// How many hosts below this one routes of a kind bring to a listener.
     Within(Arc<ListenerKey>, Thin<HostName>, RouteKind),
-    /// A route that a listener does not take, because of another one.
+    /// A route that a listener does not accept, because of another one.
     Lost(Arc<ListenerKey>, DocumentKey),
     /// A host of such a route.
     Off(Arc<ListenerKey>, Thin<HostName>, DocumentKey),
@@ -81,7 +81,7 @@ pub(crate) enum Fact {
     Grant(Name, Option<DocumentKey>),
     /// A BackendTLSPolicy for a Service or Backend.
     Policy(DocumentKey, Option<DocumentKey>),
-    /// A Backend that stands for others.
+    /// A Backend that represents others.
     Fallback(Option<DocumentKey>),
     /// The verdict on a fallback.
     Verdict(DocumentKey),
@@ -97,12 +97,12 @@ pub(crate) enum Fact {
     Rival(GroupName, DocumentKey, Option<DocumentKey>),
     /// A split of a Service that is accepted.
     Divided(DocumentKey, Option<DocumentKey>),
-    /// Who, other than itself, wants ports of a Service for the clients of a group.
+    /// The objects, other than itself, that want ports of a Service for the clients of a group.
     Wish(GroupName, DocumentKey, Option<DocumentKey>),
-    /// The one who wants Envoys of a group to listen on a port.
+    /// The object that wants Envoys of a group to listen on a port.
     WishedPort(GroupName, u16, Option<DocumentKey>),
-    /// A Service that clients of a group can call, by the label that its names begin with, and who says so; the value is whether
-    /// a document asks for that.
+    /// A Service that clients of a group can call, by the label that its names begin with and the object that says so; the
+    /// value is whether a document asks for it.
     Namesake(InGroup, Option<(DocumentKey, DocumentKey)>),
     /// A route of consumers that makes a group; the value is its own group.
     Consumer(GroupName, Option<DocumentKey>),
@@ -112,13 +112,14 @@ pub(crate) enum Fact {
     Names(InGroup),
     /// Present if Envoys of a group listen on a port of the mesh.
     Shown(GroupName, u16),
-    /// A host of a Gateway that is no wildcard, by the label that it begins with: clients dial the Gateway by it, and not a Service.
+    /// A host of a Gateway that is not a wildcard, by the label that it begins with: clients that dial it reach the Gateway,
+    /// not a Service.
     GatewayName(InGroup, Option<HostKey>),
     /// A Service at a port of the mesh.
     MeshService(InGroup, Option<ServiceName>),
     /// A Service that Envoys are served at a port of the mesh.
     Framed(InGroup, Option<ServiceName>),
-    /// A Service that Envoys are served as another group has it; the value is that group.
+    /// A Service that Envoys are served unchanged from another group; the value is that group.
     Loan(HostKey),
     /// A port of a Service that a document does not get; the value is who has it.
     LostPort(DocumentKey, Option<Thin<(GroupName, DocumentKey, u16)>>),
@@ -126,14 +127,14 @@ pub(crate) enum Fact {
     Ancestors(DocumentKey, Option<InGroup>),
     /// A node group, with the definition if routes of consumers make it.
     Group(GroupName),
-    /// The conditions of an object, except for parts that gRPC clients cannot have.
+    /// The conditions of an object, except for parts that gRPC clients do not support.
     Standing(DocumentKey),
-    /// The host of a chain that stands for those of the others.
+    /// The host of a chain that represents those of the other chains.
     Misdirected(HostKey),
     /// The routes of a host.
     Routes(HostKey),
-    /// A wildcard host that answers requests, of a chain whose hosts are to come on demand: an Envoy that has it never asks for the
-    /// hosts that it covers.
+    /// A wildcard host that answers requests, in a chain whose hosts are sent on demand: an Envoy that has it never asks for
+    /// the hosts that it covers.
     Hides(InGroup, Option<HostKey>),
     /// A chain of Gateways that has a host, by its port.
     Named(InGroup, Option<(u16, InGroup)>),
@@ -157,25 +158,25 @@ pub(crate) enum Fact {
     Part(InGroup, HostKey),
     /// The virtual hosts of a RouteConfiguration for Envoys, collected.
     Hosts(InGroup),
-    /// The virtual hosts that a RouteConfiguration was put together of.
+    /// The virtual hosts from which a RouteConfiguration was assembled.
     Assembled(InGroup),
-    /// Somebody who names the cluster without endpoints; the value is where they are from.
+    /// An object that names the cluster without endpoints; the value is its origin.
     Need(GroupName, Profile, Option<Arc<Claim>>),
     /// A cluster all of whose requests fail: it names the assignment without endpoints; the value is where it is from.
     Nowhere(GroupName, Profile, Option<Name>),
     /// A host for gRPC clients that names a cluster.
     GrpcUse(InGroup, Option<HostKey>),
-    /// A cluster for gRPC clients that stands for a cluster, or is it; the value is whether it has sessions.
+    /// A cluster for gRPC clients that represents a cluster, or is it; the value is whether it has sessions.
     GrpcReach(InGroup, Option<Name>),
     /// Present if a cluster for gRPC clients has the endpoints of that name.
     GrpcAssigned(InGroup),
-    /// The parts of a document's routes at a host that gRPC clients cannot have.
+    /// The parts of a document's routes at a host that gRPC clients do not support.
     Loss(DocumentKey, Option<HostKey>),
     /// The effect of unsupported policies on an object.
     Affected(DocumentKey),
-    /// All that became of an object.
+    /// The complete status of an object.
     Status(DocumentKey),
-    /// How many rules of a document have something that gRPC clients cannot have.
+    /// How many rules of a document have something that gRPC clients do not support.
     Unsupported(DocumentKey),
 }
 
@@ -206,7 +207,7 @@ pub(crate) enum Load {
     Asked,
     /// The sum of a group's routes at all of their hosts.
     Group(GroupName),
-    /// How many hosts routes bring to a listener, and what they give at wildcards among them.
+    /// How many hosts routes bring to a listener, and what they generate at wildcards among them.
     Listener(Arc<ListenerKey>),
     /// How many ports of Services consumers ask for.
     Consumed,
@@ -285,7 +286,7 @@ pub(crate) struct Sum {
     pub(crate) bytes: i64,
 }
 
-/// The resources that a route gives in the mesh, at most.
+/// An upper bound of the resources that a route generates in the mesh.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Calls {
     /// The group of the route.
@@ -415,7 +416,7 @@ impl PartialEq for Assembled {
 }
 
 impl Fact {
-    /// The fact that stands for this one and others.
+    /// The fact that represents this one and others.
     #[expect(clippy::too_many_lines, reason = "a line for each kind of fact")]
     pub(crate) fn covering(&self) -> Option<Self> {
         match self {
@@ -530,7 +531,7 @@ impl Fact {
         }
     }
 
-    /// Returns `true` if `all` is the fact that stands for this one and others.
+    /// Returns `true` if `all` is the fact that represents this one and others.
     pub(crate) fn is_covered_by(&self, all: &Self) -> bool {
         let is_covered = match (self, all) {
             (Self::Document(Some(_)), Self::Document(None)) => true,
@@ -541,7 +542,7 @@ impl Fact {
         is_covered
     }
 
-    /// Another fact that stands for this one and others.
+    /// Another fact that represents this one and others.
     pub(crate) fn wider(&self) -> Option<Self> {
         if let Self::Outline(key) = self {
             return Some(Self::Outlines(key.kind));
@@ -552,7 +553,7 @@ impl Fact {
         None
     }
 
-    /// The units that there are because of this fact. They are not taken down as its readers.
+    /// The units that exist because of this fact. They are not recorded as its readers.
     #[expect(clippy::too_many_lines, reason = "a line for each kind of fact")]
     pub(crate) fn units(&self) -> impl Iterator<Item = Unit> + use<> {
         let one = |unit| [Some(unit), None, None];

@@ -1,4 +1,4 @@
-//! The virtual hosts of each RouteConfiguration for Envoys, collected along with the facts: of ten thousand, one that changes costs itself.
+//! The virtual hosts of each RouteConfiguration for Envoys, updated along with the facts, so that a change of one host costs only that host.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use xds_codec::{Diagnostic, VirtualHost, VirtualHosts};
 
 use super::key::HostKey;
 
-/// The virtual hosts of a RouteConfiguration. A copy shares what it has with the original.
+/// The virtual hosts of a RouteConfiguration. A copy shares its contents with the original.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Hosts {
     /// Those that are encoded.
@@ -23,7 +23,7 @@ impl Hosts {
     ///
     /// # Errors
     ///
-    /// Why the first one cannot be encoded that cannot.
+    /// The reason of the first one that cannot be encoded.
     pub(crate) fn encoded(&self) -> Result<&VirtualHosts<HostKey>, &[Diagnostic]> {
         self.faulty.get_min().map_or(Ok(&self.encoded), |(_, faults)| Err(faults))
     }
@@ -64,7 +64,7 @@ pub(crate) struct Part {
 }
 
 impl PartialEq for Part {
-    /// Encoded hosts are equal only if they are the very same: what is not looks at its bytes later.
+    /// Encoded hosts count as equal only if they are the same shared value. Otherwise their bytes are compared later.
     fn eq(&self, other: &Self) -> bool {
         let is_same = match (&self.encoded, &other.encoded) {
             (Ok(one), Ok(other)) => Arc::ptr_eq(one, other),

@@ -1,4 +1,4 @@
-//! Names of what belongs to a node group, and of its hosts.
+//! The names of things that belong to a node group, and of its hosts.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(crate) type Name = Arc<str>;
 pub(crate) type ServiceName = Thin<(Name, Name)>;
 
 /// A host of a chain, or a Service at a port of the mesh, by the RouteConfiguration for Envoys that it belongs to. Those of one
-/// RouteConfiguration follow each other as they stand in it.
+/// RouteConfiguration are in its order.
 pub(crate) type HostKey = Thin<TableHost>;
 
 /// Where a [`HostKey`] leads.
@@ -21,7 +21,7 @@ pub(crate) type HostKey = Thin<TableHost>;
 pub(crate) struct TableHost {
     /// The RouteConfiguration, by the chain or `mesh/<port>`.
     pub(crate) table: InGroup,
-    /// True if it stands for the hosts of other chains, whose requests belong on another connection.
+    /// True if it represents the hosts of other chains, whose requests belong on another connection.
     pub(crate) is_misdirected: bool,
     /// The Service's namespace; empty for a host of a chain.
     pub(crate) namespace: Name,
@@ -36,7 +36,7 @@ impl HostKey {
         Self::new(TableHost { table, is_misdirected: false, namespace: "".into(), name: host.into() })
     }
 
-    /// The table that stands for the hosts of the other chains.
+    /// The table that represents the hosts of the other chains.
     pub(crate) fn misdirected(table: InGroup) -> Self {
         Self::new(TableHost { table, is_misdirected: true, namespace: "".into(), name: "".into() })
     }

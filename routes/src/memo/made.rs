@@ -8,14 +8,14 @@ use xds_codec::Diagnostic;
 
 use super::fact::{Fact, Value};
 
-/// The result of a unit: facts for other units, and what it gives to whoever translates, which no unit reads.
+/// The result of a unit: facts for other units, and outputs of the translation, which no unit reads.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     pub(super) facts: Vec<(Fact, Value)>,
     pub(super) given: Given,
 }
 
-/// Resources, and what is said of documents.
+/// Resources, and diagnostics of documents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Given {
     pub(crate) written: Option<Written>,
@@ -52,7 +52,7 @@ impl Clients {
 }
 
 impl Made {
-    /// Nothing, of something that is there.
+    /// No output, from a unit that exists.
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -66,7 +66,7 @@ impl Made {
         self.facts.push(fact);
     }
 
-    /// Says something of documents.
+    /// Reports diagnostics of documents.
     pub(crate) fn say(&mut self, doubts: impl IntoIterator<Item = Diagnostic>) {
         self.given.doubts = mem::take(&mut self.given.doubts).into_iter().chain(doubts).collect();
     }

@@ -1,12 +1,12 @@
-//! The memo of a translation: the results of units, and the facts that each read: what changes costs what it touches.
+//! The memo of a translation: the results of units, and the facts that each has read. The cost of a change is that of the parts it touches.
 //!
-//! Everything that documents give is made by [`Unit`]s. A unit reads [`Fact`]s through a [`Reader`](reader::Reader), which takes them down, and
-//! writes facts of its own. When documents change, the units run that read what changed; and where one of these writes what it
-//! wrote before, nothing behind it runs. From nothing, all units run: there is no other way to translate.
+//! [`Unit`]s make everything that documents generate. A unit reads [`Fact`]s through a [`Reader`](reader::Reader), which records them, and
+//! writes facts of its own. When documents change, the units that have read a changed fact run. If one of them writes the same facts as before,
+//! nothing that depends on it runs. The first translation runs all units: there is no second translator.
 //!
-//! Units have an order, and each reads only what those of the kinds before it write, so that none runs twice, and many of one kind can
-//! run side by side. Whoever reads some fact that is not there is told when it comes. All maps are persistent: a copy is a branch
-//! that costs nothing, and to drop it is to forget what it tried.
+//! Units have an order. Each reads only facts that earlier kinds of units write, so none runs twice, and units of one kind can run in
+//! parallel. A unit that reads a missing fact runs again when the fact appears. All maps are persistent: a copy is a branch that costs
+//! nothing, and dropping it undoes what it tried.
 
 mod fact;
 mod hosts;
@@ -47,8 +47,8 @@ pub(crate) use self::state::Memo;
 pub use self::state::Work;
 
 impl Memo {
-    /// The memo of other documents, and what differs; `None` if it was stopped. Of many units, as many run at a time as there are
-    /// processors.
+    /// The memo for changed documents, and the differences; `None` if it was stopped. If there are many units, as many run in
+    /// parallel as there are processors.
     pub(crate) fn next(
         &self,
         codec: &Codec,
@@ -59,7 +59,7 @@ impl Memo {
         self.next_of(*N_THREADS, codec, documents, options, goes_on, &|_| true)
     }
 
-    /// The same of some units only, on so many threads, which changes nothing of what it gives.
+    /// The same for some units only, on so many threads. The number of threads does not change the result.
     fn next_of(
         &self,
         n_threads: usize,
@@ -84,7 +84,7 @@ impl Memo {
         while let Some(units) = dirty.pop_kind() {
             let units: Vec<Unit> = filling(units.iter().filter(|unit| is_wanted(unit))).cloned().collect();
             if units.len() >= MIN_SIDE_BY_SIDE && n_threads > 1 {
-                // It shares with the memo what is not written meanwhile.
+                // It shares with the memo everything that is not written in the meantime.
                 let seen = Self {
                     documents: next.documents.clone(),
                     values: next.values.clone(),
@@ -112,7 +112,7 @@ impl Memo {
         goes_on().then_some((next, delta))
     }
 
-    /// Takes in what a unit made; `None` if there is no such unit any more.
+    /// Takes the result of a unit; `None` if the unit no longer exists.
     fn commit(&mut self, unit: &Unit, Ran { made, reads }: Ran, dirty: &mut Dirty) {
         self.work.n_units += 1;
         dirty.check(unit, &reads);
@@ -182,7 +182,7 @@ impl Memo {
         (given != nothing).then(|| Arc::new(given))
     }
 
-    /// Gives a fact another value, or none; with all sums that it is counted in.
+    /// Sets the value of a fact, or removes it, and updates all sums that count it.
     fn change(&mut self, fact: &Arc<Fact>, old: Option<Value>, new: Option<Value>, dirty: &mut Dirty) {
         if old == new {
             return;
@@ -206,7 +206,7 @@ impl Memo {
         }
     }
 
-    /// Takes in that a virtual host is another one, comes, or goes.
+    /// Records that a virtual host was changed, added or removed.
     fn collect(
         &mut self,
         table: &InGroup,
@@ -236,7 +236,7 @@ impl Memo {
 /// Fewer units are done before there are threads for them.
 const MIN_SIDE_BY_SIDE: usize = 256;
 
-/// Returns `true` if both are the very same, or nothing.
+/// Returns `true` if both are the same shared value, or both are absent.
 fn is_same(one: Option<&Arc<Given>>, other: Option<&Arc<Given>>) -> bool {
     one.map(Arc::as_ptr) == other.map(Arc::as_ptr)
 }

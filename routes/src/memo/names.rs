@@ -1,4 +1,4 @@
-//! Names that are kept once.
+//! Names that are stored once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! The outputs of all units together, changed along with the facts.
+//! The outputs of all units, updated along with the facts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct Outputs {
     pub(crate) unsupported: BTreeMap<GrpcFeature, usize>,
     /// The differences so far; empty between changes, so that a copy costs nothing.
     delta: Delta,
-    /// The changes of resources that are still to be made: another one, or none.
+    /// The changes of resources that have yet to be applied: a new resource, or none.
     pending: BTreeMap<GroupName, BTreeMap<Profile, Pending>>,
 }
 
@@ -36,7 +36,8 @@ pub struct Delta {
     pub conditions: BTreeSet<DocumentKey>,
 }
 
-/// The diagnostics of documents, in the order of files and lines, nothing twice. A copy shares what it has with the original.
+/// The diagnostics of documents, in the order of files and lines, without duplicates. A copy shares its contents with the
+/// original.
 #[derive(Clone, Default)]
 pub struct Diagnostics(OrdMap<Order, Told>);
 
@@ -62,7 +63,7 @@ impl Diagnostics {
         self.0.len()
     }
 
-    /// Returns `true` if both are the very same: then nothing has become doubtful, and nothing is settled.
+    /// Returns `true` if both are the same shared value: then no warning has appeared or disappeared.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.0.ptr_eq(&other.0)
@@ -116,7 +117,7 @@ fn order(one: &Diagnostic) -> Order {
 }
 
 impl Outputs {
-    /// Takes in that a fact has another value.
+    /// Records that a fact has a new value.
     #[expect(clippy::too_many_lines, reason = "a line for each kind of fact")]
     pub(super) fn change(&mut self, fact: &Fact, old: Option<&Value>, new: Option<&Value>) {
         match fact {
@@ -222,7 +223,7 @@ impl Outputs {
         }
     }
 
-    /// Takes in that a unit gives something else.
+    /// Records that a unit has a new result.
     pub(super) fn give(&mut self, old: &Given, new: &Given) {
         self.write(old.written.as_ref(), new.written.as_ref());
         if old.doubts != new.doubts {
@@ -239,7 +240,7 @@ impl Outputs {
         self.groups.insert(name.clone(), group);
     }
 
-    /// Takes down that resources are replaced: one unit can give what another gave before.
+    /// Records that resources are replaced: one unit can generate what another generated before.
     fn write(&mut self, old: Option<&Written>, new: Option<&Written>) {
         for written in old.into_iter().chain(new) {
             let pending = self.pending.entry(written.group.clone()).or_default();
@@ -256,10 +257,10 @@ impl Outputs {
         }
     }
 
-    /// Replaces resources, of which those that are equal stay the very same; returns what differs since the last call.
+    /// Replaces resources. Equal ones stay the same shared value. Returns the differences since the last call.
     pub(super) fn finish(&mut self) -> Delta {
         for (name, pending) in mem::take(&mut self.pending) {
-            // A group that is gone has nothing any more.
+            // A removed group has no resources.
             let Some(group) = self.groups.get_mut(&name) else { continue };
             for (profile, pending) in pending {
                 let resources = group.profiles.entry(profile).or_default();

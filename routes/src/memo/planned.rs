@@ -1,4 +1,4 @@
-//! The plans of units, put together again for tests that look at plans.
+//! Assembles plans from units again, for tests that look at plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;

@@ -15,7 +15,7 @@ use crate::model::{DocumentKey, Kind, ObjectRef};
 use crate::plan::{Cost, Host, ListenerKey};
 use crate::thin::Thin;
 
-/// The only way of a unit to documents and to what others write.
+/// The only access of a unit to documents and to the facts of other units.
 pub(crate) struct Reader<'m> {
     memo: &'m Memo,
     unit: &'m Unit,
@@ -41,7 +41,7 @@ impl<'m> Reader<'m> {
         self.memo.documents.get(key)
     }
 
-    /// The very key that the document of that name has, if there is one: those that say it share it.
+    /// The key of the document of that name, if there is one, to be shared.
     pub(crate) fn known(&self, key: DocumentKey) -> DocumentKey {
         self.memo.documents.get_key_value(&key).map_or(key, |(known, _)| known.clone())
     }
@@ -77,7 +77,7 @@ impl<'m> Reader<'m> {
         self.value(fact).is_some()
     }
 
-    /// All facts for which this one stands, in order.
+    /// All facts that this one represents, in order.
     pub(crate) fn all(&self, of: Fact) -> impl Iterator<Item = (&'m Fact, &'m Value)> + use<'m> {
         self.note(of.clone());
         let all = self.memo.values.range::<_, Fact>(of.clone()..);
@@ -102,7 +102,7 @@ impl<'m> Reader<'m> {
         outlines.take_while(move |placed| placed.document.key.kind == kind)
     }
 
-    /// All who bring hosts to a listener, by host.
+    /// All objects that bring hosts to a listener, by host.
     pub(crate) fn bids(
         &self,
         listener: &Arc<ListenerKey>,
@@ -118,7 +118,7 @@ impl<'m> Reader<'m> {
         })
     }
 
-    /// A fact for which another one stands that was read.
+    /// A fact that is represented by another one, which was read.
     pub(crate) fn covered(&self, fact: &Fact) -> Option<&'m Value> {
         let is_read =
             |one: &Fact| self.reads.borrow().contains(one) || one.units().any(|unit| unit == *self.unit);
@@ -126,7 +126,7 @@ impl<'m> Reader<'m> {
         self.memo.values.get(fact)
     }
 
-    /// The resources that the unit itself made last: what is refused stays.
+    /// The resources that the unit itself made last. If a new one is refused, the old one stays.
     pub(crate) fn last(&self) -> &'m [Arc<Resource>] {
         self.memo.units.get(self.unit).and_then(|done| done.given.as_deref()).map_or(&[], Given::resources)
     }
@@ -136,7 +136,7 @@ impl<'m> Reader<'m> {
         self.memo.values.get(fact)
     }
 
-    /// Takes down that a fact is read; of one that makes the unit run anyway there is no need to.
+    /// Records that a fact was read, unless it makes the unit run anyway.
     fn note(&self, fact: Fact) {
         if fact.units().any(|unit| unit == *self.unit) {
             return;

@@ -8,7 +8,7 @@ use xds_cache::{OrdMap, OrdSet};
 use super::fact::Fact;
 use super::unit::Unit;
 
-/// The units that read each fact. A copy shares what it has with the original.
+/// The units that read each fact. A copy shares its contents with the original.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Readers(OrdMap<Arc<Fact>, Of>);
 
@@ -36,12 +36,12 @@ impl Readers {
         few.iter().chain(many.into_iter().flat_map(|many| &**many))
     }
 
-    /// A fact as it is kept here, if it is.
+    /// The copy of a fact that is stored here, if any.
     pub(super) fn known(&self, fact: &Fact) -> Option<&Arc<Fact>> {
         self.0.get_key_value(fact).map(|(known, _)| known)
     }
 
-    /// Takes down that a unit reads a fact.
+    /// Records that a unit reads a fact.
     pub(super) fn insert(&mut self, fact: &Arc<Fact>, unit: &Arc<Unit>) {
         let one = || Of::One(Arc::clone(unit));
         let Some(of) = self.0.get_mut(&**fact) else {
@@ -61,7 +61,7 @@ impl Readers {
         }
     }
 
-    /// Takes down that it no longer does.
+    /// Records that it no longer does.
     pub(super) fn remove(&mut self, fact: &Fact, unit: &Unit) {
         let is_last = match self.0.get_mut(fact) {
             Some(Of::One(one)) => **one == *unit,

@@ -1,4 +1,4 @@
-//! Units of one kind, side by side on several threads: none of them reads what another one writes.
+//! Runs units of one kind in parallel: none of them reads what another one writes.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -29,7 +29,7 @@ pub(super) struct Runner<'r> {
 /// The result of a unit, and the facts that it read, sorted.
 #[derive(Debug)]
 pub(super) struct Ran {
-    /// `None` if there is no such unit any more.
+    /// `None` if the unit no longer exists.
     pub(super) made: Option<Made>,
     pub(super) reads: Vec<Fact>,
 }
@@ -51,7 +51,7 @@ impl<'r> Runner<'r> {
             assert!(!memo.panics_at.is_some_and(|kind| format!("{unit:?}").starts_with(kind)), "injected");
             units::run(unit, &reader, &self.names, &mut self.encoder, self.options, goes_on)
         };
-        // Nobody looks at what it left behind: the panic goes on.
+        // Nobody looks at the state that it left behind, because the panic continues.
         let made = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
@@ -60,9 +60,9 @@ impl<'r> Runner<'r> {
         Ran { made, reads: reader.finish() }
     }
 
-    /// Runs units of one kind on up to `n_threads` threads, that of the caller included, and hands each to `take` in the order of the
-    /// units. All of them see `memo`. What several of them have alike is encoded once by each thread. Returns false if it was stopped:
-    /// then some were not run.
+    /// Runs units of one kind on up to `n_threads` threads, that of the caller included, and hands each to `take` in the order
+    /// of the units. All of them see `memo`. Each thread encodes equal resources once. Returns `false` if it was stopped: then
+    /// some units did not run.
     ///
     /// # Panics
     ///
@@ -101,7 +101,7 @@ impl<'r> Runner<'r> {
                 let sender = sender.clone();
                 thread::Builder::new().name("translate".to_owned()).spawn_scoped(scope, || work(sender)).ok()
             };
-            // If there is no thread to be had, the others do more.
+            // If a thread cannot be started, the others do more.
             let threads: Vec<_> = (1..n_threads).filter_map(new).collect();
             drop(sender);
             let mut ready: BTreeMap<usize, Vec<Ran>> = BTreeMap::new();
@@ -116,7 +116,7 @@ impl<'r> Runner<'r> {
                     } else if let Ok((other, ran)) = receiver.recv() {
                         ready.insert(other, ran);
                     } else {
-                        // Whoever had it panicked, and nobody else works any more.
+                        // The holder panicked, and no other thread continues.
                         break;
                     }
                 }

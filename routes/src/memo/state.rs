@@ -1,4 +1,4 @@
-//! The state of a translation that is kept, and the units of it that must run again.
+//! The stored state of a translation, and the units that must run again.
 
 use std::collections::BTreeSet;
 use std::mem::discriminant;
@@ -13,7 +13,7 @@ use super::readers::Readers;
 use super::unit::Unit;
 use crate::input::Documents;
 
-/// Documents, what was made of them, and how.
+/// Documents, the results of translating them, and how these were made.
 #[derive(Clone, Default)]
 pub(crate) struct Memo {
     pub(super) documents: Documents,
@@ -27,15 +27,15 @@ pub(crate) struct Memo {
     pub(super) outputs: Outputs,
     /// The work that this took, from the one before.
     pub(super) work: Work,
-    /// The kind of fact that is not noticed to change, to see that somebody does.
+    /// For tests: a kind of fact whose changes are ignored, to show that a test would find that.
     #[cfg(test)]
     pub(super) blind_to: Option<&'static str>,
-    /// The kind of unit that panics, to see what comes of it.
+    /// For tests: a kind of unit that panics.
     #[cfg(test)]
     pub(super) panics_at: Option<&'static str>,
 }
 
-/// Facts with what they are.
+/// Facts with their values.
 pub(super) type Values = OrdMap<Arc<Fact>, Value>;
 
 /// The work of a unit. Every fact is kept once for all who read or write it.
@@ -85,20 +85,20 @@ impl Memo {
         self.work
     }
 
-    /// A fact that a unit writes, as it is kept already: among those that it wrote last, or by whoever read it.
+    /// The stored copy of a fact that a unit writes: among those that it wrote last, or with a unit that read it.
     pub(super) fn own(&self, written: &[Arc<Fact>], fact: Fact) -> Arc<Fact> {
         let known = among(written, &fact).or_else(|| self.readers.known(&fact));
         known.map(Arc::clone).unwrap_or_else(|| Arc::new(fact))
     }
 
-    /// A fact as it is kept already: among those that are `known`, or by whoever wrote or read it.
+    /// The stored copy of a fact: among those that are `known`, or with the unit that wrote or read it.
     pub(super) fn shared(&self, known: &[Arc<Fact>], fact: Fact) -> Arc<Fact> {
         let written = || self.values.get_key_value(&fact).map(|(known, _)| known);
         let known = among(known, &fact).or_else(written).or_else(|| self.readers.known(&fact));
         known.map(Arc::clone).unwrap_or_else(|| Arc::new(fact))
     }
 
-    /// A fact changes: whoever read it, or what stands for it, must run.
+    /// A fact changes: units that have read it, or a fact that represents it, must run.
     pub(super) fn touch(&self, fact: &Fact, dirty: &mut Dirty) {
         let (covering, wider) = (fact.covering(), fact.wider());
         for fact in [Some(fact), covering.as_ref(), wider.as_ref()].into_iter().flatten() {
@@ -120,7 +120,7 @@ pub(super) struct Dirty {
     pub(super) units: BTreeSet<Unit>,
     /// True if nothing was made before.
     pub(super) is_first: bool,
-    /// Facts that a unit writes and another one wrote, which is to run later and does not write them any more.
+    /// Facts that a unit writes now, and that another unit wrote before, which has yet to run and no longer writes them.
     pub(super) handed_over: BTreeSet<Arc<Fact>>,
     /// The facts that changed since units of this kind run.
     #[cfg(debug_assertions)]

@@ -1,4 +1,4 @@
-//! The sums over facts, changed along with them: a sum is a fact too, and whoever reads it is told when it changes.
+//! Sums over facts, updated along with them. A sum is a fact too: units that read it run when it changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ pub(super) fn looks_around(fact: &Fact) -> bool {
     matches!(fact, Fact::On(_, _, Some(_)))
 }
 
-/// The changes that follow from a fact's new value. `values` has neither of both, if the fact [looks around](looks_around).
+/// The changes that follow from a fact's new value. `values` has neither the old nor the new one if the fact [looks
+/// around](looks_around).
 pub(super) fn changes(values: &Values, fact: &Fact, old: Option<&Value>, new: Option<&Value>) -> Changes {
     let mut changes = Changes::new();
     old.into_iter().for_each(|old| count(fact, old, -1, &mut changes));
@@ -59,7 +60,7 @@ impl Sum {
         }
     }
 
-    /// The cost that it stands for.
+    /// The cost that it represents.
     pub(super) fn cost(self) -> Cost {
         let count = |count: i64| usize::try_from(count).unwrap_or_default();
         Cost { routes: count(self.routes), hosts: count(self.hosts), bytes: count(self.bytes) }

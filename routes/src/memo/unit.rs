@@ -1,4 +1,4 @@
-//! Units of work, in the order in which they are done.
+//! Units of work, in the order in which they run.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::thin::Thin;
 /// A unit of work. One reads only what those before it write, so that each is done at most once for a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Unit {
-    /// A document without what changes often, and by what it is found.
+    /// A document without the parts that change often, and the keys by which it is found.
     Outline(DocumentKey),
     /// The verdicts on fallbacks.
     Fallbacks,
@@ -20,7 +20,7 @@ pub(crate) enum Unit {
     Gateways,
     /// The requests of a route to Gateways.
     Attachment(DocumentKey),
-    /// The routes that give too much.
+    /// The routes that exceed limits.
     Ledger,
     /// The hosts that a route brings to listeners.
     Bids(DocumentKey),
@@ -30,7 +30,7 @@ pub(crate) enum Unit {
     Implicit(GroupName),
     /// A TrafficSplit.
     Split(DocumentKey),
-    /// The rules of a route, and what it wants of Services.
+    /// The rules of a route, and its requests to Services.
     Rules(DocumentKey),
     /// A host of a chain of Gateways.
     Host(HostKey),
@@ -60,7 +60,7 @@ pub(crate) enum Unit {
     Table(InGroup),
     /// The Listeners and the RouteConfiguration of a host for gRPC clients.
     Dialled(HostKey),
-    /// A cluster that routes for gRPC clients name, and what it stands for.
+    /// A cluster that routes for gRPC clients name, and the clusters that it represents.
     GrpcRoot(InGroup),
     /// A cluster with endpoints for gRPC clients; it can become several.
     GrpcCluster(InGroup),

@@ -1,4 +1,4 @@
-//! Backends that are no Service: Envoy Gateway's `Backend` and the backends of the native form.
+//! Backends that are not Services: Envoy Gateway's `Backend` and the backends of the native form.
 
 use std::net::IpAddr;
 
@@ -26,7 +26,7 @@ pub struct Backend {
 /// How much one client may ask of a backend at once, each from 1. Without a limit nothing is ever dropped for one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Limits {
-    /// Requests under way.
+    /// Requests in progress.
     pub requests: Option<u32>,
     /// Connections; Envoy only.
     pub connections: Option<u32>,

@@ -1,4 +1,4 @@
-//! A document: its identity, where it stands, and what it says.
+//! A document: its identity, its place, and its content.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -27,7 +27,7 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// The metadata of a document that has none: the very same for all of them.
+    /// The metadata of a document that has none, shared by all of them.
     pub(crate) fn none() -> Arc<Self> {
         static NONE: LazyLock<Arc<Meta>> = LazyLock::new(Arc::default);
         Arc::clone(&NONE)
@@ -51,7 +51,7 @@ impl Meta {
     }
 }
 
-/// One document that is valid by itself.
+/// One document that is valid on its own.
 #[derive(Clone, PartialEq)]
 pub struct Document {
     /// Its identity.
@@ -107,7 +107,7 @@ pub enum Spec {
 }
 
 impl Document {
-    /// Where resources that are made of the document come from.
+    /// The origin of resources that are generated from the document.
     #[must_use]
     pub fn origin(&self) -> Origin {
         let Place { file, line, column } = &self.place;

@@ -37,7 +37,7 @@ pub enum FilterKind {
     },
     /// Answers cross-origin requests (HTTPRoute).
     Cors(Cors),
-    /// A filter of somebody else. None is known, so its rule must fail rather than do without it.
+    /// A filter of another implementation. None is known, so its rule must fail instead of running without it.
     Extension {
         /// The API group.
         group: String,
@@ -51,9 +51,9 @@ pub enum FilterKind {
 /// Changes of headers; names as written, each at most once in a list (the first counts).
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct HeaderEdits {
-    /// Set, in place of what is there.
+    /// Set, replacing existing values.
     pub set: Vec<(String, String)>,
-    /// Added to what is there.
+    /// Added to existing values.
     pub add: Vec<(String, String)>,
     /// Removed.
     pub remove: Vec<String>,

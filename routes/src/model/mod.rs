@@ -1,5 +1,5 @@
-//! The contents of documents, once they are read: typed, checked, with defaults filled in, and with the spot of everything that
-//! another document can prove wrong.
+//! The contents of documents after reading: typed, checked, with defaults filled in, and with the place of everything that another document
+//! can make wrong.
 
 mod backend;
 mod document;

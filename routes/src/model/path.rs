@@ -1,4 +1,4 @@
-//! Where a field is in its document.
+//! The path of a field in its document.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Documents that permit references, say how backends are spoken to, or are policies that are not supported.
+//! Documents that permit references, configure the connections to backends, or are unsupported policies.
 
 use super::{AllowedNamespaces, Kind, LabelSelector, ObjectRef, Spot};
 
@@ -51,7 +51,7 @@ pub struct BackendTlsPolicy {
     pub spot: Spot,
 }
 
-/// A policy of a kind that is not supported: only which it is, and what it targets.
+/// A policy of an unsupported kind: only its identity and its targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForeignPolicy {
     /// Its kind, such as `SecurityPolicy`.

@@ -11,7 +11,7 @@ use super::{Filter, Fraction, Hostname, Kind, ObjectRef, Spot};
 pub struct Route {
     /// The kind as which it was written.
     pub kind: RouteKind,
-    /// To what it attaches, at most 32; empty means the implicit gateway, if there is no other.
+    /// The parents to which it attaches, at most 32. Empty means the implicit gateway, if there is no other.
     pub parents: Vec<ParentRef>,
     /// True if it asks for the implicit gateway beside others; only if it has no parents.
     pub uses_default_gateways: bool,
@@ -235,7 +235,7 @@ pub struct SessionPersistence {
     pub spot: Spot,
     /// The longest that a session lasts.
     pub absolute_timeout: Option<Duration>,
-    /// By what a session is known.
+    /// How a session is recognised.
     pub kind: SessionKind,
 }
 
@@ -255,7 +255,7 @@ impl SessionPersistence {
     }
 }
 
-/// By what a session is known.
+/// How a session is recognised.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub enum SessionKind {
     /// A cookie.

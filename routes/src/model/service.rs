@@ -11,7 +11,7 @@ pub struct Service {
     pub ports: Vec<ServicePort>,
     /// `spec.externalName` of a service of type `ExternalName`.
     pub external_name: Option<String>,
-    /// True if `spec.clusterIP` is an address: without endpoints nobody stands behind it here.
+    /// True if `spec.clusterIP` is an address. Without endpoints, nothing here serves it.
     pub has_cluster_ip: bool,
 }
 

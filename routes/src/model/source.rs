@@ -10,7 +10,7 @@ use xds_codec::document::{Entry, Node};
 
 /// A document as it was written, kept as JSON text: as a value it would take up to forty times as much.
 ///
-/// Equal if the values are, in whatever order their keys stand.
+/// Equal if the values are equal, in any order of their keys.
 #[derive(Clone, Default)]
 pub struct Source {
     text: Box<str>,

@@ -16,6 +16,6 @@ pub struct Spot {
 }
 
 impl Hash for Spot {
-    /// Adds nothing: where something stands is no part of what is made of it, so that lines which move change no hash.
+    /// Adds nothing: a place does not affect the generated resources, so moved lines do not change a hash.
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }

@@ -1,4 +1,4 @@
-//! Attachment of routes to listeners, and the conditions that routes get for it.
+//! Attaches routes to listeners, and gives routes the conditions for it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -102,11 +102,11 @@ pub(crate) struct Request {
     unnamed: Option<DocumentKey>,
     /// True if it leads to the implicit gateway, which stands in for whatever is named, section and port included.
     pub(crate) is_implicit: bool,
-    /// The listeners that take the route, at least one; or why none does.
+    /// The listeners that accept the route, at least one; or the reason why none does.
     pub(crate) places: Result<Vec<Place>, Fault>,
 }
 
-/// A listener that takes a route.
+/// A listener that accepts a route.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Place {
     /// The listener.
@@ -130,8 +130,8 @@ impl Requests {
         Self { n_asked: list.len() + places, fault, list, ..Self::none(route) }
     }
 
-    /// Those of a route that attaches to Gateways of the native form, of which there are more than can be asked before it is known
-    /// whether it may.
+    /// The requests of a route that attaches to Gateways of the native form, when there are too many of these to ask before
+    /// limits are checked.
     pub(crate) fn deferred(route: &AttachableRoute<'_>, n_asked: usize) -> Self {
         Self { n_asked, ..Self::none(route) }
     }
@@ -154,7 +154,7 @@ impl Requests {
         Cost::of(route, length_class(document.source.text().len()))
     }
 
-    /// Returns `true` if they are still to be found out.
+    /// Returns `true` if they have yet to be computed.
     pub(crate) fn is_deferred(&self) -> bool {
         self.fault.is_none() && self.list.is_empty() && self.n_asked > 0
     }
@@ -177,7 +177,7 @@ impl Requests {
     /// The same for a route that passes a limit.
     pub(crate) fn refuse(&mut self, fault: &Fault, names_parents: bool) {
         if !names_parents {
-            // Said once: its text names no parent at which it could be said.
+            // Reported once: the text names no parent at which to report it.
             self.list.clear();
             self.fault = Some(fault.clone());
             return;
@@ -226,8 +226,8 @@ fn requests(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<Request>
     requests
 }
 
-/// To what a route attaches that names nothing. Native routes take all that their form has; routes of the Gateway API the
-/// implicit gateway, if there is no other or the route asks for it.
+/// The parents of a route that names none. Native routes attach to all Gateways of their form; routes of the Gateway API attach
+/// to the implicit gateway, if there is no other or the route asks for it.
 fn unnamed_parents(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<Request> {
     let is_native = route.route.kind == RouteKind::Native;
     let mut targets: Vec<Arc<Parent>> = if is_native { parents.natives().to_vec() } else { Vec::new() };
@@ -336,7 +336,8 @@ fn no_common_host<'a>(
     format!("no host of {} is one of the listeners' {}", hostnames.join(", "), listeners.join(", "))
 }
 
-/// Returns `true` if a listener may take a route of this kind and namespace; else why not, to be put behind its name.
+/// Checks that a listener may accept a route of this kind and namespace; otherwise returns the reason, to be written after its
+/// name.
 fn admission(
     parents: &impl Parents,
     route: &AttachableRoute<'_>,
@@ -360,7 +361,7 @@ fn admission(
     Err(format!("takes no {}{why}", document_kind(route.route.kind)))
 }
 
-/// Returns `true` if labels are what a selector asks for. `NotIn` holds for a label that is not there.
+/// Returns `true` if labels match a selector. `NotIn` matches a label that is absent.
 pub(super) fn selects(selector: &LabelSelector, labels: &[(String, String)]) -> bool {
     let label = |key: &str| labels.iter().find(|(name, _)| name == key).map(|(_, value)| value);
     selector
@@ -372,7 +373,7 @@ pub(super) fn selects(selector: &LabelSelector, labels: &[(String, String)]) -> 
 
 /// The result of attaching a route to listeners.
 pub(crate) struct Attached<'r> {
-    /// Its document, of which nothing counts but spots and place.
+    /// Its document, of which only spots and place are used.
     pub(crate) document: &'r Document,
     /// The requests; without those that limits took away.
     pub(crate) requests: &'r Requests,
@@ -383,7 +384,7 @@ pub(crate) struct Attached<'r> {
 }
 
 impl Attached<'_> {
-    /// Says what a route is to its parents. `winner` is who took a listener from it.
+    /// Reports the conditions of a route at its parents. `winner` is the route that took a listener from it.
     pub(crate) fn report(
         &self,
         winner: impl Fn(&Arc<ListenerKey>) -> Option<DocumentKey>,
@@ -412,7 +413,7 @@ impl Attached<'_> {
         }
     }
 
-    /// Says what a route is to one parent.
+    /// Reports the conditions of a route at one parent.
     fn report_request(
         &self,
         request: &Request,

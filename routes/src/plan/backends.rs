@@ -58,7 +58,7 @@ impl<'d> Lookup<'d> {
         Ok(found)
     }
 
-    /// The same without a look at what is behind a fallback.
+    /// The same, without checking the members of a fallback.
     ///
     /// A target that is not permitted is not looked up, so that the answer does not tell whether it exists.
     pub(super) fn referent(&self, from: &DocumentKey, to: &ObjectRef) -> Result<Referent<'d>, RefProblem> {
@@ -141,7 +141,7 @@ impl<'d> Lookup<'d> {
         }
     }
 
-    /// The protocol towards a backend: what it says, and HTTP/2 for gRPC in any case.
+    /// The protocol of connections to a backend: its own setting, and always HTTP/2 for gRPC.
     pub(super) fn protocol(&self, referent: &Referent<'d>, is_grpc: bool) -> Protocol {
         match is_grpc || self.speaks_http2(referent) {
             true => Protocol::Http2,

@@ -28,7 +28,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Takes in how others use it.
+    /// Adds the uses by others.
     pub(crate) fn join(&mut self, other: &Self) {
         let both = self.is_spoken_to.iter_mut().zip(other.is_spoken_to);
         both.for_each(|(own, other)| *own |= other);
@@ -60,7 +60,7 @@ pub(crate) struct Reached {
     pub(crate) assignment: Option<Assignment>,
     /// The secret that it names.
     pub(crate) secret: Option<(String, TlsSecret)>,
-    /// The doubts about it.
+    /// Warnings about it.
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
@@ -70,7 +70,7 @@ impl Lookup<'_> {
         let referent = self.of_cluster_name(name)?;
         let mut diagnostics = Vec::new();
         let found = endpoints::find(self, &referent, name);
-        // Nobody asked for what only a gRPC client could dial.
+        // Nothing requests clusters that only a gRPC client could dial.
         if let Some(message) = found.warning.filter(|_| usage.is_spoken_to.contains(&true)) {
             warn("no-endpoints", &referent, message, &mut diagnostics);
         }

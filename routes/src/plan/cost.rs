@@ -34,7 +34,7 @@ impl Cost {
     }
 }
 
-/// The length of the longest text that is taken for one of this length: the next power of two.
+/// The length by which a text of this length is counted: the next power of two.
 pub(crate) fn length_class(n_bytes: usize) -> usize {
     n_bytes.checked_next_power_of_two().unwrap_or(usize::MAX)
 }

@@ -1,4 +1,4 @@
-//! Where the endpoints of a backend are.
+//! Finds the endpoints of a backend.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ pub(super) struct Found {
     pub(super) warning: Option<String>,
 }
 
-/// Endpoints by address, so that none is there twice: gRPC clients refuse that.
+/// Endpoints by address, so that none appears twice: gRPC clients refuse that.
 type ByAddress = BTreeMap<(IpAddr, u16), (String, Endpoint)>;
 
 /// Finds the endpoints of a backend with a cluster of that name, which is the name of its assignment too.
@@ -129,7 +129,7 @@ fn add_address(zone: String, new: Endpoint, found: &mut ByAddress) {
     }
 }
 
-/// Host names have no health that could be told on: only ready ones are used.
+/// The health of host names cannot be passed on, so only ready ones are used.
 fn add_hosts(slice: &EndpointSlice, numbers: &[u16], hosts: &mut Vec<(String, u16)>) {
     for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.is_ready) {
         for address in &endpoint.addresses {
@@ -194,7 +194,7 @@ fn localities(addresses: ByAddress) -> Vec<Locality> {
 }
 
 impl<'d> Lookup<'d> {
-    /// The slices of a service; what its Endpoints says only if there are none.
+    /// The slices of a service; its Endpoints are used only if there are none.
     fn slices_of(&self, namespace: &str, service: &str) -> Vec<&'d EndpointSlice> {
         if let Some(slices) = self.slices.get(namespace).and_then(|services| services.get(service)) {
             return slices.clone();

@@ -1,6 +1,6 @@
 //! Fallbacks: Backends that stand for other backends in order, as aggregate clusters (gRFC A37).
 //!
-//! A fallback with a fault is refused as a whole, because gRPC clients fail all of it (B178, B179).
+//! A fallback with a fault is refused as a whole, because all calls of gRPC clients to it would fail (B178, B179).
 
 pub(super) mod verdicts;
 

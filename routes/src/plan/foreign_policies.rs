@@ -1,7 +1,7 @@
-//! Policies that are not supported: what they target of that which is served, and how that is reported.
+//! Policies that are not supported: the served objects that they target, and how that is reported.
 //!
-//! Whoever writes a policy for authentication or limits must learn that requests are served without it: at the policy, and at
-//! each of its targets as a condition.
+//! Whoever writes a policy for authentication or limits must learn that requests are served without it. So it is reported at the policy, and
+//! as a condition at each of its targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) trait Targets<'d> {
     /// The documents of a kind, in order.
     fn of_kind(&self, kind: Kind) -> Box<dyn Iterator<Item = &'d Placed> + 'd>;
 
-    /// Returns `true` if anything becomes of the object of a document; what is left to others has no conditions.
+    /// Returns `true` if the object of a document is served here. Objects of other controllers have no conditions.
     fn is_known(&self, key: &DocumentKey) -> bool;
 }
 
@@ -65,7 +65,7 @@ impl Named {
 /// The conditions from policies, by the target and, if only that is meant, its listener.
 pub(crate) type Affections<'d> = BTreeMap<Affected<'d>, Condition>;
 
-/// Looks at every policy: says what it targets, and returns what is said of that.
+/// Looks at every policy: reports its targets, and returns the diagnostics for them.
 pub(crate) fn affected<'d>(served: &impl Targets<'d>, diagnostics: &mut Vec<Diagnostic>) -> Affections<'d> {
     let mut search = Search { served, n_left: MAX_COMPARED };
     let mut affected: BTreeMap<Affected<'d>, Named> = BTreeMap::new();
@@ -123,7 +123,7 @@ pub(crate) fn affected<'d>(served: &impl Targets<'d>, diagnostics: &mut Vec<Diag
     affected.into_iter().map(condition).collect()
 }
 
-/// Looks for targets among what is served.
+/// Looks for targets among served objects.
 struct Search<'s, S> {
     served: &'s S,
     /// How many more objects labels may be compared with.
@@ -131,7 +131,7 @@ struct Search<'s, S> {
 }
 
 impl<'d, S: Targets<'d>> Search<'_, S> {
-    /// Adds what is targeted and served. False if labels were not compared with every object.
+    /// Adds the served targets. False if labels were not compared with every object.
     fn targets(&mut self, own: &str, target: &'d PolicyTarget, found: &mut BTreeSet<Affected<'d>>) -> bool {
         let (namespaces, labels) = match &target.name {
             TargetName::Object { namespace, name } => {

@@ -19,7 +19,7 @@ use crate::model::{
     Protocol, RouteKind, Spec, Spot,
 };
 
-/// A Gateway and what became of it.
+/// A Gateway and its state.
 #[derive(Debug)]
 pub(crate) struct PlannedGateway<'d> {
     /// Its document; the implicit gateway has none.
@@ -32,9 +32,9 @@ pub(crate) struct PlannedGateway<'d> {
     pub(crate) address: Option<IpAddr>,
     /// True if it was written in the native form.
     pub(crate) is_native: bool,
-    /// True if Envoys are to ask for its hosts one by one.
+    /// True if Envoys request its hosts one by one.
     pub(crate) is_on_demand: bool,
-    /// Why none of it is accepted, if it is not.
+    /// Why it is not accepted, if so.
     fault: Option<Fault>,
     /// Its listeners, in the order of the document.
     pub(crate) listeners: Vec<PlannedListener>,
@@ -82,11 +82,11 @@ pub(crate) struct ParentListener {
     pub(crate) port: u16,
     /// Its host.
     pub(crate) host: Host,
-    /// From where it takes routes.
+    /// The namespaces from which it accepts routes.
     pub(crate) namespaces: AllowedNamespaces,
-    /// The kinds of routes that it takes.
+    /// The kinds of routes that it accepts.
     pub(crate) kinds: Vec<RouteKind>,
-    /// Why it takes none at all, if it does not.
+    /// Why it accepts none, if so.
     pub(crate) fault: Option<Fault>,
 }
 
@@ -129,7 +129,7 @@ impl<'d> Gateways<'d> {
         gateways
     }
 
-    /// Warns of what is wrong with listeners.
+    /// Warns of faults of listeners.
     pub(crate) fn diagnose(&self, diagnostics: &mut Vec<Diagnostic>) {
         for gateway in &self.list {
             let Some(document) = gateway.document else { continue };
@@ -276,7 +276,7 @@ fn is_same_address(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
     one == other || has_every && one.is_ipv4() == other.is_ipv4()
 }
 
-/// Returns `true` if a Gateway is ours, else why not.
+/// Checks that a Gateway is ours; otherwise returns the reason.
 fn ownership(gateway: &Gateway, documents: &Documents, options: &Options) -> Result<(), String> {
     let Some(ours) = &options.controller_name else { return Ok(()) };
     if gateway.class.is_empty() {
@@ -306,7 +306,7 @@ fn implicit_listener(port: u16) -> GatewayListener {
     }
 }
 
-/// Why a Gateway with parameters is not accepted: nothing here knows what they ask for (Core, GatewayInvalidParametersRef).
+/// Why a Gateway with parameters is not accepted: parameters are not supported (Core, GatewayInvalidParametersRef).
 fn unknown_parameters(gateway: &Gateway) -> Option<Fault> {
     let ObjectRef { group, kind, name, .. } = gateway.parameters.as_ref()?;
     let shown =

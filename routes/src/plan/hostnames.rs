@@ -1,7 +1,7 @@
-//! The common hosts of a listener and a route.
+//! The hosts that a listener and a route have in common.
 //!
-//! Two hosts are nested or have nothing in common: a wildcard stands for one or more labels, never for none. So what
-//! a listener and a route have in common is always the more specific of both.
+//! Two host names are nested or have nothing in common, because a wildcard stands for one or more labels, never for none. So the common host of
+//! a listener and a route is always the more specific of both.
 
 use super::Host;
 use crate::model::Hostname;

@@ -1,13 +1,13 @@
-//! The ports of Gateways: their chains, virtual hosts, and the order of routes in each.
+//! The ports of Gateways: their chains and virtual hosts, and the order of routes in each.
 //!
-//! A client of xDS picks one virtual host by the most specific name and never looks into another. The Gateway API wants two
-//! things that do not follow from that, and both are made here:
+//! An xDS client picks one virtual host by the most specific name and never looks into another. The Gateway API requires two things that do not
+//! follow from that. Both are done here:
 //!
-//! * *Isolation*: a request belongs to the most specific listener of its port, before routes are looked at. So every listener with
-//!   a host name has a virtual host for it, be it empty; and a host that a route brings to a less specific listener is dropped.
-//!   For TLS, a host is dropped in the same way; there the server name of the connection has chosen the listener.
-//! * *Cascade*: the host of a route is a rank, not a wall. So behind the routes of a host come those of the less specific
-//!   hosts that cover it, of the same listener only, because other listeners are isolated from it.
+//! * *Isolation*: a request belongs to the most specific listener of its port, before any route is considered. So every listener with a host
+//!   name has a virtual host for it, even an empty one, and a host that a route brings to a less specific listener is dropped. With TLS, a
+//!   host is dropped in the same way, because the server name of the connection has chosen the listener.
+//! * *Cascade*: a request that no route of its host matches can still match a route of a less specific host. So the routes of a host are
+//!   followed by those of the less specific hosts that cover it, but only of the same listener, because other listeners are isolated from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

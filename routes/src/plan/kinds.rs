@@ -1,8 +1,7 @@
-//! GRPCRoutes and HTTPRoutes on the same host of a listener: one of both must go.
+//! GRPCRoutes and HTTPRoutes on the same host of a listener: one of the two is rejected.
 //!
-//! The Gateway API lets either of them in and not both. Who comes first stays: by `creationTimestamp`, then by
-//! `namespace/name`; the order in which documents arrive is no criterion. Native routes may mix both kinds and are no
-//! party to it.
+//! The Gateway API allows either of them, but not both. The first one stays, by `creationTimestamp`, then by `namespace/name`; the order in
+//! which documents arrive does not count. Native routes may mix both kinds and are not affected.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use super::hostnames::rungs;
 use super::precedence::Seniority;
 use crate::model::RouteKind;
 
-/// A route that a listener would take.
+/// A route that a listener would accept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Contender<'a> {
     /// Its kind.
@@ -24,7 +23,7 @@ pub(crate) struct Contender<'a> {
 
 /// The contenders, by index, that must leave a listener, and the one to which each of them loses.
 ///
-/// Only who stays makes others leave.
+/// Only routes that stay can exclude others.
 pub(crate) fn losers(contenders: &[Contender<'_>]) -> BTreeMap<usize, usize> {
     let mut in_order: Vec<(usize, &Contender<'_>)> = contenders.iter().enumerate().collect();
     in_order.retain(|(_, contender)| contender.kind != RouteKind::Native);

@@ -1,13 +1,12 @@
-//! The limits on resources that the documents of one group may generate together.
+//! Limits on the resources that the documents of one group may generate together.
 //!
-//! Most of what a document gives grows with its text. A route does not: it stands in a virtual host for each of its host names,
-//! of each listener or port of a Service that takes it, so that a thousand short listeners and three hundred short routes give
-//! 300,000. What a route will cost is counted before any of it is made. Routes are asked in the order of their age, as wherever
-//! the Gateway API lets one of several win, so that it is told at the same route whatever came first, and a new one takes
-//! nothing from those that are served.
+//! Most of the output of a document grows with its text. A route is different: it appears in a virtual host for each of its host names, on each
+//! listener or Service port that accepts it. So a thousand short listeners and three hundred short routes generate 300,000. The cost of a route is
+//! counted before any of it is generated. Routes are admitted in the order of their age, as wherever the Gateway API prefers one of several.
+//! So the limit hits the same route in whatever order documents arrive, and a new route takes nothing from those that are served.
 //!
-//! A ledger that takes all routes. So sums of what they ask for are kept, which are never less than what they get together
-//! ([`Sums`]): only where these pass a limit, routes are asked one by one ([`Ledger`]).
+//! To admit routes one by one ([`Ledger`]), all of them must be read. So sums of their requests are kept as an upper bound ([`Sums`]), and
+//! routes are admitted one by one only where a sum exceeds a limit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -39,9 +38,9 @@ pub(crate) struct Ledger<'d> {
 pub(crate) struct Sums {
     /// How often Gateways and listeners are asked.
     pub(crate) n_asked: usize,
-    /// By the group of the route: what it gives at each of its hosts, and at each port of a Service.
+    /// By the group of the route: its output at each of its hosts, and at each port of a Service.
     pub(crate) groups: Vec<Cost>,
-    /// By listener: how many hosts routes have there, and what is given at those among them that are wildcards.
+    /// By listener: how many hosts routes have there, and what they generate at wildcards among them.
     pub(crate) listeners: Vec<Cost>,
     /// How many ports consumers ask for.
     pub(crate) n_consumed: usize,
@@ -72,8 +71,7 @@ impl Sums {
     }
 }
 
-/// Returns `true` if so many listeners have been asked as routes could be admitted, and several times more: then nobody asks any
-/// more.
+/// Returns `true` if several times as many listeners have been asked as routes could be admitted. Then no more are asked.
 pub(crate) fn is_tired(n_asked: usize, limits: &GenerationLimits) -> bool {
     n_asked > limits.max_routes.saturating_mul(MAX_ASKED_FOR_EACH)
 }
@@ -116,7 +114,7 @@ impl<'d> Ledger<'d> {
         Self { limits, groups: BTreeMap::new(), listeners: BTreeMap::new(), n_asked: 0 }
     }
 
-    /// Returns `true` if nobody asks any more who names no parent.
+    /// Returns `true` if routes that name no parent are no longer admitted.
     pub(crate) fn is_tired(&self) -> bool {
         is_tired(self.n_asked, &self.limits)
     }
@@ -125,7 +123,7 @@ impl<'d> Ledger<'d> {
     ///
     /// # Errors
     ///
-    /// Says which limit it would pass.
+    /// Returns the limit that it would exceed.
     pub(crate) fn admit(
         &mut self,
         group: &'d GroupName,
@@ -148,7 +146,7 @@ impl<'d> Ledger<'d> {
         Ok(())
     }
 
-    /// Admits a route to so many ports of Services, beside which its clients get others.
+    /// Admits a route to so many ports of Services; its clients get other ports as well.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The listeners of one Gateway: which of them are valid, what they take, and their conditions.
+//! The listeners of one Gateway: which of them are valid, which routes they accept, and their conditions.
 
 use super::hostnames::{host_of, overlaps};
 use super::statuses::Fault;
@@ -6,20 +6,20 @@ use super::{Host, Lookup, RefProblem, TlsSecret};
 use crate::conditions::{Condition, ListenerStatus, Truth};
 use crate::model::{Document, Gateway, GatewayListener, Kind, Protocol, RouteKind};
 
-/// A listener and what became of it.
+/// A listener and its state.
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedListener {
     /// The document's listener.
     pub(crate) spec: GatewayListener,
     /// Its host.
     pub(crate) host: Host,
-    /// The kinds of routes that it takes.
+    /// The kinds of routes that it accepts.
     pub(crate) kinds: Vec<RouteKind>,
-    /// Why it is not accepted. Then it takes no routes.
+    /// Why it is not accepted. Then it accepts no routes.
     pub(crate) fault: Option<Fault>,
-    /// In what it is like other listeners of the Gateway on its port.
+    /// The properties that it shares with other listeners of the Gateway on its port.
     pub(crate) conflict: Option<Fault>,
-    /// The references that lead nowhere.
+    /// The references that do not resolve.
     pub(crate) problems: Vec<RefProblem>,
     /// Its certificates, each once; only if its protocol is HTTPS.
     pub(crate) certificates: Vec<(String, TlsSecret)>,
@@ -28,7 +28,7 @@ pub(crate) struct PlannedListener {
 }
 
 impl PlannedListener {
-    /// A listener by itself, without conflicts and certificates.
+    /// One listener, without a look at conflicts and certificates.
     pub(crate) fn new(spec: GatewayListener) -> Self {
         let (kinds, unknown) = route_kinds(&spec);
         let mut problems = Vec::new();
@@ -59,7 +59,7 @@ impl PlannedListener {
         }
     }
 
-    /// Returns `true` if it takes routes.
+    /// Returns `true` if it accepts routes.
     pub(crate) fn is_accepted(&self) -> bool {
         self.fault.is_none()
     }
@@ -84,7 +84,8 @@ impl PlannedListener {
         }
     }
 
-    /// Native routes are no kind of the Gateway API: they are told of only where they are written or at home.
+    /// Native routes are not a kind of the Gateway API, so they are listed only for listeners of the native form, and for those that
+    /// name their kinds.
     fn supported_kinds(&self, is_native: bool) -> Vec<String> {
         let is_shown =
             |kind: &RouteKind| *kind != RouteKind::Native || is_native || !self.spec.allowed.kinds.is_empty();
@@ -204,7 +205,7 @@ fn resolve_certificates(lookup: &Lookup<'_>, document: &Document, listener: &mut
     }
 }
 
-/// Listeners that a request cannot tell apart are all refused, whichever comes first.
+/// If a request cannot distinguish listeners, all of them are refused, whichever comes first.
 fn find_conflicts(listeners: &mut [PlannedListener]) {
     let conflicts: Vec<Option<Fault>> = listeners
         .iter()
@@ -225,7 +226,7 @@ fn find_conflicts(listeners: &mut [PlannedListener]) {
     }
 }
 
-/// Why two listeners of one Gateway cannot both be had.
+/// Why two listeners of one Gateway exclude each other.
 fn conflict(one: &GatewayListener, other: &GatewayListener) -> Option<&'static str> {
     let (transport, other_transport) = (Transport::of(&one.protocol)?, Transport::of(&other.protocol)?);
     if one.port != other.port {
@@ -240,7 +241,7 @@ fn conflict(one: &GatewayListener, other: &GatewayListener) -> Option<&'static s
     Some(if one.protocol == other.protocol { "HostnameConflict" } else { "ProtocolConflict" })
 }
 
-/// The property that tells connections to a TCP port apart.
+/// The property that distinguishes connections to a TCP port.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Transport {
     /// The host of each request.

@@ -1,4 +1,4 @@
-//! Everything that references lead to, indexed.
+//! Everything that references can name, indexed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -19,7 +19,7 @@ pub(crate) struct Lookup<'d> {
     pub(super) documents: &'d Documents,
     /// By kind, namespace and name.
     by_identity: HashMap<(Kind, &'d str, &'d str), &'d Document>,
-    /// By the namespace that they stand in.
+    /// By their namespace.
     pub(super) grants: BTreeMap<&'d str, Vec<&'d ReferenceGrant>>,
     /// By namespace and service, in order of their names.
     pub(super) slices: BTreeMap<&'d str, BTreeMap<&'d str, Vec<&'d EndpointSlice>>>,

@@ -1,13 +1,12 @@
 //! Services as parents: GRPCRoutes, HTTPRoutes, native routes and TrafficSplits of the mesh.
 //!
-//! A route in the Service's own namespace is the producer's and holds for every client of the route's group. A route of another
-//! namespace is a consumer's: it holds for the clients of that namespace only, who are in a group of their own, and there in
-//! place of what the producer says; whatever else they can call on that port they still can ([`consumers`]).
+//! A route in the Service's own namespace is a producer route and applies to every client of the route's group. A route in another namespace is
+//! a consumer route: it applies only to the clients of that namespace. They are in a group of their own, where it replaces the producer routes.
+//! Those clients can still call everything else on that port ([`consumers`]).
 //!
-//! If routes of several kinds want one port, the first of GRPCRoute, HTTPRoute (or native route), TrafficSplit holds alone. Where
-//! nothing else is, a Service has a route to itself, so that deleting the last route leaves no hole (SMI's workflow). gRPC clients
-//! can dial all of them; Envoys listen only for ports that a document asks for, the annotation [`MESH_ANNOTATION`] of a Service
-//! included.
+//! If routes of several kinds want one port, only one kind applies: GRPCRoute first, then HTTPRoute (or native route), then TrafficSplit.
+//! A Service without any has a route to itself, so that deleting the last route leaves no gap (SMI's workflow). gRPC clients can dial all
+//! Services. Envoys listen only for ports that a document asks for, including the annotation [`MESH_ANNOTATION`] of a Service.
 
 mod consumers;
 
@@ -51,7 +50,7 @@ pub(crate) struct Request {
     is_external: bool,
 }
 
-/// The wish to route the requests to ports of a Service.
+/// A request for ports of a Service.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Wish {
     /// Its kind.
@@ -62,7 +61,7 @@ pub(crate) struct Wish {
     pub(crate) ports: Vec<u16>,
 }
 
-/// Whom somebody lost a port of a Service to, by port.
+/// The object to which a port of a Service was lost, by port.
 pub(crate) type Lost = BTreeMap<(GroupName, DocumentKey, u16), DocumentKey>;
 
 /// The kinds that exclude each other; the first wins.
@@ -166,8 +165,8 @@ fn ports(key: &DocumentKey, service: &Service, parent: &ParentRef) -> Result<Vec
     Ok(ports)
 }
 
-/// The one that gets a port, of those that want it, by key; and to whom the others lose it. Gateways' option to let both kinds of
-/// routes in holds here too.
+/// The object that gets a port, of those that want it, by key; and the object to which the others lose it. The option of
+/// Gateways to allow both kinds of routes applies here too.
 pub(crate) fn settle<'c>(
     rivals: &[(&'c DocumentKey, &'c Wish)],
     options: &Options,
@@ -180,7 +179,7 @@ pub(crate) fn settle<'c>(
     (stay.copied().collect(), Some(key))
 }
 
-/// Says what a route is to one of its parents, and what is doubtful of that.
+/// The conditions of a route at one of its parents, and warnings about them.
 pub(crate) fn report_route(
     document: &Document,
     parent: &ParentRef,
@@ -222,13 +221,13 @@ pub(crate) fn report_route(
     (ParentStatus { parent: name, section, port, conditions }, diagnostics)
 }
 
-/// The doubts about the rules of a route.
+/// Warnings about the rules of a route.
 pub(crate) fn doubts(document: &Document, problems: &[RefProblem]) -> Vec<Diagnostic> {
     let problems = problems.iter().map(|problem| problem.diagnostic(document));
     problems.chain(rules::without_backends(document)).collect()
 }
 
-/// The conditions of a split, and what is doubtful of the ports that it wants.
+/// The conditions of a split, and warnings about the ports that it wants.
 pub(crate) fn report_split(
     document: &Document,
     split: &PlannedSplit,
@@ -255,7 +254,7 @@ pub(crate) fn report_split(
     ([accepted, resolved_refs(&split.problems)], doubt)
 }
 
-/// Tells a route of Gateways whose backend is the root of a split that the split is not for it; `split_of` says which one it is.
+/// Reports at a route of Gateways that a split of its backend does not apply to it; `split_of` returns the split.
 pub(crate) fn uncounted(
     document: &Document,
     split_of: impl Fn(&DocumentKey) -> Option<DocumentKey>,
@@ -282,7 +281,8 @@ pub(crate) fn uncounted(
     diagnostics
 }
 
-/// Returns `true` if an object got any of the ports that it wants, with a message about those that it did not get; else why not.
+/// Checks that an object got any of the ports that it wants. Returns a message about those that it did not get, or the fault if
+/// it got none.
 fn accepted(
     document: &Document,
     wanted: Option<&Wanted>,
@@ -299,7 +299,7 @@ fn accepted(
     let message = messages.join("; ");
     match fault {
         _ if wanted.is_some_and(|wanted| messages.len() == wanted.ports.len()) => {
-            // The Gateway API has a word of its own for routes, which others write too.
+            // The Gateway API has its own reason for routes, which other controllers use too.
             let is_split = document.key.kind == Kind::TrafficSplit;
             Err(Fault::new(if is_split { "Conflicted" } else { "RouteReasonConflicted" }, message))
         }
@@ -316,7 +316,7 @@ pub(crate) fn is_asked_for(placed: &Placed) -> bool {
     }
 }
 
-/// Tells that Envoys listen for a Service of which no document says so any more.
+/// Reports that Envoys listen for a Service although no document asks for that any more.
 pub(crate) fn once_split(placed: &Placed) -> Option<Diagnostic> {
     let document = &placed.document;
     if !placed.was_split || document.meta.annotation(MESH_ANNOTATION).is_some() {
@@ -329,7 +329,7 @@ pub(crate) fn once_split(placed: &Placed) -> Option<Diagnostic> {
     Some(document.diagnostic(Severity::Info, "once-split", &Spot::default(), message))
 }
 
-/// Tells that Envoys do not listen for a Service, because a Gateway has the port.
+/// Reports that Envoys do not listen for a Service, because a Gateway has the port.
 pub(crate) fn taken_port(document: &Document, port: u16, gateway_port: &str) -> Diagnostic {
     let gateway = gateway_port.rsplit_once('/').map_or(gateway_port, |(gateway, _)| gateway);
     let message = format!(

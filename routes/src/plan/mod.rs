@@ -1,6 +1,6 @@
-//! Plans: the configuration of a node group before it takes the form of a profile.
+//! Plans: the configuration of a node group, before it is written for a profile.
 //!
-//! A [`Plan`] has no references left to look up: every route knows its hosts, its order and the clusters it reaches.
+//! A [`Plan`] has no unresolved references: every route has its hosts, its order and its clusters.
 
 mod attach;
 mod backends;

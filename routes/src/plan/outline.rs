@@ -1,6 +1,6 @@
-//! Documents without what changes often and changes nothing but itself: weights, endpoints, the content of secrets.
+//! Documents without the parts that change often and affect nothing else: weights, endpoints, the content of secrets.
 //!
-//! The plan as a whole is made of outlines, so that it stays as long as these do.
+//! The plan as a whole is made from outlines, so it stays the same as long as they do.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use super::tls::{has_pem, is_certificate, is_private_key};
 use crate::input::Placed;
 use crate::model::{ConfigMap, Document, Kind, Secret, Spec};
 
-/// A document as the plan as a whole sees it. That of a route is the document itself, so that nothing is kept twice: the plan as a
-/// whole asks for no weight, and the outline of other weights is equal.
+/// A document as the plan as a whole sees it. The outline of a route is the document itself, so that nothing is kept twice: the
+/// plan as a whole reads no weights, and outlines that differ only in weights are equal.
 #[derive(Clone, Debug)]
 pub(crate) struct Outline(pub(crate) Placed);
 
@@ -33,7 +33,7 @@ impl PartialEq for Outline {
 }
 
 impl Outline {
-    /// The outline of a document; `None` if the plan as a whole does not look at it.
+    /// The outline of a document; `None` if the plan as a whole does not read it.
     pub(crate) fn of(placed: &Placed) -> Option<Self> {
         let document = match &placed.document.spec {
             Spec::EndpointSlice(_) | Spec::Endpoints(_) => return None,

@@ -33,7 +33,7 @@ pub struct Plan {
 pub struct Port {
     /// `namespace/gateway/port`: the name of the Envoy listener.
     pub name: String,
-    /// Where it listens; `None` means every address of IPv4, because where IPv6 is off nobody could listen to both.
+    /// Where it listens; `None` means every IPv4 address, because a host without IPv6 cannot listen on both.
     pub address: Option<IpAddr>,
     /// The port.
     pub port: u16,
@@ -94,7 +94,7 @@ impl Host {
         }
     }
 
-    /// The host that is written so; what is no host name is every host.
+    /// The host that is written so; what is not a host name is every host.
     pub(crate) fn of(text: &str) -> Self {
         Hostname::new(text).map_or(Self::Any, Self::Name)
     }
@@ -316,13 +316,13 @@ pub struct Cluster {
     pub tls: Option<UpstreamTls>,
     /// How requests are spread.
     pub lb_policy: LbPolicy,
-    /// How much one client may ask of it at once.
+    /// How many requests one client may have in progress to it.
     pub limits: Limits,
     /// True if a route with session persistence reaches it.
     pub has_sessions: bool,
-    /// True if it is a member of an aggregate, so that dead endpoints must be found out.
+    /// True if it is a member of an aggregate, so dead endpoints must be detected.
     pub is_fallback_member: bool,
-    /// How long it and its endpoints drain; what it does not say is for the groups to say.
+    /// How long it and its endpoints drain; the groups decide what it leaves out.
     pub drain: DrainPolicy,
     /// The Service or Backend.
     pub origin: Origin,
@@ -439,7 +439,7 @@ pub struct Endpoint {
 pub enum Health {
     /// It takes requests.
     Healthy,
-    /// It serves what it has, and takes no new sessions.
+    /// It serves existing sessions, and gets no new ones.
     Draining,
 }
 

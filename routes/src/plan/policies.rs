@@ -1,4 +1,4 @@
-//! BackendTLSPolicies by what they target.
+//! BackendTLSPolicies by their targets.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::precedence::Seniority;
 use crate::input::{Documents, of_kinds};
 use crate::model::{BackendTlsPolicy, Document, DocumentKey, Kind, ObjectRef, Spec};
 
-/// The policies by what they target.
+/// The policies by their targets.
 #[derive(Default)]
 pub(super) struct Policies<'d> {
     pub(super) by_target: BTreeMap<PolicyTarget, (Seniority, &'d Document, &'d BackendTlsPolicy)>,
@@ -16,7 +16,7 @@ pub(super) struct Policies<'d> {
 pub(super) type PolicyTarget = (DocumentKey, Option<String>);
 
 impl<'d> Policies<'d> {
-    /// The oldest of several policies with the same target holds.
+    /// The oldest of several policies with the same target applies.
     pub(super) fn of(documents: &'d Documents) -> Self {
         let mut policies = Self::default();
         for (_, placed) in of_kinds(documents, Kind::BackendTlsPolicy..=Kind::BackendTlsPolicy) {
@@ -40,7 +40,7 @@ pub(crate) fn policy_targets(policy: &BackendTlsPolicy) -> impl Iterator<Item = 
     targets(policy).map(|(key, _)| key)
 }
 
-/// The targets of a policy of which something can be made.
+/// The usable targets of a policy.
 fn targets(policy: &BackendTlsPolicy) -> impl Iterator<Item = PolicyTarget> {
     policy.targets.iter().filter_map(|(reference, section)| target(reference, section.as_ref()))
 }

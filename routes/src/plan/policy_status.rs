@@ -1,4 +1,4 @@
-//! The BackendTLSPolicy that holds for a backend, and the conditions of each policy.
+//! The BackendTLSPolicy that applies to a backend, and the conditions of each policy.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::conditions::{Condition, ParentStatus};
 use crate::model::{Backend, BackendTlsPolicy, Document, ObjectRef, Spec};
 
 impl<'d> Lookup<'d> {
-    /// The policy that holds for a backend: that of its port before that of the whole Service.
+    /// The policy that applies to a backend: that of its port before that of the whole Service.
     pub(super) fn policy(&self, referent: &Referent<'_>) -> Option<(&'d Document, &'d BackendTlsPolicy)> {
         let key = &referent.document().key;
         let section = match referent {
@@ -83,7 +83,7 @@ impl<'d> Lookup<'d> {
         }
     }
 
-    /// Why a policy holds for none of its targets.
+    /// Why a policy applies to none of its targets.
     fn targeting_fault(
         &self,
         document: &Document,

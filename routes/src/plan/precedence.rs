@@ -1,20 +1,20 @@
-//! The order of routes: which of those that match a request takes it.
+//! The order of routes: which of several routes that match a request gets it.
 //!
-//! Both kinds of routes have an order of their own in the Gateway API. GRPCRoute: characters of the service, then of the
-//! method, then the number of headers. HTTPRoute: an exact path, then the longest prefix, then a method, then headers, then
-//! query parameters. [`Rank`] is one order that is both, because no route of one kind has what the other kind looks at; so
-//! hosts on which native routes, or both kinds, stand beside each other have a total order too:
+//! The Gateway API defines an order for each kind of route. GRPCRoute: characters of the service, then of the method, then the number of
+//! headers. HTTPRoute: an exact path, then the longest prefix, then a method, then headers, then query parameters. [`Rank`] combines both into
+//! one order. That is possible because no route of one kind has the criteria of the other. So hosts with native routes, or with both kinds,
+//! also have a total order:
 //!
 //! 1. by path: gRPC methods (service, then method), exact paths, prefixes (the longest first), regular expressions (the
 //!    longest first), anything;
 //! 2. with an HTTP method; more headers; more query parameters; with a fraction;
-//! 3. the older document, then `namespace/name`, kind, rule, match: each match has a place of its own.
+//! 3. the older document, then `namespace/name`, kind, rule, match, so that no two matches are equal.
 //!
-//! Lengths are counted in characters of the text, also of a regular expression. That prefixes go before expressions
-//! is a choice that the Gateway API leaves open, and Istio's; a prefix of everything is no prefix here, else no
-//! expression could ever match.
+//! Lengths are counted in characters of the text, also for regular expressions. The Gateway API leaves open whether prefixes come before
+//! expressions; this is Istio's choice. A prefix that matches everything does not count as a prefix here, because no expression could match
+//! after it.
 //!
-//! The criteria of host names are no part of the rank: they are the order in which the hosts of a virtual host follow each other.
+//! The criteria of host names are not part of the rank. They are the order in which the hosts of a virtual host follow each other.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use super::PlannedRoute;
 use crate::model::{Document, DocumentKey, Kind, PathMatch};
 
-/// The place of an object among others: the lower was there first.
+/// The seniority of an object: the lower came first.
 ///
 /// Age is `creationTimestamp`. An object without one is younger than all that have one, and as old as the others without:
 /// in files, where nobody writes it, names alone decide, and a new file takes nothing from an object that shows its age.
@@ -84,7 +84,7 @@ impl Rank {
 enum PathRank {
     /// Characters of the service and of the method.
     Method(Reverse<usize>, Reverse<usize>),
-    /// How long an exact path is tells nothing: no request matches two.
+    /// The length of an exact path does not matter, because no request matches two.
     Exact,
     /// Characters of the prefix, and whether it ends anywhere in a segment: of equal text, that is the wider one.
     Prefix(Reverse<usize>, bool),

@@ -1,4 +1,4 @@
-//! The rules of a route: every match, with what becomes of its requests.
+//! The rules of a route: every match, and what happens to its requests.
 
 use xds_codec::{Diagnostic, Severity};
 
@@ -87,11 +87,11 @@ struct Planner<'l, 'd> {
 }
 
 impl Planner<'_, '_> {
-    /// Takes in the filters of the rule.
+    /// Adds the filters of the rule.
     fn take_filters(&mut self) {
         let rule = self.rule;
         rule.filters.iter().for_each(|filter| self.take_filter(filter));
-        // A filter of the only backend holds for every request of the rule.
+        // A filter of the only backend applies to every request of the rule.
         if let [only] = rule.backends.as_slice() {
             let for_rule = |filter: &&Filter| match &filter.kind {
                 FilterKind::Mirror { .. }

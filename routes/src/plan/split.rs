@@ -31,7 +31,7 @@ pub(crate) struct Wanted {
 pub(crate) struct PlannedSplit {
     /// Why it is not accepted, if it is not.
     pub(crate) fault: Option<Fault>,
-    /// The references that lead nowhere.
+    /// The references that do not resolve.
     pub(crate) problems: Vec<RefProblem>,
     /// The ports of the root, for the clients of the split's group; `None` if nothing is done.
     pub(crate) wanted: Option<Wanted>,
@@ -105,7 +105,7 @@ struct Candidate<'d> {
 }
 
 impl<'l, 'd> Planner<'l, 'd> {
-    /// The root. Without its Service nobody knows its ports, and nothing can be done.
+    /// The root. Without its Service its ports are unknown, and nothing can be done.
     fn root(&self) -> Result<(&'d Document, &'d Service), Fault> {
         let namespace = self.namespace();
         let name =
@@ -157,7 +157,7 @@ impl<'l, 'd> Planner<'l, 'd> {
         ((!splits_any).then(none), ports)
     }
 
-    /// The backends with their weights. What is doubtful about them is told.
+    /// The backends with their weights. Doubtful ones are reported.
     fn candidates(&mut self, root: &str) -> Vec<Candidate<'d>> {
         let (namespace, split) = (self.namespace(), self.split);
         let mut candidates: Vec<Candidate<'d>> = Vec::new();
@@ -294,7 +294,7 @@ impl<'l, 'd> Planner<'l, 'd> {
         Weighted::plain(Target::Backend(Backend { name: referent.cluster_name(), protocol }), weight)
     }
 
-    /// The split that holds for a Service of the namespace, if one does.
+    /// The split that applies to a Service of the namespace, if any.
     fn holding(&self, name: &str) -> Option<&'l DocumentKey> {
         self.holding.get(&DocumentKey::new(Kind::Service, self.namespace(), name))
     }
@@ -314,7 +314,7 @@ impl<'l, 'd> Planner<'l, 'd> {
     }
 }
 
-/// Returns `true` if a port is one of gRPC, as far as its `appProtocol` or its name tells: SMI has no other word for it.
+/// Returns `true` if a port is for gRPC by its `appProtocol` or its name: SMI has no other sign for it.
 pub(super) fn is_grpc(port: &ServicePort) -> bool {
     match &port.app_protocol {
         Some(protocol) => is_http2_name(protocol),

@@ -1,4 +1,4 @@
-//! Certificates: those that listeners show, and those that are trusted of backends.
+//! Certificates: those of listeners, and the CA certificates for backends.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -56,8 +56,8 @@ impl Lookup<'_> {
         Ok((format!("{namespace}/{name}"), certificate))
     }
 
-    /// TLS towards a backend, if a policy or the backend itself asks for it. Fails closed: what cannot be done as it was asked
-    /// for is [`UpstreamTls::Invalid`], never plaintext.
+    /// TLS towards a backend, if a policy or the backend itself asks for it. It fails closed: TLS that cannot be set up as
+    /// specified is [`UpstreamTls::Invalid`], never plaintext.
     pub(super) fn upstream_tls(&self, referent: &Referent<'_>) -> Option<Upstream> {
         let policy = self.policy(referent);
         if let Some((document, policy)) = policy.filter(|_| !is_fallback(referent)) {
@@ -66,7 +66,7 @@ impl Lookup<'_> {
         let Referent::Backend { document, backend } = referent else { return None };
         match (&backend.source, &backend.tls) {
             (BackendSource::Endpoints(_), Some(tls)) => Some(native_tls(document, tls)),
-            // Its members would be spoken to as they say, not as the policy does.
+            // Its members define their own connections, so the policy would not apply to them.
             (BackendSource::Fallback(_), _) if policy.is_some() => Some((UpstreamTls::Invalid, None)),
             (BackendSource::Endpoints(_), None) | (BackendSource::Fallback(_), _) => None,
         }
@@ -217,7 +217,7 @@ fn verified(sni: String, alt_names: Vec<String>, trusted: Option<Trusted>) -> Up
 
 /// Returns `true` if the first PEM block of a text has such a label, and is complete. Text before it is allowed, as OpenSSL does.
 ///
-/// This is no more than a check of form: a client that cannot read what is in it says so by itself.
+/// This only checks the form: a client that cannot read the content reports that itself.
 pub(super) fn has_pem(text: &str, is_label: fn(&str) -> bool) -> bool {
     let mut lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with("-----BEGIN "));
     let label = lines.next().and_then(|line| line.strip_prefix("-----BEGIN ")?.strip_suffix("-----"));

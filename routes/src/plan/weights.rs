@@ -1,4 +1,4 @@
-//! Weights: relations of any size as numbers whose sum xDS takes.
+//! Scales weights of any size to numbers whose sum xDS accepts.
 
 /// The same relations as numbers whose sum is at most 2^32-1. Weights whose sum is small enough stay as they are; others are
 /// divided by what they have in common and, if that is not enough, scaled down. A weight that is not 0 never becomes 0.

@@ -33,7 +33,7 @@ pub(crate) fn read_host_port(value: &Value<'_>, reader: &mut Reader) -> Option<(
     or_report(parse_host_port(text), value, reader)
 }
 
-/// Reports what is wrong with an address.
+/// Reports the fault of an address.
 fn or_report<T>(parsed: Result<T, String>, value: &Value<'_>, reader: &mut Reader) -> Option<T> {
     parsed.map_err(|message| reader.error("bad-address", &value.spot, message)).ok()
 }

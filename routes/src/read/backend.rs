@@ -11,7 +11,7 @@ use crate::model::{Backend, BackendSource, LbPolicy, Limits, NativeTls, Spec, St
 
 /// Reads a Backend.
 ///
-/// A field that cannot be supported is a warning, except for TLS: what is meant to be encrypted is never sent otherwise.
+/// An unsupported field is a warning, except for TLS: requests that should be encrypted are never sent in plaintext.
 pub(crate) fn read_backend(
     document: &mut Object<'_>,
     _context: &Context<'_>,

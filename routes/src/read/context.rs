@@ -1,4 +1,4 @@
-//! The facts about a document that the reader of its kind is given.
+//! The facts about a document that the reader of its kind gets.
 
 use super::fields::{Object, Reader};
 use crate::model::{DocumentKey, Kind};

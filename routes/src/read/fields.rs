@@ -1,7 +1,7 @@
-//! Reading the fields of a document: every fault with its place and path, unknown fields with what was probably meant.
+//! Reads the fields of a document. It reports every fault with its place and path, and unknown fields with what was probably meant.
 //!
-//! A [`Reader`] collects what is wrong. A [`Value`] is a tree and where it is; an [`Object`] hands out the values of its
-//! keys and notes which were asked for, so that [`Object::finish`] can warn about the others.
+//! A [`Reader`] collects faults. A [`Value`] is a tree and its place. An [`Object`] returns the values of its keys and records which were
+//! read, so that [`Object::finish`] can warn about the others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Reader {
         self.push(Severity::Error, code, spot, message.into(), None);
     }
 
-    /// The document is used; what is said may not do what was meant.
+    /// The document is used, but may not do what was intended.
     pub(crate) fn warn(&mut self, code: &'static str, spot: &Spot, message: impl Into<String>) {
         self.push(Severity::Warning, code, spot, message.into(), None);
     }
@@ -243,7 +243,7 @@ impl<'t> Value<'t> {
         self.tree.as_list().is_some()
     }
 
-    /// Says that something else was expected.
+    /// Reports that something else was expected.
     pub(crate) fn wrong(&self, expected: &str, reader: &mut Reader) {
         let message = format!("expected {expected}, found {}", self.shown());
         reader.error("wrong-type", &self.spot, message);
@@ -260,7 +260,7 @@ impl<'t> Value<'t> {
     }
 }
 
-/// An object whose fields are asked for one by one.
+/// An object whose fields are read one by one.
 pub(crate) struct Object<'t> {
     value: Value<'t>,
     known: Vec<&'static str>,
@@ -321,7 +321,7 @@ impl<'t> Object<'t> {
         entries
     }
 
-    /// Refuses, or warns of, every field that was not asked for, with the one that was probably meant.
+    /// Refuses, or warns of, every field that was not read, with the one that was probably meant.
     pub(crate) fn finish(self, reader: &mut Reader) {
         for entry in self.value.tree.entries() {
             if self.known.contains(&entry.key) {

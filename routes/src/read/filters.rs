@@ -1,4 +1,4 @@
-//! Filters of rules and backends: which there are, header changes and mirrors. Those of HTTPRoutes alone are in `http_filters`.
+//! Filters of rules and backends: their types, header changes and mirrors. Filters that only HTTPRoutes have are in `http_filters`.
 
 use xds_codec::echo;
 

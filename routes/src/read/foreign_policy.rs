@@ -1,7 +1,7 @@
-//! Policies of kinds that are not supported (GEP-713): which they are, and which of the kinds that are served they target.
+//! Policies of unsupported kinds (GEP-713): their kinds, and the served kinds that they target.
 //!
-//! Nothing else of them is known here, so nothing else can be wrong with them; a policy that targets no kind which is served
-//! is a document of somebody else's like any other. A target that cannot be read is none.
+//! Nothing else about them is read, so nothing else can be wrong with them. A policy that targets no served kind is a document of somebody
+//! else, like any other. A target that cannot be read counts as none.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::model::{
     TargetName,
 };
 
-/// Reads a document of a kind that is not ours as a policy; `None` if it is none, or none that targets a kind which is served.
+/// Reads a document of an unsupported kind as a policy; `None` if it is not a policy, or targets no served kind.
 pub(super) fn read(file: &Arc<str>, tree: Node<'_>, api_version: &str, kind: &str) -> Option<ReadOutcome> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     if !is_plain(kind) || !(group.is_empty() || is_plain(group)) {

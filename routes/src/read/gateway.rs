@@ -71,7 +71,7 @@ fn read_gateway_tls(mut tls: Object<'_>, reader: &mut Reader) {
     tls.finish(reader);
 }
 
-/// Reads `listeners`: 1 to 64, with distinct names. Whether they get in each other's way is told in their conditions.
+/// Reads `listeners`: 1 to 64, with distinct names. Their conditions report conflicts between them.
 fn read_listeners(list: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<GatewayListener> {
     let items = list.list_of_some(64, reader);
     let mut listeners: Vec<GatewayListener> = Vec::with_capacity(items.len());
@@ -158,7 +158,7 @@ fn read_tls(value: &Value<'_>, protocol: &str, context: &Context<'_>, reader: &m
         reader.warn("unsupported", &options.spot, "options of TLS are not supported; they are left out");
     }
     if let Some(frontend) = object.take("frontendValidation") {
-        // Not a warning: whoever asks for certificates must not get a listener that serves everyone.
+        // Not a warning: a listener that requires certificates must not serve everyone.
         reader.error("unsupported", &frontend.spot, NO_CLIENT_CERTIFICATES);
     }
     let has_options = options.is_some_and(|options| options.tree.entries().len() > 0);
@@ -300,7 +300,7 @@ fn name_of(protocol: &Protocol) -> &str {
 
 const NO_CLIENT_CERTIFICATES: &str = "listeners cannot ask clients for certificates; remove it only if everyone who reaches the port may be served";
 
-/// Fields of a Gateway that are read by nobody here, and what follows.
+/// Fields of a Gateway that are not supported, and the consequence.
 const UNSUPPORTED: [(&str, &str); 2] = [
     ("allowedListeners", "ListenerSets are not read"),
     ("defaultScope", "default Gateways are not supported; name the Gateway in `parentRefs`"),

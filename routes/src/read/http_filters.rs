@@ -106,7 +106,7 @@ pub(crate) fn read_cors(body: &mut Object<'_>, reader: &mut Reader) -> Cors {
     }
 }
 
-/// Reads a list of texts of at most `max`; what is there twice is read once.
+/// Reads a list of texts of at most `max`; what appears twice is read once.
 fn read_texts<'t>(
     body: &mut Object<'t>,
     field: &'static str,

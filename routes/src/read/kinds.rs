@@ -10,13 +10,13 @@ use crate::model::Kind;
 pub(crate) enum Named {
     /// Nothing that is read here.
     NotOurs,
-    /// Nearly a kind of ours: its name is misspelt.
+    /// Nearly a supported kind: its name is misspelt.
     MisspeltKind(Kind),
-    /// A kind of ours in an API group that has no such kind.
+    /// A supported kind in an API group that has no such kind.
     WrongGroup(Kind),
-    /// A kind of ours in a version that it does not have. The text says which there are.
+    /// A supported kind in a version that it does not have. The text lists the versions.
     BadVersion(Kind, String),
-    /// A kind of ours; whether the version is one that the Gateway API has removed.
+    /// A supported kind; the flag says whether the Gateway API has removed the version.
     Ours(Kind, Age),
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum Age {
     Removed,
 }
 
-/// Looks up what a document says it is. `api_version` is empty if the document has none.
+/// Looks up the kind of a document. `api_version` is empty if the document has none.
 pub(crate) fn look_up(api_version: &str, kind: &str) -> Named {
     let (group, version) = match api_version.split_once('/') {
         Some(parts) => parts,
@@ -55,9 +55,9 @@ pub(crate) fn look_up(api_version: &str, kind: &str) -> Named {
     Named::Ours(*kind, if is_removed { Age::Removed } else { Age::Current })
 }
 
-/// The kind of ours that was probably meant by a pair that names none.
+/// The supported kind that a pair which names none probably meant.
 ///
-/// A kind of somebody else must not be taken for one of ours, so that few letters may differ.
+/// A foreign kind must not be mistaken for a supported one, so only few letters may differ.
 fn near(group: &str, kind: &str) -> Named {
     if FOREIGN.contains(&kind) {
         return Named::NotOurs;

@@ -1,4 +1,4 @@
-//! The common parts of matches of GRPCRoutes and HTTPRoutes: headers, and how values are compared.
+//! The parts that matches of GRPCRoutes and HTTPRoutes share: headers, and the comparison of values.
 
 use xds_codec::document::TreeValue;
 use xds_codec::echo;
@@ -15,7 +15,7 @@ pub(crate) fn read_match_type(object: &mut Object<'_>, reader: &mut Reader) -> O
     Some(if choice == "Exact" { MatchType::Exact } else { MatchType::RegularExpression })
 }
 
-/// Reads `headers`: at most 16; of those with the same name, in whatever case, the first counts.
+/// Reads `headers`: at most 16; of those with the same name, in any case, the first is used.
 pub(crate) fn read_headers(list: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
     if context.version() == "v1alpha2" && list.is_object() {
         return read_header_map(list, reader);

@@ -1,4 +1,4 @@
-//! `metadata`: name, namespace, labels, annotations, age; and names of every sort.
+//! `metadata`: name, namespace, labels, annotations, age. Also names of every kind.
 
 use std::borrow::Cow;
 use std::sync::Arc;

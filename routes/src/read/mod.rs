@@ -1,7 +1,7 @@
-//! One document: what it says, and what is wrong with it by itself.
+//! Reads one document, and reports its own faults.
 //!
-//! [`read()`] finds the kind and hands the document to the reader of that kind, which takes field by field out of an
-//! [`Object`] and leaves what is wrong with a [`Reader`]. Documents of the native form go their own way.
+//! [`read()`] finds the kind and passes the document to the reader of that kind. It takes field by field from an [`Object`], and reports faults
+//! to a [`Reader`]. Documents of the native form have their own reader.
 
 mod address;
 mod backend;
@@ -118,7 +118,7 @@ pub fn left_out(kind: &str, n_documents: usize) -> String {
     }
 }
 
-/// Refuses a document of a kind of ours, of which what is wrong was said. Its object keeps its last good version.
+/// Refuses a document of a supported kind whose faults are reported. Its object keeps its last good version.
 fn refuse(
     file: &Arc<str>,
     tree: Node<'_>,
@@ -159,7 +159,7 @@ fn read_object(
     let spec = read_spec(&mut object, &Context { kind, api_version, key: &key }, &mut reader);
     object.finish(&mut reader);
     if kind == Kind::Secret {
-        // A misspelt `data` has what it would have; no line of the document is to be shown.
+        // A misspelt `data` contains secrets like `data`, so no line of the document may be shown.
         reader.make_sensitive(0);
     }
     if spec.is_none() && !reader.has_errors() {
@@ -177,7 +177,7 @@ fn read_object(
     one(file, tree, key, Ok((Arc::new(document), diagnostics)), None)
 }
 
-/// Reads what a kind says beyond its metadata; `None` only with an error.
+/// Reads the content of a kind besides its metadata; `None` only with an error.
 fn read_spec(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Spec> {
     match context.kind {
         Kind::GatewayClass => policy::read_gateway_class(object, context, reader),

@@ -1,8 +1,8 @@
-//! Regular expressions: whether RE2 takes a text, of which Envoy (C++), grpc-go (Go) and C-core have one implementation each.
+//! Regular expressions: checks whether RE2 accepts a text. Envoy (C++), grpc-go (Go) and C-core each have their own implementation of it.
 //!
-//! The text is walked by RE2's grammar; what only one of the implementations takes is refused, because a single bad expression
-//! makes clients refuse a whole RouteConfiguration. On the way the same expression is written in the grammar of the `regex`
-//! crate, which differs in character classes, octal numbers and braces, and is compiled there: that finds what is too large.
+//! The text is parsed by RE2's grammar. Syntax that only one of the implementations accepts is refused, because a single bad expression makes
+//! clients reject a whole RouteConfiguration. At the same time, the expression is rewritten in the grammar of the `regex` crate, which differs in
+//! character classes, octal numbers and braces, and compiled there. That finds expressions that are too large.
 
 mod class;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The common parts of GRPCRoute and HTTPRoute: parents, host names, and most of a rule.
+//! The parts that GRPCRoute and HTTPRoute share: parents, host names, and most of a rule.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! `sessionPersistence` (GEP-1619), as it was released and as it is to be.
+//! `sessionPersistence` (GEP-1619), in its released and in its future form.
 //!
-//! Up to version 1.5 of the Gateway API the name is `sessionName` for both types and `cookieConfig` may be left out; since then each
-//! type has an object of its own. Both are read; one document cannot mix them.
+//! Up to version 1.5 of the Gateway API, the name is `sessionName` for both types, and `cookieConfig` may be omitted. Since then, each type has
+//! its own object. Both forms are read; one document cannot mix them.
 
 use std::time::Duration;
 

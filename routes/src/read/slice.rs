@@ -1,4 +1,4 @@
-//! EndpointSlices, and Endpoints as what they would be as slices.
+//! EndpointSlices, and Endpoints, which are read as slices.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

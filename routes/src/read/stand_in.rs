@@ -1,7 +1,7 @@
-//! Stand-ins for documents that cannot be used, where nothing at all would be the opposite of their purpose.
+//! Stand-ins for unusable documents whose absence would defeat their purpose.
 //!
-//! There is one such kind: without its BackendTLSPolicy a backend would be spoken to in plaintext (invariant 18). As long as its
-//! targets can be read, every request to these fails instead.
+//! There is one such kind: without its BackendTLSPolicy, a backend would get plaintext. As long as the targets of a broken
+//! policy can be read, every request to them fails instead.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ fn read_targets(
     targets
 }
 
-/// Trusts nobody, so that nothing can be reached.
+/// Trusts nobody, so nothing can be reached.
 fn without_trust(mut policy: Box<BackendTlsPolicy>) -> Box<BackendTlsPolicy> {
     policy.ca_certificates.clear();
     policy.uses_system_certificates = false;

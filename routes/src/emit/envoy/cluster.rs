@@ -49,11 +49,11 @@ fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
     let timeout = if cluster.is_fallback_member { MEMBER_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
     let common = with_drain(common(&name, timeout), cluster.drain);
     let tls = match &cluster.tls {
-        // The policy asks for TLS that cannot be had, so requests fail rather than go out in plaintext.
+        // The policy requires TLS that cannot be set up, so requests fail instead of using plaintext.
         Some(UpstreamTls::Invalid) => {
             let message = merged(common, eds(UNAVAILABLE));
             return match cluster.has_sessions {
-                // Nobody is there to keep a session, but whether sessions can be kept is told by this (C87).
+                // There is no endpoint to keep a session with, but this decides whether sessions can be kept (C87).
                 true => with(message, "common_lb_config", common_lb_config(cluster)),
                 false => message,
             };
@@ -217,8 +217,8 @@ fn http2() -> Json {
     }})
 }
 
-/// Finds out dead endpoints by failing connections only, as gRPC does (gRFC A37): what an application answers is no reason to
-/// leave it. All of them may be found dead, or nothing would move on.
+/// Detects dead endpoints by failing connections only, as gRPC does (gRFC A37): an application's answer is no reason to leave
+/// it. All of them may be found dead, or nothing would move on.
 fn outlier_detection() -> Json {
     json!({
         "split_external_local_origin_errors": true,

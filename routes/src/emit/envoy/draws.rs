@@ -1,14 +1,14 @@
-//! Shares that are drawn independently, although an Envoy has one random number per request.
+//! Shares that are drawn independently, although an Envoy has only one random number per request.
 //!
-//! An Envoy draws one number for each request. A fraction takes the request if the number's remainder by the denominator is below
-//! the numerator; a mirror does the same; weights choose by the remainder by their sum. Two such draws are independent if the
-//! first is indifferent to the remainder by the greatest common divisor of both, which it is if its numerator is a multiple of that.
-//! With `fraction: 0.5%` as 50 of 10,000 and weights of 5,000 each, the first backend would get everything.
+//! An Envoy draws one number for each request. A fraction matches the request if the number modulo the denominator is below the numerator.
+//! A mirror does the same. Weights choose by the number modulo their sum. Two such draws are independent if the first does not depend on
+//! the number modulo the greatest common divisor of both. That is the case if its numerator is a multiple of that divisor. With
+//! `fraction: 0.5%` as 50 of 10,000 and weights of 5,000 each, the first backend would get everything.
 //!
-//! So a fraction is written with the largest denominator, and one that another fraction was asked before with a smaller one;
-//! weights that still depend on a fraction are multiplied, and the largest is lowered by less than ten, until their
-//! sum has no divisor in common with any denominator. Fractions of whole percents are independent in three rules, mirrors
-//! included; finer ones in fewer (`docs/documents.md`).
+//! So a fraction is written with the largest denominator, unless another fraction is checked before it: then it gets a smaller one.
+//! Weights that still depend on a fraction are multiplied, and the largest is reduced by less than ten, until their sum has no divisor in
+//! common with any denominator. Fractions of whole percents are independent in three rules, mirrors included; finer ones in fewer
+//! (`docs/documents.md`).
 
 use serde_json::{Value as Json, json};
 

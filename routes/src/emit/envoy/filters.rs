@@ -1,4 +1,4 @@
-//! HTTP filters, what routes say to them, and the changes of headers, which need no filter.
+//! HTTP filters, their overrides in routes, and changes of headers, which need no filter.
 
 use serde_json::{Map, Value as Json, json};
 

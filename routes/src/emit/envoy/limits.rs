@@ -17,7 +17,7 @@ pub(super) fn timeouts(route: &PlannedRoute) -> Vec<(&'static str, Json)> {
     if route.effects.timeouts == Timeouts::default() {
         return Vec::new();
     }
-    // Whoever says how long an attempt may take, or that there is no limit, does not want the default of 15 seconds.
+    // A route that limits an attempt, or says that there is no limit, does not want the default of 15 seconds.
     vec![("timeout", duration(limit.unwrap_or(Duration::ZERO)))]
 }
 

@@ -34,7 +34,7 @@ pub(super) fn route_match(
     if let Some(fraction) = draws.fraction {
         fields.insert("runtime_fraction".to_owned(), json!({"default_value": fraction.message()}));
     }
-    // Where both kinds share a host, a GRPCRoute must not take what is none of gRPC.
+    // Where both kinds share a host, a GRPCRoute must not take requests that are not gRPC.
     if host.frame.port.merges_route_kinds && route.is_grpc {
         fields.insert("grpc".to_owned(), json!({}));
     }

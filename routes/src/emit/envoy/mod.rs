@@ -1,9 +1,9 @@
 //! A plan as resources for Envoys.
 //!
-//! A gateway's port is a Listener and, for each chain, a RouteConfiguration of the same name; a port of the mesh is a Listener
-//! and RouteConfiguration `mesh/<port>`. Clusters are named like backends (`/h2` behind it where HTTP/2 is spoken), endpoints
-//! like assignments, secrets like secrets. Hosts of other chains of a port are answered with 421 (Misdirected Request).
-//! All of it is fetched over the stream on which the Listener came.
+//! Each port of a Gateway is a Listener, with a RouteConfiguration of the same name for each chain. Each port of the mesh is a Listener and
+//! a RouteConfiguration `mesh/<port>`. Clusters have the names of backends (followed by `/h2` where they speak HTTP/2), endpoints those of
+//! assignments, and secrets those of secrets. Requests for hosts of other chains of a port are answered with 421 (Misdirected Request). All
+//! of it is fetched over the stream on which the Listener came.
 
 mod action;
 mod cluster;

@@ -38,7 +38,7 @@ impl Frame {
     }
 }
 
-/// A virtual host, and what its routes must know of their surroundings.
+/// A virtual host, and the context of its routes.
 #[derive(Hash)]
 pub(super) struct VirtualHost<'p> {
     pub(super) frame: Frame,

@@ -1,4 +1,4 @@
-//! New paths: of requests that are forwarded, and of redirects.
+//! New paths, for forwarded requests and for redirects.
 
 use serde_json::{Value as Json, json};
 
@@ -6,7 +6,7 @@ use super::parts::VirtualHost;
 use crate::emit::shared::{quote, with};
 use crate::model::{Match, PathMatch, PathRewrite, Redirect};
 
-/// The field of a `RouteAction` that rewrites the path; nothing if the path stays as it is.
+/// The field of a `RouteAction` that rewrites the path; empty if the path does not change.
 pub(super) fn rewrite(matches: &Match, rewrite: &PathRewrite) -> Option<(&'static str, Json)> {
     match rewrite {
         PathRewrite::Full(path) => Some(("regex_rewrite", substitution("^/.*$", path))),

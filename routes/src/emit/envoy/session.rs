@@ -1,10 +1,10 @@
 //! Session persistence.
 //!
-//! Envoy's filter keeps a session with an endpoint of the cluster that was chosen before, by weight, so with several backends
-//! the cluster must be chosen by the session too. A cookie session has a second cookie `<name>-backend`, which is set
-//! where the weights choose and which routes before that one look for. A header session has no second header that clients
-//! would send back, but its value is the endpoint's address, by which these routes know the backend. Either way a session
-//! stays while its backend is in the route and has endpoints, whatever its weight.
+//! Weights choose a cluster first, and then Envoy's filter keeps a session with an endpoint of that cluster. So with several backends, the
+//! session must choose the cluster as well. A cookie session has a second cookie, `<name>-backend`. It is set where the weights choose, and
+//! routes before that one match it. A header session cannot have a second header that clients would send back. But its value is the
+//! endpoint's address, by which these routes recognise the backend. In both cases, a session stays while its backend is in the route and
+//! has endpoints, whatever its weight.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ use crate::emit::shared::{cookie_session_override, duration, quote, session_over
 use crate::model::SessionKind;
 use crate::plan::{Action, Backend, Discovery, Plan, PlannedRoute, Session, Target, UpstreamTls, Weighted};
 
-/// The override of a route for the filter. An endpoint that is gone is replaced by another, and the client told.
+/// The override of a route for the filter. A missing endpoint is replaced by another, and the client is informed.
 pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
     match &session.persistence.kind {
         SessionKind::Header { .. } => {
@@ -29,7 +29,7 @@ pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
             session_override("envoy.http.stateful_session.header", config)
         }
         SessionKind::Cookie { path, .. } => {
-            // The filter adds `HttpOnly` by itself.
+            // The filter itself adds `HttpOnly`.
             let own = attributes(is_tls).into_iter().filter(|(name, _)| *name != "HttpOnly");
             let attributes = own.map(|(name, value)| match value {
                 Some(value) => json!({"name": name, "value": value}),
@@ -55,7 +55,7 @@ fn attributes(is_tls: bool) -> Vec<(&'static str, Option<&'static str>)> {
     attributes
 }
 
-/// How requests of a session are told that belong to a backend.
+/// How the requests of a session with a backend are recognised.
 pub(super) struct Pin<'p> {
     /// The name of the backend's cluster.
     pub(super) name: String,
@@ -115,7 +115,7 @@ pub(super) fn pins_of<'t>(
     pins
 }
 
-/// Returns `true` if a session can go on there. A backend whose last endpoint is gone lets its sessions go elsewhere.
+/// Returns `true` if a session can continue there. The sessions of a backend without endpoints move elsewhere.
 fn may_have_endpoints(plan: &Plan, backend: &Backend) -> bool {
     let Some(cluster) = plan.clusters.get(&backend.name) else { return false };
     if cluster.tls == Some(UpstreamTls::Invalid) {

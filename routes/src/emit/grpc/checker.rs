@@ -1,8 +1,8 @@
-//! Part B of `docs/design/protocol-rules.md`, checked over decoded messages without the code of the emitter.
+//! Checks part B of `docs/design/protocol-rules.md` on decoded messages, without code of the emitter.
 //!
-//! A message is judged as the JSON that the codec makes of its bytes, so that defaults are absent and wrappers are open. The
-//! checker is stricter than the clients: fields that they ignore are faults too, because nothing that is ignored should be
-//! sent. It judges what the emitter may write, by the strictest of C-core, Java and Go; what it does not know is a fault.
+//! It checks a message as the JSON that the codec makes of its bytes, where defaults are absent and wrappers are open. The checker is
+//! stricter than the clients: fields that they ignore are faults too, because the server should not send anything that is ignored. It checks
+//! what the emitter may write, by the strictest of C-core, Java and Go. Anything that it does not know is a fault.
 
 mod clusters;
 mod endpoints;

@@ -1,7 +1,7 @@
 //! Clusters: EDS, one DNS name, or several of both in order.
 //!
-//! gRPC refuses every other type (row B170). What Envoy does with several names or with names and addresses together becomes
-//! an aggregate: clients then use them one after the other.
+//! gRPC rejects every other type (row B170). Several names, or names and addresses together, become an aggregate: clients then use
+//! them one after the other.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,13 +63,13 @@ struct Written<'p> {
     discovery: WrittenDiscovery<'p>,
     has_sessions: bool,
     balancing: LbPolicy,
-    /// Requests under way at once; of an aggregate, its members' count.
+    /// Requests in progress at once; for an aggregate, those of its members count.
     max_requests: Option<u32>,
     reports_load: bool,
     drain: DrainPolicy,
 }
 
-/// How clients come to the endpoints of a [`Written`] cluster.
+/// How clients find the endpoints of a [`Written`] cluster.
 #[derive(Hash)]
 enum WrittenDiscovery<'p> {
     /// By an assignment of that name.
@@ -134,7 +134,7 @@ pub(crate) fn root<'p>(plan: &'p Plan, name: &'p str) -> Option<Root<'p>> {
             has_sessions,
             balancing: cluster.lb_policy,
             max_requests: None,
-            // Clients report of the members, each by itself (row D47).
+            // Clients report each member separately (row D47).
             reports_load: false,
             drain: cluster.drain,
         };
@@ -310,8 +310,8 @@ fn least_request() -> Json {
     json!({"policies": [policy("wrr_locality", json!({"@type": locality, "endpoint_picking_policy": picking}))]})
 }
 
-/// The clusters with endpoints that a cluster stands for, in order, each at its first place; and what gRPC clients cannot have
-/// of them. At least one.
+/// The clusters with endpoints that a cluster stands for, in order, each at its first place; and what gRPC clients do not
+/// support of them. At least one.
 ///
 /// A client flattens aggregates just so. Flat ones never come near the limit of depth (row B178) and avoid what
 /// grpc-go makes of an aggregate that is reached on two ways (row D46).
@@ -367,7 +367,7 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
                         );
                         losses.insert((GrpcFeature::Tls, reason));
                     }
-                    // Nobody can use it, which is no matter of gRPC.
+                    // Nobody can use it, which is not a limitation of gRPC.
                     UpstreamTls::Invalid => {}
                 }
                 leaves.push(Leaf { name: name.into(), of: name, source: Source::Nowhere, cluster });

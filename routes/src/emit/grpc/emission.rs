@@ -1,4 +1,4 @@
-//! The clusters and losses that come together while the routes of a host are looked at.
+//! Collects clusters and losses while the routes of a host are written.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Endpoints of EDS clusters, where they are not simply those of the plan.
+//! Endpoints of EDS clusters, where they differ from those of the plan.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -27,7 +27,7 @@ pub(super) fn lost_timeout(timeouts: &Timeouts, is_retried: bool) -> Option<Stri
     (has_limit && is_retried).then(|| "gRPC clients ignore the time limit of a single attempt".to_owned())
 }
 
-/// Retries as a `RetryPolicy`, if gRPC has any such; and what it cannot have.
+/// Retries as a `RetryPolicy`, if gRPC supports any of them; and those that it does not support.
 ///
 /// gRPC retries by gRPC status alone. A status of HTTP counts as what gRPC makes of it when it comes from a proxy, if that is
 /// UNAVAILABLE; the others become INTERNAL or UNKNOWN, which stand for too much else to be retried unasked.

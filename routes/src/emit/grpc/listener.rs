@@ -1,4 +1,4 @@
-//! Listeners: by which names applications dial, and whose routes they get.
+//! Listeners: the names that applications dial, and the routes behind them.
 
 #[cfg(test)]
 use std::cmp::Reverse;

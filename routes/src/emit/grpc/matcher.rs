@@ -1,8 +1,8 @@
-//! The matches of routes, as gRPC can tell requests apart.
+//! The matches of routes, as far as gRPC can distinguish requests.
 //!
-//! gRPC ignores fields of a match that it does not know, refuses path specifiers and header matchers that it does not know,
-//! and sees only custom metadata. A match that cannot be written in full is therefore none: the route is left out, because
-//! with less it would take more.
+//! gRPC ignores fields of a match that it does not know, rejects path specifiers and header matchers that it does not know, and sees only
+//! custom metadata. So a match that cannot be written in full is not written at all, and its route is left out: a part of it would match
+//! too many requests.
 
 use regex::Regex;
 use serde_json::{Map, Value as Json, json};

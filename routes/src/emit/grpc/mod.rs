@@ -1,15 +1,14 @@
-//! A plan as resources for proxyless gRPC clients: nothing but what C-core, Java and Go all take.
+//! A plan as resources for proxyless gRPC clients: only what C-core, Java and Go all accept.
 //!
-//! These clients refuse whole resources for fields that Envoys take, and ignore other fields without a word (part B of
-//! `docs/design/protocol-rules.md`). So they get resources of their own, with names of their own:
+//! These clients reject whole resources because of fields that Envoys accept, and silently ignore other fields (part B of
+//! `docs/design/protocol-rules.md`). So they get their own resources with their own names:
 //!
-//! * Listeners are named as applications dial: `host`, `host:port`, the short and long names of services. Wildcard hosts are
-//!   patterns ([`FoundBy::Pattern`](super::FoundBy::Pattern)), of which a listener is made when somebody dials a name that matches.
-//! * Each has a RouteConfiguration of one virtual host that takes every domain, so that neither ports nor the order of
-//!   domains can go wrong.
-//! * What a route cannot be for gRPC is left out with a [`GrpcLoss`]; no matcher is ever left out alone, which would widen
+//! * Listeners have the names that applications dial: `host`, `host:port`, the short and long names of services. Wildcard hosts are
+//!   patterns ([`FoundBy::Pattern`](super::FoundBy::Pattern)): a listener is made from one when a client dials a name that matches.
+//! * Each has a RouteConfiguration with one virtual host for every domain, so neither ports nor the order of domains can go wrong.
+//! * A route that gRPC does not support is left out, with a [`GrpcLoss`]. No matcher is ever left out alone, because that would widen
 //!   the route.
-//! * What cannot be reached fails as UNAVAILABLE by a cluster without endpoints (C48).
+//! * Calls to unreachable backends fail as UNAVAILABLE, through a cluster without endpoints (C48).
 
 mod cluster;
 mod emission;
@@ -42,9 +41,9 @@ pub(crate) use listener::Dialled;
 #[cfg(test)]
 use listener::tables;
 
-/// The resources of a plan for proxyless gRPC clients; returns what they cannot have, sorted and unique.
+/// Writes the resources of a plan for proxyless gRPC clients; returns what they do not support, sorted and unique.
 ///
-/// Only what a listener leads to is written: clusters and endpoints that no route reaches are left out.
+/// It writes only what a listener reaches: clusters and endpoints that no route reaches are left out.
 #[cfg(test)]
 pub(crate) fn grpc<'p>(plan: &'p Plan, options: &Options, emit: &mut super::Sink<'_, 'p>) -> Vec<GrpcLoss> {
     let (mut roots, mut losses, mut unavailable) = (BTreeSet::new(), BTreeSet::new(), None);

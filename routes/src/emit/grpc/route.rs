@@ -137,7 +137,7 @@ fn route<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Opti
     Some(Route { id: Some(id), route_match, clusters, forward })
 }
 
-/// Returns `true` if the route can be had although gRPC applies none of the filters (row B137); says what is lost.
+/// Returns `true` if the route can be served although gRPC applies none of the filters (row B137); reports what is lost.
 ///
 /// A header that is missing, or a copy, leaves a call what it is, and the route is used unless the options are strict. With
 /// another path a call is another method, which is never right, so the route is left out.
@@ -219,7 +219,7 @@ fn nowhere<'p>(emission: &mut Emission<'_, 'p>) -> Vec<(&'p str, u64)> {
     vec![(emission.clusters.unavailable(), 1)]
 }
 
-/// Limits and session of a route; says what is lost of them.
+/// Limits and session of a route; reports what is lost.
 fn forward<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Forward<'p> {
     let (policy, lost) = planned.effects.retry.as_ref().map(limits::retry_policy).unwrap_or_default();
     let lost_timeout = limits::lost_timeout(&planned.effects.timeouts, policy.is_some());

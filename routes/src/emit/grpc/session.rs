@@ -1,6 +1,6 @@
 //! Session persistence by gRFCs A55 and A60.
 //!
-//! Only C-core has it; others take the filter and its overrides because both are optional, and ignore them.
+//! Only C-core supports it. Others accept the filter and its overrides, because both are optional, and ignore them.
 
 use serde_json::{Value as Json, json};
 

@@ -1,4 +1,4 @@
-//! Attachment: the requests of routes to Gateways, the routes that give too much, and the hosts that routes bring to listeners.
+//! Attachment: the requests of routes to Gateways, the routes that exceed limits, and the hosts that routes bring to listeners.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Context<'_, '_, '_> {
         (n_ports > 0).then(|| Calls { group: placed.group.clone(), cost, n_consumed })
     }
 
-    /// The routes that give too much. As long as all together do not, nobody looks at them one by one.
+    /// The routes that generate too much. They are not checked one by one as long as all together stay below the limit.
     pub(super) fn ledger(self, goes_on: &dyn Fn() -> bool) -> Option<Made> {
         let mut sums = Sums::default();
         for (fact, value) in self.reader.all(Fact::Load(None)) {

@@ -1,4 +1,4 @@
-//! The surroundings that units run with, and two things that many of them do: ask for clusters, and write resources.
+//! The context in which units run, and two things that many of them do: request clusters, and write resources.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct Context<'r, 'm, 'c> {
 }
 
 impl<'m> Context<'_, 'm, '_> {
-    /// Writes resources; of what the codec refuses, those that there were.
+    /// Writes resources; for those that the codec refuses, keeps the previous ones.
     pub(super) fn write(&mut self, group: &GroupName, clients: Clients, emitted: &[Emitted<'_>]) -> Made {
         let last = self.reader.last();
         let made = emitted.iter().map(|emitted| self.encoder.resource(emitted, last)).collect();
@@ -49,7 +49,7 @@ impl<'m> Context<'_, 'm, '_> {
         Some(assignment)
     }
 
-    /// A plan of nothing but these clusters of a group, and those that they stand for.
+    /// A plan of only these clusters of a group, and those that they represent.
     pub(super) fn clusters<'n>(&self, group: &GroupName, names: impl IntoIterator<Item = &'n str>) -> Plan {
         let mut plan = Plan::default();
         let mut open: Vec<&str> = names.into_iter().collect();
@@ -66,13 +66,13 @@ impl<'m> Context<'_, 'm, '_> {
         plan
     }
 
-    /// Where the cluster without endpoints is from: the first who names it. `None` if nobody does.
+    /// The origin of the cluster without endpoints: the first object that names it. `None` if there is none.
     pub(super) fn unavailable_for(&self, group: &GroupName, profile: Profile) -> Option<&'m Origin> {
         let first = self.reader.all(Fact::Need(group.clone(), profile, None)).next();
         first.and_then(|(_, value)| origin(value))
     }
 
-    /// Where the assignment without endpoints is from, if there is nobody who names the cluster.
+    /// The origin of the assignment without endpoints, if nothing names the cluster.
     pub(super) fn nowhere_for(&self, group: &GroupName, profile: Profile) -> Option<&'m Origin> {
         let mut clusters = self.reader.all(Fact::Nowhere(group.clone(), profile, None));
         let (_, value) = match profile {
@@ -125,7 +125,7 @@ impl<'m> Context<'_, 'm, '_> {
     }
 }
 
-/// Resources that were made; of what is refused, what there was, and why.
+/// The new resources; for refused ones, the previous resource and the reason.
 pub(super) fn written(
     group: &GroupName,
     clients: Clients,
@@ -150,7 +150,7 @@ fn origin(value: &Value) -> Option<&Origin> {
     Some(origin)
 }
 
-/// A resource that our own codec refuses is our fault; the text must lead to it.
+/// A resource that our own codec refuses is a bug; the text must help to find it.
 fn refused(what: &str, faults: &[Diagnostic]) -> Diagnostic {
     let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
     Diagnostic {

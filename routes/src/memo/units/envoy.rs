@@ -15,7 +15,7 @@ use crate::model::Spot;
 use crate::plan::{Action, Discovery, Front, Plan, PlannedRoute, Target, TlsSecret, UpstreamTls, mesh};
 
 impl<'m> Context<'_, 'm, '_> {
-    /// A virtual host: a part of its RouteConfiguration, or what Envoys ask for by itself.
+    /// A virtual host: a part of its RouteConfiguration, or a resource that Envoys request separately.
     pub(super) fn part(self, key: &HostKey) -> Option<Made> {
         let Some(frame) = self.frame(key)? else { return Some(Made::new()) };
         if let Some(front) = self.on_demand(key) {
@@ -45,7 +45,7 @@ impl<'m> Context<'_, 'm, '_> {
         key.as_ref()
     }
 
-    /// A virtual host as a resource. One without routes is none: what is asked of it is not found either way.
+    /// A virtual host as a resource. One without routes is not served: requests to it find nothing either way.
     fn host_on_demand(mut self, key: &HostKey, frame: EnvoyFrame, front: &'m Front) -> Made {
         let routes = self.routes(key);
         if routes.is_empty() {
@@ -182,7 +182,7 @@ impl<'m> Context<'_, 'm, '_> {
         }
         let mut emitted = envoy::cluster(&plan, &name.name, cluster);
         if *name.name == *UNAVAILABLE && self.unavailable_for(&name.group, Profile::Envoy).is_some() {
-            // Ours wins over a backend that has this name of all names.
+            // Our cluster wins over a backend that happens to have this name.
             emitted.retain(|one| !one.is_named(UNAVAILABLE));
         }
         let mut facts = self.write(&name.group, Clients::Envoys, &emitted);

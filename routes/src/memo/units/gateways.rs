@@ -1,4 +1,4 @@
-//! Gateways: what becomes of them, what of them routes see, and the Listeners and chains of their ports.
+//! Gateways: their conditions, the part of them that routes see, and the Listeners and chains of their ports.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::plan::{Cost, Gateways, Host as HostName, Parent, PlannedGateway, Port
 use crate::thin::Thin;
 
 impl Context<'_, '_, '_> {
-    /// All Gateways. They share ports, and so one is of concern to others.
+    /// All Gateways. They share ports, so one affects others.
     pub(super) fn gateways(self) -> Option<Made> {
         let mut surroundings = Surroundings::of_outlines(self.reader);
         for placed in self.reader.of_kind(Kind::GatewayClass).chain(self.reader.of_kind(Kind::Gateway)) {

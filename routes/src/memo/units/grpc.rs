@@ -51,7 +51,7 @@ impl<'m> Context<'_, 'm, '_> {
         Some(facts)
     }
 
-    /// By which names a host is dialled, if there is any; and where it is from.
+    /// The names by which clients dial a host, if any, and its origin.
     ///
     /// Where hosts of Gateways have the same name, it belongs to the one with the lowest port, then to the first; and those of
     /// Gateways come before those of the mesh.
@@ -80,7 +80,7 @@ impl<'m> Context<'_, 'm, '_> {
         Some((dialled, &front.origin))
     }
 
-    /// A cluster that routes name: its message if it is an aggregate, and what it stands for.
+    /// A cluster that routes name: its message if it is an aggregate, and the clusters that it represents.
     pub(super) fn grpc_root(mut self, name: &InGroup) -> Option<Made> {
         self.reader.all(Fact::GrpcUse(name.clone(), None)).next()?;
         let plan = self.clusters(&name.group, [&*name.name]);

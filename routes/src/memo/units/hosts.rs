@@ -1,4 +1,4 @@
-//! The hosts of chains of Gateways: their routes, and who else has their names.
+//! The hosts of the chains of Gateways: their routes, and conflicts over their names.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Services of the mesh: who wants their ports, who gets them, and by which names they are called.
+//! Services of the mesh: the routes that want their ports, the one that gets each, and the names by which clients call them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) fn label(name: &str) -> Name {
     name.split(['.', ':']).next().unwrap_or_default().into()
 }
 
-/// By what a Service is found in the mesh: its names, and its ports if Envoys listen for them without any route.
+/// The keys of a Service in the mesh: its names, and its ports if Envoys listen for them without any route.
 pub(super) fn of_service(placed: &Placed, service: &Service) -> Facts {
     let (key, group) = (&placed.document.key, &placed.group);
     if service.ports.is_empty() {
@@ -39,7 +39,7 @@ pub(super) fn of_service(placed: &Placed, service: &Service) -> Facts {
     facts
 }
 
-/// By what a split is found: its root.
+/// The key of a split: its root.
 pub(super) fn of_split(placed: &Placed) -> Option<(Fact, Value)> {
     let root = root_of(&placed.document)?;
     let rival = Fact::Rival(placed.group.clone(), root, Some(placed.document.key.clone()));
@@ -55,7 +55,7 @@ fn wished_port(group: &GroupName, port: u16, by: &DocumentKey) -> (Fact, Value) 
     (Fact::WishedPort(group.clone(), port, Some(by.clone())), Value::Present)
 }
 
-/// The wishes to route requests to these ports: what of it others look for.
+/// The requests for these ports, in the form that other units look for.
 fn wishes(key: &DocumentKey, wanted: &Wanted, class: Class, seniority: Seniority) -> Facts {
     let Wanted { group, service, ports } = wanted;
     if ports.is_empty() {

@@ -16,10 +16,10 @@ use crate::plan::mesh::{self, Lost};
 use crate::plan::{Attached, ObjectConditions, RefProblem, is_route, policy_targets};
 
 impl Context<'_, '_, '_> {
-    /// All that became of an object; `None` if there is nothing to say of it.
+    /// The complete status of an object; `None` if it has none.
     ///
-    /// A part that gRPC clients cannot have shows as a parent of its own, so that a route that is fine for Envoys stays fine; and
-    /// as a note at the resource for gRPC, or for every client of a Service.
+    /// A part that gRPC clients do not support is reported under a parent of its own, so that the route stays accepted for
+    /// Envoys, and as a note at the resource.
     pub(super) fn status(self, key: &DocumentKey) -> Option<Made> {
         let placed = self.reader.document(key);
         let mut doubts = Vec::new();
@@ -60,7 +60,7 @@ impl Context<'_, '_, '_> {
         Some(facts)
     }
 
-    /// The conditions of an object, except for parts that gRPC clients cannot have.
+    /// The conditions of an object, except for parts that gRPC clients do not support.
     fn parts(&self, key: &DocumentKey, doubts: &mut Vec<Diagnostic>) -> Option<ObjectConditions> {
         let mut parts = None;
         if let Some(Value::Standing(standing)) = self.reader.value(Fact::Standing(key.clone())) {
@@ -95,7 +95,7 @@ impl Context<'_, '_, '_> {
         parts
     }
 
-    /// Adds what a route is to Gateways and Services.
+    /// Adds the conditions of a route at Gateways and Services.
     fn of_route(
         &self,
         key: &DocumentKey,
@@ -125,7 +125,7 @@ impl Context<'_, '_, '_> {
         attached.report(|listener| self.winner(listener, key), parts.get_or_insert_default(), doubts);
     }
 
-    /// Adds what a route is to those of its parents that are Services.
+    /// Adds the conditions of a route at those of its parents that are Services.
     fn of_services(
         &self,
         document: &Document,

@@ -1,4 +1,4 @@
-//! The documents that others refer to, so that the functions of the plan find them.
+//! The documents that others refer to, where the functions of the plan find them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::memo::reader::Reader;
 use crate::model::{BackendSource, Document, DocumentKey, Filter, FilterKind, Kind, ObjectRef, Spec};
 use crate::plan::{Lookup, Verdict, policy_targets};
 
-/// The documents that some others refer to, and what became of the fallbacks among them.
+/// The documents that some others refer to, and the verdicts on the fallbacks among them.
 pub(super) struct Surroundings<'r, 'm> {
     reader: &'r Reader<'m>,
     /// True if outlines are enough.
@@ -73,7 +73,7 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         self.add(DocumentKey::new(Kind::Secret, &to.namespace, &to.name));
     }
 
-    /// A BackendTLSPolicy or Backend with what its standing depends on.
+    /// A BackendTLSPolicy or Backend, with the documents that its status depends on.
     pub(super) fn add_judged(&mut self, placed: &Placed) {
         self.add_placed(placed);
         if let Spec::BackendTlsPolicy(policy) = &placed.document.spec {

@@ -1,4 +1,4 @@
-//! The judgement of every fallback.
+//! Checks every fallback.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub(crate) fn verdicts<'d>(lookup: &Lookup<'d>) -> BTreeMap<&'d DocumentKey, Ver
     walk.done
 }
 
-/// A walk in depth, with a path of its own instead of recursion: documents may nest as deep as they like.
+/// A depth-first walk with its own stack instead of recursion, because documents may nest to any depth.
 struct Walk<'l, 'd> {
     lookup: &'l Lookup<'d>,
     done: BTreeMap<&'d DocumentKey, Verdict>,
@@ -27,7 +27,7 @@ struct Walk<'l, 'd> {
     on_path: BTreeSet<&'d DocumentKey>,
 }
 
-/// A fallback on the path, and what is known of it so far.
+/// A fallback on the path, with its intermediate results.
 struct Step<'d> {
     document: &'d Document,
     name: String,
@@ -82,7 +82,7 @@ impl<'d> Walk<'_, 'd> {
         }
     }
 
-    /// The target of a step's member; a fault if it leads nowhere, or back.
+    /// The target of a step's member; a fault if it does not exist, or leads back.
     fn look_at(&self, step: &Step<'d>, member: &BackendMember) -> Result<Below<'d>, Fault> {
         let referent = self.lookup.referent(&step.document.key, &member.object).map_err(|problem| {
             let missing = format!("{}/{}", member.object.namespace, member.object.name);

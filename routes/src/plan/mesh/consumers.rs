@@ -1,8 +1,8 @@
-//! Groups for the clients of a namespace, which consumer routes make, and what groups have in common.
+//! Groups that consumer routes make for the clients of a namespace, and the parts that groups share.
 //!
-//! Envoys have one listener for each port of the mesh, with all of its Services, and a group's resource hides those of the same
-//! name in the groups behind it. So a group must have the whole port: beside the Services of its own routes those that its clients
-//! would be served without them, as they are there.
+//! Envoys have one listener for each port of the mesh, with all of its Services, and a resource of a group hides those of the same name in the
+//! groups below it. So a group must have the whole port: the Services of its own routes, and unchanged those that its clients would be served
+//! without them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use crate::input::Placed;
 use crate::model::ParentRef;
 use crate::plan::statuses::Fault;
 
-/// The metadata in which a node says of which namespace it is (Istio's convention).
+/// The metadata with the namespace of a node (Istio's convention).
 const NAMESPACE_METADATA: &str = "NAMESPACE";
 
 /// The beginning of names of groups of consumers.
 const CONSUMERS: &str = "namespace/";
 
-/// For whom a route is: that of the producer for its own group, that of a consumer for its namespace.
+/// The group that a route serves: its own for a producer route, that of its namespace for a consumer route.
 pub(super) fn group_of(route: &Placed, parent: &ParentRef) -> Result<GroupName, Fault> {
     let namespace = &*route.document.key.namespace;
     if *namespace == *parent.namespace {

@@ -1,4 +1,4 @@
-//! Effects on requests on their way: changed headers, copies, redirects, rewrites.
+//! Changes to requests on their way: changed headers, copies, redirects, rewrites.
 
 use xds_codec::echo;
 
@@ -107,7 +107,7 @@ fn read_rewrite(value: &Value<'_>, matches: &[Match], reader: &mut Reader) -> Op
     Some(FilterKind::Rewrite { host, path })
 }
 
-/// `path` in place of the whole path, or `prefix` in place of the prefix that was matched.
+/// `path` replaces the whole path, or `prefix` replaces the matched prefix.
 fn read_path_rewrite(fields: &mut Object<'_>, matches: &[Match], reader: &mut Reader) -> Option<PathRewrite> {
     match (fields.take("path"), fields.take("prefix")) {
         (Some(_), Some(prefix)) => {

@@ -1,4 +1,4 @@
-//! Conditions of rules on requests.
+//! The matches of rules.
 
 use xds_codec::document::TreeValue;
 use xds_codec::echo;
@@ -80,7 +80,7 @@ fn read_path_match(fields: &mut Object<'_>, reader: &mut Reader) -> Option<PathM
     }
 }
 
-/// `package.Service/Method`, `package.Service`, or `*/Method`; a `/` in front is what it is on the wire.
+/// `package.Service/Method`, `package.Service`, or `*/Method`; a leading `/` is allowed, as on the wire.
 fn read_method(value: &Value<'_>, reader: &mut Reader) -> Option<MethodMatch> {
     let text = value.bounded_text(1, 1_024, reader)?;
     let (service, method) = match text.strip_prefix('/').unwrap_or(text).split_once('/') {

@@ -16,10 +16,9 @@
 //!   greeter-v2: { dns: greeter-v2.internal:50051, tls: true }
 //! ```
 //!
-//! Every listener becomes a Gateway, every route a Route, every backend a Backend, each with faults of its own: a bad one
-//! takes no other down. What is wrong with the document as a whole takes down all of it, because nothing tells then which objects
-//! it was meant to have. The meaning is that of the Gateway API, its order of precedence included: the first rule does not win
-//! because it is the first.
+//! Every listener becomes a Gateway, every route a Route, every backend a Backend. Each has its own faults: a bad one does not affect the
+//! others. A fault of the document as a whole affects all of it, because then nothing says which objects it should have. The meaning is that
+//! of the Gateway API, including its order of precedence: the first rule does not win because it is first.
 
 mod backend;
 mod edits;

@@ -1,6 +1,6 @@
 //! SMI: TrafficSplit and HTTPRouteGroup, in all their versions.
 //!
-//! The examples of the specification have no `apiVersion` and stand in several shapes; all of them are read.
+//! The examples of the specification have no `apiVersion` and come in several forms; all of them are read.
 
 mod group;
 mod weight;

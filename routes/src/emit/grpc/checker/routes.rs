@@ -78,7 +78,7 @@ impl All {
     }
 
     fn route_match(&mut self, at: At<'_>) {
-        // Whatever else is in a match is ignored, and the route takes more than it says; or it is refused.
+        // Everything else in a match is ignored, so the route matches more than is written, or it is rejected.
         self.only(
             "B96",
             at,
