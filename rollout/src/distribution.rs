@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 use crate::spec::RolloutSpec;
 use xds_units::Percent;
 
-/// The weights of a rule as they are without the rollout, which moves traffic between two of its backends.
+/// The weights of a rule without the rollout, which moves traffic between two of its backends.
 ///
-/// Stable and canary share what both have together; every other backend keeps its share of the whole. Weights are whole numbers, so
-/// they are multiplied, all of them alike, until the shares of the steps come out even: 1 and 0 become 95 and 5.
+/// Stable and canary divide their common weight; every other backend keeps its share of the whole. Weights are whole numbers,
+/// so all of them are multiplied by one factor, until the shares of all steps are whole: 1 and 0 become 95 and 5.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Distribution {
     /// Every backend but the two.
     others: BTreeMap<String, u32>,
     /// The share of stable and canary together; from 1.
     pair: u32,
-    /// By how much weights are multiplied while both may have traffic.
+    /// The factor of all weights while both backends may have traffic.
     scale: u32,
-    /// True if the canary is a backend of the rule still.
+    /// True if the canary is still a backend of the rule.
     has_canary: bool,
 }
 
 /// Why weights of a rule cannot be moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DistributionError {
-    /// A backend of the rollout is none of the rule.
+    /// A backend of the rollout is not one of the rule.
     #[error("the rule has no backend {name:?}; it has {}", known.join(", "))]
     UnknownBackend {
         /// The one that is missing.
@@ -76,7 +76,7 @@ impl Distribution {
         Ok(Self { others, pair, scale, has_canary: true })
     }
 
-    /// Takes the other backends of the rule as they are now, where the two themselves cannot be moved any more.
+    /// Updates the other backends of the rule when the two themselves can no longer be moved.
     ///
     /// Only nothing or everything may go to the canary after it.
     pub(crate) fn replace_others(&mut self, weights: &BTreeMap<String, u32>, spec: &RolloutSpec) {
@@ -87,7 +87,7 @@ impl Distribution {
         self.has_canary = weights.contains_key(&spec.canary);
     }
 
-    /// The weights of the whole rule if the canary has a share of what the two have together.
+    /// The weights of the whole rule if the canary has a share of their common weight.
     ///
     /// With nothing or everything at the canary, they are the rule's own numbers.
     #[must_use]

@@ -1,4 +1,4 @@
-//! Inputs of a rollout, and the effects that it wants.
+//! Inputs of a rollout, and the effects that it asks for.
 
 use std::collections::BTreeMap;
 
@@ -27,14 +27,14 @@ pub enum Input {
     Called {
         /// The call, of [`Effect::CallWebhook`].
         call: u64,
-        /// `Err` says why it is no "go": a status, a timeout.
+        /// `Err` says why it is not a "go": a status, a timeout.
         answer: Result<(), String>,
     },
-    /// The rule's weights as they are without the rollout changed; `None` if it is gone.
+    /// The rule's weights without the rollout have changed; `None` if the rule is gone.
     RuleChanged(Option<BTreeMap<String, u32>>),
     /// Someone sets the weights of the rule by hand from here on: the rollout ends as aborted, and changes nothing more.
     RuleTaken,
-    /// Time went by.
+    /// Time has passed.
     Tick,
     /// The process began anew with this state. Must be the first input then.
     Restarted,
@@ -101,24 +101,24 @@ pub enum Effect {
         change: u64,
         /// The weight of every backend of the rule.
         weights: BTreeMap<String, u32>,
-        /// By name, what requests must carry to go to the canary whatever the weights.
+        /// By name, the headers of requests that go to the canary whatever the weights.
         header_routes: BTreeMap<String, Vec<HeaderMatch>>,
     },
-    /// Tell what the clients say of a change, now and whenever it differs, until another change takes its place.
+    /// Report the answers of clients to a change, now and whenever they differ, until another change replaces it.
     AwaitAck {
         /// The change.
         change: u64,
     },
-    /// Tell how the canary did since a point in time.
+    /// Measure the canary since a point in time.
     Measure {
         /// The measurement.
         measurement: u64,
         /// Since when, in milliseconds since 1970.
         since_ms: u64,
-        /// The query to make besides.
+        /// A query to run as well.
         prometheus: Option<Prometheus>,
     },
-    /// Call a webhook, and tell what it answers.
+    /// Call a webhook, and report its answer.
     CallWebhook {
         /// The call.
         call: u64,
@@ -134,9 +134,9 @@ pub enum Effect {
         /// When.
         at_ms: u64,
     },
-    /// Tell whoever watches.
+    /// Notify watchers.
     Emit(Event),
-    /// There is nothing more to do; the rule belongs to nobody again.
+    /// The rollout is over, and no longer owns the rule.
     Finished,
 }
 
@@ -149,7 +149,7 @@ pub struct HookPayload {
     pub namespace: String,
     /// The phase of the rollout.
     pub phase: Phase,
-    /// Tells rollouts apart that ask for different things.
+    /// A checksum that distinguishes rollouts with different specifications.
     pub checksum: String,
     /// The hook's own metadata, and for events `eventMessage`, `eventType` and `timestamp`.
     pub metadata: BTreeMap<String, String>,

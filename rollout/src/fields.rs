@@ -1,4 +1,4 @@
-//! Reading JSON field by field, so that every fault is told with its place and not only the first.
+//! Reads JSON field by field, so that every fault is reported with its place, not only the first.
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ pub(crate) struct At<'v> {
 
 impl Faults {
     pub(crate) fn add(&mut self, pointer: &str, detail: impl Into<String>) {
-        // A body of errors alone must not become a larger answer.
+        // A body full of errors must not cause a larger answer.
         if self.0.len() < MAX_FAULTS {
             self.0.push(SpecFault { pointer: pointer.to_owned(), detail: detail.into() });
         }
@@ -181,7 +181,7 @@ impl<'v> Object<'v> {
         })
     }
 
-    /// Tells the fields that nobody asked for.
+    /// Reports the fields that were not read.
     pub(crate) fn finish(self, faults: &mut Faults) {
         for (name, at) in self.entries() {
             if !self.known.contains(&name) {
@@ -191,7 +191,7 @@ impl<'v> Object<'v> {
     }
 }
 
-/// The most faults that are told of one rollout.
+/// The most faults that are reported for one rollout.
 const MAX_FAULTS: usize = 100;
 /// The longest value that is repeated in a fault, in characters.
 const MAX_SHOWN: usize = 80;

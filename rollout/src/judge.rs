@@ -1,4 +1,4 @@
-//! The judgement on measurements.
+//! Judges measurements.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ pub(crate) enum Verdict {
     Good,
     /// A bound does not hold; says which.
     Bad(String),
-    /// Too little is known; says of what.
+    /// Too little is known; says about what.
     Inconclusive(String),
 }
 
@@ -23,7 +23,7 @@ pub enum Comparison {
     Exceeds,
     /// By the bound at most.
     Within,
-    /// Fewer requests than demanded of either kind say nothing.
+    /// One kind has fewer requests than required.
     TooFew,
 }
 
@@ -38,7 +38,7 @@ pub fn compare(one: Counts, other: Counts, bound: Percent, min_requests: u64) ->
     }
 }
 
-/// Judges by all bounds: one that is broken makes it bad, else one of which too little is known makes it inconclusive.
+/// Judges by all bounds: a broken one makes the measurement bad; otherwise one with too little data makes it inconclusive.
 pub(crate) fn judge(analysis: &Analysis, reading: &Reading) -> Verdict {
     let (canary, stable) = (plausible(reading.canary), plausible(reading.stable));
     let has_enough = |counts: Counts| counts.requests > 0 && counts.requests >= analysis.min_requests;
@@ -54,7 +54,7 @@ pub(crate) fn judge(analysis: &Analysis, reading: &Reading) -> Verdict {
         if !has_enough(canary) {
             doubt = Some(few("the canary", canary, analysis));
         } else if !has_enough(stable) {
-            // Where everything goes to the canary, there is nothing to compare with; another bound may do.
+            // If all traffic goes to the canary, there is nothing to compare with; another bound may decide.
             if analysis.max_error_rate.is_none() && analysis.prometheus.is_none() {
                 doubt = Some(few("stable", stable, analysis));
             }
@@ -75,8 +75,8 @@ pub(crate) fn judge(analysis: &Analysis, reading: &Reading) -> Verdict {
     doubt.map_or(Verdict::Good, Verdict::Inconclusive)
 }
 
-/// Returns `true` if all requests of the canary have failed, so many of them that time will not mend it: what breaks a bound and
-/// has no success among [`DECISIVE_REQUESTS`].
+/// Returns `true` if so many requests of the canary have failed that waiting will not help: it breaks a bound, and none of
+/// [`DECISIVE_REQUESTS`] succeeded.
 pub(crate) fn is_hopeless(analysis: &Analysis, reading: &Reading) -> bool {
     let canary = plausible(reading.canary);
     let decides = canary.requests >= analysis.min_requests.max(DECISIVE_REQUESTS);
@@ -109,7 +109,7 @@ fn exceeds(one: Counts, other: Counts, bound: Percent) -> bool {
     failures * other_requests * 10_000 > allowed
 }
 
-/// Counts that can be: reports come from clients.
+/// Plausible counts: reports come from clients.
 fn plausible(counts: Counts) -> Counts {
     let requests = counts.requests.min(MAX_COUNT);
     Counts { requests, failures: counts.failures.min(requests) }

@@ -1,17 +1,17 @@
-//! Progressive rollouts: traffic goes from one backend to another by steps, and back at once when something is wrong.
+//! Progressive rollouts: traffic moves from one backend to another in steps, and back at once if something is wrong.
 //!
 //! A [`Rollout`] is a value. It is given what happens ([`Input`]: verbs, ACKs, measurements, answers of webhooks, time) and says what
 //! it wants done ([`Effect`]). It reads no clock, starts no task and opens no socket, so every interleaving can be tested as a
-//! sequence of calls. Whoever drives it
+//! sequence of calls. Its driver
 //!
 //! 1. calls [`Rollout::start`] or [`Rollout::handle`] with the time;
 //! 2. stores the new state if [`Outcome::is_changed`], in one commit with the weights of [`Effect::SetWeights`] if there are any;
-//! 3. does the effects;
-//! 4. after a restart begins with [`Input::Restarted`], which gives all effects anew that may have been lost.
+//! 3. carries out the effects;
+//! 4. after a restart, sends [`Input::Restarted`] first, which repeats all effects that may have been lost.
 //!
-//! Rules that always hold: the canary's share is nothing, everything, or one of a step; an abort gives everything to stable in one
-//! change; a step counts when the concerned clients have ACKed it; a pause is never shorter than it says, whatever the clock does; what
-//! a rollout asked for is asked for again after a restart.
+//! Rules that always hold: the canary's share is nothing, everything, or that of a step. An abort gives all traffic to the stable backend
+//! in one change. A step counts when the concerned clients have ACKed it. A pause is never shorter than specified, whatever the clock
+//! does. A rollout repeats its requests after a restart.
 
 mod distribution;
 mod effect;

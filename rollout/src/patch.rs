@@ -1,4 +1,4 @@
-//! The text to write into a file, so that it matches the state that a rollout has left behind.
+//! The text to write into a file so that it matches the state that a rollout left behind.
 
 use std::fmt::Write;
 
@@ -7,11 +7,10 @@ use crate::spec::RuleKey;
 use crate::state::Rollout;
 use xds_units::Percent;
 
-/// The part of the route's document to be changed, as YAML with a comment that says where it belongs; `None` unless the rollout
-/// has succeeded.
+/// The part of the route's document to change, as YAML with a comment that says where it belongs; `None` unless the rollout has
+/// succeeded.
 ///
-/// Only weights are given; what else the backends of the rule say stays. Until a file says the same, an override of the weights
-/// lies over it.
+/// It has only weights; other fields of the backends stay. Until the file says the same, an override of the weights applies.
 #[must_use]
 pub fn file_patch(rollout: &Rollout) -> Option<String> {
     if rollout.phase() != Phase::Succeeded {

@@ -12,11 +12,11 @@ pub enum Phase {
     Progressing,
     /// Waits: for a time, or for a person.
     Paused,
-    /// On the way to giving everything to the canary.
+    /// Moves all traffic to the canary.
     Promoting,
     /// The canary has everything.
     Succeeded,
-    /// On the way back.
+    /// Moves all traffic back.
     Aborting,
     /// Stable has everything, because someone asked for it.
     Aborted,

@@ -1,4 +1,4 @@
-//! The state of a rollout: a value that is stored, and from which everything that is wanted follows.
+//! The state of a rollout: a value that is stored. All effects follow from it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,16 +13,16 @@ use xds_units::{Percent, Span};
 
 /// A rollout.
 ///
-/// [`handle`](Self::handle) takes in what happens and gives what is wanted; see the [crate] for how it is driven.
+/// [`handle`](Self::handle) takes an input and returns the wanted effects; the [crate] page explains how to drive it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rollout {
     pub(crate) id: String,
     pub(crate) spec: RolloutSpec,
     pub(crate) base: Distribution,
-    /// The step that goes on; [`RolloutSpec::n_steps`] when everything goes to the canary.
+    /// The current step; [`RolloutSpec::n_steps`] when everything goes to the canary.
     pub(crate) step: usize,
     pub(crate) stage: Stage,
-    /// Why it does not go on though its stage may be done.
+    /// Why it does not continue although its stage may be done.
     pub(crate) hold: Option<Hold>,
     /// True if the stage counts as done, because someone said so or its time is over.
     pub(crate) is_skipped: bool,
@@ -41,7 +41,7 @@ pub struct Rollout {
     /// Bad measurements so far.
     pub(crate) n_failed: u32,
     pub(crate) calls: Vec<Call>,
-    /// Total time from which on hooks of type `rollback` are asked again.
+    /// Total time after which hooks of type `rollback` are called again.
     pub(crate) rollback_due: u64,
     /// The last number given to a call or measurement.
     pub(crate) last_id: u64,
@@ -76,7 +76,7 @@ pub(crate) enum Stage {
     Ended(End),
 }
 
-/// The question that webhooks are asked.
+/// The purpose of a call to webhooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Gate {
     Rollout,
@@ -122,11 +122,11 @@ pub(crate) struct Acks {
     pub(crate) n_nacked: u64,
     /// NACKs that someone has seen, and resumed.
     pub(crate) n_forgiven: u64,
-    /// Total time before which nothing that is said counts as complete: clients need time to come back.
+    /// Total time before which no set of answers counts as complete, because clients need time to reconnect.
     pub(crate) not_before: u64,
 }
 
-/// Elapsed time, summed up from what the wall clock says.
+/// Elapsed time, summed up from readings of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Clock {
     /// The last reading of the wall clock, in milliseconds since 1970.
@@ -144,7 +144,7 @@ pub struct Figures {
     pub stable: Counts,
 }
 
-/// An analysis that goes on.
+/// A running analysis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Run {
     /// True if it is a step's; else it is the one in the background.
@@ -153,7 +153,7 @@ pub(crate) struct Run {
     pub(crate) due: u64,
     /// Since when requests count, in milliseconds since 1970.
     pub(crate) window_ms: u64,
-    /// The measurement that goes on.
+    /// The current measurement.
     pub(crate) measurement: Option<u64>,
     /// A look before the measurement is due, which ends the rollout if everything fails.
     #[serde(default)]
@@ -163,7 +163,7 @@ pub(crate) struct Run {
     pub(crate) look_due: u64,
     /// The verdict, while webhooks of the same round are still out.
     pub(crate) verdict: Option<crate::judge::Verdict>,
-    /// True if a webhook of this round said no.
+    /// True if a webhook of this round did not approve.
     pub(crate) has_bad_hook: bool,
     pub(crate) n_good: u32,
     pub(crate) n_inconclusive: u32,
@@ -181,7 +181,7 @@ pub(crate) struct Call {
     /// Total time at which it was called; later than now while it waits to be called again.
     pub(crate) at: u64,
     pub(crate) is_out: bool,
-    /// The phase that it tells.
+    /// The phase that it reports.
     pub(crate) phase: Phase,
 }
 
@@ -202,7 +202,7 @@ impl Rollout {
         &self.id
     }
 
-    /// The number of the step that goes on, from 1.
+    /// The number of the current step, from 1.
     pub(crate) fn step_number(&self) -> usize {
         self.step.saturating_add(1)
     }
@@ -218,7 +218,7 @@ impl Rollout {
         self.events.iter()
     }
 
-    /// Its phase, which follows from what it is doing.
+    /// Its phase, which follows from its state.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.stage {
@@ -243,7 +243,7 @@ impl Rollout {
         matches!(self.stage, Stage::Ended(_)) && self.calls.is_empty()
     }
 
-    /// Returns `true` if the rule is its own still; then nobody else may change its weights.
+    /// Returns `true` if it still owns the rule; then nobody else may change its weights.
     #[must_use]
     pub fn owns_rule(&self) -> bool {
         !matches!(self.stage, Stage::Ended(_))
@@ -296,7 +296,7 @@ impl Clock {
         jumped
     }
 
-    /// Takes the time after a restart: all of what went by in between counts, since nobody could tick.
+    /// Takes the time after a restart: all of the time in between counts, because nobody could tick.
     pub(crate) fn advance_after_restart(&mut self, wall_ms: u64) {
         self.total = self.total.saturating_add(wall_ms.saturating_sub(self.wall_ms));
         self.wall_ms = wall_ms;

@@ -1,4 +1,4 @@
-//! The status of a rollout, as it is shown.
+//! The status of a rollout, as users see it.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -9,7 +9,7 @@ use crate::spec::RuleKey;
 use crate::state::{Figures, Rollout};
 use xds_units::Percent;
 
-/// A rollout as the REST API shows it, beside what was asked for.
+/// A rollout as the REST API shows it, without its specification.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutStatus {
@@ -24,15 +24,15 @@ pub struct RolloutStatus {
     pub canary: String,
     /// The phase that it is in.
     pub phase: Phase,
-    /// The step that goes on, or at which it ended, from 1.
+    /// The current step, or the one at which it ended, from 1.
     pub step: usize,
     /// How many steps there are; the last one, which gives the canary everything, counts.
     pub n_steps: usize,
-    /// The shares that the two backends have of what they have together.
+    /// The shares of the two backends in their common weight.
     pub weights: Shares,
     /// How the concerned clients took the last change.
     pub acked: AckCounts,
-    /// True if they have all accepted it, but for what is tolerated.
+    /// True if all have accepted it, apart from tolerated NACKs.
     pub verified: bool,
     /// Bad measurements so far.
     pub failed_measurements: u32,
@@ -44,9 +44,9 @@ pub struct RolloutStatus {
     /// The requests of the last measurement that saw any of the canary; also after the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_measurement: Option<Figures>,
-    /// Since when it does what it does, in milliseconds since 1970.
+    /// Since when it is in this stage, in milliseconds since 1970.
     pub since_ms: u64,
-    /// For how long it has been on its way, in milliseconds.
+    /// For how long it has been running, in milliseconds.
     pub elapsed_ms: u64,
     /// The last events, oldest first.
     pub events: Vec<Event>,

@@ -1,8 +1,8 @@
-//! Up to where the journal was acknowledged, kept apart from it.
+//! The newest acknowledged revision, recorded apart from the journal.
 //!
-//! A journal whose end is missing (a copy that is too old, a file that was cut) reads like one that never was longer.
-//! The mark tells: it is written to a sled database after each sync of the journal, and a journal that ends before it
-//! is not opened. It is never synced on the way of a commit; what a crash takes from it only makes it an older mark.
+//! A journal that lost its end (an old copy, a file that was cut) looks like a journal that was never longer. This record shows the
+//! difference: it is written to a sled database after each sync of the journal, and a journal that ends before it is not opened. A commit
+//! never waits for the record to be synced; after a crash, it may only be older than the journal.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use crate::journal::segment::Position;
 use crate::journal::{Journal, Replay};
 use crate::{FileError, OpenNote, Revision, files};
 
-/// Up to where a journal was acknowledged.
+/// The point up to which a journal was acknowledged.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Mark {
     pub(crate) head: Revision,
@@ -24,11 +24,11 @@ pub(crate) struct Mark {
 /// The mark of a journal that is open.
 #[derive(Debug)]
 pub(crate) struct Acknowledged {
-    /// `None` if it cannot be kept, which was told.
+    /// `None` if it cannot be kept, which was reported.
     database: Option<sled::Db>,
 }
 
-/// The marks as they lie in a data directory, before its journal is known.
+/// The marks in a data directory, before its journal is known.
 #[derive(Debug)]
 pub(crate) struct Found(Vec<FoundMark>);
 
@@ -50,7 +50,7 @@ struct Failure {
 }
 
 impl Found {
-    /// Reads the marks in `dir`: the present one, and that of versions which kept it among the places of all blobs.
+    /// Reads the marks in `dir`: the current one, and that of older versions, which kept it with the places of all blobs.
     pub(crate) fn open(dir: &Path) -> Self {
         let paths = [DIRECTORY, EARLIER_DIRECTORY].map(|name| dir.join(name));
         Self(paths.into_iter().filter(|path| path.exists()).map(FoundMark::open).collect())
@@ -80,7 +80,7 @@ impl FoundMark {
         self.mark.as_ref().ok()?.map(|mark| mark.head)
     }
 
-    /// Returns `true` if the journal was there once; why the mark cannot be used if not.
+    /// Checks that the journal had a commit at the mark; otherwise returns why the mark cannot be used.
     fn check(&self, replay: &Replay) -> Result<(), String> {
         match &self.mark {
             Ok(Some(mark)) if !mark.is_of(replay) => Err(format!(
@@ -106,7 +106,7 @@ impl Mark {
         Self { head: journal.replay.head, end }
     }
 
-    /// Returns `true` if the journal was here once, as far as it still tells.
+    /// Returns `true` if the journal once ended here, as far as it still shows.
     fn is_of(&self, replay: &Replay) -> bool {
         let is_compacted = replay.start.is_some_and(|start| self.end.segment < start.segment);
         match replay.records.get(&self.head) {
@@ -118,7 +118,7 @@ impl Mark {
 }
 
 impl Acknowledged {
-    /// Goes on with the mark that was found in `dir`, which has this journal, or begins one.
+    /// Continues with the mark that was found in `dir`, the directory of this journal, or starts one.
     ///
     /// A mark that does not belong to the journal is moved aside.
     pub(crate) fn open(dir: &Path, found: Found, journal: &Journal, notes: &mut Vec<OpenNote>) -> Self {
@@ -164,7 +164,7 @@ fn open_for(
         let checked = found.check(&journal.replay);
         let FoundMark { path: found_path, mark, database: found_database } = found;
         match (checked, mark) {
-            // A kill took everything from the earlier one that was not synced.
+            // The earlier process was killed, and lost everything that was not synced.
             (Ok(()), _) | (Err(_), Ok(None)) if found_path != path => earlier = Some(found_path),
             (Ok(()), _) => database = found_database,
             (Err(_), Err(failure)) if !failure.is_damage => return Err(failure),
@@ -225,7 +225,7 @@ fn write(database: &sled::Db, Mark { head, end }: Mark) -> Result<(), Failure> {
     guarded(|| database.insert(KEY, value)).map(drop)
 }
 
-/// Runs a call of sled, which panics on some damages where others make it fail.
+/// Runs a call of sled, which fails on some kinds of damage and panics on others.
 fn guarded<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, Failure> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
@@ -253,7 +253,7 @@ impl From<sled::Error> for Failure {
     }
 }
 
-/// Returns `true` if an error is about what may be done on a disk, and not about what is there.
+/// Returns `true` if an error is about access to the disk, not about the contents of files.
 fn is_refusal(kind: io::ErrorKind) -> bool {
     matches!(
         kind,
@@ -278,7 +278,7 @@ const MALFORMED: &str = "the mark is malformed";
 /// The text of sled's error when another handle has the directory open.
 const LOCKED: &str = "could not acquire lock";
 
-/// How long to wait for sled's lock. The store's own lock is held, so nobody is going to keep it.
+/// How long to wait for sled's lock. This process holds the store's own lock, so no other will keep sled's.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_RETRY: Duration = Duration::from_millis(5);
 

@@ -1,4 +1,4 @@
-//! Commits: the request, the record that is kept, and how long it is kept.
+//! Commits: the request, the record that is kept, and the rules for keeping it.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,20 +43,20 @@ pub struct Commit {
     pub changes: Vec<Change>,
 }
 
-/// A commit as it was recorded.
+/// A recorded commit.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     /// The revision that the commit made.
     pub revision: Revision,
-    /// The commit, as it was given.
+    /// The commit as requested.
     #[serde(flatten)]
     pub commit: Commit,
     /// The value that each changed key had before, in the order of `commit.changes`.
     pub previous: Vec<(String, Option<BlobHash>)>,
 }
 
-/// How much of the history is kept; what is exceeded first counts.
+/// How much of the history is kept; the limit that is reached first counts.
 ///
 /// The newest revision is always kept, whatever its size. The journal may grow a quarter beyond these limits
 /// before it is compacted, because a compaction writes everything that is kept once more.
@@ -88,7 +88,7 @@ pub struct Compaction {
     pub bytes_after: u64,
 }
 
-/// Longest key and longest text of a commit, in bytes; a bound for what a reader has to believe.
+/// Longest key and longest text of a commit, in bytes; a bound on the lengths that a reader accepts.
 pub const MAX_KEY_BYTES: usize = 64 * 1024;
 
 /// Largest blob, in bytes: the largest message that clients and the admin API may send.

@@ -1,4 +1,4 @@
-//! Writing what is kept of a journal into one segment that needs no other.
+//! Writes everything that is kept of a journal into one segment that needs no other.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -34,7 +34,7 @@ pub(crate) struct CheckpointWriter {
     frame: Vec<u8>,
 }
 
-/// Writes what `keep` asks for of `segments`, none of which changes any more, into segment `number`.
+/// Writes the parts of `segments` that `keep` selects into segment `number`. None of `segments` changes any more.
 ///
 /// The result is not part of the journal before it is [installed](Checkpoint::install).
 pub(crate) fn write_checkpoint(

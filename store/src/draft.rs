@@ -1,4 +1,4 @@
-//! Commits on their way into the journal.
+//! Commits that are not in the journal yet.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::journal::segment::Position;
 use crate::shared::Shared;
 use crate::{BlobHash, Commit, CommitError, MAX_KEY_BYTES, Record, Revision, StoreError};
 
-/// Commits that are to be written and synced together; nobody sees anything of them before.
+/// Commits that are written and synced together, and are not visible before that.
 #[derive(Debug)]
 pub(crate) struct Draft<'a> {
     shared: &'a Shared,

@@ -41,7 +41,7 @@ pub enum OpenError {
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// Process id of the holder, if the lock file tells it.
+        /// Process id of the holder, if it is in the lock file.
         holder: Option<u32>,
     },
     /// The journal is damaged where acknowledged commits are; nothing was changed.
@@ -134,7 +134,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Returns `true` if the files are at fault, and not what was asked for.
+    /// Returns `true` if the files are at fault, not the request.
     #[must_use]
     pub const fn is_of_disk(&self) -> bool {
         match self {

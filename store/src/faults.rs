@@ -46,7 +46,7 @@ impl Faults {
         self.0.faults.lock().unwrap().push(fault);
     }
 
-    /// Makes the next sync wait. Returns what tells that it began, and what lets it go on.
+    /// Makes the next sync wait. Returns a receiver that reports that it began, and a sender that lets it continue.
     pub(crate) fn hold_sync(&self) -> (Receiver<()>, Sender<()>) {
         let (began, has_begun) = channel();
         let (go_on, may_go_on) = channel();

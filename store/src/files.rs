@@ -1,4 +1,4 @@
-//! Directories and files that only this user may read, and that are there after a power cut.
+//! Directories and files that only this user can read, and that survive a power cut.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;

@@ -1,7 +1,7 @@
-//! Where in the journal each record and each blob is.
+//! The place in the journal of each record and each blob.
 //!
-//! It is made from what the journal says when the store is opened, which reads the whole journal anyway, and kept in
-//! memory: 25 bytes a blob in a table that is between seven sixteenths and seven eighths full, so at most 57.
+//! It is built when the store is opened, which reads the whole journal anyway, and kept in memory: 25 bytes a blob in a table that is
+//! between seven sixteenths and seven eighths full, so at most 57.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,7 +19,7 @@ pub(crate) struct Index {
     inner: RwLock<Inner>,
 }
 
-/// Changed together, so that whoever finds a place also finds the segment.
+/// Changed together, so that a reader that finds a place also finds the segment.
 #[derive(Debug)]
 struct Inner {
     records: BTreeMap<Revision, Position>,
@@ -50,7 +50,7 @@ impl Index {
         Self { inner: RwLock::new(inner) }
     }
 
-    /// Adds what was appended to the last segment.
+    /// Adds the records that were appended to the last segment.
     pub(crate) fn add(&self, addition: Addition) {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         inner.records.extend(addition.records);

@@ -1,4 +1,4 @@
-//! The store that keeps its journal in a directory of this machine.
+//! The store that keeps its journal in a local directory.
 
 #[cfg(test)]
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ use crate::{
 /// How a store is opened.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// How much of the history is kept by itself.
+    /// How much of the history is kept automatically.
     pub retention: Retention,
     #[cfg(test)]
     pub(crate) faults: crate::faults::Faults,
@@ -64,8 +64,8 @@ pub struct JournalStore {
 impl JournalStore {
     /// Opens the store in `dir`, or begins one there; reads and verifies the whole journal, and blocks meanwhile.
     ///
-    /// The notes say what was put right, and should be logged as warnings. Nobody else may use `dir`; if it is
-    /// created, its mode is 0700.
+    /// The notes say what was repaired, and should be logged as warnings. Nobody else may use `dir`; if it is created, its mode
+    /// is 0700.
     ///
     /// # Errors
     ///
@@ -245,7 +245,7 @@ pub(crate) fn lock(dir: &Path) -> Result<File, OpenError> {
         }
         Err(TryLockError::Error(error)) => return Err(FileError::new("lock", &path, error).into()),
     }
-    // On a full disk the file stays empty, and the next process is not told who has the lock.
+    // On a full disk the file stays empty, and the next process cannot say who has the lock.
     let _ =
         file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)

@@ -1,4 +1,4 @@
-//! Copies of files as they were when they last were good.
+//! Copies of files from the last time they were good.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::{BlobHash, FileError, MAX_BLOB_BYTES, MAX_KEY_BYTES, files};
 
-/// A directory with one copy per key, to go on with when the file that a key stands for is broken.
+/// A directory with one copy per key, which is used when the file of the key is broken.
 ///
 /// Copies may contain private keys: they never leave this machine, the directory has mode 0700 and the files 0600.
 /// A copy is either the one saved last or the one before, whatever happens while it is saved. All methods block.
@@ -72,7 +72,7 @@ impl LastGood {
         Ok(store)
     }
 
-    /// Saves a copy in place of the one before; it is durable when this returns.
+    /// Replaces the previous copy; the new one is durable when this returns.
     ///
     /// # Errors
     ///

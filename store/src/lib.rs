@@ -1,12 +1,11 @@
-//! The durable journal of what was changed.
+//! The durable journal of changes.
 //!
-//! A [`Store`] maps keys to blobs. It changes by [commits](Commit), each of which is made on top of a known
-//! [`Revision`] or not at all, and remembers them. [`JournalStore`] keeps it in a directory: a commit is
-//! acknowledged when it is in an append-only journal and the journal is synced. The journal is all there is; where in it
-//! things are is kept in memory. sled keeps one thing beside it, up to where it was acknowledged, so that a journal that
-//! lost its end is noticed.
+//! A [`Store`] maps keys to blobs. It changes by [commits](Commit) and remembers them. A commit is made on top of a known [`Revision`], or
+//! not at all. [`JournalStore`] keeps the store in a directory: a commit is acknowledged when it is in an append-only journal and the
+//! journal is synced. Everything is in the journal, and an index in memory says where. sled keeps one more thing: the newest acknowledged
+//! revision, so that a journal that lost its end is noticed.
 //!
-//! [`LastGood`] is apart from that: local copies of files, to go on with when the files are broken.
+//! [`LastGood`] is separate: it keeps local copies of files, to continue with when the files are broken.
 
 mod acknowledged;
 mod commit;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Something that was not as it should be and was put right when the store was opened.
 ///
-/// Whoever opens the store should log each as a warning.
+/// The program that opens the store should log each as a warning.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum OpenNote {
     /// The journal ended in the middle of a record, as it does when the machine stops while one is written.
@@ -19,7 +19,7 @@ pub enum OpenNote {
         /// Bytes that were cut off.
         bytes: u64,
     },
-    /// The mark of what was acknowledged was of no use, and begins anew. Nothing is lost of what the journal has.
+    /// The record of the newest acknowledged revision was unusable, and starts anew. Nothing in the journal is lost.
     MarkReplaced {
         /// Where the unusable one is now.
         aside: PathBuf,

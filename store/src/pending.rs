@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::BlobHash;
 
-/// A bounded number of bytes; what was put longest ago is forgotten first.
+/// A bounded number of bytes; the oldest blobs are dropped first.
 #[derive(Debug)]
 pub(crate) struct Pending {
     /// In a tree, which gives its memory back as it empties: a first load may put a hundred thousand blobs, later ones few.

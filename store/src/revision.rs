@@ -1,4 +1,4 @@
-//! Names for a state of the store and for a piece of its content.
+//! Names for states of the store and for pieces of its content.
 
 use std::fmt;
 use std::str::FromStr;

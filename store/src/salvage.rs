@@ -1,9 +1,8 @@
-//! Making a damaged store usable again: first what that would cost, then doing it.
+//! Makes a damaged store usable again. It first reports what that would cost, then does it.
 //!
-//! A journal is kept up to its first damage, because a state is only right if every commit before it is there. If that
-//! leaves nothing (a damaged checkpoint has nothing before it), the state is put together from what can be read, as far
-//! as no commit is missing, and only the values that are damaged themselves are lost. No byte is deleted: every file that
-//! changes is kept next to it as `*.damaged-<n>`.
+//! A journal is kept up to its first damage, because a state is only right if every commit before it is there. If nothing is left that way
+//! (a damaged checkpoint has nothing before it), the state is assembled from what can be read, as far as no commit is missing. Then only
+//! damaged values are lost. No byte is deleted: every file that changes is kept next to it as `*.damaged-<n>`.
 
 mod carry_out;
 mod frames;
@@ -43,12 +42,12 @@ pub struct Salvage {
     pub keys: Vec<KeyLoss>,
     /// How a new checkpoint is made of the readable rest, if nothing before the damage can be kept.
     rescue: Option<Rescue>,
-    /// The marks of what was acknowledged that are beyond what the journal will have.
+    /// The records of acknowledged revisions that are beyond the end of the salvaged journal.
     marks_beyond: Vec<PathBuf>,
 }
 
 impl Salvage {
-    /// Finds out what is damaged in `dir`, and what would be lost.
+    /// Finds the damage in `dir`, and what would be lost.
     ///
     /// # Errors
     ///
@@ -88,7 +87,7 @@ impl Salvage {
         })
     }
 
-    /// Returns `true` if the store cannot be opened as it is.
+    /// Returns `true` if the store cannot be opened without a salvage.
     #[must_use]
     pub const fn is_needed(&self) -> bool {
         !self.pieces.is_empty() || !self.marks_beyond.is_empty()

@@ -1,4 +1,4 @@
-//! State that the writer publishes and everyone reads.
+//! The state that the writer publishes for all readers.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};

@@ -1,4 +1,4 @@
-//! A store as text: one JSON object per line, to be kept, looked at and read by another store.
+//! A store as text: one JSON object per line, for backups, for reading, and for import into another store.
 //!
 //! ```text
 //! {"format":"xds-store","version":1,"base":250,"head":252}

@@ -1,7 +1,7 @@
 //! The one thread that writes to the journal.
 //!
-//! It takes all commits that are waiting, writes them, syncs once and answers all of them. Compactions begin and
-//! end here, but their work is done by a thread of their own; commits go on in a new segment meanwhile.
+//! It takes all waiting commits, writes them, syncs once, and answers all of them. It starts and ends compactions, but another thread does
+//! their work, while commits continue in a new segment.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Writer {
                     self.compact_if_due();
                 }
                 Command::Probe(answer) => {
-                    // Whoever does not wait any more asks again.
+                    // A caller that no longer waits asks again.
                     let _ = answer.send(self.probe());
                 }
                 Command::Compact(keep, answer) if self.compaction.is_some() => {
@@ -126,7 +126,7 @@ impl Writer {
         for (answer, result, is_certain) in answers {
             let failed = error.as_ref().filter(|_| !is_certain);
             let result = failed.map_or(result, |error| Err(error.clone().into()));
-            // Whoever does not wait any more will see the head move.
+            // A caller that no longer waits will see the head move.
             let _ = answer.send(result);
         }
         other

@@ -1,7 +1,7 @@
-//! Durations, shares and times as people write them: in files and annotations, in flags, queries and bodies.
+//! Durations, shares and times as people write them in files, annotations, flags, queries and bodies.
 //!
-//! Each has one grammar, wherever it is written. Two formats have their own, which others define: durations of the Gateway API
-//! (GEP-2257) are read by `xds-routes`, those of protobuf's JSON by `xds-codec`.
+//! Each has one grammar, wherever it is written. Two formats have a grammar that others define: `xds-routes` reads durations of the
+//! Gateway API (GEP-2257), and `xds-codec` reads those of protobuf's JSON.
 
 mod percent;
 mod span;

@@ -1,4 +1,4 @@
-//! Shares: numbers of percent.
+//! Shares: percentages.
 
 use std::fmt;
 use std::str::FromStr;

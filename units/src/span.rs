@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(u64);
 
-/// Why a text is no duration; says what would be one.
+/// Why a text is not a duration; says what would be one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSpan {
     /// It does not begin with a number.
@@ -19,7 +19,7 @@ pub enum InvalidSpan {
     /// A number stands alone.
     #[error("the unit is missing: write {0}s, {0}ms or {0}m")]
     NoUnit(String),
-    /// A unit is none of ours.
+    /// A unit is not one of ours.
     #[error("unknown unit `{0}`: use ms, s, m, h or d, as in 500ms or 1h30m")]
     UnknownUnit(String),
     /// A unit stands behind a smaller one, or twice.

@@ -1,4 +1,4 @@
-//! Measurements in rounds: one reading of the canary, and the answers of the hooks that are asked with it.
+//! Measurements in rounds: each is one reading of the canary, and the answers of the webhooks that are called with it.
 
 use crate::effect::{EventKind, Reading};
 use crate::judge::{Verdict, is_hopeless, judge};
@@ -7,7 +7,7 @@ use crate::state::{Cause, Figures, Hold, Purpose, Rollout, Run, Stage};
 use xds_units::Percent;
 
 impl Rollout {
-    /// Begins or ends an analysis, as the stage has it.
+    /// Begins or ends an analysis, as the stage requires.
     pub(crate) fn ensure_run(&mut self) {
         let is_step = matches!(self.stage, Stage::Analysing(_));
         let is_over = matches!(self.stage, Stage::Aborting | Stage::Ended(_));
@@ -21,7 +21,7 @@ impl Rollout {
         self.restart_run();
     }
 
-    /// Collects anew: what was counted before a restart is gone.
+    /// Starts to collect again: counts from before a restart are gone.
     pub(crate) fn restart_run(&mut self) {
         let Some(interval) = self.analysis().map(|analysis| analysis.interval.millis()) else { return };
         self.calls.retain(|call| call.purpose != Purpose::Round);
@@ -49,7 +49,7 @@ impl Rollout {
         }
     }
 
-    /// Begins the round that is due, and gives up a measurement that nobody makes.
+    /// Begins the round that is due, and gives up a measurement that never completed.
     pub(crate) fn look_at_run(&mut self) {
         let total = self.clock.total;
         let Some(run) = &self.run else { return };
@@ -86,8 +86,8 @@ impl Rollout {
         }
     }
 
-    /// Judges a measurement. A canary of which everything fails ends the rollout at once, however many bad measurements are
-    /// allowed; that is all that an early look may do.
+    /// Judges a measurement. A canary whose requests all fail ends the rollout at once, however many bad measurements are
+    /// allowed. An early look can do nothing else.
     pub(crate) fn handle_reading(&mut self, measurement: u64, reading: &Reading) {
         let Some(run) = &mut self.run else { return };
         let is_look = run.look == Some(measurement);
@@ -118,7 +118,7 @@ impl Rollout {
         self.conclude_round();
     }
 
-    /// A hook of the round said no.
+    /// A hook of the round did not approve.
     pub(crate) fn spoil_round(&mut self, reason: &str) {
         if let Some(run) = &mut self.run {
             run.has_bad_hook = true;

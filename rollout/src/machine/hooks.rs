@@ -1,4 +1,4 @@
-//! Webhooks: when they are called, and what their answers do.
+//! Webhooks: when they are called, and the effect of their answers.
 
 use crate::effect::{Event, EventKind};
 use crate::spec::HookKind;
@@ -41,7 +41,7 @@ impl Rollout {
         self.call_all(HookKind::Event, &Purpose::Event(event.clone()));
         let is_event = |call: &Call| matches!(call.purpose, Purpose::Event(_));
         while self.calls.len() > MAX_CALLS {
-            // Someone who does not listen must not make the state grow.
+            // A receiver that does not answer must not make the state grow.
             let Some(oldest) = self.calls.iter().position(is_event) else { break };
             self.calls.remove(oldest);
         }
@@ -51,15 +51,15 @@ impl Rollout {
         self.calls.iter().any(|call| call.purpose == Purpose::Gate)
     }
 
-    /// Gives up the calls whose answers have nothing to do any more.
+    /// Gives up the calls whose answers no longer matter.
     pub(crate) fn drop_calls_of_stage(&mut self) {
         self.calls.retain(|call| matches!(call.purpose, Purpose::Post | Purpose::Event(_)));
-        // The reason of the round is gone, so it reports nothing: its measurement is made anew, if there is still anything to
+        // The reason for the round is gone, so it reports nothing. Its measurement is repeated if there is still anything to
         // judge.
         self.restart_run();
     }
 
-    /// Asks the hooks that may say "go back", again and again.
+    /// Repeatedly calls the hooks that may ask for a rollback.
     pub(crate) fn look_at_rollback_hooks(&mut self) {
         let has_some = self.spec.hooks(HookKind::Rollback).next().is_some();
         let is_out = self.calls.iter().any(|call| call.purpose == Purpose::Rollback);
@@ -69,7 +69,7 @@ impl Rollout {
         }
     }
 
-    /// Calls again what waits for it, and gives up what does not answer.
+    /// Repeats the calls that are due for a retry, and gives up those without an answer.
     pub(crate) fn look_at_calls(&mut self) {
         let total = self.clock.total;
         let mut silent = Vec::new();
@@ -140,7 +140,7 @@ impl Rollout {
             Purpose::Gate => self.abort(Cause::Itself, &said),
             Purpose::Round => self.spoil_round(&said),
             Purpose::Post => self.emit(EventKind::Warning, &said),
-            // "No" is good news; and an event about an event would never end.
+            // For a rollback hook, "no" is good; and an event about an event would never end.
             Purpose::Rollback | Purpose::Event(_) => {}
         }
     }
@@ -156,5 +156,5 @@ const CALL_GRACE_MS: u64 = 5_000;
 const RETRY_MS: u64 = 2_000;
 /// The most calls at a time; beyond it, the oldest calls about events are given up.
 const MAX_CALLS: usize = 100;
-/// The longest message; whoever answers says what they like.
+/// The longest message, because receivers can answer anything.
 const MAX_SAID_CHARS: usize = 1_000;

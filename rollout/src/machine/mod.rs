@@ -1,8 +1,8 @@
-//! How a rollout moves: what comes in changes the state, and what is wanted follows from the state.
+//! How a rollout moves: inputs change the state, and the wanted effects follow from the state.
 //!
-//! [`Rollout::handle`] lets time pass, takes the input in, looks at what is due, and goes on to next stages as long as a stage is
-//! done and nothing holds it. What it wants done is the difference between what followed from the old state and what follows
-//! from the new one; after a restart it is all that follows. So an effect that was lost in a crash comes again.
+//! [`Rollout::handle`] lets time pass, takes the input, handles what is due, and enters the next stages as long as a stage is done and
+//! nothing holds it back. Its effects are the difference between what the old state wants and what the new one wants. After a restart,
+//! they are everything that the state wants. So an effect that a crash lost comes again.
 
 mod analysis;
 mod hooks;
@@ -23,8 +23,8 @@ pub use verbs::IllegalTransition;
 /// The outcome of an input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// True if the state must be made durable before the effects are done. Without, only time went by, or clients came nearer to
-    /// having ACKed, which is asked anew after a restart.
+    /// True if the state must be made durable before the effects are done. Otherwise only time has passed, or more clients have
+    /// ACKed, which is counted again after a restart.
     pub is_changed: bool,
     /// The effects to carry out, in this order.
     pub effects: Vec<Effect>,
@@ -76,7 +76,7 @@ impl Rollout {
         Ok((rollout, Outcome { is_changed: true, effects }))
     }
 
-    /// Takes in what happened at a time, in milliseconds since 1970.
+    /// Handles an input at a time, in milliseconds since 1970.
     ///
     /// A late or unknown input (an ACK of an earlier change, an answer to a call that was given up) does nothing.
     ///
@@ -96,7 +96,7 @@ impl Rollout {
             self.clock.advance(now_ms)
         };
         if let Some(run) = &mut self.run {
-            // No report is of a time that has not come.
+            // A report cannot cover a time in the future.
             run.window_ms = run.window_ms.min(now_ms);
         }
         match input {
@@ -117,14 +117,15 @@ impl Rollout {
         Ok(Outcome { is_changed, effects })
     }
 
-    /// Returns `true` if something has changed that a restart would not find out by itself.
+    /// Returns `true` if something has changed that a restart would not find out.
     ///
-    /// Each such change is a revision, so waiting must not be one: a gate that is asked every minute, an analysis in the background.
+    /// Each such change is a revision, so waiting must not be one: a gate that is called every minute, an analysis in the
+    /// background.
     fn differs(&self, before: Self) -> bool {
         before.without_what_begins_anew() != self.clone().without_what_begins_anew()
     }
 
-    /// The state without the parts that only time changes, or that are asked and counted anew after a restart.
+    /// The state without the parts that only time changes, or that are requested and counted again after a restart.
     fn without_what_begins_anew(mut self) -> Self {
         self.clock = Clock { wall_ms: 0, total: 0 };
         self.acks =
@@ -167,7 +168,7 @@ impl Rollout {
         }
     }
 
-    /// The weights of the rule as files or people have them changed, or the rule is gone.
+    /// Files or people have changed the weights of the rule, or the rule is gone.
     fn handle_rule(&mut self, weights: Option<&BTreeMap<String, u32>>) {
         if !self.owns_rule() {
             return;
@@ -193,7 +194,7 @@ impl Rollout {
         }
     }
 
-    /// Activities that exist in memory alone begin anew: reports of load, ACKs, calls.
+    /// Activities that exist only in memory start again: load reports, ACKs, calls.
     fn handle_restart(&mut self) {
         let not_before = self.clock.total.saturating_add(RESTART_GRACE_MS);
         self.acks = Acks { n_forgiven: self.acks.n_forgiven, not_before, ..Acks::default() };
@@ -266,5 +267,5 @@ impl Rollout {
 
 /// How long after a restart no ACK counts as the last one: clients come back within seconds, and until then none is missing.
 pub const RESTART_GRACE_MS: u64 = 10_000;
-/// The longest message of an event; clients say in it what they like.
+/// The longest message of an event, because clients can write anything into it.
 const MAX_MESSAGE_CHARS: usize = 1_000;

@@ -1,4 +1,4 @@
-//! From stage to stage.
+//! The transitions between stages.
 
 use crate::effect::EventKind;
 use crate::spec::{HookKind, Step};
@@ -24,7 +24,7 @@ impl Rollout {
         self.emit(EventKind::Normal, said);
     }
 
-    /// Goes on as long as the stage is done and nothing holds it.
+    /// Enters the next stages as long as the stage is done and nothing holds it.
     pub(crate) fn go_on(&mut self) {
         while self.hold.is_none() && self.is_done() {
             self.next();
@@ -42,7 +42,7 @@ impl Rollout {
             Stage::Analysing(count) => {
                 self.run.as_ref().is_some_and(|run| run.is_step && run.n_good >= count)
             }
-            // Clients that never answer must not keep it from ending; but the way back was published.
+            // Clients that never answer must not keep it from ending; the way back is published already.
             Stage::Aborting => {
                 self.is_verified() || self.acks.is_known && self.stage_elapsed() >= ABORT_ACK_MS
             }
@@ -204,7 +204,7 @@ impl Rollout {
         self.end(end, &said);
     }
 
-    /// The end of a rollout whose rule someone has taken from it.
+    /// The end of a rollout whose rule someone else has taken over.
     pub(crate) fn end_taken(&mut self) {
         self.drop_calls_of_stage();
         self.canary = Percent::NONE;
@@ -214,7 +214,7 @@ impl Rollout {
         self.end(End::Aborted, "aborted: the weights were changed by hand");
     }
 
-    /// The end of a rollout whose rule cannot be set any more.
+    /// The end of a rollout whose rule can no longer be changed.
     pub(crate) fn end_without_rule(&mut self, said: &str) {
         self.drop_calls_of_stage();
         self.canary = Percent::NONE;

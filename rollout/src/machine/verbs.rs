@@ -1,4 +1,4 @@
-//! Verbs that people give a rollout, and the phases in which they may.
+//! The verbs of a rollout, and the phases in which each is allowed.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ impl fmt::Display for Verb {
 }
 
 impl Rollout {
-    /// Returns `true` if a verb fits the phase. What is so already is no error: asking twice does no harm.
+    /// Returns `true` if a verb fits the phase. A verb without effect is not an error: asking twice does no harm.
     pub(crate) fn check(&self, verb: Verb) -> Result<(), IllegalTransition> {
         let phase = self.phase();
         let is_on_its_way =
@@ -65,7 +65,7 @@ impl Rollout {
     fn pause(&mut self) {
         let waits_already = self.stage == Stage::Pausing(None) || self.hold == Some(Hold::Operator);
         if !waits_already {
-            // Whatever held it before, a person does now; and only a person lets it go.
+            // Whatever held it before, a person holds it now, and only a person can resume it.
             self.forgive();
             self.hold(Hold::Operator, "by hand");
         }
@@ -92,7 +92,7 @@ impl Rollout {
         }
     }
 
-    /// Does not wait for what the stage waits for. The last stage cannot be skipped: success is what clients have ACKed.
+    /// Skips the wait of the stage. The last stage cannot be skipped: success means that clients have ACKed.
     fn promote(&mut self) {
         if !self.owns_rule() {
             return;
@@ -114,7 +114,7 @@ impl Rollout {
         }
     }
 
-    /// Returns `true` if everything is on its way to the canary.
+    /// Returns `true` if all traffic is moving to the canary.
     fn is_last(&self) -> bool {
         self.step == self.spec.n_steps() && matches!(self.stage, Stage::Applying(_))
     }

@@ -5,10 +5,10 @@ use crate::spec::HookKind;
 use crate::state::{Call, MAX_WAKE_MS, Purpose, Rollout, Stage};
 
 impl Rollout {
-    /// Everything that is wanted and may be under way, in the order in which it is to be done.
+    /// Everything that the state wants, in the order in which it is to be done. Some of it may be in progress already.
     pub(crate) fn wanted(&self) -> Vec<Effect> {
         let mut wanted = Vec::new();
-        // After the end, the weights are whose they were before.
+        // After the end, the rollout no longer owns the weights.
         if self.owns_rule() {
             wanted.push(Effect::SetWeights {
                 change: self.change,

@@ -1,4 +1,4 @@
-//! How the canary is judged.
+//! The rules by which the canary is judged.
 
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ pub struct Analysis {
     /// By how much the canary's share of failures may be larger than stable's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_error_rate_over_stable: Option<Percent>,
-    /// A query that is asked besides.
+    /// A query that is checked as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<Prometheus>,
 }

@@ -1,4 +1,4 @@
-//! Webhooks that are called on the way of a rollout.
+//! Webhooks that a rollout calls.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use xds_units::Span;
 pub struct Hook {
     /// Its name; unique in a rollout.
     pub name: String,
-    /// When it is called, and what its answer does.
+    /// When it is called, and the effect of its answer.
     #[serde(rename = "type")]
     pub kind: HookKind,
     /// The address to call.

@@ -20,7 +20,7 @@ pub use analysis::{Analysis, Prometheus};
 pub use hook::{Hook, HookKind};
 pub use step::{HeaderMatch, HeaderValue, Step};
 
-/// A rollout as it was asked for: in its long form, with every default filled in.
+/// The specification of a rollout: in its long form, with every default filled in.
 ///
 /// Serialising gives the long form as the REST API takes it; deserialising checks everything again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,19 +30,20 @@ pub struct RolloutSpec {
     pub route: RuleKey,
     /// The backend that has the traffic at the beginning, as the weights API names it.
     pub stable: String,
-    /// The backend that is to have it at the end; another one.
+    /// The backend that has the traffic at the end; not the stable one.
     pub canary: String,
     /// The steps before promotion; at least one, and with the promotion's at most [`MAX_STEPS`].
     pub steps: Vec<Step>,
     /// The steps of the promotion, before everything goes to the canary; may be empty.
     pub promotion_steps: Vec<Step>,
-    /// True if promotion follows the last step without a word.
+    /// True if promotion follows the last step automatically.
     pub auto_promote: bool,
     /// The largest share of the canary before promotion; no step goes beyond it.
     pub max_weight: Percent,
     /// The effect of a NACK.
     pub on_nack: Policy,
-    /// The share of the concerned clients whose NACK does nothing, so that a bad client holds up nobody (pitfall 79).
+    /// The share of the concerned clients whose NACK does nothing, so that one bad client does not stop the rollout (pitfall
+    /// 79).
     pub nack_tolerance: Percent,
     /// How long a change waits for its ACKs unless its step says otherwise.
     pub wait_ack: Span,
@@ -51,9 +52,9 @@ pub struct RolloutSpec {
     /// How long the whole may take, pauses included; then it aborts. `None` is for ever.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Span>,
-    /// How often webhooks that say "not yet" are asked again.
+    /// How often webhooks that say "not yet" are called again.
     pub interval: Span,
-    /// The analysis that goes on in the background while the canary has traffic and no step analyses.
+    /// The analysis that runs in the background while the canary has traffic and no step analyses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub analysis: Option<Analysis>,
     /// The webhooks; names are unique.
@@ -95,7 +96,7 @@ pub enum AckTimeout {
     Continue,
 }
 
-/// Why a rollout was not taken: everything that is wrong with it.
+/// Why a rollout was refused: all of its faults.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the rollout is not valid: {}", shown(faults))]
 pub struct SpecError {
@@ -134,7 +135,7 @@ impl RolloutSpec {
         self.webhooks.iter().enumerate().filter(move |(_, hook)| hook.kind == kind).map(|(index, _)| index)
     }
 
-    /// A number that tells specs apart, for the `checksum` that Flagger's webhooks get; FNV-1a of the long form.
+    /// A number that distinguishes specifications, for the `checksum` of Flagger's webhooks; FNV-1a of the long form.
     #[must_use]
     pub fn checksum(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();

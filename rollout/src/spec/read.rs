@@ -1,4 +1,4 @@
-//! Reading a rollout from JSON, with everything that is wrong with it.
+//! Reads a rollout from JSON, with all of its faults.
 
 use std::collections::BTreeSet;
 
@@ -124,7 +124,7 @@ fn read_steps(fields: &mut Object<'_>, analysis: Option<&Analysis>, faults: &mut
     Expansion { steps, promotion_steps }
 }
 
-/// Checks what steps are to each other. Those that could not be read have been told already; indices hold only without them.
+/// Checks the steps against each other. Steps that could not be read are already reported; indices are valid only without them.
 fn check_steps(at: &At<'_>, steps: &[Step], max: Percent, faults: &mut Faults) {
     if at.value.as_array().map(Vec::len) != Some(steps.len()) {
         return;
@@ -146,7 +146,7 @@ fn check_steps(at: &At<'_>, steps: &[Step], max: Percent, faults: &mut Faults) {
     }
 }
 
-/// A split of SMI has no rules that could tell requests apart.
+/// A split of SMI has no rules that could distinguish requests.
 fn check_header_routes(route: Option<&RuleKey>, steps: &[Step], faults: &mut Faults) {
     let has_some = steps.iter().any(|step| matches!(step, Step::SetHeaderRoute { .. }));
     if has_some && route.is_some_and(|route| route.kind == "TrafficSplit") {

@@ -32,7 +32,7 @@ pub enum Step {
     },
     /// Sends requests with certain headers to the canary, for testers; done when the concerned clients ACKed.
     SetHeaderRoute {
-        /// The name by which a later step takes it away.
+        /// The name by which a later step removes it.
         name: String,
         /// The conditions that requests must meet, all of them; empty takes the header route away.
         matches: Vec<HeaderMatch>,

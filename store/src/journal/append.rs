@@ -1,4 +1,4 @@
-//! Writing at the end of the journal, such that a failure never leaves an uncertain end behind.
+//! Appends to the journal so that a failure never leaves an uncertain end.
 
 use std::io;
 use std::os::unix::fs::FileExt;

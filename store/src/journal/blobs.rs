@@ -45,7 +45,7 @@ impl BlobPlaces {
         self.offsets.values().any(|offsets| offsets.contains_key(&half))
     }
 
-    /// Takes `kept`, which has nothing from segment `number + 1` on, in place of what is in the segments before `number`.
+    /// Replaces the places in segments before `number` with `kept`, which has none from segment `number + 1` on.
     pub(crate) fn replace_before(&mut self, number: u64, kept: Self) {
         let newer = self.offsets.split_off(&number);
         self.offsets = kept.offsets;

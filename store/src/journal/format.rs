@@ -1,4 +1,4 @@
-//! How records are written: a frame around each, and what is inside.
+//! The format of records: a frame around each, and its content.
 //!
 //! A segment is a file header followed by frames. All numbers are little-endian.
 //!
@@ -7,13 +7,11 @@
 //! frame header  "XDSr"  kind u32  payload length u32  batch u64  CRC32C of the payload u32  CRC32C of these u32
 //! ```
 //!
-//! The digit that ends the magic of the file header is the format's version; a program refuses versions that it does
-//! not know, and changes nothing. The length of the file header and the place of its checksum are the same in every
-//! version.
+//! The digit that ends the magic of the file header is the version of the format. A program refuses versions that it does not know, and
+//! changes nothing. The length of the file header and the place of its checksum are the same in every version.
 //!
-//! The checksum of a frame header covers the salt and the frame's offset too, so bytes that look like a frame are
-//! none anywhere but where they were written: a blob may contain a journal. `batch` is the offset of the first
-//! frame that was written and synced together with this one.
+//! The checksum of a frame header also covers the salt and the frame's offset, so bytes that look like a frame count only where they were
+//! written: a blob may contain a journal. `batch` is the offset of the first frame that was written and synced together with this one.
 
 use std::sync::Arc;
 
@@ -29,7 +27,7 @@ pub(crate) struct FileHeader {
     /// Everything before this offset was in place before the file got its name. It is the length of this header
     /// unless the segment begins with a checkpoint.
     pub(crate) checkpoint_end: u64,
-    /// Random; tells the frames of this segment from all others.
+    /// Random; distinguishes the frames of this segment from all others.
     pub(crate) salt: u64,
 }
 
@@ -52,7 +50,7 @@ impl FileHeader {
         out
     }
 
-    /// Decodes the header of a file. One of a newer version is told from a damaged one.
+    /// Decodes the header of a file. It distinguishes a newer version from a damaged header.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
         match newer_version(bytes) {
             Some(version) => Err(HeaderError::Newer(version.into())),

@@ -74,7 +74,7 @@ impl Found {
         self.headless
     }
 
-    /// Cuts a torn end off, begins a journal where there is none, and removes what a crash left.
+    /// Cuts off a torn end, starts a journal where there is none, and removes the remains of a crash.
     pub(crate) fn repair(mut self, notes: &mut Vec<OpenNote>) -> Result<Journal, FileError> {
         let dir = self.dir;
         remove_temporary(&dir)?;
@@ -162,7 +162,7 @@ fn remove_temporary(dir: &Path) -> Result<(), FileError> {
     temporary.try_for_each(|(_, path)| files::remove_file_if_exists(path))
 }
 
-/// Names and paths of what is in `dir`.
+/// Names and paths of the entries of `dir`.
 fn names(dir: &Path) -> Result<Vec<(String, PathBuf)>, FileError> {
     let failed = |error| FileError::new("list", dir, error);
     let mut names = Vec::new();

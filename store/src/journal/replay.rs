@@ -13,7 +13,7 @@ use crate::{BlobHash, Record, Revision, State};
 /// The content of a journal, except for the blobs.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
-    /// The oldest revision whose state can be told.
+    /// The oldest revision whose state is known.
     pub(crate) base: Revision,
     /// The newest revision.
     pub(crate) head: Revision,

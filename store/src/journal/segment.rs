@@ -1,4 +1,4 @@
-//! One file of the journal: reading frames where they are known to be, and finding out where they end.
+//! One file of the journal: reads frames at known places, and finds where they end.
 
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -52,7 +52,7 @@ pub(crate) struct Torn {
     pub(crate) reason: &'static str,
 }
 
-/// Why a segment cannot be used as it is.
+/// Why a segment cannot be used.
 #[derive(Debug)]
 pub(crate) enum ScanError {
     /// Something that was complete once is not any more.
@@ -76,7 +76,7 @@ pub(crate) struct Damage {
 }
 
 impl ScanError {
-    /// The same as an answer to whoever wanted to open the store in `dir`.
+    /// The same as an error of opening the store in `dir`.
     pub(crate) fn in_dir(self, dir: &Path) -> OpenError {
         match self {
             Self::File(error) => error.into(),
@@ -150,7 +150,7 @@ impl Segment {
         }
     }
 
-    /// The error of a record that is intact and yet not what was expected.
+    /// The error of an intact but unexpected record.
     pub(crate) fn damaged_record(&self, offset: u64, reason: &str) -> StoreError {
         StoreError::Damaged { path: self.path.clone(), offset, reason: reason.to_owned() }
     }
@@ -238,7 +238,7 @@ impl Segment {
         })
     }
 
-    /// Returns `true` if something behind `bad` was written when what is at `bad` had been synced.
+    /// Returns `true` if something after `bad` was written when the record at `bad` had been synced.
     ///
     /// The pages of one batch reach the disk in any order, so an intact frame of the same batch proves nothing.
     fn has_later_batch(&self, bad: u64, length: u64) -> Result<bool, FileError> {

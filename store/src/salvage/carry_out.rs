@@ -1,4 +1,4 @@
-//! Doing what a salvage says.
+//! Carries out a salvage.
 
 use std::fs::File;
 use std::io::{self, Read as _};

@@ -1,4 +1,4 @@
-//! Reading what is intact in a file that is not.
+//! Reads the intact parts of a damaged file.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Putting a state together from the readable rest of a journal of which nothing can be kept as it is.
+//! Assembles a state from the readable parts of a journal when nothing can be kept as it is.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The parts of a journal that must be dropped so that the rest is good.
+//! Finds the parts of a journal that must be dropped so that the rest is good.
 
 use std::path::{Path, PathBuf};
 
