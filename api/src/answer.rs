@@ -1,7 +1,7 @@
-//! Answers: what a handler says, and how it is written out.
+//! Answers of handlers, and how they are written out.
 //!
-//! Handlers and errors leave a value beside the response; [`render`] writes it as JSON or YAML, sets the entity tag and turns
-//! an unchanged answer into 304, in one place for all paths.
+//! Handlers and errors leave a value in the response. For all paths, [`render`] writes it as JSON or YAML, sets the entity tag, and
+//! turns an unchanged answer into 304.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -47,26 +47,26 @@ impl Answer {
         Ok(Self { status: StatusCode::OK, tag: None, body })
     }
 
-    /// The same with another status.
+    /// Sets another status.
     #[must_use]
     pub(crate) fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }
     }
 
-    /// The same with a strong entity tag, unquoted.
+    /// Sets a strong entity tag, given without quotes.
     #[must_use]
     pub(crate) fn tagged(self, tag: String) -> Self {
         Self { tag: Some(tag), ..self }
     }
 
-    /// The same with an entity tag of which writes compare only `content`, and reads also the body.
+    /// Sets an entity tag of which writes compare only `content`, and reads also the body.
     #[must_use]
     pub(crate) fn tagged_by_content_and(self, content: &str) -> Self {
         let tag = tag::with_rest(content, &self.body.to_string());
         self.tagged(tag)
     }
 
-    /// The same with the hash of its body as entity tag.
+    /// Sets the hash of the body as entity tag.
     #[must_use]
     pub(crate) fn tagged_by_content(self) -> Self {
         let tag = tag::of_text(&self.body.to_string());
@@ -158,7 +158,7 @@ fn write_problem(from: &Response, form: Option<Form>, problem: &Problem) -> Resp
     response
 }
 
-/// JSON always has a YAML form; should the writer fail nevertheless, JSON is YAML too.
+/// JSON always has a YAML form. If the writer fails all the same, the JSON is sent, which is YAML too.
 pub(crate) fn to_yaml(value: &Value) -> String {
     serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}\n"))
 }

@@ -1,6 +1,6 @@
-//! The table of all endpoints: what the router serves and the OpenAPI document describes.
+//! The table of all endpoints, for the router and for the OpenAPI document.
 //!
-//! An endpoint is one row, so that nothing can be served that is not described, nor by another method.
+//! An endpoint is one row, so the router serves exactly the methods that the document describes.
 
 mod errors;
 mod row;
@@ -531,7 +531,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// All of this as a document, which is made when somebody asks for it.
+/// The OpenAPI document of the table, which is made at the first request.
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| openapi::document(ENDPOINTS));
 
 async fn described(_: Params<NoParams>) -> Result<Answer, ApiError> {

@@ -1,7 +1,7 @@
 //! Events of the server, as server-sent events.
 //!
-//! One hub numbers what the control and the status board tell and keeps the last of it, so that a reader that comes back with
-//! `Last-Event-ID` misses nothing that is still kept; if it missed something, or reads too slowly, it gets the event `lagged`.
+//! One hub numbers the events of the control and the status board, and keeps the last ones. A reader that comes back with
+//! `Last-Event-ID` gets all events since, if they are still kept. If it missed some, or reads too slowly, it gets the event `lagged`.
 
 pub(crate) mod body;
 
@@ -209,7 +209,7 @@ impl EventHub {
 impl<S: Stream<Item = SseEvent> + Unpin> Stream for Reader<S> {
     type Item = Result<SseEvent, Infallible>;
 
-    /// Called at least as often as the stream is to show that it lives, as long as somebody reads.
+    /// Called at least once in each keep-alive interval, as long as the client reads.
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if !self.hub.reads(self.number, Instant::now()) {
             return Poll::Ready(None);

@@ -1,8 +1,8 @@
-//! The guard of the admin port: who may ask at all (D9).
+//! The guard of the admin port: it decides which requests are let in (D9).
 //!
-//! A page of another site must not reach this port through a browser: a foreign `Origin` is refused, and so is a `Host` that
-//! is no name of this server, which is how DNS rebinding shows. An IP address cannot be rebound, so it is always a name of
-//! this server.
+//! A page of another site must not reach this port through a browser. So a foreign `Origin` is refused, and so is a `Host` that is no
+//! name of this server, which is the sign of DNS rebinding. An IP address cannot be rebound, so it always counts as a name of this
+//! server.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -47,7 +47,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// The variable segments of a path, percent-decoded. Bad percent-encoding is told with its segment.
+/// The variable segments of a path, percent-decoded. Errors of percent-encoding name the segment.
 #[derive(Debug)]
 pub(crate) struct Path<T>(pub(crate) T);
 
@@ -109,7 +109,7 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Resul
     Ok((form, bytes))
 }
 
-/// Reads a body of at most `limit` bytes as it comes; `grow` is told of each part of it first, and may refuse it.
+/// Reads a body of at most `limit` bytes as it comes. `grow` gets the size of each part first, and may refuse it.
 pub(crate) async fn read_by_parts(
     headers: &HeaderMap,
     body: Body,
@@ -177,7 +177,7 @@ fn parse(form: Form, bytes: &[u8], max_values: usize) -> Result<Tree, ApiError> 
     }
 }
 
-/// Reads a body of one or more documents, of which each may have so many values.
+/// Reads a body of one or more documents, each with a limit of values.
 pub(crate) fn parse_all(form: Form, bytes: &[u8], max_values: usize) -> Result<Vec<Tree>, ApiError> {
     let syntax = match form {
         Form::Json => Syntax::Json,
@@ -211,7 +211,7 @@ pub(crate) fn find_placeholders(tree: Node<'_>, pointer: &str, found: &mut Vec<F
     find_below(tree, &At::Root(pointer), found);
 }
 
-/// A place in a body: a JSON pointer of which the text is made only when it is told.
+/// A place in a body: a JSON pointer, whose text is made only when it is shown.
 enum At<'a> {
     Root(&'a str),
     Field(&'a Self, &'a str),
@@ -250,7 +250,7 @@ fn find_below(tree: Node<'_>, at: &At<'_>, found: &mut Vec<Fault>) {
     }
 }
 
-/// After how many placeholders no more are told.
+/// The most placeholders that are reported.
 const MAX_PLACEHOLDERS: usize = 100;
 
 /// Reads `500ms`, `10s` or `5m`.

@@ -1,9 +1,9 @@
 //! The REST admin API.
 //!
-//! [`endpoints`] is the table of all that is served, one row per verb and path; [`router`](mod@router) and `openapi` are made
-//! of it. A handler ([`endpoint`]) reads its input strictly ([`input`]), asks the control ([`xds_control::Control`]) and
-//! answers with a value; [`answer`] and [`problem`] write values and errors out, in one place each. Every change goes through
-//! [`write`](mod@write), which also waits for the clients ([`xds_control::acks`]). [`guard`] decides who may ask at all.
+//! [`endpoints`] is the table of all endpoints, with a row for each verb and path; [`router`](mod@router) and `openapi` are made from
+//! it. A handler ([`endpoint`]) reads its input strictly ([`input`]), asks the control ([`xds_control::Control`]) and answers with a
+//! value. [`answer`] writes all values, and [`problem`] all errors. Every change goes through [`write`](mod@write), which also waits
+//! for the clients ([`xds_control::acks`]). [`guard`] decides which requests are let in.
 
 mod answer;
 pub mod endpoint;

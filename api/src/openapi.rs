@@ -198,7 +198,7 @@ fn done(endpoint: &Endpoint) -> Response {
         response.content.insert(EVENT_STREAM.to_owned(), RefOr::T(reference("WatchEvent")));
     }
     if endpoint.input == Input::Rollout {
-        // One that was begun before with the same key, or what a dry run finds.
+        // A rollout that was begun before with the same key, or the result of a dry run.
         let either = OneOfBuilder::new()
             .item(Ref::from_schema_name("RolloutView"))
             .item(Ref::from_schema_name("RolloutPlan"));
@@ -208,8 +208,8 @@ fn done(endpoint: &Endpoint) -> Response {
     response
 }
 
-/// Each kind of event as an object of its own, as a reader of server-sent events puts it together; `event` tells which one it is.
-/// `all` is any of them; the name of each begins with `prefix`.
+/// Each kind of event as an object of its own, as a reader of server-sent events assembles it; `event` identifies the kind. `all` is
+/// the union of them; the name of each begins with `prefix`.
 fn event_schemas(all: &str, prefix: &str, kinds: &[(&str, &str)]) -> Vec<(String, RefOr<Schema>)> {
     let text = || ObjectBuilder::new().schema_type(Type::String);
     let mut discriminator = Discriminator::new("event");

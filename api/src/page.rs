@@ -1,7 +1,7 @@
 //! Pages of lists: `limit` and `after` in the query, `next` in the answer.
 //!
-//! A list begins after the item that `after` names, has at most `limit` items, and tells in `next` what to give as `after` for
-//! the rest. The text is only for that: what it is made of is the list's own affair.
+//! A list begins after the item that `after` names, and has at most `limit` items. `next` is the value of `after` for the next page.
+//! Its text has no other meaning for callers.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -40,7 +40,7 @@ pub(crate) fn cut<T>(
     limit: usize,
     place: impl Fn(&T) -> String,
 ) -> (Vec<T>, Option<String>) {
-    // One more than wanted tells whether there is a next page.
+    // One more than wanted shows whether there is a next page.
     let mut page: Vec<T> = items.take(limit + 1).collect();
     let has_more = page.len() > limit;
     page.truncate(limit);
@@ -48,7 +48,7 @@ pub(crate) fn cut<T>(
     (page, next)
 }
 
-/// The range of a map behind a key, or all of it. To find it costs the logarithm of the map.
+/// The range of a map behind a key, or the whole map. The cost is logarithmic in the size of the map.
 pub(crate) fn behind<K>(after: Option<&K>) -> Behind<'_, K> {
     Behind(after)
 }
@@ -72,7 +72,7 @@ pub(crate) fn place(parts: &[&str]) -> String {
     parts.join("/")
 }
 
-/// Reads what [`place`] writes, with as many texts.
+/// Reads the output of [`place`] with the same number of texts.
 ///
 /// # Errors
 ///

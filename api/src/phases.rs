@@ -31,7 +31,7 @@ pub(crate) struct PhaseEntry {
     pub send: Vec<ResourceEntry>,
     /// How many these are in all.
     pub send_count: usize,
-    /// Resources that the client is told are gone: the first hundred.
+    /// Resources that are removed from the client: the first hundred.
     pub remove: Vec<ResourceEntry>,
     /// How many these are in all.
     pub remove_count: usize,

@@ -1,4 +1,4 @@
-//! The interface that the admin API needs of whoever drives rollouts.
+//! The interface of the driver of rollouts, as the admin API needs it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,10 +43,10 @@ pub struct Started {
 /// Why a rollout was not begun or changed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RolloutError {
-    /// There is none of that id.
+    /// There is no rollout with this id.
     #[error("there is no rollout {0:?}")]
     NotFound(String),
-    /// The object has no such rule, or there is no such object.
+    /// The object does not exist, or does not have this rule.
     #[error("{0}")]
     NoRule(String),
     /// The rule cannot be moved so.

@@ -28,7 +28,7 @@ pub fn router_with(state: ApiState, others: Router) -> Router {
         .layer(from_fn(render))
 }
 
-/// Health, readiness and metrics alone, for whoever can reach the port (`--probe-listen`).
+/// Health, readiness and metrics alone, for everyone who can reach the port (`--probe-listen`).
 pub fn probe_router(state: ApiState) -> Router {
     endpoints(state, |path| PROBES.contains(&path))
         .fallback(|| async { ApiError::NoPath })

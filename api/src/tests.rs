@@ -1,4 +1,4 @@
-//! Tests of the document that is made of the table of endpoints. That both say what the router serves, `xds-server` tests.
+//! Tests of the OpenAPI document that is made from the table of endpoints. `xds-server` tests that the router serves the same.
 
 use std::collections::BTreeSet;
 

@@ -15,9 +15,9 @@ use crate::problem::ApiError;
 /// The places of trials. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Trials {
-    /// Those that wait or run.
+    /// Trials that wait or run.
     all: Arc<Semaphore>,
-    /// Those that run.
+    /// Trials that run.
     running: Arc<Semaphore>,
     /// The room for bodies of validations, in KiB.
     room: Arc<Semaphore>,
@@ -66,7 +66,7 @@ impl Trials {
         Room { free: Arc::clone(&self.room), taken: None, n_bytes: 0 }
     }
 
-    /// Lets a trial in, once its body is there: who sends slowly keeps nobody out.
+    /// Admits a trial once its body is there, so slow senders do not keep others out.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Two, so that a large one does not hold up the small ones, and half of a small machine is left.
 const MAX_RUNNING: usize = 2;
 
-/// Those that wait included: each holds its body, of up to 64 MiB.
+/// Includes waiting trials, because each holds its body of up to 64 MiB.
 const MAX_TRIALS: usize = 8;
 
 /// As much as that many validations with the longest bodies take, in KiB; those that arrive included.

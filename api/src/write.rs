@@ -1,4 +1,4 @@
-//! Writes: what every one of them takes as parameters and gives as answer.
+//! The common parameters and answers of all writes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -90,7 +90,7 @@ pub(crate) struct WriteAnswer {
     pub wave_deployment: Option<u64>,
 }
 
-/// One object that differs, without its secrets.
+/// An object that differs, without its secrets.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub(crate) struct Difference {
     /// `group/{group}`, `{group}/{type}/{name}`, `document/{kind}/{namespace}/{name}`,
@@ -108,7 +108,7 @@ pub(crate) struct Difference {
     pub diff: Option<String>,
 }
 
-/// One place that differs.
+/// A place that differs.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub(crate) struct PlaceChange {
     /// JSON pointer.

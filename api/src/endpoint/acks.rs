@@ -1,4 +1,4 @@
-//! `/v1/acks`: who has applied a publication.
+//! `/v1/acks`: the clients that have applied a publication.
 
 use axum::extract::State;
 use serde::Deserialize;

@@ -13,7 +13,7 @@ use crate::answer::Form;
 use crate::input::{find_placeholders, parse_all};
 use crate::problem::{ApiError, Fault};
 
-/// Reads all documents of a body, with what is doubtful about each by itself.
+/// Reads all documents of a body, with the warnings about each.
 ///
 /// # Errors
 ///

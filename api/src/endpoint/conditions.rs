@@ -1,4 +1,4 @@
-//! `/v1/conditions`: what became of every object, in the shape of the Gateway API.
+//! `/v1/conditions`: the state of every object, in the form of the Gateway API.
 
 use std::collections::BTreeMap;
 
@@ -98,7 +98,7 @@ pub(crate) struct ListenerConditions {
     pub conditions: Vec<ConditionEntry>,
 }
 
-/// One condition.
+/// A condition.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ConditionEntry {

@@ -55,7 +55,7 @@ pub(crate) struct DocumentEntry {
     pub file: Option<FilePlace>,
 }
 
-/// One route document.
+/// A route document.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DocumentDetail {
@@ -86,7 +86,7 @@ pub(crate) async fn list(
         let taken = taken.into_iter().map(|(key, placed)| entry(&documents, key, placed));
         let is_whole = filter.is_none() && next.is_none();
         let list = DocumentList { documents: taken.collect(), next };
-        // All documents are what applying several of them changes.
+        // Applying several documents may change any of them, so its precondition is the tag of all.
         (list, is_whole.then(|| tag::of_documents(all)))
     })
     .await?;

@@ -1,4 +1,4 @@
-//! `/v1/events`: what happens, as server-sent events.
+//! `/v1/events`: server-sent events.
 
 use std::convert::Infallible;
 use std::time::SystemTime;

@@ -31,7 +31,7 @@ pub(crate) struct FileList {
     pub problems: Vec<String>,
 }
 
-/// One watched file.
+/// A watched file.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FileEntry {
@@ -49,7 +49,7 @@ pub(crate) struct FileEntry {
     pub diagnostics: Vec<Fault>,
 }
 
-/// One object of a file.
+/// An object of a file.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ObjectEntry {

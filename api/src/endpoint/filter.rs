@@ -1,4 +1,4 @@
-//! Documents or objects that are asked for: their names in paths and queries.
+//! The names of documents and objects in paths and queries.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ pub(crate) struct RevisionList {
     pub next: Option<String>,
 }
 
-/// One revision.
+/// A revision.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RevisionEntry {
     /// Its number.
@@ -40,7 +40,7 @@ pub(crate) struct RevisionEntry {
     pub at: String,
     /// `api`, `file`, `rollback`, `revert`, `rollout`, `waves`, or `expiry` of overrides whose time is up.
     pub source: String,
-    /// One line for people.
+    /// A summary of one line.
     pub summary: String,
     /// The objects that it changed.
     pub changes: Vec<ObjectChange>,
@@ -244,7 +244,7 @@ fn differences(objects: &[ChangedObject]) -> Vec<Difference> {
 /// How many revisions are listed if the request does not say.
 const DEFAULT_LIMIT: usize = 100;
 
-/// How many revisions are listed at most: as many as are kept.
+/// The most revisions that are listed: as many as are kept.
 const MAX_LIMIT: usize = 1_000;
 /// How many revisions are read at a time when only some are wanted.
 const PAGE: usize = 200;

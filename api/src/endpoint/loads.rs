@@ -1,4 +1,4 @@
-//! `/v1/loads`: what clients report of the requests that they send.
+//! `/v1/loads`: the load reports of clients.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -32,7 +32,7 @@ pub(crate) struct LoadList {
     pub next: Option<String>,
 }
 
-/// One cluster, or several with the same endpoints.
+/// A cluster, or several with the same endpoints.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClusterLoadEntry {
@@ -40,20 +40,20 @@ pub(crate) struct ClusterLoadEntry {
     pub name: String,
     /// The names that clients have for it.
     pub clusters: Vec<String>,
-    /// True if a node that reported it is served a cluster of that name.
+    /// True if a node that reported it is served a cluster with this name.
     pub known: bool,
     /// Over all localities and nodes.
     #[serde(flatten)]
     pub load: LoadEntry,
     /// Requests that were dropped on purpose, and by circuit breakers.
     pub dropped: u64,
-    /// Those of them with a named reason.
+    /// The dropped requests with a named reason.
     pub dropped_by: BTreeMap<String, u64>,
     /// The others.
     pub dropped_otherwise: u64,
     /// How many nodes have reported in this time.
     pub nodes: usize,
-    /// The last report, in whatever time.
+    /// The last report, even if it is older than the window.
     pub last_report: Option<String>,
     /// By priority and locality.
     pub localities: Vec<LocalityLoadEntry>,
@@ -80,7 +80,7 @@ pub(crate) struct LoadEntry {
     pub error_rate: Option<f64>,
 }
 
-/// One locality of one priority.
+/// A locality of one priority.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LocalityLoadEntry {
@@ -112,7 +112,7 @@ pub(crate) struct MetricEntry {
     pub mean: f64,
 }
 
-/// One node.
+/// A node.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReporterEntry {
@@ -152,7 +152,7 @@ pub(crate) async fn list(
     aside(move || {
         let names: Vec<&str> = params.cluster.as_deref().into_iter().collect();
         let asked = (names.as_slice(), params.node.as_deref());
-        // One more than wanted tells whether there is a next page.
+        // One more than wanted shows whether there is a next page.
         let loads = state.loads.query_after(asked, since, after.as_deref(), limit + 1);
         let (loads, next) = page::cut(loads.into_iter(), limit, |load| page::place(&[&load.name]));
         let n_reporters = if params.cluster.is_some() || params.node.is_some() { MAX_REPORTERS } else { 0 };
@@ -207,7 +207,7 @@ fn locality(place: Place, load: &PlaceLoad) -> LocalityLoadEntry {
 }
 
 fn metric_entry(metric: &Metric) -> MetricEntry {
-    // One that no request came with is not kept.
+    // A metric without requests is not kept.
     let mean = metric.sum / metric.n_requests.max(1) as f64;
     MetricEntry { requests: metric.n_requests, sum: metric.sum, mean }
 }

@@ -69,7 +69,7 @@ pub(crate) struct ClientEntry {
     pub version: String,
 }
 
-/// One stream.
+/// A stream.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StreamEntryBody {
@@ -133,7 +133,7 @@ pub(crate) struct WaitsForEntry {
     pub name: String,
 }
 
-/// One type on one stream.
+/// A type on one stream.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TypeEntry {
@@ -187,7 +187,7 @@ pub(crate) async fn list(
         status.is_none_or(|status| node.status == status.as_str())
             && params.group.as_ref().is_none_or(|group| node.groups.contains(group))
     };
-    // One more than wanted tells whether there is a next one.
+    // One more than wanted shows whether there is a next one.
     let mut nodes: Vec<NodeEntry> = by_id
         .into_values()
         .filter_map(|streams| node(&state, &streams))
@@ -245,7 +245,7 @@ fn node(state: &ApiState, streams: &[Arc<StreamEntry>]) -> Option<NodeEntry> {
     })
 }
 
-/// The last revision that nodes have whole which the present wave has not reached; `None` if no share of them is reached.
+/// The last whole revision of nodes that the present wave has not reached; `None` if there is no wave, or no node has been reached.
 fn last_before_wave(state: &ApiState) -> Option<u64> {
     let split = state.publisher.split()?;
     split.share.map(|_| split.deployment.saturating_sub(1))

@@ -1,4 +1,4 @@
-//! `/v1/groups/{group}/resources`: what the API owns in a group.
+//! `/v1/groups/{group}/resources`: the API's resources in a group.
 
 use std::sync::Arc;
 
@@ -160,7 +160,7 @@ pub(crate) fn to_json(codec: &Codec, resource: &Resource) -> Value {
 /// The message that may surround a resource, with a time to live and aliases.
 const WRAPPER_TYPE: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
-/// Reads `{"version": label, "resources": […]}`; all faults of all resources are told.
+/// Reads `{"version": label, "resources": […]}`, and reports all faults of all resources.
 fn read_publication(codec: &Codec, body: &Tree) -> Result<(Option<Arc<str>>, Resources), ApiError> {
     let body = body.root();
     let refuse = |tree: Node<'_>, pointer: &str, detail: String| {

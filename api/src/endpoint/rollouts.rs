@@ -1,4 +1,4 @@
-//! `/v1/rollouts`: traffic that moves from one backend to another by steps.
+//! `/v1/rollouts`: traffic that moves from one backend to another in steps.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -31,7 +31,7 @@ use crate::write::actor;
 /// All rollouts that are kept.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RolloutList {
-    /// Those on their way first, then the newest first.
+    /// Active ones first, then the newest first.
     pub rollouts: Vec<RolloutView>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct LoadsView {
 pub(crate) struct BackendLoad {
     /// Requests that came to an end.
     pub requests: u64,
-    /// Those of them that failed.
+    /// The requests that failed.
     pub failures: u64,
     /// The share that failed, from 0 to 1; null without requests.
     pub error_rate: Option<f64>,
@@ -133,11 +133,11 @@ pub(crate) struct DeleteParams {
     abort: bool,
 }
 
-/// The longest body of a rollout, in bytes: all that are kept are in memory.
+/// The longest body of a rollout, in bytes. All kept rollouts are in memory.
 const MAX_ROLLOUT_BYTES: usize = 64 * 1024;
 /// How many may watch rollouts at a time.
 const MAX_WATCHERS: usize = 64;
-/// How often those who watch are told of time and load, if nothing else happens.
+/// How often watchers get times and loads if nothing else happens.
 const REFRESH: Duration = Duration::from_secs(1);
 /// How long a deletion waits for the abort to be done.
 const MAX_ABORT_WAIT: Duration = Duration::from_secs(10);
@@ -294,7 +294,7 @@ struct Watch {
 struct Told {
     rollout: Arc<Rollout>,
     loads: Option<RolloutLoads>,
-    /// All of it but the time.
+    /// The whole view but the time.
     text: String,
 }
 

@@ -1,4 +1,4 @@
-//! Snapshots: what the clients of a group or of a node are served, with versions and sources.
+//! Snapshots: the resources that a group or a node is served, with versions and sources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(crate) struct TypeSnapshot {
     pub resources: Vec<ResourceEntry>,
 }
 
-/// One resource.
+/// A resource.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SnapshotResource)]
@@ -62,7 +62,7 @@ pub(crate) struct ResourceEntry {
     pub group: String,
     /// `file`, `api`, or `override` if the API's hides a file's.
     pub source: &'static str,
-    /// True if it is made of a route document; then the source and the place are those of that document.
+    /// True if it is generated from a route document; then the source and the place are those of the document.
     pub generated: bool,
     /// Where in the files it is, or what it hides is.
     #[serde(skip_serializing_if = "Option::is_none")]

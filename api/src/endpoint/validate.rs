@@ -1,4 +1,4 @@
-//! `/v1/validate`: what a body would be as a file.
+//! `/v1/validate`: checks a body as if it were a file.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -198,5 +198,5 @@ fn in_body(diagnostic: &Diagnostic) -> Fault {
     Fault { file: None, ..Fault::of(diagnostic, "") }
 }
 
-/// As many as are told of a file.
+/// The same limit as for a file.
 const MAX_DANGLING: usize = 100;

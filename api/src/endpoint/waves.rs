@@ -22,7 +22,7 @@ pub(crate) struct WaveList {
     pub wave_deployments: Vec<WaveEntry>,
 }
 
-/// One wave deployment.
+/// A wave deployment.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WaveEntry {
@@ -43,7 +43,7 @@ pub(crate) struct WaveEntry {
     pub objects: Vec<String>,
     /// Its waves.
     pub policy: GroupWaves,
-    /// The share of the nodes that have the change now; null if nobody has.
+    /// The share of the nodes that have the change now; null if none has.
     pub share: Option<String>,
     /// The waves so far.
     pub waves: Vec<WaveStep>,
@@ -58,7 +58,7 @@ pub(crate) struct WaveEntry {
     pub members: WaveMembers,
 }
 
-/// One wave.
+/// A wave.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct WaveStep {
     /// The share of the nodes, including those of the waves before.

@@ -1,4 +1,4 @@
-//! `/v1/weights`, read: how the requests of each rule are shared between its backends, and what the API lays over that.
+//! `GET /v1/weights`: the weights of each rule, and the API's overrides.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -73,7 +73,7 @@ pub(crate) struct RuleEntry {
     /// The hash of the set of backends that the override was made for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_hash: Option<String>,
-    /// When the override ends by itself.
+    /// When the override expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
     /// Requests that go wholly to one backend, by their headers; read-only here.

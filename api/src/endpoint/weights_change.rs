@@ -1,4 +1,4 @@
-//! `/v1/weights`, written: a change has `backends` or `percent`, and `expires`.
+//! Changes of `/v1/weights`: a change has `backends` or `percent`, and `expires`.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;

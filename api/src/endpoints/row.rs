@@ -1,11 +1,11 @@
-//! One row of the table of endpoints.
+//! A row of the table of endpoints.
 
 use axum::routing::{MethodFilter, MethodRouter};
 use http::StatusCode;
 
 use crate::state::ApiState;
 
-/// One endpoint.
+/// An endpoint.
 pub(crate) struct Endpoint {
     pub(crate) method: Method,
     /// The path as axum and OpenAPI write it.
@@ -23,7 +23,7 @@ pub(crate) struct Endpoint {
     pub(crate) handler: fn(MethodFilter) -> MethodRouter<ApiState>,
 }
 
-/// One verb: its name, what it takes and what it does. A path of its own in the document, though the router knows one for all.
+/// A verb: its name, its input and its summary. The document has a path for each verb, while the router has one for all.
 pub(crate) struct Verb(pub(crate) &'static str, pub(crate) Input, pub(crate) &'static str);
 
 /// The methods that are used.
@@ -36,7 +36,7 @@ pub(crate) enum Method {
     Delete,
 }
 
-/// One query parameter: its name, its JSON type and what it means.
+/// A query parameter: its name, its JSON type and its meaning.
 pub(crate) struct Query(pub(crate) &'static str, pub(crate) QueryType, pub(crate) &'static str);
 
 /// The type of a query parameter.
@@ -60,7 +60,7 @@ pub(crate) enum Input {
     /// The body of `:promote`, which may be left out.
     Promote,
     Weights,
-    /// The same as a merge patch.
+    /// A merge patch.
     WeightsPatch,
     Text,
 }

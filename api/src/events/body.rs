@@ -45,7 +45,7 @@ pub(crate) struct Deployment {
     pub id: u64,
     /// Its phase, as `/v1/waves/{deployment}` shows it.
     pub phase: &'static str,
-    /// The share of the nodes that have the change now; null if nobody has.
+    /// The share of the nodes that have the change now; null if none has.
     pub share: Option<String>,
     /// One line for people.
     pub message: String,
