@@ -23,19 +23,19 @@ use crate::weights::{self, Resting};
 /// The watched files by path.
 pub(crate) type Files = BTreeMap<Arc<str>, FileStatus>;
 
-/// The state that was accepted last. Never changes: what wants to change it [proposes](crate::propose) another one. A copy shares
-/// what it has with the original.
+/// The last accepted state. It never changes: a cause [proposes](crate::propose) another one instead. A copy shares its contents with
+/// the original.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Accepted {
-    /// The revision that the overrides are of.
+    /// The revision of the overrides.
     pub(crate) revision: Revision,
     /// The base layer, from the files.
     pub(crate) base: Arc<Layer>,
-    /// That, with the documents of the files, added up.
+    /// The sum of hashes over the base and the documents of the files.
     pub(crate) contents: ContentSum,
     /// The overrides, from the API.
     pub(crate) overrides: Arc<Layer>,
-    /// The documents of both, and what they give.
+    /// The documents of both, and the resources that they generate.
     pub(crate) documents: DocumentState,
     /// The rollouts as they are stored.
     pub(crate) rollouts: Arc<RolloutRecords>,
@@ -47,15 +47,15 @@ pub(crate) struct Accepted {
     pub(crate) unreadable: Arc<BTreeMap<String, String>>,
     /// The watched files.
     pub(crate) files: Arc<Files>,
-    /// The resources that the last load defines and that are not served, because something is wrong with them.
+    /// The resources of the last load that are not served because of errors.
     pub(crate) unusable: Arc<BTreeSet<ResourceKey>>,
     /// Why a load waits for confirmation, if one does.
     pub(crate) unconfirmed: Option<String>,
     /// The wave deployment that is under way.
     pub(crate) wave: Option<Arc<Wave>>,
-    /// The documents without what that changed.
+    /// The documents without the changes of the wave deployment.
     pub(crate) former: Option<Arc<Former>>,
-    /// Those that ended.
+    /// The wave deployments that ended.
     pub(crate) ended: Arc<Ended>,
     /// The state of the base in the store.
     pub(crate) recorded: Recorded,
@@ -66,12 +66,12 @@ pub(crate) struct Accepted {
 /// The state of the files' contents in the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Recorded {
-    /// It does.
+    /// The store has it.
     Yes,
-    /// It does not, and that stays so until files change.
+    /// The store does not have it, and will not until files change.
     #[default]
     No,
-    /// It does not, and that is made up for before the next write, or once the store works again.
+    /// The store does not have it yet: it is recorded before the next write, or when the store works again.
     Due,
 }
 
@@ -91,15 +91,15 @@ impl Base {
     }
 }
 
-/// The sum over the contents of the files: the sum of hashes does not depend on order, and can be changed by what differs. Where
-/// in the files something is does not count.
+/// The sum of hashes over the contents of the files. It does not depend on their order, and a change updates it at the cost of the
+/// difference. Places in files do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ContentSum(u128);
 
 /// Groups and resources, and documents.
 type Said<'s> = (&'s Layer, &'s GroupedDocuments);
 
-/// The documents without what a wave deployment changed, and what they were made of.
+/// The documents without the changes of a wave deployment, and the state that they were made from.
 #[derive(Debug)]
 pub(crate) struct Former {
     pub(crate) previous: Arc<PreviousValues>,
@@ -175,7 +175,7 @@ impl Accepted {
         Base { layer: Arc::clone(&self.base), documents: Arc::clone(&self.documents.files) }
     }
 
-    /// The revision that the next commit makes.
+    /// The revision of the next commit.
     pub(crate) fn next_revision(&self) -> Revision {
         Revision(self.revision.0 + 1)
     }
@@ -202,7 +202,7 @@ impl Accepted {
         self.overrides.groups.get(name).cloned().unwrap_or_default()
     }
 
-    /// The API's part with a patch laid over it.
+    /// The API's part with a patch applied.
     pub(crate) fn patched_overrides(&self, patch: &Patch) -> Arc<Layer> {
         if patch.is_empty() {
             return Arc::clone(&self.overrides);
@@ -217,18 +217,18 @@ impl Accepted {
         Arc::new(overrides)
     }
 
-    /// The objects that the current wave deployment holds, as far as they can have weights.
+    /// The objects with weights that the current wave deployment holds.
     pub(crate) fn resting(&self) -> Resting {
         self.wave.as_ref().map(|wave| wave.resting()).unwrap_or_default()
     }
 
-    /// These overrides of weights, or the very ones that are there if they are the same.
+    /// These overrides of weights, or the same value as before if they are equal.
     pub(crate) fn same_weights(&self, overrides: Overrides) -> Arc<Overrides> {
         let present = &self.documents.weights;
         if overrides == **present { Arc::clone(present) } else { Arc::new(overrides) }
     }
 
-    /// The places of the files' first errors, in words; `None` if there are none.
+    /// A text with the places of the files' first errors; `None` if there are none.
     pub(crate) fn broken_files(&self) -> Option<String> {
         let first = |file: &FileStatus| file.diagnostics.iter().find(|found| found.is_error()).cloned();
         let errors = self.files.values().filter_map(first).take(MAX_NAMED_FILES);
@@ -236,7 +236,7 @@ impl Accepted {
         (!places.is_empty()).then(|| places.join(", "))
     }
 
-    /// Why nothing is served before the first load is complete, and what would change that.
+    /// Why nothing is served before the first complete load, and how to change that.
     pub(crate) fn nothing_served(&self) -> String {
         if let Some(unconfirmed) = &self.unconfirmed {
             return format!(
@@ -254,11 +254,9 @@ impl Accepted {
         )
     }
 
-    /// The groups as they are after `base` and the overrides were patched, and with what the documents then give and what is
-    /// laid over weights.
+    /// The groups with another base, patched overrides, the resources of the documents, and overrides of weights.
     ///
-    /// `base` may differ from what is accepted only in groups that `patch` names. A group that would be the same as it is stays
-    /// the very same.
+    /// `base` may differ from the accepted one only in groups that `patch` names. A group without changes stays the same value.
     pub(crate) fn patched(
         &self,
         codec: &Codec,
@@ -269,7 +267,7 @@ impl Accepted {
         self.regrouped(codec, base, patch, patch.keys().collect(), documents)
     }
 
-    /// The groups as they are with another base, the overrides patched, and what the documents then give.
+    /// The groups with another base, patched overrides, and the resources of the documents.
     pub(crate) fn rebased(
         &self,
         codec: &Codec,
@@ -281,7 +279,7 @@ impl Accepted {
         self.regrouped(codec, base, patch, names.chain(patch.keys()).collect(), documents)
     }
 
-    /// The same; `names` are the groups of which base or overrides differ.
+    /// The groups; `names` are those whose base or overrides differ.
     fn regrouped<'g>(
         &'g self,
         codec: &Codec,
@@ -317,7 +315,7 @@ impl Accepted {
     }
 }
 
-/// Keeps the very group that is there if it would be the same in every respect: then its views need not be compiled again.
+/// Keeps the value of a group that would be equal, so that its views need not be compiled again.
 pub(crate) fn insert(groups: &mut Groups, name: &GroupName, group: EffectiveGroup) {
     if groups.get(name).is_none_or(|old| **old != group) {
         groups.insert(name.clone(), Arc::new(group));
@@ -330,7 +328,7 @@ fn entry<const N: usize>(parts: [&str; N]) -> u128 {
     hasher.finish_wide()
 }
 
-/// How many broken files a readiness reason names.
+/// The most broken files that a readiness reason names.
 const MAX_NAMED_FILES: usize = 10;
 
 #[cfg(test)]
@@ -375,7 +373,7 @@ mod tests {
         }
     }
 
-    /// The groups that are not the very same, or are not there any more.
+    /// The groups that are another value, or are gone.
     fn touched(before: &Groups, after: &Groups) -> Vec<String> {
         let names: BTreeSet<&GroupName> = before.keys().chain(after.keys()).collect();
         let pointer = |groups: &Groups, name: &GroupName| groups.get(name).map(Arc::as_ptr);

@@ -19,14 +19,14 @@ use xds_cache::{
     ViewChange, ViewKey,
 };
 
-/// Publishes, and remembers whom each publication concerned.
+/// Publishes, and remembers the clients that each publication concerned.
 pub struct Acks {
     publisher: Arc<Publisher>,
     board: Arc<StatusBoard>,
     kept: Mutex<BTreeMap<Revision, Kept>>,
 }
 
-/// The clients that have applied one publication, and those that have not. No list has more than [`MAX_LISTED`] entries.
+/// The clients that have applied a publication, and those that have not. No list has more than [`MAX_LISTED`] entries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AcksReport {
@@ -106,7 +106,7 @@ impl Acks {
         Self { publisher, board, kept: Mutex::default() }
     }
 
-    /// Publishes `groups` as `revision` and finds out whom that concerns.
+    /// Publishes `groups` as `revision`, and finds the concerned clients.
     pub fn publish(&self, revision: Revision, groups: Groups) -> Publication {
         self.publish_split(revision, groups, None)
     }
@@ -155,13 +155,13 @@ impl Acks {
             if !report.is_waiting() || Instant::now() >= deadline {
                 return report;
             }
-            // Either way the clients are looked at once more: the board may be gone, or the time be up.
+            // In any case, the clients are looked at once more: the board may be gone, or the time may be up.
             let _ = timeout_at(deadline, ticks.changed()).await;
             sleep(LOOK_INTERVAL.min(deadline.saturating_duration_since(Instant::now()))).await;
         }
     }
 
-    /// The clients that a publication concerns: those of the views that it changes, and of those who may have moved to another one.
+    /// The clients that a publication concerns: those of changed views, and those that may have moved to another view.
     fn concerned(&self, publication: &Publication) -> Vec<ConcernedClient> {
         let changes: HashMap<&ViewKey, &ViewChange> =
             publication.views.iter().map(|change| (&change.key, change)).collect();

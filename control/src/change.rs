@@ -104,12 +104,12 @@ impl Shared {
         }
     }
 
-    /// The state that was accepted last.
+    /// The last accepted state.
     pub(crate) fn accepted(&self) -> Arc<Accepted> {
         Arc::clone(&self.accepted.borrow())
     }
 
-    /// Wakes whenever something else is accepted.
+    /// Wakes at each new accepted state.
     pub(crate) fn watch(&self) -> watch::Receiver<Arc<Accepted>> {
         self.accepted.subscribe()
     }
@@ -122,7 +122,7 @@ impl Shared {
         self.events.subscribe()
     }
 
-    /// The result that a cause would have: a dry run. Nothing is changed, and others need not wait for it.
+    /// A dry run: the result that a cause would have. It changes nothing, and other changes do not wait for it.
     pub(crate) async fn try_out(self: &Arc<Self>, cause: Cause) -> Result<Transition, WriteError> {
         self.propose(&self.accepted(), &Arc::new(cause)).await
     }
@@ -187,7 +187,7 @@ impl Shared {
         Err(WriteError::Store(Arc::new(CommitError::Conflict { head })))
     }
 
-    /// Records what is served of files and could not be recorded, if there is such a thing.
+    /// Records contents of files that are served but could not be recorded, if there are any.
     pub(crate) async fn make_up(self: &Arc<Self>) {
         let _changing = self.changing.lock().await;
         self.record_late().await;
@@ -200,7 +200,7 @@ impl Shared {
         }
     }
 
-    /// Takes in what others committed, unless that is known.
+    /// Takes in commits of other servers, unless they are known.
     ///
     /// # Errors
     ///
@@ -231,7 +231,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Proposes on a thread of its own: of many documents, that takes a while.
+    /// Proposes on another thread, because many documents take a while.
     async fn propose(
         self: &Arc<Self>,
         accepted: &Arc<Accepted>,
@@ -261,7 +261,7 @@ impl Shared {
         aside(move || unstored(&shared.env, &accepted, (&cause, proposed), error, at)).await?
     }
 
-    /// Stores what has to be stored, as the revision after `expected`; `None` if that is nothing.
+    /// Stores the changes of a transition as the revision after `expected`; `None` if there are none.
     async fn commit(
         &self,
         expected: Revision,
@@ -301,7 +301,7 @@ impl Shared {
         committed.map(revision_of)
     }
 
-    /// Has what was proposed accepted, as `revision`.
+    /// Accepts a transition as `revision`.
     pub(crate) fn take(&self, proposed: Transition, revision: Revision) -> Result<Done, WriteError> {
         let Transition { next, label, is_published, told, notes, outcome, .. } = proposed;
         let next = Accepted { revision, ..next };
@@ -348,7 +348,7 @@ impl Shared {
 
     fn publish(&self, next: &Accepted, label: &Label) -> Publication {
         let Label { source, summary, .. } = label;
-        // Before it is published, so that the first acknowledgement finds when that was.
+        // Before the publication, so that the first acknowledgement finds its time.
         if let Some(observer) = &self.env.parts.observer {
             observer.published(*source, next.revision);
         }
@@ -407,7 +407,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Admits a write with so many bytes. A write that is alone always finds room.
+    /// Admits a write with this many bytes. A write that is alone always finds room.
     ///
     /// # Errors
     ///
@@ -421,7 +421,7 @@ impl Queue {
     }
 }
 
-/// The note about something that was stored, or could not be.
+/// The note about the result of storing.
 pub(crate) fn note_of_disk(stored: Result<(), &StoreError>) -> Option<Note> {
     match stored {
         Ok(()) => Some(Note::solved(ProblemSubject::Disk)),
@@ -435,14 +435,14 @@ pub(crate) fn note_of_disk(stored: Result<(), &StoreError>) -> Option<Note> {
     }
 }
 
-/// The note about copies of files that were saved, or could not be.
+/// The note about the result of saving copies of files.
 pub(crate) fn note_of_copies(failure: Option<&str>) -> Note {
     let problem =
         |failure| format!("last good copies of files cannot be saved: {failure}; it is tried again");
     Note { subject: ProblemSubject::Copies, problem: failure.map(problem) }
 }
 
-/// Does what may take long on a thread of its own. If that panics, nothing has changed.
+/// Runs long work on another thread. If it panics, nothing has changed.
 pub(crate) async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, WriteError> {

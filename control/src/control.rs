@@ -29,13 +29,13 @@ use crate::wave::report::reports;
 use crate::wave::{diagnostics, step};
 use crate::{dry_run, history, others, rules};
 
-/// Changes what is served. Cheap to clone; all clones are one.
+/// Changes the served configuration. Cheap to clone; all clones share one state.
 #[derive(Clone)]
 pub struct Control {
     shared: Arc<Shared>,
 }
 
-/// The weights of a rule: those that it says, and those that count.
+/// The weights of a rule: its own, and the effective ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleState {
     /// The weights of its object.
@@ -45,7 +45,7 @@ pub struct RuleState {
 }
 
 impl Control {
-    /// Reads what the store holds, and publishes it if there are no files to wait for.
+    /// Reads the store, and publishes its contents if there are no files to wait for.
     ///
     /// # Errors
     ///
@@ -64,23 +64,23 @@ impl Control {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Says how the files are read again. Without it a reload changes nothing. The first one stays.
+    /// Sets how the files are read again. Without it, a reload changes nothing. Only the first call counts.
     pub fn set_reload(&self, reload: Reload) {
         if self.shared.reload.set(reload).is_err() {
             tracing::warn!("how the files are read again was said twice");
         }
     }
 
-    /// Says what the files gave when their last good copies were saved. The store has no secrets of files: what they were before
-    /// the first load is taken from here, as far as it is what the store recorded.
+    /// Sets the contents of the files in their last good copies. The store has no secrets of files, so before the first load, objects with
+    /// secrets come from the copies, if they are the ones that the store recorded.
     pub fn recall(&self, layer: Layer, documents: GroupedDocuments) {
         let copies = Base { layer: Arc::new(layer), documents: Arc::new(documents) };
         *self.shared.copies.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(copies));
     }
 
-    /// Makes `load` what the files give. The first complete one also makes the server ready.
+    /// Takes in a load of the files. The first complete one also makes the server ready.
     ///
-    /// Nothing is done if nothing changed. A load that removes too much waits for confirmation (`--hold-mass-removal`).
+    /// A load without changes does nothing. A load that removes too much waits for confirmation (`--hold-mass-removal`).
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Control {
         }
     }
 
-    /// Reads the files again now. `confirm` also publishes a load that waits for it.
+    /// Reads the files again now. `confirm` also publishes a load that waits for confirmation.
     ///
     /// # Errors
     ///
@@ -115,14 +115,14 @@ impl Control {
         }
     }
 
-    /// Validates, commits and publishes a change. Answered after all three.
+    /// Validates, commits and publishes a change, and then answers.
     ///
-    /// Dropping the future does not stop a write that has begun, or waits for others.
+    /// Dropping the future does not stop a write that has begun, or that waits for others.
     ///
     /// # Errors
     ///
-    /// Why it was not done; nothing changed then. [`WriteError::Busy`] if too many wait already, which may be otherwise in a moment; the
-    /// steps of rollouts and the end of overrides always wait, and so does what takes a change back, because that was promised.
+    /// Why it was not done; then nothing changed. [`WriteError::Busy`] if too many writes wait at the moment. Steps of rollouts, ends of
+    /// overrides and reverts are never refused but wait, because they were promised.
     pub async fn write(&self, write: Write, options: WriteOptions) -> Result<WriteOutcome, WriteError> {
         if options.dry_run {
             return self.try_out(write, options).await;
@@ -135,8 +135,8 @@ impl Control {
         written(outcome).map(|(outcome, _)| WriteOutcome { revision, publication, ..outcome })
     }
 
-    /// Finds out what a write would change. What is left to play is played when others are let in again, because that may take
-    /// seconds; but no two dry runs are under way at once.
+    /// Finds out what a write would change. Playing the clients may take seconds, so other changes are let in meanwhile; but there is
+    /// only one dry run at a time.
     async fn try_out(&self, write: Write, options: WriteOptions) -> Result<WriteOutcome, WriteError> {
         let shared = Arc::clone(&self.shared);
         let limits = shared.env.options.session;
@@ -154,7 +154,7 @@ impl Control {
         detached(trial).await
     }
 
-    /// Does something to a wave deployment. Answered with what it is then.
+    /// Carries out an action on a wave deployment, and answers with its new state.
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ impl Control {
         self.shared.health().is_closing = true;
     }
 
-    /// Says that last good copies of files cannot be saved, and why; or that all are.
+    /// Reports that last good copies of files cannot be saved, with the reason; or that all are saved.
     pub fn note_copies(&self, failure: Option<&str>) {
         self.shared.note([note_of_copies(failure)]);
     }
@@ -213,7 +213,7 @@ impl Control {
         &self.shared
     }
 
-    /// Makes a change; its place in the queue is free when that is done.
+    /// Makes a change, and then frees its place in the queue.
     async fn change(&self, cause: Cause, place: Option<Place>) -> Result<Done, WriteError> {
         let shared = Arc::clone(&self.shared);
         detached(async move {
@@ -225,7 +225,7 @@ impl Control {
     }
 }
 
-/// Queries. Each answer is of one time; two are not.
+/// Queries. Each answer shows one consistent state; two answers may show different ones.
 impl Control {
     /// The API's part now, and its revision.
     #[must_use]
@@ -291,7 +291,7 @@ impl Control {
         self.shared.accepted().unconfirmed.clone()
     }
 
-    /// The load of the files that is served.
+    /// The served load of the files.
     #[must_use]
     pub fn served_load(&self) -> ServedLoad {
         let accepted = self.shared.accepted();
@@ -319,7 +319,7 @@ impl Control {
         reasons
     }
 
-    /// Problems that need attention though the server serves, such as a stored record that could not be read.
+    /// Problems that need attention while the server serves, such as a stored record that could not be read.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let accepted = self.shared.accepted();
@@ -340,7 +340,7 @@ impl Control {
         known.chain(generated.map(ToString::to_string)).chain(wave).chain(unconfirmed).collect()
     }
 
-    /// The wave deployment that is under way, and the last ones that were, newest first.
+    /// The current wave deployment and the last ones, newest first.
     #[must_use]
     pub fn waves(&self) -> Vec<WaveReport> {
         reports(&self.shared.env, &self.shared.accepted(), At::now())
@@ -405,7 +405,7 @@ fn written(outcome: Outcome) -> Result<(WriteOutcome, Vec<dry_run::ClientPreview
     }
 }
 
-/// Runs a change to its end even if the caller goes away meanwhile: what is committed must be published.
+/// Runs a change to its end even if the caller goes away, because a committed change must be published.
 async fn detached<T: Send + 'static>(
     change: impl Future<Output = Result<T, WriteError>> + Send + 'static,
 ) -> Result<T, WriteError> {

@@ -24,7 +24,7 @@ use crate::plan::{MAX_DIFFERENCE, Plan};
 use crate::stored_statuses::StoredStatuses;
 use crate::weights;
 
-/// New documents of the API; `None` takes one out.
+/// New documents of the API; `None` removes one.
 pub(crate) type DocumentPatch = BTreeMap<DocumentKey, Option<GroupedDocument>>;
 
 /// The documents and weights before they are translated.
@@ -34,7 +34,7 @@ pub(crate) struct Said {
     pub(crate) files: Arc<GroupedDocuments>,
     /// The documents of the API.
     pub(crate) owned: Arc<GroupedDocuments>,
-    /// The weights that are laid over those of rules.
+    /// The overrides of weights.
     pub(crate) weights: Arc<Overrides>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Said {
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'a> {
     pub(crate) codec: &'a Codec,
-    /// The statuses that the store remembers of documents that this process has not seen as they are.
+    /// The statuses in the store, of documents that this process has not seen in their present form.
     pub(crate) stored_statuses: &'a StoredStatuses,
     /// The time.
     pub(crate) now: SystemTime,
@@ -50,8 +50,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) goes_on: &'a dyn Fn() -> bool,
 }
 
-/// The state of documents once these are said. Costs what is said otherwise than before; if that is nothing, what documents give
-/// is the very same.
+/// The state of documents with these inputs. The cost follows the changes; without any, the generated resources are the same values.
 ///
 /// # Errors
 ///
@@ -97,7 +96,7 @@ pub fn offline(codec: &Codec, nothing: &DocumentState, files: Arc<GroupedDocumen
     next(nothing, said, terms).unwrap_or_else(|_| nothing.clone())
 }
 
-/// The documents that count, each with how often it has changed, once some of them are as they are `written` now.
+/// The documents that count, each with its generation, after some of them were `written`.
 fn effective<'d>(
     before: &Documents,
     changed: &BTreeSet<&DocumentKey>,
@@ -142,8 +141,7 @@ fn of_kind(documents: &Documents, kind: Kind) -> impl Iterator<Item = &Document>
     documents.map(|(_, placed)| &*placed.document)
 }
 
-/// The translation of documents, as it is kept: without what it differs in from what was before, which after a first load is
-/// everything.
+/// The translation of documents, as it is kept: without its differences to the one before, which after a first load are everything.
 pub(crate) fn translated(
     before: &Translated,
     documents: Documents,
@@ -156,7 +154,7 @@ pub(crate) fn translated(
     Translated { documents, translation, since }
 }
 
-/// Since when each condition has its status: since `now` if it had another one, or none, and no other is remembered.
+/// The time since when each condition has its status: `now` if it had another status or none, and the store remembers no time.
 fn since(
     before: &Translated,
     after: &Translation,
@@ -173,7 +171,7 @@ fn since(
             known.map(|(part, condition, at)| ((part, condition.kind), (condition.status, at))).collect();
         let status = after.conditions.objects.get(*object);
         let ages = status.into_iter().flat_map(|status| conditions(status)).map(|(part, condition)| {
-            // A remembered status comes first: before the files were read, conditions were not what they will be.
+            // A remembered status comes first, because before the files are read, conditions are not final.
             let remembered = stored_statuses.since(object, &part, condition);
             let known = known.get(&(part, condition.kind)).filter(|(status, _)| *status == condition.status);
             remembered.or(known.map(|(_, at)| *at)).unwrap_or(now)
@@ -187,8 +185,8 @@ fn since(
     since
 }
 
-/// The documents of the API with a patch laid over them; those that it does not name lose their lines, which were those of
-/// the body that they came with.
+/// The documents of the API with a patch applied. Documents that the patch does not name lose their line numbers, which were those of
+/// the body that they came in.
 pub(crate) fn patched(owned: &Arc<GroupedDocuments>, patch: &DocumentPatch) -> Arc<GroupedDocuments> {
     if patch.is_empty() {
         return Arc::clone(owned);
@@ -257,7 +255,7 @@ fn record_of(document: &GroupedDocument, rest: &str) -> Bytes {
 ///
 /// # Errors
 ///
-/// Says why it cannot be read.
+/// Explains why it cannot be read.
 pub(crate) fn read_record(key: &DocumentKey, value: &[u8]) -> Result<GroupedDocument, String> {
     let value: Value = serde_json::from_slice(value).map_err(|error| error.to_string())?;
     let group = value.get("group").and_then(Value::as_str).ok_or("it names no group")?;
@@ -269,7 +267,7 @@ pub(crate) fn read_record(key: &DocumentKey, value: &[u8]) -> Result<GroupedDocu
     Ok(GroupedDocument { document, group })
 }
 
-/// The document that [stands in](xds_routes::stand_in) for a record that cannot be read.
+/// The [stand-in](xds_routes::stand_in) for a record that cannot be read.
 pub(crate) fn stand_in_of_record(key: &DocumentKey, value: &[u8]) -> Option<GroupedDocument> {
     let value: Value = serde_json::from_slice(value).ok()?;
     let group = value.get("group").and_then(Value::as_str).and_then(|group| GroupName::new(group).ok());
@@ -281,7 +279,7 @@ pub(crate) fn stand_in_of_record(key: &DocumentKey, value: &[u8]) -> Option<Grou
     Some(GroupedDocument { document, group: group.unwrap_or_else(GroupName::default_group) })
 }
 
-/// The plan for the store that lays `patch` over `owned`.
+/// The plan for the store that applies `patch` to `owned`.
 pub(crate) fn plan(owned: &GroupedDocuments, patch: &DocumentPatch) -> Plan {
     let is_change = |(key, after): &(&DocumentKey, &Option<GroupedDocument>)| match (owned.get(*key), after) {
         (Some(before), Some(after)) => !before.says_the_same(after),
@@ -292,7 +290,7 @@ pub(crate) fn plan(owned: &GroupedDocuments, patch: &DocumentPatch) -> Plan {
     changes.map(|(key, after)| (StoreKey::Document(key.clone()), after.as_ref().map(record))).collect()
 }
 
-/// Adds what differs between two contents, without secrets, up to [`MAX_DIFFERENCE`] objects.
+/// Adds the differences between two contents, without secrets, up to [`MAX_DIFFERENCE`] objects.
 pub(crate) fn difference(
     before: &GroupedDocuments,
     after: &GroupedDocuments,
@@ -344,8 +342,8 @@ pub(crate) fn generated_difference(
     }
 }
 
-/// Doubts between documents that concern a write: about what it brings, which has lines in the body, and what was not doubtful
-/// before.
+/// The warnings between documents that concern a write: those about its own documents, which have lines in the body, and new ones
+/// about others.
 pub(crate) fn doubts_of_write(before: &Translated, after: &Translated) -> Vec<Diagnostic> {
     if before.translation.diagnostics.is_same(&after.translation.diagnostics) {
         return vec![];
@@ -357,12 +355,12 @@ pub(crate) fn doubts_of_write(before: &Translated, after: &Translated) -> Vec<Di
     after.translation.diagnostics.iter().filter(is_news).take(MAX_DOUBTS).cloned().collect()
 }
 
-/// The identity of a doubt; the line does not count, because every edit above moves it.
+/// The identity of a warning. The line does not count, because every edit above moves it.
 fn identity(doubt: &Diagnostic) -> (&str, &str, &str, &str) {
     (&doubt.place.file, doubt.code, &doubt.path, &doubt.message)
 }
 
-/// Logs what has become doubtful between documents.
+/// Logs new warnings between documents.
 pub(crate) fn log_news(before: &Translated, after: &Translated) {
     if before.translation.diagnostics.is_same(&after.translation.diagnostics) {
         return;

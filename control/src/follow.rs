@@ -19,7 +19,7 @@ use crate::wave::report::LOOK_INTERVAL;
 use crate::weights::is_due;
 
 impl Control {
-    /// Takes in what others commit to the same store, until the store is closed.
+    /// Takes in commits of other servers to the same store, until the store is closed.
     pub async fn follow_store(self) {
         let mut head = self.shared().env.parts.store.watch();
         loop {
@@ -32,7 +32,7 @@ impl Control {
         }
     }
 
-    /// Has wave deployments go on as their clients answer and time passes. Never ends.
+    /// Moves wave deployments as their clients answer and time passes. Never ends.
     pub async fn follow_waves(self) {
         let mut ticks = self.shared().env.parts.board.ticks();
         let mut accepted = self.shared().watch();
@@ -107,7 +107,7 @@ impl Control {
             if !is_due(&self.documents().weights, SystemTime::now()) {
                 continue;
             }
-            // Time is up for everyone.
+            // All overrides that are due end together.
             let (actor, waves) = ("clock".to_owned(), WaveChoice::AtOnce);
             let options = WriteOptions { actor, waves, ..WriteOptions::default() };
             if let Err(error) = self.write(Write::EndOverrides, options).await {
@@ -117,8 +117,8 @@ impl Control {
         }
     }
 
-    /// Compares after each [`EACH`] revisions what there is with what is made from nothing, for ever. That takes as long as a start, on
-    /// one core, and the memory of a second translation; changes do not wait for it.
+    /// Compares the translation with a whole new one, every [`EACH`] revisions, for ever. This takes as long as a start, on one core, and
+    /// the memory of a second translation. Changes do not wait for it.
     pub async fn verify(self) {
         let mut accepted = self.shared().watch();
         loop {
@@ -139,7 +139,7 @@ impl Control {
         }
     }
 
-    /// Looks, as long as something could not be stored, whether it can be by now, and then records what is served of files; for ever.
+    /// While storing fails, tries again until it works, and then records the served contents of files. Never ends.
     pub async fn watch_disk(self) {
         loop {
             sleep(PROBE_INTERVAL).await;
@@ -155,7 +155,7 @@ impl Control {
     }
 }
 
-/// How many revisions there are from one comparison to the next.
+/// The number of revisions between two comparisons.
 const EACH: u64 = 1_000;
 
 /// How long the clock is trusted.
@@ -164,5 +164,5 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 /// How long to wait after a refusal of the store, or of a load that is not complete.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Soon after there is room again, and seldom enough to cost a full disk nothing.
+/// Short enough to notice new room soon, and long enough to cost nothing while the disk is full.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);

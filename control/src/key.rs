@@ -1,4 +1,4 @@
-//! Keys: where in the store each thing is kept.
+//! The keys of the store.
 //!
 //! | key | value |
 //! |---|---|
@@ -6,19 +6,19 @@
 //! | `label/{group}` | the label of its publication |
 //! | `resource/{group}/{type}/{name}` | a resource that the API owns (see [`resource_record`](super::resource_record)) |
 //! | `document/{kind}/{namespace}/{name}` | a route document that the API owns: its group and source as JSON |
-//! | `weights/{kind}/{namespace}/{name}/{rule}` | what the API lays over the weights of a rule, as JSON |
+//! | `weights/{kind}/{namespace}/{name}/{rule}` | the API's override of a rule's weights, as JSON |
 //! | `rollout/{id}` | a rollout, as JSON |
 //! | `file-group/{group}` | the definition of a group that a file defines, as JSON |
 //! | `file/{group}/{type}/{name}` | a resource of a file, as under `resource/`; one with secrets as JSON without them |
 //! | `file-document/{kind}/{namespace}/{name}` | a route document of a file, as under `document/`; one with secrets without them |
-//! | `document-status/{kind}/{namespace}/{name}` | generation of a route document, and since when its conditions are as they are ([`stored_statuses`](super::stored_statuses)) |
+//! | `document-status/{kind}/{namespace}/{name}` | generation of a route document, and ages of its conditions ([`stored_statuses`](super::stored_statuses)) |
 //! | `files/hash` | the content hash of everything in the files |
 //! | `wave/current` | the wave deployment that is under way, as JSON (see [`wave`](super::wave)) |
 //! | `wave/ended/{id}` | how a wave deployment ended, as JSON; of the last ones |
-//! | `held/{key}` | what the thing with that key was before the wave deployment changed it, whole, also of a file |
+//! | `held/{key}` | the whole value of this key before the wave deployment changed it, also of a file |
 //!
-//! Each part is percent-encoded, so that `/` only separates. What files say is never served from here: it is for differences, and
-//! for the next start, which finds by it what has changed meanwhile ([`stored_files`](super::stored_files)).
+//! Each part is percent-encoded, so that `/` only separates. Records of files are never served from here. They are for differences, and
+//! for the next start, which finds the changes meanwhile by them ([`stored_files`](super::stored_files)).
 
 use std::fmt::Write as _;
 use std::ops::Bound;
@@ -31,10 +31,10 @@ use xds_store::State;
 use crate::model::document;
 use crate::model::weights::{RuleKey, WeightedObject};
 
-/// Where the content hash of the files is kept.
+/// The key of the content hash of the files.
 pub(crate) const FILES_HASH: &str = "files/hash";
 
-/// The thing that a key of the store names.
+/// A key of the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StoreKey {
     /// The definition of a group.
@@ -45,7 +45,7 @@ pub(crate) enum StoreKey {
     Resource(GroupName, ResourceKey),
     /// A document that the API owns.
     Document(DocumentKey),
-    /// The weights that the API lays over those of a rule.
+    /// The API's override of a rule's weights.
     Weights(RuleKey),
     /// A rollout, by its id.
     Rollout(String),
@@ -89,16 +89,16 @@ pub(crate) enum Subject<'k> {
     Resource(&'k GroupName, &'k ResourceKey),
     /// A document.
     Document(&'k DocumentKey),
-    /// The weights that are laid over those of a rule.
+    /// The override of a rule's weights.
     Weights(&'k RuleKey),
-    /// A rollout, or something of the server's own.
+    /// A rollout, or a record of the server itself.
     Other,
 }
 
 /// The prefixes of keys for the contents of files.
 pub(crate) const CONTENTS: [&str; 3] = ["file-group/", "file/", "file-document/"];
 
-/// Where the wave deployment is kept.
+/// The key of the wave deployment.
 pub(crate) const WAVE: &str = "wave/current";
 
 /// The prefix of keys for previous values of things that a wave deployment changed.
@@ -183,7 +183,7 @@ impl StoreKey {
         self.parts().1
     }
 
-    /// The group that the API says something of with this key.
+    /// The group of the API's record with this key.
     pub(crate) fn owned_group(&self) -> Option<&GroupName> {
         let (Owner::Api, subject) = self.parts() else { return None };
         match subject {
@@ -192,17 +192,17 @@ impl StoreKey {
         }
     }
 
-    /// Returns `true` if a file says it.
+    /// Returns `true` if it is the record of a file.
     pub(crate) fn is_of_file(&self) -> bool {
         self.owner() == Owner::File
     }
 
-    /// Returns `true` if it is for the server itself, and nothing that people changed.
+    /// Returns `true` if it is a record of the server itself, which no user changed.
     pub(crate) fn is_internal(&self) -> bool {
         self.owner() == Owner::Server
     }
 
-    /// How the thing is called in answers and in the history: `group/{group}`, `{group}/{type}/{name}`,
+    /// The name of the object in answers and in the history: `group/{group}`, `{group}/{type}/{name}`,
     /// `document/{kind}/{namespace}/{name}`, `weights/{kind}/{namespace}/{name}/{rule}` or `rollout/{id}`.
     pub(crate) fn what(&self) -> String {
         match self {
@@ -249,8 +249,7 @@ pub(crate) fn resource_name(group: &GroupName, key: &ResourceKey) -> String {
     format!("{group}/{}/{}", key.resource_type.slug(), key.name)
 }
 
-/// The keys of a state that begin so, as texts and as what they name; those that are not understood are left out. Costs what there is
-/// of these.
+/// The keys of a state with this prefix, as texts and parsed; unknown ones are left out. The cost follows their number.
 pub(crate) fn keys_below<'s>(
     state: &'s State,
     prefix: &'static str,

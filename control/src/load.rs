@@ -1,4 +1,4 @@
-//! Loads, proposed: what the files give becomes the base, and a revision (D5, D6).
+//! Proposals of loads: the contents of the files become the base, and a revision (D5, D6).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::wave::{close, former};
 use crate::weights::{self, Resting};
 use crate::{check, stored_statuses, write};
 
-/// The contents of the files, and who wants them to be served.
+/// The contents of the files, and the request that they come with.
 #[derive(Debug)]
 pub(crate) struct Load {
     base: Base,
@@ -97,7 +97,7 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, load: &Load, at: At) -> Re
     Ok(transition)
 }
 
-/// Makes up for a load that was served without being recorded.
+/// Records a load that was served without being recorded.
 ///
 /// # Errors
 ///
@@ -106,12 +106,12 @@ pub(crate) fn record_late(env: &Env, accepted: &Accepted, at: At) -> Result<Tran
     step(env, accepted, (&accepted.files_say(), None), at)?.transition(accepted, at, env)
 }
 
-/// A load that could not be recorded because of `error`. What the files say does not depend on the store: they are served as
-/// they are, under what the API says already.
+/// A load that could not be recorded because of `error`. Files do not depend on the store: they are served as they are, below the
+/// API's present overrides.
 ///
 /// # Errors
 ///
-/// None that a load that was proposed does not have.
+/// Those of the proposal.
 pub(crate) fn unrecorded(
     env: &Env,
     accepted: &Accepted,
@@ -145,14 +145,14 @@ pub(crate) fn unrecorded(
     Ok(Transition { is_published, label, told, notes, ..Transition::quiet(next, outcome) })
 }
 
-/// A load that could not be taken in: only its files are shown.
+/// A load that was refused: only the state of its files is shown.
 pub(crate) fn failed(accepted: &Accepted, load: &Load) -> Transition {
     let mut transition = Transition::quiet(accepted.clone(), Outcome::Done);
     show(&mut transition, accepted, &load.files, (vec![], None));
     transition
 }
 
-/// A load of which only the files are shown.
+/// A load that only shows the state of the files.
 fn shown(
     accepted: &Accepted,
     load: &Load,
@@ -209,7 +209,7 @@ fn show(
     (transition.next.files, transition.next.unconfirmed) = (files, unconfirmed);
 }
 
-/// The doubts of a load that are about no file in particular.
+/// The warnings of a load that concern no particular file.
 fn note(files: &Files, doubts: &[Diagnostic]) -> Note {
     let general = doubts.iter().filter(|doubt| !files.contains_key(&doubt.place.file));
     let general: Vec<String> = general.map(ToString::to_string).collect();
@@ -217,7 +217,7 @@ fn note(files: &Files, doubts: &[Diagnostic]) -> Note {
     Note { subject: ProblemSubject::Groups, problem }
 }
 
-/// Why the load has to be confirmed, if it has to.
+/// Why the load needs confirmation; `None` if it needs none.
 fn reason_to_confirm(env: &Env, accepted: &Accepted, after: &Base) -> Option<String> {
     let limit = env.options.hold_mass_removal?;
     if accepted.is_loaded {
@@ -227,7 +227,7 @@ fn reason_to_confirm(env: &Env, accepted: &Accepted, after: &Base) -> Option<Str
     nothing_left(&stored, after)
 }
 
-/// The changes of a load: what the files say, and what is generated from documents.
+/// The changes of a load: those of the files, and those of generated resources.
 fn difference_of(
     env: &Env,
     accepted: &Accepted,
@@ -242,7 +242,7 @@ fn difference_of(
     changed
 }
 
-/// The doubts of a load. With `--strict`, nothing may be served that names what is broken.
+/// The warnings of a load. With `--strict`, an object that refers to a broken one must not be served.
 fn doubts_of(env: &Env, accepted: &Accepted, load: &Load, step: &Step) -> Vec<Diagnostic> {
     let touched: BTreeSet<&GroupName> = step.base.groups.keys().chain(accepted.base.groups.keys()).collect();
     let is_of_file = |resource: &Resource| *resource.origin() != Origin::Api;
@@ -254,22 +254,22 @@ fn doubts_of(env: &Env, accepted: &Accepted, load: &Load, step: &Step) -> Vec<Di
 /// The effect of a complete load on the accepted state.
 struct Step {
     base: Arc<xds_cache::Layer>,
-    /// That, with the documents of the files, added up.
+    /// The sum of hashes over the base and the documents of the files.
     sum: ContentSum,
-    /// All documents as they are then, and what they give.
+    /// All documents after the load, and the resources that they generate.
     documents: DocumentState,
-    /// The overrides that go, because the files say the same by now.
+    /// The overrides that are dropped, because the files are equal to them now.
     patch: Patch,
-    /// The names of objects whose API part goes for that reason.
+    /// The names of objects whose overrides are dropped for that reason.
     equal: Vec<String>,
-    /// The overrides of weights that go.
+    /// The overrides of weights that are dropped.
     dropped: Vec<Dropped>,
     groups: Groups,
     plan: Plan,
     summary: String,
     /// The effect on the wave deployment.
     wave: AfterLoad,
-    /// The one that thereby ends.
+    /// The wave deployment that ends with it.
     ended: Option<EndedWave>,
 }
 
@@ -306,7 +306,7 @@ fn step(
     let label = Label::new("files", ChangeSource::File, summary(&contents));
     let touched = match is_change {
         true => begin::previous_of_load(before, base),
-        // It is not known what was served, but for what a wave deployment holds; the store knows what is new.
+        // Only the objects that a wave deployment holds are known from before; the store knows what is new.
         false => begin::still_previous(accepted, &contents),
     };
     let wave = begin::wave_after_load(env, before, base, &groups, touched, &label, at);
@@ -321,7 +321,7 @@ fn step(
     plan.extend(weights::plan(&before.documents.weights, &documents.weights));
     if !is_known {
         plan.extend(contents);
-        // Contents that are kept beside others that were too large are not complete. The first load brings all.
+        // The kept contents are incomplete if others were too large. The first load brings all.
         let hash = if is_first || has_contents(store, keys) { hash } else { hash_alone(&hash) };
         plan.push((StoreKey::FilesHash, Some(Bytes::from(hash))));
     }
@@ -350,7 +350,7 @@ fn step(
     })
 }
 
-/// The documents and groups with another base, once the patches are laid over the API's part.
+/// The documents and groups with another base, and with the patches applied to the API's part.
 fn given(
     before: &Accepted,
     base: &Base,
@@ -414,7 +414,7 @@ impl Step {
     }
 }
 
-/// The plan for a load that is too large for the history: only that it was.
+/// The plan for a load that is too large for the history, which records only that there was one.
 fn without_contents(plan: &Plan) -> Plan {
     let alone = |(key, value): &(StoreKey, Option<Bytes>)| match (key, value) {
         (StoreKey::DocumentStatus(_), _) => None,
@@ -438,15 +438,15 @@ pub(crate) fn served_first(proposed: &Transition, revision: Revision) -> (Accept
     (Accepted { revision, recorded: Recorded::Due, ..proposed.next.clone() }, label)
 }
 
-/// Returns `true` if a first load is served before it is recorded: if that takes long, and says only what the files say. What
-/// takes an override back, begins a wave deployment or ends one must be recorded first.
+/// Returns `true` if a first load is served before it is recorded: if recording takes long, and the load changes only files. A load
+/// that drops an override, or begins or ends a wave deployment, must be recorded first.
 fn is_served_first(plan: &Plan) -> bool {
     let is_of_files =
         |key: &StoreKey| key.is_of_file() || matches!(key, StoreKey::FilesHash | StoreKey::DocumentStatus(_));
     plan.len() > MAX_RECORDED_FIRST && plan.iter().all(|(key, _)| is_of_files(key))
 }
 
-/// Returns `true` if what could not be stored may be stored later, without a restart and as it is.
+/// Returns `true` if a failed record may succeed later, without a restart and without changes.
 fn may_pass(error: &WriteError) -> bool {
     let WriteError::Store(error) = error else { return false };
     !matches!(
@@ -456,5 +456,5 @@ fn may_pass(error: &WriteError) -> bool {
     )
 }
 
-/// Values of a first load that are recorded before it is served: some ten milliseconds at most.
+/// The most values of a first load that is recorded before it is served: some ten milliseconds.
 const MAX_RECORDED_FIRST: usize = 1_000;

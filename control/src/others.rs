@@ -48,14 +48,14 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
     Ok((accepted, note))
 }
 
-/// The state that is accepted without files becomes the one that is served.
+/// The accepted state without files is served.
 pub(crate) fn first(accepted: &Accepted) -> Transition {
     let next = Accepted { is_loaded: true, stored_statuses: Arc::default(), ..accepted.clone() };
     let label = Label::new("", ChangeSource::Store, "the stored state".to_owned());
     Transition { is_published: true, label, ..Transition::quiet(next, Outcome::Done) }
 }
 
-/// The proposal from the contents of the store by now.
+/// The proposal from the present contents of the store.
 ///
 /// # Errors
 ///
@@ -100,8 +100,8 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, at: At) -> Result<Transiti
     Ok(Transition { is_published, label, notes: vec![note], ..Transition::quiet(next, Outcome::Done) })
 }
 
-/// With the wave deployment that is stored, unless it is the one that is known, and those that ended. One that cannot be read is a
-/// problem, and its change reaches everyone.
+/// The state with the stored wave deployment, unless it is the known one, and with the ended ones. A wave deployment that cannot be
+/// read is a problem, and its change reaches everyone.
 fn with_wave(env: &Env, accepted: Accepted, keys: &State, at: At) -> Result<(Accepted, Note), StoreError> {
     let store = &*env.parts.store;
     let (stored, note) = match record::read(&env.parts.codec, store, keys, at)? {
@@ -119,7 +119,7 @@ fn with_wave(env: &Env, accepted: Accepted, keys: &State, at: At) -> Result<(Acc
     Ok((Accepted { wave, ended, ..accepted }, note))
 }
 
-/// Returns `true` if the store is where what is accepted is of.
+/// Returns `true` if the accepted state is that of the store.
 pub(crate) fn is_current(env: &Env, revision: Revision) -> bool {
     revision_of(env.parts.store.head()) == revision
 }

@@ -16,13 +16,13 @@ use crate::{others, verify, write};
 pub(crate) enum Cause {
     /// The files were read.
     Files(Load),
-    /// The contents of the files are served, and still to be recorded.
+    /// The contents of the files are served, but not recorded yet.
     Unrecorded,
-    /// Somebody asks for it.
+    /// A write.
     Write(Box<Write>, WriteOptions),
     /// A wave deployment is looked at.
     Wave,
-    /// Somebody asks something of a wave deployment.
+    /// A request of an operator about a wave deployment.
     Ask { deployment: u64, verb: WaveVerb, actor: String },
     /// The current wave deployment conflicts with a forced write.
     Forced { actor: String },
@@ -33,7 +33,7 @@ pub(crate) enum Cause {
 }
 
 impl Cause {
-    /// The name of the one who asks, if a wave deployment that is in the way is to be put back.
+    /// The name of the caller, if a conflicting wave deployment is to be put back.
     pub(crate) fn forced_by(&self) -> Option<&str> {
         match self {
             Self::Write(_, options) if options.force => Some(&options.actor),

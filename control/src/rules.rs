@@ -21,7 +21,7 @@ use crate::model::{ChangeSource, WriteError, WriteOptions};
 use crate::plan::Patch;
 use crate::weights::{Resting, WeightPatch, routes_key};
 
-/// The objects, as a change leaves them.
+/// The objects after a change.
 #[derive(Clone, Copy)]
 pub(crate) struct Objects<'a> {
     pub(crate) codec: &'a Codec,
@@ -147,7 +147,7 @@ pub(crate) fn change(
     Ok(Candidate { weights, source: ChangeSource::Api, summary, ..Candidate::default() })
 }
 
-/// The candidate of dropping what has ended; what that is shows when it is reconciled.
+/// The candidate that drops ended overrides; reconciling finds out which.
 pub(crate) fn end() -> Candidate {
     let summary = "drop overrides of weights whose time is up".to_owned();
     Candidate { source: ChangeSource::Expiry, summary, ..Candidate::default() }

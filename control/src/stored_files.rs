@@ -1,6 +1,6 @@
-//! The contents of the files, as they are kept in the store: contents, for differences and for the next start, and a hash over all.
+//! The record of the files in the store: their contents, for differences and for the next start, and a hash of everything.
 //!
-//! At the start, what the files say otherwise than was recorded last is a change like any other, which may go by waves.
+//! At the start, a difference between the files and the record is a change like any other, and may go in waves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::model::group;
 use crate::plan::{Patch, Plan};
 use crate::{documents, resource_record, stored_overrides};
 
-/// The plan that keeps the contents of the files: only what is not stored so already. Costs what differs from what is recorded, if
-/// that is known.
+/// The plan that records the contents of the files, without what is stored already. If the record is known, the cost follows the
+/// difference.
 pub(crate) fn plan(codec: &Codec, recorded: Option<&Base>, base: &Base, stored: &State) -> Plan {
     let nothing = Base::default();
     let before = recorded.unwrap_or(&nothing);
@@ -72,7 +72,7 @@ pub(crate) fn plan(codec: &Codec, recorded: Option<&Base>, base: &Base, stored: 
     plan
 }
 
-/// Returns `true` if the files say something of what a key is about.
+/// Returns `true` if the files define the subject of a key.
 fn has(base: &Base, key: &StoreKey) -> bool {
     match key.subject() {
         Subject::Group(name) => base.layer.groups.get(name).is_some_and(|group| group.definition.is_some()),
@@ -91,8 +91,8 @@ pub(crate) fn has_contents(store: &dyn Store, stored: &State) -> bool {
     hash.is_none_or(|hash| says_contents(&hash))
 }
 
-/// A resource of a file as it is kept: whole, so that the next start knows what it was; or as JSON, without its secrets, which
-/// do not outlive the file that they are in.
+/// The record of a file's resource: the whole resource, so that the next start knows it; or, if it has secrets, JSON without them,
+/// because secrets must not outlive their file.
 fn content(codec: &Codec, resource: &Resource) -> Bytes {
     if !codec.has_secrets(resource) {
         return resource_record::write(resource);
@@ -112,13 +112,13 @@ fn content_of_document(document: &GroupedDocument) -> Bytes {
     json!({"version": version, "group": document.group.as_str(), "document": shown}).to_string().into()
 }
 
-/// The version of an object that is kept without its secrets; `None` if it is kept whole.
+/// The version of an object that is recorded without its secrets; `None` if it is recorded whole.
 pub(crate) fn version_of_content(value: &[u8]) -> Option<String> {
     let content: Value = serde_json::from_slice(value).ok()?;
     Some(content.get("version")?.as_str()?.to_owned())
 }
 
-/// The kept contents of an object, as they are shown: without secrets.
+/// The recorded contents of an object, as they are shown: without secrets.
 pub(crate) fn shown_content(codec: &Codec, key: &StoreKey, value: &Bytes) -> Option<Value> {
     let field = |name: &str| serde_json::from_slice::<Value>(value).ok()?.get_mut(name).map(Value::take);
     if let StoreKey::FileDocument(key) = key {
@@ -127,7 +127,7 @@ pub(crate) fn shown_content(codec: &Codec, key: &StoreKey, value: &Bytes) -> Opt
     field("resource").or_else(|| Some(codec.to_json(&resource_record::read(value).ok()?)))
 }
 
-/// The overrides that the changed files have caught up with: `contents` is what changed in them (D6).
+/// The overrides that are equal to the changed files now; `contents` are the changes of the files (D6).
 pub(crate) fn equal_overrides(accepted: &Accepted, base: &Layer, contents: &Plan) -> (Patch, Vec<String>) {
     let mut patch = Patch::new();
     let mut dropped = Vec::new();
@@ -145,7 +145,7 @@ pub(crate) fn equal_overrides(accepted: &Accepted, base: &Layer, contents: &Plan
     (patch, dropped)
 }
 
-/// The documents of the API that the changed files have caught up with.
+/// The documents of the API that are equal to the changed files now.
 pub(crate) fn equal_documents(
     accepted: &Accepted,
     files: &GroupedDocuments,
@@ -249,7 +249,7 @@ pub(crate) fn hash_alone(hash: &str) -> String {
     format!("{hash}{ALONE}")
 }
 
-/// Returns `true` if the stored hash is that of what the files give.
+/// Returns `true` if the stored hash is that of the files.
 pub(crate) fn is_recorded(stored: &State, hash: &str) -> bool {
     let is_it = |hash: &str| stored.get(FILES_HASH) == Some(&BlobHash::of(hash.as_bytes()));
     is_it(hash) || is_it(&hash_alone(hash))
@@ -271,5 +271,5 @@ pub(crate) fn summary(contents: &Plan) -> String {
     format!("{n_changed} added or changed, {n_removed} removed in files: {}{more}", names.join(", "))
 }
 
-/// How many objects a summary names.
+/// The most objects that a summary names.
 const MAX_NAMED: usize = 3;

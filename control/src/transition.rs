@@ -12,25 +12,25 @@ use crate::model::{ChangeSource, Event, ReloadOutcome, WriteError, WriteOutcome}
 use crate::plan::Plan;
 use crate::wave::value::Wave;
 
-/// A change that is proposed. Dropped, it leaves no trace.
+/// A proposed change. If it is dropped, it leaves no trace.
 #[derive(Debug)]
 pub(crate) struct Transition {
-    /// The state that is accepted then; its revision is that of the commit, if there is one.
+    /// The next accepted state. Its revision is that of the commit, if there is one.
     pub(crate) next: Accepted,
-    /// The changes to the store. Nothing makes no revision.
+    /// The changes to the store. Without any, there is no revision.
     pub(crate) plan: Plan,
-    /// The changes to store instead if these are more than the store takes.
+    /// The changes to store instead if these are too large for the store.
     pub(crate) smaller: Option<Plan>,
-    /// The wave deployment as it is if nothing can be stored.
+    /// The wave deployment if nothing can be stored.
     pub(crate) unstored: Option<Wave>,
-    /// True if it is served before it is stored, because that takes long.
+    /// True if it is served before it is stored, because storing takes long.
     pub(crate) is_served_first: bool,
-    /// True if it is published though no revision is made.
+    /// True if it is published without a revision.
     pub(crate) is_published: bool,
     pub(crate) label: Label,
     /// The events that are sent once it is published.
     pub(crate) told: Vec<Event>,
-    /// The problems that arise or are solved then.
+    /// The problems that arise, or are solved.
     pub(crate) notes: Vec<Note>,
     pub(crate) outcome: Outcome,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Label {
     pub(crate) summary: String,
 }
 
-/// A problem by its subject; or the news that the subject is fine again.
+/// A problem by its subject, or the end of one.
 #[derive(Clone, Debug)]
 pub(crate) struct Note {
     pub(crate) subject: ProblemSubject,
@@ -53,11 +53,11 @@ pub(crate) struct Note {
 /// The subject of a problem; in the order in which problems are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ProblemSubject {
-    /// The disk does not take what is to be stored.
+    /// The disk refuses writes.
     Disk,
     /// The last load was refused.
     Files,
-    /// A load has doubts that are about no file in particular.
+    /// A load has warnings that concern no particular file.
     Groups,
     /// Last good copies of files cannot be saved.
     Copies,
@@ -117,7 +117,7 @@ pub(crate) enum Outcome {
     Loaded(ReloadOutcome),
     /// When to look at the clients of a wave deployment again.
     GoesOn(Next),
-    /// Why it could not be done as it was asked for.
+    /// Why the request could not be carried out.
     Failed(WriteError),
 }
 
@@ -126,7 +126,7 @@ pub(crate) enum Outcome {
 pub(crate) enum Next {
     /// Until another one begins, or an operator acts on it.
     Told,
-    /// Also when a client answers, or then.
+    /// When a client answers, or at this time.
     Answered(Option<std::time::Instant>),
 }
 
@@ -137,7 +137,7 @@ pub(crate) struct Done {
     pub(crate) revision: Revision,
     /// The accepted state that it made.
     pub(crate) accepted: Arc<Accepted>,
-    /// Whom it concerns.
+    /// The clients that it concerns.
     pub(crate) publication: Publication,
 }
 

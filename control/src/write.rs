@@ -1,4 +1,4 @@
-//! Writes of the API, proposed: build, translate, check.
+//! Proposals of the API's writes: build, translate, check.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -133,8 +133,8 @@ fn candidate_of(
     }
 }
 
-/// The state with a candidate laid over it, and the overrides of weights that were dropped. `resting` is what a wave deployment
-/// holds then.
+/// The state with a candidate applied, and the overrides of weights that were dropped. `resting` are the objects that a wave
+/// deployment holds then.
 ///
 /// # Errors
 ///
@@ -178,11 +178,11 @@ pub(crate) fn plan_of(accepted: &Accepted, candidate: &Candidate, next: &Accepte
     plan
 }
 
-/// The doubts about a write.
+/// The warnings of a write.
 ///
 /// # Errors
 ///
-/// [`WriteError::Invalid`] if that is not taken (`--strict`).
+/// [`WriteError::Invalid`] if warnings are errors (`--strict`).
 fn warnings(
     env: &Env,
     accepted: &Accepted,

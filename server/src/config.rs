@@ -44,9 +44,9 @@ pub struct Config {
     pub files: FilesConfig,
     /// How route documents are translated.
     pub routes: xds_routes::Options,
-    /// The waves of changes of groups that do not say it themselves; `None` for everyone at once.
+    /// The waves of groups that set none; `None` for everyone at once.
     pub waves: Option<WavePolicy>,
-    /// How long what leaves drains where groups do not say it.
+    /// The drain times of groups that set none.
     pub drain: DrainPolicy,
     /// Where the server listens.
     pub listen: ListenConfig,
@@ -56,15 +56,15 @@ pub struct Config {
     pub log: LogConfig,
     /// The token that the admin API demands; `None` if it demands nothing.
     pub admin_token: Option<AdminToken>,
-    /// Names by which the admin API is reached, besides `localhost` and IP addresses; requests for others are refused.
+    /// Host names of the admin API, besides `localhost` and IP addresses; requests for others are refused.
     pub admin_hosts: Vec<String>,
     /// True if client status is served on the xDS port too.
     pub xds_client_status: bool,
     /// The name of this server, for `control_plane.identifier`.
     pub instance_id: String,
-    /// Whose certificates are believed when rollouts call over https.
+    /// The authorities that rollouts trust when they call over https.
     pub rollout_trust: Trust,
-    /// Whom rollouts may call.
+    /// The hosts that rollouts may call.
     pub rollout_reach: Reach,
     /// Load reports.
     pub loads: LoadsConfig,
@@ -89,9 +89,9 @@ pub struct FilesConfig {
     pub is_partial_start: bool,
     /// True if dangling references are errors.
     pub is_strict: bool,
-    /// Beyond which share of a group a removal is held back.
+    /// The share of a group beyond which a removal is held back.
     pub hold_mass_removal: MassRemoval,
-    /// How often translations are compared with what is made from nothing.
+    /// How often translations are compared with whole new ones.
     pub verify: xds_control::Verify,
     /// How often files are looked at without an event.
     pub poll_interval: Duration,
@@ -105,7 +105,7 @@ pub struct FilesConfig {
     pub descriptors: DescriptorArgs,
 }
 
-/// Load reports; whether clients send any is said by [`xds_routes::Options::reports_loads`].
+/// Load reports. [`xds_routes::Options::reports_loads`] decides whether clients send any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadsConfig {
     /// How often clients report.
@@ -116,14 +116,14 @@ pub struct LoadsConfig {
     pub max_series: usize,
 }
 
-/// Bounds on what clients can make the server do.
+/// Limits for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The largest message that is received, in bytes.
     pub max_message_bytes: usize,
-    /// Bytes of messages that have not come whole, of all clients together.
+    /// Bytes of incomplete messages, of all clients together.
     pub max_receive_bytes: usize,
-    /// Bytes of large messages that have not come whole, of one address.
+    /// Bytes of large incomplete messages, of one address.
     pub max_receive_bytes_per_address: usize,
     /// xDS connections at once, if open files allow it.
     pub max_connections: usize,
@@ -135,9 +135,9 @@ pub struct Limits {
     pub first_request_timeout: Duration,
     /// Bytes of resources in one response where it can be split.
     pub max_response_bytes: usize,
-    /// How long what refers to something new waits for a silent client.
+    /// How long a resource that refers to a new one waits for a silent client.
     pub addition_grace: Duration,
-    /// How long what is removed is kept for a silent client.
+    /// How long a removed resource is kept for a silent client.
     pub removal_grace: Duration,
     /// How long a client may take to make a new cluster ready without asking the server.
     pub settle_time: Duration,

@@ -300,7 +300,7 @@ impl ServerParts {
         Ok(Some((files, handle)))
     }
 
-    /// Takes what the files give to the control.
+    /// Passes the contents of the files to the control.
     fn deliver(&self) -> source::watch::Deliver {
         let control = self.control.clone();
         let publisher = Arc::clone(&self.publisher);
@@ -414,7 +414,7 @@ impl Encryption {
     }
 }
 
-/// The sockets, bound before anything else is done: a port in use is the first thing to say.
+/// The sockets. They are bound first, so that a port in use is reported at once.
 struct Listeners {
     xds: TcpListener,
     admin: TcpListener,
@@ -433,7 +433,7 @@ impl Listeners {
         })
     }
 
-    /// Says where the server listens, for people and for programs.
+    /// Logs where the server listens, for people and for programs.
     fn announce(&self, config: &Config) -> io::Result<()> {
         let kind = |files: &Option<TlsFiles>| match files {
             None => "off",
@@ -530,9 +530,9 @@ async fn retire_views(publisher: Arc<Publisher>) {
 
 /// A view is dropped one to two intervals after its last client.
 const RETIRE_INTERVAL: Duration = Duration::from_secs(60);
-/// Connections for probes: a few that ask every few seconds.
+/// Connections for probes. Few clients use them, every few seconds.
 const PROBE_CONNECTIONS: usize = 64;
-/// How long an admin connection may take to say what it wants.
+/// How long an admin connection may take to send a request.
 const ADMIN_OPENING: Duration = Duration::from_secs(10);
 /// How long an admin client may read nothing of its answer; events come every 15 s at least.
 const ADMIN_STALLED: Duration = Duration::from_secs(30);

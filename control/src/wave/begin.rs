@@ -27,16 +27,16 @@ use crate::weights::WeightPatch;
 pub(crate) enum AfterLoad {
     /// Nothing.
     Unchanged,
-    /// There is another one, or none.
+    /// It is replaced by another one, or by none.
     Becomes(Option<Box<Wave>>),
 }
 
-/// The wave deployment that a write begins; `None` if it reaches everyone at once. `named` are the overrides of weights that it asks
-/// for; others in the plan only follow from what it changes, or from the time.
+/// The wave deployment that a write begins; `None` if it reaches everyone at once. `named` are the overrides of weights that it
+/// requests; other ones in the plan are consequences of the change, or of the time.
 ///
 /// # Errors
 ///
-/// [`WriteError::WaveActive`] if it changes what a wave deployment holds, or would begin a second one.
+/// [`WriteError::WaveActive`] if it changes an object that a wave deployment holds, or would begin a second one.
 pub(crate) fn begin_wave(
     env: &Env,
     accepted: &Accepted,
@@ -126,9 +126,9 @@ pub(crate) fn still_previous(accepted: &Accepted, contents: &Plan) -> PreviousVa
     contents.iter().filter_map(|(key, _)| Some((key.clone(), previous(key)?))).collect()
 }
 
-/// The effect of a load on the current wave deployment; `touched` has the former values of the objects that it changes. A file
-/// that is changed while its last change is held back keeps what nodes are served, and the wave deployment starts afresh; what is
-/// again as it was is no longer held.
+/// The effect of a load on the current wave deployment; `touched` has the former values of the objects that it changes. If a file
+/// changes while its last change is held back, nodes keep the contents that they are served, and the wave deployment starts again. An
+/// object that is as it was before is no longer held.
 pub(crate) fn wave_after_load(
     env: &Env,
     accepted: &Accepted,
@@ -212,7 +212,7 @@ fn group_of(key: &StoreKey) -> Option<&GroupName> {
     }
 }
 
-/// Refuses a change of what a wave deployment holds, in whichever layer.
+/// Refuses a change of an object that a wave deployment holds, in either layer.
 fn refuse_touched(active: &Wave, plan: &Plan, named: &WeightPatch) -> Result<(), WriteError> {
     let previous: BTreeSet<String> = active.previous.keys().map(StoreKey::what).collect();
     let is_asked_for = |key: &&StoreKey| !matches!(key, StoreKey::Weights(rule) if !named.contains_key(rule));
@@ -300,7 +300,7 @@ pub(crate) fn previous_of_load(accepted: &Accepted, base: &Base) -> PreviousValu
     previous
 }
 
-/// Returns `true` if the files say of an object what it was.
+/// Returns `true` if the files have the previous value of an object.
 pub(crate) fn says(base: &Base, key: &StoreKey, value: Option<&PreviousValue>) -> bool {
     match (key, value) {
         (StoreKey::File(name, key), value) => {

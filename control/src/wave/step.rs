@@ -39,18 +39,18 @@ struct Verdict {
     members: WaveMembers,
 }
 
-/// Looks at the clients once, and does what is to be done.
+/// Looks at the clients once, and takes the next step.
 ///
 /// # Errors
 ///
-/// None but those of what is to be done.
+/// Those of the step.
 pub(crate) fn go_on(env: &Env, accepted: &Accepted, at: At) -> Result<Transition, WriteError> {
     let scene = Scene { env, accepted, at };
     let Some(wave) = accepted.wave.as_deref().filter(|_| accepted.is_loaded) else {
         return Ok(scene.rests(Next::Told));
     };
     if let Some(reason) = &wave.stopped {
-        // Served as if it was put back already; what the API owns is still to follow.
+        // It is served as if it was put back already. The API's objects still have to follow.
         if !wave.has_overrides() {
             return Ok(scene.rests(Next::Told));
         }
@@ -118,7 +118,7 @@ pub(crate) fn act(
 ///
 /// # Errors
 ///
-/// None but those of putting back.
+/// Those of putting back.
 pub(crate) fn abort_for(
     env: &Env,
     accepted: &Accepted,
@@ -137,11 +137,11 @@ pub(crate) fn abort_for(
     scene.ends((None, ended), &Candidate::default(), Label::new(actor, ChangeSource::Waves, summary))
 }
 
-/// How a wave deployment that ended is begun again: by undoing the revision that put it back, in its waves.
+/// The write that begins an ended wave deployment again: it undoes the revision that put it back, in the same waves.
 ///
 /// # Errors
 ///
-/// [`WriteError::NotFound`] if none ended that is known, [`WriteError::WaveState`] if it cannot be begun again.
+/// [`WriteError::NotFound`] if no known one ended, [`WriteError::WaveState`] if it cannot be begun again.
 pub(crate) fn again(
     accepted: &Accepted,
     deployment: u64,
@@ -163,7 +163,7 @@ pub(crate) fn not_found(deployment: u64) -> WriteError {
     WriteError::NotFound { what: format!("the wave deployment {deployment}") }
 }
 
-/// Takes in what was seen of the clients, and has the wave deployment decide.
+/// Gives the look at the clients to the wave deployment, which decides.
 fn judge(wave: &Wave, look: Look, at: At) -> (Wave, Verdict) {
     let (mut wave, now) = (wave.clone(), at.clock);
     let known = Arc::make_mut(&mut wave.members);
@@ -194,7 +194,7 @@ impl Scene<'_> {
         Transition::quiet(self.accepted.clone(), Outcome::GoesOn(next))
     }
 
-    /// The clients are looked at again at once: nobody may be concerned, and no time have to pass.
+    /// Looks at the clients again at once, because there may be no concerned client, and no time to wait.
     fn at_once(&self, transition: Transition) -> Transition {
         let outcome = Outcome::GoesOn(Next::Answered(Some(self.at.clock)));
         let mut notes = transition.notes;
@@ -202,7 +202,7 @@ impl Scene<'_> {
         Transition { outcome, notes, ..transition }
     }
 
-    /// Nothing is decided; that it is paused is stored, unless it is stored already.
+    /// Decides nothing, but stores that it is paused, unless that is stored already.
     fn waits(&self, wave: &Wave, next: Option<std::time::Instant>) -> Result<Transition, WriteError> {
         let outcome = Outcome::GoesOn(Next::Answered(next));
         if let Some(reason) = &wave.paused
@@ -218,7 +218,7 @@ impl Scene<'_> {
         Ok(Transition::quiet(Accepted { wave, ..self.accepted.clone() }, outcome))
     }
 
-    /// Ranks the nodes if one of those that are connected says by what, and begins the first wave.
+    /// Ranks the nodes if a connected one has a value to rank by, and begins the first wave.
     fn rank(&self, wave: &Wave) -> Result<Transition, WriteError> {
         if wave.deployment.stage() == Stage::Paused {
             return Ok(self.rests(Next::Told));
@@ -239,7 +239,7 @@ impl Scene<'_> {
     }
 
     fn advance(&self, wave: &Wave) -> Result<Transition, WriteError> {
-        // A node that rejected this very change still counts in the waves to come.
+        // A node that rejected this change still counts in later waves.
         let split = wave.split();
         let mut failing = failing(self.env, |node| !split.is_ahead(node));
         failing.extend(wave.failing.iter().cloned());

@@ -1,7 +1,7 @@
 //! `validate`: checks files as the server would, without a server.
 //!
-//! This file finds everything; [`mod@report`] holds it and writes it for people and programs, [`strict`] makes errors of what is
-//! not as it should be, and [`junit`], [`github`] and [`sarif`] write it in the forms that CI systems read.
+//! This module collects the findings. [`mod@report`] holds them, and writes them as text and JSON. [`strict`] turns bad conditions
+//! into errors. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
 
 mod github;
 mod junit;
@@ -134,9 +134,9 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
     }
 }
 
-/// Doubts about the groups together, as the server judges them before it publishes.
+/// Warnings about the groups together, as the server checks them before it publishes.
 ///
-/// A fault of a resource that exists is reported already; references to it are no further fault.
+/// References to a resource with errors are no further fault, because its own errors are reported.
 fn doubts(args: &ValidateArgs, offline: &Offline) -> Vec<Diagnostic> {
     let groups = offline.groups();
     let touched: BTreeSet<_> = groups.keys().collect();
@@ -169,9 +169,9 @@ fn doubts(args: &ValidateArgs, offline: &Offline) -> Vec<Diagnostic> {
 
 /// Findings of the target's clients about the resources of each group, each finding once.
 ///
-/// A group is judged as its nodes see it: over the default group, and for names that neither has, with what other groups have.
-/// A group whose nodes are all of one kind is not judged for the other. What is generated from documents is made for the kind
-/// that gets it and is not judged, but it leads to what is.
+/// A group is checked as its nodes see it: over the default group, and with other groups for names that neither of them has. A group
+/// whose nodes are all of one kind is not checked for the other. Generated resources are made for the kind that gets them, so they are
+/// not checked; but their references are followed.
 fn lint_profiles(target: Target, offline: &Offline) -> Vec<ProfileFinding> {
     let (codec, groups) = (&offline.codec, offline.groups());
     let written = offline.layer.groups.values().flat_map(|group| group.resources.values());
@@ -268,7 +268,7 @@ fn place(found: Vec<ProfileFinding>, target: Target, scan: &Scan, limits: &Limit
     diagnostics
 }
 
-/// Returns `true` if the lint of every resource says what the profile's says better, or what the target does not want to know.
+/// Returns `true` if a general lint is covered by a better one of the profile, or does not concern the target.
 fn is_told_by_profile(diagnostic: &Diagnostic, target: Target, found: &[Diagnostic]) -> bool {
     let better = match diagnostic.code {
         "priority-gap" if target == Target::Envoy => return true,
@@ -292,7 +292,7 @@ fn nothing_found(args: &ValidateArgs) -> Diagnostic {
     diagnostic(Severity::Error, "no-files", nowhere(), message)
 }
 
-/// A note of what looks like configuration and is not read.
+/// A note about files that look like configuration and are not read.
 fn hidden(path: &str) -> Diagnostic {
     let place = Place { file: path.into(), line: 0, column: 0 };
     let message =

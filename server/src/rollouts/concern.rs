@@ -20,7 +20,7 @@ use xds_routes::weights::ClusterNames;
 
 use super::parts::DriverParts;
 
-/// The RouteConfigurations that a rule is in, and the virtual hosts on demand, in what is served at a revision.
+/// The RouteConfigurations and virtual hosts on demand with a rule, as served at a revision.
 #[derive(Debug, Default)]
 pub(super) struct Concern {
     pub(super) revision: Revision,
@@ -32,7 +32,7 @@ pub(super) struct Concern {
 pub(super) type Failing = BTreeSet<StreamId>;
 
 impl Concern {
-    /// Finds them by what they refer to: both backends, or if none does, the canary.
+    /// Finds them by their references: to both backends, or if none has these, to the canary.
     pub(super) fn new(parts: &DriverParts, spec: &RolloutSpec) -> Self {
         let (revision, groups) = parts.publisher.groups();
         let mut concern = Self { revision, routes: BTreeMap::new() };
@@ -86,7 +86,7 @@ impl Concern {
         ViewChange { key: key.clone(), changes: changes.collect() }
     }
 
-    /// The answers of the concerned clients to the present state: those that are connected, whenever they came. Clients that were
+    /// The answers of the concerned clients to the present state. All connected clients count, whenever they came; clients that were
     /// failing before the change, and still are, are left out.
     pub(super) fn acks(
         &self,
@@ -163,7 +163,7 @@ pub(super) fn loads_of(
     let [canary, stable] = [&spec.canary, &spec.stable].map(|backend| behind.of(parts, spec, backend));
     let since = Since { from: Some(from_millis(since_ms)), now: from_millis((parts.clock)()) };
     let count = |own: &BTreeSet<&str>, other: &BTreeSet<&str>| {
-        // A cluster behind both, such as a common fallback, says nothing of either.
+        // A cluster behind both, such as a common fallback, counts for neither.
         let clusters: Vec<&str> = own.difference(other).copied().collect();
         let totals = parts.loads.totals(&clusters, since);
         if !totals.is_complete {
@@ -210,7 +210,7 @@ impl ClustersBehind {
     }
 }
 
-/// How the clusters of a backend are called.
+/// The names of the clusters of a backend.
 enum Names {
     Cluster(String),
     Object(ClusterNames),

@@ -36,16 +36,16 @@ pub struct Driver {
     slots: Arc<Semaphore>,
     /// The wall clock when it was last asked what is due.
     looked_ms: u64,
-    /// Inputs that are known already.
+    /// Inputs that wait to be applied.
     known: VecDeque<(String, Input)>,
-    /// When to look at who has ACKed.
+    /// When to look at ACKs.
     acks_due: Option<Instant>,
-    /// When to look at what objects say of rules.
+    /// When to look at the weights of rules in their objects.
     rules_due: Option<Instant>,
     pub(super) is_loaded: bool,
 }
 
-/// A rollout, and what is done for it.
+/// A rollout, and the state of its effects.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) record: Arc<RolloutRecord>,
@@ -59,7 +59,7 @@ pub(super) struct Entry {
     failing: Failing,
     /// The state of ACKs in its last input.
     told: Option<AckStatus>,
-    /// The change that it wants of its rule, if it has asked since the start of the process.
+    /// The change of its rule that it asked for last, in this process.
     wanted: Option<Wanted>,
     concern: Concern,
     slots: Arc<Semaphore>,
@@ -91,7 +91,7 @@ impl Driver {
         }
     }
 
-    /// Drives, for ever. Rollouts go on from where they were stored as soon as the first complete load is served.
+    /// Drives rollouts for ever. They continue from their stored states as soon as the first complete load is served.
     pub async fn run(mut self) {
         let mut events = self.parts.control.events();
         let mut ticks = self.parts.board.ticks();
@@ -145,7 +145,7 @@ impl Driver {
             self.look_at_acks().await;
         }
         let now_ms = (self.parts.clock)();
-        // By a clock that was set back, everyone's time would come too late.
+        // If the clock was set back, all deadlines would come too late.
         let is_set_back = now_ms < std::mem::replace(&mut self.looked_ms, now_ms);
         let is_due = |entry: &Entry| entry.wake_at <= now_ms || is_set_back && entry.wake_at < u64::MAX;
         let due = self.entries.iter().filter(|(_, entry)| is_due(entry));
@@ -171,7 +171,7 @@ impl Driver {
         if self.known.is_empty() { wait } else { Duration::ZERO }
     }
 
-    /// Compares what objects say of rules with what they said.
+    /// Compares the weights of rules in their objects with those of the last look.
     async fn look_at_rules(&mut self) {
         let owning =
             self.entries.iter().filter(|(_, entry)| entry.record.rollout.owns_rule() && entry.is_resumed);
@@ -194,7 +194,7 @@ impl Driver {
         }
     }
 
-    /// Tells each rollout what the clients say of its change, if they say something else by now.
+    /// Gives each rollout the ACKs of its change, if they differ from the last ones.
     async fn look_at_acks(&mut self) {
         let (revision, _) = self.parts.publisher.groups();
         let mut told = Vec::new();
@@ -296,8 +296,8 @@ impl Driver {
         Some((key, WeightChange { pins: false, ..change }))
     }
 
-    /// Stores a state. If the rule does not take the change any more, the state alone: that the rule is another is its next
-    /// input.
+    /// Stores a state. If the rule no longer takes the change, stores the state alone: the next input of the rollout is that the rule is
+    /// another one.
     async fn commit(
         &mut self,
         id: &str,
@@ -334,7 +334,7 @@ impl Driver {
         self.parts.control.write(write, options).await
     }
 
-    /// Makes a stored state the present one, and does what it wants.
+    /// Makes a stored state the present one, and runs its effects.
     pub(super) fn install(
         &mut self,
         id: &str,
@@ -428,7 +428,7 @@ impl Driver {
         });
     }
 
-    /// Tells the metrics how many rollouts there are.
+    /// Reports the number of rollouts to the metrics.
     pub(super) fn count(&self) {
         let Some(observer) = &self.parts.observer else { return };
         let mut counts: BTreeMap<Phase, usize> = BTreeMap::new();
@@ -459,7 +459,7 @@ impl Entry {
     }
 }
 
-/// The weights and header routes that are wanted.
+/// The weights and header routes that an outcome wants.
 pub(super) fn wanted(outcome: &Outcome) -> Option<Wanted> {
     outcome.effects.iter().find_map(|effect| {
         let Effect::SetWeights { weights, header_routes, .. } = effect else { return None };
@@ -471,11 +471,11 @@ pub(super) fn wanted(outcome: &Outcome) -> Option<Wanted> {
 pub(super) const ACTOR: &str = "rollout";
 /// How long answers of clients are collected before they are looked at.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// How long to wait after something could not be stored.
+/// How long to wait after a failed commit.
 const RETRY: Duration = Duration::from_secs(1);
 /// How long the clock is trusted.
 const MAX_WAIT: Duration = Duration::from_secs(1);
-/// How many webhooks are called at a time.
+/// The most webhooks that are called at a time.
 const MAX_CALLS: usize = 256;
-/// How many of them for one rollout.
+/// The most webhooks of one rollout that are called at a time.
 const MAX_CALLS_PER_ROLLOUT: usize = 8;

@@ -27,12 +27,12 @@ const MAX_BODY_BYTES: usize = 1024 * 1024;
 /// The longest head of an answer.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
-/// Whom rollouts may call, and whom they believe.
+/// The hosts that rollouts may call, and the authorities that they trust.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
     /// The hosts that may be called.
     pub reach: Reach,
-    /// The authorities whose certificates are believed.
+    /// The trusted authorities.
     pub trust: Trust,
     /// Counts calls that are refused.
     pub refusals: Arc<Refusals>,
@@ -56,8 +56,8 @@ impl Caller {
         }
     }
 
-    /// Connects to one of a host's addresses that may be called. The name is looked up once, so what was checked is what
-    /// is connected to.
+    /// Connects to one of a host's addresses that may be called. The name is looked up once, so the checked address is the one that is
+    /// connected to.
     async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, String> {
         let failed = |error: io::Error| format!("cannot connect: {error}");
         let found: Vec<IpAddr> =
@@ -143,7 +143,7 @@ where
     }
 }
 
-/// Where a URL leads to.
+/// The target of a URL.
 struct Target {
     uri: Uri,
     host: String,
@@ -152,7 +152,7 @@ struct Target {
 }
 
 impl Target {
-    /// Reads a URL; says what is wrong with it.
+    /// Reads a URL; the error explains what is wrong with it.
     fn parse(url: &str) -> Result<Self, &'static str> {
         const BAD: &str = "it is no URL such as http://host:port/path or https://host/path";
         let uri: Uri = url.parse().map_err(|_| BAD)?;

@@ -207,7 +207,7 @@ impl Driver {
     }
 }
 
-/// Refuses what this server cannot do for any rollout on such a rule.
+/// Refuses specs that no rollout on such a rule can carry out.
 fn check(caller: &Caller, spec: &RolloutSpec, key: &RuleKey) -> Result<(), RolloutError> {
     let unfit = |pointer: String, detail: &str| RolloutError::Unfit { pointer, detail: detail.to_owned() };
     for (index, hook) in spec.webhooks.iter().enumerate() {
@@ -254,9 +254,9 @@ fn unfit(spec: &RolloutSpec, error: &DistributionError) -> RolloutError {
     RolloutError::Unfit { pointer: pointer.to_owned(), detail: error.to_string() }
 }
 
-/// How many rollouts may be on their way.
+/// The most active rollouts.
 const MAX_ACTIVE: usize = 100;
-/// How many are kept after their end.
+/// The most rollouts that are kept after their end.
 const MAX_ENDED: usize = 1_000;
 /// How much of a route's name is part of an id.
 const MAX_NAME: usize = 40;

@@ -100,7 +100,7 @@ pub struct ReadOptions {
     pub max_file_bytes: usize,
     /// True if symbolic links may lead out of the roots.
     pub follows_links: bool,
-    /// How long the file system may be silent.
+    /// How long the file system may block.
     pub deadline: Duration,
 }
 
@@ -142,7 +142,7 @@ impl Reader {
         found.unwrap_or_default()
     }
 
-    /// Reads everything now, and says where it was found. Blocks.
+    /// Reads everything now, and returns it by path. Blocks.
     ///
     /// `watch` gets every walk, watches its directories, and returns `true` if one of them was not watched before. Then the walk is
     /// repeated, because it may have missed changes in that directory.
@@ -193,7 +193,7 @@ impl Reader {
         read.unwrap_or(Ok(Err(FileFault::Hanging(self.options.deadline))))
     }
 
-    /// Returns `true` if links lead where they led when they were found.
+    /// Returns `true` if links still lead to the same places.
     fn lead_the_same(&mut self, links: &BTreeMap<PathBuf, PathBuf>) -> bool {
         let links = links.clone();
         let is_same = self.hands.run("links", move |progress| {
@@ -258,10 +258,10 @@ fn real_path(path: &Path, file: &File, opened: &fs::Metadata) -> io::Result<Opti
     Ok(is_same.then_some(real))
 }
 
-/// How long a file system may be silent. Ten megabytes take a slow network file system a second.
+/// How long a file system may block. Ten megabytes take a slow network file system a second.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A swap or a save takes microseconds; what changes five times in a row is being written all the time.
+/// A swap or a save takes microseconds. A file that changes five times in a row is being written all the time.
 const MAX_TRIES: usize = 5;
 
 #[cfg(test)]

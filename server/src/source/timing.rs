@@ -6,14 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-/// How long to wait for what.
+/// The times to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// The quiet after which additions and changes are taken over. Editors save in several steps; one save is one change.
+    /// The quiet time before additions and changes are applied. Editors save in several steps, and one save must be one change.
     pub debounce: Duration,
-    /// The age of the first event at which they are taken over without any quiet.
+    /// The age of the first event at which they are applied without a quiet time.
     pub max_delay: Duration,
-    /// The quiet after which what is missing is taken for removed.
+    /// The quiet time before a missing object counts as removed.
     pub removal_quiet: Duration,
     /// How often the files are looked at without an event, for file systems without notifications.
     pub poll_interval: Duration,
@@ -46,9 +46,9 @@ pub enum Step {
 /// The treatment of missing objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removals {
-    /// It stays: something may still be under way.
+    /// They stay: a change may still be under way.
     Postponed,
-    /// It goes.
+    /// They are removed.
     Due,
 }
 
@@ -60,11 +60,11 @@ pub struct Pace {
     first_event: Option<Instant>,
     /// The last event ever.
     last_event: Option<Instant>,
-    /// True if the last load holds something that is missing.
+    /// True if the last load kept missing objects.
     postpones_removals: bool,
     /// True if a look was requested, regardless of the clock.
     is_asked: bool,
-    /// When what was not taken is offered again, and how long after the failure that is.
+    /// When a load that was not taken is offered again, and how long after the failure.
     again: Option<(Instant, Duration)>,
     next_poll: Instant,
 }
@@ -84,12 +84,12 @@ impl Pace {
         self.last_event = Some(now);
     }
 
-    /// Somebody wants to know now.
+    /// A caller wants a look now.
     pub fn handle_request(&mut self) {
         self.is_asked = true;
     }
 
-    /// A load is done that began at `began`; `postpones_removals` if it holds something that is missing.
+    /// A load is done that began at `began`; `postpones_removals` if it kept missing objects.
     ///
     /// Events since then still count, because the load may have missed their changes.
     pub fn handle_loaded(&mut self, began: Instant, postpones_removals: bool) {
@@ -103,7 +103,7 @@ impl Pace {
         self.next_poll = began + self.timing.poll_interval;
     }
 
-    /// The result of a load was not taken. It is to be offered again, after a wait that doubles each time.
+    /// The result of a load was not taken. It is offered again, after a wait that doubles each time.
     pub fn handle_refused(&mut self, now: Instant) {
         let wait = self.again.map_or(FIRST_WAIT, |(_, wait)| (wait * 2).min(LONGEST_WAIT));
         self.again = Some((now + wait, wait));
@@ -143,7 +143,7 @@ impl Pace {
             .fold(self.next_poll, Instant::min)
     }
 
-    /// Returns `true` if what is missing is still waited for.
+    /// Returns `true` if removals of missing objects still wait.
     #[must_use]
     pub fn postpones_removals(&self) -> bool {
         self.postpones_removals

@@ -17,7 +17,7 @@ use crate::source::names::{CONFIG_MAP_LINK, is_configuration, is_ignored};
 pub struct Walk {
     /// The files to read, by path.
     pub files: BTreeMap<Arc<str>, Stamp>,
-    /// Roots, directories and links that lead to nothing readable, and why. What was below them before may still be there.
+    /// Roots, directories and links that cannot be read, with the reasons. Their contents may still be there.
     pub faults: BTreeMap<Arc<str>, String>,
     /// The directories in which a change can matter.
     pub directories: BTreeMap<PathBuf, Directory>,
@@ -63,7 +63,7 @@ impl FileId {
 /// A directory in which a change can matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory {
-    /// Tells it from another one that takes its place.
+    /// Distinguishes it from another one that takes its place.
     pub id: FileId,
     /// The only names that matter; `None` if it is walked and every name can matter.
     pub only: Option<Vec<OsString>>,
@@ -116,7 +116,7 @@ impl Walker {
         Self { roots: clean, follows_links, devices: BTreeMap::new() }
     }
 
-    /// Walks now, and says what belongs to the roots. Blocks, at each root no longer than `hands` wait.
+    /// Walks now, and returns the files and directories of the roots. Blocks, at each root no longer than `hands` wait.
     #[must_use]
     pub fn walk(&mut self, hands: &mut Hands) -> (Walk, Arc<Bounds>) {
         let mut walk = Walk::default();
@@ -169,7 +169,7 @@ impl Walker {
 }
 
 impl Walk {
-    /// Adds what was found in another root.
+    /// Adds the walk of another root.
     fn merge(&mut self, other: Self) {
         self.files.extend(other.files);
         self.faults.extend(other.faults);
@@ -196,7 +196,7 @@ impl Directory {
     }
 }
 
-/// How work about a root is named; reading a file of the same path is other work.
+/// The name of work about a root, which differs from that of reading a file with the same path.
 fn about(root: &Path) -> String {
     format!("root {}", root.display())
 }
@@ -327,7 +327,7 @@ pub(super) fn leads_out(real: &Path) -> String {
     )
 }
 
-/// Watches for `path` itself to come, go or be replaced.
+/// Watches for `path` itself to appear, disappear or be replaced.
 fn note_parent(path: &Path, walk: &mut Walk) {
     let Some(name) = path.file_name() else { return };
     let parent = match path.parent() {
@@ -374,7 +374,7 @@ fn without_dots(path: &Path) -> PathBuf {
 /// The message about a root that does not answer.
 const HANGS: &str = "the file system does not answer; is it a network file system that is gone?";
 
-/// No one nests deeper by hand.
+/// People do not nest deeper by hand.
 const MAX_DEPTH: usize = 64;
 /// Links between sibling directories multiply; the walk must end.
 const MAX_DIRECTORIES: usize = 20_000;

@@ -1,4 +1,4 @@
-//! Drives the files: waits for events, reads, loads, delivers, saves last good copies.
+//! The loop over the files: it waits for events, reads, loads, delivers, and saves last good copies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -32,24 +32,24 @@ pub struct WatchParts {
     pub roots: Vec<PathBuf>,
     /// Bounds of one file and its documents.
     pub limits: Limits,
-    /// True if symbolic links may lead out of what is watched.
+    /// True if symbolic links may lead out of the watched directories.
     pub follows_links: bool,
     /// True if the good part of a first load with errors is served.
     pub is_partial_start: bool,
     /// The treatment of route documents with unknown fields.
     pub unknown_fields: UnknownFields,
-    /// How long to wait for what.
+    /// The times to wait.
     pub timing: Timing,
-    /// Reads what is in the files.
+    /// Reads the objects in the files.
     pub codec: Arc<Codec>,
-    /// Where last good copies are.
+    /// The last good copies.
     pub last_good: LastGood,
 }
 
-/// Takes in, after each attempt to save last good copies, why one could not be saved, or that all are.
+/// Gets the result of each attempt to save last good copies: why one could not be saved, or that all are.
 pub type Saved = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
-/// Takes in a load; answered when it is published, or refused.
+/// Takes in a load. The answer comes when it is published or refused.
 pub type Deliver =
     Box<dyn FnMut(FileLoad, Asked) -> BoxFuture<'static, Result<ReloadOutcome, WriteError>> + Send>;
 
@@ -75,7 +75,7 @@ pub struct FileSourceHandle {
     requests: mpsc::Sender<Request>,
 }
 
-/// The files could not be read any more, because of a fault in this program.
+/// The files can no longer be read, because of a fault in this program.
 #[derive(Debug, thiserror::Error)]
 #[error("reading the files failed")]
 pub struct SourceFailed(#[from] JoinError);
@@ -109,7 +109,7 @@ enum Request {
     Look,
     /// Look now, and answer.
     Reload(Asked, oneshot::Sender<Result<ReloadOutcome, WriteError>>),
-    /// Do nothing any more.
+    /// Stop.
     Stop,
 }
 
@@ -123,13 +123,13 @@ struct Waiting {
 }
 
 impl FileSourceHandle {
-    /// Reads the files now, and answers when what they give is published.
+    /// Reads the files now, and answers when their contents are published.
     ///
-    /// A missing object goes only after two quiet seconds; the answer waits for that, at most some seconds longer.
+    /// A missing object is removed only after two quiet seconds. The answer waits for that, at most some seconds longer.
     ///
     /// # Errors
     ///
-    /// [`WriteError::Closed`] if the source has stopped; else what the publication said.
+    /// [`WriteError::Closed`] if the source has stopped; else the error of the publication.
     pub async fn reload(&self, asked: Asked) -> Result<ReloadOutcome, WriteError> {
         let (answer, answered) = oneshot::channel();
         self.requests.send(Request::Reload(asked, answer)).await.map_err(|_| WriteError::Closed)?;
@@ -138,11 +138,11 @@ impl FileSourceHandle {
 
     /// Ends the source, even if there are other handles. A publication that is under way ends first.
     pub async fn stop(&self) {
-        // A source that has ended already does not mind.
+        // It fails only if the source has ended already.
         let _ = self.requests.send(Request::Stop).await;
     }
 
-    /// Reads the files soon, for SIGHUP. Does nothing if that is asked for already.
+    /// Reads the files soon, for SIGHUP. Does nothing if such a request is waiting already.
     pub fn look(&self) {
         if self.requests.try_send(Request::Look).is_err() {
             tracing::debug!("the files are read anyway");
@@ -193,7 +193,7 @@ impl FileSource {
         Ok((source, FileSourceHandle { requests: sender }))
     }
 
-    /// The contents that were served when the last good copies were saved with which this run began.
+    /// The served contents in the last good copies with which this run began.
     #[must_use]
     pub fn copies(&self) -> (Layer, GroupedDocuments) {
         self.work.state.served()
@@ -289,7 +289,7 @@ impl FileSource {
         self.answer(&outcome);
     }
 
-    /// Answers those who wait, unless something missing may still go for them.
+    /// Answers the waiting callers, unless a missing object may still be removed for them.
     fn answer(&mut self, outcome: &Result<ReloadOutcome, WriteError>) {
         let is_waiting_on = self.pace.postpones_removals() && outcome.is_ok();
         for mut waiting in std::mem::take(&mut self.waiting) {
@@ -335,7 +335,7 @@ impl Work {
             log_hidden(&self.reader.hidden(&walk));
         }
         let before = self.walk.replace(walk);
-        // A change since the last load that no event reported is as young as an event of now.
+        // A change without an event counts as new.
         let is_news = removals == Removals::Due && before.is_some() && before != self.walk;
         let removals = if is_news { Removals::Postponed } else { removals };
         let Self { is_partial_start, unknown_fields, .. } = *self;
@@ -352,7 +352,7 @@ impl Work {
     }
 }
 
-/// Says once in the life of the server what of the watched directories is hidden.
+/// Logs the hidden files of the watched directories, once for the life of the server.
 fn log_hidden(hidden: &[String]) {
     if !hidden.is_empty() {
         let (n_hidden, paths) = (hidden.len(), hidden.join(", "));
@@ -375,8 +375,8 @@ fn log_summary(load: &FileLoad) {
     );
 }
 
-/// Saves what changed of the last good contents; of several states that wait, only the newest. What could not be saved is
-/// tried again after a while.
+/// Saves the changes of the last good contents. Of several waiting states, only the newest is saved. Failed copies are tried again
+/// after a while.
 async fn save_copies(
     last_good: LastGood,
     mut saved: Arc<FilesState>,
@@ -416,7 +416,7 @@ type Copies = BTreeMap<Arc<str>, Option<Vec<u8>>>;
 fn save_all(store: &LastGood, due: Copies) -> (Copies, Option<String>) {
     let due: Vec<_> = due.into_iter().collect();
     let failed = Mutex::new((Copies::new(), None));
-    // Each waits for the disk, which serves several at once.
+    // Each copy waits for the disk, which serves several at once.
     std::thread::scope(|scope| {
         for part in due.chunks(due.len().div_ceil(N_SAVERS).max(1)) {
             let failed = &failed;
@@ -447,7 +447,7 @@ fn save_copy(last_good: &LastGood, path: &str, copy: Option<&[u8]>) -> Result<()
     })
 }
 
-/// Returns `true` if nothing differs that is served or shown.
+/// Returns `true` if served and shown contents are equal.
 fn is_same(one: &FileLoad, other: &FileLoad) -> bool {
     let is_same_file = |one: &FileStatus, other: &FileStatus| {
         one.hash == other.hash
@@ -465,11 +465,11 @@ fn is_same(one: &FileLoad, other: &FileLoad) -> bool {
         && one.documents == other.documents
 }
 
-/// Reloads are asked for by hand; more than that at once get their answer with the next one.
+/// The most reloads that wait. Reloads come from people; more than these wait for the next look.
 const MAX_REQUESTS: usize = 16;
 /// How long after a failure copies are saved again: a disk that was full may have room by then.
 const SAVE_AGAIN: Duration = Duration::from_secs(10);
-/// How many copies are on their way to the disk at once.
+/// The most copies that are written at once.
 const N_SAVERS: usize = 8;
 /// How long the answer to a reload waits for removals while files go on changing.
 const MAX_WAIT: Duration = Duration::from_secs(5);

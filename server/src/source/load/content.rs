@@ -64,9 +64,9 @@ pub(super) struct Served {
     pub(super) group: GroupName,
     /// In the file that owns it.
     pub(super) place: Place,
-    /// True if it is not what the file says now, because that is broken.
+    /// True if it is an earlier version, because the present one is broken.
     pub(super) is_last_good: bool,
-    /// True if a file says it, or did; what [stands in](xds_routes::stand_in) for a document that never was good is none.
+    /// True if a file has this content, or had it; false for a [stand-in](xds_routes::stand_in) of a document that was never good.
     pub(super) is_good: bool,
 }
 

@@ -22,9 +22,9 @@ pub(super) struct FileState {
     pub(super) loaded_at: SystemTime,
     /// The contents.
     pub(super) parsed: Arc<Parsed>,
-    /// The earlier content of resources and documents that are, or may be, in the file, and are not good in the present one.
+    /// The earlier contents of resources and documents that are, or may be, in the file, but are not good there now.
     pub(super) earlier: BTreeMap<Key, Good>,
-    /// The last good node group of the file, if one is, or may be, in it.
+    /// The last good node group of the file, if the file has one, or may have one.
     pub(super) group: Option<GoodGroup>,
     /// True if the file was missing in the last scan, and its removal is postponed.
     pub(super) is_missing: bool,
@@ -42,7 +42,7 @@ pub(super) struct DirectoryGroup {
 }
 
 impl FileState {
-    /// A file of which nothing is known yet.
+    /// A new file.
     pub(super) fn new(now: SystemTime) -> Self {
         Self {
             hash: None,
@@ -54,7 +54,7 @@ impl FileState {
         }
     }
 
-    /// Takes over what is good in a new content; what is bad, or may be hidden in what cannot be read, stays as it was.
+    /// Takes in a new content. Bad objects, and objects that may be in an unreadable part, stay as they were.
     pub(super) fn take(&mut self, hash: Option<Version>, mut parsed: Parsed, now: SystemTime) {
         self.is_missing = false;
         self.hash = hash;

@@ -25,16 +25,16 @@ struct Claim {
     /// The content in the file, or the last good one.
     content: Option<Content>,
     is_last_good: bool,
-    /// The stand-in that holds if nothing else does.
+    /// The stand-in that is served if there is nothing else.
     stand_in: Option<Arc<Document>>,
 }
 
-/// The objects that are served, and the file of each. A load changes what the files say otherwise; a copy shares the rest.
+/// The served objects, and the file of each. A load changes only what differs; a copy shares the rest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Objects {
     /// The served objects, by group and key.
     pub(super) served: OrdMap<ObjectId, Served>,
-    /// The files that claim an object, where that is not just the one whose it is.
+    /// The files that claim an object, if the owner is not the only one.
     claimants: OrdMap<ObjectId, Arc<[Arc<str>]>>,
     /// The objects of each file since the last load.
     pub(super) files: BTreeMap<Arc<str>, Arc<OfFile>>,
@@ -59,7 +59,8 @@ pub(super) struct OfFile {
     pub(super) has_last_good: bool,
 }
 
-/// Decides what is served, from the objects and files of the load before, and the files now. Costs what the files say that are not the very same as before, besides a look at each.
+/// Decides which objects are served, from the objects and files of the previous load, and the present files. The cost follows the
+/// changed files, besides a look at each.
 pub(super) fn resolve(
     (before, previous): (&Objects, &Files),
     files: &Files,
@@ -95,7 +96,7 @@ pub(super) fn resolve(
     objects
 }
 
-/// The claims on the objects that are looked at, in the order of the files.
+/// The claims on the concerned objects, in the order of the files.
 fn claims(
     concerned: &Concerned,
     files: &Files,
@@ -129,9 +130,9 @@ fn claims(
 /// The objects and files that a load has to look at.
 #[derive(Default)]
 struct Concerned {
-    /// The files that are not the very same, or in another group.
+    /// The files that are another value, or in another group.
     changed: BTreeSet<Arc<str>>,
-    /// The objects that these claim or claimed, and those that were contested or about to go before.
+    /// The objects that these files claim or claimed, and the ones that were contested or waiting for their removal.
     ids: BTreeSet<ObjectId>,
     /// All files that may claim one of these objects.
     claimants: BTreeSet<Arc<str>>,
@@ -141,7 +142,7 @@ impl Concerned {
     fn new((before, previous): (&Objects, &Files), files: &Files, assignment: &Assignment) -> Self {
         let mut concerned = Self::default();
         if before.files.is_empty() {
-            // Nobody knows who claims the objects of copies.
+            // Copies do not say which files claim an object.
             concerned.ids.extend(before.served.keys().cloned());
         }
         concerned.ids.extend(before.claimants.keys().cloned());
@@ -176,7 +177,7 @@ impl Concerned {
 }
 
 impl Objects {
-    /// Serves something else of an object, or nothing.
+    /// Serves another version of an object, or stops to serve it.
     pub(super) fn put(&mut self, id: ObjectId, object: Option<Served>) {
         let was = match &object {
             Some(object) => self.served.insert(id, object.clone()),
@@ -214,7 +215,7 @@ impl Objects {
         }
     }
 
-    /// A group that says nothing is none.
+    /// Removes a group that is empty.
     fn change_group(&mut self, name: &GroupName, change: impl FnOnce(&mut LayerGroup)) {
         let group = self.layer.groups.entry(name.clone()).or_default();
         change(group);
@@ -238,14 +239,14 @@ impl Objects {
         }
     }
 
-    /// Returns `true` if something is served that no file claims any more.
+    /// Returns `true` if an object is served that no file claims any more.
     pub(super) fn is_something_missing(&self) -> bool {
         self.claimants.iter().any(|(id, claimants)| {
             self.served.get(id).is_some_and(|object| !claimants.contains(&object.place.file))
         })
     }
 
-    /// The resources that files define and that are not served in any group, because something is wrong with them.
+    /// The resources of files that are not served in any group because of errors.
     pub(super) fn unusable(&self) -> BTreeSet<ResourceKey> {
         let unserved = self.files.values().flat_map(|of_file| &of_file.unserved);
         let is_served =
@@ -262,7 +263,7 @@ impl Objects {
         served.filter(|(_, object)| object.place.file == *path && object.is_good).collect()
     }
 
-    /// Looks anew at files of which something changed, and at those that are in another group or define another one.
+    /// Looks again at files with changed objects, and at files that are in another group or define another one.
     fn look_at_files(&mut self, mut touched: BTreeSet<Arc<str>>, files: &Files, assignment: &Assignment) {
         let mut defines: BTreeMap<&Arc<str>, Vec<(GroupName, Place)>> = BTreeMap::new();
         for group in assignment.directories.values().filter(|group| !group.is_leaving) {
@@ -339,7 +340,7 @@ fn ids_of(file: &FileState, group: Option<&GroupName>) -> BTreeSet<ObjectId> {
     keys.map(|key| ObjectId::new(group, key)).collect()
 }
 
-/// The claims of a file: what it defines, and what it defined when it last was good and may still.
+/// The claims of a file: the objects that it defines, and the last good ones that it may still define.
 fn claims_of(file: &FileState, group: &GroupName) -> BTreeMap<Key, Claim> {
     let new = |place: &Place, content, is_last_good| {
         let (group, place) = (group.clone(), place.clone());
@@ -361,7 +362,7 @@ fn claims_of(file: &FileState, group: &GroupName) -> BTreeMap<Key, Claim> {
     claims
 }
 
-/// The only claim, or that of the owner; what was served before if the claim is bad and was never good.
+/// The only claim, or that of the owner. If it is bad and was never good, the object that was served before.
 fn choose(
     id: &ObjectId,
     claims: Vec<Claim>,
@@ -394,7 +395,7 @@ fn choose(
     }
 }
 
-/// The stand-in for claims of which none is good, or none is more right than the others.
+/// The stand-in for claims of which none is good, or none is better than the others.
 fn stand_in_of(claims: &[Claim]) -> Option<Served> {
     let first = claims.first()?;
     let said = claims.iter().filter_map(|claim| {

@@ -15,27 +15,26 @@ use crate::source::read::FileFault;
 pub(super) struct Parsed {
     /// True if the text as a whole cannot be used; there are no objects then.
     pub(super) is_broken: bool,
-    /// The resources and documents, in the order of the text; without content those that are bad. What is wrong with them is among
-    /// the diagnostics.
+    /// The resources and documents, in the order of the text. Bad ones have no content; their errors are among the diagnostics.
     pub(super) objects: Vec<(Key, Place, Option<Content>)>,
     /// The node groups; `None` for those that are bad.
     pub(super) groups: Vec<(Place, Option<NodeGroup>)>,
-    /// Everything that is wrong or doubtful.
+    /// All errors and warnings.
     pub(super) diagnostics: Vec<Diagnostic>,
-    /// True if something is in the file of which not even type and name are known.
+    /// True if the file has an object whose type and name could not be read.
     pub(super) has_unreadable: bool,
-    /// Stand-ins for bad documents that never were good.
+    /// Stand-ins for bad documents that were never good.
     pub(super) stand_ins: BTreeMap<DocumentKey, Arc<Document>>,
     /// The number of faults of documents over the limit, which are not reported.
     pub(super) n_untold: usize,
 }
 
 impl Parsed {
-    /// Takes in what the codec read.
+    /// Takes in a file as the codec read it.
     pub(super) fn new(decoded: DecodedFile, unknown_fields: UnknownFields) -> Self {
         let mut parsed = Self { is_broken: decoded.broken, ..Self::default() };
         parsed.diagnostics = decoded.all_diagnostics().into_iter().cloned().collect();
-        // Documents of kinds that are not served: where the first of each kind is, and how many there are.
+        // Documents of kinds that are not served: the place of the first of each kind, and their number.
         let mut foreign = BTreeMap::new();
         for object in decoded.objects {
             let place = object.place;
@@ -98,7 +97,7 @@ impl Parsed {
         }
     }
 
-    /// Says once of each kind that is not served that it is left out.
+    /// Adds a note for each kind that is not served.
     fn tell_foreign(&mut self, foreign: BTreeMap<String, (Place, usize)>) {
         for (kind, (place, n)) in foreign {
             let diagnostic = diagnostic("unsupported-kind", place, xds_routes::left_out(&kind, n));
@@ -106,7 +105,7 @@ impl Parsed {
         }
     }
 
-    /// Notes what is wrong with a document: at most [`MAX_DIAGNOSTICS`] in a file, but `least` of each document.
+    /// Adds the diagnostics of a document: at most [`MAX_DIAGNOSTICS`] for a file, but `least` for each document.
     fn tell(&mut self, found: Vec<Diagnostic>, least: usize) {
         let left = MAX_DIAGNOSTICS.saturating_sub(self.diagnostics.len()).max(least);
         self.n_untold += found.len().saturating_sub(left);
@@ -157,7 +156,7 @@ impl Parsed {
         Self { is_broken: true, diagnostics, ..Self::default() }
     }
 
-    /// Keeps what stood in for documents that may be hidden in what cannot be read.
+    /// Keeps the stand-ins of documents that may be in the unreadable part.
     pub(super) fn keep_stand_ins(&mut self, before: &Self) {
         let (keys, mut kept) = (self.keys(), before.stand_ins.clone());
         kept.retain(|key, _| !keys.contains(&Key::Document(key.clone())));
@@ -177,7 +176,7 @@ impl Parsed {
     }
 }
 
-/// The default group is what it is: every node, below every other group.
+/// The default group cannot be changed: it has every node, and is below every other group.
 fn changes_default(group: &NodeGroup) -> bool {
     group.name.is_default() && *group != NodeGroup::default_group()
 }
