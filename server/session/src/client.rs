@@ -16,7 +16,6 @@ use crate::request::Request;
 use crate::response::Response;
 use crate::stream::Stream;
 use crate::type_state::{ClientTraits, TypeState, Update};
-use crate::wants::route_of;
 
 /// The protocol state of one client.
 ///
@@ -302,12 +301,8 @@ impl Client {
             let Some(state) = state.find_mut(hosts).filter(|state| !state.wants.is_wildcard()) else {
                 continue;
             };
-            // It hears of what it asks for anyway.
-            let asked = state.wants.names();
-            let is_unheard = |name: &&&Name| route_of(name).is_some_and(|route| !asked.has_route(route));
-            let awaited: Vec<Name> = awaited.iter().filter(is_unheard).map(|name| Arc::clone(name)).collect();
             if !awaited.is_empty() {
-                state.awaited.get_or_insert_default().extend(awaited);
+                state.awaited.get_or_insert_default().extend(awaited.iter().map(|name| Arc::clone(name)));
                 state.is_dirty = true;
                 self.woken.insert(*stream);
             }

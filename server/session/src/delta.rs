@@ -126,8 +126,9 @@ pub(crate) fn compose(
     removed.extend(missing);
     // That there is nothing of the name is news enough; what there is goes to those who ask for it.
     let is_held = |name: &Name| state.wants.covers_name(name) || table.find(name).is_some();
+    let is_waiting = |name: &Name| state.wants.is_left_waiting(table, name);
     let awaited = state.awaited.take().map(|awaited| *awaited).unwrap_or_default();
-    removed.extend(awaited.into_iter().filter(|name| !is_held(name)));
+    removed.extend(awaited.into_iter().filter(|name| !is_held(name) && is_waiting(name)));
     removed.sort();
     let form = form(state, client);
     let contents = Contents { removed, ..state.contents(target, form, Entries::Listed(entries)) };

@@ -30,6 +30,21 @@ pub struct Contents {
     pub not_found: Vec<Name>,
 }
 
+impl Contents {
+    /// The names of which the client is told that there is nothing, one way or the other.
+    pub(crate) fn told_gone(&self) -> Vec<Name> {
+        let entries = match &self.entries {
+            Entries::Table(_) => &[][..],
+            Entries::Listed(entries) => entries,
+        };
+        let unpopulated = entries.iter().filter_map(|entry| match entry {
+            Entry::Unpopulated(name) => Some(name),
+            Entry::Full(_) | Entry::Heartbeat(_) => None,
+        });
+        self.removed.iter().chain(unpopulated).cloned().collect()
+    }
+}
+
 /// Which message is sent, and how a resource stands in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {

@@ -132,6 +132,7 @@ impl TypeState {
     pub(crate) fn settle_without_response(&mut self, target: Target<'_>) -> bool {
         let comes_with_it = self.ledger.came_with_everything();
         let is_leaf = !refers(&self.resource_type);
+        self.awaited = None;
         self.ledger.record_nothing(&self.wants, target.table(&self.resource_type), is_leaf);
         comes_with_it
     }
@@ -144,7 +145,8 @@ impl TypeState {
         }
         let table = target.table(&self.resource_type);
         let is_list = self.variant == Variant::Sotw && update.rest.is_empty();
-        let carried = Carried { changed: &update.changed, removed: &update.contents.removed, is_list };
+        let removed = &update.contents.told_gone();
+        let carried = Carried { changed: &update.changed, removed, is_list };
         self.ledger.record(&self.wants, sent, table, carried, &update.rest);
     }
 
@@ -196,8 +198,11 @@ impl TypeState {
 
     /// What is owed of the type, if anything is; an answer without contents counts.
     pub(crate) fn owed(&self, target: Target<'_>) -> Option<Owed> {
-        let owed = self.lacks(target.table(&self.resource_type));
-        (self.is_answer_owed || self.awaited.is_some() || !owed.is_empty()).then_some(owed)
+        let table = target.table(&self.resource_type);
+        let owed = self.lacks(table);
+        let mut awaited = self.awaited.iter().flat_map(|awaited| awaited.iter());
+        let is_awaited = awaited.any(|all| self.wants.is_left_waiting(table, all));
+        (self.is_answer_owed || is_awaited || !owed.is_empty()).then_some(owed)
     }
 
     /// How long the client may go without a heartbeat: half of the shortest time to live that it was given.

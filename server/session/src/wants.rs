@@ -76,6 +76,13 @@ impl Wants {
         self.served = Memo::default();
     }
 
+    /// Returns `true` if a client that waits to hear anything of a route configuration's virtual hosts, as `ROUTE/*`, hears nothing: it
+    /// asked for none, or has to wait for one.
+    pub(crate) fn is_left_waiting(&self, table: &TypeTable, all: &str) -> bool {
+        let Some(route) = route_of(all) else { return false };
+        !self.names.has_route(route) || self.names.of_route(route).any(|name| table.is_withheld(name))
+    }
+
     /// Returns `true` if the client asks for everything, for this very name, or for a glob that covers it.
     pub(crate) fn covers_name(&self, name: &str) -> bool {
         self.is_wildcard || self.names.contains(name) || self.names.has_glob_of(name)

@@ -33,6 +33,8 @@ mod explore;
 mod found;
 #[path = "hitless/grpc.rs"]
 mod grpc;
+#[path = "hitless/vhds.rs"]
+mod vhds;
 #[path = "hitless/wire.rs"]
 mod wire;
 #[path = "hitless/world.rs"]
@@ -58,6 +60,11 @@ enum Step {
         pipe: usize,
         n: usize,
         verdict: Verdict,
+    },
+    /// A request comes to a virtual host of a route.
+    Request {
+        route: usize,
+        host: usize,
     },
     /// Everything is delivered.
     Drain,
@@ -85,12 +92,36 @@ fn edits() -> impl Strategy<Value = Vec<Edit>> {
     vec(edit, 1..5)
 }
 
+/// The same with virtual hosts.
+fn edits_on_demand() -> impl Strategy<Value = Vec<Edit>> {
+    let host = (0..3_usize, prop::option::weighted(0.8, 0..16_u8));
+    let edit = prop_oneof![
+        2 => host.prop_map(|(route, clusters)| Edit::Host { route, clusters }),
+        1 => (0..3_usize).prop_map(|route| Edit::Table { route }),
+    ];
+    (edits(), vec(edit, 0..3)).prop_map(|(edits, hosts)| edits.into_iter().chain(hosts).collect())
+}
+
 fn verdicts() -> impl Strategy<Value = Verdict> {
     (prop::bool::weighted(0.15), 0..32_u8).prop_map(|(is_nack, parts)| Verdict { is_nack, parts })
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![20 => step_of(edits().boxed()), 1 => Just(Step::Reconnect)];
+    steps_with(edits())
+}
+
+fn steps_with(edits: impl Strategy<Value = Vec<Edit>> + 'static) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![20 => step_of(edits.boxed()), 1 => Just(Step::Reconnect)];
+    vec(step, 1..60)
+}
+
+fn steps_on_demand() -> impl Strategy<Value = Vec<Step>> {
+    let request = (0..3_usize, 0..2_usize).prop_map(|(route, host)| Step::Request { route, host });
+    let step = prop_oneof![
+        20 => step_of(edits_on_demand().boxed()),
+        1 => Just(Step::Reconnect),
+        4 => request,
+    ];
     vec(step, 1..60)
 }
 
@@ -113,6 +144,9 @@ fn run(world: &mut World, step: &Step) -> Result<(), String> {
             world.publish();
         }
         Step::Reconnect => world.connect(),
+        Step::Request { route, host } => {
+            world.request(&format!("r{}/{}", route % 3, ["h0", "h1"][host % 2]));
+        }
         Step::ToServer { pipe, n } => {
             for _ in 0..*n {
                 world.deliver_request(pipe % n_pipes);
@@ -135,8 +169,10 @@ fn run(world: &mut World, step: &Step) -> Result<(), String> {
 
 /// What a client has in the end.
 fn expected(world: &World, is_grpc: bool) -> BTreeMap<(usize, String), String> {
-    let all = world.config.resources();
+    let mut all = world.config.resources();
     if !is_grpc {
+        let (asked, _) = world.hosts();
+        all.retain(|(kind, name), _| *kind != config::HOST || asked.contains(name));
         return all;
     }
     let mut wanted = BTreeMap::new();
@@ -172,6 +208,10 @@ fn end(world: &mut World, setup: Setup) -> Result<(), String> {
     if has != expected {
         return Err(format!("the client ends with {has:?} instead of {expected:?}"));
     }
+    let (_, pending) = world.hosts();
+    if !pending.is_empty() {
+        return Err(format!("requests still wait for {pending:?}"));
+    }
     Ok(())
 }
 
@@ -183,6 +223,7 @@ fn envoy(is_delta: bool) -> impl Strategy<Value = Setup> {
             is_grpc: false,
             is_phased: true,
             is_scoped: false,
+            is_on_demand: false,
             max_response_bytes,
         },
     )
@@ -198,12 +239,16 @@ fn an_envoy_with_delta_always_has_what_it_uses() {
     check(SEED, &(envoy(true), steps()), |(setup, steps)| history(setup, &steps));
 }
 
-/// Without lost connections: with them, random search finds faults that docs/hitless.md names.
 #[test]
 fn an_envoy_with_scopes_always_has_what_it_uses() {
     let setup = any::<bool>().prop_flat_map(envoy).prop_map(|setup| Setup { is_scoped: true, ..setup });
-    let steps = vec(step_of(scoped_edits().boxed()), 1..60);
-    check(SEED, &(setup, steps), |(setup, steps)| history(setup, &steps));
+    check(SEED, &(setup, steps_with(scoped_edits())), |(setup, steps)| history(setup, &steps));
+}
+
+#[test]
+fn an_envoy_with_hosts_on_demand_always_has_what_it_uses() {
+    let setup = envoy(true).prop_map(|setup| Setup { is_on_demand: true, ..setup });
+    check(SEED, &(setup, steps_on_demand()), |(setup, steps)| history(setup, &steps));
 }
 
 #[test]
@@ -214,6 +259,7 @@ fn a_grpc_client_always_has_what_it_uses() {
         is_grpc: true,
         is_phased: true,
         is_scoped: false,
+        is_on_demand: false,
         max_response_bytes: 3 << 20,
     };
     check(SEED, &steps(), |steps| history(setup, &steps));
@@ -240,6 +286,7 @@ fn without_waiting_every_model_finds_faults() {
             is_grpc,
             is_phased,
             is_scoped: false,
+            is_on_demand: false,
             max_response_bytes: 3 << 20,
         };
         assert_eq!(history(setup(true), &repoint), Ok(()), "{:?}", setup(true));

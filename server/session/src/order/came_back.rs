@@ -16,6 +16,7 @@ use crate::quirks::Quirk;
 use crate::references;
 use crate::stream::Stream;
 use crate::type_state::TypeState;
+use crate::wants::route_of;
 
 /// Takes what the client may have for what it was sent, where it was not answered yet. Tells whether there is such a type.
 pub(super) fn believe(view: &View, streams: &mut BTreeMap<StreamId, Stream>, now: Instant) -> bool {
@@ -96,6 +97,30 @@ impl<'a> Facts<'a> {
         self.input.is_back
             && streams.all(|stream| stream.is_per_type() && !Quirk::TakenUnasked.is_of(of))
             && !self.is_asked_for(key)
+            && self.has_to_open_stream(key)
+    }
+
+    /// Whether a client with a stream for the virtual hosts of each route configuration may not have opened that of `key` yet. Such a
+    /// stream does not tell which it is if no host was asked for on it.
+    fn has_to_open_stream(&self, key: &ResourceKey) -> bool {
+        let Some(route) = route_of(&key.name).filter(|_| Quirk::NamesAreHosts.is_of(&key.resource_type))
+        else {
+            return true;
+        };
+        let of_hosts = |state: &TypeState| state.wants.names().has_route(route);
+        if self.states(&key.resource_type).any(of_hosts) {
+            return false;
+        }
+        let of = ResourceType::RouteConfiguration;
+        if self.may_ask_for(&ResourceKey { resource_type: of.clone(), name: route.into() }) {
+            return true;
+        }
+        let is_nameless = |state: &&TypeState| state.wants.names().is_empty();
+        let n_nameless = self.states(&key.resource_type).filter(is_nameless).count();
+        let routes = self.states(&of).flat_map(|state| state.wants.names().iter());
+        let has_stream =
+            |route: &str| self.states(&key.resource_type).any(|state| state.wants.names().has_route(route));
+        n_nameless < routes.filter(|route| !has_stream(route)).count()
     }
 
     /// What the client may have of a type, as far as it came back a moment ago.
@@ -104,6 +129,15 @@ impl<'a> Facts<'a> {
             return vec![];
         }
         self.input.view.recent_tables(of, self.input.now)
+    }
+
+    /// The newest of what there was lately of a virtual host: a client that came back a moment ago may wait for it.
+    pub(super) fn recent_host(&self, key: &ResourceKey) -> Option<Arc<Resource>> {
+        if !Quirk::AskedAtFirstUse.is_of(&key.resource_type) {
+            return None;
+        }
+        let recent = self.recent_tables(&key.resource_type);
+        recent.iter().rev().find_map(|table| table.find(&key.name)).cloned()
     }
 
     /// Whether the client will ask for all resources of a type.

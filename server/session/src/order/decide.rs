@@ -66,11 +66,11 @@ fn update(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
         Step::Send => facts.is_needed_unasked(key) && facts.is_used_at_once(key),
         // It asks for that now, and must not wait for the new one.
         Step::Hide(_) => {
-            facts.is_awaited(key) && facts.is_used_at_once(key) && facts.obstacle_for(led_to).is_none()
+            facts.is_awaited(key) && facts.is_used_at_once(key) && facts.obstacle_for(&led_to).is_none()
         }
         Step::Keep(_) | Step::PutOff => false,
     };
-    if goes_on { Decision { step: Step::Keep(Arc::clone(led_to)), ..held } } else { held }
+    if goes_on { Decision { step: Step::Keep(led_to), ..held } } else { held }
 }
 
 /// An update that newly refers to something waits until the client has that ready, if the client takes it without asking (one that
@@ -144,13 +144,12 @@ fn retain_led_to(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option
     if is_sent || !facts.is_used_at_once(key) {
         return None;
     }
-    let obstacle = facts.obstacle_for(led_to);
+    let obstacle = facts.obstacle_for(&led_to);
     if obstacle.is_some() && facts.may_have(key) {
         // Until then it goes on with that.
         return None;
     }
-    let kept = Arc::clone(led_to);
-    let step = if obstacle.is_some() { Step::Hide(Some(kept)) } else { Step::Keep(kept) };
+    let step = if obstacle.is_some() { Step::Hide(Some(led_to)) } else { Step::Keep(led_to) };
     let is_awaited = facts.is_awaited(key);
     let user = users.first().filter(|_| is_awaited).map(|user| WaitsFor::Disuse(user.key.clone()));
     Some(Decision { because: obstacle.or(user), is_told: is_awaited, ..Decision::new(step) })
@@ -353,7 +352,8 @@ impl TypeState {
         let name = resource.name();
         let needs_others = references::refers_to_unasked(&self.resource_type);
         let has_this = self.ledger.claimed(name) == Some(resource.version());
-        let is_unsure = self.ledger.came_back() || (facts.input.is_back && self.is_unheld(name));
+        let is_unanswered = || self.wants.names().contains(name) && !self.holds(name);
+        let is_unsure = self.ledger.came_back() || is_unanswered();
         if !needs_others || Quirk::CompleteLists.is_of(&self.resource_type) || !is_unsure || has_this {
             return Ok(Arc::clone(resource));
         }

@@ -169,10 +169,15 @@ impl<'a> Facts<'a> {
                         note(&Arc::clone(resource.name()), At::Gone(resource));
                     }
                     // A client may ask for any number of names; few are those of something that it may be using.
-                    let unanswered = state.unanswered(table);
-                    for name in unanswered.filter(|_| !Quirk::AskedAtFirstUse.is_of(of)) {
+                    for name in state.unanswered(table) {
                         let key = ResourceKey { resource_type: of.clone(), name };
-                        if self.is_referred_to(&key) {
+                        let is_host = Quirk::AskedAtFirstUse.is_of(of);
+                        let may_be_used = if is_host {
+                            self.recent_host(&key).is_some()
+                        } else {
+                            self.is_referred_to(&key)
+                        };
+                        if may_be_used {
                             note(&key.name, At::Unanswered);
                         }
                     }
@@ -219,8 +224,10 @@ impl<'a> Facts<'a> {
     }
 
     /// What the client was led to of a resource that it asks for only when it uses it, if the view has it otherwise.
-    pub(super) fn led_to(&self, key: &ResourceKey) -> Option<&'a Arc<Resource>> {
-        let known = self.input.known?.get(&key.resource_type)?.find(&key.name)?;
+    pub(super) fn led_to(&self, key: &ResourceKey) -> Option<Arc<Resource>> {
+        let known =
+            self.input.known.and_then(|known| known.get(&key.resource_type)?.find(&key.name).cloned());
+        let known = known.or_else(|| self.recent_host(key))?;
         let now = self.served(key);
         now.is_none_or(|now| now.version() != known.version()).then_some(known)
     }

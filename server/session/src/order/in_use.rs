@@ -122,10 +122,12 @@ impl Facts<'_> {
     fn referrers(&self, to: &ResourceKey) -> Vec<Referrer> {
         let mut referrers = Vec::new();
         let all = references::all_of(to);
+        // What the client has not said yet that it has of them it may have.
+        let is_unsure = all.is_some() && self.may_ask_for(to);
         for row in references::rows_to(&to.resource_type) {
             let of = |table: &TypeTable| -> Vec<Arc<Resource>> {
                 let of_all = all.iter().flat_map(|all| {
-                    table.referrers(all).filter(|user| !self.goes_on(user.key(), all)).cloned()
+                    table.referrers(all).filter(|user| is_unsure || !self.goes_on(user.key(), all)).cloned()
                 });
                 table.referrers(to).cloned().chain(of_all).collect()
             };
@@ -137,11 +139,10 @@ impl Facts<'_> {
             }
             let recent = self.recent_tables(&row.from);
             let recent = recent.iter().flat_map(|table| of(table));
-            for user in recent.filter(|user| self.may_ask_for(user.key())) {
-                let takes_all = Quirk::TakenUnasked.is_of(&row.from);
-                let counts = if takes_all { Counts::Always } else { Counts::IfUsed };
+            for user in recent {
+                let counts = self.if_recent(user.key());
                 let user = User { key: user.key().clone(), is_rejected: false };
-                referrers.push(Referrer { user, counts });
+                referrers.extend(counts.map(|counts| Referrer { user, counts }));
             }
             for state in self.states(&row.from) {
                 for user in state.ledger.tables().flat_map(|table| of(table)) {
@@ -166,6 +167,17 @@ impl Facts<'_> {
         }
         let is_unasked = || !Quirk::UsedOnlyWhenAsked.is_of(&key.resource_type) && !self.is_asked_for(key);
         ((is_taken && is_unasked()) || self.may_be_asked_for(key)).then_some(Counts::IfUsed)
+    }
+
+    /// When a client that came back a moment ago may be using what there was lately.
+    fn if_recent(&self, key: &ResourceKey) -> Option<Counts> {
+        if self.may_ask_for(key) {
+            let takes_all = Quirk::TakenUnasked.is_of(&key.resource_type);
+            return Some(if takes_all { Counts::Always } else { Counts::IfUsed });
+        }
+        // It may wait for a virtual host that it never had.
+        let is_host = Quirk::AskedAtFirstUse.is_of(&key.resource_type);
+        if is_host { self.if_learned_of(key) } else { None }
     }
 
     /// When the client may come to use something that it was led to, and has not yet.

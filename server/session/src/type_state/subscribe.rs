@@ -59,6 +59,7 @@ impl TypeState {
     /// Subscribes to one name; what the client holds of it is unknown from now on, also if it was subscribed to before (R7).
     pub(crate) fn add_name(&mut self, name: &str) {
         let name = Name::from(name);
+        let was_wanted = self.wants.wants(self.ledger.settled(), &name);
         self.wants.insert(&name);
         if xdstp::is_glob(&name) {
             // Every member is owed, whatever the client said that it holds. It must still hear of members that are gone.
@@ -70,7 +71,13 @@ impl TypeState {
             }
         }
         self.ledger.recall(&name);
-        self.doubt(name);
+        let is_known = was_wanted || self.ledger.exception(&name).is_some();
+        if is_known || self.ledger.settled().find(&name).is_none() {
+            self.doubt(name);
+        } else {
+            // It was there before, and nobody sent it to the client.
+            self.ledger.except(name, Held::Nothing);
+        }
     }
 
     /// Unsubscribes from one name. If something else covers the resource, the client is owed an answer, because it has dropped

@@ -2,7 +2,8 @@
 
 use crate::config::Edit;
 use crate::found::{
-    ADS, DELTA, YES, cluster, listener, no_listener, no_scope, poll, publish, reject, route, scope, to_server,
+    ADS, DELTA, ON_DEMAND, YES, cluster, listener, no_listener, no_scope, poll, publish, reject, route,
+    scope, to_server,
 };
 use crate::world::Setup;
 use crate::{Step, history};
@@ -254,4 +255,74 @@ fn a_cluster_that_comes_to_need_a_secret_while_the_client_comes_back() {
         poll(2),
     ];
     assert_eq!(history(DELTA, &steps), Ok(()));
+}
+
+#[test]
+fn a_scope_that_came_back_with_another_route_and_asks_for_that_late() {
+    let steps = [
+        Step::Reconnect,
+        publish([route(2, 8), no_scope()]),
+        to_server(2),
+        publish([listener(0, 2), scope(0, 0)]),
+        to_server(2),
+        poll(1),
+        publish([no_listener()]),
+        poll(2),
+        Step::Drain,
+    ];
+    assert_eq!(history(Setup { is_scoped: true, ..ADS }, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_that_is_gone_when_the_request_to_it_is_made_again() {
+    let steps = [
+        publish([Edit::Listener { listener: 0, to: Some((false, 0)), secret: None }]),
+        Step::Request { route: 0, host: 0 },
+        Step::Reconnect,
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_that_is_gone_and_is_not_asked_for_yet() {
+    let host = |clusters| Edit::Host { route: 0, clusters };
+    let steps = [
+        publish([host(Some(1))]),
+        Step::Drain,
+        Step::Request { route: 0, host: 1 },
+        Step::Drain,
+        publish([route(0, 2), host(None)]),
+        Step::Reconnect,
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_of_before_that_the_first_request_comes_to_after_the_reconnect() {
+    let steps = [
+        publish([route(0, 4)]),
+        Step::Drain,
+        Step::Reconnect,
+        publish([route(1, 0)]),
+        publish([route(0, 0), Edit::Host { route: 0, clusters: None }]),
+        Step::Request { route: 1, host: 0 },
+        to_server(1),
+        publish([listener(1, 2)]),
+        to_server(6),
+        publish([route(0, 14)]),
+        poll(4),
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
+
+#[test]
+fn hosts_of_routes_that_are_not_in_use_any_more() {
+    let steps = [
+        publish([route(1, 0), Edit::Host { route: 1, clusters: Some(6) }]),
+        Step::Request { route: 0, host: 0 },
+        Step::Drain,
+        publish([listener(1, 0)]),
+        Step::Reconnect,
+    ];
+    assert_eq!(history(Setup { is_per_type: true, ..ON_DEMAND }, &steps), Ok(()));
 }

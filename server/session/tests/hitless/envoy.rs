@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::{CLUSTER, ENDPOINTS, LISTENER, ROUTE, SCOPE, SECRET, references};
+use crate::config::{CLUSTER, ENDPOINTS, HOST, LISTENER, ROUTE, SCOPE, SECRET, alias, references};
+use crate::vhds::{Vhds, is_on_demand, route_of};
 use crate::wire::{Ask, Reply, Verdict};
 
 /// One Envoy. It takes clusters and listeners by wildcard and asks for the rest by what these name: on one stream, or with a
@@ -15,6 +16,7 @@ pub(crate) struct Envoy {
     listeners: BTreeMap<String, Slot>,
     /// In use as soon as they come; `None` if no listener has any.
     scopes: Option<BTreeMap<String, String>>,
+    pub(crate) vhds: Vhds,
     /// What it was sent of what it asks for.
     received: BTreeMap<Wanted, String>,
     asked: BTreeSet<Wanted>,
@@ -62,6 +64,7 @@ impl Envoy {
             clusters: BTreeMap::new(),
             listeners: BTreeMap::new(),
             scopes: is_scoped.then(BTreeMap::new),
+            vhds: Vhds::new(is_per_type),
             received: BTreeMap::new(),
             asked: BTreeSet::new(),
             n_instances: 0,
@@ -94,7 +97,25 @@ impl Envoy {
             ask.has = has.map(|(wanted, content)| (wanted.name.clone(), content.clone())).collect();
             asks.push(ask);
         }
+        asks.extend(self.vhds.connect());
         asks
+    }
+
+    /// A request comes to a host by this name, if a listener in use leads there.
+    pub(crate) fn request(&mut self, name: &str) -> Option<Ask> {
+        if !self.is_in_use(route_of(name)) {
+            return None;
+        }
+        let is_it = |host: &String| host == name || alias(HOST, host).as_deref() == Some(name);
+        let is_there = self.vhds.of_route(route_of(name)).any(|(host, _)| is_it(host));
+        self.vhds.request(name, is_there)
+    }
+
+    /// Whether a listener in use leads to a route.
+    pub(crate) fn is_in_use(&self, route: &str) -> bool {
+        let active = self.listeners.values().filter_map(|slot| slot.active.as_ref());
+        let mut needs = active.flat_map(|listener| references(&listener.content));
+        needs.any(|(kind, name)| kind == ROUTE && name == route)
     }
 
     /// Takes in a response. What it asks for because of it goes out before the answer.
@@ -104,12 +125,17 @@ impl Envoy {
             self.replace(reply, verdict, &mut renewed);
         } else if reply.kind == SCOPE {
             self.take_scopes(reply, verdict);
+        } else if reply.kind == HOST {
+            self.vhds.receive(reply, verdict);
         } else {
             let taken = |name: &String| verdict.takes(name);
             for (name, content) in reply.resources.iter().filter(|(name, _)| taken(name)) {
                 let wanted = Wanted { kind: reply.kind, name: name.clone(), owner: reply.owner };
                 if !self.asked.contains(&wanted) {
                     continue;
+                }
+                if is_on_demand(content) && !self.vhds.has_heard_of(name) {
+                    self.wait_for_hosts(&wanted);
                 }
                 self.stop_waiting(&wanted);
                 self.received.insert(wanted, content.clone());
@@ -123,12 +149,26 @@ impl Envoy {
                 self.received.remove(&Wanted { kind: reply.kind, name: name.clone(), owner: reply.owner });
             }
         }
+        let vhds = &self.vhds;
+        let slots = self.listeners.values_mut();
+        for instance in slots.filter_map(|slot| slot.warming.as_mut()) {
+            instance.waits.retain(|wanted| wanted.kind != HOST || !vhds.has_heard_of(route_of(&wanted.name)));
+        }
         for slot in self.clusters.values_mut().chain(self.listeners.values_mut()) {
             if slot.warming.as_ref().is_some_and(|instance| instance.waits.is_empty()) {
                 slot.active = slot.warming.take();
             }
         }
         self.ask(&renewed)
+    }
+
+    /// What waits for a route whose virtual hosts come on demand waits until anything is heard of these.
+    fn wait_for_hosts(&mut self, route: &Wanted) {
+        for instance in self.listeners.values_mut().filter_map(|slot| slot.warming.as_mut()) {
+            if instance.waits.contains(route) {
+                instance.waits.insert(hosts_of(route));
+            }
+        }
     }
 
     fn stop_waiting(&mut self, wanted: &Wanted) {
@@ -150,9 +190,15 @@ impl Envoy {
             let id = self.n_instances;
             let needs = needs(content, id, self.is_per_type);
             // Endpoints are waited for even if they came before; the rest only if it did not.
-            let waits: BTreeSet<Wanted> = needs
-                .filter(|wanted| wanted.kind == ENDPOINTS || !self.received.contains_key(wanted))
-                .collect();
+            let needs: BTreeSet<Wanted> = needs.collect();
+            let (received, vhds) = (&self.received, &self.vhds);
+            let is_open = |wanted: &&Wanted| wanted.kind == ENDPOINTS || !received.contains_key(wanted);
+            let mut waits: BTreeSet<Wanted> = needs.iter().filter(is_open).cloned().collect();
+            let is_unheard = |route: &&Wanted| {
+                let is_on_demand = received.get(*route).is_some_and(|content| is_on_demand(content));
+                is_on_demand && !vhds.has_heard_of(&route.name)
+            };
+            waits.extend(needs.iter().filter(is_unheard).map(hosts_of));
             renewed.extend(waits.iter().filter(|wanted| wanted.kind == ENDPOINTS).cloned());
             slot.warming = Some(Instance { id, content: content.clone(), waits });
         }
@@ -202,6 +248,9 @@ impl Envoy {
         let gone: BTreeSet<Wanted> = self.asked.difference(&wanted).cloned().collect();
         self.received.retain(|name, _| wanted.contains(name));
         self.asked.clone_from(&wanted);
+        let on_demand = self.received.iter().filter(|(_, content)| is_on_demand(content));
+        let on_demand: BTreeSet<String> = on_demand.map(|(route, _)| route.name.clone()).collect();
+        let of_hosts = self.vhds.follow(&on_demand);
         if self.is_per_type {
             let ask = |wanted: &Wanted, is_close: bool| {
                 let names = BTreeSet::from([wanted.name.clone()]);
@@ -209,7 +258,7 @@ impl Envoy {
                 Ask { kind: wanted.kind, add: names.clone(), names, stream, is_close, ..Ask::default() }
             };
             let closed = gone.iter().map(|gone| ask(gone, true));
-            return added.iter().map(|added| ask(added, false)).chain(closed).collect();
+            return added.iter().map(|added| ask(added, false)).chain(closed).chain(of_hosts).collect();
         }
         let mut asks = Vec::new();
         for kind in [SECRET, ENDPOINTS, ROUTE] {
@@ -221,6 +270,7 @@ impl Envoy {
                 asks.push(Ask { kind, names: names(&wanted), add, remove, ..Ask::default() });
             }
         }
+        asks.extend(of_hosts);
         asks
     }
 
@@ -238,6 +288,7 @@ impl Envoy {
                     return Some(format!("{name} is in use, and {} is not there", to.name));
                 };
                 leads_to(&to.name, content);
+                self.vhds.of_route(&to.name).for_each(|(host, content)| leads_to(host, content));
             }
         }
         // A scope may be in use for a moment before its route is there.
@@ -270,10 +321,16 @@ impl Envoy {
         }
         let scopes = self.scopes.iter().flatten();
         has.extend(scopes.map(|(name, content)| ((SCOPE, name.clone()), content.clone())));
+        has.extend(self.vhds.all().map(|(name, content)| ((HOST, name.clone()), content.clone())));
         let received = self.received.iter();
         has.extend(received.map(|(wanted, content)| ((wanted.kind, wanted.name.clone()), content.clone())));
         has
     }
+}
+
+/// Anything of the virtual hosts of a route.
+fn hosts_of(route: &Wanted) -> Wanted {
+    Wanted { kind: HOST, name: format!("{}/*", route.name), owner: 0 }
 }
 
 /// The clusters that something of this content leads to.
@@ -283,7 +340,7 @@ fn clusters(content: &str) -> impl Iterator<Item = String> + use<> {
 
 /// What something of this content asks for by name.
 fn needs(content: &str, id: u64, is_per_type: bool) -> impl Iterator<Item = Wanted> + use<> {
-    let all = references(content).into_iter().filter(|(kind, _)| ![CLUSTER, SCOPE].contains(kind));
+    let all = references(content).into_iter().filter(|(kind, _)| ![CLUSTER, SCOPE, HOST].contains(kind));
     all.map(move |(kind, name)| {
         let owner = if is_per_type && kind == ENDPOINTS { id } else { 0 };
         Wanted { kind, name, owner }

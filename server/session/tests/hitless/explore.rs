@@ -171,7 +171,7 @@ impl Explorer {
 }
 
 fn explore(setup: Setup, script: &[&[Edit]], allowed: Misfortunes) -> Result<Explored, String> {
-    let mut world = World::with(setup, Config::small(setup.is_grpc, setup.is_scoped));
+    let mut world = World::with(setup, Config::small(setup.is_grpc, setup.is_scoped, setup.is_on_demand));
     world.drain().expect("a client that comes gets everything");
     world.establish();
     let mut published = Vec::new();
@@ -245,6 +245,7 @@ fn setup(is_delta: bool, is_per_type: bool) -> Setup {
         is_grpc: false,
         is_phased: true,
         is_scoped: false,
+        is_on_demand: false,
         max_response_bytes: 3 << 20,
     }
 }

@@ -13,10 +13,13 @@ pub(crate) const ADS: Setup = Setup {
     is_grpc: false,
     is_phased: true,
     is_scoped: false,
+    is_on_demand: false,
     max_response_bytes: 3 << 20,
 };
 
 pub(crate) const DELTA: Setup = Setup { is_delta: true, ..ADS };
+
+pub(crate) const ON_DEMAND: Setup = Setup { is_on_demand: true, ..DELTA };
 
 pub(crate) fn poll(n: usize) -> Step {
     Step::Poll { pipe: 0, n }
@@ -495,4 +498,59 @@ fn a_part_that_is_sent_again_is_accepted_by_itself() {
         Step::Drain,
     ];
     assert_eq!(history(Setup { max_response_bytes: 300, ..DELTA }, &steps), Ok(()));
+}
+
+/// A virtual host that is gone when the first request to it comes waits for its cluster, which is sent once more meanwhile.
+#[test]
+fn a_host_that_is_gone_is_sent_when_its_cluster_is_ready() {
+    let steps = [
+        publish([route(0, 0), Edit::Host { route: 1, clusters: Some(4) }]),
+        Step::Request { route: 1, host: 1 },
+        poll(1),
+        publish([listener(1, 2)]),
+    ];
+    assert_eq!(history(Setup { is_per_type: true, ..ON_DEMAND }, &steps), Ok(()));
+}
+
+/// What is gone when the first request to it comes is told by the name that was asked for, so that the request does not wait for ever.
+#[test]
+fn a_request_to_a_host_that_has_gone_is_answered() {
+    let steps = [
+        publish([Edit::Host { route: 0, clusters: Some(1) }]),
+        Step::Drain,
+        Step::Request { route: 0, host: 1 },
+        publish([route(0, 0), Edit::Host { route: 0, clusters: None }]),
+        publish([route(0, 0)]),
+    ];
+    assert_eq!(history(Setup { is_per_type: true, ..ON_DEMAND }, &steps), Ok(()));
+}
+
+/// A route configuration comes back, and the virtual host of it that was asked for has to wait: the Envoy hears of the configuration
+/// nevertheless, because it waits for that, and goes on with what is gone.
+#[test]
+fn a_route_that_comes_back_is_heard_of_before_its_host() {
+    let steps = [
+        publish([route(0, 0)]),
+        publish([no_listener()]),
+        Step::Request { route: 0, host: 0 },
+        Step::Drain,
+        publish([listener(0, 0)]),
+        poll(2),
+        publish([listener(1, 0)]),
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
+
+/// That there is nothing of a host is a removal, and replaces what the client never had.
+#[test]
+fn a_host_that_never_came_holds_nothing_up() {
+    let steps = [
+        Step::Request { route: 1, host: 1 },
+        publish([route(0, 0), Edit::Host { route: 1, clusters: Some(12) }]),
+        publish([listener(0, 2)]),
+        Step::Request { route: 0, host: 0 },
+        publish([listener(1, 2)]),
+        Step::Reconnect,
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
 }

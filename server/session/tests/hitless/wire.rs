@@ -40,6 +40,10 @@ pub(crate) struct Reply {
     pub(crate) nonce: u64,
     pub(crate) resources: BTreeMap<String, String>,
     pub(crate) removed: Vec<String>,
+    /// The other names of what is there.
+    pub(crate) aliases: BTreeMap<String, Vec<String>>,
+    /// Virtual hosts of which it is said that there is nothing.
+    pub(crate) unpopulated: BTreeSet<String>,
 }
 
 /// What the client thinks of a response.

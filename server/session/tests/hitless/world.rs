@@ -1,7 +1,7 @@
 //! A server and one client with everything between them in queues.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use xds_cache::layer::{EffectiveGroup, Groups};
@@ -9,9 +9,10 @@ use xds_cache::status::{StreamId, Variant};
 use xds_cache::{HeldBack, Node, NodeGroup, Publisher, Resource, Revision, View, ViewReceiver};
 use xds_session::{Client, DeltaRequest, Entries, Entry, Limits, Nonce, Request, SotwRequest};
 
-use crate::config::{CLUSTER, Config, LISTENER, N_KINDS, ROUTE, SCOPE, resource, resource_type};
+use crate::config::{CLUSTER, Config, HOST, LISTENER, N_KINDS, ROUTE, SCOPE, resource, resource_type};
 use crate::envoy::Envoy;
 use crate::grpc::Grpc;
+use crate::vhds::route_of;
 use crate::wire::{Ask, Reply, Verdict};
 
 /// The client of a history.
@@ -30,6 +31,8 @@ pub(crate) struct Setup {
     pub(crate) is_phased: bool,
     /// Whether a listener has scoped routes.
     pub(crate) is_scoped: bool,
+    /// Whether route configurations have their virtual hosts on demand.
+    pub(crate) is_on_demand: bool,
     pub(crate) max_response_bytes: usize,
 }
 
@@ -71,12 +74,14 @@ pub(crate) struct World {
     accepted: BTreeSet<(usize, (u64, String))>,
     /// The clusters, listeners and scopes that every configuration had.
     lasting: BTreeSet<(usize, String)>,
+    /// The virtual hosts that a configuration did not have though it had their route.
+    absent: BTreeSet<String>,
     pub(crate) now: Instant,
 }
 
 impl World {
     pub(crate) fn new(setup: Setup) -> Self {
-        Self::with(setup, Config::new(setup.is_scoped))
+        Self::with(setup, Config::new(setup.is_scoped, setup.is_on_demand))
     }
 
     pub(crate) fn with(setup: Setup, config: Config) -> Self {
@@ -106,6 +111,7 @@ impl World {
             has_rejected: false,
             accepted: BTreeSet::new(),
             lasting: BTreeSet::new(),
+            absent: BTreeSet::new(),
             now: Instant::now(),
         };
         world.lasting = world.config.resources().into_keys().collect();
@@ -180,9 +186,7 @@ impl World {
         let definition = NodeGroup::default_group();
         let name = definition.name.clone();
         let group = EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() };
-        trace(|| format!("published {:?}", self.config.resources()));
-        let published = self.config.resources();
-        self.lasting.retain(|key| published.contains_key(key));
+        self.note_published();
         let revision = self.view.as_ref().map_or(0, |view| view.revision().0) + 1;
         self.publisher.publish(Revision(revision), Groups::from_iter([(name, Arc::new(group))]));
         let mut receiver = self.publisher.follow(&self.node);
@@ -205,9 +209,29 @@ impl World {
 
     pub(crate) fn publish_again(&mut self, (config, view): (Config, Option<Arc<View>>)) {
         (self.config, self.view) = (config, view);
-        let published = self.config.resources();
-        self.lasting.retain(|key| published.contains_key(key));
+        self.note_published();
         self.follow();
+    }
+
+    fn note_published(&mut self) {
+        let published = self.config.resources();
+        trace(|| format!("published {published:?}"));
+        self.lasting.retain(|key| published.contains_key(key));
+        for (_, route) in published.keys().filter(|(kind, _)| *kind == ROUTE) {
+            let hosts = [0, 1].map(|host| format!("{route}/h{host}"));
+            let absent = hosts.into_iter().filter(|host| !published.contains_key(&(HOST, host.clone())));
+            self.absent.extend(absent);
+        }
+    }
+
+    /// A request comes to a virtual host.
+    pub(crate) fn request(&mut self, name: &str) -> bool {
+        let Model::Envoy(envoy) = &mut self.model else { return false };
+        let ask = envoy.request(name);
+        trace(|| format!("a request to {name}: {ask:?}"));
+        let has_asked = ask.is_some();
+        ask.into_iter().for_each(|ask| self.ask(ask));
+        has_asked
     }
 
     /// Whether nothing is on its way.
@@ -326,8 +350,11 @@ impl World {
                 })
                 .collect(),
         };
+        let (aliases, unpopulated) = others(&contents.entries);
         let removed = contents.removed.iter().map(ToString::to_string).collect();
-        let reply = Reply { kind: kind.expect("a kind"), owner, nonce: response.nonce, resources, removed };
+        let kind = kind.expect("a kind");
+        let nonce = response.nonce;
+        let reply = Reply { kind, owner, nonce, resources, removed, aliases, unpopulated };
         trace(|| format!("{id} is sent {reply:?}, held back: {:?}", self.held_back()));
         self.pipes[position].to_client.push_back(reply);
         Ok(true)
@@ -377,12 +404,15 @@ impl World {
             pipe.to_server.push_back(Ask { kind: reply.kind, number, answer, ..Ask::default() });
         }
         let fault = self.fault().filter(|_| self.is_established);
+        if let Model::Envoy(envoy) = &mut self.model {
+            envoy.vhds.forget_told_gone();
+        }
         fault.map_or(Ok(true), |fault| Err(format!("after {reply:?}: {fault}")))
     }
 
     pub(crate) fn fault(&self) -> Option<String> {
         match &self.model {
-            Model::Envoy(envoy) => envoy.fault().or_else(|| self.lost()),
+            Model::Envoy(envoy) => envoy.fault().or_else(|| self.lost()).or_else(|| self.told_gone(envoy)),
             Model::Grpc(grpc) => grpc.fault(),
         }
     }
@@ -392,6 +422,21 @@ impl World {
         let has = self.has();
         let lost = self.lasting.iter().find(|key| !has.contains_key(key))?;
         Some(format!("{} is lost, and was always published", lost.1))
+    }
+
+    /// The virtual host of a route in use that was told to be gone, though it was in every configuration that had the route.
+    fn told_gone(&self, envoy: &Envoy) -> Option<String> {
+        let host = |name: &String| name.replace("/a1", "/h1");
+        let is_fault = |name: &&String| !self.absent.contains(&host(name)) && envoy.is_in_use(route_of(name));
+        let gone = envoy.vhds.told_gone().iter().find(is_fault)?;
+        Some(format!("{gone} is told to be gone, its route is in use, and it was always published"))
+    }
+
+    /// The virtual hosts that the client asks for, and the names that a request waits for.
+    pub(crate) fn hosts(&self) -> (BTreeSet<String>, BTreeSet<String>) {
+        let Model::Envoy(envoy) = &self.model else { return Default::default() };
+        let asked = envoy.vhds.asked().map(|name| name.replace("/a1", "/h1")).collect();
+        (asked, envoy.vhds.pending().clone())
     }
 
     pub(crate) fn has(&self) -> BTreeMap<(usize, String), String> {
@@ -451,6 +496,23 @@ impl World {
     }
 }
 
+/// The other names of resources, and the names without any.
+fn others(entries: &Entries) -> (BTreeMap<String, Vec<String>>, BTreeSet<String>) {
+    let (mut aliases, mut unpopulated) = (BTreeMap::new(), BTreeSet::new());
+    let Entries::Listed(entries) = entries else { return (aliases, unpopulated) };
+    for entry in entries {
+        match entry {
+            Entry::Full(resource) if !resource.aliases().is_empty() => {
+                let others = resource.aliases().iter().map(ToString::to_string).collect();
+                aliases.insert(resource.name().to_string(), others);
+            }
+            Entry::Unpopulated(name) => drop(unpopulated.insert(name.to_string())),
+            Entry::Full(_) | Entry::Heartbeat(_) => {}
+        }
+    }
+    (aliases, unpopulated)
+}
+
 fn version(kind: usize, name: &str, content: &str) -> String {
     resource(kind, name, content).version().to_string()
 }
@@ -458,7 +520,8 @@ fn version(kind: usize, name: &str, content: &str) -> String {
 /// Tells what happens, if `XDS_TRACE` is set.
 #[expect(clippy::print_stdout, reason = "to look into a history that failed")]
 fn trace(line: impl Fn() -> String) {
-    if std::env::var_os("XDS_TRACE").is_some() {
+    static IS_TRACED: LazyLock<bool> = LazyLock::new(|| std::env::var_os("XDS_TRACE").is_some());
+    if *IS_TRACED {
         println!("{}", line());
     }
 }
