@@ -18,11 +18,11 @@ pub(crate) struct Arrivals {
     window: Mutex<Window<LeftOut>>,
 }
 
-/// Counts those that are left out when the server ends.
+/// Logs the count of clients without a line when the server ends.
 #[derive(Debug)]
 pub(crate) struct Rest<'a>(&'a Arrivals);
 
-/// The clients that have no line of their own.
+/// The clients without a line of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LeftOut {
     n_connected: u64,

@@ -13,7 +13,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::block_in_place;
 
-/// Hands out the places of those who have much to do.
+/// Hands out places for large work.
 #[derive(Debug)]
 pub(crate) struct Aside {
     places: Arc<Semaphore>,
@@ -53,18 +53,18 @@ impl Aside {
     }
 }
 
-/// Does something that may take long, here.
+/// Runs large work on this thread.
 pub(crate) fn work<T>(_place: &Room, work: impl FnOnce() -> T) -> T {
     without_runtime(work)
 }
 
-/// Takes a lock that may be held while something takes long.
+/// Takes a lock that may be held during large work.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     let locked = || mutex.lock().unwrap_or_else(PoisonError::into_inner);
     try_lock(mutex).unwrap_or_else(|| without_runtime(locked))
 }
 
-/// Takes a lock, unless somebody holds it for longer than a small thing takes.
+/// Takes a lock, unless it is held for longer than small work takes.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for _ in 0..N_TRIES {
         match mutex.try_lock() {
@@ -84,17 +84,17 @@ pub(crate) fn later(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Lets the runtime go on without this thread.
+/// Lets the runtime continue without this thread.
 fn without_runtime<T>(work: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match flavor {
         Ok(RuntimeFlavor::MultiThread) => block_in_place(work),
-        // With one thread there is nobody to go on; that is so in tests.
+        // A runtime of one thread, as in tests, has no other thread to continue on.
         _ => work(),
     }
 }
 
-/// How often a lock is tried before it counts as held for long; each try lets others run, and takes a microsecond or less.
+/// The tries before a lock counts as held for long. Each try lets other threads run, and takes a microsecond or less.
 const N_TRIES: usize = 100;
 
 #[cfg(test)]

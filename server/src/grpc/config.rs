@@ -17,7 +17,7 @@ pub struct GrpcConfig {
     /// The largest message that is taken in, in bytes. A reconnecting delta client with 100,000 names sends more than
     /// gRPC's common 4 MiB (pitfall 59).
     pub max_message_bytes: usize,
-    /// True if client status, which tells everything of every client, is served on the xDS port too.
+    /// True if client status, which shows everything about every client, is served on the xDS port too.
     pub client_status: bool,
     /// True if REST-JSON polling is served.
     pub rest_polling: bool,
@@ -25,20 +25,20 @@ pub struct GrpcConfig {
     pub max_poll_bytes: usize,
     /// How many polls are worked on at once.
     pub max_polls: usize,
-    /// Names with a dot in them by which clients poll, besides IP addresses.
+    /// Host names with a dot for polling clients, besides IP addresses.
     pub hosts: Vec<String>,
     /// True if only clients with a verified certificate are served; health is for everyone.
     pub needs_certificate: bool,
-    /// How much is kept of the nodes of all clients, in bytes: one half for what the server decides by, the other for
-    /// what it shows to operators.
+    /// The bytes that are kept of the nodes of all clients: one half for the fields by which the server decides, and the other for those
+    /// that it only shows to operators.
     pub max_node_memory: usize,
-    /// Bytes of messages that have not come whole.
+    /// Bytes of incomplete messages.
     pub receive: ReceiveLimits,
     /// How long a stream may be silent before it names its node.
     pub first_request_timeout: Duration,
-    /// How many discovery streams the process has at most.
+    /// The most discovery streams of the process.
     pub max_streams: usize,
-    /// How many streams one connection has at most; Envoy without ADS opens one per cluster (pitfall 60).
+    /// The most streams of one connection. Without ADS, an Envoy opens one for each cluster (pitfall 60).
     pub max_streams_per_connection: u32,
     /// Flow control window of a connection, in bytes. Below 1 MiB the HTTP/2 library ends connections that open
     /// thousands of streams at once, so less counts as that.
@@ -51,7 +51,7 @@ pub struct GrpcConfig {
     pub load_report_interval: Option<Duration>,
     /// How many streams write a body over 64 KiB at once (D8).
     pub max_paced: usize,
-    /// After this time a stream that is still writing no longer counts, so that readers that are stuck hold nobody up.
+    /// The time after which a stream that is still writing no longer counts, so that stuck readers do not hold up others.
     pub paced_for: Duration,
     /// How long the streams may take to end at shutdown.
     pub drain_timeout: Duration,
@@ -90,7 +90,7 @@ impl Default for GrpcConfig {
     }
 }
 
-/// grpc-java stops to report at 0, grpc-go ends (row A209), and C-core reports no more often than this.
+/// At 0, grpc-java stops reporting and grpc-go ends the stream (row A209). C-core never reports more often than this.
 pub const MIN_LOAD_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The host's name and a random suffix, so that two instances on one host differ.

@@ -15,8 +15,8 @@ use crate::grpc::wire::{
 
 /// The encoded contents of a response, without gRPC header and nonce.
 ///
-/// Small things lie together in one segment; large resources are segments of their own, which share the memory of the
-/// resource. No segment is shorter than [`MIN_SEGMENT`] bytes, unless it is the only one.
+/// Small parts share a segment. Large resources are segments of their own, which share the memory of the resource. No segment is
+/// shorter than [`MIN_SEGMENT`] bytes, unless it is the only one.
 #[derive(Debug)]
 pub struct Body {
     segments: Box<[Bytes]>,
@@ -55,7 +55,7 @@ impl Body {
         segments.finish()
     }
 
-    /// How many bytes it has.
+    /// The number of its bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a body always says its type")]
     pub fn len(&self) -> usize {
@@ -69,7 +69,7 @@ impl Body {
     }
 }
 
-/// A segment that grows, behind those that are done.
+/// A segment that grows, behind the finished ones.
 #[derive(Debug, Default)]
 struct Segments {
     done: Vec<Bytes>,
@@ -79,7 +79,7 @@ struct Segments {
 impl Segments {
     fn put_entry(&mut self, form: Form, entry: &Entry) {
         match (form, entry) {
-            // Without a wrapper there is no way to say "unchanged"; the whole resource says it too.
+            // Only a wrapper can say "unchanged". Without one, the whole resource is sent again.
             (_, Entry::Full(resource)) | (Form::Sotw, Entry::Heartbeat(resource)) => {
                 self.put_full(form, resource);
             }
@@ -94,7 +94,7 @@ impl Segments {
                 unpopulated.extend(message(RESOURCE_ALIASES, name.as_bytes()));
                 self.put_bytes(RESOURCES, &unpopulated);
             }
-            // In State of the World what does not exist is simply absent.
+            // State of the World leaves out resources that do not exist.
             (Form::Sotw | Form::SotwWrapped, Entry::Unpopulated(_)) => {}
         }
     }
@@ -149,7 +149,7 @@ impl Segments {
         }
     }
 
-    /// Chains a large value; its ends are copied, so that no segment becomes short.
+    /// Chains a large value. Its ends are copied, so that no segment becomes short.
     fn put_value(&mut self, value: &Bytes) {
         if value.len() < MIN_CHAINED {
             self.open.put_slice(value);
@@ -163,7 +163,7 @@ impl Segments {
         self.open.put_slice(&value[end..]);
     }
 
-    /// A length-delimited field; an empty one is left out, as proto3 has it for everything that is put so.
+    /// A length-delimited field. An empty one is left out, as in proto3.
     fn put_bytes(&mut self, field: u32, value: &[u8]) {
         put_field(&mut self.open, field, value);
     }
@@ -229,7 +229,7 @@ fn body_len(resource: &Resource) -> usize {
     any_len(resource.resource_type().type_url(), resource.n_bytes())
 }
 
-/// A value from this size on is chained instead of copied: then a copy costs more than a frame.
+/// Values of this size and more are chained, because a copy would cost more than a frame.
 const MIN_CHAINED: usize = 16 * 1024;
 /// Clients built on h2 count data frames below 256 bytes, and close a connection with many unread ones.
 pub(crate) const MIN_SEGMENT: usize = 512;

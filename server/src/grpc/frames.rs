@@ -15,7 +15,7 @@ pub(crate) struct Frames {
     body: Arc<Body>,
     /// The next segment of `body`.
     next: usize,
-    /// Where to begin in it.
+    /// The position in that segment.
     offset: usize,
 }
 
@@ -37,7 +37,7 @@ impl Frames {
         let n_copied = if segment.len() <= MAX_COPIED { segment.len() } else { MIN_SEGMENT };
         let mut first = BytesMut::with_capacity(GRPC_HEADER + nonce.len() + n_copied);
         first.put_u8(0);
-        // A message of 4 GiB cannot be: what is published is far smaller.
+        // Published contents are far smaller than 4 GiB.
         first.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
         first.put_slice(nonce);
         first.put_slice(&segment[..n_copied]);
@@ -45,7 +45,7 @@ impl Frames {
         Self { first: Some(first.freeze()), body, next, offset }
     }
 
-    /// How many bytes the whole message has, with the gRPC header.
+    /// The bytes of the whole message, with the gRPC header.
     pub(crate) fn message_len(response: &Response, body: &Body) -> usize {
         GRPC_HEADER + 2 + Nonce::text(response.nonce).len() + body.len()
     }

@@ -14,10 +14,10 @@ use crate::grpc::budget::{Budget, Reserved};
 use crate::grpc::convert::SentNode;
 use crate::grpc::wire::{put_field, put_varint};
 
-/// The identity that a client gave. What is equal in all Envoys of one build is shared by them.
+/// The node that a client sent. Envoys of one build share the parts that are equal.
 ///
-/// All clients together have a budget for it. Who comes when it is spent is served as ever, and shown with what the
-/// server decides by alone.
+/// All clients share one budget. When it is used up, new clients are served as always, but shown only with the fields by which the
+/// server decides.
 #[derive(Debug)]
 pub(crate) struct Identity {
     node: Arc<Node>,
@@ -55,7 +55,7 @@ impl Identity {
         }
     }
 
-    /// Returns `true` if all of the node is kept.
+    /// Returns `true` if the whole node is kept.
     pub(crate) fn is_whole(&self) -> bool {
         self.rest.is_some() && self.extensions.is_some()
     }
@@ -136,7 +136,7 @@ fn essence(node: &Node) -> core::Node {
 
 /// `extensions` of a node.
 const EXTENSIONS: u32 = 9;
-/// How much of one node is kept besides its extensions: its metadata, mostly. As much as can be selected by.
+/// The most bytes of one node besides its extensions, mostly its metadata. The same limit as for selectors.
 const MAX_REST_BYTES: usize = 128 * 1024;
 
 #[cfg(test)]

@@ -19,10 +19,10 @@ use crate::grpc::{Grpc, encode};
 pub(crate) struct JsonAnswer {
     grpc: Arc<Grpc>,
     contents: Contents,
-    /// How many entries are written, and of how many names it is said that they do not exist.
+    /// The numbers of written entries, and of written names that do not exist.
     n_written: usize,
     n_not_found: usize,
-    /// The name of the last entry that is written.
+    /// The name of the last written entry.
     last: Option<Name>,
     /// The list that is being written; `None` before the first.
     list: Option<&'static str>,
@@ -50,7 +50,7 @@ impl JsonAnswer {
         self.is_done
     }
 
-    /// The next part. The first one has all that is in no list.
+    /// The next part. The first one has all fields that are no lists.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl JsonAnswer {
         Ok(text.into())
     }
 
-    /// Writes what stands before an item of a list.
+    /// Writes the text before an item of a list.
     fn begin(&mut self, list: &'static str, text: &mut String) {
         let before = match self.list.replace(list) {
             None => format!(",\"{list}\":["),
@@ -144,7 +144,7 @@ impl JsonAnswer {
 /// The fields of a response that have many entries.
 const LISTS: [&str; 2] = ["resources", "resource_errors"];
 const DISCOVERY_RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
-/// How many bytes of resources are written at once. Their JSON takes some 20 times as much while it is made.
+/// The bytes of resources that are written at once. Their JSON takes some 20 times as much while it is made.
 const BATCH_BYTES: usize = 64 * 1024;
 /// The cost of a resource besides its bytes.
 const ENTRY_BYTES: usize = 128;

@@ -14,7 +14,7 @@ use tonic::server::NamedService;
 use tower::Service;
 use tower::util::BoxCloneSyncService;
 
-/// A service with the name of `N`. What is large and seldom asked for takes no memory before.
+/// A service with the name of `N`. A large service that is rarely called takes no memory before its first call.
 pub(crate) struct Late<N> {
     made: Arc<LazyLock<Made, Box<dyn FnOnce() -> Made + Send>>>,
     name: PhantomData<fn() -> N>,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The second that lines are counted in. `T` sums up those that are left out.
+/// The present second, in which lines are counted. `T` is a summary of the lines that are left out.
 #[derive(Debug, Default)]
 pub(crate) struct Window<T> {
     began: Option<Instant>,
@@ -19,7 +19,7 @@ impl<T: Default> Window<T> {
         std::mem::replace(self, Self { began: Some(now), ..Self::default() }).left_out
     }
 
-    /// Takes a line if one is left; else returns the sum to which what it would say is to be added.
+    /// Takes a line if one is left; else returns the summary, to which its content is to be added.
     pub(crate) fn admit(&mut self) -> Result<(), &mut T> {
         if self.n_lines < MAX_LINES_A_SECOND {
             self.n_lines += 1;

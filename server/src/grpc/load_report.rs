@@ -16,9 +16,9 @@ use crate::grpc::node::MAX_TEXT_BYTES;
 /// An `envoy.service.load_stats.v3.LoadStatsRequest` that is sound and within the limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoadReport<'a> {
-    /// The encoded node, of which nothing is checked; the last one, if there are several.
+    /// The encoded node, not checked; the last one, if there are several.
     pub(crate) node: Option<&'a [u8]>,
-    /// How many clusters are reported.
+    /// The number of reported clusters.
     pub(crate) n_clusters: usize,
     message: &'a [u8],
 }
@@ -26,7 +26,7 @@ pub(crate) struct LoadReport<'a> {
 /// A load report that cannot be taken in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReportError {
-    /// The bytes are no report.
+    /// The bytes are not a report.
     #[error("malformed LoadStatsRequest: {0}")]
     Malformed(#[from] WireError),
     /// A list is too long.
@@ -34,7 +34,7 @@ pub(crate) enum ReportError {
     TooMany {
         /// The field.
         path: String,
-        /// How many entries it may have.
+        /// The limit of entries.
         limit: usize,
     },
     /// A text is too long.
@@ -44,7 +44,7 @@ pub(crate) enum ReportError {
         path: String,
         /// Its length in bytes.
         length: usize,
-        /// How long it may be.
+        /// The limit in bytes.
         limit: usize,
     },
 }
@@ -149,12 +149,12 @@ fn read_locality(bytes: &[u8]) -> Result<LocalityReport, ReportError> {
                 let (name, metric) =
                     read_metric(field.bytes()?).map_err(|error| error.within(list, n_named))?;
                 n_named += 1;
-                // The board takes no more, so that more take no memory.
+                // The board takes no more, so more must not take memory.
                 if named.len() < MAX_METRICS && metric.is_kept_as(name) {
                     named.push((name.to_owned(), metric));
                 }
             }
-            // A number of 32 bits is what the lower ones of the varint are.
+            // A number of 32 bits has the lower bits of the varint.
             6 => priority = field.number()? as u32,
             7 => {
                 field.bytes()?;
@@ -282,7 +282,7 @@ fn check_number(list: &str, n_before: usize, limit: usize) -> Result<(), ReportE
     Ok(())
 }
 
-/// As many clusters as the board has room for by default, and several times what any known fleet gives to one client.
+/// The clusters that the board has room for by default, and several times as many as any known fleet gives to one client.
 pub(crate) const MAX_CLUSTERS: usize = 50_000;
 /// Clouds have some hundred zones in all their regions; the board keeps 64 of a cluster.
 const MAX_LOCALITIES: usize = 1000;
@@ -290,7 +290,7 @@ const MAX_LOCALITIES: usize = 1000;
 const MAX_DROP_CATEGORIES: usize = 100;
 /// Backends choose these; the board keeps 16.
 const MAX_NAMED_METRICS: usize = 1000;
-/// Nobody is asked for endpoints, so that one who sends them is not expected to send many.
+/// The server never asks for endpoints, so clients are not expected to send many.
 const MAX_ENDPOINTS: usize = 10_000;
 
 /// The names that metrics have for the fields `cpu_utilization` and those behind it.

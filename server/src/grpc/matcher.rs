@@ -21,7 +21,7 @@ pub(crate) struct NodeMatchers(Vec<NodeMatcher>);
 /// A matcher that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MatcherError {
-    /// It does not say what to match.
+    /// It has no condition.
     #[error("a {0} has no pattern")]
     Empty(&'static str),
     /// The kind is not known.
@@ -30,17 +30,17 @@ pub(crate) enum MatcherError {
     /// The regular expression is wrong.
     #[error("invalid regular expression {regex:?}: {reason}")]
     Regex { regex: String, reason: String },
-    /// There is too much of something.
+    /// It passes a limit.
     #[error("more than {limit} {what}")]
     Limit {
-        /// The thing that there is too much of.
+        /// The name of the limited thing.
         what: &'static str,
-        /// How much there may be.
+        /// The limit.
         limit: usize,
     },
 }
 
-/// The size that the matchers of a request may still have.
+/// The budget that is left for the matchers of a request.
 #[derive(Debug)]
 struct Allowance {
     n_parts: usize,
@@ -237,7 +237,7 @@ impl StringMatch {
         }
     }
 
-    /// `ignore_case` means nothing for a regular expression, which has a way of its own to say it.
+    /// `ignore_case` has no effect on a regular expression, which has its own syntax for it.
     fn read(matcher: proto::StringMatcher, allowance: &mut Allowance) -> Result<Self, MatcherError> {
         allowance.take_part()?;
         let ignore_case = matcher.ignore_case;
@@ -269,13 +269,13 @@ fn whole(regex: &str) -> Result<Regex, MatcherError> {
     })
 }
 
-/// How many matchers, path segments and values a request may have.
+/// The most matchers, path segments and values of a request.
 const MAX_PARTS: usize = 500;
-/// How deep lists and alternatives may lie within each other.
+/// The deepest nesting of lists and alternatives.
 const MAX_DEPTH: usize = 8;
-/// How many regular expressions a request may have.
+/// The most regular expressions of a request.
 const MAX_REGEXES: usize = 16;
-/// How long one may be, in bytes.
+/// The longest regular expression, in bytes.
 const MAX_REGEX_LENGTH: usize = 1024;
 /// The largest compiled expression, and the most memory of one while it matches: 2 MiB each for all of them.
 const MAX_REGEX_BYTES: usize = 128 * 1024;

@@ -17,7 +17,7 @@ pub(crate) struct Nacks {
     window: Mutex<Window<LeftOut>>,
 }
 
-/// Counts the NACKs that are left out when the server ends.
+/// Logs the count of NACKs without a line when the server ends.
 #[derive(Debug)]
 pub(crate) struct Rest<'a>(&'a Nacks);
 
@@ -28,12 +28,12 @@ pub(crate) struct Repeats {
     n_left_out: u64,
 }
 
-/// The NACKs that have no line of their own.
+/// The NACKs without a line of their own.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct LeftOut {
     /// By type, of at most [`MAX_TYPES`] types.
     by_type: BTreeMap<ResourceType, u64>,
-    /// Those of further types.
+    /// The NACKs of further types.
     n_others: u64,
 }
 
@@ -122,7 +122,7 @@ impl LeftOut {
 
 /// A stream's NACKs are logged at most once in this time.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
-/// The types of xDS; what a client may call a type has no bound.
+/// About the number of types of xDS. Clients can make up any number of further ones.
 const MAX_TYPES: usize = 16;
 
 #[cfg(test)]

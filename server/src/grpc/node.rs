@@ -11,7 +11,7 @@ use xds_cache::{Locality, Node, Scalar};
 /// A node that cannot be taken in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NodeError {
-    /// The bytes are no node.
+    /// The bytes are not a node.
     #[error("malformed node: {0}")]
     Malformed(#[from] WireError),
     /// A text is too long.
@@ -21,20 +21,20 @@ pub(crate) enum NodeError {
         field: &'static str,
         /// Its length in bytes.
         length: usize,
-        /// How long it may be.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// There is too much of something.
+    /// A list has too many entries.
     #[error("`{field}` has more than {limit} entries")]
     TooMany {
         /// The field.
         field: &'static str,
-        /// How many there may be.
+        /// The limit of entries.
         limit: usize,
     },
 }
 
-/// A node as it was said, not checked yet.
+/// A node as the client sent it, not checked yet.
 #[derive(Debug, Default)]
 pub(crate) struct NodeParts {
     pub(crate) id: String,
@@ -91,7 +91,7 @@ impl NodeParts {
         Ok(())
     }
 
-    /// The node that the server decides by, and how much metadata was left out of it.
+    /// The node by which the server decides, and the number of metadata entries that were left out.
     ///
     /// # Errors
     ///
@@ -199,8 +199,8 @@ impl Features {
 
 /// The scalars of a node's metadata by dotted path: `{"a": {"b": 1}}` is `a.b` = 1.
 ///
-/// If there is no room for all, the first in the order of their paths are kept, so that it does not matter in which order a client
-/// sends them. What is left out cannot be selected by.
+/// If there is no room for all, the first in the order of their paths are kept, so the order in which a client sends them does not
+/// matter. Selectors cannot use entries that are left out.
 #[derive(Debug, Default)]
 pub(crate) struct Metadata {
     kept: BTreeMap<String, Scalar>,
@@ -208,7 +208,7 @@ pub(crate) struct Metadata {
     n_left_out: usize,
 }
 
-/// The way to a place in the metadata.
+/// The path to a place in the metadata.
 #[derive(Debug, Default)]
 pub(crate) struct Path {
     text: String,
@@ -216,13 +216,13 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// Goes down to `key`, does something there, and comes back.
+    /// Goes down to `key`, runs `then` there, and comes back.
     pub(crate) fn at<T>(&mut self, key: &str, then: impl FnOnce(&mut Self) -> T) -> T {
         let length = self.text.len();
         if self.depth > 0 {
             self.text.push('.');
         }
-        // More than is kept of any path; the rest of a key could be as long as a request.
+        // Longer than any kept path. The rest of the key could be as long as the request.
         let mut end = key.len().min(MAX_PATH_BYTES + 1);
         while !key.is_char_boundary(end) {
             end += 1;
@@ -267,7 +267,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Reads a `google.protobuf.Value`. Lists and nulls are nothing to select by.
+    /// Reads a `google.protobuf.Value`. Selectors cannot use lists and nulls.
     fn read_value(&mut self, path: &mut Path, bytes: &[u8]) -> Result<(), WireError> {
         // The last member of a oneof counts.
         let Some(field) = Fields::of(bytes).last().transpose()? else { return Ok(()) };
@@ -306,7 +306,7 @@ impl Metadata {
         }
     }
 
-    /// Counts an entry that is not kept, with everything below it.
+    /// Counts an entry that is left out, with everything below it.
     pub(crate) fn leave_out(&mut self) {
         self.n_left_out += 1;
     }
@@ -331,7 +331,7 @@ pub(crate) fn kept_bytes(node: &Node) -> usize {
     texts + metadata + node.client_features.len() * ENTRY_BYTES
 }
 
-/// As long as the name of a resource may be; ids of pods and cloud machines have some two hundred bytes.
+/// The same limit as for names of resources. IDs of pods and cloud machines have some two hundred bytes.
 pub(crate) const MAX_TEXT_BYTES: usize = 4096;
 /// An Envoy's node has 61 KB, most of it the list of its extensions.
 pub(crate) const MAX_NODE_BYTES: usize = 1024 * 1024;
@@ -339,14 +339,13 @@ pub(crate) const MAX_NODE_BYTES: usize = 1024 * 1024;
 const MAX_FEATURES: usize = 100;
 /// The longest that is known has 48.
 const MAX_FEATURE_BYTES: usize = 256;
-/// How many metadata entries of a node can be selected by.
+/// The most metadata entries of a node that selectors can use.
 pub(crate) const MAX_METADATA_ENTRIES: usize = 1000;
-/// How deep they can lie.
+/// The deepest nesting of such an entry.
 pub(crate) const MAX_METADATA_DEPTH: usize = 32;
-/// How long the dotted path of an entry may be.
+/// The longest dotted path of such an entry.
 const MAX_PATH_BYTES: usize = 1024;
-/// How much the paths and texts of a node's entries may have in all: Istio's proxies, which put labels and settings
-/// there, have some 10 KB.
+/// The most bytes of all paths and texts of a node's entries. Istio's proxies, which put labels and settings there, have some 10 KB.
 const MAX_METADATA_BYTES: usize = 64 * 1024;
 /// The bytes of a map entry besides its texts.
 const ENTRY_BYTES: usize = 64;

@@ -21,11 +21,11 @@ use values::{MAX_NAMES, Names, Number, Object};
 #[derive(Debug)]
 pub(crate) struct Poll {
     pub(crate) request: SotwRequest,
-    /// How many entries of the node's metadata cannot be selected by.
+    /// The number of metadata entries of the node that are left out, so that selectors cannot use them.
     pub(crate) n_left_out: usize,
 }
 
-/// A body that is no poll.
+/// Why a body is not a poll.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PollError {
     /// The body is not JSON, or a field has another type.
@@ -37,14 +37,14 @@ pub(crate) enum PollError {
     /// There are too many names.
     #[error("a poll may have at most {limit} resource names; ask for more by a gRPC stream")]
     TooManyNames {
-        /// How many there may be.
+        /// The limit of names.
         limit: usize,
     },
 }
 
 impl From<serde_json::Error> for PollError {
     fn from(error: serde_json::Error) -> Self {
-        // It can have a whole text in it; the place is at the end.
+        // The message can contain a whole text, with the place at its end.
         let place = format!("line {} column {}", error.line(), error.column());
         let mut reason = error.to_string();
         if reason.len() > MAX_REASON_BYTES {
@@ -203,7 +203,7 @@ impl From<Object<Locator>> for String {
     }
 }
 
-/// How much an answer says of what is wrong with the JSON.
+/// The most bytes of an error of the JSON in an answer.
 const MAX_REASON_BYTES: usize = 256;
 
 #[cfg(test)]

@@ -20,20 +20,20 @@ pub(crate) struct Polls {
     max_bytes: usize,
 }
 
-/// A body that has come whole.
+/// A complete body.
 #[derive(Debug)]
 pub(crate) struct PollBody {
     pub(crate) bytes: Vec<u8>,
     _reserved: Reserved,
 }
 
-/// Why a poll is not looked at.
+/// Why a poll is not processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PollRefusal {
     /// The body is too large.
     #[error("the body has more than {limit} bytes (--max-poll-bytes)")]
     TooLarge {
-        /// How large it may be.
+        /// The limit in bytes.
         limit: usize,
     },
     /// There are too many polls.
@@ -42,7 +42,7 @@ pub(crate) enum PollRefusal {
     /// The body does not come.
     #[error("the body did not come within {} s", BODY_PATIENCE.as_secs())]
     Slow,
-    /// The client is gone, or sent no HTTP.
+    /// The client is gone, or broke the rules of HTTP.
     #[error("the body broke off")]
     BrokenOff,
 }
@@ -80,7 +80,7 @@ impl Polls {
             if !reserved.grow(data.len()) {
                 return Err(PollRefusal::Busy);
             }
-            // Memory that nothing was written to is not taken yet.
+            // Memory counts only once it is written to.
             bytes.reserve_exact(announced.saturating_sub(bytes.len()).max(data.len()));
             bytes.extend_from_slice(&data);
         }
@@ -91,7 +91,7 @@ impl Polls {
     ///
     /// # Errors
     ///
-    /// [`PollRefusal::Busy`] if none gets free in time.
+    /// [`PollRefusal::Busy`] if none becomes free in time.
     pub(crate) async fn enter(&self) -> Result<OwnedSemaphorePermit, PollRefusal> {
         let place = timeout(PLACE_PATIENCE, Arc::clone(&self.places).acquire_owned()).await;
         place.map_err(|_| PollRefusal::Busy)?.map_err(|_| PollRefusal::Busy)
@@ -104,5 +104,5 @@ const BODY_PATIENCE: Duration = Duration::from_secs(10);
 const PLACE_PATIENCE: Duration = Duration::from_secs(5);
 /// The cost of a poll besides its body, so that waiting polls are bounded in number too.
 const POLL_BYTES: usize = 4096;
-/// So many bodies of full size may be there for each place: one that is worked on, and others that come or wait.
+/// The bodies of full size for each place: one that is being processed, and others that come or wait.
 const BODIES_PER_PLACE: usize = 4;

@@ -17,12 +17,12 @@ use crate::grpc::receive::{Meter, ReceiveError};
 #[derive(Debug)]
 pub(crate) struct RequestFrames {
     body: axum::body::Body,
-    /// The beginning of a message that has not come whole.
+    /// The beginning of an incomplete message.
     partial: BytesMut,
     rules: Rules,
-    /// True if the message that is under way may come whole.
+    /// True if the incomplete message was admitted.
     is_admitted: bool,
-    /// True if a message was given out that still counts in the budgets.
+    /// True if a returned message still counts in the budgets.
     is_handled_next: bool,
     meter: Meter,
 }
@@ -30,7 +30,7 @@ pub(crate) struct RequestFrames {
 /// The messages that a call accepts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// How long one may be.
+    /// The limit of one message, in bytes.
     pub(crate) max_message_bytes: usize,
     /// The field of the first message that is the client's node; a large message must begin with it. `None` if no node
     /// is needed, or none any more.
@@ -48,7 +48,7 @@ impl RequestFrames {
     ///
     /// # Errors
     ///
-    /// The call must be ended with that status.
+    /// The status with which the call must end.
     pub(crate) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         self.poll_framed(cx).map_ok(|mut message| {
             message.advance(GRPC_HEADER);
@@ -123,7 +123,7 @@ impl RequestFrames {
         Poll::Ready(Ok(()))
     }
 
-    /// A message, if it has come whole.
+    /// A message, if it is complete.
     fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
         let [flag, a, b, c, d, ..] = self.partial[..] else { return Ok(None) };
         match flag {
@@ -169,7 +169,7 @@ fn broken(error: axum::Error) -> Status {
 
 /// Messages up to this size never wait: an Envoy's first request has 60 KB.
 pub(crate) const SMALL: usize = 64 * 1024;
-/// As much as is received of a client that has not said who it is: a node with everything in it may have as much.
+/// The most bytes from a client that has not named its node. A complete node may have this many.
 pub(crate) const MAX_WITHOUT_NODE: usize = 1024 * 1024;
 /// Fields that are looked at for a node.
 const MAX_FIELDS_BEFORE_NODE: usize = 4;

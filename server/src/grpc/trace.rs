@@ -11,7 +11,7 @@ use xds_session::{Nonce, Request, Response};
 
 use crate::grpc::kinds::request_kind;
 
-/// Logs what a client asks or acknowledges.
+/// Logs a request of a client.
 pub(crate) fn request(node: Option<&str>, stream: StreamId, resource_type: &ResourceType, request: &Request) {
     let kind = request_kind(request);
     let resource_type = resource_type.type_url();
@@ -31,7 +31,7 @@ pub(crate) fn request(node: Option<&str>, stream: StreamId, resource_type: &Reso
     }
 }
 
-/// Logs what a client is sent.
+/// Logs a response to a client.
 pub(crate) fn response(node: Option<&str>, stream: StreamId, response: &Response) {
     let contents = &response.contents;
     trace!(
@@ -81,7 +81,7 @@ impl fmt::Display for AsText {
     }
 }
 
-/// A line stays readable, and no client can make it grow beyond this many names.
+/// The most names in a line, so that it stays readable and no client can make it grow.
 const MAX_NAMES: usize = 20;
 
 #[cfg(test)]

@@ -32,12 +32,12 @@ pub(crate) fn put_varint(buffer: &mut impl BufMut, field: u32, value: u64) {
     }
 }
 
-/// How long a field is that holds `len` bytes.
+/// The length of a field with `len` bytes of content.
 pub(crate) fn field_len(field: u32, len: usize) -> usize {
     key_len(field) + encoded_len_varint(len as u64) + len
 }
 
-/// How long the `Any` of a value is.
+/// The length of the `Any` of a value.
 pub(crate) fn any_len(type_url: &str, n_value: usize) -> usize {
     let value = if n_value == 0 { 0 } else { field_len(ANY_VALUE, n_value) };
     field_len(ANY_TYPE_URL, type_url.len()) + value

@@ -14,16 +14,16 @@ use crate::listen::Source;
 #[cfg(test)]
 mod tests;
 
-/// Limits on the bytes of messages that have not come whole.
+/// Limits on the bytes of incomplete messages.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveLimits {
-    /// Bytes in the whole process; one half for messages that have not shown to be large, the other for those that have.
+    /// Bytes in the whole process: one half for small messages, and the other for large ones.
     pub process: usize,
     /// Bytes of large messages from one address.
     pub per_source: usize,
     /// Bytes of large messages on one connection.
     pub per_connection: usize,
-    /// How long a message may make no progress, and a large one wait for its turn.
+    /// How long a message may make no progress, and how long a large one may wait for its turn.
     pub patience: Duration,
 }
 
@@ -51,7 +51,7 @@ struct Message<T> {
     stage: Stage,
     /// When it began, was admitted, or had to go.
     since: Instant,
-    /// How much had come when it was last looked at, and when that had changed.
+    /// The bytes that had come at the last look, and the time of their last change.
     n_seen: usize,
     progressed_at: Instant,
 }
@@ -79,7 +79,7 @@ pub(crate) enum Asked {
     Refused(Scope),
 }
 
-/// Whose budget is meant.
+/// The owner of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Process,
@@ -121,7 +121,7 @@ impl<T: Clone> Ledger<T> {
         }
     }
 
-    /// Takes in a message that has begun, under a number that is larger than those of all before it.
+    /// Takes in a message that has begun, under a number larger than all before it.
     pub(crate) fn begin(&mut self, id: u64, tag: T, connection: u64, source: Source, now: Instant) {
         let stage = Stage::Small(0);
         let message = Message { tag, connection, source, stage, since: now, n_seen: 0, progressed_at: now };
@@ -129,7 +129,7 @@ impl<T: Clone> Ledger<T> {
         self.small.insert(id);
     }
 
-    /// Takes down that a message that was not admitted holds `n_bytes` by now. Returns those that have to go for it.
+    /// Records that a message that was not admitted holds `n_bytes` now. Returns the messages that have to go for it.
     pub(crate) fn hold(&mut self, id: u64, n_bytes: usize, now: Instant) -> Vec<T> {
         let Some(message) = self.messages.get_mut(&id) else { return vec![] };
         let Stage::Small(n_before) = message.stage else { return vec![] };
@@ -137,7 +137,7 @@ impl<T: Clone> Ledger<T> {
         self.n_small = self.n_small - n_before + n_bytes;
         let mut displaced = Vec::new();
         while self.n_small > self.limits.process / 2 {
-            // Its own turn comes when it is the oldest, like everybody's.
+            // Like any other message, it goes itself when it is the oldest.
             let Some(oldest) = self.small.first().copied() else { break };
             displaced.extend(self.end(oldest, now));
         }
@@ -154,7 +154,7 @@ impl<T: Clone> Ledger<T> {
         if let Some(scope) = self.never_fits(n_bytes) {
             return Asked::Refused(scope);
         }
-        // A later one may pass an earlier one only where that waits for something of its own.
+        // A later message may pass an earlier one only if that waits for room of its own address or connection.
         let is_free = self.waiting.iter().all(|id| self.missing(*id) != Some(Scope::Process));
         if is_free && self.lacks(connection, source, n_bytes).is_none() {
             self.admit(id, now);
@@ -172,14 +172,14 @@ impl<T: Clone> Ledger<T> {
         Asked::Waits
     }
 
-    /// Takes out a message. Returns those whose turn it is now.
+    /// Removes a message. Returns the messages whose turn it is now.
     pub(crate) fn remove(&mut self, id: u64, now: Instant) -> Vec<T> {
         self.give_back(id);
         self.messages.remove(&id);
         self.admit_waiting(now)
     }
 
-    /// Looks at the clock. `n_received` says how much of a message has come.
+    /// Looks at the clock. `n_received` returns the bytes of a message that have come.
     pub(crate) fn expire(&mut self, now: Instant, n_received: impl Fn(&T) -> usize) -> Expired<T> {
         let patience = self.limits.patience;
         let mut stuck = Vec::new();
@@ -204,7 +204,7 @@ impl<T: Clone> Ledger<T> {
         Expired { ended, stuck, admitted: self.admit_waiting(now) }
     }
 
-    /// The bytes that are spoken for.
+    /// The reserved bytes.
     #[cfg(test)]
     pub(crate) fn n_bytes(&self) -> usize {
         self.n_small + self.n_admitted
@@ -238,7 +238,7 @@ impl<T: Clone> Ledger<T> {
         *self.by_connection.entry(message.connection).or_default() += n_bytes;
     }
 
-    /// Has a message go: it holds nothing from now on.
+    /// Ends a message: it holds nothing from now on.
     fn end(&mut self, id: u64, now: Instant) -> Option<T> {
         self.give_back(id);
         let message = self.messages.get_mut(&id)?;
@@ -247,7 +247,7 @@ impl<T: Clone> Ledger<T> {
         Some(message.tag.clone())
     }
 
-    /// Takes a message out of all sums.
+    /// Removes a message from all sums.
     fn give_back(&mut self, id: u64) {
         let Some(message) = self.messages.get(&id) else { return };
         self.small.remove(&id);
@@ -298,7 +298,7 @@ fn subtract<K: Eq + Hash>(sums: &mut HashMap<K, usize>, key: K, n_bytes: usize) 
     }
 }
 
-/// Bytes a second that a message must come with in the end: 64 MiB may take four minutes, over a slow line between two sites.
+/// The least bytes a second of a message on average: 64 MiB may take four minutes, over a slow line between two sites.
 const MIN_RATE: usize = 256 * 1024;
 /// How long a stream may take to notice that its message has to go. A stream whose client does not read cannot notice.
 const STUCK_AFTER: Duration = Duration::from_secs(2);

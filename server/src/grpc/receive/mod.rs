@@ -34,7 +34,7 @@ pub(crate) struct Meter {
     incomplete: Option<Arc<Incomplete>>,
 }
 
-/// A message that has not come whole.
+/// An incomplete message.
 struct Incomplete {
     id: u64,
     peer: Peer,
@@ -43,15 +43,15 @@ struct Incomplete {
     waker: AtomicWaker,
 }
 
-/// Why a message is not taken in.
+/// Why a message is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReceiveError {
-    /// It is longer than a message may be.
+    /// It is longer than the limit of messages.
     #[error("a request message has {n_bytes} bytes; at most {limit} are allowed in this call")]
     TooLarge {
         /// How long it is.
         n_bytes: usize,
-        /// How long it may be.
+        /// The limit in bytes.
         limit: usize,
     },
     /// It is large and does not begin with the client's node.
@@ -62,7 +62,7 @@ pub(crate) enum ReceiveError {
     NoNode {
         /// How long it is.
         n_bytes: usize,
-        /// Within how many bytes the node must be.
+        /// The first bytes, within which the node must be.
         limit: usize,
     },
     /// Others need the room.
@@ -84,7 +84,7 @@ pub(crate) enum ReceiveError {
     /// It does not come whole.
     #[error("a message did not come whole in time: {n_received} bytes of it did")]
     TooSlow {
-        /// How much has come.
+        /// The bytes that have come.
         n_received: usize,
     },
 }
@@ -95,7 +95,7 @@ impl Receiving {
         Arc::new(Self { limits, refusals, last_id: AtomicU64::new(0), ledger })
     }
 
-    /// Ends what has taken too long. To be called about every second; costs nothing while nothing is under way.
+    /// Ends messages that have taken too long. To be called about every second; costs nothing without incomplete messages.
     pub(crate) fn sweep(&self, now: Instant) {
         let n_received = |message: &Arc<Incomplete>| message.n_received.load(Ordering::Relaxed);
         let Expired { ended, stuck, admitted } = self.lock().expire(now, n_received);
@@ -116,7 +116,7 @@ impl Receiving {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bytes of all messages that are under way.
+    /// The bytes of all incomplete messages.
     #[cfg(test)]
     pub(crate) fn n_bytes(&self) -> usize {
         self.lock().n_bytes()
@@ -162,7 +162,7 @@ impl Meter {
             match asked {
                 Asked::Admitted => message.verdict.store(ADMITTED, Ordering::Release),
                 Asked::Waits => {
-                    // Only if nothing was decided since.
+                    // Only if there was no verdict since.
                     let _ = message.verdict.compare_exchange(
                         UNDECIDED,
                         WAITING,
@@ -183,7 +183,7 @@ impl Meter {
         }
     }
 
-    /// Returns `true` if the message may go on.
+    /// Returns `true` if the message may continue.
     ///
     /// # Errors
     ///
@@ -206,7 +206,7 @@ impl Meter {
         matches!(verdict, Some(ADMITTED | WAITING))
     }
 
-    /// Nothing is under way any more: the message has come whole and is handled, or is dropped.
+    /// Ends the message: it is complete and was handled, or it is dropped.
     pub(crate) fn release(&mut self) {
         if let Some(message) = self.incomplete.take() {
             let admitted = self.receiving.lock().remove(message.id, Instant::now());
@@ -231,7 +231,7 @@ impl Meter {
         })
     }
 
-    /// Counts what is refused.
+    /// Counts a refusal.
     pub(crate) fn refuse(&self, error: ReceiveError) -> ReceiveError {
         let reason = match error {
             ReceiveError::TooLarge { .. } | ReceiveError::NoNode { .. } => Reason::MessageSize,
