@@ -32,15 +32,15 @@ pub struct Client {
     node: Option<Arc<Node>>,
     view: Option<Arc<View>>,
     streams: BTreeMap<StreamId, Stream>,
-    /// Whether the client showed, on a stream that the server knew nothing for, that it holds configuration.
+    /// The client showed, on a stream that the server knew nothing for, that it holds configuration.
     shows_configuration: bool,
-    /// Whether the groups that the client was served from are gone.
+    /// The groups that the client was served from are gone.
     has_lost_groups: bool,
-    /// What is not sent yet, and what is served instead.
+    /// The resources that are not sent yet, and those that are served instead.
     order: Order,
-    /// Whether something was asked for since the last response that may not exist.
+    /// Something was asked for since the last response that may not exist.
     may_ask_in_vain: bool,
-    /// What happened, at most a few for each request and resource; taken after every call.
+    /// Events, at most a few for each request and resource; taken after every call.
     events: VecDeque<(StreamId, StreamEvent)>,
     woken: BTreeSet<StreamId>,
 }
@@ -135,7 +135,7 @@ impl Client {
         }
         self.woken.remove(&stream);
         if self.order.is_open() {
-            // What waited for its disuse is sent on another one.
+            // Resources that waited for its disuse are sent on another one.
             self.order.is_due = true;
             self.woken.extend(self.streams.keys().next());
         }
@@ -236,7 +236,7 @@ impl Client {
         types.map(|state| state.wants.names().len()).sum()
     }
 
-    /// Whether a stream waits for an answer about something that does not exist and that others refer to.
+    /// Returns `true` if a stream waits for an answer about something that does not exist and that others refer to.
     fn asks_in_vain(&self, view: &View) -> bool {
         let asks_in_vain = |state: &TypeState| {
             let of = &state.resource_type;
@@ -309,7 +309,7 @@ impl Client {
         }
     }
 
-    /// What happened, for the status board; in order.
+    /// The next event for the status board; in order.
     pub fn poll_event(&mut self) -> Option<(StreamId, StreamEvent)> {
         self.events.pop_front()
     }
@@ -331,7 +331,7 @@ impl Client {
         self.view.as_ref()
     }
 
-    /// Whether nothing is sent because the server knows nothing of the node and the client holds configuration, which an
+    /// Returns `true` if nothing is sent because the server knows nothing of the node and the client holds configuration, which an
     /// answer would wipe (D3).
     #[must_use]
     pub fn is_withheld(&self) -> bool {
@@ -339,13 +339,13 @@ impl Client {
         is_unmatched && (self.shows_configuration || self.has_lost_groups)
     }
 
-    /// What the client is not sent yet, and why.
+    /// The resources that the client is not sent yet, and why.
     #[must_use]
     pub fn held_back(&self) -> &[HeldBack] {
         self.order.held_back()
     }
 
-    /// Whether no stream is open.
+    /// Returns `true` if no stream is open.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.streams.is_empty()

@@ -31,7 +31,7 @@ pub(crate) fn handle_request(
         Answered::Last(sent) | Answered::Older(sent) => {
             events.extend(state.answered(sent, error_detail, false));
         }
-        // What was rejected is not accepted by saying it again without the error.
+        // A repeated answer without the error does not accept a rejected response.
         Answered::Again(sent) if error_detail.is_some() => {
             events.extend(state.answered(sent, error_detail, false));
         }
@@ -94,7 +94,7 @@ fn distinct(names: &[String]) -> impl Iterator<Item = Cow<'_, str>> {
     names.iter().map(|name| xdstp::canonical(name)).filter(move |name| seen.insert(name.clone()))
 }
 
-/// Whether there is nothing but removals: they wait for updates of other types (R12).
+/// Returns `true` if there is nothing but removals: they wait for updates of other types (R12).
 pub(crate) fn is_removal(state: &TypeState, owed: &Owed) -> bool {
     let is_waited_for = state.is_answer_owed || state.awaited.is_some();
     !is_waited_for && owed.changed.is_empty() && owed.missing.is_empty() && !owed.removed.is_empty()
@@ -124,7 +124,7 @@ pub(crate) fn compose(
     entries.extend(unknown.into_iter().map(Entry::Unpopulated));
     let mut removed = sent.removed;
     removed.extend(missing);
-    // That there is nothing of the name is news enough; what there is goes to those who ask for it.
+    // Only the absence of a name is news; resources go to those who ask for them.
     let is_held = |name: &Name| state.wants.covers_name(name) || table.find(name).is_some();
     let is_waiting = |name: &Name| state.wants.is_left_waiting(table, name);
     let awaited = state.awaited.take().map(|awaited| *awaited).unwrap_or_default();

@@ -24,8 +24,8 @@ use exceptions::Exceptions;
 use responses::Responses;
 use sending::{Again, MAX_GUESSES, MAX_LATER, MAX_NAMES, NO_NONCES, Sending};
 
-/// What a stream's client was sent of one type, and what it answered. Everything else is derived from that: what the client holds and
-/// what it is owed, what it may be using, and whether it is settled or current.
+/// The record of what a stream's client was sent of one type and what it answered. Everything else is derived from it: what the client
+/// holds and is owed, what it may be using, and whether it is settled or current.
 ///
 /// Tables are kept, not resources: the one that the client accepted, and those that it was sent since and may or may not have taken up.
 /// So a client that has accepted everything costs a pointer, and clients in the same place share their tables. Names for which the newest
@@ -58,7 +58,7 @@ pub(crate) struct Ledger {
     came_back: bool,
 }
 
-/// What one response carries of a table.
+/// The part of a table that one response carries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried<'a> {
     pub(crate) changed: &'a [Arc<Resource>],
@@ -120,7 +120,7 @@ impl Ledger {
         self.settle(wants, table);
         self.is_reset = false;
         if self.came_back && !comes_with_it {
-            // That says nothing of what it may have.
+            // An empty answer says nothing about what it may have.
             self.base = Arc::clone(table);
             return;
         }
@@ -218,7 +218,7 @@ impl Ledger {
         changes.changed.iter().filter_map(|new| settled.find(new.name())).cloned().collect()
     }
 
-    /// What is exceptional about a name.
+    /// The exception for a name, if it is one.
     pub(crate) fn exception(&self, name: &str) -> Option<Held> {
         self.exceptions.get(name)
     }
@@ -378,6 +378,13 @@ impl Ledger {
     }
 
     fn remember(&mut self, sent: Sent) {
+        if let Some(guesses) = self.guesses.as_ref().filter(|_| self.came_back) {
+            // From now on the newest table is one that was sent.
+            self.base = guesses.first().map_or_else(Arc::default, Arc::clone);
+            if guesses.len() == 1 {
+                self.guesses = None;
+            }
+        }
         self.came_back = false;
         self.responses.add(sent);
     }
@@ -392,7 +399,7 @@ impl Ledger {
         is_whole: bool,
     ) {
         let Carried { changed, removed, .. } = carried;
-        // What comes after a part that was rejected may be accepted by itself.
+        // A response after a rejected part may be accepted by itself.
         let is_open = |last: &Sending| !last.is_whole && last.answer != Answer::Rejected;
         let is_rest = self.later.back().is_some_and(|last| is_open(last) && Arc::ptr_eq(&last.table, table));
         let before = Arc::clone(self.before(self.later.len() - usize::from(is_rest)));

@@ -19,7 +19,7 @@ pub struct Limits {
     pub removal_grace: Duration,
     /// How long a client has, after it accepted a cluster, to resolve its names or check its health.
     pub settle_time: Duration,
-    /// Whether anything waits at all. Without, requests fail when configuration changes; for tests that show it.
+    /// Anything waits at all. Without, requests fail when configuration changes; for tests that show it.
     pub is_phased: bool,
 }
 

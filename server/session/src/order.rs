@@ -1,10 +1,9 @@
-//! What goes next: which changes a client is not sent yet, so that it never uses what it does not have (R12).
+//! The order of sending: changes wait, so that a client never uses a resource that it does not have (R12).
 //!
-//! There are no phases. Whenever something happens, it is decided anew about every resource that the view has otherwise than the
-//! client ([`decide`]): by what the client may be using ([`in_use`]), and by what it lacks ([`obstacles`]). An update waits until what it
-//! newly refers to is ready; what is gone stays as long as something refers to it that may be in use. The decisions make the tables that
-//! the client is to be led to ([`fold`]): the final tables, but with what has to wait as the client has it. Everything else about
-//! sending knows only tables.
+//! There are no phases. Whenever something happens, [`decide`] decides anew about every resource that the view has otherwise than the
+//! client, by the resources that the client may be using ([`in_use`]) and those that it lacks ([`obstacles`]). [`fold`] turns the
+//! decisions into tables: those of the view, but with each waiting resource as the client has it. Everything else about sending knows
+//! only tables. ARCHITECTURE.md has the rule.
 
 mod came_back;
 mod decide;
@@ -32,46 +31,46 @@ use fold::Fold;
 use replace::{forgotten, release, release_all, renew_rejected, renew_returned, settling};
 use waiting::{Known, Waiting};
 
-/// What one client is led over, and what it waits for. A client that has everything costs nothing here.
+/// How one client gets to the view, and why it waits. A client that has everything costs nothing here.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
-    /// Whether something happened that may make a difference.
+    /// Something happened that may make a difference.
     pub(crate) is_due: bool,
-    /// What is remembered while something waits.
+    /// Remembered while something waits.
     waiting: Option<Box<Waiting>>,
     /// Types of which the client accepted something on streams that it has closed.
     accepted: BTreeSet<ResourceType>,
-    /// What the client may have learned of, and asks for only when it uses it. Few clients have any.
+    /// Resources that the client may have learned of, and asks for only when it uses them. Few clients have any.
     known: Option<Box<Known>>,
     /// When it showed that it came back.
     came_back: Option<Instant>,
-    /// Whether it showed that by the versions that it has.
+    /// It showed that by the versions that it has.
     shows_versions: bool,
 }
 
-/// What came of a plan.
+/// The result of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// Types of which the client is to be brought to another table than before.
     pub(crate) changed: BTreeSet<ResourceType>,
-    /// What happened, by type.
+    /// Events, by type.
     pub(crate) events: Vec<(ResourceType, EventKind)>,
 }
 
 impl Order {
-    /// What the client is to be brought up to.
+    /// The tables that the client is to be brought up to.
     pub(crate) fn target<'a>(&'a self, view: &'a View) -> Target<'a> {
         Target::new(view, self.waiting.as_ref().map(|waiting| &waiting.detour))
     }
 
-    /// Whether something waits.
+    /// Returns `true` if something waits.
     pub(crate) fn is_open(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// What the client accepted on a stream it has not accepted for the first time on the next one.
+    /// Remembers the types that the client accepted on a stream: on the next one it does not accept them for the first time.
     pub(crate) fn handle_close(&mut self, stream: &Stream) {
-        // Of others it does not matter, and there may be any number of them.
+        // Other types make no difference, and there may be any number of them.
         let accepted =
             stream.types().iter().filter(|state| refers(&state.resource_type) && state.ledger.has_accepted());
         self.accepted.extend(accepted.map(|state| state.resource_type.clone()));
@@ -82,7 +81,7 @@ impl Order {
         self.waiting.as_ref()?.timeout
     }
 
-    /// What is held back, and why.
+    /// The resources that are held back, and why.
     pub(crate) fn held_back(&self) -> &[HeldBack] {
         self.waiting.as_ref().map(|waiting| &waiting.held_back[..]).unwrap_or_default()
     }
@@ -129,7 +128,7 @@ impl Order {
             let is_final = !transient.contains(&resource_type);
             after.detour.transitional.insert(resource_type, Transitional { table, version_info, is_final });
         }
-        // That the same table has become final is news too: maybe nothing more has to be sent.
+        // A table that has become final is news too: maybe nothing more has to be sent.
         let table = |waiting: &Waiting, resource_type: &ResourceType| {
             let transitional = waiting.detour.transitional.get(resource_type)?;
             Some((Arc::as_ptr(&transitional.table), transitional.is_final))

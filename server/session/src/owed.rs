@@ -1,10 +1,10 @@
-//! What a client lacks of a table.
+//! The resources that a client lacks of a table.
 
 use std::sync::Arc;
 
 use xds_cache::{Name, Resource};
 
-/// What a client lacks of a table. Names are sorted, and none is in two of the lists.
+/// The resources that a client lacks of a table. Names are sorted, and none is in two of the lists.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Owed {
     /// Resources that it wants and does not hold in their present version.

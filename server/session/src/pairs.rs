@@ -26,13 +26,13 @@ impl Pairs {
         self.0.remove(&(Arc::clone(by), Arc::clone(name)))
     }
 
-    /// What is found by a name, sorted.
+    /// The names that are found by a name, sorted.
     pub(crate) fn of<'a>(&'a self, by: &'a str) -> impl Iterator<Item = &'a Name> + use<'a> {
         let first = (Name::from(by), Arc::clone(&LEAST));
         counted(self.0.range(first..)).take_while(move |(other, _)| **other == *by).map(|(_, name)| name)
     }
 
-    /// Whether anything is found by a name.
+    /// Returns `true` if anything is found by a name.
     pub(crate) fn has(&self, by: &str) -> bool {
         self.of(by).next().is_some()
     }
@@ -47,7 +47,7 @@ impl Pairs {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What a change will look like to a client: the steps in which it is sent.
+//! A preview of a change: the steps in which a client is sent it.
 //!
 //! There are no phases in the order of sending, only what waits and what it waits for. What a person calls phases is what comes of
 //! it for one client that answers at once and accepts everything; so that client is played here, against the very session that
@@ -37,7 +37,7 @@ pub fn phases(before: &Arc<View>, after: &Arc<View>, limits: &Limits, now: Insta
 struct Follower {
     client: Client,
     profile: Profile,
-    /// What it was sent and asks for.
+    /// Resources that it was sent and asks for.
     held: BTreeMap<ResourceKey, Arc<Resource>>,
     /// The names that it asks for.
     asked: BTreeMap<ResourceType, BTreeSet<Arc<str>>>,
@@ -99,7 +99,7 @@ impl Follower {
                     ..DeltaRequest::default()
                 });
             }
-            // What it does without may refer to more that it then does without.
+            // A resource that it gives up may refer to more that it then gives up.
             let mut has_asked = false;
             while self.ask() {
                 has_asked = true;
@@ -140,7 +140,7 @@ impl Follower {
             }),
         }
         for name in &contents.removed {
-            // That a name does not exist is told too, to who asks for it.
+            // A removal may also say that a requested name does not exist.
             if self.held.remove(&key(name)).is_some() {
                 phase.removed.push(key(name));
             }
@@ -222,7 +222,7 @@ impl Follower {
     }
 }
 
-/// That it is accepted, of what is on the way to be.
+/// The end of a wait: a resource that is about to be sent or asked for is accepted.
 fn to_the_end(waits_for: &WaitsFor) -> WaitsFor {
     match waits_for {
         WaitsFor::Sending(key) | WaitsFor::Request(key) => WaitsFor::Ack(key.clone()),

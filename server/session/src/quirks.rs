@@ -44,7 +44,7 @@ pub(crate) enum Quirk {
     WaitsForMissing,
 }
 
-/// Who has a quirk. What is `None` or empty makes no difference.
+/// The types and clients that have a quirk. A field that is `None` or empty makes no difference.
 struct Row {
     quirk: Quirk,
     types: &'static [ResourceType],

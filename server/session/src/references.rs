@@ -1,4 +1,4 @@
-//! Which type refers to which: the one place that knows. A new type is a row here, and a row of [`quirks`](crate::quirks) for
+//! The table of references between types. A new type is a row here, and a row of [`quirks`](crate::quirks) for
 //! each thing that its clients do differently.
 
 use xds_cache::{ResourceKey, ResourceType};
@@ -75,12 +75,12 @@ pub(crate) fn row_of(from: &ResourceType, to: &ResourceType) -> Option<&'static 
     rows_from(from).find(|row| row.to == *to)
 }
 
-/// What a type refers to.
+/// The rows of a type that refers to others.
 pub(crate) fn rows_from(resource_type: &ResourceType) -> impl Iterator<Item = &'static Row> {
     ROWS.iter().filter(move |row| row.from == *resource_type)
 }
 
-/// What refers to a type.
+/// The rows of a type that others refer to.
 pub(crate) fn rows_to(resource_type: &ResourceType) -> impl Iterator<Item = &'static Row> {
     ROWS.iter().filter(move |row| row.to == *resource_type)
 }

@@ -1,4 +1,4 @@
-//! What a client asks, freed of its wire form.
+//! Requests, freed of their wire form.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub struct SotwRequest {
     pub version_info: String,
     /// All names that the client wants, also those of its resource locators.
     pub resource_names: Vec<String>,
-    /// Which response this answers.
+    /// The response that this answers.
     pub response_nonce: Nonce,
     /// The message of `error_detail`, if that is present: then the request is a NACK, whatever else it says (R5).
     pub error_detail: Option<String>,
@@ -68,9 +68,9 @@ pub struct DeltaRequest {
     pub resource_names_subscribe: Vec<String>,
     /// Names to take away.
     pub resource_names_unsubscribe: Vec<String>,
-    /// What the client holds from an earlier stream; counts only in the first request of a type (row A92).
+    /// Versions that the client holds from an earlier stream; they count only in the first request of a type (row A92).
     pub initial_resource_versions: BTreeMap<String, String>,
-    /// Which response this answers.
+    /// The response that this answers.
     pub response_nonce: Nonce,
     /// The message of `error_detail`, if that is present: then the request is a NACK (R5).
     pub error_detail: Option<String>,
@@ -108,7 +108,7 @@ impl Request {
         }
     }
 
-    /// Whether it concerns more than the names in it: SotW lists are compared with what was asked for before, and a wildcard or a
+    /// Returns `true` if it concerns more than the names in it: SotW lists are compared with what was asked for before, and a wildcard or a
     /// glob stands for all that it covers.
     pub(crate) fn is_wide(&self) -> bool {
         match self {
@@ -129,7 +129,7 @@ impl Request {
         }
     }
 
-    /// Whether it answers a response.
+    /// Returns `true` if it answers a response.
     pub(crate) fn is_answer(&self) -> bool {
         let nonce = match self {
             Self::Sotw(request) => request.response_nonce,
@@ -138,7 +138,7 @@ impl Request {
         matches!(nonce, Nonce::Ours(_))
     }
 
-    /// Whether the client tells that it holds configuration, from whichever server.
+    /// Returns `true` if the client tells that it holds configuration, from whichever server.
     pub(crate) fn shows_configuration(&self) -> bool {
         match self {
             Self::Sotw(request) => !request.version_info.is_empty(),

@@ -1,4 +1,4 @@
-//! What is to be sent: a description, which the gRPC layer turns into bytes that streams share (D8).
+//! Responses: descriptions, which the gRPC layer turns into bytes that streams share (D8).
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// The names of which the client is told that there is nothing, one way or the other.
+    /// The names that the response reports as not there, in either form.
     pub(crate) fn told_gone(&self) -> Vec<Name> {
         let entries = match &self.entries {
             Entries::Table(_) => &[][..],
@@ -45,7 +45,7 @@ impl Contents {
     }
 }
 
-/// Which message is sent, and how a resource stands in it.
+/// The message that is sent, and how a resource stands in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// A `DiscoveryResponse` of plain `Any`s.
@@ -54,7 +54,7 @@ pub enum Form {
     SotwWrapped,
     /// A `DeltaDiscoveryResponse`.
     Delta {
-        /// Whether the client understands a time to live (row A135).
+        /// The client understands a time to live (row A135).
         with_ttl: bool,
     },
 }
@@ -101,7 +101,7 @@ impl Entries {
         }
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -85,7 +85,7 @@ fn replace_names(state: &mut TypeState, names: &[String]) -> bool {
     true
 }
 
-/// Whether a response that holds nothing but removals would do: it waits for updates of other types (R12).
+/// Returns `true` if a response that holds nothing but removals would do: it waits for updates of other types (R12).
 pub(crate) fn is_removal(state: &TypeState, owed: &Owed) -> bool {
     state.has(Quirk::CompleteLists)
         && !state.is_answer_owed

@@ -22,18 +22,18 @@ pub(crate) struct Stream {
     variant: Variant,
     /// The type of a per-type stream; `None` for ADS.
     service: Option<ResourceType>,
-    /// Whether the first request came and carried a node.
+    /// The first request came and carried a node.
     has_node: bool,
     next_nonce: u64,
     /// Sorted by type, which is the order of sending (R12).
     types: Vec<TypeState>,
 }
 
-/// What a request was.
+/// The result of a request.
 pub(crate) struct Intake {
-    /// What to tell the status board.
+    /// Events for the status board.
     pub(crate) events: Vec<StreamEvent>,
-    /// Whether it was the stream's first one for its type.
+    /// It was the stream's first one for its type.
     pub(crate) is_first_of_type: bool,
 }
 
@@ -44,11 +44,11 @@ pub(crate) struct Turn {
     pub(crate) update: Update,
 }
 
-/// What is sent next.
+/// The next response.
 struct Next {
     position: usize,
     owed: Owed,
-    /// Whether no other type owes anything.
+    /// No other type owes anything.
     is_alone: bool,
 }
 
@@ -104,7 +104,7 @@ impl Stream {
         self.types.iter().map(|state| state.response_size(target, now)).sum()
     }
 
-    /// Whether a request of a known type answers another type's response: its names are not this type's (pitfall 10). In
+    /// Returns `true` if a request of a known type answers another type's response: its names are not this type's (pitfall 10). In
     /// incremental they count nevertheless (R4).
     fn is_misdirected(&self, resource_type: &ResourceType, request: &Request) -> bool {
         let Request::Sotw(request) = request else { return false };
@@ -218,7 +218,7 @@ impl Stream {
         None
     }
 
-    /// Which type goes next, and what it owes.
+    /// The type that goes next, and the resources that it owes.
     fn next_update(&mut self, target: Target<'_>, events: &mut Vec<StreamEvent>) -> Option<Next> {
         let mut update: Option<Next> = None;
         let mut removal: Option<Next> = None;
@@ -306,12 +306,12 @@ impl Stream {
         self.types.iter().filter_map(|state| state.next_heartbeat).min()
     }
 
-    /// Whether it is for one type only, without ADS.
+    /// Returns `true` if it is for one type only, without ADS.
     pub(crate) fn is_per_type(&self) -> bool {
         self.service.is_some()
     }
 
-    /// What the stream knows of a type, if it ever asked for it.
+    /// The state of a type, if the stream ever asked for it.
     pub(crate) fn find_mut(&mut self, resource_type: &ResourceType) -> Option<&mut TypeState> {
         self.types.iter_mut().find(|state| state.resource_type == *resource_type)
     }
@@ -331,7 +331,7 @@ impl Stream {
         &mut self.types
     }
 
-    /// Whether the client has accepted something that the order of sending does not know yet.
+    /// Returns `true` if the client has accepted something that the order of sending does not know yet.
     pub(crate) fn has_news(&self) -> bool {
         self.types.iter().any(|state| state.ledger.has_news())
     }

@@ -19,25 +19,25 @@ use crate::response::{Contents, Entries, Entry, Form};
 use crate::target::Target;
 use crate::wants::Wants;
 
-/// What a stream knows of one type.
+/// The state of one type on one stream.
 #[derive(Clone, Debug)]
 pub(crate) struct TypeState {
     pub(crate) resource_type: ResourceType,
     variant: Variant,
-    /// What the client wants.
+    /// The resources that the client asks for.
     pub(crate) wants: Wants,
-    /// What it was sent, and what it answered.
+    /// The responses that it was sent, and its answers.
     pub(crate) ledger: Ledger,
-    /// Whether a name was ever given; from then on an empty list means "nothing", not "all" (R2).
+    /// A name was ever given; from then on an empty list means "nothing", not "all" (R2).
     pub(crate) named_once: bool,
-    /// Whether something may be owed; cleared when nothing was found.
+    /// Something may be owed; cleared when nothing was found.
     pub(crate) is_dirty: bool,
-    /// Whether an answer is owed even if there is nothing to put into it.
+    /// An answer is owed even if there is nothing to put into it.
     pub(crate) is_answer_owed: bool,
     /// Names that were sent again because what refers to them changed; an unchanged repeat of the request asks for them once
     /// more (R14). Of SotW only, and never more than there are names and resources.
     pub(crate) renewed: BTreeSet<Name>,
-    /// What the client waits to hear of though it asks for nothing of it: all hosts of a route configuration, as `ROUTE/*`. Few
+    /// Names that the client waits to hear of though it does not ask for them: all hosts of a route configuration, as `ROUTE/*`. Few
     /// streams ever have any.
     #[expect(clippy::box_collection, reason = "a stream has one of these for each type, mostly none")]
     pub(crate) awaited: Option<Box<BTreeSet<Name>>>,
@@ -45,11 +45,11 @@ pub(crate) struct TypeState {
     pub(crate) next_heartbeat: Option<Instant>,
 }
 
-/// What to send of one type: the contents, and what of them is news to the client.
+/// A response of one type: the contents, and the resources in them that are news to the client.
 pub(crate) struct Update {
     pub(crate) contents: Contents,
     pub(crate) changed: Vec<Arc<Resource>>,
-    /// What is owed of the type after that.
+    /// Owed of the type after that.
     pub(crate) rest: Owed,
     /// It repeats what the client has, to keep that alive.
     pub(crate) is_heartbeat: bool,
@@ -118,7 +118,7 @@ impl TypeState {
         self.wants.names().len() + self.ledger.n_entries() + n_renewed + n_awaited
     }
 
-    /// Whether there is nothing to be sent, and nothing was.
+    /// Returns `true` if there is nothing to be sent, and nothing was.
     pub(crate) fn asks_for_nothing(&self) -> bool {
         self.ledger.responses().is_empty() && self.wants.is_empty()
     }
@@ -150,7 +150,7 @@ impl TypeState {
         self.ledger.record(&self.wants, sent, table, carried, &update.rest);
     }
 
-    /// What an answer means for the status. An ACK of one part is worth nothing if another part of the same series was rejected:
+    /// The event that an answer is. An ACK of one part is worth nothing if another part of the same series was rejected:
     /// then the client has not accepted what it was owed. `is_complete`: the response was a list of everything.
     pub(crate) fn answered(
         &mut self,
@@ -196,7 +196,7 @@ impl TypeState {
         is_wanted
     }
 
-    /// What is owed of the type, if anything is; an answer without contents counts.
+    /// The resources that are owed of the type, if any answer is; one without contents counts.
     pub(crate) fn owed(&self, target: Target<'_>) -> Option<Owed> {
         let table = target.table(&self.resource_type);
         let owed = self.lacks(table);
@@ -254,7 +254,7 @@ pub(crate) fn full(resources: &[Arc<Resource>]) -> Entries {
     Entries::Listed(resources.iter().cloned().map(Entry::Full).collect())
 }
 
-/// What the session needs to know of the client to make a response for it.
+/// The traits of a client on which its responses depend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientTraits {
     pub(crate) profile: Profile,
@@ -294,7 +294,7 @@ mod tests {
     use crate::client::Client;
     use crate::stream::Stream;
 
-    /// What an idle stream costs, besides the names that it asked for: itself and this for each of its types, which are four to
+    /// An idle stream costs, besides the names that it asked for, itself and this for each of its types, which are four to
     /// six. No copy of what it was sent is kept, only a reference to the table.
     #[test]
     fn an_idle_stream_is_small() {

@@ -26,7 +26,7 @@ use served::{Memo, OfTable};
 pub(crate) struct Wants {
     names: Names,
     is_wildcard: bool,
-    /// Which tables serve which names by resources of other names, as far as it was asked for.
+    /// Remembers which names tables serve by resources of other names.
     served: Memo,
 }
 

@@ -13,7 +13,7 @@ use crate::wants::{WILDCARD, route_of};
 /// once, because what is recalled is no longer dropped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dropped {
-    /// What brought it, by resource.
+    /// The names that brought it, by resource.
     by_resource: Pairs,
     /// Resources by another name that brought them; not by `*`, which recalls everything.
     by_name: Pairs,
@@ -54,7 +54,7 @@ impl Dropped {
         recalled.iter().for_each(|resource| self.remove(resource));
         let asked = Name::from(name);
         for resource in brought {
-            // What else brought it is not asked for.
+            // Other names that brought it are not asked for.
             self.remove_pair(&resource, &asked);
             recalled.push(resource);
         }

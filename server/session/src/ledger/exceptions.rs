@@ -8,7 +8,7 @@ use xds_cache::{Name, Version, xdstp};
 use crate::pairs::Pairs;
 use crate::steps::{counted, step};
 
-/// What the client may hold under one name.
+/// The client's copy under a name that is an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     /// It says that it holds this version.
@@ -23,7 +23,7 @@ pub(crate) enum Held {
     Gone,
 }
 
-/// What is held under names that are exceptions, found by name and by glob.
+/// The exceptions, found by name and by glob.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exceptions {
     by_name: BTreeMap<Name, Held>,
@@ -86,13 +86,13 @@ impl Exceptions {
         }
     }
 
-    /// What is held under a name.
+    /// The exception of a name.
     pub(crate) fn get(&self, name: &str) -> Option<Held> {
         step();
         self.by_name.get(name).copied()
     }
 
-    /// Whether a name is one.
+    /// Returns `true` if a name is one.
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
@@ -112,7 +112,7 @@ impl Exceptions {
         self.by_name.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

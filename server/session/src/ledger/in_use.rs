@@ -1,4 +1,4 @@
-//! What the client may be using of one type on one stream, and what its answers mean for that.
+//! The versions that the client may be using of one type on one stream, and the effect of its answers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Ledger {
         self.bases().iter().zip(self.bases().iter().skip(1))
     }
 
-    /// Of what `table` does not tell the client, that of which nobody knows what it came back with.
+    /// The resources that `table` withholds from the client, and of which it may have come back with any version.
     pub(super) fn withheld(&self, table: &TypeTable) -> impl Iterator<Item = Name> {
         let guessed = self.is_guessed().then(|| self.changed()).into_iter().flatten();
         guessed.filter(|name| table.is_withheld(name) && table.find(name).is_some())
@@ -78,7 +78,7 @@ impl Ledger {
         answered
     }
 
-    /// Whether something was accepted of which it is not known yet whether it replaced what went before.
+    /// Returns `true` if something was accepted of which it is not known yet whether it replaced what went before.
     pub(crate) fn has_news(&self) -> bool {
         self.later.iter().any(|sending| sending.answer == Answer::Accepted(None))
     }
@@ -114,15 +114,15 @@ impl Ledger {
         }
     }
 
-    /// Whether the client has taken up what was sent of a name after this.
+    /// Returns `true` if the client has taken up what was sent of a name after this.
     pub(crate) fn is_taken_after(&self, position: usize, name: &Name) -> bool {
         (position + 1..self.later.len()).any(|later| self.is_taken(later, name))
     }
 
-    /// Whether the client has taken up what this carried of a name.
+    /// Returns `true` if the client has taken up what this carried of a name.
     fn is_taken(&self, position: usize, name: &Name) -> bool {
         let Some(sending) = self.later.get(position) else { return false };
-        // Whoever rejects what is new does away with what is gone nevertheless.
+        // A client that rejects the new resources of a response obeys its removals nevertheless.
         let is_done_away = || {
             sending.answer == Answer::Rejected
                 && sending.table.find(name).is_none()
@@ -170,7 +170,7 @@ impl Ledger {
         }
     }
 
-    /// What was accepted, but may not have replaced what went before, oldest first.
+    /// The tables that the client accepted, but that may not have replaced those before, oldest first.
     pub(crate) fn accepted(&self) -> impl Iterator<Item = Accepted<'_>> {
         self.later.iter().enumerate().filter_map(|(position, sending)| match sending.answer {
             Answer::Accepted(at) => {
@@ -181,7 +181,7 @@ impl Ledger {
         })
     }
 
-    /// What the client was sent of a name from the newest that it took up of it on: any of it may be what replaces what went before.
+    /// The versions of a resource that the client was sent, from the newest that it took up on: any of them may replace those before.
     pub(crate) fn newest<'a>(
         &'a self,
         name: &'a Name,
@@ -214,12 +214,12 @@ impl Ledger {
         }
     }
 
-    /// What was rejected and of which all that `matters` was replaced later: the numbers.
+    /// The numbers of tables that were rejected, and of which all that `matters` was replaced later.
     pub(crate) fn replaced(&self, matters: impl Fn(&TypeTable, &Name) -> bool) -> Vec<usize> {
         let takes = |(position, sending): (usize, &Sending), name: &Name| {
             let is_taken = match sending.answer {
                 Answer::Released => true,
-                // Whoever rejects what is new does away with what is gone nevertheless.
+                // A client that rejects the new resources of a response obeys its removals nevertheless.
                 Answer::Rejected => sending.table.find(name).is_none(),
                 Answer::None | Answer::Accepted(_) => false,
             };
@@ -240,7 +240,7 @@ impl Ledger {
         rejected.filter(is_replaced).map(|(position, _)| position).collect()
     }
 
-    /// What went before these is out of use.
+    /// The tables before these are out of use.
     pub(crate) fn release(&mut self, positions: &[usize]) {
         for position in positions {
             if let Some(sending) = self.later.get_mut(*position) {
@@ -250,12 +250,12 @@ impl Ledger {
         self.compact();
     }
 
-    /// Whether the client ever accepted a response of the type.
+    /// Returns `true` if the client ever accepted a response of the type.
     pub(crate) fn has_accepted(&self) -> bool {
         self.has_accepted
     }
 
-    /// Whether something was sent that is not accepted, or not wholly in use.
+    /// Returns `true` if something was sent that is not accepted, or not wholly in use.
     pub(crate) fn is_open(&self) -> bool {
         !self.later.is_empty() || self.is_guessed()
     }
@@ -293,7 +293,7 @@ impl Ledger {
         found.into_iter()
     }
 
-    /// What the client said to the newest response that carried the resource; what it was not sent it came with.
+    /// The client's answer to the newest response that carried the resource. If none did, it came with the resource.
     pub(crate) fn answer(&self, name: &str) -> Answer {
         let newest = (0..self.later.len()).rev().find(|position| self.carried(*position, name));
         newest

@@ -23,7 +23,7 @@ pub(crate) struct Responses {
 /// How many unanswered responses are remembered; answers to older ones count for nothing.
 const MAX_UNANSWERED: usize = 256;
 
-/// What the nonce of a request answers.
+/// The response that the nonce of a request answers.
 pub(crate) enum Answered {
     /// The last response.
     Last(Sent),

@@ -12,7 +12,7 @@ pub(super) struct Sending {
     /// The nonces of the first and the last response.
     pub(super) nonces: (u64, u64),
     pub(super) table: Arc<TypeTable>,
-    /// What was sent though it did not change.
+    /// The names that were sent though they did not change.
     pub(super) again: Again,
     /// Names that were not sent yet, or that the client no longer asked for when it accepted them: it may not have taken them up.
     pub(super) missed: BTreeSet<Name>,
@@ -21,7 +21,7 @@ pub(super) struct Sending {
     pub(super) answer: Answer,
 }
 
-/// What was sent though it did not change, or reported as removed though it was removed before.
+/// Names that were sent though they did not change, or reported as removed though they were removed before.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Again {
     pub(super) names: BTreeSet<Name>,
@@ -29,7 +29,7 @@ pub(super) struct Again {
     pub(super) is_everything: bool,
 }
 
-/// What the client said to a table that it was sent.
+/// The client's answer to a table that it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Nothing yet.

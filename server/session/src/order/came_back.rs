@@ -28,7 +28,7 @@ pub(super) fn believe(view: &View, streams: &mut BTreeMap<StreamId, Stream>, now
     is_any
 }
 
-/// Whether the first that is heard of a client is what it can only have learned of on a connection before: it has a stream for each
+/// Returns `true` if the first that is heard of a client is what it can only have learned of on a connection before: it has a stream for each
 /// type, and asks for nothing that refers to what it asks for. Such a stream has no version to show if it never was answered.
 pub(super) fn asks_for_what_it_was_not_told_of(streams: &BTreeMap<StreamId, Stream>) -> bool {
     let mut asked_for = streams.values().filter(|stream| stream.is_per_type()).flat_map(Stream::types);
@@ -85,12 +85,12 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether the client, which came back a moment ago, has not said yet whether it wants the type.
+    /// Returns `true` if the client, which came back a moment ago, has not said yet whether it wants the type.
     pub(super) fn is_expected(&self, of: &ResourceType) -> bool {
         self.input.is_back && self.states(of).next().is_none()
     }
 
-    /// Whether it may still ask for a resource: on a stream of its own, if it has one for each.
+    /// Returns `true` if it may still ask for a resource: on a stream of its own, if it has one for each.
     pub(super) fn may_ask_for(&self, key: &ResourceKey) -> bool {
         let of = &key.resource_type;
         let mut streams = self.streams.values().filter(|stream| stream.find(of).is_some());
@@ -100,7 +100,7 @@ impl<'a> Facts<'a> {
             && self.has_to_open_stream(key)
     }
 
-    /// Whether a client with a stream for the virtual hosts of each route configuration may not have opened that of `key` yet. Such a
+    /// Returns `true` if a client with a stream for the virtual hosts of each route configuration may not have opened that of `key` yet. Such a
     /// stream does not tell which it is if no host was asked for on it.
     fn has_to_open_stream(&self, key: &ResourceKey) -> bool {
         let Some(route) = route_of(&key.name).filter(|_| Quirk::NamesAreHosts.is_of(&key.resource_type))
@@ -111,7 +111,9 @@ impl<'a> Facts<'a> {
         if self.states(&key.resource_type).any(of_hosts) {
             return false;
         }
-        let of = ResourceType::RouteConfiguration;
+        let Some(of) = references::rows_to(&key.resource_type).map(|row| row.from.clone()).next() else {
+            return true;
+        };
         if self.may_ask_for(&ResourceKey { resource_type: of.clone(), name: route.into() }) {
             return true;
         }
@@ -123,7 +125,7 @@ impl<'a> Facts<'a> {
         n_nameless < routes.filter(|route| !has_stream(route)).count()
     }
 
-    /// What the client may have of a type, as far as it came back a moment ago.
+    /// The tables that the client may have of a type, if it came back a moment ago.
     pub(super) fn recent_tables(&self, of: &ResourceType) -> Vec<Arc<TypeTable>> {
         if !self.input.is_back {
             return vec![];
@@ -131,7 +133,7 @@ impl<'a> Facts<'a> {
         self.input.view.recent_tables(of, self.input.now)
     }
 
-    /// The newest of what there was lately of a virtual host: a client that came back a moment ago may wait for it.
+    /// The newest recent version of a virtual host: a client that came back a moment ago may wait for it.
     pub(super) fn recent_host(&self, key: &ResourceKey) -> Option<Arc<Resource>> {
         if !Quirk::AskedAtFirstUse.is_of(&key.resource_type) {
             return None;
@@ -140,7 +142,7 @@ impl<'a> Facts<'a> {
         recent.iter().rev().find_map(|table| table.find(&key.name)).cloned()
     }
 
-    /// Whether the client will ask for all resources of a type.
+    /// Returns `true` if the client will ask for all resources of a type.
     pub(super) fn is_wildcard_expected(&self, of: &ResourceType) -> bool {
         let takes_all = self.input.view.key().profile == Profile::Envoy && Quirk::TakenUnasked.is_of(of);
         takes_all && self.is_expected(of)
@@ -173,13 +175,13 @@ impl TypeState {
         self.claimed(name).or(newest.filter(|_| may_have))
     }
 
-    /// Whether the client says that it has another version of a resource, one that nobody remembers.
+    /// Returns `true` if the client says that it has another version of a resource, one that nobody remembers.
     pub(super) fn claims_another(&self, resource: &Resource) -> bool {
         let claimed = self.ledger.claimed(resource.name());
         claimed.is_some_and(|claimed| claimed != resource.version())
     }
 
-    /// Whether the client said what it has of each name.
+    /// Returns `true` if the client said what it has of each name.
     pub(super) fn is_exact(&self) -> bool {
         self.ledger.shows_versions()
     }
@@ -190,13 +192,13 @@ impl TypeState {
         self.candidates(name).find(|candidate| candidate.version() == version)
     }
 
-    /// What the client may have of a name, newest first.
+    /// The versions that the client may have of a name, newest first.
     pub(super) fn candidates<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = &'a Arc<Resource>> {
         let tables: Vec<&Arc<TypeTable>> = self.ledger.tables().collect();
         tables.into_iter().rev().filter_map(|table| table.find(name))
     }
 
-    /// What `resource` refers to, and what the client has of it may not.
+    /// The references of `resource` that the client's version of it may lack.
     pub(super) fn new_references(&self, resource: &Resource) -> Vec<ResourceKey> {
         let name = resource.name();
         let is_new: Box<dyn Fn(&ResourceKey) -> bool> = match (self.is_exact(), self.claimed(name)) {

@@ -1,4 +1,4 @@
-//! What happens next with one resource at one client, and why.
+//! The decision about one resource at one client: what happens next, and why.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use crate::quirks::Quirk;
 use crate::references;
 use crate::type_state::TypeState;
 
-/// What happens next with a resource, and why.
+/// The decision about a resource.
 #[derive(Debug)]
 pub(super) struct Decision {
     pub(super) step: Step,
-    /// What the client has to do before it is sent what the view has; `None` if that is now, or never.
+    /// The client has to do this before it is sent the view's version; `None` if it is sent that now, or never.
     pub(super) because: Option<WaitsFor>,
     /// All that stands in the way, also if it is not waited for any more.
     pub(super) obstacles: Vec<WaitsFor>,
-    /// Whether the client would be told if a resource that is gone came back: if not it is sent that again.
+    /// The client would be told if a resource that is gone came back: if not it is sent that again.
     pub(super) is_told: bool,
-    /// Whether the time is running until the client has to do without the resource, or is over.
+    /// The time is running until the client has to do without the resource, or is over.
     pub(super) is_ending: bool,
-    /// Whether it was waited for too long.
+    /// It was waited for too long.
     pub(super) is_overdue: bool,
 }
 
-/// What a client is sent of a resource.
+/// The version of a resource that a client is sent.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// What the view has: the resource, or that there is none.
+    /// The view's: the resource, or its absence.
     Send,
     /// This: the client goes on with it, and whoever asks for it is sent it.
     Keep(Arc<Resource>),
@@ -44,33 +44,49 @@ impl Decision {
     }
 }
 
-/// What happens next with a resource that the view has otherwise than the client, and why.
+/// Decides about a resource that the view has otherwise than the client. The numbers are those of ARCHITECTURE.md.
 pub(super) fn decide(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
-    if facts.served(key).is_some() { update(facts, key) } else { removal(facts, key) }
-}
-
-fn update(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
-    // As long as a client uses what it does not ask for there is what it has: what it was never sent must not count as what replaces
-    // that.
-    let had = facts.places(key).iter().rev().find_map(|place| match &place.at {
-        At::Changed(had) => Some(had),
-        At::Owed(_) | At::Gone(_) | At::Unanswered | At::Claimed => None,
-    });
-    if let Some(had) = had.filter(|_| facts.is_needed_unasked(key)) {
-        return Decision::new(Step::Keep(Arc::clone(had)));
-    }
-    let held = hold(facts, key);
-    let Some(led_to) = facts.led_to(key) else { return held };
-    let goes_on = match held.step {
-        // It has not asked for what it was led to.
-        Step::Send => facts.is_needed_unasked(key) && facts.is_used_at_once(key),
-        // It asks for that now, and must not wait for the new one.
-        Step::Hide(_) => {
-            facts.is_awaited(key) && facts.is_used_at_once(key) && facts.obstacle_for(&led_to).is_none()
+    if facts.served(key).is_some() {
+        // 1. The client uses it without asking for it, and goes on with what it has: an update that it was never sent must not count
+        // as sent.
+        if let Some(had) = facts.used_unasked(key) {
+            return Decision::new(Step::Keep(had));
         }
-        Step::Keep(_) | Step::PutOff => false,
+        // 2. and 3. The client lacks something that the update needs, or resources wait that change together with it.
+        let held = hold(facts, key);
+        // 4. The client was led to an older version, and needs it when it comes to ask.
+        return match facts.led_to(key) {
+            Some(led_to) if facts.needs_led_to(key, &led_to, &held.step) => {
+                Decision { step: Step::Keep(led_to), ..held }
+            }
+            Some(_) | None => held,
+        };
+    }
+    // 3. Resources wait that change together with it.
+    if let Some(together) = keep_together(facts, key) {
+        return together;
+    }
+    let users = facts.users(key);
+    // 4. The client was led to it, and may come to use it.
+    let Some(retained) = retain_led_to(facts, key, &users)
+        // 5. Something refers to it that the client may be using.
+        .or_else(|| retain(facts, key, &users))
+        // 6. The client asks for it too late, because of something that goes or changes too.
+        .or_else(|| leave_unanswered(facts, key, &users))
+        // 7. The client says that it has it, and nobody remembers that it was there.
+        .or_else(|| believe(facts, key))
+    else {
+        // 8. Nothing needs it.
+        return Decision::new(Step::Send);
     };
-    if goes_on { Decision { step: Step::Keep(led_to), ..held } } else { held }
+    // 9. Only the client's silence counts, not what waits by our doing, or because of a rejection.
+    if users.iter().any(|user| user.is_rejected || facts.is_held(&user.key)) {
+        return retained;
+    }
+    if facts.is_retained_too_long(key) {
+        return Decision { is_overdue: true, is_ending: true, ..Decision::new(Step::Send) };
+    }
+    Decision { is_ending: true, ..retained }
 }
 
 /// An update that newly refers to something waits until the client has that ready, if the client takes it without asking (one that
@@ -110,34 +126,15 @@ fn hold_alone(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
     decision
 }
 
-fn removal(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
-    let together = facts.waits_together(key).and_then(|waits_for| {
-        let (_, resource) = facts.gone(key).next_back()?;
-        Some(Decision { because: Some(waits_for), ..Decision::new(Step::Keep(Arc::clone(resource))) })
-    });
-    if let Some(together) = together {
-        return together;
-    }
-    let users = facts.users(key);
-    let Some(retained) = retain_led_to(facts, key, &users)
-        .or_else(|| retain(facts, key, &users))
-        .or_else(|| leave_unanswered(facts, key, &users))
-        .or_else(|| believe(facts, key))
-    else {
-        return Decision::new(Step::Send);
-    };
-    // Only the client's silence counts, not what waits by our doing, or because of a rejection.
-    if users.iter().any(|user| user.is_rejected || facts.is_held(&user.key)) {
-        return retained;
-    }
-    if facts.is_retained_too_long(key) {
-        return Decision { is_overdue: true, is_ending: true, ..Decision::new(Step::Send) };
-    }
-    Decision { is_ending: true, ..retained }
+/// A removal goes with the updates of the resources that change together with it.
+fn keep_together(facts: &Facts<'_>, key: &ResourceKey) -> Option<Decision> {
+    let waits_for = facts.waits_together(key)?;
+    let (_, resource) = facts.gone(key).next_back()?;
+    Some(Decision { because: Some(waits_for), ..Decision::new(Step::Keep(Arc::clone(resource))) })
 }
 
-/// What a client was led to, and asks for only when it uses it, stays as long as it may come to use it. Of what it was sent no older
-/// version counts.
+/// A resource that the client was led to, and asks for only when it uses it, stays for as long as the client may come to use it. Once
+/// the client was sent it, no older version counts.
 fn retain_led_to(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decision> {
     let led_to = facts.led_to(key)?;
     let is_sent = facts.states(&key.resource_type).any(|state| state.holds(&key.name));
@@ -155,12 +152,12 @@ fn retain_led_to(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option
     Some(Decision { because: obstacle.or(user), is_told: is_awaited, ..Decision::new(step) })
 }
 
-/// What is gone stays as long as something refers to it that the client may be using.
+/// A removed resource stays for as long as something refers to it that the client may be using.
 fn retain(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decision> {
     let mut gone = facts.gone(key).filter(|(place, _)| facts.knows_best(place.state, &key.name));
     gone.find_map(|(Place { state, .. }, resource)| {
-        // What nobody tells the client that it is gone, it uses as long as it asks for it; and what it does not ask for any more as
-        // long as something does that asked for it.
+        // If nothing tells the client that the resource is gone, it uses that for as long as it asks for it; and if it does not ask any
+        // more, for as long as its users do.
         let is_wanted = state.wants.wants(state.ledger.settled(), &key.name);
         let is_draining = is_wanted && users.is_empty() && state.has(Quirk::FailsWithoutRemoved);
         let is_silent = !is_wanted || state.hides_removals() || is_draining;
@@ -188,8 +185,8 @@ fn retain(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decisi
     })
 }
 
-/// What a client asks for when it is gone already, because of something that goes or changes too, is left unanswered: told that it does
-/// not exist, the client would use that without it.
+/// A request that comes too late, because of something that goes or changes too, is left unanswered. If the client heard that it does
+/// not exist, it would use the rest without it.
 fn leave_unanswered(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decision> {
     let is_unanswered = facts.places(key).iter().any(|place| matches!(place.at, At::Unanswered));
     let user = users.first().filter(|_| is_unanswered)?;
@@ -198,7 +195,7 @@ fn leave_unanswered(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Opt
     (!goes_on).then(|| Decision { because, ..Decision::new(Step::Hide(None)) })
 }
 
-/// What the client says it has, and nobody remembers, stays until it has accepted what may refer to it.
+/// A resource that the client says it has, and nobody remembers, stays until the client has accepted the types that may refer to it.
 fn believe(facts: &Facts<'_>, key: &ResourceKey) -> Option<Decision> {
     facts.places(key).iter().find(|place| matches!(place.at, At::Claimed))?;
     let because = Some(WaitsFor::Disuse(facts.unknown_user(&key.resource_type)?));
@@ -206,7 +203,29 @@ fn believe(facts: &Facts<'_>, key: &ResourceKey) -> Option<Decision> {
 }
 
 impl Facts<'_> {
-    /// What the client has to have before an update may be sent to a stream, and has not.
+    /// The version that the client has of a resource, if it does not ask for it any more and still uses it.
+    fn used_unasked(&self, key: &ResourceKey) -> Option<Arc<Resource>> {
+        let had = self.places(key).iter().rev().find_map(|place| match &place.at {
+            At::Changed(had) => Some(had),
+            At::Owed(_) | At::Gone(_) | At::Unanswered | At::Claimed => None,
+        });
+        had.filter(|_| self.is_needed_unasked(key)).cloned()
+    }
+
+    /// Returns `true` if the client needs the version that it was led to, though it would get `step`.
+    fn needs_led_to(&self, key: &ResourceKey, led_to: &Resource, step: &Step) -> bool {
+        match step {
+            // It has not asked for it yet.
+            Step::Send => self.is_needed_unasked(key) && self.is_used_at_once(key),
+            // It asks for it now, and must not wait for the new version.
+            Step::Hide(_) => {
+                self.is_awaited(key) && self.is_used_at_once(key) && self.obstacle_for(led_to).is_none()
+            }
+            Step::Keep(_) | Step::PutOff => false,
+        }
+    }
+
+    /// The resources that the client lacks and needs before an update may be sent to a stream.
     fn obstacles_of_update(&self, place: &Place<'_>, resource: &Resource) -> Vec<WaitsFor> {
         let of = resource.resource_type();
         let sent = place.state.sent(resource.name());
@@ -217,14 +236,14 @@ impl Facts<'_> {
             let new = resource.references().missing_in(sent.map_or(&none, |sent| sent.references()));
             new.map(|to| ResourceKey::clone(to)).collect()
         };
-        // Of clusters that refer to each other the new ones come together.
+        // New clusters that refer to each other come together.
         let is_mutual = |to: &ResourceKey| sent.is_none() && to.resource_type == *of;
         let needed = new.iter().filter(|to| !is_mutual(to)).flat_map(|to| self.needs(of, to));
         needed.filter_map(|needed| self.obstacle(&needed, Need::default())).collect()
     }
 
-    /// What the client is sent without asking for it by name, and has to have before something of type `from` may newly refer to
-    /// `to`: that itself, or what it refers to if a client that asks for it only then would have to do without meanwhile.
+    /// The resources that the client takes unasked, and needs before something of type `from` may newly refer to `to`: `to` itself, or
+    /// its references if the client uses `from` at once and asks for `to` only then.
     fn needs(&self, from: &ResourceType, to: &ResourceKey) -> Vec<ResourceKey> {
         if self.is_taken_unasked(from, to) {
             return vec![to.clone()];
@@ -239,7 +258,7 @@ impl Facts<'_> {
         references.filter(|to| self.is_taken_unasked(served.resource_type(), to)).cloned().collect()
     }
 
-    /// Whether something of type `from` refers to what the client is sent without asking for it by name, and the view has that.
+    /// Returns `true` if something of type `from` refers to what the client is sent without asking for it by name, and the view has that.
     fn is_taken_unasked(&self, from: &ResourceType, to: &ResourceKey) -> bool {
         let served = self.served(to);
         references::row_of(from, &to.resource_type).is_some()
@@ -248,7 +267,7 @@ impl Facts<'_> {
                 || self.is_wildcard_expected(&to.resource_type))
     }
 
-    /// Whether something was waited for too long. Only silence ends waiting: not what the client has said, nor what it needs time for;
+    /// Returns `true` if something was waited for too long. Only silence ends waiting: not what the client has said, nor what it needs time for;
     /// but what it rejects must not keep it from everything, when it comes back.
     fn is_awaited_too_long(&self, place: &Place<'_>, obstacle: &WaitsFor) -> bool {
         match obstacle {
@@ -265,7 +284,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Whether the client had long enough to do without what is gone.
+    /// Returns `true` if the client had long enough to do without what is gone.
     fn is_retained_too_long(&self, key: &ResourceKey) -> bool {
         let since = self.input.before.retained.get(key).copied().unwrap_or(self.input.now);
         since.checked_add(self.input.limits.removal_grace).is_some_and(|end| self.input.now >= end)
@@ -288,7 +307,7 @@ impl Facts<'_> {
         is_held
     }
 
-    /// What the first resource of a type waits for whose resources change together, if one waits.
+    /// If resources of the type change together, the obstacle of the first one that waits.
     fn waits_together(&self, key: &ResourceKey) -> Option<WaitsFor> {
         if !Quirk::ChangeTogether.is_of(&key.resource_type) {
             return None;
@@ -304,7 +323,7 @@ impl Facts<'_> {
 }
 
 impl Place<'_> {
-    /// What a stream goes on with that is not sent an update. To be absent from a complete list would be to be deleted.
+    /// The step of a stream that is not sent an update. To be absent from a complete list would be to be deleted.
     fn as_it_is(&self, facts: &Facts<'_>, key: &ResourceKey) -> Step {
         if self.state.ledger.came_back() {
             return self.as_it_came(facts, key);
@@ -317,8 +336,8 @@ impl Place<'_> {
         }
     }
 
-    /// What a client goes on with that came back and is not sent an update: that very version, if it said which. Else a version that
-    /// it is ready for; if there is none, nothing is said of the type meanwhile: a list would have to show something or nothing.
+    /// The step of a client that came back and is not sent an update. It goes on with that very version, if it said which; else with one that
+    /// it is ready for. If there is none, nothing of the type is sent meanwhile: a list would have to show some version or none.
     pub(super) fn as_it_came(&self, facts: &Facts<'_>, key: &ResourceKey) -> Step {
         let served = facts.served(key).map(|served| served.version());
         let is_former = |candidate: &&Arc<Resource>| Some(candidate.version()) != served;

@@ -1,4 +1,4 @@
-//! What is known of one client when it is decided what it is sent next. Looked up when it is asked for, once.
+//! The facts about one client, for the decisions about it. Looked up when they are asked for, once.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,37 +16,37 @@ use crate::references;
 use crate::stream::Stream;
 use crate::type_state::TypeState;
 
-/// What one client is looked at by.
+/// The input of the decisions about one client.
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a> {
     pub(super) view: &'a View,
     /// Types of which the client accepted something on streams that it has closed.
     pub(super) accepted: &'a BTreeSet<ResourceType>,
-    /// Until when clusters settle.
+    /// The times until which clusters settle.
     pub(super) settling: &'a BTreeMap<Name, Instant>,
-    /// What the client may have learned of, and asks for only when it uses it.
+    /// Resources that the client may have learned of, and asks for only when it uses them.
     pub(super) known: Option<&'a Known>,
-    /// Whether it came back a moment ago, and may still have to ask for what it has.
+    /// It came back a moment ago, and may still have to ask for what it has.
     pub(super) is_back: bool,
-    /// Whether it has shown versions that it has.
+    /// It has shown versions that it has.
     pub(super) shows_versions: bool,
-    /// Since when things wait.
+    /// The state after the last plan, which says since when things wait.
     pub(super) before: &'a Waiting,
     pub(super) limits: &'a Limits,
     pub(super) now: Instant,
 }
 
-/// What is known of one client.
+/// The facts about one client.
 pub(super) struct Facts<'a> {
     pub(super) input: Input<'a>,
     pub(super) streams: &'a BTreeMap<StreamId, Stream>,
-    /// What refers to each resource and may be in use, as far as it was asked for.
+    /// The users of each resource, as far as it was asked for.
     pub(super) in_use: RefCell<BTreeMap<ResourceKey, Rc<[User]>>>,
-    /// What stands in the way of each resource, as far as it was asked for; `None` if nothing does.
+    /// The obstacle of each resource, as far as it was asked for; `None` if it has none.
     pub(super) obstacles: RefCell<BTreeMap<Needed, Option<Obstacle>>>,
-    /// What the first scope waits for that waits.
+    /// The obstacle of the first scope that waits.
     pub(super) scopes_wait: OnceCell<Option<WaitsFor>>,
-    /// Which updates wait, as far as it was asked for: many things that are gone may have the same user.
+    /// The updates that wait, as far as it was asked for: many removed resources may have the same user.
     pub(super) held: RefCell<BTreeMap<ResourceKey, bool>>,
     open: OnceCell<Open<'a>>,
 }
@@ -121,12 +121,12 @@ impl<'a> Facts<'a> {
         self.input.view.table(resource_type)
     }
 
-    /// What the view has of a name.
+    /// The view's version of a resource.
     pub(super) fn served(&self, key: &ResourceKey) -> Option<&'a Arc<Resource>> {
         self.table(&key.resource_type).find(&key.name)
     }
 
-    /// What the client's streams know of a type.
+    /// The states of a type on the client's streams.
     pub(super) fn states(&self, resource_type: &ResourceType) -> impl Iterator<Item = &'a TypeState> {
         self.streams.values().filter_map(|stream| stream.find(resource_type))
     }
@@ -156,7 +156,7 @@ impl<'a> Facts<'a> {
                 }
                 if !state.ledger.came_back() && self.may_hold(of) && !state.ledger.is_at(table) {
                     for resource in state.lacks(table).changed {
-                        // What is made of a pattern has no name of its own.
+                        // A resource that is made of a pattern has no name of its own.
                         if table.find(resource.name()).is_some_and(|own| Arc::ptr_eq(own, &resource)) {
                             note(&Arc::clone(resource.name()), At::Owed(resource));
                         }
@@ -201,7 +201,7 @@ impl<'a> Facts<'a> {
         open
     }
 
-    /// Whether anything refers to a resource of all that the client may have.
+    /// Returns `true` if anything refers to a resource of all that the client may have.
     fn is_referred_to(&self, key: &ResourceKey) -> bool {
         let all = references::all_of(key);
         let has_referrers = |table: &Arc<TypeTable>| {
@@ -216,14 +216,14 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// Whether an update of the type may have to wait: only what replaces a response that the client has accepted does. One that came
+    /// Returns `true` if an update of the type may have to wait: only what replaces a response that the client has accepted does. One that came
     /// back may use what it asks for though it has accepted nothing of the type.
     fn may_hold(&self, of: &ResourceType) -> bool {
         let is_known = (self.input.is_back && self.input.shows_versions) || self.input.accepted.contains(of);
         references::refers(of) && (is_known || self.states(of).any(|state| state.ledger.has_accepted()))
     }
 
-    /// What the client was led to of a resource that it asks for only when it uses it, if the view has it otherwise.
+    /// The version that the client was led to of a resource that it asks for only when it uses it, if the view has it otherwise.
     pub(super) fn led_to(&self, key: &ResourceKey) -> Option<Arc<Resource>> {
         let known =
             self.input.known.and_then(|known| known.get(&key.resource_type)?.find(&key.name).cloned());
@@ -232,30 +232,30 @@ impl<'a> Facts<'a> {
         now.is_none_or(|now| now.version() != known.version()).then_some(known)
     }
 
-    /// Whether the view's version of a resource refers to something too.
+    /// Returns `true` if the view's version of a resource refers to something too.
     pub(super) fn goes_on(&self, user: &ResourceKey, to: &ResourceKey) -> bool {
         let now = self.served(user);
         now.is_some_and(|now| now.references().has(to))
     }
 
-    /// Whether a stream asks for a resource.
+    /// Returns `true` if a stream asks for a resource.
     pub(super) fn is_asked_for(&self, key: &ResourceKey) -> bool {
         self.states(&key.resource_type).any(|state| wants(state, &key.name))
     }
 
-    /// Whether a stream asks for a resource and was not sent it yet.
+    /// Returns `true` if a stream asks for a resource and was not sent it yet.
     pub(super) fn is_awaited(&self, key: &ResourceKey) -> bool {
         let awaits = |state: &TypeState| wants(state, &key.name) && !state.holds(&key.name);
         self.states(&key.resource_type).any(awaits)
     }
 
-    /// Whether a stream that asks for a resource may have it in some version.
+    /// Returns `true` if a stream that asks for a resource may have it in some version.
     pub(super) fn may_have(&self, key: &ResourceKey) -> bool {
         let has = |state: &TypeState| state.ledger.in_use(&key.name).next().is_some();
         self.states(&key.resource_type).any(|state| wants(state, &key.name) && has(state))
     }
 
-    /// Whether no other stream asks for a name, and has it, that this one does not ask for: what a stream does not ask for it may have
+    /// Returns `true` if no other stream asks for a name, and has it, that this one does not ask for: what a stream does not ask for it may have
     /// in a version of any age. Who asks only now has nothing yet.
     pub(super) fn knows_best(&self, state: &TypeState, name: &Name) -> bool {
         let has = |other: &TypeState| {
@@ -267,7 +267,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Whether a stream asks for something that has that name in what it was sent.
+/// Returns `true` if a stream asks for something that has that name in what it was sent.
 pub(super) fn wants(state: &TypeState, name: &str) -> bool {
     state.ledger.tables().any(|table| state.wants.wants(table, name))
 }

@@ -1,4 +1,4 @@
-//! What follows from the decisions: tables, what is held back and since when, times to look again, and what is told.
+//! The decisions folded: tables, resources that are held back and since when, times to look again, and events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,14 @@ use super::decide::{Decision, Step, decide};
 use super::facts::{Facts, Input};
 use super::waiting::Waiting;
 
-/// What follows from the decisions.
+/// The decisions folded.
 #[derive(Default)]
 pub(super) struct Fold {
-    /// What the tables have otherwise than the view.
+    /// How the tables differ from the view's.
     pub(super) deviations: BTreeMap<ResourceType, Deviations>,
     /// Types of which the client has not everything.
     pub(super) transient: BTreeSet<ResourceType>,
-    /// What the client rejected, and something that waits refers to.
+    /// Resources that the client rejected, and that others refer to which wait.
     pub(super) rejected: BTreeSet<ResourceKey>,
     pub(super) events: Vec<(ResourceType, EventKind)>,
     pub(super) after: Waiting,

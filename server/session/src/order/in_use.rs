@@ -1,4 +1,4 @@
-//! What the client may be using that refers to a resource.
+//! The users of a resource: whatever refers to it and may be in use.
 //!
 //! The client uses what it has and asks for; what it has and does not ask for any more it uses as long as it uses something that
 //! refers to it. That is one mark from what it asks for along the references, over as much of what it has as leads to what is
@@ -17,7 +17,7 @@ use crate::references;
 use crate::type_state::TypeState;
 
 impl User {
-    /// Whether the client uses this before it has what this refers to of that type.
+    /// Returns `true` if the client uses this before it has what this refers to of that type.
     pub(super) fn uses_at_once(&self, to: &ResourceType) -> bool {
         references::row_of(&self.key.resource_type, to).is_some_and(|row| row.is_used_at_once)
     }
@@ -39,7 +39,7 @@ enum Counts {
     IfUsedAtOnce,
 }
 
-/// What refers to each resource and may be in use.
+/// The users of each resource.
 type InUse = BTreeMap<ResourceKey, Rc<[User]>>;
 
 /// Finds what refers to a resource, with all that it takes to know that.
@@ -91,7 +91,7 @@ fn counts(in_use: &InUse, referrer: &Referrer) -> bool {
 }
 
 impl Facts<'_> {
-    /// What refers to a resource and may be in use.
+    /// The users of a resource.
     pub(super) fn users(&self, to: &ResourceKey) -> Rc<[User]> {
         if let Some(users) = self.in_use.borrow().get(to) {
             return Rc::clone(users);
@@ -99,30 +99,30 @@ impl Facts<'_> {
         add(&mut self.in_use.borrow_mut(), self, to)
     }
 
-    /// Whether the client does not ask for a resource any more and still uses something that refers to it.
+    /// Returns `true` if the client does not ask for a resource any more and still uses something that refers to it.
     pub(super) fn is_needed_unasked(&self, key: &ResourceKey) -> bool {
         !Quirk::UsedOnlyWhenAsked.is_of(&key.resource_type)
             && !self.is_asked_for(key)
             && !self.users(key).is_empty()
     }
 
-    /// Whether the client uses something that leads to a resource at once.
+    /// Returns `true` if the client uses something that leads to a resource at once.
     pub(super) fn is_used_at_once(&self, key: &ResourceKey) -> bool {
         self.users(key).iter().any(|user| user.uses_at_once(&key.resource_type))
     }
 
-    /// Whether it makes a difference what the client has of a name.
+    /// Returns `true` if it makes a difference what the client has of a name.
     pub(super) fn matters(&self, state: &TypeState, table: &TypeTable, name: &Name) -> bool {
         let key = ResourceKey { resource_type: state.resource_type.clone(), name: Arc::clone(name) };
         state.wants.wants(table, name) || self.is_needed_unasked(&key)
     }
 
-    /// What refers to a resource of all that the client may have. Who goes on referring to all resources of a kind can do without
-    /// any one of them.
+    /// Everything that refers to a resource, of all that the client may have. A user that goes on referring to all resources of a kind
+    /// can do without any one of them.
     fn referrers(&self, to: &ResourceKey) -> Vec<Referrer> {
         let mut referrers = Vec::new();
         let all = references::all_of(to);
-        // What the client has not said yet that it has of them it may have.
+        // The client may have those of them that it has not named yet.
         let is_unsure = all.is_some() && self.may_ask_for(to);
         for row in references::rows_to(&to.resource_type) {
             let of = |table: &TypeTable| -> Vec<Arc<Resource>> {
@@ -169,7 +169,7 @@ impl Facts<'_> {
         ((is_taken && is_unasked()) || self.may_be_asked_for(key)).then_some(Counts::IfUsed)
     }
 
-    /// When a client that came back a moment ago may be using what there was lately.
+    /// When a client that came back a moment ago may be using a recent resource.
     fn if_recent(&self, key: &ResourceKey) -> Option<Counts> {
         if self.may_ask_for(key) {
             let takes_all = Quirk::TakenUnasked.is_of(&key.resource_type);
@@ -189,7 +189,7 @@ impl Facts<'_> {
         (is_unasked() || self.is_awaited(key)).then_some(Counts::IfUsedAtOnce)
     }
 
-    /// Whether a resource is a virtual host that is gone: the first request to it may yet come to the route configuration that it was
+    /// Returns `true` if a resource is a virtual host that is gone: the first request to it may yet come to the route configuration that it was
     /// of.
     fn may_be_asked_for(&self, key: &ResourceKey) -> bool {
         Quirk::AskedAtFirstUse.is_of(&key.resource_type) && self.served(key).is_none()

@@ -1,4 +1,4 @@
-//! What a client may have learned of by what it uses already, and asks for only then: the routes of its scopes, its virtual hosts.
+//! Resources that a client learns of from others that it already uses, and asks for only then: routes of its scopes, its virtual hosts.
 //!
 //! The state of the type does not tell what that was: it may have had something else to send, or belong to a stream that has ended or
 //! is to be opened. So the tables of the last plan are remembered: whatever a client was sent since then leads to them.
@@ -14,7 +14,7 @@ use crate::references;
 use crate::stream::Stream;
 use crate::target::Target;
 
-/// What the client may have learned of once it is brought up to this.
+/// The resources that the client may have learned of once it is brought up to this.
 pub(super) fn known(target: Target<'_>, streams: &BTreeMap<StreamId, Stream>) -> Option<Box<Known>> {
     let is_sent = |of: &ResourceType| streams.values().any(|stream| stream.find(of).is_some());
     let rows = references::ROWS.iter().filter(|row| row.is_used_at_once && is_sent(&row.from));

@@ -1,4 +1,4 @@
-//! What keeps a client from using a resource: that it has not accepted it, or not what the resource refers to.
+//! The obstacle of a resource: the client has not accepted it, or lacks something that it refers to.
 //!
 //! A resource is ready if everything that can be reached from it is. So what stands in the way is looked for from what the client
 //! lacks, against the references: whatever leads there waits for the nearest. References in a circle need nothing of their own.
@@ -14,7 +14,7 @@ use crate::quirks::Quirk;
 use crate::references;
 use crate::type_state::TypeState;
 
-/// What is seen of a resource by itself.
+/// A resource looked at alone.
 enum Found {
     /// The client lacks it.
     Lacking(WaitsFor),
@@ -25,12 +25,12 @@ enum Found {
 /// Something that a resource needs.
 struct Reference {
     to: Needed,
-    /// Whether the client is to be sent a newer version that does not need it: the resource itself is waited for then.
+    /// The client is to be sent a newer version that does not need it: the resource itself is waited for then.
     is_outdated: bool,
 }
 
 impl Facts<'_> {
-    /// What keeps the client from using a resource; `None` if nothing does.
+    /// The obstacle that keeps the client from using a resource, if any.
     pub(super) fn obstacle(&self, to: &ResourceKey, need: Need) -> Option<WaitsFor> {
         let needed = (to.clone(), need);
         if let Some(obstacle) = self.obstacles.borrow().get(&needed) {
@@ -39,7 +39,7 @@ impl Facts<'_> {
         add(&mut self.obstacles.borrow_mut(), self, &needed)
     }
 
-    /// What keeps the client from using what a resource refers to, whether or not the view still has that.
+    /// The obstacle that keeps the client from using the references of a resource, though the view may not have these any more.
     pub(super) fn obstacle_for(&self, resource: &Resource) -> Option<WaitsFor> {
         let is_of_order =
             |to: &&ResourceKey| references::row_of(resource.resource_type(), &to.resource_type).is_some();
@@ -92,7 +92,7 @@ impl Facts<'_> {
         let is_older = served.is_none_or(|served| served.version() != found.version());
         let references = found.references().targets().filter_map(|needed| {
             let row = references::row_of(&to.resource_type, &needed.resource_type)?;
-            // What an older version refers to may have gone with it before the client got it; then only the newer one helps.
+            // The references of an older version may have gone before the client got them; then only the newer version helps.
             let is_gone = self.served(needed).is_none();
             let is_outdated = is_older && is_gone && !self.is_foreign(needed);
             let need = Need { is_certain: is_outdated || row.is_warmed, ..*need };
@@ -124,13 +124,13 @@ impl Facts<'_> {
     }
 }
 
-/// What stands in the way of each resource; `None` if nothing does.
+/// The obstacle of each resource; `None` if it has none.
 type Obstacles = BTreeMap<Needed, Option<Obstacle>>;
 
 /// Finds what stands in the way of a resource, and of everything that it leads to.
 fn add(obstacles: &mut Obstacles, facts: &Facts<'_>, needed: &Needed) -> Option<WaitsFor> {
     let mut leads_here: BTreeMap<Needed, Vec<(Needed, bool)>> = BTreeMap::new();
-    // What is lacked, by distance, then by name; where two are as near the first one counts.
+    // The resources that the client lacks, by distance, then by name; where two are as near the first one counts.
     let mut lacking: BTreeMap<(usize, Needed, Needed), WaitsFor> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     let mut open = vec![needed.clone()];

@@ -1,4 +1,4 @@
-//! What the client's answers change: what replaces what, what settles, what is sent once more.
+//! The effects of a client's answers: versions go out of use, clusters settle, resources are sent once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::references;
 use crate::stream::Stream;
 use crate::type_state::TypeState;
 
-/// Until when clusters settle: those of before, and those that the client has accepted since.
+/// The times until which clusters settle: those of before, and those that the client has accepted since.
 pub(super) fn settling(
     before: &BTreeMap<Name, Instant>,
     streams: &mut BTreeMap<StreamId, Stream>,
@@ -28,7 +28,7 @@ pub(super) fn settling(
     for state in streams.values_mut().flat_map(Stream::types_mut) {
         if Quirk::Settles.is_of(&state.resource_type) {
             for accepted in state.ledger.accepted().filter(|accepted| accepted.at.is_none()) {
-                // What comes first is not waited for.
+                // Nothing waits for a first response.
                 if accepted.older.is_empty() {
                     continue;
                 }
@@ -56,10 +56,10 @@ pub(super) fn release(input: Input<'_>, streams: &mut BTreeMap<StreamId, Stream>
     }
 }
 
-/// What a stream may count as the only thing in use of a type: the numbers of what was accepted.
+/// The numbers of the tables of a type that a client may be taken to use alone.
 type Released = (StreamId, ResourceType, Vec<usize>);
 
-/// What was accepted and makes what went before it out of use: a client goes on with that until it has what the new one refers to.
+/// The tables that were accepted and replace those before them. A client goes on with those until it has what the new one refers to.
 /// And when this changes by itself.
 fn released(facts: &Facts<'_>) -> (Vec<Released>, Option<Instant>) {
     let mut released = Vec::new();
@@ -75,7 +75,7 @@ fn released(facts: &Facts<'_>) -> (Vec<Released>, Option<Instant>) {
             if is_over || !is_in_use {
                 positions.push(accepted.position);
             } else {
-                // What came later has not replaced more than this did.
+                // Later tables have not replaced more than this did.
                 timeout = timeout.into_iter().chain(end).min();
                 break;
             }
@@ -87,7 +87,7 @@ fn released(facts: &Facts<'_>) -> (Vec<Released>, Option<Instant>) {
     (released, timeout)
 }
 
-/// Whether the client goes on using something that it was told is gone.
+/// Returns `true` if the client goes on using something that it was told is gone.
 fn keeps_removed(state: &TypeState, accepted: Accepted<'_>) -> bool {
     // It may have asked for it once more, and have got it.
     let goes_on = |name: &Name| {
@@ -97,7 +97,7 @@ fn keeps_removed(state: &TypeState, accepted: Accepted<'_>) -> bool {
         && accepted.newer.changes_since(accepted.older).removed.iter().any(goes_on)
 }
 
-/// Whether something that the client had before is in use because what it was sent instead needs what it lacks.
+/// Returns `true` if something that the client had before is in use because what it was sent instead needs what it lacks.
 fn is_blocked(facts: &Facts<'_>, state: &TypeState, accepted: Accepted<'_>) -> bool {
     if accepted.older.is_empty() {
         return false;
@@ -115,7 +115,7 @@ fn is_blocked(facts: &Facts<'_>, state: &TypeState, accepted: Accepted<'_>) -> b
     })
 }
 
-/// Whether the client goes on with one of `olds` though it was sent `new` of `table`.
+/// Returns `true` if the client goes on with one of `olds` though it was sent `new` of `table`.
 fn does_not_replace(
     facts: &Facts<'_>,
     state: &TypeState,
@@ -128,7 +128,7 @@ fn does_not_replace(
         return false;
     }
     if !state.wants.wants(table, new.name()) {
-        // What the client does not ask for any more it does not replace either.
+        // The client does not replace a resource that it does not ask for any more.
         return facts.is_needed_unasked(new.key());
     }
     let need = Need { is_replaced: true, ..Need::default() };
@@ -138,8 +138,8 @@ fn does_not_replace(
     })
 }
 
-/// What a client dropped, and nothing refers to that it may be using: it does not ask for it again because of what is on its way, so
-/// complete lists need not go on with it.
+/// The names that a client dropped and that nothing refers to which it may be using. No response on its way makes it ask for them again,
+/// so complete lists need not go on with them.
 pub(super) fn forgotten(facts: &Facts<'_>) -> Vec<(StreamId, ResourceType, BTreeSet<Name>)> {
     let mut forgotten = Vec::new();
     for (id, stream) in facts.streams {
@@ -179,7 +179,7 @@ pub(super) fn release_all(streams: &mut BTreeMap<StreamId, Stream>) {
     }
 }
 
-/// What stood beside something bad in a rejected response may be good: it is sent once more with whatever changes of its type,
+/// A resource beside a bad one in a rejected response may be good: it is sent once more with the next change of its type,
 /// because only an ACK can tell. A complete list says it again by itself.
 pub(super) fn renew_rejected(
     rejected: &BTreeSet<ResourceKey>,
@@ -200,7 +200,7 @@ pub(super) fn renew_rejected(
     }
 }
 
-/// What is back is sent though the client may still have it, as if it had not been retained (rows A73, A74).
+/// A resource that is back is sent though the client may still have it, as if it had not been retained (rows A73, A74).
 pub(super) fn renew_returned<'a>(
     returned: impl Iterator<Item = &'a ResourceKey>,
     view: &View,

@@ -1,4 +1,4 @@
-//! What is remembered of a client between plans.
+//! The memory of a client between plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use xds_cache::{HeldBack, Name, ResourceKey, ResourceType, TypeTable};
 
 use crate::target::Detour;
 
-/// What is remembered while something waits.
+/// The memory of a client while something waits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waiting {
     pub(super) detour: Detour,
-    /// What is not sent yet, sorted.
+    /// The resources that are not sent yet, sorted.
     pub(super) held_back: Vec<HeldBack>,
-    /// Since when each resource is waited for that something held refers to. Those that take too long stay here, so that nothing
-    /// waits for them again.
+    /// The obstacles of held updates, and since when each is waited for. Those that take too long stay here, so that nothing waits for
+    /// them again.
     pub(super) awaited: BTreeMap<ResourceKey, Instant>,
-    /// Since when each resource is retained while nobody but the client keeps it.
+    /// Retained resources that nothing but the client keeps, and since when.
     pub(super) retained: BTreeMap<ResourceKey, Instant>,
     /// Resources that are retained only because nothing tells the client that they are gone.
     pub(super) silent: BTreeSet<ResourceKey>,
-    /// Until when clusters settle that the client accepted.
+    /// The times until which clusters settle that the client accepted.
     pub(super) settling: BTreeMap<Name, Instant>,
     /// When it has to be looked at again though nothing happens.
     pub(super) timeout: Option<Instant>,
@@ -31,7 +31,7 @@ pub(super) struct Waiting {
 pub(super) type Known = BTreeMap<ResourceType, Arc<TypeTable>>;
 
 impl Waiting {
-    /// Since when a resource is held back.
+    /// The time since when a resource is held back.
     pub(super) fn since(&self, key: &ResourceKey) -> Option<Instant> {
         let position = self.held_back.binary_search_by(|held| held.resource.cmp(key)).ok()?;
         self.held_back.get(position).map(|held| held.since)

@@ -1,4 +1,4 @@
-//! What a client is owed: the difference between what it wants of a table and what it holds by the ledger.
+//! The resources that a client is owed: the difference between what it wants of a table and what it holds by the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl TypeState {
     /// Compares what each name stood for with what it stands for.
     fn add_by_name(&self, table: &TypeTable, owed: &mut Owed) {
         let mut lost = Vec::new();
-        // What is out of date by its own name may still stand for something else.
+        // A name that is out of date as a resource's own may still stand for something else.
         let is_open = |name: &&Name| matches!(self.ledger.exception(name), None | Some(Held::Stale));
         for name in self.wants.names().iter().filter(is_open) {
             let (old, new) = (self.ledger.settled().look_up(name), table.look_up(name));
@@ -110,7 +110,7 @@ impl TypeState {
             (Held::Stale, Some(resource)) if resource.name() != name => owed.removed.push(Arc::clone(name)),
             (held, Some(resource)) => {
                 if resource.name() != name && matches!(held, Held::Version(_) | Held::Unknown) {
-                    // What had this name of its own is gone.
+                    // The resource that had this name of its own is gone.
                     owed.removed.push(Arc::clone(name));
                 }
                 owed.changed.push(resource);
@@ -121,7 +121,7 @@ impl TypeState {
         }
     }
 
-    /// What the client asked for by name and was not answered, and does not exist.
+    /// Names that the client asked for, that do not exist, and that were not answered.
     pub(crate) fn unanswered(&self, table: &TypeTable) -> impl Iterator<Item = Name> {
         let is_open = |(name, held): &(&Name, Held)| {
             matches!(held, Held::Unknown | Held::Nothing)

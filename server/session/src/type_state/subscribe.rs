@@ -163,7 +163,7 @@ impl TypeState {
         let settled = Arc::clone(self.ledger.settled());
         let held = counted(settled.resources()).filter(|resource| resource.in_wildcard());
         if self.wants.names().has_hosts() {
-            // Which of them the client keeps for a host depends on the aliases that it was sent, so they are sent anew.
+            // The client keeps some of them for a host, depending on the aliases that it was sent, so they are sent anew.
             held.for_each(|resource| self.ledger.except_new(Arc::clone(resource.name()), Held::Stale));
             self.ledger.distrust_claims();
             return;

@@ -67,22 +67,22 @@ impl Names {
         self.all = wanted;
     }
 
-    /// Whether names can be hosts.
+    /// Returns `true` if names can be hosts.
     pub(crate) fn has_hosts(&self) -> bool {
         self.by_route.is_some()
     }
 
-    /// Whether the name is a glob that is asked for.
+    /// Returns `true` if the name is a glob that is asked for.
     pub(crate) fn has_glob(&self, name: &str) -> bool {
         self.n_globs > 0 && xdstp::is_glob(name) && self.contains(name)
     }
 
-    /// Whether a glob is asked for that covers the name.
+    /// Returns `true` if a glob is asked for that covers the name.
     pub(crate) fn has_glob_of(&self, name: &str) -> bool {
         self.n_globs > 0 && xdstp::glob_of(name).is_some_and(|glob| self.contains(&glob))
     }
 
-    /// Whether any glob is asked for.
+    /// Returns `true` if any glob is asked for.
     pub(crate) fn has_globs(&self) -> bool {
         self.n_globs > 0
     }
@@ -99,7 +99,7 @@ impl Names {
         self.all.get(name)
     }
 
-    /// Whether the name is asked for.
+    /// Returns `true` if the name is asked for.
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
@@ -119,7 +119,7 @@ impl Names {
         self.by_route.iter().flat_map(move |by_route| by_route.of(route))
     }
 
-    /// Whether a host of that route configuration is asked for.
+    /// Returns `true` if a host of that route configuration is asked for.
     pub(crate) fn has_route(&self, route: &str) -> bool {
         self.of_route(route).next().is_some()
     }
@@ -129,7 +129,7 @@ impl Names {
         self.all.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

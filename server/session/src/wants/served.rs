@@ -1,4 +1,4 @@
-//! Which names of a subscription tables serve by resources of other names.
+//! The names of a subscription that tables serve by resources of other names.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use xds_cache::{Found, Name, Resource, TypeTable, Version};
 use super::names::Names;
 use crate::pairs::Pairs;
 
-/// What was found so far, if anything. It follows from names and tables, so to look at it changes nothing.
+/// The findings so far. They follow from names and tables, so to look at them changes nothing.
 #[derive(Default)]
 pub(crate) struct Memo(Cell<Option<Box<Served>>>);
 
@@ -37,7 +37,7 @@ impl Memo {
 }
 
 impl Clone for Memo {
-    /// What was found is found again.
+    /// The findings are found again.
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -49,7 +49,7 @@ impl fmt::Debug for Memo {
     }
 }
 
-/// Which names that are asked for a table serves by a resource of another name: by an alias, a domain, or a pattern of hosts.
+/// The names asked for that tables serve by a resource of another name: by an alias, a domain, or a pattern of hosts.
 ///
 /// To ask that of a resource without this is to look up every name. It is found once for each table that is asked about, and then
 /// follows the changes of the names.
@@ -63,7 +63,7 @@ struct Served {
     n_forgotten: u64,
 }
 
-/// What one table serves.
+/// The names that one table serves so.
 #[derive(Debug)]
 pub(crate) struct OfTable {
     version: Version,
@@ -86,7 +86,7 @@ impl Served {
         }
     }
 
-    /// What `table` serves.
+    /// The names that `table` serves so.
     fn of(&mut self, table: &TypeTable, names: &Names) -> Option<&OfTable> {
         let known = self.tables.iter().position(|known| known.version == table.version());
         let known = known.and_then(|position| self.tables.remove(position));
