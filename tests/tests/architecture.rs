@@ -11,7 +11,22 @@ struct Rule {
     reason: &'static str,
 }
 
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
+    Rule {
+        path: "access/src",
+        words: &[
+            "std::fs",
+            "std::env",
+            "TcpStream",
+            "ToSocketAddrs",
+            "Instant::now",
+            "SystemTime::now",
+            "std::thread",
+            "tokio",
+            "tonic",
+        ],
+        reason: "access decides without I/O and without a clock (invariant 1)",
+    },
     Rule {
         path: "cache/src",
         words: &[
