@@ -13,6 +13,8 @@ use xds_cache::{Node, Phase, Profile, Resource, ResourceKey, ResourceType, View,
 
 use crate::client::Client;
 use crate::limits::Limits;
+use crate::quirks::Quirk;
+use crate::references::is_referred_to;
 use crate::request::{DeltaRequest, Nonce, Request};
 use crate::response::{Contents, Entries, Entry};
 
@@ -56,13 +58,14 @@ impl Follower {
     fn ask_for_listeners(&mut self, views: [&Arc<View>; 2]) {
         match self.profile {
             Profile::Envoy => {
-                let has_scopes =
-                    |view: &Arc<View>| !view.table(&ResourceType::ScopedRouteConfiguration).is_empty();
-                self.subscribe(ResourceType::Cluster, ["*".into()].into(), BTreeSet::new());
-                self.subscribe(ResourceType::Listener, ["*".into()].into(), BTreeSet::new());
-                if views.into_iter().any(has_scopes) {
-                    let scopes = ResourceType::ScopedRouteConfiguration;
-                    self.subscribe(scopes, ["*".into()].into(), BTreeSet::new());
+                // It asks for scopes only if its listeners have any.
+                let is_needed = |of: &ResourceType| {
+                    !Quirk::NotAskedByReference.is_of(of)
+                        || views.into_iter().any(|view| !view.table(of).is_empty())
+                };
+                let unasked = ResourceType::KNOWN.into_iter().filter(|of| Quirk::TakenUnasked.is_of(of));
+                for of_type in unasked.filter(is_needed) {
+                    self.subscribe(of_type, ["*".into()].into(), BTreeSet::new());
                 }
             }
             Profile::Grpc => {
@@ -173,20 +176,13 @@ impl Follower {
         has_asked
     }
 
-    fn asks_by_name(&self, resource_type: &ResourceType) -> bool {
-        match resource_type {
-            ResourceType::ClusterLoadAssignment
-            | ResourceType::Secret
-            | ResourceType::ExtensionConfig
-            | ResourceType::RouteConfiguration => true,
-            ResourceType::Cluster | ResourceType::Listener => self.profile == Profile::Grpc,
-            // Asked for by other means than a reference.
-            ResourceType::Runtime
-            | ResourceType::LbEndpoint
-            | ResourceType::VirtualHost
-            | ResourceType::ScopedRouteConfiguration
-            | ResourceType::Other(_) => false,
-        }
+    fn asks_by_name(&self, of_type: &ResourceType) -> bool {
+        let (is_referred_to, is_unasked) = (is_referred_to(of_type), Quirk::TakenUnasked.is_of(of_type));
+        let is_named = match self.profile {
+            Profile::Envoy => is_referred_to && !is_unasked,
+            Profile::Grpc => is_referred_to || is_unasked,
+        };
+        is_named && !Quirk::NotAskedByReference.is_of(of_type)
     }
 
     fn subscribe(&mut self, of_type: ResourceType, more: BTreeSet<Arc<str>>, less: BTreeSet<Arc<str>>) {

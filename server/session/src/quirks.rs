@@ -30,6 +30,8 @@ pub(crate) enum Quirk {
     AskedAtFirstUse,
     /// Envoy comes back with versions and no names: it asks for what it has by its versions alone (row A120).
     AskedByVersions,
+    /// Clients do not ask for it by the name that a reference has.
+    NotAskedByReference,
     /// The answer for a name that does not exist is a resource without content (row A117).
     AbsenceIsAResource,
     /// Envoy reads a heartbeat as "does not exist" (row A121).
@@ -80,6 +82,10 @@ const ROWS: &[Row] = &[
     row(Quirk::NamesAreHosts, &[ResourceType::VirtualHost]),
     row(Quirk::AskedAtFirstUse, &[ResourceType::VirtualHost]),
     Row { variant: Some(Variant::Delta), ..row(Quirk::AskedByVersions, &[ResourceType::VirtualHost]) },
+    row(
+        Quirk::NotAskedByReference,
+        &[ResourceType::LbEndpoint, ResourceType::ScopedRouteConfiguration, ResourceType::VirtualHost],
+    ),
     Row { variant: Some(Variant::Delta), ..row(Quirk::AbsenceIsAResource, &[ResourceType::VirtualHost]) },
     row(Quirk::NoHeartbeats, &[ResourceType::VirtualHost]),
     row(Quirk::Settles, &[ResourceType::Cluster]),
