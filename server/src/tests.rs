@@ -1,4 +1,4 @@
-//! Tests of the control against a store in memory, which can be made to fail, and against the real one.
+//! Tests of the control against a store in memory, which fails on demand, and against the real one.
 
 mod acked;
 mod ages;

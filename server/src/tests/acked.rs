@@ -1,4 +1,4 @@
-//! `wait=acked`, `onNack=revert` and `/v1/acks`, with streams that answer as they are told.
+//! `wait=acked`, `onNack=revert` and `/v1/acks`, with streams whose answers the test chooses.
 
 use std::sync::Weak;
 

@@ -1,4 +1,4 @@
-//! How old documents and their conditions are: the same after a restart, and on every server of a store.
+//! The ages of documents and their conditions are the same after a restart, and on every server of a store.
 
 use std::time::UNIX_EPOCH;
 

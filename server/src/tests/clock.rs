@@ -1,4 +1,4 @@
-//! Rollouts while the wall clock is set: no pause is cut short, and no timer is held up.
+//! Rollouts while the wall clock is changed: no pause is cut short, and no timer is held up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

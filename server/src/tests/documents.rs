@@ -1,4 +1,4 @@
-//! Route documents of files and API: what is served of them, overrides, history, what becomes of them.
+//! Route documents of files and API: the resources that they generate, overrides, history, and conditions.
 
 use std::time::UNIX_EPOCH;
 

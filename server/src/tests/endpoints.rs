@@ -1,4 +1,4 @@
-//! The table of endpoints, sent through the router: what is described is served, and nothing else.
+//! The table of endpoints, sent through the router: it serves exactly the described endpoints.
 
 use axum::body::Body;
 use axum::http::Request;

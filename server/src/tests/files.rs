@@ -1,4 +1,4 @@
-//! Loads of files: revisions, overrides, what is held back.
+//! Loads of files: revisions, overrides, and loads that are held back.
 
 use std::sync::atomic::Ordering;
 

@@ -1,6 +1,6 @@
 //! Random bodies for every endpoint that takes one, for as long as `XDS_FUZZ_SECONDS` says.
 //!
-//! Whatever is sent, the answer is no fault of the server, and no longer than a bound. A failure prints the seed;
+//! For any input, the answer is no fault of the server, and no longer than a bound. A failure prints the seed;
 //! `XDS_FUZZ_SEED` runs it again.
 
 #[path = "../../../tests/src/splitmix.rs"]

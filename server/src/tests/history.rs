@@ -1,4 +1,4 @@
-//! The history over files, rollouts and secrets: differences of any two revisions, and what a rollback leaves alone.
+//! The history of files, rollouts and secrets: differences of any two revisions, and the objects that a rollback leaves alone.
 
 use serde_json::Value;
 

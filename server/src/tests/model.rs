@@ -1,4 +1,4 @@
-//! Any sequence of writes, loads and restarts against a model that is nothing but maps.
+//! Random sequences of writes, loads and restarts against a model that consists of maps.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Where in a request a fault is: segments of paths, and pointers, lines and columns of bodies.
+//! The places of faults in requests: segments of paths, and pointers, lines and columns of bodies.
 
 use super::rest::rest;
 use super::*;

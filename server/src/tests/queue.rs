@@ -1,5 +1,5 @@
-//! Changes that come faster than they can be stored: as many wait as may, the others are told to come again, and what was taken in is
-//! done. Files and sessions have tests of their own: `changes_that_come_while_a_load_is_taken_are_one_load`, `pitfall_61`.
+//! Changes that come faster than they can be stored: a limited number wait, the others are refused for now, and accepted ones are done.
+//! Files and sessions have tests of their own: `changes_that_come_while_a_load_is_taken_are_one_load`, `pitfall_61`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

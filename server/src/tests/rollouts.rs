@@ -1,4 +1,4 @@
-//! Rollouts over REST, with a control, its driver and a store that can be made to fail.
+//! Rollouts over REST, with a control, its driver, and a store that fails on demand.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! A first load that is long in being recorded is served first.
+//! A first load that takes long to record is served first.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A store in memory, which fails when it is told to. Shares no code with the real one.
+//! A store in memory, which fails on demand. It shares no code with the real one.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! Weights over REST: what a change answers and makes, and what becomes of overrides when objects change.
+//! Weights over REST: the answers and results of changes, and the fate of overrides when objects change.
 
 use serde_json::Value;
 use tokio::time::{Duration, timeout};

@@ -215,7 +215,7 @@ impl Objects {
         }
     }
 
-    /// Removes a group that is empty.
+    /// Changes a group, and removes it if it is empty then.
     fn change_group(&mut self, name: &GroupName, change: impl FnOnce(&mut LayerGroup)) {
         let group = self.layer.groups.entry(name.clone()).or_default();
         change(group);

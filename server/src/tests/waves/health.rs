@@ -1,4 +1,4 @@
-//! Two hundred clients that accept a change, and what becomes of their requests.
+//! Two hundred clients that accept a change, and the outcomes of their requests.
 
 use std::time::SystemTime;
 

@@ -1,4 +1,4 @@
-//! Two hundred clients, some of which a change kills: the wave stops.
+//! Two hundred clients of which a change kills some, so that the wave stops.
 
 use xds_cache::status::Variant;
 

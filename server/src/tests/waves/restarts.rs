@@ -1,4 +1,4 @@
-//! Wave deployments after a restart. files that changed meanwhile, pauses, and wave deployments that ended.
+//! Wave deployments after a restart: files that changed meanwhile, pauses, and wave deployments that ended.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! Writes over REST and wave deployments: all of them take `waves`, and what is in the way of a wave deployment is refused.
+//! Writes over REST and wave deployments: all writes take `waves`, and a write that conflicts with a wave deployment is refused.
 
 use super::super::documents::SERVICE;
 use super::super::rest::publication;

@@ -1,4 +1,4 @@
-//! Waves that go by zone: one zone is complete before the next begins, also over a restart.
+//! Waves by zone: one zone is complete before the next begins, also over a restart.
 
 use xds_cache::wave::{By, order};
 use xds_control::model::wave::{ValueState, WaveReport};
