@@ -5,8 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::drain::DrainPolicy;
+use crate::identity::Identity;
 use crate::node::{Node, Profile, Scalar};
 use crate::wave::WavePolicy;
+
+pub use crate::glob::Glob;
 
 /// The name of a node group: 1 to 512 bytes of UTF-8 without control characters, so that every usual node id is one. A copy is one
 /// pointer, because there are many.
@@ -77,6 +80,8 @@ pub struct NodeGroup {
     pub waves: Option<WavePolicy>,
     /// How long removed resources drain, as far as the group decides it.
     pub drain: DrainPolicy,
+    /// The verified identities that are granted the group. If there are none, everyone whom it selects is.
+    pub identities: Arc<[Identity]>,
 }
 
 impl NodeGroup {
@@ -85,7 +90,21 @@ impl NodeGroup {
     #[must_use]
     pub fn for_node_id(name: GroupName) -> Self {
         let selector = Selector { node_ids: vec![Glob::literal(name.as_str())], ..Selector::nothing() };
-        Self { name, selector, priority: 0, client: None, waves: None, drain: DrainPolicy::default() }
+        Self {
+            name,
+            selector,
+            priority: 0,
+            client: None,
+            waves: None,
+            drain: DrainPolicy::default(),
+            identities: Arc::default(),
+        }
+    }
+
+    /// Returns `true` if only verified identities are granted the group.
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        !self.identities.is_empty()
     }
 
     /// The default group: every node.
@@ -98,6 +117,7 @@ impl NodeGroup {
             client: None,
             waves: None,
             drain: DrainPolicy::default(),
+            identities: Arc::default(),
         }
     }
 }
@@ -183,143 +203,9 @@ impl Selector {
     }
 }
 
-/// A text pattern: `*` stands for any run of characters, also none; `?` for one; `\` takes the next one literally.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Glob {
-    pattern: String,
-    parts: Vec<GlobPart>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GlobPart {
-    Any,
-    One,
-    Exactly(char),
-}
-
-impl Glob {
-    /// Reads a pattern; every text is one.
-    #[must_use]
-    pub fn new(pattern: &str) -> Self {
-        let mut parts = Vec::new();
-        let mut characters = pattern.chars();
-        while let Some(character) = characters.next() {
-            match character {
-                '*' if parts.last() == Some(&GlobPart::Any) => {}
-                '*' => parts.push(GlobPart::Any),
-                '?' => parts.push(GlobPart::One),
-                '\\' => parts.push(GlobPart::Exactly(characters.next().unwrap_or('\\'))),
-                other => parts.push(GlobPart::Exactly(other)),
-            }
-        }
-        Self { pattern: pattern.to_owned(), parts }
-    }
-
-    /// The pattern that matches exactly `text`.
-    #[must_use]
-    pub fn literal(text: &str) -> Self {
-        let mut pattern = String::with_capacity(text.len());
-        for character in text.chars() {
-            if matches!(character, '*' | '?' | '\\') {
-                pattern.push('\\');
-            }
-            pattern.push(character);
-        }
-        Self { pattern, parts: text.chars().map(GlobPart::Exactly).collect() }
-    }
-
-    /// The pattern as it was written.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.pattern
-    }
-
-    /// The only text that matches, if there is only one and it needed no escape.
-    fn as_literal(&self) -> Option<&str> {
-        let plain = self.parts.iter().all(|part| matches!(part, GlobPart::Exactly(_)));
-        (plain && !self.pattern.contains('\\')).then_some(&self.pattern)
-    }
-
-    /// Returns `true` if the whole `text` matches. Takes at most pattern × text steps.
-    #[must_use]
-    pub fn matches(&self, text: &str) -> bool {
-        let mut rest = text.chars();
-        let mut part = 0;
-        let mut retry: Option<(usize, std::str::Chars<'_>)> = None;
-        loop {
-            let before = rest.clone();
-            let character = rest.next();
-            match (self.parts.get(part), character) {
-                (Some(GlobPart::Any), _) => {
-                    part += 1;
-                    rest = before;
-                    retry = Some((part, rest.clone()));
-                    continue;
-                }
-                (Some(GlobPart::One), Some(_)) => {
-                    part += 1;
-                    continue;
-                }
-                (Some(GlobPart::Exactly(expected)), Some(found)) if *expected == found => {
-                    part += 1;
-                    continue;
-                }
-                (None, None) => return true,
-                (_, _) => {}
-            }
-            let Some((restart, mut from)) = retry.take() else { return false };
-            if from.next().is_none() {
-                return false;
-            }
-            part = restart;
-            rest = from.clone();
-            retry = Some((restart, from));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_glob_matches_the_whole_text() {
-        let table = [
-            ("edge-*", "edge-1", true),
-            ("edge-*", "edge-", true),
-            ("edge-*", "ledge-1", false),
-            ("*", "", true),
-            ("", "", true),
-            ("", "a", false),
-            ("a?c", "abc", true),
-            ("a?c", "ac", false),
-            ("*a*b*", "xxaxxbxx", true),
-            ("*a*b*", "xxbxxaxx", false),
-            ("*ab", "aab", true),
-            ("**a", "ba", true),
-            (r"a\*", "a*", true),
-            (r"a\*", "ab", false),
-            ("ü?", "üß", true),
-        ];
-        for (pattern, text, expected) in table {
-            assert_eq!(Glob::new(pattern).matches(text), expected, "{pattern} on {text}");
-        }
-    }
-
-    #[test]
-    fn a_hostile_glob_ends() {
-        let glob = Glob::new(&"*a".repeat(500));
-        assert!(!glob.matches(&("a".repeat(499) + "b")));
-    }
-
-    #[test]
-    fn a_literal_matches_only_itself() {
-        for text in ["a*b", "?", r"a\b", "plain"] {
-            assert!(Glob::literal(text).matches(text));
-            assert!(Glob::new(Glob::literal(text).as_str()).matches(text));
-            assert!(!Glob::literal(text).matches("a-b"));
-        }
-    }
 
     #[test]
     fn selector_fields_are_anded_and_values_ored() {

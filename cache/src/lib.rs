@@ -10,10 +10,12 @@
 //! serving depends on them, field by field ([`wire`]): how long a [`cluster`] and its endpoints drain, whether a client needs time to
 //! make it ready, and which virtual hosts a RouteConfiguration consists of.
 
+pub mod admission;
 pub mod cluster;
 pub mod drain;
 mod encoded;
 mod filling;
+mod glob;
 pub mod group;
 mod held_back;
 mod host;

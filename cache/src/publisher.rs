@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::admission::Denial;
 use crate::drain::DrainPolicy;
 use crate::group::GroupName;
+use crate::identity::Proof;
 use crate::layer::{self, EffectiveGroup, Groups};
 use crate::node::{Node, Profile};
 use crate::version::Revision;
@@ -259,11 +261,28 @@ impl Publisher {
         self.drain_end.send_if_modified(|current| std::mem::replace(current, end) != end);
     }
 
-    /// Follows the view of `node`; compiles it if `node` is its first client.
+    /// Follows the view of a client that claims to be `node` and has proved `proofs`; compiles it if this is its first client.
+    ///
+    /// # Errors
+    ///
+    /// [`Denial`] if the client claims a group that is not granted to it.
+    pub fn follow_as(&self, node: &Node, proofs: &[Proof]) -> Result<ViewReceiver, Denial> {
+        let mut state = self.lock();
+        let key = state.index.admitted(node, proofs, &state.groups)?;
+        let key = state.in_cohort(key, node);
+        Ok(self.follow_key(&mut state, key))
+    }
+
+    /// Follows the view of `node` without what identities grant, whether or not a guarded group selects it.
     #[must_use]
     pub fn follow(&self, node: &Node) -> ViewReceiver {
         let mut state = self.lock();
-        let key = state.key_of(node);
+        let key = state.index.unguarded(node, &state.groups);
+        let key = state.in_cohort(key, node);
+        self.follow_key(&mut state, key)
+    }
+
+    fn follow_key(&self, state: &mut PublisherState, key: ViewKey) -> ViewReceiver {
         let now = (state.revision, state.epoch);
         match state.views.get(&key).map(|sender| sender.borrow().clone()) {
             None => {
@@ -276,7 +295,7 @@ impl Publisher {
                     }
                     state.replace(&key, view, false);
                 }
-                self.tell_drain_end(&state);
+                self.tell_drain_end(state);
             }
             // A client that comes from another view never sees an older publication than there. The others also learn of it,
             // because their answers are compared with it.
@@ -291,11 +310,25 @@ impl Publisher {
         ViewReceiver { receiver, epoch }
     }
 
-    /// The view that `node` is served now, whether or not it is connected; `None` before the first complete load.
+    /// The view of a client that claims to be `node` and has proved `proofs`; `None` before the first complete load.
+    ///
+    /// # Errors
+    ///
+    /// [`Denial`] if the client claims a group that is not granted to it.
+    pub fn view_as(&self, node: &Node, proofs: &[Proof]) -> Result<Option<Arc<View>>, Denial> {
+        let mut state = self.lock();
+        let key = state.index.admitted(node, proofs, &state.groups)?;
+        let key = state.in_cohort(key, node);
+        Ok(state.view(&key))
+    }
+
+    /// The view of all groups that select `node`, whatever identities they ask for. For people and tests: no client may be served
+    /// it. `None` before the first complete load.
     #[must_use]
     pub fn view_of(&self, node: &Node) -> Option<Arc<View>> {
         let mut state = self.lock();
-        let key = state.key_of(node);
+        let key = state.index.claimed(node, &state.groups);
+        let key = state.in_cohort(key, node);
         state.view(&key)
     }
 
@@ -356,7 +389,7 @@ impl Publisher {
     pub fn is_ahead(&self, node: &Node) -> Option<bool> {
         let state = self.lock();
         let behind = state.behind.as_ref()?;
-        let key = state.index.key_of(node, &state.groups);
+        let key = state.index.claimed(node, &state.groups);
         let is_concerned = key.groups.iter().any(|name| state.differing.contains(name));
         is_concerned.then(|| behind.split.is_ahead(node))
     }
@@ -550,8 +583,8 @@ impl PublisherState {
         keys.filter_map(|key| Some((key.clone(), self.sibling(key)?))).collect()
     }
 
-    fn key_of(&self, node: &Node) -> ViewKey {
-        let key = self.index.key_of(node, &self.groups);
+    /// The view in the state that a wave deployment has for `node`.
+    fn in_cohort(&self, key: ViewKey, node: &Node) -> ViewKey {
         let is_ahead = self.behind.as_ref().is_some_and(|behind| {
             key.groups.iter().any(|name| self.differing.contains(name)) && behind.split.is_ahead(node)
         });

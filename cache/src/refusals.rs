@@ -86,6 +86,12 @@ reasons! {
     Handshake = "handshake", "the certificates that both sides trust; --handshake-timeout, --max-pending-handshakes";
     /// A client showed no certificate, and the port serves nobody without one.
     NoCredential = "no-credential", "--allow-anonymous-xds";
+    /// A node claims a group that is not granted to the client's identity.
+    IdentityNotAllowed = "identity-not-allowed", "`identities` of the node group";
+    /// A node claims an id that its identity is not for.
+    NodeIdMismatch = "node-id-mismatch", "`nodeIds` in `identities` of the node group";
+    /// A client's certificate has ended, and so its streams do.
+    Expired = "expired", "the end of the client's certificate";
     /// A client sent so many control frames that its connection was ended.
     Flood = "flood", "50,000 control frames, and 2,000 more a second";
     /// There is no room for a message while it is being received.

@@ -12,6 +12,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::group::GroupName;
 use crate::held_back::HeldBack;
+use crate::identity::Proofs;
 use crate::node::Node;
 use crate::resource_type::ResourceType;
 use crate::version::Revision;
@@ -260,6 +261,8 @@ pub struct StreamInfo {
     pub service: Option<ResourceType>,
     /// When the stream began.
     pub since: SystemTime,
+    /// What the client has proved about itself.
+    pub proofs: Proofs,
 }
 
 /// The board's record of one stream.

@@ -173,6 +173,7 @@ fn the_higher_priority_wins_then_the_name_and_the_default_group_is_below_all() {
             client: None,
             waves: None,
             drain: DrainPolicy::default(),
+            identities: Arc::default(),
         };
         layer.groups.entry(name(group)).or_default().definition = Some(definition);
         layer

@@ -25,6 +25,7 @@ fn register(board: &Arc<StatusBoard>, id: u64) -> Arc<StreamEntry> {
         variant: Variant::Delta,
         service: None,
         since: SystemTime::UNIX_EPOCH,
+        proofs: Arc::default(),
     };
     let nobody: Weak<dyn Subscriber> = Weak::<Nobody>::new();
     board.register(info, nobody)

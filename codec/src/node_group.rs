@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xds_cache::group::Glob;
+use xds_cache::identity::{Identity, NodeIdPattern};
 use xds_cache::time::duration;
 use xds_cache::wave::{InvalidWaves, MAX_VALUES};
 use xds_cache::{DrainPolicy, GroupName, NodeGroup, Profile, Scalar, Selector, WavePolicy, wave};
@@ -13,11 +14,12 @@ use crate::diagnostic::{Diagnostic, nearest};
 use crate::document::{Entry, Items, Node, Number, Tree, TreeValue};
 use crate::finding::{Finding, Findings};
 use crate::form::OWN_API_VERSION;
+use crate::identity;
 use crate::path::Path;
 
 impl Codec {
     /// A node group from a REST body: `{"name", "selector": {"nodeIds", "clusters", "metadata", "userAgents", "all"},
-    /// "priority", "client", "waves", "drain"}`. A document with `apiVersion` and `kind`, as in files, is taken too.
+    /// "identities", "priority", "client", "waves", "drain"}`. A document with `apiVersion` and `kind`, as in files, is taken too.
     ///
     /// # Errors
     ///
@@ -34,6 +36,21 @@ impl Codec {
     pub fn node_group_from_tree(&self, tree: &Tree) -> Result<NodeGroup, Vec<Diagnostic>> {
         read_node_group(&"".into(), tree.root()).1
     }
+}
+
+/// Reads what `identities` of a group holds, as JSON.
+///
+/// # Errors
+///
+/// Everything that is wrong with it, at least one diagnostic.
+pub fn identities_from_json(json: &serde_json::Value) -> Result<Vec<Identity>, Vec<Diagnostic>> {
+    let tree = Tree::from_json(json);
+    let mut reader = Reader { findings: Findings::default() };
+    let identities = reader.identities(tree.root(), &Path::Root);
+    if reader.findings.has_errors() {
+        return Err(reader.findings.locate(&"".into(), tree.root()));
+    }
+    Ok(identities)
 }
 
 /// Reads a group, in the envelope of a document or without it, and its name, which is empty if there is none.
@@ -62,13 +79,14 @@ struct GroupParts {
     client: Option<Profile>,
     waves: Option<WavePolicy>,
     drain: DrainPolicy,
+    identities: Vec<Identity>,
 }
 
 /// The fields of a group besides its name.
 const WAVE_FIELDS: [&str; 9] =
     ["shares", "by", "order", "hold", "maxNacks", "ackTimeout", "maxLost", "allowEmpty", "maxErrorRate"];
 
-const FIELDS: [&str; 5] = ["selector", "priority", "client", "waves", "drain"];
+const FIELDS: [&str; 6] = ["selector", "identities", "priority", "client", "waves", "drain"];
 
 impl Reader {
     fn document(&mut self, tree: Node<'_>) -> (String, Option<NodeGroup>) {
@@ -92,6 +110,7 @@ impl Reader {
         let spec_path = root.field("spec");
         let spec = tree.get("spec");
         let parts = spec.and_then(|spec| self.parts(spec, &spec_path, &FIELDS));
+        self.refuse_guarded_default(name.as_ref(), spec, &spec_path);
         if spec.is_none() {
             self.findings.push(Finding::error("missing-field", &root, "the node group has no `spec`"));
         }
@@ -102,6 +121,7 @@ impl Reader {
         let (text, name) = self.name(tree.get("name"), &Path::Root.field("name"));
         let known: Vec<&'static str> = ["name"].into_iter().chain(FIELDS).collect();
         let parts = self.parts(tree, &Path::Root, &known);
+        self.refuse_guarded_default(name.as_ref(), Some(tree), &Path::Root);
         (text, join(name, parts))
     }
 
@@ -134,6 +154,7 @@ impl Reader {
             client: None,
             waves: None,
             drain: DrainPolicy::default(),
+            identities: vec![],
         };
         for entry in tree.entries().filter(|entry| !entry.value.is_null()) {
             let value = entry.value;
@@ -152,6 +173,7 @@ impl Reader {
                 },
                 "waves" => parts.waves = self.waves(value, &path_here),
                 "drain" => parts.drain = self.drain(value, &path_here),
+                "identities" => parts.identities = self.identities(value, &path_here),
                 _ => {}
             }
         }
@@ -267,6 +289,79 @@ impl Reader {
             }
         }
         policy
+    }
+
+    /// The group `default` is for every client, so nothing can be asked of them.
+    fn refuse_guarded_default(&mut self, name: Option<&GroupName>, spec: Option<Node<'_>>, path: &Path<'_>) {
+        let entries = spec.and_then(|spec| spec.get("identities")).filter(|entries| !entries.is_null());
+        if let Some(entries) = entries.filter(|_| name.is_some_and(GroupName::is_default)) {
+            let text =
+                "the group default is for every client and has no identities; use a group with `all: true`";
+            self.bad("guarded-default", text.to_owned(), entries, &path.field("identities"));
+        }
+    }
+
+    /// `[{spiffe: "spiffe://example.org/node/*", nodeIds: ["{1}"]}, …]`.
+    fn identities(&mut self, tree: Node<'_>, path: &Path<'_>) -> Vec<Identity> {
+        let Some(items) = tree.as_list() else {
+            self.wrong(
+                "a list of entries, such as {spiffe: \"spiffe://example.org/ns/edge/sa/*\"}",
+                tree,
+                path,
+            );
+            return Vec::new();
+        };
+        if items.len() == 0 {
+            let text =
+                "an empty list grants the group to nobody; leave it out for a group without identities";
+            self.bad("empty-list", text.to_owned(), tree, path);
+        }
+        if self.has_too_many(items, tree, path) {
+            return Vec::new();
+        }
+        items.enumerate().filter_map(|(index, item)| self.identity(item, &path.index(index))).collect()
+    }
+
+    /// One entry of `identities`.
+    fn identity(&mut self, tree: Node<'_>, path: &Path<'_>) -> Option<Identity> {
+        let subjects = identity::subjects(&mut self.findings, tree, path, &["nodeIds"]);
+        let node_ids_path = path.field("nodeIds");
+        let node_ids = tree.get("nodeIds").filter(|node_ids| !node_ids.is_null());
+        let node_ids = node_ids.map_or_else(Vec::new, |list| self.node_ids(list, &node_ids_path));
+        if self.findings.has_errors() {
+            return None;
+        }
+        match Identity::new(subjects, node_ids) {
+            Ok(identity) => Some(identity),
+            Err(error) => {
+                self.bad("bad-identity", error.to_string(), tree, path);
+                None
+            }
+        }
+    }
+
+    fn node_ids(&mut self, tree: Node<'_>, path: &Path<'_>) -> Vec<NodeIdPattern> {
+        let Some(items) = tree.as_list() else {
+            self.wrong("a list of node ids, such as [\"{1}\"]", tree, path);
+            return Vec::new();
+        };
+        if items.len() == 0 {
+            let text = "an empty list allows no node id; leave it out to allow every one";
+            self.bad("empty-list", text.to_owned(), tree, path);
+        }
+        let mut node_ids = Vec::new();
+        if self.has_too_many(items, tree, path) {
+            return node_ids;
+        }
+        for (index, item) in items.enumerate() {
+            let path = path.index(index);
+            match item.as_str().map(NodeIdPattern::new) {
+                Some(Ok(pattern)) => node_ids.push(pattern),
+                Some(Err(error)) => self.bad("bad-identity", error.to_string(), item, &path),
+                None => self.wrong("a string", item, &path),
+            }
+        }
+        node_ids
     }
 
     fn bad(&mut self, code: &'static str, message: String, tree: Node<'_>, path: &Path<'_>) {
@@ -394,8 +489,9 @@ impl Reader {
 
 fn join(name: Option<GroupName>, parts: Option<GroupParts>) -> Option<NodeGroup> {
     let parts = parts?;
-    let GroupParts { selector, priority, client, waves, drain } = parts;
-    Some(NodeGroup { name: name?, selector: selector?, priority, client, waves, drain })
+    let GroupParts { selector, priority, client, waves, drain, identities } = parts;
+    let identities = identities.into();
+    Some(NodeGroup { name: name?, selector: selector?, priority, client, waves, drain, identities })
 }
 
 /// Conditions in one list, besides one for every 16 bytes of it: a condition takes some 60 bytes, and names of nodes are longer.

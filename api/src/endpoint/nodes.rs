@@ -8,6 +8,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
+use xds_cache::identity::{Proof, Subject};
 use xds_cache::status::{ConfigStatus, StreamEntry, StreamStatus, TypeStatus};
 use xds_cache::{Draining, HeldBack, Profile, ResourceType};
 use xds_units::rfc3339;
@@ -81,6 +82,15 @@ pub(crate) struct StreamEntryBody {
     pub service: Option<String>,
     /// When it began.
     pub since: String,
+    /// The identity that the client has proved, such as its SPIFFE ID; absent if it has proved nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// How the identity was proved: `certificate` or `jwt`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<&'static str>,
+    /// When the proof ends, and the stream with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
     /// By type URL.
     pub types: BTreeMap<String, TypeEntry>,
     /// Changes that the client is not sent yet, so that it never uses what it does not have: the first hundred. Of a per-type
@@ -279,11 +289,15 @@ fn stream(status: &StreamStatus, mut held_back: Vec<HeldBack>) -> StreamEntryBod
     held_back
         .retain(|held| info.service.as_ref().is_none_or(|service| *service == held.resource.resource_type));
     let types = status.types.iter().map(|(t, status)| (t.type_url().to_owned(), type_entry(status)));
+    let subject = info.proofs.first().map(|proof| &proof.subject);
     StreamEntryBody {
         address: info.address.to_string(),
         variant: info.variant.as_str(),
         service: info.service.as_ref().map(|service| service.type_url().to_owned()),
         since: rfc3339(info.since),
+        identity: subject.map(ToString::to_string),
+        method: subject.map(Subject::method),
+        expires_at: Proof::first_end(&info.proofs).map(rfc3339),
         types: types.collect(),
         held_back_count: held_back.len(),
         held_back: held_back.iter().take(MAX_SHOWN).map(held_back_entry).collect(),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Captures, InvalidPattern, Proof, SubjectPattern, shown};
-use crate::group::Glob;
+use crate::glob::Glob;
 
 /// An entry of `identities`: every pattern must match a proof, and the node's ID must match one of `nodeIds`, if there are any.
 #[derive(Clone, Debug, PartialEq)]

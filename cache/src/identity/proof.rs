@@ -70,6 +70,14 @@ pub struct DnsName(Box<str>);
 )]
 pub struct InvalidDnsName;
 
+impl Proof {
+    /// When the first of several ends; `None` if none does.
+    #[must_use]
+    pub fn first_end(proofs: &[Self]) -> Option<SystemTime> {
+        proofs.iter().filter_map(|proof| proof.expires).min()
+    }
+}
+
 impl Subject {
     /// The way in which it was proved: `certificate` or `jwt`.
     #[must_use]

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::admission::{Denial, admit};
 use crate::group::{GroupName, NodeGroup};
+use crate::identity::Proof;
 use crate::layer::Groups;
 use crate::node::{Node, Profile};
 use crate::view::ViewKey;
@@ -74,23 +76,49 @@ impl NodeIndex {
         self.by_id.get(id).into_iter().flatten()
     }
 
-    /// The groups that select `node`, the winner first: by priority, then by name, the default group last.
-    pub(super) fn key_of(&self, node: &Node, groups: &Groups) -> ViewKey {
-        let selects = |name: &&GroupName| {
-            groups.get(*name).is_some_and(|group| group.definition.selector.selects(node))
-        };
-        let by_selector = self.by_selector.iter().filter(selects);
-        let mut names: Vec<&GroupName> = self.of_id(&node.id).chain(by_selector).collect();
-        let priority = |name: &GroupName| groups.get(name).map_or(0, |group| group.definition.priority);
-        names.sort_by(|a, b| priority(b).cmp(&priority(a)).then_with(|| a.cmp(b)));
-        let default = GroupName::default_group();
-        names.push(&default);
-        let profile = names
-            .iter()
-            .find_map(|name| groups.get(*name).and_then(|group| group.definition.client))
-            .unwrap_or_else(|| Profile::of_user_agent(&node.user_agent_name));
-        ViewKey { groups: names.into_iter().cloned().collect(), profile, cohort: 0 }
+    /// The view of a client: the groups that select it and that it may have, the winner first: by priority, then by name, the
+    /// default group last.
+    ///
+    /// # Errors
+    ///
+    /// [`Denial`] if it claims a group that is not granted to it.
+    pub(super) fn admitted(&self, node: &Node, proofs: &[Proof], groups: &Groups) -> Result<ViewKey, Denial> {
+        let selected = self.selected(node, groups);
+        let given = admit(node, proofs, selected)?;
+        Ok(key(given, node, groups))
     }
+
+    /// The view of all groups that select `node`, as if it had proved whatever they ask for.
+    pub(super) fn claimed(&self, node: &Node, groups: &Groups) -> ViewKey {
+        key(self.selected(node, groups).map(|group| &group.name).collect(), node, groups)
+    }
+
+    /// The view of the groups that select `node` and ask for no proof.
+    pub(super) fn unguarded(&self, node: &Node, groups: &Groups) -> ViewKey {
+        let open = self.selected(node, groups).filter(|group| !group.is_guarded());
+        key(open.map(|group| &group.name).collect(), node, groups)
+    }
+
+    /// The groups that select `node`, the winner first, without the default group.
+    fn selected<'g>(&self, node: &Node, groups: &'g Groups) -> impl Iterator<Item = &'g NodeGroup> {
+        let definition = |name: &GroupName| groups.get(name).map(|group| &group.definition);
+        let by_selector = self.by_selector.iter().filter_map(definition);
+        let by_selector = by_selector.filter(|group| group.selector.selects(node));
+        let mut selected: Vec<&NodeGroup> =
+            self.of_id(&node.id).filter_map(definition).chain(by_selector).collect();
+        selected.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name)));
+        selected.into_iter()
+    }
+}
+
+/// The view of a client that has these groups, and the default group behind them.
+fn key(names: Vec<&GroupName>, node: &Node, groups: &Groups) -> ViewKey {
+    let default = GroupName::default_group();
+    let names = || names.iter().copied().chain([&default]);
+    let profile = names()
+        .find_map(|name| groups.get(name).and_then(|group| group.definition.client))
+        .unwrap_or_else(|| Profile::of_user_agent(&node.user_agent_name));
+    ViewKey { groups: names().cloned().collect(), profile, cohort: 0 }
 }
 
 fn set(names: &mut BTreeSet<GroupName>, name: &GroupName, is_in: bool) {

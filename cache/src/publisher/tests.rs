@@ -191,6 +191,7 @@ fn the_board_finds_the_streams_of_a_view_without_looking_at_others() {
             variant: Variant::Delta,
             service: None,
             since: std::time::SystemTime::UNIX_EPOCH,
+            proofs: Arc::default(),
         };
         let nobody: std::sync::Weak<dyn Subscriber> = std::sync::Weak::<Nobody>::new();
         board.register(info, nobody)

@@ -7,8 +7,9 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 use xds_cache::group::Glob;
+use xds_cache::identity::{ClaimPattern, SubjectPattern, TokenPattern};
 use xds_cache::wave::By;
-use xds_cache::{DrainPolicy, NodeGroup, Profile, Scalar, WavePolicy};
+use xds_cache::{DrainPolicy, Identity, NodeGroup, Profile, Scalar, WavePolicy};
 use xds_units::Span;
 
 /// A node group: whom it selects and how it stands to other groups.
@@ -19,6 +20,9 @@ pub struct Group {
     pub name: String,
     /// Whom it selects.
     pub selector: GroupSelector,
+    /// The verified identities that are granted the group: one entry must match. Absent if everyone is whom the selector selects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub identities: Vec<GroupIdentity>,
     /// Where two groups have a resource of the same type and name, the higher priority wins.
     pub priority: i64,
     /// The profile of the group's nodes; else the user agent decides it.
@@ -30,6 +34,41 @@ pub struct Group {
     /// How long what leaves the group drains; else `--drain-endpoints` and `--drain-clusters` say so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<GroupDrain>,
+}
+
+/// An entry of `identities`. Its fields are ANDed, and at least one of `spiffe`, `dns`, `cn` and `jwt` is there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupIdentity {
+    /// The SPIFFE ID of the client's certificate. `*` is one segment of the path, `/**` at the end any rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spiffe: Option<String>,
+    /// A DNS name of the client's certificate. `*` is one label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dns: Option<String>,
+    /// The common name of a client certificate that has no other name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cn: Option<String>,
+    /// A verified token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jwt: Option<GroupToken>,
+    /// The node ids that such a client may have; any if absent. Globs; `{1}` is the text that the first `*` stood for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub node_ids: Vec<String>,
+}
+
+/// The token of an entry of `identities`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupToken {
+    /// The name of an issuer of the access policy.
+    pub issuer: String,
+    /// The subject.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// Claims by JSON pointer. `{node}` is the id that the node claims.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub claims: BTreeMap<String, MetadataValue>,
 }
 
 /// How long things drain, such as `30s`; `0s` is not at all.
@@ -168,6 +207,7 @@ impl From<&NodeGroup> for Group {
                     .collect(),
                 user_agents: globs(&selector.user_agents),
             },
+            identities: group.identities.iter().map(GroupIdentity::from).collect(),
             priority: group.priority,
             client: group.client.map(|client| match client {
                 Profile::Envoy => Client::Envoy,
@@ -175,6 +215,54 @@ impl From<&NodeGroup> for Group {
             }),
             waves: group.waves.as_ref().map(GroupWaves::from),
             drain: (!group.drain.is_empty()).then(|| GroupDrain::from(group.drain)),
+        }
+    }
+}
+
+/// Writes `identities`; `xds_codec::identities_from_json` reads them back.
+#[must_use]
+pub fn identities_to_json(identities: &[Identity]) -> Vec<Value> {
+    let entries = identities.iter().map(GroupIdentity::from);
+    entries.map(|entry| serde_json::to_value(entry).unwrap_or_default()).collect()
+}
+
+impl From<&Identity> for GroupIdentity {
+    fn from(identity: &Identity) -> Self {
+        let node_ids = identity.node_ids().iter().map(|pattern| pattern.as_str().to_owned()).collect();
+        let mut entry = Self { node_ids, ..Self::default() };
+        for subject in identity.subjects() {
+            match subject {
+                SubjectPattern::Spiffe(pattern) => entry.spiffe = Some(pattern.as_str().to_owned()),
+                SubjectPattern::Dns(pattern) => entry.dns = Some(pattern.as_str().to_owned()),
+                SubjectPattern::CommonName(name) => entry.cn = Some(name.to_string()),
+                SubjectPattern::Token(pattern) => entry.jwt = Some(GroupToken::from(pattern)),
+            }
+        }
+        entry
+    }
+}
+
+impl From<&TokenPattern> for GroupToken {
+    fn from(pattern: &TokenPattern) -> Self {
+        let value = |claim: &ClaimPattern| match claim {
+            ClaimPattern::Exactly(value) => MetadataValue::from(value),
+            ClaimPattern::NodeId => MetadataValue::String("{node}".to_owned()),
+        };
+        let claims = pattern.claims.iter().map(|(pointer, claim)| (pointer.to_string(), value(claim)));
+        Self {
+            issuer: pattern.issuer.to_string(),
+            subject: pattern.subject.as_ref().map(ToString::to_string),
+            claims: claims.collect(),
+        }
+    }
+}
+
+impl From<&Scalar> for MetadataValue {
+    fn from(value: &Scalar) -> Self {
+        match value {
+            Scalar::Bool(truth) => Self::Bool(*truth),
+            Scalar::Number(number) => Self::Number(*number),
+            Scalar::String(text) => Self::String(text.clone()),
         }
     }
 }
@@ -208,14 +296,7 @@ impl From<&WavePolicy> for GroupWaves {
 
 impl From<&[Scalar]> for OneOrMany {
     fn from(values: &[Scalar]) -> Self {
-        let mut values: Vec<_> = values
-            .iter()
-            .map(|value| match value {
-                Scalar::Bool(truth) => MetadataValue::Bool(*truth),
-                Scalar::Number(number) => MetadataValue::Number(*number),
-                Scalar::String(text) => MetadataValue::String(text.clone()),
-            })
-            .collect();
+        let mut values: Vec<_> = values.iter().map(MetadataValue::from).collect();
         match (values.pop(), values.is_empty()) {
             (Some(only), true) => Self::One(only),
             (last, _) => {
@@ -250,6 +331,13 @@ mod tests {
                 "by": "metadata.tier", "hold": "0s", "maxNacks": "0"}}),
             json!({"name": "edge", "selector": {"all": true}, "priority": 0, "drain": {"endpoints": "30s", "clusters": "0s"}}),
             json!({"name": "edge", "selector": {"all": true}, "priority": 0, "drain": {"clusters": "5s"}}),
+            json!({"name": "edge", "selector": {"all": true}, "priority": 0, "identities": [
+                {"spiffe": "spiffe://example.org/ns/edge/sa/*"},
+                {"spiffe": "spiffe://example.org/node/*", "dns": "*.*.example.com", "nodeIds": ["{1}", "edge-{3}-*"]},
+                {"cn": "edge-legacy"},
+                {"jwt": {"issuer": "cluster", "subject": "system:serviceaccount:edge:envoy",
+                    "claims": {"/kubernetes.io/pod/name": "{node}", "/level": 3.5, "/ok": true}}},
+            ]}),
         ] {
             let group = codec.node_group_from_json(&body).unwrap();
             assert_eq!(to_json(&group), body);
@@ -270,6 +358,51 @@ mod tests {
             let found = codec.node_group_from_json(&body).unwrap_err();
             assert!(found.iter().any(|found| found.message.contains(wrong)), "{drain}: {found:?}");
         }
+    }
+
+    #[test]
+    fn identities_that_are_wrong_are_told_what_would_be_right() {
+        let codec = Codec::new().unwrap();
+        for (identities, path, wrong) in [
+            (json!({}), "identities", "expected a list of entries"),
+            (json!([]), "identities", "grants the group to nobody; leave it out"),
+            (json!(["a"]), "identities[0]", "expected an entry such as {spiffe:"),
+            (json!([{}]), "identities[0]", "needs at least one of `spiffe`, `dns`, `cn` and `jwt`"),
+            (json!([{"nodeIds": ["a"]}]), "identities[0]", "needs at least one of"),
+            (
+                json!([{"spiffe": "*"}]),
+                "identities[0].spiffe",
+                "does not begin with `spiffe://`; write such as",
+            ),
+            (json!([{"spiffe": "spiffe://a.org/x*"}]), "identities[0].spiffe", "must be a whole segment"),
+            (json!([{"spiffe": 1}]), "identities[0].spiffe", "expected a string"),
+            (json!([{"dns": "*"}, {"dns": "a*.b"}]), "identities[1].dns", "where * is one label"),
+            (json!([{"cn": "edge-*"}]), "identities[0].cn", "without `*`"),
+            (json!([{"cn": ""}]), "identities[0].cn", "expected 1 to"),
+            (json!([{"uri": "a"}]), "identities[0].uri", "unknown field"),
+            (json!([{"cn": "a", "nodeIds": []}]), "identities[0].nodeIds", "allows no node id; leave it out"),
+            (json!([{"cn": "a", "nodeIds": ["{1}"]}]), "identities[0]", "refers to `*` number 1"),
+            (json!([{"cn": "a", "nodeIds": ["{x}"]}]), "identities[0].nodeIds[0]", "such as {1}"),
+            (json!([{"cn": "a", "nodeIds": "a"}]), "identities[0].nodeIds", "expected a list of node ids"),
+            (json!([{"jwt": "a"}]), "identities[0].jwt", "expected an object with `issuer`"),
+            (json!([{"jwt": {"subject": "a"}}]), "identities[0].jwt", "needs `issuer`"),
+            (json!([{"jwt": {"issuer": "a", "claims": {"sub": "a"}}}]), "sub", "JSON pointer, such as /sub"),
+            (json!([{"jwt": {"issuer": "a", "claims": {"/sub": "{nodes}"}}}]), "/sub", "is {node}"),
+            (
+                json!([{"jwt": {"issuer": "a", "claims": {"/sub": ["a"]}}}]),
+                "/sub",
+                "expected a string, a number",
+            ),
+        ] {
+            let body = json!({"name": "edge", "selector": {"all": true}, "identities": identities});
+            let found = codec.node_group_from_json(&body).unwrap_err();
+            let is_it =
+                |found: &xds_codec::Diagnostic| found.message.contains(wrong) && found.path.contains(path);
+            assert!(found.iter().any(is_it), "{identities}: {found:?}");
+        }
+        let default = json!({"name": "default", "selector": {"all": true}, "identities": [{"cn": "a"}]});
+        let found = codec.node_group_from_json(&default).unwrap_err();
+        assert!(found[0].message.contains("the group default is for every client"), "{found:?}");
     }
 
     #[test]

@@ -26,18 +26,18 @@ use crate::grpc::call::trailers;
 use crate::grpc::client::{ClientStream, MAX_AT_ONCE, SharedClient, TakesLong};
 use crate::grpc::convert::Incoming;
 use crate::grpc::frames::Frames;
+use crate::grpc::gate::Caller;
 use crate::grpc::kinds::{StreamKind, request_kind};
 use crate::grpc::pace::{Place, Waiting};
 use crate::grpc::requests::RequestFrames;
 use crate::grpc::trace;
-use crate::listen::Peer;
 
 /// One discovery stream.
 pub(crate) struct DiscoveryBody {
     grpc: Arc<Grpc>,
     open: ClientStream,
     kind: StreamKind,
-    peer: Peer,
+    caller: Caller,
     /// `None` once the client has said everything.
     requests: Option<RequestFrames>,
     /// `None` until the first request.
@@ -93,12 +93,12 @@ impl DiscoveryBody {
         grpc: Arc<Grpc>,
         open: ClientStream,
         kind: StreamKind,
-        peer: Peer,
+        caller: Caller,
         requests: RequestFrames,
     ) -> Self {
         grpc.metrics.stream_opened(kind.variant);
         let requests = Some(requests);
-        Self { grpc, open, kind, peer, requests, joined: None, timer: None, outgoing: Outgoing::Nothing }
+        Self { grpc, open, kind, caller, requests, joined: None, timer: None, outgoing: Outgoing::Nothing }
     }
 
     /// The next frame of what is being written, or of what is to be written next.
@@ -232,7 +232,7 @@ impl DiscoveryBody {
             None => Incoming::first(variant, message, limits),
             Some(_) => Incoming::later(variant, message, limits),
         };
-        incoming.map_err(|error| self.grpc.end_of(&self.peer, &error))
+        incoming.map_err(|error| self.grpc.end_of(self.caller.peer(), &error))
     }
 
     fn takes_long(&self, request: &Request) -> bool {
@@ -281,21 +281,23 @@ impl DiscoveryBody {
     fn handle_request(&mut self, mut incoming: Incoming) -> Result<(), Status> {
         let resource_type = self.type_of(&incoming.request);
         self.grpc.metrics.request(&resource_type, request_kind(&incoming.request));
-        let (client, is_first) = match &self.joined {
-            Some(joined) => (Arc::clone(&joined.client), false),
+        let (client, first) = match &self.joined {
+            Some(joined) => (Arc::clone(&joined.client), None),
             None => {
-                let client =
-                    self.grpc.clients.join(&self.open, &self.kind, &self.peer, incoming.node.take())?;
+                let node = incoming.node.take();
+                let (client, receiver) =
+                    self.grpc.clients.join(&self.open, &self.kind, &self.caller, node)?;
                 let changed: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(std::future::pending());
                 self.joined = Some(Joined { client: Arc::clone(&client), changed });
-                (client, true)
+                (client, Some(receiver))
             }
         };
         trace::request(Some(&client.node().id), self.open.id, &resource_type, &incoming.request);
         let taken = client.handle_request(&self.grpc.clients, self.open.id, incoming.request);
-        taken.map_err(|error| self.grpc.end_of(&self.peer, &error.into()))?;
-        if is_first {
-            let receiver = client.follow(&self.grpc.clients, &self.peer, self.kind.variant);
+        taken.map_err(|error| self.grpc.end_of(self.caller.peer(), &error.into()))?;
+        if let Some(receiver) = first {
+            let followed = client.follow(&self.grpc.clients, receiver, self.kind.variant);
+            let receiver = followed.map_err(|denial| self.grpc.clients.deny(self.caller.peer(), &denial))?;
             self.joined = Some(Joined { client, changed: changed(receiver) });
         }
         Ok(())
@@ -305,7 +307,9 @@ impl DiscoveryBody {
         let Some(joined) = &mut self.joined else { return Ok(()) };
         while let Poll::Ready(receiver) = joined.changed.as_mut().poll(cx) {
             let receiver = receiver.ok_or_else(|| Status::unavailable("the server is shutting down"))?;
-            joined.changed = changed(joined.client.handle_view(&self.grpc.clients, receiver));
+            let followed = joined.client.handle_view(&self.grpc.clients, receiver);
+            let receiver = followed.map_err(|denial| self.grpc.clients.end(self.caller.peer(), &denial))?;
+            joined.changed = changed(receiver);
         }
         Ok(())
     }

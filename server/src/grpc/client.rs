@@ -12,6 +12,7 @@ use std::time::{Instant, SystemTime};
 
 use tonic::Status;
 use tracing::warn;
+use xds_cache::admission::Denial;
 use xds_cache::status::{EventKind, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant};
 use xds_cache::{
     HeldBack, Node, Publisher, Reason, Refusals, ResourceType, StatusBoard, View, ViewChange, ViewReceiver,
@@ -24,6 +25,7 @@ use crate::grpc::boards::Boards;
 use crate::grpc::budget::{Budget, Reserved};
 use crate::grpc::config::GrpcConfig;
 use crate::grpc::convert::SentNode;
+use crate::grpc::gate::{self, Caller};
 use crate::grpc::identity::{Identities, Identity};
 use crate::grpc::kinds::StreamKind;
 use crate::grpc::nacks::{Nacks, Repeats};
@@ -39,6 +41,7 @@ pub(crate) struct TakesLong;
 
 /// One client, shared by the bodies of its streams.
 pub(crate) struct SharedClient {
+    caller: Caller,
     node: Arc<Node>,
     identity: Identity,
     /// The node's share of the memory for all nodes.
@@ -126,24 +129,28 @@ impl Clients {
     /// # Errors
     ///
     /// `INVALID_ARGUMENT` if the request does not say whose it is, `RESOURCE_EXHAUSTED` if there is no room for a large
-    /// node.
+    /// node, `PERMISSION_DENIED` or `UNAUTHENTICATED` if it claims a group that is not granted to the caller.
     pub(crate) fn join(
         self: &Arc<Self>,
         stream: &ClientStream,
         kind: &StreamKind,
-        peer: &Peer,
+        caller: &Caller,
         sent: Option<SentNode>,
-    ) -> Result<Arc<SharedClient>, Status> {
+    ) -> Result<(Arc<SharedClient>, ViewReceiver), Status> {
+        let peer = caller.peer();
         let sent = sent.filter(|sent| !sent.node.id.is_empty());
         let sent = sent.ok_or_else(|| end_of(&self.refusals, peer, &SessionError::MissingNode.into()))?;
+        // Before anything is taken in of what it says.
+        let receiver =
+            caller.follow(&self.publisher, &sent.node).map_err(|denial| self.deny(peer, &denial))?;
         let reserved = self.admit(peer, &sent)?;
         let identity = Identity::new(&sent, &self.identities);
         if !identity.is_whole() {
             self.refuse(Reason::NodeDetails, peer, format_args!("details of node {:.128}", sent.node.id));
         }
         let client = match kind.service {
-            None => Arc::new(SharedClient::new(self, sent.node, identity, reserved, None)),
-            Some(_) => self.client_of_connection(peer, sent.node, identity, reserved),
+            None => Arc::new(SharedClient::new(self, caller, sent.node, (identity, reserved), None)),
+            Some(_) => self.client_of_connection(caller, sent.node, identity, reserved),
         };
         let info = StreamInfo {
             id: stream.id,
@@ -152,6 +159,7 @@ impl Clients {
             variant: kind.variant,
             service: kind.service.clone(),
             since: SystemTime::now(),
+            proofs: caller.proofs().clone(),
         };
         let subscriber = Arc::downgrade(&client) as Weak<dyn Subscriber>;
         let entry = self.board.register(info, subscriber);
@@ -165,29 +173,42 @@ impl Clients {
         let member = Member { entry, handle, since: Instant::now(), nacks: Repeats::default() };
         state.members.insert(stream.id, member);
         drop(state);
-        Ok(client)
+        Ok((client, receiver))
+    }
+
+    /// Counts a client that is not let in, and gives the status that it is told.
+    pub(crate) fn deny(&self, peer: &Peer, denial: &Denial) -> Status {
+        self.refuse(gate::reason_of(denial), peer, format_args!("stream refused: {denial}"));
+        gate::status_of(denial)
+    }
+
+    /// The same for one that was let in, and is denied since groups or their identities changed.
+    pub(crate) fn end(&self, peer: &Peer, denial: &Denial) -> Status {
+        self.refuse(gate::reason_of(denial), peer, format_args!("stream ended: {denial}"));
+        gate::status_of(denial)
     }
 
     /// The client that the connection's other per-type streams of this node have, or a new one.
     fn client_of_connection(
         self: &Arc<Self>,
-        peer: &Peer,
+        caller: &Caller,
         node: Arc<Node>,
         identity: Identity,
         reserved: Reserved,
     ) -> Arc<SharedClient> {
-        let key = ClientKey { connection: peer.connection(), node_id: node.id.clone() };
+        let key = ClientKey { connection: caller.peer().connection(), node_id: node.id.clone() };
         let mut by_key = self.lock();
         let found = by_key.get(&key).and_then(Weak::upgrade);
         if let Some(client) = found {
             // A client must not be dropped under the lock: its end takes it too.
             drop(by_key);
-            if client.node == node {
+            if client.node == node && client.caller.proofs() == caller.proofs() {
                 return client;
             }
-            return Arc::new(SharedClient::new(self, node, identity, reserved, None));
+            return Arc::new(SharedClient::new(self, caller, node, (identity, reserved), None));
         }
-        let client = Arc::new(SharedClient::new(self, node, identity, reserved, Some(key.clone())));
+        let parts = (identity, reserved);
+        let client = Arc::new(SharedClient::new(self, caller, node, parts, Some(key.clone())));
         by_key.insert(key, Arc::downgrade(&client));
         client
     }
@@ -240,15 +261,16 @@ impl Clients {
 impl SharedClient {
     fn new(
         clients: &Arc<Clients>,
+        caller: &Caller,
         node: Arc<Node>,
-        identity: Identity,
-        reserved: Reserved,
+        (identity, reserved): (Identity, Reserved),
         key: Option<ClientKey>,
     ) -> Self {
         let client = Client::new(clients.limits);
         let state =
             Mutex::new(ConnectedState { client, view: Weak::new(), members: HashMap::new(), logged: None });
-        Self { node, identity, _reserved: reserved, key, clients: Arc::downgrade(clients), state }
+        let (caller, clients) = (caller.clone(), Arc::downgrade(clients));
+        Self { caller, node, identity, _reserved: reserved, key, clients, state }
     }
 
     /// Takes in a request of a stream.
@@ -266,21 +288,29 @@ impl SharedClient {
 
     /// Takes in the newest view, and follows another one where the client's groups have changed. Returns what to wait on
     /// for the next.
-    pub(crate) fn handle_view(&self, clients: &Clients, mut receiver: ViewReceiver) -> ViewReceiver {
+    ///
+    /// # Errors
+    ///
+    /// [`Denial`] if the client claims a group that is not granted to it any more. It keeps what it has.
+    pub(crate) fn handle_view(
+        &self,
+        clients: &Clients,
+        mut receiver: ViewReceiver,
+    ) -> Result<ViewReceiver, Denial> {
         // Under the lock, so that of two streams of a client neither brings an older view than the other.
         let mut state = self.lock();
         let view = loop {
             match receiver.take() {
                 Some(view) if receiver.is_outdated_by(&view) => {
-                    receiver = clients.publisher.follow(&self.node);
+                    receiver = self.caller.follow(&clients.publisher, &self.node)?;
                 }
                 newest => break newest,
             }
         };
-        let Some(view) = view else { return receiver };
+        let Some(view) = view else { return Ok(receiver) };
         let current = Arc::downgrade(&view);
         if Weak::ptr_eq(&state.view, &current) {
-            return receiver;
+            return Ok(receiver);
         }
         state.view = current;
         if view.is_unmatched() {
@@ -291,23 +321,32 @@ impl SharedClient {
         }
         state.client.handle_view(view);
         state.settle(clients, &self.node);
-        receiver
+        Ok(receiver)
     }
 
-    /// Begins to follow the view of the client, on behalf of a new stream. The log has a line for the client's first.
-    pub(crate) fn follow(&self, clients: &Clients, peer: &Peer, variant: Variant) -> ViewReceiver {
-        let receiver = self.handle_view(clients, clients.publisher.follow(&self.node));
+    /// Takes in the view that a new stream of the client follows. The log has a line for the client's first.
+    ///
+    /// # Errors
+    ///
+    /// As [`handle_view`](Self::handle_view).
+    pub(crate) fn follow(
+        &self,
+        clients: &Clients,
+        receiver: ViewReceiver,
+        variant: Variant,
+    ) -> Result<ViewReceiver, Denial> {
+        let receiver = self.handle_view(clients, receiver)?;
         let now = Instant::now();
         let mut state = self.lock();
         if state.logged.is_some() {
-            return receiver;
+            return Ok(receiver);
         }
         state.logged = Some(now);
         let view = state.view.upgrade();
         drop(state);
         let view = view.as_ref().map(|view| view.key());
-        clients.arrivals.log_connected(&self.node, peer, variant, view, now);
-        receiver
+        clients.arrivals.log_connected(&self.node, self.caller.peer(), variant, view, now);
+        Ok(receiver)
     }
 
     /// Lets time pass.

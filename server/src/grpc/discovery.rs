@@ -14,11 +14,11 @@ use xds_cache::status::Variant;
 
 use crate::grpc::body::DiscoveryBody;
 use crate::grpc::call::{answer, is_grpc, no_call, refusal};
+use crate::grpc::gate::Caller;
 use crate::grpc::kinds::StreamKind;
 use crate::grpc::receive::Meter;
 use crate::grpc::requests::{RequestFrames, Rules};
 use crate::grpc::{Grpc, csds, fetch};
-use crate::listen::Peer;
 
 /// One method of a discovery service.
 #[derive(Debug)]
@@ -101,6 +101,13 @@ pub(crate) async fn unknown(request: Request) -> Response {
     refusal(&Status::unimplemented(format!("{path:.200} is not served here; only xDS v3 is")))
 }
 
+/// The paths of all methods.
+#[cfg(test)]
+pub(crate) fn paths() -> Vec<&'static str> {
+    let path = |method: &Method| format!("/{}/{}", method.service, method.name);
+    METHODS.iter().map(|method| &*path(method).leak()).collect()
+}
+
 /// The names of the discovery services.
 pub(crate) fn service_names() -> Vec<&'static str> {
     let mut names: Vec<_> = METHODS.iter().map(|method| method.service).collect();
@@ -113,22 +120,22 @@ async fn serve(grpc: Arc<Grpc>, method: &'static Method, request: Request) -> Re
     if let Some(answer) = no_call(&parts) {
         return Ok(answer);
     }
-    let peer = Peer::of(&parts.extensions);
+    let caller = Caller::of(&parts.extensions);
     let node_field = match method.call {
         Call::Stream(Variant::Delta) => DELTA_NODE,
         Call::Stream(Variant::Sotw) | Call::Fetch => SOTW_NODE,
     };
     let max_message_bytes = grpc.config.max_message_bytes;
     let rules = Rules { max_message_bytes, node_field: Some(node_field) };
-    let mut requests = RequestFrames::new(body, rules, Meter::new(&grpc.receiving, peer.clone()));
+    let mut requests = RequestFrames::new(body, rules, Meter::new(&grpc.receiving, caller.peer().clone()));
     match (method.call, &method.resource_type) {
         (Call::Stream(variant), service) => {
-            let open = grpc.streams.open(&peer)?;
+            let open = grpc.streams.open_until(caller.peer(), caller.expires())?;
             let kind = StreamKind { variant, service: service.clone() };
-            Ok(answer(Body::new(DiscoveryBody::new(grpc, open, kind, peer, requests))))
+            Ok(answer(Body::new(DiscoveryBody::new(grpc, open, kind, caller, requests))))
         }
         (Call::Fetch, Some(service)) => {
-            let body = fetch::unary(&grpc, service, &peer, &mut requests).await?;
+            let body = fetch::unary(&grpc, service, &caller, &mut requests).await?;
             Ok(answer(Body::new(body)))
         }
         (Call::Fetch, None) => Err(Status::unimplemented("there is no aggregated fetch")),

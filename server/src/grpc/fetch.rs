@@ -12,6 +12,7 @@ use http_body::Frame;
 use tokio::time::Instant;
 use tonic::Status;
 use xds_cache::ResourceType;
+use xds_cache::admission::Denial;
 use xds_cache::status::Variant;
 use xds_session::{Client, Contents, Entries, Form, Limits, Nonce, Request, SessionError, SotwRequest};
 
@@ -20,9 +21,9 @@ use crate::grpc::aside;
 use crate::grpc::call::trailers;
 use crate::grpc::convert::{Incoming, RequestError};
 use crate::grpc::frames::Frames;
+use crate::grpc::gate::Caller;
 use crate::grpc::kinds::request_kind;
 use crate::grpc::requests::RequestFrames;
-use crate::listen::Peer;
 
 /// The answer for a client that asks once.
 #[derive(Debug)]
@@ -35,6 +36,17 @@ pub(crate) enum Fetched {
     NotLoaded,
 }
 
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FetchError {
+    /// The client broke the protocol.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The client claims a group that is not granted to it.
+    #[error(transparent)]
+    Denied(#[from] Denial),
+}
+
 /// Answers a request as the first one of a SotW stream of its type is answered.
 ///
 /// # Errors
@@ -43,20 +55,21 @@ pub(crate) enum Fetched {
 pub(crate) fn fetch(
     grpc: &Grpc,
     service: &ResourceType,
+    caller: &Caller,
     request: SotwRequest,
-) -> Result<Fetched, RequestError> {
+) -> Result<Fetched, FetchError> {
     let request = Request::from(request);
     grpc.metrics.request(service, request_kind(&request));
     let Some(node) = request.node().filter(|node| !node.id.is_empty()).cloned() else {
-        return Err(SessionError::MissingNode.into());
+        return Err(RequestError::from(SessionError::MissingNode).into());
     };
+    let Some(view) = caller.view(&grpc.publisher, &node)? else { return Ok(Fetched::NotLoaded) };
     // An answer cannot come in parts, and must not wait for requests of other types: they are clients of their own.
     let limits = Limits { max_response_bytes: usize::MAX, is_phased: false, ..grpc.config.limits };
     let mut client = Client::new(limits);
     let stream = grpc.streams.next_id();
     client.open(stream, Variant::Sotw, Some(service.clone()), 0);
-    client.handle_request(stream, as_first(request))?;
-    let Some(view) = grpc.publisher.view_of(&node) else { return Ok(Fetched::NotLoaded) };
+    client.handle_request(stream, as_first(request)).map_err(RequestError::from)?;
     let version_info = Arc::clone(view.version_info(service));
     client.handle_view(view);
     if client.is_withheld() {
@@ -75,23 +88,33 @@ pub(crate) fn fetch(
 pub(crate) async fn unary(
     grpc: &Grpc,
     service: &ResourceType,
-    peer: &Peer,
+    caller: &Caller,
     requests: &mut RequestFrames,
 ) -> Result<FetchBody, Status> {
     let message = poll_fn(|cx| requests.poll_message(cx)).await;
     let message = message.ok_or_else(|| Status::invalid_argument("the request is missing"))??;
     // The answer is everything that there is, in one message.
     let room = grpc.aside.enter().await;
-    aside::work(&room, || answer(grpc, service, peer, &message))
+    aside::work(&room, || answer(grpc, service, caller, &message))
 }
 
-fn answer(grpc: &Grpc, service: &ResourceType, peer: &Peer, message: &Bytes) -> Result<FetchBody, Status> {
+fn answer(
+    grpc: &Grpc,
+    service: &ResourceType,
+    caller: &Caller,
+    message: &Bytes,
+) -> Result<FetchBody, Status> {
+    let peer = caller.peer();
     let incoming = Incoming::first(Variant::Sotw, message, &grpc.config.limits);
     let incoming = incoming.map_err(|error| grpc.end_of(peer, &error))?;
     let Request::Sotw(request) = incoming.request else {
         return Err(Status::internal("the request is of the other variant"));
     };
-    match fetch(grpc, service, request).map_err(|error| grpc.end_of(peer, &error))? {
+    let fetched = fetch(grpc, service, caller, request).map_err(|error| match error {
+        FetchError::Request(error) => grpc.end_of(peer, &error),
+        FetchError::Denied(denial) => grpc.clients.deny(peer, &denial),
+    });
+    match fetched? {
         Fetched::Contents(contents) => {
             let body = grpc.bodies.encode(&contents);
             grpc.metrics.response(service, body.len());

@@ -15,6 +15,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::extract::{Request, State};
 use axum::http::header::{HOST, ORIGIN};
@@ -26,6 +27,7 @@ use xds_cache::Reason;
 
 use crate::grpc::Grpc;
 use crate::grpc::call::is_grpc;
+use crate::grpc::gate::{Caller, GateRefusal};
 use crate::grpc::text::shortened;
 use crate::listen::Peer;
 
@@ -37,9 +39,9 @@ enum Refusal {
         "requests of web pages are refused, and this one has the header {header:?}: only xDS clients are served here"
     )]
     Browser { header: &'static str },
-    /// The client showed no certificate. It learns so here, because a failed handshake would tell it nothing.
-    #[error("no-credential: this server serves clients that show a certificate, and this one showed none")]
-    NoCredential,
+    /// The gate does not let the client in.
+    #[error(transparent)]
+    Gate(#[from] GateRefusal),
     /// It is meant for another host.
     #[error(
         "this server does not go by the name {host:?} on the xDS port; use an IP address, localhost or a name without a \
@@ -49,24 +51,28 @@ enum Refusal {
 }
 
 /// Refuses requests that a browser could have been made to send.
-pub(crate) async fn guard(State(grpc): State<Arc<Grpc>>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(grpc): State<Arc<Grpc>>, mut request: Request, next: Next) -> Response {
     let peer = Peer::of(request.extensions());
-    let is_missing =
-        grpc.config.needs_certificate && !peer.is_verified() && !request.uri().path().starts_with(HEALTH);
-    let checked = match check(&request, &grpc.config.hosts) {
-        Ok(()) if is_missing => Err(Refusal::NoCredential),
-        checked => checked,
+    let refusal = match check(&request, &grpc.config.hosts) {
+        Ok(()) if request.uri().path().starts_with(HEALTH) => return next.run(request).await,
+        Ok(()) => match Caller::admit(&peer, grpc.config.needs_certificate, SystemTime::now()) {
+            Ok(caller) => {
+                request.extensions_mut().insert(caller);
+                return next.run(request).await;
+            }
+            Err(refusal) => Refusal::from(refusal),
+        },
+        Err(refusal) => refusal,
     };
-    let Err(refusal) = checked else { return next.run(request).await };
     let (status, reason) = match &refusal {
-        Refusal::NoCredential => (StatusCode::UNAUTHORIZED, Reason::NoCredential),
+        Refusal::Gate(refusal) => (StatusCode::UNAUTHORIZED, refusal.reason()),
         Refusal::Browser { .. } => (StatusCode::FORBIDDEN, Reason::Browser),
         Refusal::Host { .. } => (StatusCode::MISDIRECTED_REQUEST, Reason::Host),
     };
     grpc.refuse(reason, &peer, &refusal);
     if is_grpc(request.headers()) {
         let code = match refusal {
-            Refusal::NoCredential => tonic::Code::Unauthenticated,
+            Refusal::Gate(_) => tonic::Code::Unauthenticated,
             Refusal::Browser { .. } | Refusal::Host { .. } => tonic::Code::PermissionDenied,
         };
         return tonic::Status::new(code, refusal.to_string()).into_http::<axum::body::Body>();
@@ -132,7 +138,7 @@ mod tests {
             Ok(()) => 200,
             Err(Refusal::Browser { .. }) => 403,
             Err(Refusal::Host { .. }) => 421,
-            Err(Refusal::NoCredential) => 401,
+            Err(Refusal::Gate(_)) => 401,
         }
     }
 

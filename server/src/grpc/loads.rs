@@ -28,11 +28,11 @@ use xds_session::SessionError;
 use crate::grpc::budget::Reserved;
 use crate::grpc::client::ClientStream;
 use crate::grpc::convert::SentNode;
+use crate::grpc::gate::Caller;
 use crate::grpc::load_report::{self, LoadReport};
 use crate::grpc::receive::Meter;
 use crate::grpc::requests::{RequestFrames, Rules};
 use crate::grpc::{Grpc, aside, call};
-use crate::listen::Peer;
 
 /// Adds the service to `router`: its one method. Clients report every `interval`.
 pub(crate) fn add_to(router: Router, grpc: &Arc<Grpc>, interval: Duration) -> Router {
@@ -49,12 +49,12 @@ fn serve(grpc: &Arc<Grpc>, interval: Duration, request: Request) -> Result<Respo
     if let Some(answer) = call::no_call(&parts) {
         return Ok(answer);
     }
-    let peer = Peer::of(&parts.extensions);
-    let open = grpc.streams.open(&peer)?;
+    let caller = Caller::of(&parts.extensions);
+    let open = grpc.streams.open_until(caller.peer(), caller.expires())?;
     let max_message_bytes = grpc.config.max_message_bytes;
     let rules = Rules { max_message_bytes, node_field: Some(load_report::NODE) };
-    let requests = RequestFrames::new(body, rules, Meter::new(&grpc.receiving, peer.clone()));
-    let stream = LoadStream::new(Arc::clone(grpc), open, peer, interval, requests);
+    let requests = RequestFrames::new(body, rules, Meter::new(&grpc.receiving, caller.peer().clone()));
+    let stream = LoadStream::new(Arc::clone(grpc), open, caller, interval, requests);
     let responses = futures_util::stream::unfold(Some(stream), |stream| async {
         let mut stream = stream?;
         match stream.next_response().await {
@@ -76,7 +76,7 @@ fn serve(grpc: &Arc<Grpc>, interval: Duration, request: Request) -> Result<Respo
 struct LoadStream {
     grpc: Arc<Grpc>,
     open: ClientStream,
-    peer: Peer,
+    caller: Caller,
     interval: Duration,
     requests: RequestFrames,
     /// `None` until the first request.
@@ -118,12 +118,12 @@ impl LoadStream {
     fn new(
         grpc: Arc<Grpc>,
         open: ClientStream,
-        peer: Peer,
+        caller: Caller,
         interval: Duration,
         requests: RequestFrames,
     ) -> Self {
         grpc.metrics.load_stream_opened();
-        Self { grpc, open, peer, interval, requests, client: None }
+        Self { grpc, open, caller, interval, requests, client: None }
     }
 
     /// Takes in reports until there is something to tell the client; `None` when it is done.
@@ -139,7 +139,7 @@ impl LoadStream {
                 Event::Message(message) => self.handle_message(&message).await?,
             }
             let Some(client) = &mut self.client else { continue };
-            let Some(view) = client.newest_view(&self.grpc) else { continue };
+            let Some(view) = client.newest_view(&self.grpc, &self.caller)? else { continue };
             if let Some(asked) = client.ask(&view)? {
                 return Ok(Some(asked.response(self.interval)));
             }
@@ -192,10 +192,10 @@ impl LoadStream {
     /// The first request says whose the stream is, whatever later ones say (row A217).
     fn handle_request(&mut self, message: &Bytes) -> Result<(), Status> {
         let report = LoadReport::read(message);
-        let report = report.map_err(|error| self.grpc.end_of(&self.peer, &error.into()))?;
+        let report = report.map_err(|error| self.grpc.end_of(self.caller.peer(), &error.into()))?;
         if self.client.is_none() {
             let node = report.node.map(|node| message.slice_ref(node));
-            self.client = Some(ReportingClient::new(&self.grpc, &self.peer, node)?);
+            self.client = Some(ReportingClient::new(&self.grpc, &self.caller, node)?);
             self.open.set_named();
         }
         let Some(client) = &mut self.client else { return Ok(()) };
@@ -203,7 +203,7 @@ impl LoadStream {
             return Ok(());
         }
         // Nobody is asked to report before the first load; who does it nevertheless is not served the cluster.
-        let view = client.newest_view(&self.grpc);
+        let view = client.newest_view(&self.grpc, &self.caller)?;
         let groups = match &view {
             Some(view) => Arc::clone(&view.key().groups),
             None => Arc::default(),
@@ -242,27 +242,34 @@ impl ReportingClient {
     ///
     /// # Errors
     ///
-    /// The status that the stream ends with, if there is no node, or if it passes a limit.
-    fn new(grpc: &Grpc, peer: &Peer, node: Option<Bytes>) -> Result<Self, Status> {
+    /// The status that the stream ends with, if there is no node, if it passes a limit, or if it is not the caller's to report for.
+    fn new(grpc: &Grpc, caller: &Caller, node: Option<Bytes>) -> Result<Self, Status> {
+        let peer = caller.peer();
         let sent = node.map(SentNode::read).transpose();
         let sent = sent.map_err(|error| grpc.end_of(peer, &error.into()))?;
         let sent = sent.filter(|sent| !sent.node.id.is_empty());
         let sent = sent.ok_or_else(|| grpc.end_of(peer, &SessionError::MissingNode.into()))?;
         let reserved = grpc.clients.admit(peer, &sent)?;
-        let receiver = grpc.publisher.follow(&sent.node);
+        let receiver = caller.follow(&grpc.publisher, &sent.node);
+        let receiver = receiver.map_err(|denial| grpc.clients.deny(peer, &denial))?;
         let node = sent.node;
         let id = node.id.as_str().into();
         Ok(Self { node, id, receiver, clusters: Weak::new(), asked: None, _reserved: reserved })
     }
 
     /// The newest view; `None` before the first complete load. Follows another one where the client's groups have changed.
-    fn newest_view(&mut self, grpc: &Grpc) -> Option<Arc<View>> {
+    ///
+    /// # Errors
+    ///
+    /// The status that the stream ends with, if the client may not have its groups any more.
+    fn newest_view(&mut self, grpc: &Grpc, caller: &Caller) -> Result<Option<Arc<View>>, Status> {
         loop {
-            let view = self.receiver.take()?;
+            let Some(view) = self.receiver.take() else { return Ok(None) };
             if !self.receiver.is_outdated_by(&view) {
-                return Some(view);
+                return Ok(Some(view));
             }
-            self.receiver = grpc.publisher.follow(&self.node);
+            let receiver = caller.follow(&grpc.publisher, &self.node);
+            self.receiver = receiver.map_err(|denial| grpc.clients.end(caller.peer(), &denial))?;
         }
     }
 

@@ -21,6 +21,7 @@ mod discovery;
 pub mod encode;
 mod fetch;
 mod frames;
+mod gate;
 mod guard;
 mod identity;
 mod json_answer;

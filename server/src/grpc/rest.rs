@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
 use futures_util::Stream;
+use xds_cache::admission::{Denial, DenialReason};
 use xds_cache::status::MAX_NACK_MESSAGE;
 use xds_cache::{Node, Reason, ResourceType, Version, VersionHasher};
 use xds_codec::MessageError;
@@ -19,7 +20,8 @@ use xds_session::{Contents, Entries, Entry};
 
 use crate::grpc::Grpc;
 use crate::grpc::convert::RequestError;
-use crate::grpc::fetch::{Fetched, fetch};
+use crate::grpc::fetch::{FetchError, Fetched, fetch};
+use crate::grpc::gate::Caller;
 use crate::grpc::json_answer::JsonAnswer;
 use crate::grpc::poll::{Poll, PollError};
 use crate::grpc::polls::{PollBody, PollRefusal};
@@ -52,6 +54,9 @@ impl Grpc {
             RestError::Poll(error @ PollError::TooManyNames { .. }) => {
                 self.refuse(Reason::Names, peer, error);
             }
+            RestError::Denied(denial) => {
+                self.clients.deny(peer, denial);
+            }
             RestError::Poll(PollError::Json(_)) | RestError::NotLoaded | RestError::Internal => {}
         }
     }
@@ -66,10 +71,21 @@ enum RestError {
     Poll(#[from] PollError),
     #[error(transparent)]
     Request(#[from] RequestError),
+    #[error(transparent)]
+    Denied(#[from] Denial),
     #[error("the first load is not complete yet")]
     NotLoaded,
     #[error("the answer could not be written")]
     Internal,
+}
+
+impl From<FetchError> for RestError {
+    fn from(error: FetchError) -> Self {
+        match error {
+            FetchError::Request(error) => error.into(),
+            FetchError::Denied(denial) => denial.into(),
+        }
+    }
 }
 
 impl From<MessageError> for RestError {
@@ -87,6 +103,10 @@ impl RestError {
             Self::Refused(PollRefusal::BrokenOff) | Self::Poll(_) | Self::Request(_) => {
                 StatusCode::BAD_REQUEST
             }
+            Self::Denied(denial) => match denial.reason {
+                DenialReason::NoCredential => StatusCode::UNAUTHORIZED,
+                DenialReason::IdentityNotAllowed | DenialReason::NodeIdMismatch => StatusCode::FORBIDDEN,
+            },
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -104,20 +124,20 @@ impl IntoResponse for RestError {
 
 async fn poll(grpc: Arc<Grpc>, resource_type: ResourceType, request: Request) -> Result<Response, RestError> {
     let (parts, body) = request.into_parts();
-    let peer = Peer::of(&parts.extensions);
+    let caller = Caller::of(&parts.extensions);
     let answering = async {
         let body = grpc.polls.read(&parts.headers, body).await?;
         let place = grpc.polls.enter().await?;
-        let (grpc, peer) = (Arc::clone(&grpc), peer.clone());
+        let (grpc, caller) = (Arc::clone(&grpc), caller.clone());
         blocking(move || {
-            let answer = answer_poll(&grpc, &resource_type, &peer, body)?;
+            let answer = answer_poll(&grpc, &resource_type, &caller, body)?;
             let first = answer.map(|mut answer| answer.next().map(|first| (first, answer))).transpose()?;
             drop(place);
             Ok(first)
         })
         .await
     };
-    let answer = answering.await.inspect_err(|error| grpc.refuse_poll(&peer, error))?;
+    let answer = answering.await.inspect_err(|error| grpc.refuse_poll(caller.peer(), error))?;
     let Some((first, rest)) = answer else { return Ok(StatusCode::NOT_MODIFIED.into_response()) };
     let body = if rest.is_done() { Body::from(first) } else { Body::from_stream(chunks(grpc, first, rest)) };
     Ok(json(StatusCode::OK, "application/json", body))
@@ -127,7 +147,7 @@ async fn poll(grpc: Arc<Grpc>, resource_type: ResourceType, request: Request) ->
 fn answer_poll(
     grpc: &Arc<Grpc>,
     resource_type: &ResourceType,
-    peer: &Peer,
+    caller: &Caller,
     body: PollBody,
 ) -> Result<Option<JsonAnswer>, RestError> {
     let Poll { request, n_left_out } = Poll::read(&body.bytes)?;
@@ -136,7 +156,7 @@ fn answer_poll(
     if n_left_out > 0 {
         let id = node.map_or("", |node| &node.id);
         let detail = format_args!("{n_left_out} entries of the metadata of node {id:.128}");
-        grpc.refuse(Reason::NodeMetadata, peer, detail);
+        grpc.refuse(Reason::NodeMetadata, caller.peer(), detail);
     }
     let had = request.version_info.clone();
     let is_nack = request.error_detail.is_some();
@@ -144,7 +164,7 @@ fn answer_poll(
         grpc.log_nack(node, resource_type, &had, message);
     }
     let names = names_version(&request.resource_names);
-    let contents = match fetch(grpc, resource_type, request)? {
+    let contents = match fetch(grpc, resource_type, caller, request)? {
         Fetched::Contents(contents) => contents,
         Fetched::Withheld => return Ok(None),
         Fetched::NotLoaded => return Err(RestError::NotLoaded),

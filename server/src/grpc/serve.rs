@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -170,6 +170,7 @@ impl Grpc {
         loop {
             let now = ticks.tick().await.into_std();
             self.streams.sweep(now, self.config.first_request_timeout);
+            self.streams.end_expired(SystemTime::now());
             self.calls.sweep(now, Duration::MAX);
             self.admin_calls.sweep(now, Duration::MAX);
             self.receiving.sweep(now);

@@ -102,6 +102,7 @@ impl From<StreamEnding> for Status {
             StreamEnding::Shutdown => Self::unavailable(message),
             StreamEnding::Displaced => Self::resource_exhausted(message),
             StreamEnding::Silent => Self::deadline_exceeded(message),
+            StreamEnding::Expired { .. } => Self::unauthenticated(message),
         }
     }
 }

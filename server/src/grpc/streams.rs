@@ -1,6 +1,6 @@
 //! The discovery streams of the process: their number, how to wake one from outside, and their end at shutdown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
+use xds_api::rfc3339;
 use xds_cache::status::StreamId;
 use xds_cache::{Reason, Refusals};
 
@@ -36,6 +37,8 @@ struct Open<C> {
     silent: BTreeMap<StreamId, Instant>,
     /// Those that were told to end because of their silence, and when. They have no place any more.
     leaving: BTreeMap<StreamId, Instant>,
+    /// Those whose certificate ends, the first to do so first.
+    expiring: BTreeSet<(SystemTime, StreamId)>,
 }
 
 /// The streams whose time is over.
@@ -55,6 +58,8 @@ pub(crate) struct StreamHandle<C> {
     /// True if its first message is a large one that is under way.
     is_receiving: AtomicBool,
     client: OnceLock<Weak<C>>,
+    /// When the certificate of the client ends.
+    expires: Option<SystemTime>,
 }
 
 /// A stream's place among the open ones; dropping it gives the place back.
@@ -77,6 +82,12 @@ pub(crate) enum StreamEnding {
     /// It has not named a node in time.
     #[error("the first request did not come in time (--first-request-timeout)")]
     Silent,
+    /// The client's certificate ended.
+    #[error("expired: the client certificate ended at {}; connect with a newer one", rfc3339(*at))]
+    Expired {
+        /// When it did.
+        at: SystemTime,
+    },
 }
 
 /// Why a stream cannot be opened.
@@ -104,6 +115,7 @@ impl<C> Streams<C> {
                 all: BTreeMap::new(),
                 silent: BTreeMap::new(),
                 leaving: BTreeMap::new(),
+                expiring: BTreeSet::new(),
             }),
             emptied: Notify::new(),
         })
@@ -120,6 +132,19 @@ impl<C> Streams<C> {
     ///
     /// There is no place, which is counted, or the server is going away.
     pub(crate) fn open(self: &Arc<Self>, peer: &Peer) -> Result<OpenStream<C>, OpenError> {
+        self.open_until(peer, None)
+    }
+
+    /// The same for a stream that ends at `expires` at the latest.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub(crate) fn open_until(
+        self: &Arc<Self>,
+        peer: &Peer,
+        expires: Option<SystemTime>,
+    ) -> Result<OpenStream<C>, OpenError> {
         let now = Instant::now();
         let mut open = self.lock();
         if self.is_draining.load(Ordering::Acquire) {
@@ -143,9 +168,11 @@ impl<C> Streams<C> {
             ending: AtomicU8::new(GOES_ON),
             is_receiving: AtomicBool::new(false),
             client: OnceLock::new(),
+            expires,
         });
         open.all.insert(id, Arc::clone(&handle));
         open.silent.insert(id, now);
+        open.expiring.extend(expires.map(|end| (end, id)));
         drop(open);
         if let Some(displaced) = displaced {
             self.refuse(&displaced.peer, &StreamEnding::Displaced);
@@ -162,6 +189,19 @@ impl<C> Streams<C> {
         }
         // The client lets none of its streams write, so they cannot be told.
         stuck.iter().for_each(|handle| handle.peer.cut_off());
+    }
+
+    /// Ends the streams whose certificate has ended by `now`, and soon their connections. To be called about every second.
+    pub(crate) fn end_expired(&self, now: SystemTime) -> usize {
+        let ended = self.lock().take_expired(now);
+        for handle in &ended {
+            let Some(at) = handle.expires else { continue };
+            let detail = format!("{}: stream ended: {}", handle.peer.address(), StreamEnding::Expired { at });
+            self.refusals.record(Reason::Expired, &detail, now);
+            // A client would come back on the same connection with the same certificate.
+            handle.peer.retire();
+        }
+        ended.len()
     }
 
     fn refuse(&self, peer: &Peer, why: &dyn fmt::Display) {
@@ -227,6 +267,18 @@ impl<C> Open<C> {
         Expired { late, stuck: stuck.filter_map(|(id, _)| self.all.get(id).cloned()).collect() }
     }
 
+    /// The streams whose certificate has ended, which they are told.
+    fn take_expired(&mut self, now: SystemTime) -> Vec<Arc<StreamHandle<C>>> {
+        let mut ended = Vec::new();
+        while let Some((_, id)) = self.expiring.first().copied().filter(|(end, _)| *end <= now) {
+            self.expiring.pop_first();
+            let Some(handle) = self.all.get(&id) else { continue };
+            handle.end_as(EXPIRED);
+            ended.push(Arc::clone(handle));
+        }
+        ended
+    }
+
     fn leave(&mut self, id: StreamId, now: Instant, ending: u8) -> Option<Arc<StreamHandle<C>>> {
         let handle = self.all.get(&id)?;
         self.leaving.insert(id, now);
@@ -287,6 +339,7 @@ impl<C> OpenStream<C> {
             GOES_ON => None,
             DISPLACED => Some(StreamEnding::Displaced),
             SILENT => Some(StreamEnding::Silent),
+            EXPIRED => self.handle.expires.map(|at| StreamEnding::Expired { at }),
             _ => Some(StreamEnding::Shutdown),
         }
     }
@@ -309,6 +362,9 @@ impl<C> Drop for OpenStream<C> {
         open.all.remove(&self.id);
         open.silent.remove(&self.id);
         open.leaving.remove(&self.id);
+        if let Some(end) = self.handle.expires {
+            open.expiring.remove(&(end, self.id));
+        }
         if open.all.is_empty() {
             self.streams.emptied.notify_waiters();
         }
@@ -319,5 +375,6 @@ const GOES_ON: u8 = 0;
 const SHUTDOWN: u8 = 1;
 const DISPLACED: u8 = 2;
 const SILENT: u8 = 3;
+const EXPIRED: u8 = 4;
 /// How long a stream may take to end that is told to; it takes longer only where the client does not let it write.
 const STUCK_AFTER: Duration = Duration::from_secs(2);

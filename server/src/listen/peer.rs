@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::task::AtomicWaker;
+use xds_cache::{Proof, Proofs};
 
 /// The other end of a connection; every request carries it as an extension. All clones are one.
 #[derive(Clone)]
@@ -27,6 +28,10 @@ struct Shared {
     has_spoken: AtomicBool,
     /// How far the handshake is, as [`Handshake`].
     handshake: AtomicU8,
+    /// What the client's certificate proves.
+    proofs: OnceLock<Proofs>,
+    /// When the certificate ended, in microseconds of the process; 0 if it has not.
+    retired_at: AtomicU64,
     /// Since when there is no request, and since when the client takes nothing of what it is sent, in microseconds of the
     /// process; 0 if it does.
     idle_since: AtomicU64,
@@ -99,6 +104,8 @@ impl Peer {
             n_busy: AtomicU32::new(0),
             has_spoken: AtomicBool::new(false),
             handshake: AtomicU8::new(Handshake::None as u8),
+            proofs: OnceLock::new(),
+            retired_at: AtomicU64::new(0),
             idle_since: AtomicU64::new(now_us()),
             blocked_since: AtomicU64::new(0),
         };
@@ -155,6 +162,37 @@ impl Peer {
     /// Returns `true` if the client has shown a certificate of an authority that its port trusts.
     pub(crate) fn is_verified(&self) -> bool {
         self.handshake() == Handshake::Verified
+    }
+
+    pub(super) fn set_proofs(&self, proofs: Proofs) {
+        // A connection has one handshake.
+        let _ = self.shared.proofs.set(proofs);
+    }
+
+    /// What the client's certificate proves; nothing if it showed none.
+    pub(crate) fn proofs(&self) -> Proofs {
+        self.shared.proofs.get().cloned().unwrap_or_default()
+    }
+
+    /// When the client's certificate ends.
+    pub(crate) fn expires(&self) -> Option<SystemTime> {
+        Proof::first_end(self.shared.proofs.get()?)
+    }
+
+    /// Returns `true` if the client's certificate has ended by `now`.
+    pub(crate) fn is_expired(&self, now: SystemTime) -> bool {
+        self.expires().is_some_and(|end| end <= now)
+    }
+
+    /// The certificate is good for nothing any more: the connection ends soon, when its streams have been told.
+    pub(crate) fn retire(&self) {
+        let _ = self.shared.retired_at.compare_exchange(0, now_us(), Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Returns `true` if the connection was [retired](Self::retire) so long ago that its streams have been told.
+    pub(super) fn is_overdue(&self) -> bool {
+        let at = self.shared.retired_at.load(Ordering::Acquire);
+        at != 0 && Duration::from_micros(now_us().saturating_sub(at)) >= RETIREMENT
     }
 
     /// The client takes nothing of what it is to be sent.
@@ -222,6 +260,9 @@ impl fmt::Debug for Peer {
         write!(f, "Peer({} {})", self.shared.connection, self.shared.address)
     }
 }
+
+/// How long a connection goes on whose certificate has ended: its streams end within a second, and clients read why.
+const RETIREMENT: Duration = Duration::from_secs(2);
 
 static LAST_CONNECTION: AtomicU64 = AtomicU64::new(0);
 

@@ -107,7 +107,13 @@ impl Port {
 
     /// A handshake ended well.
     pub(super) fn agreed(&self, peer: &Peer, agreed: Agreed) {
-        peer.set_handshake(if agreed.has_certificate { Handshake::Verified } else { Handshake::Anonymous });
+        peer.set_handshake(match agreed.proofs {
+            Some(proofs) => {
+                peer.set_proofs(proofs);
+                Handshake::Verified
+            }
+            None => Handshake::Anonymous,
+        });
         if let Some(tls) = &self.tls {
             tls.count(Outcome::Completed(agreed.version));
         }
@@ -164,7 +170,17 @@ impl Port {
                 }
                 peer.cut_off();
             }
+            self.end_expired(SystemTime::now());
         }
+    }
+
+    /// Ends the connections whose client certificate has ended, a moment after they were told so.
+    fn end_expired(&self, now: SystemTime) {
+        let open = self.lock();
+        for peer in open.values().filter(|peer| peer.is_expired(now)) {
+            peer.retire();
+        }
+        open.values().filter(|peer| peer.is_overdue()).for_each(Peer::cut_off);
     }
 
     /// Cuts off whatever is open.

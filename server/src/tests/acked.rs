@@ -42,6 +42,7 @@ impl AckingClient {
             variant: Variant::Sotw,
             service,
             since: SystemTime::UNIX_EPOCH,
+            proofs: Arc::default(),
         };
         let entry = server.board.register(info, weak);
         let mut view = server.publisher.follow(&node);

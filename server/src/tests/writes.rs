@@ -30,6 +30,7 @@ fn selecting(name: &str, ids: &[&str]) -> NodeGroup {
         client: None,
         waves: None,
         drain: DrainPolicy::default(),
+        identities: Arc::default(),
     }
 }
 
@@ -322,6 +323,7 @@ async fn groups_of_equal_priority_that_meet_at_a_node_are_told_of() {
         variant: Variant::Sotw,
         service: None,
         since: SystemTime::UNIX_EPOCH,
+        proofs: Arc::default(),
     };
     let nobody: Weak<dyn Subscriber> = Weak::<Nobody>::new();
     let _entry = server.board.register(info, nobody);

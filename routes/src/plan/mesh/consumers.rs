@@ -5,6 +5,7 @@
 //! without them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use xds_cache::{DrainPolicy, GroupName, NodeGroup, Scalar, Selector};
 
@@ -53,5 +54,6 @@ pub(crate) fn definition(group: &GroupName, namespace: &str) -> NodeGroup {
         client: None,
         waves: None,
         drain: DrainPolicy::default(),
+        identities: Arc::default(),
     }
 }

@@ -186,6 +186,7 @@ impl Server {
             client,
             waves: None,
             drain: DrainPolicy::default(),
+            identities: Arc::default(),
         };
         let label = words.option("label").map(Into::into);
         let resources = self.groups.get(&name).map(|group| group.resources.clone()).unwrap_or_default();
@@ -243,6 +244,7 @@ impl Server {
             variant,
             service: service.clone(),
             since: SystemTime::UNIX_EPOCH,
+            proofs: Arc::default(),
         };
         let nobody: Weak<dyn Subscriber> = Weak::<Nobody>::new();
         let entry = self.board.register(info, nobody);

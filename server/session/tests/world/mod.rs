@@ -124,6 +124,7 @@ impl World {
             variant: self.variant,
             service: service.clone(),
             since: SystemTime::UNIX_EPOCH,
+            proofs: Arc::default(),
         };
         let nobody: Weak<dyn Subscriber> = Weak::<Nobody>::new();
         let entry = self.board.register(info, nobody);

@@ -22,6 +22,7 @@ use xds_cache::{Reference, Resource, ResourceKey, ResourceType};
 use super::support::*;
 use crate::grpc::GrpcConfig;
 use crate::grpc::body::DiscoveryBody;
+use crate::grpc::gate::Caller;
 use crate::grpc::kinds::StreamKind;
 use crate::grpc::receive::Meter;
 use crate::grpc::requests::{RequestFrames, Rules};
@@ -48,7 +49,13 @@ impl Handmade {
             Meter::new(&world.grpc.receiving, peer.clone()),
         );
         let open = world.grpc.streams.open(&peer).unwrap();
-        let body = DiscoveryBody::new(Arc::clone(&world.grpc), open, kind, peer, frames);
+        let body = DiscoveryBody::new(
+            Arc::clone(&world.grpc),
+            open,
+            kind,
+            Caller::admit(&peer, false, std::time::SystemTime::now()).unwrap(),
+            frames,
+        );
         Self { body, requests }
     }
 

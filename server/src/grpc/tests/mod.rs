@@ -5,6 +5,7 @@ mod connections;
 mod credentials;
 mod csds;
 mod discovery;
+mod identities;
 mod limits;
 mod loads;
 mod measure;

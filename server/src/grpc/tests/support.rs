@@ -28,7 +28,7 @@ use xds_cache::{
 use xds_codec::Codec;
 
 use crate::grpc::{Boards, Grpc, GrpcConfig, ServeError};
-use crate::listen::{Port, PortRules};
+use crate::listen::{Port, PortRules, Tls};
 use crate::metrics::{Metrics, PublicationSource};
 
 pub(super) const ADS: &str =
@@ -75,8 +75,13 @@ impl World {
         let mut base = Layer::default();
         let group = base.groups.entry(GroupName::default_group()).or_default();
         group.resources = resources.into_iter().map(Arc::new).collect();
+        self.publish_layer(&base)
+    }
+
+    /// Makes these groups what nodes are served.
+    pub(super) fn publish_layer(&self, base: &Layer) -> Revision {
         let revision = Revision(self.revision.fetch_add(1, Ordering::Relaxed) + 1);
-        self.publisher.publish(revision, layer::merge(&base, &Layer::default(), &layer::Generated::new()));
+        self.publisher.publish(revision, layer::merge(base, &Layer::default(), &layer::Generated::new()));
         self.metrics.published(PublicationSource::Files, revision);
         revision
     }
@@ -108,6 +113,11 @@ impl Server {
     }
 
     pub(super) async fn with(config: GrpcConfig) -> Self {
+        Self::on(config, None).await
+    }
+
+    /// With TLS, if it is given.
+    pub(super) async fn on(config: GrpcConfig, tls: Option<Arc<Tls>>) -> Self {
         let world = Arc::new(World::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -122,7 +132,7 @@ impl Server {
             idle: Duration::from_secs(600),
             stalled: silence,
         };
-        let port = Port::new(rules, None, Arc::clone(&world.refusals));
+        let port = Port::new(rules, tls, Arc::clone(&world.refusals));
         let serving = tokio::spawn(async move {
             grpc.serve(listener, port, async {
                 let _ = stopped.await;

@@ -8,6 +8,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::rustls::{self, CertificateError, ProtocolVersion};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
+use xds_cache::Proofs;
+
+use super::names;
 
 /// A connection that is encrypted, or is about to be.
 pub(in crate::listen) enum Secured {
@@ -20,12 +23,12 @@ pub(in crate::listen) enum Secured {
 }
 
 /// What the handshake of a connection proved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(in crate::listen) struct Agreed {
     /// The version of TLS, as it is counted.
     pub(in crate::listen) version: &'static str,
-    /// True if the client showed a certificate that was verified.
-    pub(in crate::listen) has_certificate: bool,
+    /// The names in the certificate of the client, which was verified; `None` if it showed none.
+    pub(in crate::listen) proofs: Option<Proofs>,
 }
 
 /// Why a handshake failed.
@@ -55,15 +58,20 @@ impl Secured {
         match ready!(Pin::new(accept).poll(cx)) {
             Ok(stream) => {
                 let (_, session) = stream.get_ref();
-                let agreed = Agreed {
-                    version: match session.protocol_version() {
-                        Some(ProtocolVersion::TLSv1_2) => "1.2",
-                        _ => "1.3",
-                    },
-                    has_certificate: session.peer_certificates().is_some_and(|chain| !chain.is_empty()),
+                let version = match session.protocol_version() {
+                    Some(ProtocolVersion::TLSv1_2) => "1.2",
+                    _ => "1.3",
+                };
+                let leaf = session.peer_certificates().and_then(|chain| chain.first());
+                let proofs = match leaf.map(names::proofs).transpose() {
+                    Ok(proofs) => proofs.map(Proofs::from),
+                    Err(error) => {
+                        *self = Self::Failed;
+                        return Poll::Ready(Err(Failure { reason: BAD_NAME, detail: error.to_string() }));
+                    }
                 };
                 *self = Self::Open(stream);
-                Poll::Ready(Ok(Some(agreed)))
+                Poll::Ready(Ok(Some(Agreed { version, proofs })))
             }
             Err(error) => {
                 *self = Self::Failed;
@@ -117,6 +125,8 @@ fn reason(error: &rustls::Error) -> &'static str {
     }
 }
 
+/// The names of the client's certificate are ambiguous or malformed.
+const BAD_NAME: &str = "bad-name";
 /// The client closed the connection.
 pub(in crate::listen) const CLOSED: &str = "closed";
 /// The handshake did not end in time.

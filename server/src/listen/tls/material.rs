@@ -287,7 +287,7 @@ fn shown(name: &GeneralName<'_>) -> Option<String> {
     }
 }
 
-fn time(time: ASN1Time) -> SystemTime {
+pub(super) fn time(time: ASN1Time) -> SystemTime {
     let seconds = Duration::from_secs(time.timestamp().unsigned_abs());
     let time = if time.timestamp() < 0 {
         SystemTime::UNIX_EPOCH.checked_sub(seconds)

@@ -6,6 +6,7 @@
 
 mod handshake;
 mod material;
+mod names;
 #[cfg(test)]
 mod tests;
 

@@ -13,10 +13,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use xds_cache::group::Glob;
 use xds_cache::{
-    DrainPolicy, GroupName, NodeGroup, Origin, Profile, Reference, Resource, ResourceDraft, ResourceKey,
-    ResourceType, Scalar, Selector,
+    DrainPolicy, GroupName, Identity, NodeGroup, Origin, Profile, Reference, Resource, ResourceDraft,
+    ResourceKey, ResourceType, Scalar, Selector,
 };
 use xds_codec::{Place, Tree};
+use xds_control::model::group;
 use xds_control::model::wave::PolicyRecord;
 use xds_routes::{Document, Kind, ReadOutcome, UnknownFields};
 
@@ -51,6 +52,9 @@ struct GroupCopy {
     /// Absent in copies of versions that knew none.
     #[serde(default)]
     drain: DrainCopy,
+    /// As JSON of a document; absent in copies of versions that knew none.
+    #[serde(default)]
+    identities: Vec<Value>,
     line: u32,
     column: u32,
     /// True if it is the group of its directory.
@@ -123,11 +127,12 @@ pub(crate) fn restore(copies: &BTreeMap<String, bytes::Bytes>, now: SystemTime) 
     let mut damaged = Vec::new();
     for (path, copy) in copies {
         match serde_json::from_slice::<FileCopy>(copy) {
-            Ok(copy) => {
+            // A group that has lost its identities would be anybody's.
+            Ok(copy) if copy.group.as_ref().is_none_or(|group| identities(&group.identities).is_some()) => {
                 copy.restore(&path.as_str().into(), now, &mut state);
                 state.is_complete = true;
             }
-            Err(_) => damaged.push(path.clone()),
+            Ok(_) | Err(_) => damaged.push(path.clone()),
         }
     }
     state.objects.define(&state.definitions);
@@ -213,6 +218,14 @@ impl FileCopy {
     }
 }
 
+/// `None` if this version cannot read them.
+fn identities(copy: &[Value]) -> Option<Arc<[Identity]>> {
+    if copy.is_empty() {
+        return Some(Arc::default());
+    }
+    xds_codec::identities_from_json(&Value::from(copy)).ok().map(Arc::from)
+}
+
 impl DocumentCopy {
     fn new(document: &Document, place: &Place, served_in: Option<String>) -> Self {
         Self {
@@ -291,7 +304,7 @@ impl ResourceCopy {
 
 impl GroupCopy {
     fn new(definition: &NodeGroup, place: &Place, is_used: bool) -> Self {
-        let NodeGroup { name, selector, priority, client, waves, drain } = definition;
+        let NodeGroup { name, selector, priority, client, waves, drain, identities } = definition;
         let globs = |globs: &[Glob]| globs.iter().map(|glob| glob.as_str().to_owned()).collect();
         let scalar = |scalar: &Scalar| match scalar {
             Scalar::String(text) => ScalarCopy::String(text.clone()),
@@ -310,6 +323,7 @@ impl GroupCopy {
             client: client.map(|profile| profile.as_str().to_owned()),
             waves: waves.as_ref().map(PolicyRecord::from),
             drain: DrainCopy { endpoints: drain.endpoints, clusters: drain.clusters },
+            identities: group::identities_to_json(identities),
             line: place.line,
             column: place.column,
             is_used,
@@ -335,9 +349,11 @@ impl GroupCopy {
             .into_iter()
             .find(|profile| self.client.as_deref() == Some(profile.as_str()));
         let name = GroupName::new(&self.name).ok()?;
+        let identities = identities(&self.identities)?;
         let waves = self.waves.and_then(|waves| waves.read().ok());
         let drain = DrainPolicy { endpoints: self.drain.endpoints, clusters: self.drain.clusters };
-        let definition = NodeGroup { name, selector, priority: self.priority, client, waves, drain };
+        let priority = self.priority;
+        let definition = NodeGroup { name, selector, priority, client, waves, drain, identities };
         Some(GoodGroup {
             definition,
             place: Place { file: Arc::clone(path), line: self.line, column: self.column },

@@ -70,6 +70,7 @@ fn group_of(words: &str) -> NodeGroup {
         client: None,
         waves: None,
         drain: DrainPolicy::default(),
+        identities: Arc::default(),
     }
 }
 

@@ -248,6 +248,7 @@ impl Simulated {
             variant,
             service: None,
             since: SystemTime::UNIX_EPOCH,
+            proofs: Arc::default(),
         };
         let entry = server.board.register(info, weak);
         let receiver = server.publisher.follow(&node);
