@@ -271,6 +271,11 @@ impl Ledger {
         }
     }
 
+    /// Returns `true` if a name is an exception under which the client may hold something.
+    pub(crate) fn may_hold(&self, name: &str) -> bool {
+        matches!(self.exceptions.get(name), Some(Held::Version(_) | Held::Stale | Held::Unknown))
+    }
+
     /// The names of which the client said that it holds something.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &Name> {
         let is_claim = |(_, held): &(&Name, Held)| matches!(held, Held::Version(_));

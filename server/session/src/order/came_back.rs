@@ -133,13 +133,20 @@ impl<'a> Facts<'a> {
         self.input.view.recent_tables(of, self.input.now)
     }
 
-    /// The newest recent version of a virtual host: a client that came back a moment ago may wait for it.
-    pub(super) fn recent_host(&self, key: &ResourceKey) -> Option<Arc<Resource>> {
-        if !Quirk::AskedAtFirstUse.is_of(&key.resource_type) {
+    /// The newest recent version of something that clients ask for only when they use what leads there: a client that came back a moment
+    /// ago may wait for it, and has nothing of the type to show.
+    pub(super) fn recent(&self, key: &ResourceKey) -> Option<Arc<Resource>> {
+        if !self.may_wait_for(&key.resource_type) {
             return None;
         }
         let recent = self.recent_tables(&key.resource_type);
         recent.iter().rev().find_map(|table| table.find(&key.name)).cloned()
+    }
+
+    /// Returns `true` if a client that came back a moment ago may wait for a resource of the type that it was led to before.
+    pub(super) fn may_wait_for(&self, of: &ResourceType) -> bool {
+        references::rows_to(of).any(|row| row.is_used_at_once)
+            && self.states(of).all(|state| !state.ledger.came_back() || Quirk::AskedAtFirstUse.is_of(of))
     }
 
     /// Returns `true` if the client will ask for all resources of a type.

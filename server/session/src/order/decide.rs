@@ -343,7 +343,8 @@ impl Place<'_> {
         let is_former = |candidate: &&Arc<Resource>| Some(candidate.version()) != served;
         let candidates: Vec<&Arc<Resource>> = self.state.candidates(&key.name).filter(is_former).collect();
         if self.state.is_exact() {
-            let may_have = self.state.ledger.claimed(&key.name).is_some();
+            // It may have to be sent again what it said that it has.
+            let may_have = self.state.ledger.may_hold(&key.name);
             let newest = candidates.first().filter(|_| may_have);
             return match self.state.claimed(&key.name) {
                 Some(claimed) => Step::Keep(Arc::clone(claimed)),

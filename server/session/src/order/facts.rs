@@ -172,11 +172,8 @@ impl<'a> Facts<'a> {
                     for name in state.unanswered(table) {
                         let key = ResourceKey { resource_type: of.clone(), name };
                         let is_host = Quirk::AskedAtFirstUse.is_of(of);
-                        let may_be_used = if is_host {
-                            self.recent_host(&key).is_some()
-                        } else {
-                            self.is_referred_to(&key)
-                        };
+                        let may_be_used =
+                            if is_host { self.recent(&key).is_some() } else { self.is_referred_to(&key) };
                         if may_be_used {
                             note(&key.name, At::Unanswered);
                         }
@@ -227,7 +224,7 @@ impl<'a> Facts<'a> {
     pub(super) fn led_to(&self, key: &ResourceKey) -> Option<Arc<Resource>> {
         let known =
             self.input.known.and_then(|known| known.get(&key.resource_type)?.find(&key.name).cloned());
-        let known = known.or_else(|| self.recent_host(key))?;
+        let known = known.or_else(|| self.recent(key))?;
         let now = self.served(key);
         now.is_none_or(|now| now.version() != known.version()).then_some(known)
     }

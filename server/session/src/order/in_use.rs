@@ -175,9 +175,8 @@ impl Facts<'_> {
             let takes_all = Quirk::TakenUnasked.is_of(&key.resource_type);
             return Some(if takes_all { Counts::Always } else { Counts::IfUsed });
         }
-        // It may wait for a virtual host that it never had.
-        let is_host = Quirk::AskedAtFirstUse.is_of(&key.resource_type);
-        if is_host { self.if_learned_of(key) } else { None }
+        // It may wait for what it never had.
+        if self.may_wait_for(&key.resource_type) { self.if_learned_of(key) } else { None }
     }
 
     /// When the client may come to use something that it was led to, and has not yet.

@@ -326,3 +326,37 @@ fn hosts_of_routes_that_are_not_in_use_any_more() {
     ];
     assert_eq!(history(Setup { is_per_type: true, ..ON_DEMAND }, &steps), Ok(()));
 }
+
+#[test]
+fn a_route_that_only_a_scope_led_to_before_the_reconnect() {
+    let steps = [
+        publish([no_scope()]),
+        Step::Drain,
+        publish([scope(0, 2)]),
+        publish([route(2, 0)]),
+        Step::Poll { pipe: 2, n: 1 },
+        Step::ToClient { pipe: 2, n: 1, verdict: YES },
+        publish([no_scope()]),
+        Step::Reconnect,
+    ];
+    assert_eq!(history(Setup { is_scoped: true, is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_that_has_to_be_sent_again_right_after_the_reconnect() {
+    let steps = [
+        Step::Request { route: 0, host: 0 },
+        to_server(1),
+        publish([Edit::Listener { listener: 1, to: None, secret: None }]),
+        Step::Request { route: 1, host: 0 },
+        to_server(1),
+        poll(2),
+        Step::ToClient { pipe: 0, n: 2, verdict: YES },
+        publish([Edit::Host { route: 0, clusters: None }]),
+        Step::Reconnect,
+        to_server(1),
+        publish([route(0, 2)]),
+        poll(1),
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
