@@ -1,4 +1,4 @@
-//! What requests cost: as much as the names in them, whatever the stream asks for and holds already, and whatever their shape.
+//! The cost of requests: as much as the names in them, whatever the stream asks for and holds already, and whatever their shape.
 //!
 //! Names and resources that are looked at are counted, not time. Every history is run with some names and with four times as many:
 //! if the cost grew with the square it would be sixteen times as much.

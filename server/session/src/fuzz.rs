@@ -33,7 +33,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// What is left of the input; zeros when it is used up.
+/// The rest of the input; zeros when it is used up.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -67,7 +67,7 @@ struct World {
     nonces: Vec<u64>,
     /// The type that most requests are about.
     favourite: ResourceType,
-    /// What the last request subscribed to.
+    /// The names that the last request subscribed to.
     subscribed: Vec<String>,
 }
 
@@ -143,7 +143,7 @@ impl World {
         steps::take();
         let handled = self.client.handle_request(stream, request);
         let spent = steps::take();
-        // What was dropped before may be taken up again, once.
+        // Names that were dropped before may be taken up again, once.
         let n_recalled = n_dropped.saturating_sub(self.client.n_dropped());
         let allowed = STEPS_EACH * (n_explained + n_recalled + 1) as u64;
         assert!(spent <= allowed, "{spent} steps are more than the {allowed} that the request explains");
@@ -162,7 +162,7 @@ impl World {
     fn poll(&mut self, bytes: &mut Bytes<'_>) {
         let stream = StreamId(bytes.below(MAX_STREAMS) as u64);
         for _ in 0..1 + bytes.below(8) {
-            // What waits is planned by looking at each resource, and what refers to it, several times.
+            // A plan looks at each waiting resource, and at its users, several times.
             let n_there = self.client.n_entries() + MAX_TABLES * self.n_resources;
             steps::take();
             let response = self.client.poll_response(stream, self.now);
@@ -352,7 +352,7 @@ const MAX_CALLS: usize = 200;
 const MAX_RESOURCES: usize = 60;
 /// The tables that a client may be using of one type, and the ones that it is led over.
 const MAX_TABLES: usize = 20;
-/// What one name or resource may take: the tables that are looked at for it, times the names that it is found by.
+/// The steps that one name or resource may take: the tables that are looked at for it, times the names that it is found by.
 const STEPS_EACH: u64 = 30;
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub(crate) struct Ledger {
     /// The client began to ask for everything: of the newest table it holds nothing but the exceptions.
     is_reset: bool,
     /// Names of which the client does not hold what the newest table has: names that are asked for, and names of resources.
-    exceptions: Exceptions,
+    pub(crate) exceptions: Exceptions,
     /// Names that the client dropped, and takes up again if it asks for them before it has seen the responses that are on their way. Few
     /// streams have any for long.
     dropped: Option<Box<Dropped>>,
@@ -216,46 +216,6 @@ impl Ledger {
         }
         let changes = table.changes_since(settled);
         changes.changed.iter().filter_map(|new| settled.find(new.name())).cloned().collect()
-    }
-
-    /// The exception for a name, if it is one.
-    pub(crate) fn exception(&self, name: &str) -> Option<Held> {
-        self.exceptions.get(name)
-    }
-
-    /// All exceptions, sorted by name.
-    pub(crate) fn exceptions(&self) -> impl Iterator<Item = (&Name, Held)> {
-        self.exceptions.iter()
-    }
-
-    /// The exceptions that are members of a glob.
-    pub(crate) fn exceptions_of_glob(&self, glob: &str) -> Vec<Name> {
-        self.exceptions.members(glob).cloned().collect()
-    }
-
-    /// Notes that a name is an exception, whatever it was before.
-    pub(crate) fn except(&mut self, name: Name, held: Held) {
-        self.exceptions.insert(name, held);
-    }
-
-    /// Notes that a name is an exception, unless it is one already.
-    pub(crate) fn except_new(&mut self, name: Name, held: Held) {
-        self.exceptions.insert_new(name, held);
-    }
-
-    /// A name is no exception any more.
-    pub(crate) fn remove_exception(&mut self, name: &str) {
-        self.exceptions.remove(name);
-    }
-
-    /// Keeps the exceptions that pass.
-    pub(crate) fn retain_exceptions(&mut self, passes: impl FnMut(&Name) -> bool) {
-        self.exceptions.retain(passes);
-    }
-
-    /// The client has something else than it said under every name of which it said what it holds.
-    pub(crate) fn distrust_claims(&mut self) {
-        self.exceptions.update(|held| matches!(held, Held::Version(_)).then_some(Held::Stale));
     }
 
     /// From now on the client holds nothing but the exceptions.

@@ -35,7 +35,7 @@ impl TypeState {
                 self.add_by_name(table, &mut owed);
             }
         }
-        for (name, held) in self.ledger.exceptions() {
+        for (name, held) in self.ledger.exceptions.iter() {
             self.add_exception(table, name, held, &mut owed);
         }
         owed.tidy();
@@ -46,7 +46,7 @@ impl TypeState {
         if !self.wants.covers(table, resource) {
             // It may have left the wildcard, or lost the alias that it was wanted by.
             self.add_removed(resource.name(), owed);
-        } else if self.ledger.exception(resource.name()).is_none() {
+        } else if !self.ledger.exceptions.contains(resource.name()) {
             owed.changed.push(Arc::clone(resource));
         }
     }
@@ -54,7 +54,7 @@ impl TypeState {
     fn add_removed(&self, name: &Name, owed: &mut Owed) {
         let settled = self.ledger.settled();
         let was_covered = settled.find(name).is_some_and(|resource| self.wants.covers(settled, resource));
-        if was_covered && self.ledger.exception(name).is_none() {
+        if was_covered && !self.ledger.exceptions.contains(name) {
             owed.removed.push(Arc::clone(name));
         }
     }
@@ -63,7 +63,7 @@ impl TypeState {
     fn add_by_name(&self, table: &TypeTable, owed: &mut Owed) {
         let mut lost = Vec::new();
         // A name that is out of date as a resource's own may still stand for something else.
-        let is_open = |name: &&Name| matches!(self.ledger.exception(name), None | Some(Held::Stale));
+        let is_open = |name: &&Name| matches!(self.ledger.exceptions.get(name), None | Some(Held::Stale));
         for name in self.wants.names().iter().filter(is_open) {
             let (old, new) = (self.ledger.settled().look_up(name), table.look_up(name));
             // Equal templates make equal resources.
@@ -97,7 +97,7 @@ impl TypeState {
                 owed.missing.push(Arc::clone(name));
             }
             if held != Held::Stale {
-                let unknown = members.filter(|member| self.ledger.exception(member.name()).is_none());
+                let unknown = members.filter(|member| !self.ledger.exceptions.contains(member.name()));
                 owed.changed.extend(unknown.cloned());
             }
             return;
@@ -129,7 +129,7 @@ impl TypeState {
                 && !self.wants.names().has_glob(name)
                 && table.look_up(name).is_none()
         };
-        self.ledger.exceptions().filter(is_open).map(|(name, _)| Arc::clone(name))
+        self.ledger.exceptions.iter().filter(is_open).map(|(name, _)| Arc::clone(name))
     }
 
     /// The resources of a complete list: those that the client wants, and those that it dropped and takes up again if it asks anew before
@@ -152,7 +152,7 @@ impl TypeState {
     /// The resource as the client certainly has it, or has it on its way.
     pub(crate) fn sent(&self, name: &str) -> Option<&Arc<Resource>> {
         let settled = self.ledger.settled();
-        let resource = settled.find(name).filter(|_| self.ledger.exception(name).is_none())?;
+        let resource = settled.find(name).filter(|_| !self.ledger.exceptions.contains(name))?;
         self.wants.covers(settled, resource).then_some(resource)
     }
 
@@ -164,7 +164,7 @@ impl TypeState {
 
     /// Returns `true` if the client certainly holds nothing of this name, and waits for an answer.
     pub(crate) fn is_unheld(&self, name: &Name) -> bool {
-        self.wants.names().contains(name) && self.ledger.exception(name) == Some(Held::Nothing)
+        self.wants.names().contains(name) && self.ledger.exceptions.get(name) == Some(Held::Nothing)
     }
 
     /// The names and versions that the client holds; no version if it is not known. Names that it knows not to exist are left out.
@@ -173,7 +173,7 @@ impl TypeState {
         for resource in self.wants.of(self.ledger.settled()) {
             held.insert(Arc::clone(resource.name()), Some(resource.version()));
         }
-        for (name, exception) in self.ledger.exceptions() {
+        for (name, exception) in self.ledger.exceptions.iter() {
             match exception {
                 Held::Version(version) => held.insert(Arc::clone(name), Some(version)),
                 Held::Stale | Held::Unknown => held.insert(Arc::clone(name), None),

@@ -19,9 +19,9 @@ impl TypeState {
         // One virtual host may serve several hosts of one route configuration (rows A116, A120).
         let is_near = || route_of(name).is_some_and(|route| self.wants.names().has_route(route));
         if self.wants.names().contains(&canonical) {
-            self.ledger.except(Name::from(&*canonical), held);
+            self.ledger.exceptions.insert(Name::from(&*canonical), held);
         } else if self.wants.covers_name(name) || is_near() {
-            self.ledger.except(Name::from(name), held);
+            self.ledger.exceptions.insert(Name::from(name), held);
         }
     }
 
@@ -34,9 +34,9 @@ impl TypeState {
         }
         let settled = self.ledger.settled();
         let is_held = settled.find(&name).is_some_and(|resource| self.wants.covers(settled, resource))
-            || (self.ledger.exception(&name).is_some() && self.wants.covers_name(&name));
+            || (self.ledger.exceptions.contains(&name) && self.wants.covers_name(&name));
         if is_held {
-            self.ledger.except(Name::from(&*name), Held::Unknown);
+            self.ledger.exceptions.insert(Name::from(&*name), Held::Unknown);
         }
         is_held
     }
@@ -46,14 +46,14 @@ impl TypeState {
         let found = self.ledger.settled().look_up(&name).map(|found| Arc::clone(found.name(&name)));
         let has_its_name = found.as_ref() == Some(&name);
         if let Some(other) = found.filter(|_| !has_its_name) {
-            self.ledger.except_new(other, Held::Stale);
+            self.ledger.exceptions.insert_new(other, Held::Stale);
         }
-        let may_hold = match self.ledger.exception(&name) {
+        let may_hold = match self.ledger.exceptions.get(&name) {
             Some(Held::Version(_) | Held::Stale | Held::Unknown) => true,
             Some(Held::Nothing | Held::Gone) => false,
             None => has_its_name,
         };
-        self.ledger.except(name, if may_hold { Held::Unknown } else { Held::Nothing });
+        self.ledger.exceptions.insert(name, if may_hold { Held::Unknown } else { Held::Nothing });
     }
 
     /// Subscribes to one name; what the client holds of it is unknown from now on, also if it was subscribed to before (R7).
@@ -63,20 +63,21 @@ impl TypeState {
         self.wants.insert(&name);
         if xdstp::is_glob(&name) {
             // Every member is owed, whatever the client said that it holds. It must still hear of members that are gone.
-            for member in self.ledger.exceptions_of_glob(&name) {
-                if matches!(self.ledger.exception(&member), Some(Held::Version(_))) {
+            let members: Vec<Name> = self.ledger.exceptions.members(&name).cloned().collect();
+            for member in members {
+                if matches!(self.ledger.exceptions.get(&member), Some(Held::Version(_))) {
                     let is_named = self.wants.names().contains(&member);
-                    self.ledger.except(member, if is_named { Held::Unknown } else { Held::Stale });
+                    self.ledger.exceptions.insert(member, if is_named { Held::Unknown } else { Held::Stale });
                 }
             }
         }
         self.ledger.recall(&name);
-        let is_known = was_wanted || self.ledger.exception(&name).is_some();
+        let is_known = was_wanted || self.ledger.exceptions.contains(&name);
         if is_known || self.ledger.settled().find(&name).is_none() {
             self.doubt(name);
         } else {
             // It was there before, and nobody sent it to the client.
-            self.ledger.except(name, Held::Nothing);
+            self.ledger.exceptions.insert(name, Held::Nothing);
         }
     }
 
@@ -107,11 +108,11 @@ impl TypeState {
 
     /// Settles what becomes of the resources of a name that was taken out.
     fn drop_name(&mut self, name: Name) {
-        self.ledger.remove_exception(&name);
+        self.ledger.exceptions.remove(&name);
         let settled = Arc::clone(self.ledger.settled());
         let resources: Vec<Name> = if xdstp::is_glob(&name) {
             let members = counted(settled.members(&name)).map(|member| Arc::clone(member.name()));
-            members.chain(self.ledger.exceptions_of_glob(&name)).collect()
+            members.chain(self.ledger.exceptions.members(&name).cloned()).collect()
         } else {
             let found = settled.look_up(&name);
             vec![found.map_or(Arc::clone(&name), |found| Arc::clone(found.name(&name)))]
@@ -120,9 +121,9 @@ impl TypeState {
             let is_wanted =
                 self.wants.covers_name(&resource) || self.wants.look_up(&settled, &resource).is_some();
             if is_wanted {
-                self.ledger.except(resource, Held::Unknown);
+                self.ledger.exceptions.insert(resource, Held::Unknown);
             } else {
-                self.ledger.remove_exception(&resource);
+                self.ledger.exceptions.remove(&resource);
                 self.ledger.drop_resource(&self.wants, resource, &name);
             }
         }
@@ -133,19 +134,21 @@ impl TypeState {
         let settled = Arc::clone(self.ledger.settled());
         if self.wants.is_wildcard() {
             let covered = counted(settled.resources()).filter(|resource| resource.in_wildcard());
-            covered.for_each(|resource| self.ledger.except(Arc::clone(resource.name()), Held::Unknown));
+            covered.for_each(|resource| {
+                self.ledger.exceptions.insert(Arc::clone(resource.name()), Held::Unknown);
+            });
         } else {
             let names: Vec<Name> = self.wants.names().iter().cloned().collect();
             for name in names {
-                let is_known = self.ledger.exception(&name).is_some();
+                let is_known = self.ledger.exceptions.contains(&name);
                 let is_glob = self.wants.names().has_glob(&name);
                 if !is_known && !is_glob && settled.look_up(&name).is_none() {
-                    self.ledger.except(name, Held::Gone);
+                    self.ledger.exceptions.insert(name, Held::Gone);
                     continue;
                 }
                 let members = self.wants.resources_of(&settled, &name);
                 for member in members.filter(|resource| *resource.name() != name) {
-                    self.ledger.except_new(Arc::clone(member.name()), Held::Stale);
+                    self.ledger.exceptions.insert_new(Arc::clone(member.name()), Held::Stale);
                 }
                 self.doubt(name);
             }
@@ -164,18 +167,21 @@ impl TypeState {
         let held = counted(settled.resources()).filter(|resource| resource.in_wildcard());
         if self.wants.names().has_hosts() {
             // The client keeps some of them for a host, depending on the aliases that it was sent, so they are sent anew.
-            held.for_each(|resource| self.ledger.except_new(Arc::clone(resource.name()), Held::Stale));
-            self.ledger.distrust_claims();
+            held.for_each(|resource| {
+                self.ledger.exceptions.insert_new(Arc::clone(resource.name()), Held::Stale);
+            });
+            let distrusted = |held| matches!(held, Held::Version(_)).then_some(Held::Stale);
+            self.ledger.exceptions.update(distrusted);
             return;
         }
         let dropped =
             held.filter(|resource| !self.wants.covers(&settled, resource)).map(|resource| resource.name());
-        let excepted = self.ledger.exceptions().map(|(name, _)| name);
+        let excepted = self.ledger.exceptions.iter().map(|(name, _)| name);
         let excepted = excepted.filter(|name| !self.wants.covers_name(name));
         let dropped: Vec<Name> = dropped.chain(excepted).cloned().collect();
         let wildcard = Name::from(WILDCARD);
         for name in dropped {
-            self.ledger.remove_exception(&name);
+            self.ledger.exceptions.remove(&name);
             self.ledger.drop_resource(&self.wants, name, &wildcard);
         }
     }
@@ -191,16 +197,16 @@ impl TypeState {
         }
         for name in counted(wanted.iter()) {
             if !self.wants.names().contains(name) {
-                self.ledger.except(Arc::clone(name), Held::Unknown);
+                self.ledger.exceptions.insert(Arc::clone(name), Held::Unknown);
             }
         }
         if self.wants.is_wildcard() {
-            dropped.into_iter().for_each(|name| self.ledger.except(name, Held::Unknown));
+            dropped.into_iter().for_each(|name| self.ledger.exceptions.insert(name, Held::Unknown));
         }
         self.wants.replace(wanted);
         if !self.wants.is_wildcard() {
             let names = self.wants.names();
-            self.ledger.retain_exceptions(|name| names.contains(name));
+            self.ledger.exceptions.retain(|name| names.contains(name));
         }
     }
 }
