@@ -52,7 +52,7 @@ impl Ledger {
     }
 
     /// The names of which the client may have more than one version.
-    fn changed(&self) -> impl Iterator<Item = Name> {
+    pub(super) fn changed(&self) -> impl Iterator<Item = Name> {
         self.tables().zip(self.tables().skip(1)).flat_map(|(older, newer)| {
             let changes = newer.changes_since(older);
             let changed = changes.changed.iter().map(|resource| Arc::clone(resource.name()));

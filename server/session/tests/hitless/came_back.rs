@@ -360,3 +360,21 @@ fn a_host_that_has_to_be_sent_again_right_after_the_reconnect() {
     ];
     assert_eq!(history(ON_DEMAND, &steps), Ok(()));
 }
+
+#[test]
+fn a_listener_that_comes_back_before_its_removal_was_sent() {
+    let steps = [
+        publish([route(1, 8)]),
+        poll(1),
+        Step::ToClient { pipe: 0, n: 1, verdict: YES },
+        to_server(1),
+        poll(1),
+        Step::ToClient { pipe: 0, n: 1, verdict: YES },
+        Step::Reconnect,
+        publish([no_listener()]),
+        to_server(5),
+        poll(2),
+        publish([Edit::Listener { listener: 0, to: Some((false, 1)), secret: None }]),
+    ];
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
