@@ -25,7 +25,7 @@ use crate::openapi;
 use crate::problem::ApiError;
 
 /// The query parameter by which a read goes on.
-const WATCH: &[Query] = &[Query("watch", QueryType::Bool, "Go on with every change, as server-sent events")];
+const WATCH: &[Query] = &[Query("watch", QueryType::Bool, "Stream every change, as server-sent events")];
 
 /// The query parameters that choose documents.
 const FILTER: &[Query] = &[
@@ -38,9 +38,12 @@ const FILTER: &[Query] = &[
 
 /// The query parameters of every list that has pages.
 const PAGE: &[Query] = &[LIMIT, AFTER];
-const LIMIT: Query =
-    Query("limit", QueryType::Integer, "At most so many, up to 10000, which is also the default");
-const AFTER: Query = Query("after", QueryType::Text, "Begin after this place: `next` of the page before");
+const LIMIT: Query = Query(
+    "limit",
+    QueryType::Integer,
+    "The largest number of items: at most 10000, which is also the default",
+);
+const AFTER: Query = Query("after", QueryType::Text, "Start after this place: `next` of the previous page");
 
 /// A read without parameters; what a row does not say is as here.
 const READ: Endpoint = Endpoint {
@@ -59,14 +62,14 @@ const READ: Endpoint = Endpoint {
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/healthz",
-        summary: "Whether the process is alive",
+        summary: "Check that the process is alive",
         output: Output::Object("Health"),
         handler: |method| on(method, health::alive),
         ..READ
     },
     Endpoint {
         path: "/readyz",
-        summary: "Whether the first complete load is published",
+        summary: "Check that the first complete load is published",
         output: Output::Object("Health"),
         errors: NOT_READY,
         handler: |method| on(method, health::ready),
@@ -123,7 +126,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/groups/{group}/resources",
-        summary: "What the API owns in a group",
+        summary: "The resources that the API owns in a group",
         query: PAGE,
         output: Output::Object("ResourceList"),
         errors: NOT_FOUND,
@@ -160,7 +163,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Delete,
         path: "/v1/groups/{group}/resources/{type}/{name}",
-        summary: "Delete one resource; a file's of that name shows again",
+        summary: "Delete one resource; a file's resource of that name is served again",
         output: Output::Write,
         errors: DELETE_ERRORS,
         handler: |method| on(method, resources::delete),
@@ -168,9 +171,9 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/groups/{group}/snapshot",
-        summary: "What a client of exactly this group is served",
+        summary: "The snapshot for a client of this group alone",
         query: &[
-            Query("profile", QueryType::Text, "envoy or grpc; else the group's own, else envoy"),
+            Query("profile", QueryType::Text, "envoy or grpc; by default that of the group, or envoy"),
             LIMIT,
             AFTER,
         ],
@@ -182,7 +185,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Post,
         path: "/v1/apply",
-        summary: "Create or replace route documents, all or none; the API owns them, over those of files",
+        summary: "Create or replace route documents, all or none; they take precedence over those of files",
         query: &[Query(
             "group",
             QueryType::Text,
@@ -205,7 +208,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/documents/{kind}/{namespace}/{name}",
-        summary: "One route document, where it comes from and what became of it",
+        summary: "One route document, its origin and its conditions",
         output: Output::Object("DocumentDetail"),
         errors: NOT_FOUND,
         handler: |method| on(method, documents::read_one),
@@ -214,7 +217,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Delete,
         path: "/v1/documents/{kind}/{namespace}/{name}",
-        summary: "Delete a route document that the API owns; a file's of that name shows again",
+        summary: "Delete a route document that the API owns; a file's document of that name is used again",
         output: Output::Write,
         errors: DELETE_ERRORS,
         handler: |method| on(method, documents::delete),
@@ -222,7 +225,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/conditions",
-        summary: "What became of every object, as conditions of the Gateway API",
+        summary: "The state of every object, as conditions of the Gateway API",
         query: FILTER,
         output: Output::Object("ConditionList"),
         errors: NOT_READY,
@@ -267,7 +270,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Put,
         path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
-        summary: "Replace what is laid over the weights of a rule",
+        summary: "Replace the override of the weights of a rule",
         input: Input::Weights,
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
@@ -277,7 +280,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Delete,
         path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
-        summary: "Give a rule its own weights back",
+        summary: "Remove the override of the weights of a rule",
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
         handler: |method| on(method, weights_change::delete),
@@ -287,8 +290,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/nodes",
         summary: "The connected nodes",
         query: &[
-            Query("limit", QueryType::Integer, "At most so many nodes; 1000 if absent"),
-            Query("after", QueryType::Text, "Begin after this id"),
+            Query("limit", QueryType::Integer, "The largest number of nodes; 1000 by default"),
+            Query("after", QueryType::Text, "Start after this id"),
             Query(
                 "status",
                 QueryType::Text,
@@ -310,7 +313,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/nodes/{id}/snapshot",
-        summary: "What a node is served, or would be if it connected",
+        summary: "The snapshot for a node, connected or not",
         query: PAGE,
         output: Output::Object("Snapshot"),
         errors: NOT_READY,
@@ -319,7 +322,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/acks",
-        summary: "Who has applied a publication; the last one if none is named. No list has more than 1,000 entries, and no pages",
+        summary: "Which clients have applied a publication, by default the last one. Each list has at most 1,000 entries and no pages",
         query: &[
             Query("revision", QueryType::Integer, "The revision"),
             Query("version", QueryType::Text, "A version or label that the revision gave to a type"),
@@ -331,7 +334,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/status/files",
-        summary: "The watched files, what they give and what is wrong with them",
+        summary: "The watched files, their objects and their errors",
         query: PAGE,
         output: Output::Object("FileList"),
         handler: |method| on(method, files::status),
@@ -341,7 +344,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         method: Method::Post,
         path: "/v1/reload",
         summary: "Read the files again now",
-        query: &[Query("confirm", QueryType::Bool, "Publish also what would be held back")],
+        query: &[Query("confirm", QueryType::Bool, "Also publish a load that would be held back")],
         output: Output::Object("ReloadAnswer"),
         errors: NOT_READY,
         handler: |method| on(method, files::reload),
@@ -359,24 +362,24 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/history",
-        summary: "What was changed, newest first",
+        summary: "The revisions, newest first",
         query: &[
-            Query("limit", QueryType::Integer, "At most so many revisions; 100 if absent"),
+            Query("limit", QueryType::Integer, "The largest number of revisions; 100 by default"),
             Query(
                 "after",
                 QueryType::Integer,
-                "Begin after this revision, with the next older one: `next` of the page before",
+                "Start after this revision, with the next older one: `next` of the previous page",
             ),
             Query("before", QueryType::Integer, "Only revisions below this one, the same as after"),
             Query(
                 "actor",
                 QueryType::Text,
-                "Only those that this one asked for; rollouts step as rollout, waves as waves, files are files",
+                "Only revisions by this actor; rollouts act as rollout, waves as waves, files as files",
             ),
             Query(
                 "source",
                 QueryType::Text,
-                "Only those from there: api, file, rollback, revert, rollout, waves, expiry",
+                "Only revisions from this source: api, file, rollback, revert, rollout, waves, expiry",
             ),
         ],
         output: Output::Object("RevisionList"),
@@ -385,7 +388,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/history/{revision}",
-        summary: "One revision with its difference (7), or what differs between two (3...7)",
+        summary: "One revision with its difference (7), or the difference between two (3...7)",
         errors: &[StatusCode::NOT_FOUND, StatusCode::GONE],
         handler: |method| on(method, history::read),
         ..READ
@@ -393,7 +396,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Post,
         path: "/v1/rollback",
-        summary: "Make what the API owns what it was at a revision; a new revision itself",
+        summary: "Restore everything that the API owns to its state at a revision; this makes a new revision",
         input: Input::Rollback,
         output: Output::Write,
         errors: &[
@@ -413,8 +416,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Post,
         path: "/v1/rollouts",
-        summary: "Begin to move traffic from one backend of a rule to another, by steps",
-        query: &[Query("dryRun", QueryType::Bool, "Only tell what would be done")],
+        summary: "Start to move traffic from one backend of a rule to another, in steps",
+        query: &[Query("dryRun", QueryType::Bool, "Only report what would be done")],
         input: Input::Rollout,
         output: Output::Object("RolloutView"),
         errors: ROLLOUT_ERRORS,
@@ -432,7 +435,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/rollouts/{rollout}",
-        summary: "What a rollout is doing, and what it was asked for",
+        summary: "One rollout: its specification and its progress",
         query: WATCH,
         output: Output::Object("RolloutView"),
         errors: WATCH_ERRORS,
@@ -442,17 +445,17 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Post,
         path: "/v1/rollouts/{rollout}",
-        summary: "Ask a rollout something",
+        summary: "Control a rollout",
         verbs: &[
-            Verb("pause", Input::None, "Stop a rollout where it is"),
-            Verb("resume", Input::None, "Go on with a rollout that is paused"),
+            Verb("pause", Input::None, "Pause a rollout"),
+            Verb("resume", Input::None, "Resume a paused rollout"),
             Verb(
                 "promote",
                 Input::Promote,
-                "Do not wait for the end of a step, or with `full` give the canary everything",
+                "Skip the rest of a step, or with `full` give the canary all traffic",
             ),
-            Verb("abort", Input::None, "Give stable everything back, and end"),
-            Verb("retry", Input::None, "Begin a rollout anew that has failed or was aborted"),
+            Verb("abort", Input::None, "Give the stable backend all traffic, and end"),
+            Verb("retry", Input::None, "Start a failed or aborted rollout again"),
         ],
         output: Output::Object("RolloutView"),
         errors: ROLLOUT_ERRORS,
@@ -462,23 +465,19 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Delete,
         path: "/v1/rollouts/{rollout}",
-        summary: "Forget a rollout that has ended",
-        query: &[Query("abort", QueryType::Bool, "Abort it first if it is on its way")],
+        summary: "Delete a rollout that has ended",
+        query: &[Query("abort", QueryType::Bool, "Abort it first if it is in progress")],
         errors: ROLLOUT_ERRORS,
         handler: |method| on(method, rollouts::delete),
         ..READ
     },
     Endpoint {
         path: "/v1/loads",
-        summary: "What clients report of their requests, by cluster and locality",
+        summary: "Load reports of clients, by cluster and locality",
         query: &[
             Query("cluster", QueryType::Text, "Only this cluster, by its name or that of its endpoints"),
-            Query("node", QueryType::Text, "Only what this node reports"),
-            Query(
-                "since",
-                QueryType::Text,
-                "Only reports of the time since: 90s or 5m ago, or an RFC 3339 time",
-            ),
+            Query("node", QueryType::Text, "Only reports of this node"),
+            Query("since", QueryType::Text, "Only reports since then: 90s or 5m ago, or an RFC 3339 time"),
             LIMIT,
             AFTER,
         ],
@@ -495,7 +494,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/waves/{deployment}",
-        summary: "One wave deployment, and how its clients are",
+        summary: "One wave deployment, and the state of its clients",
         output: Output::Object("WaveEntry"),
         errors: &[StatusCode::NOT_FOUND],
         handler: |method| on(method, waves::read),
@@ -504,10 +503,10 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Post,
         path: "/v1/waves/{deployment}",
-        summary: "Ask a wave deployment something",
+        summary: "Control a wave deployment",
         verbs: &[
-            Verb("pause", Input::None, "Stop a wave deployment where it is"),
-            Verb("resume", Input::None, "Go on with a wave deployment that is paused"),
+            Verb("pause", Input::None, "Pause a wave deployment"),
+            Verb("resume", Input::None, "Resume a paused wave deployment"),
             Verb("promote", Input::None, "Give everyone the change now"),
             Verb("abort", Input::None, "Put a wave deployment back"),
         ],
@@ -523,7 +522,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/events",
-        summary: "What happens, as server-sent events; Last-Event-ID resumes",
+        summary: "Events, as server-sent events; Last-Event-ID resumes",
         output: Output::Events,
         errors: &[StatusCode::TOO_MANY_REQUESTS],
         handler: |method| on(method, events::read),

@@ -66,7 +66,7 @@ impl std::fmt::Debug for Token {
 
 /// A text that cannot be a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a token is at least one visible ASCII character and nothing else")]
+#[error("a token consists of visible ASCII characters, at least one")]
 pub struct InvalidToken;
 
 /// Refuses requests that may not be made.

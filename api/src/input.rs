@@ -76,7 +76,7 @@ fn check_encoding(segment: &str) -> Result<(), String> {
         let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) else {
             let shown: String = part.chars().take(2).collect();
             return Err(format!(
-                "\"%{shown}\" is no percent-encoding, which has two hexadecimal digits; a percent sign is written %25"
+                "\"%{shown}\" is not a percent-encoding, which has two hexadecimal digits; write a percent sign as %25"
             ));
         };
         bytes.push(byte);
@@ -87,7 +87,7 @@ fn check_encoding(segment: &str) -> Result<(), String> {
         Err(error) => {
             let byte = bytes.get(error.valid_up_to()).copied().unwrap_or_default();
             Err(format!(
-                "decoded it is not UTF-8, from the byte %{byte:02X} on; percent-encode the bytes of its UTF-8 form, \
+                "it is not UTF-8 once decoded, from the byte %{byte:02X} on; percent-encode the bytes of its UTF-8 form, \
                  such as %C3%BC for \"ü\""
             ))
         }
@@ -123,7 +123,7 @@ pub(crate) async fn read_by_parts(
     while let Some(part) = parts.next().await {
         let part = part.map_err(|error| match is_slow(&error) {
             true => ApiError::SlowBody,
-            false => ApiError::BadRequest(format!("the body did not come whole: {error}")),
+            false => ApiError::BadRequest(format!("the body did not arrive completely: {error}")),
         })?;
         if part.len() > limit - bytes.len() {
             return Err(ApiError::TooLarge(limit));
@@ -235,8 +235,7 @@ fn find_below(tree: Node<'_>, at: &At<'_>, found: &mut Vec<Fault>) {
     match tree.value() {
         TreeValue::String(text) if text == REDACTED => {
             let detail = format!(
-                "{REDACTED:?} stands for a secret that answers do not show; send the secret itself, \
-                 or leave this resource as it is"
+                "{REDACTED:?} replaces a secret that answers do not show; send the secret itself, or do not change this resource"
             );
             found.push(Fault::at_tree(tree, &at.to_string(), detail));
         }
@@ -262,7 +261,7 @@ pub(crate) fn duration(name: &str, text: &str) -> Result<Duration, ApiError> {
     text.parse().ok().map(Span::duration).filter(|duration| *duration <= MAX_WAIT).ok_or_else(|| {
         let limit = MAX_WAIT.as_secs();
         ApiError::BadRequest(format!(
-            "{name}={text:?} is no duration: write 500ms, 10s or 5m, at most {limit}s"
+            "{name}={text:?} is not a duration: write 500ms, 10s or 5m, at most {limit}s"
         ))
     })
 }
@@ -291,14 +290,14 @@ mod tests {
             assert_eq!(check_encoding(segment), Ok(()), "{segment}");
         }
         for (segment, wrong) in [
-            ("%ff", "not UTF-8, from the byte %FF on"),
-            ("a%C3", "not UTF-8, from the byte %C3 on"),
-            ("100%", "\"%\" is no percent-encoding"),
-            ("%4", "\"%4\" is no percent-encoding"),
-            ("%zz9", "\"%zz\" is no percent-encoding"),
-            ("%+1", "\"%+1\" is no percent-encoding"),
-            ("%%25", "\"%\" is no percent-encoding"),
-            ("%aü", "\"%aü\" is no percent-encoding"),
+            ("%ff", "not UTF-8 once decoded, from the byte %FF on"),
+            ("a%C3", "not UTF-8 once decoded, from the byte %C3 on"),
+            ("100%", "\"%\" is not a percent-encoding"),
+            ("%4", "\"%4\" is not a percent-encoding"),
+            ("%zz9", "\"%zz\" is not a percent-encoding"),
+            ("%+1", "\"%+1\" is not a percent-encoding"),
+            ("%%25", "\"%\" is not a percent-encoding"),
+            ("%aü", "\"%aü\" is not a percent-encoding"),
         ] {
             let told = check_encoding(segment).unwrap_err();
             assert!(told.contains(wrong) && (told.contains("%25") || told.contains("%C3%BC")), "{told}");

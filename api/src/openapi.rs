@@ -169,13 +169,13 @@ fn operation(endpoint: &Endpoint, verb: Option<&Verb>) -> Operation {
         }
     }
     if endpoint.input == Input::Rollout {
-        let help = "Another call with the same key gives the same rollout, for a day";
+        let help = "For a day, another call with the same key returns the same rollout";
         operation =
             operation.parameter(parameter("Idempotency-Key", ParameterIn::Header, Type::String, help));
         operation = operation.response("202", answer("Begun", endpoint.output));
     }
     if endpoint.output == Output::Events || endpoint.is_watched() {
-        let help = "Go on after the event with this id";
+        let help = "Continue after the event with this id";
         operation = operation.parameter(parameter("Last-Event-ID", ParameterIn::Header, Type::String, help));
     }
     operation = operation.request_body(body(input));
@@ -220,7 +220,7 @@ fn event_schemas(all: &str, prefix: &str, kinds: &[(&str, &str)]) -> Vec<(String
         let first = characters.next().map(|first| first.to_ascii_uppercase());
         let schema = prefix.chars().chain(first).chain(characters).chain("Event".chars());
         let schema: String = schema.collect();
-        let id = "Send the last one as Last-Event-ID to miss nothing after a pause";
+        let id = "To miss nothing after a pause, send the last one as Last-Event-ID";
         let object = ObjectBuilder::new()
             .property("id", text().description(Some(id)))
             .property("event", text().enum_values(Some([*name])))
@@ -248,7 +248,7 @@ const EVERYWHERE: &[StatusCode] = &[
 ];
 
 const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 17] = [
-    ("dryRun", ParameterIn::Query, Type::Boolean, "Validate and tell the difference, but change nothing"),
+    ("dryRun", ParameterIn::Query, Type::Boolean, "Validate and report the difference, but change nothing"),
     (
         "wait",
         ParameterIn::Query,
@@ -265,14 +265,13 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 17] = [
         "onNack",
         ParameterIn::Query,
         Type::String,
-        "revert: take the change back if a client rejects it; else keep",
+        "revert: undo the change if a client rejects it; keep by default",
     ),
     (
         "waves",
         ParameterIn::Query,
         Type::String,
-        "Deploy to these shares of the nodes, one after the other: 1%,10%,100%; each for one value of by after the other; none \
-         for everyone at once; else as the groups say",
+        "Deploy to these shares of the nodes, one after the other: 1%,10%,100%; each: one value of `by` after the other; none: everyone at once; by default as the groups define",
     ),
     (
         "by",
@@ -285,13 +284,13 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 17] = [
         "order",
         ParameterIn::Query,
         Type::String,
-        "The values of by that come first: eu-west-1b,eu-west-1a; then those with fewer nodes first",
+        "The values of `by` that come first: eu-west-1b,eu-west-1a; the others follow, those with fewer nodes first",
     ),
     (
         "hold",
         ParameterIn::Query,
         Type::String,
-        "How long a wave that all have ACKed is left alone: 30s, 5m; 0s if absent",
+        "How long to wait after all clients of a wave have ACKed: 30s, 5m; 0s if absent",
     ),
     (
         "maxNacks",
@@ -309,27 +308,25 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 17] = [
         "maxLost",
         ParameterIn::Query,
         Type::String,
-        "How many members may be gone or have restarted: a number, or a share such as 5%; nobody in the first wave and 5% after \
-         if absent",
+        "How many members may be gone or have restarted: a number, or a share such as 5%; by default 0 in the first wave, then 5%",
     ),
     (
         "allowEmpty",
         ParameterIn::Query,
         Type::Boolean,
-        "A wave passes that no connected node is in; else it waits for one",
+        "Let a wave without a connected node pass; by default it waits for one",
     ),
     (
         "maxErrorRate",
         ParameterIn::Query,
         Type::String,
-        "By how much the share of requests that fail may be larger where the change is than elsewhere while a wave is held, by load \
-         reports: 5%; nobody looks if absent",
+        "How much larger the share of failed requests may be with the change than without it while a wave is held, by load reports: 5%; not checked by default",
     ),
     (
         "force",
         ParameterIn::Query,
         Type::Boolean,
-        "End what is in the way: a wave deployment is put back, a rollout that moves the weights of the rule stops",
+        "End a conflicting change: a wave deployment is put back, a rollout that moves the weights of the rule stops",
     ),
     (
         "If-Match",
@@ -341,9 +338,9 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 17] = [
         "If-None-Match",
         ParameterIn::Header,
         Type::String,
-        "Only if the entity tag is none of these; * if it does not exist",
+        "Only if the entity tag is not one of these; * if it does not exist",
     ),
-    ("X-Actor", ParameterIn::Header, Type::String, "Who asks, for the history"),
+    ("X-Actor", ParameterIn::Header, Type::String, "The actor, for the history"),
 ];
 
 fn path_help(name: &str) -> &'static str {
@@ -385,7 +382,7 @@ fn body(input: Input) -> Option<RequestBody> {
         Input::Group => ("A node group", reference("Group")),
         Input::Publication => {
             let content = ContentBuilder::from(reference("Publication")).example(Some(resources::example()));
-            ("All that the API is to own", content.build())
+            ("Everything that the API will own", content.build())
         }
         Input::Resource => ("A resource; @type may be left out", any()),
         Input::Documents => ("A route document, a list of them, or YAML with several documents", any()),
@@ -393,7 +390,7 @@ fn body(input: Input) -> Option<RequestBody> {
         Input::Rollout => ("The rollout, in steps or in Flagger's short form", reference(rollout_body::NAME)),
         Input::Promote => ("May be left out", reference("PromoteBody")),
         Input::Rollback => ("The revision to go back to", reference("RollbackBody")),
-        Input::Text => ("What a file could hold", any()),
+        Input::Text => ("The contents of a file", any()),
     };
     let required = if input == Input::Promote { Required::False } else { Required::True };
     let mut body = RequestBodyBuilder::new().description(Some(help)).required(Some(required));

@@ -85,7 +85,9 @@ pub(crate) fn parts<const N: usize>(after: &str) -> Result<[String; N], ApiError
 
 /// An `after` that names no place in the list.
 pub(crate) fn no_place(after: &str) -> ApiError {
-    ApiError::BadRequest(format!("after={after:?} is no place in this list: give `next` of the page before"))
+    ApiError::BadRequest(format!(
+        "after={after:?} is not a place in this list: use `next` of the previous page"
+    ))
 }
 
 #[cfg(test)]

@@ -29,13 +29,13 @@ pub enum ApiError {
     #[error("requests from the origin {0:?} are refused")]
     ForeignOrigin(String),
     /// The request is meant for another host.
-    #[error("this server does not go by the name {0:?}; use an IP address or localhost")]
+    #[error("this server does not answer to the host name {0:?}; use an IP address or localhost")]
     ForeignHost(String),
     /// There is no such path.
     #[error("there is no such path; GET /openapi.json lists all")]
     NoPath,
     /// The path has no such method.
-    #[error("this path does not take this method")]
+    #[error("this path does not support this method")]
     NoMethod,
     /// The thing that the path names does not exist.
     #[error("{0}")]
@@ -47,7 +47,7 @@ pub enum ApiError {
     #[error("the body is larger than the limit of {0} bytes")]
     TooLarge(usize),
     /// The body comes too slowly, or not at all.
-    #[error("the body did not come whole in time")]
+    #[error("the body did not arrive completely in time")]
     SlowBody,
     /// The body has another content type.
     #[error("the body must be application/json or application/yaml, not {0}")]
@@ -59,7 +59,7 @@ pub enum ApiError {
     PatchType(String),
     /// The caller has to say what it saw.
     #[error(
-        "a change of weights needs If-Match with the entity tag that GET gave, or * to change them whatever they are"
+        "a change of weights needs If-Match with the entity tag from GET, or * to change them in any case"
     )]
     PreconditionRequired,
     /// The verb does not fit the phase of the rollout.

@@ -61,16 +61,16 @@ pub enum RolloutError {
     #[error(transparent)]
     Illegal(#[from] IllegalTransition),
     /// It is still on its way.
-    #[error("the rollout {0} is still on its way; abort it first, or with ?abort=true")]
+    #[error("the rollout {0} is still in progress; abort it first, or delete it with ?abort=true")]
     Active(String),
     /// `If-Match` does not hold.
-    #[error("the rollout has moved on; its entity tag is \"{0}\" by now")]
+    #[error("the rollout has changed; its entity tag is \"{0}\" now")]
     Stale(String),
     /// The key was used for another rollout.
-    #[error("the Idempotency-Key {0:?} was used for a rollout that asks for something else")]
+    #[error("the Idempotency-Key {0:?} was used for a different rollout")]
     KeyReused(String),
     /// A limit is reached.
-    #[error("{0} rollouts are on their way already; that is as many as there may be")]
+    #[error("{0} rollouts are in progress, which is the limit")]
     TooMany(usize),
     /// The change could not be made.
     #[error(transparent)]

@@ -77,7 +77,7 @@ impl Trials {
         }
         refusals.record(Reason::Trials, "a validation or dry run", SystemTime::now());
         Err(ApiError::Busy(format!(
-            "{MAX_TRIALS} validations and dry runs wait or run already; try again in a moment"
+            "{MAX_TRIALS} validations and dry runs are running or waiting; try again in a moment"
         )))
     }
 }
@@ -98,7 +98,7 @@ impl Room {
             refusals.record(Reason::Trials, "the body of a validation", SystemTime::now());
             let most = MAX_BODIES_KIB / 1024;
             return Err(ApiError::Busy(format!(
-                "the bodies of validations take {most} MiB already; try again in a moment"
+                "the bodies of other validations take {most} MiB; try again in a moment"
             )));
         };
         match &mut self.taken {
@@ -130,7 +130,7 @@ impl Running {
 pub(crate) fn stopped(refusals: &Refusals) -> ApiError {
     refusals.record(Reason::Trials, "stopped after its time", SystemTime::now());
     ApiError::Busy(format!(
-        "it took longer than the {} s that a validation or dry run may take, and was stopped; try less at once",
+        "it was stopped after {} s, the limit for a validation or dry run; send less at once",
         DEADLINE.as_secs()
     ))
 }

@@ -143,7 +143,7 @@ impl WriteParams {
                 return Err(ApiError::BadRequest(text.to_owned()));
             }
             Some("none") if has_details => {
-                let text = "waves=none takes neither by nor order, hold, maxNacks, ackTimeout, maxLost, allowEmpty or \
+                let text = "waves=none allows neither by nor order, hold, maxNacks, ackTimeout, maxLost, allowEmpty or \
                             maxErrorRate";
                 return Err(ApiError::BadRequest(text.to_owned()));
             }
@@ -191,7 +191,7 @@ impl TryFrom<WriteParams> for Mode {
     fn try_from(params: WriteParams) -> Result<Self, ApiError> {
         let refuse = |text: String| Err(ApiError::BadRequest(text));
         if params.group.is_some() {
-            return refuse("only a write to /v1/apply takes the parameter group".to_owned());
+            return refuse("only a write to /v1/apply can have the parameter group".to_owned());
         }
         let reverts = match params.on_nack.as_deref() {
             None | Some("keep") => false,

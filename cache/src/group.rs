@@ -59,7 +59,7 @@ impl fmt::Display for GroupName {
 
 /// A text that is not the name of a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} cannot name a group: use 1 to 512 bytes without control characters")]
+#[error("{name:?} is not a group name: use 1 to 512 bytes without control characters")]
 pub struct InvalidGroupName {
     /// The text, at most its first 64 characters.
     pub name: String,

@@ -58,7 +58,7 @@ reasons! {
     /// There are too many requests for client status at once, or its matchers or its answer are too large.
     ClientStatus = "client-status", "16 readers, 500 parts and 16 regular expressions in matchers, 4 MiB in one message";
     /// A browser sent a request to the xDS port.
-    Browser = "browser", "no requests of web pages on the xDS port";
+    Browser = "browser", "no requests from web pages on the xDS port";
     /// A request to the xDS port was meant for another host.
     Host = "host", "--xds-host";
     /// A text of a node is too long, or the node is too large.

@@ -6,7 +6,7 @@ use xds_units::Span;
 
 /// A text that is not a duration, or one that is too long; the message says what would be one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no duration: write 500ms, 30s, 5m or 2h, at most 168h")]
+#[error("{0:?} is not a duration: write 500ms, 30s, 5m or 2h, at most 168h")]
 pub struct InvalidDuration(String);
 
 /// Milliseconds since 1970; 0 for a time before.
@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(duration("168h"), Ok(MAX_DURATION));
         for wrong in ["", "5", "s", "-1s", "169h", "99999999999999999999s"] {
             let told = duration(wrong).unwrap_err().to_string();
-            assert!(told.contains("is no duration: write 500ms, 30s, 5m or 2h, at most 168h"), "{told}");
+            assert!(told.contains("is not a duration: write 500ms, 30s, 5m or 2h, at most 168h"), "{told}");
         }
     }
 }

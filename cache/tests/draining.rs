@@ -174,16 +174,13 @@ fn read(view: &View, name: &str) -> Option<BTreeMap<u32, i32>> {
     for locality in &message.localities {
         assert!(locality.weight.is_some_and(|weight| weight > 0), "a locality is skipped: {message:?}");
         let zone = locality.locality.as_ref().map(|zone| zone.zone.clone());
-        assert!(places.insert((locality.priority, zone)), "a locality is there twice: {message:?}");
+        assert!(places.insert((locality.priority, zone)), "a locality appears twice: {message:?}");
         for endpoint in &locality.endpoints {
             assert_ne!(endpoint.weight, Some(0), "{message:?}");
             let address = endpoint.endpoint.as_ref().and_then(|endpoint| endpoint.address.as_ref());
             let socket = address.and_then(|address| address.socket.as_ref()).expect("an address");
             let number = socket.host.trim_start_matches("10.0.0.").parse().expect("a number");
-            assert!(
-                found.insert(number, endpoint.health).is_none(),
-                "an address is there twice: {message:?}"
-            );
+            assert!(found.insert(number, endpoint.health).is_none(), "an address appears twice: {message:?}");
             let is_last = message.localities.iter().all(|other| other.priority <= locality.priority);
             assert!(endpoint.health != DRAINING || is_last, "it drains among others: {message:?}");
         }

@@ -245,7 +245,10 @@ fn said_twice<'h>(hosts: impl Iterator<Item = &'h Arc<VirtualHost>>) -> Vec<Diag
             tell("duplicate-virtual-host", format!("two virtual hosts have the name {}", name()));
         }
         if !host.domains.iter().all(|domain| domains.insert(*domain)) {
-            tell("duplicate-domain", format!("a domain of the virtual host {} is another one's too", name()));
+            tell(
+                "duplicate-domain",
+                format!("a domain of the virtual host {} also belongs to another virtual host", name()),
+            );
         }
     }
     told
@@ -398,7 +401,10 @@ mod tests {
             told.unwrap_err().iter().map(|one| one.message.clone()).collect()
         };
         assert_eq!(told(a("a", &["y"])), ["two virtual hosts have the name \"a\""]);
-        assert_eq!(told(a("b", &["X"])), ["a domain of the virtual host \"b\" is another one's too"]);
+        assert_eq!(
+            told(a("b", &["X"])),
+            ["a domain of the virtual host \"b\" also belongs to another virtual host"]
+        );
         assert!(a("b", &["y"]).is_ok());
     }
 }

@@ -35,7 +35,7 @@ pub enum MessageError {
         type_name: String,
     },
     /// The bytes are not a message of the type.
-    #[error("the bytes are no {type_name}: {reason}")]
+    #[error("the bytes are not a valid {type_name}: {reason}")]
     BadBytes {
         /// The full name or type URL as it was given.
         type_name: String,
@@ -43,7 +43,7 @@ pub enum MessageError {
         reason: String,
     },
     /// The JSON is not a message of the type.
-    #[error("the JSON is no {type_name}: {}", diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("the JSON is not a valid {type_name}: {}", diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     BadJson {
         /// The full name or type URL as it was given.
         type_name: String,
@@ -135,7 +135,7 @@ impl Codec {
         let message = encode::canonical(&self.inner, &descriptor, &Bytes::copy_from_slice(bytes));
         let message = message.ok_or_else(|| MessageError::BadBytes {
             type_name: type_name.to_owned(),
-            reason: "a field has another form than its type says, or the bytes end within one".to_owned(),
+            reason: "a field is not encoded as its type requires, or the bytes end inside a field".to_owned(),
         })?;
         Ok(to_json(&self.inner, Secrets::Shown, None, &message))
     }

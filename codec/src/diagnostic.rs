@@ -158,14 +158,14 @@ mod tests {
             code: "duplicate-key",
             place: place(3, 1),
             path: "name".to_owned(),
-            message: "the key is there twice".to_owned(),
+            message: "the key appears twice".to_owned(),
             suggestion: Some("names".to_owned()),
             related: vec![place(1, 1), place(2, 1)],
             is_sensitive: false,
         };
         assert_eq!(
             diagnostic.to_string(),
-            "a.yaml:3:1: error[duplicate-key] name: the key is there twice; did you mean `names`? (see a.yaml:1:1, a.yaml:2:1)"
+            "a.yaml:3:1: error[duplicate-key] name: the key appears twice; did you mean `names`? (see a.yaml:1:1, a.yaml:2:1)"
         );
     }
 

@@ -244,7 +244,7 @@ impl Reader<'_> {
 
     fn too_many_objects(self) -> DecodedFile {
         let message = format!(
-            "the file has more than {} objects, which is the limit for its size; split it, or write longer ones",
+            "the file has more than {} objects, which is the limit for its size; split the file",
             self.max_objects
         );
         let place = self.objects.last().map(|object| object.place.clone());

@@ -92,7 +92,8 @@ fn split_object<'t>(tree: Node<'t>, entries: Entries<'t>, pieces: Pieces<'_, 't>
         return pieces(Piece::Resource { tree, expected: Expected::Nothing });
     }
     if NATIVE_SECTIONS.into_iter().any(|section| tree.get(section).is_some_and(Node::is_object)) {
-        let text = "the document has no `version`; with listeners, routes or backends by name it is of the native form";
+        let text =
+            "the document has no `version`; listeners, routes or backends by name belong to the native form";
         let finding = Finding::error("missing-version", &Path::Root, text);
         return pieces(Piece::Bad { tree, finding: finding.suggest(Some("version: xds-server/v1")) });
     }
@@ -163,13 +164,13 @@ fn split_lists<'t>(tree: Node<'t>, entries: Entries<'t>, pieces: Pieces<'_, 't>)
         let names: Vec<_> = ignored.iter().map(|entry| echo_name(entry.key)).collect();
         let more = if n_ignored > names.len() { ", …" } else { "" };
         let text =
-            format!("only `static_resources` of a bootstrap is taken; ignored: {}{more}", names.join(", "));
+            format!("only `static_resources` of a bootstrap is read; ignored: {}{more}", names.join(", "));
         let finding = Finding::warning("bootstrap-part-ignored", &Path::Root, text).at(first.position);
         let finding = Finding { severity: crate::Severity::Info, ..finding };
         pieces(Piece::Note { tree, finding });
     }
     if n_lists == 0 && !is_bootstrap {
-        let finding = Finding::error("unknown-form", &Path::Root, "the document holds no resources");
+        let finding = Finding::error("unknown-form", &Path::Root, "the document contains no resources");
         pieces(Piece::Bad { tree, finding });
     }
 }
@@ -178,7 +179,7 @@ fn split_lists<'t>(tree: Node<'t>, entries: Entries<'t>, pieces: Pieces<'_, 't>)
 fn read_list_type<'t>(tree: Node<'t>, pieces: Pieces<'_, 't>) -> Option<ResourceType> {
     let url = tree.get("type_url").or_else(|| tree.get("typeUrl"))?;
     let Some(type_url) = url.as_str() else {
-        let text = format!("expected the URL of a type, found {}", url.kind());
+        let text = format!("expected a type URL, found {}", url.kind());
         let finding = Finding::error("wrong-type", &Path::Root.field("type_url"), text).at(url.position());
         pieces(Piece::Bad { tree, finding });
         return None;
@@ -226,7 +227,7 @@ fn unknown_key(entry: Entry<'_>) -> Finding {
     let names =
         ResourceType::KNOWN.iter().map(ResourceType::slug).chain(["resources", "static_resources", "@type"]);
     let path = Path::Root.field(&key);
-    Finding::error("unknown-form", &path, "no list of resources has this key")
+    Finding::error("unknown-form", &path, "this is not the key of a list of resources")
         .at(entry.position)
         .suggest(nearest(entry.key, names))
 }

@@ -101,7 +101,7 @@ fn route_configuration(message: &Message, path: &Path<'_>, findings: &mut Findin
         let Some(name) = hosts().nth(again.index as usize).and_then(|host| text(&host, "name")) else {
             continue;
         };
-        let text = format!("virtual host {} has the name {} too", first.index, echo_name(&name));
+        let text = format!("virtual host {} also has the name {}", first.index, echo_name(&name));
         findings.push(Finding::error(
             "duplicate-virtual-host",
             &path.index(again.index as usize).field("name"),
@@ -112,7 +112,7 @@ fn route_configuration(message: &Message, path: &Path<'_>, findings: &mut Findin
         let domain =
             hosts().nth(again.index as usize).and_then(|host| texts(&host, "domains").nth(again.at as usize));
         let text = format!(
-            "virtual host {} has the domain {} too",
+            "virtual host {} also has the domain {}",
             first.index,
             echo_name(&domain.unwrap_or_default())
         );
@@ -167,7 +167,7 @@ fn load_assignment(message: &Message, path: &Path<'_>, findings: &mut Findings) 
                     let shown = echo(last.key());
                     let (locality, endpoint) = last.insert((index, at));
                     let first = format!("endpoints[{locality}].lb_endpoints[{endpoint}].endpoint.address");
-                    let text = format!("{shown} is there twice, first at {first}");
+                    let text = format!("{shown} appears twice, first at {first}");
                     let path = endpoints_path.index(at);
                     let path = path.field("endpoint");
                     findings.push(Finding::error("duplicate-endpoint", &path.field("address"), text));
@@ -178,7 +178,7 @@ fn load_assignment(message: &Message, path: &Path<'_>, findings: &mut Findings) 
     let expected = 0..u32::try_from(priorities.len()).unwrap_or(u32::MAX);
     if let Some(missing) = expected.into_iter().find(|priority| !priorities.contains(priority)) {
         let text =
-            format!("no locality has priority {missing}, though one has a higher number; gRPC refuses that");
+            format!("no locality has priority {missing}, though one has a higher number; gRPC rejects that");
         findings.push(Finding::warning("priority-gap", &path, text));
     }
 }
@@ -262,8 +262,10 @@ fn own_metadata(metadata: &Message, path: &Path<'_>, findings: &mut Findings) {
     for (key, value) in entries(&own, "fields") {
         let path = path.key(&key);
         if ![DRAIN_ENDPOINTS, DRAIN_CLUSTER].contains(&key.as_str()) {
-            let text =
-                format!("{} is not known: `{DRAIN_ENDPOINTS}` and `{DRAIN_CLUSTER}` are", echo_name(&key));
+            let text = format!(
+                "unknown key {}; the keys are `{DRAIN_ENDPOINTS}` and `{DRAIN_CLUSTER}`",
+                echo_name(&key)
+            );
             findings.push(Finding::error("unknown-field", &path, text));
             continue;
         }

@@ -164,7 +164,7 @@ impl Reader {
                 "selector" => parts.selector = self.selector(value, &path_here),
                 "priority" => match integer(value) {
                     Some(priority) => parts.priority = priority,
-                    None => self.wrong("an integer of 64 bits", value, &path_here),
+                    None => self.wrong("a 64-bit integer", value, &path_here),
                 },
                 "client" => match value.as_str() {
                     Some("envoy") => parts.client = Some(Profile::Envoy),
@@ -392,7 +392,7 @@ impl Reader {
             return Some(selector);
         }
         if selector.is_empty() {
-            let text = "the selector has no condition; for every node write `all: true`";
+            let text = "the selector has no condition; to select every node, write `all: true`";
             self.findings.push(Finding::error("empty-selector", path, text));
         }
         if selector.all && selector.has_conditions() {

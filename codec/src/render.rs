@@ -27,7 +27,7 @@ pub fn render(diagnostic: &Diagnostic, source_text: &str, colour: bool) -> Strin
     if let Some(line) = source_text.lines().nth((number as usize).wrapping_sub(1)) {
         let column = (diagnostic.place.column as usize).saturating_sub(1);
         if diagnostic.is_sensitive || looks_secret(line) || is_after_secret(diagnostic, source_text) {
-            text.push_str(&format!("{margin} {bar} (the line is not shown, it may hold a secret)\n"));
+            text.push_str(&format!("{margin} {bar} (the line is not shown: it may contain a secret)\n"));
         } else {
             let (excerpt, caret) = excerpt(line.trim_start_matches('\u{feff}'), column);
             text.push_str(&format!("{} {bar} {excerpt}\n", paint("34", &number.to_string())));

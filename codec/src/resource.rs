@@ -94,7 +94,10 @@ impl Codec {
         };
         let message = encode::canonical(&self.inner, &descriptor, &Bytes::copy_from_slice(bytes));
         let message = message.ok_or_else(|| {
-            fail("bad-bytes", format!("the bytes are no {}", echo_name(resource_type.message_name())))
+            fail(
+                "bad-bytes",
+                format!("the bytes are not a valid {}", echo_name(resource_type.message_name())),
+            )
         })?;
         let Some(name) = name_field(&resource_type).and_then(|field| text(&message, field)) else {
             return Err(fail("missing-name", "the resource has no name".to_owned()));
@@ -179,7 +182,7 @@ impl Codec {
         let mut findings = converter.findings;
         if let Some(name) = derived {
             let text = format!(
-                "the listener has no `name` and gets {} from its address; a `name` makes it explicit",
+                "the listener has no `name`, so it is named {} after its address; set `name` to make that explicit",
                 echo_name(&name)
             );
             let finding = Finding::warning("derived-name", &Path::Root, text);
@@ -239,7 +242,7 @@ impl Codec {
             });
         };
         let Some(type_url) = url.as_str() else {
-            let text = format!("expected the URL of a type, found {}", url.kind());
+            let text = format!("expected a type URL, found {}", url.kind());
             findings.push(Finding::error("wrong-type", &type_path, text).at(url.position()));
             return Err(findings);
         };
@@ -338,7 +341,9 @@ fn read_key(
         return Ok(ResourceKey { resource_type, name });
     }
     let Some(field) = name_field(&resource_type) else {
-        let text = format!("a {resource_type} has no name of its own; wrap it as `name` and `resource`");
+        let text = format!(
+            "a {resource_type} has no name of its own; wrap it in an object with `name` and `resource`"
+        );
         return Err(Box::new((resource_type, Finding::error("missing-name", &Path::Root, text))));
     };
     let finding = match (own, name) {

@@ -194,7 +194,7 @@ fn requests_of_newer_clients_are_read() {
     let error = CODEC.message_from_json(name, &json, UnknownFields::Refuse).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the JSON is no envoy.service.discovery.v3.DiscoveryRequest: error[unknown-field] node.brand_new: unknown field in envoy.config.core.v3.Node"
+        "the JSON is not a valid envoy.service.discovery.v3.DiscoveryRequest: error[unknown-field] node.brand_new: unknown field in envoy.config.core.v3.Node"
     );
     assert!(matches!(CODEC.message_to_json("no.Such", b""), Err(MessageError::UnknownType { .. })));
     assert!(matches!(CODEC.message_to_json(name, b"\xff"), Err(MessageError::BadBytes { .. })));

@@ -94,7 +94,7 @@ layered_runtime: {layers: []}
     assert_eq!(note.severity, Severity::Info);
     assert_eq!(
         note.to_string(),
-        "f.yaml:2:1: info[bootstrap-part-ignored] only `static_resources` of a bootstrap is taken; ignored: \"node\", \"admin\", \"layered_runtime\""
+        "f.yaml:2:1: info[bootstrap-part-ignored] only `static_resources` of a bootstrap is read; ignored: \"node\", \"admin\", \"layered_runtime\""
     );
 }
 
@@ -121,8 +121,7 @@ Listener \"l\" at dir/f.yaml:8:5
     let notes: Vec<_> = file.diagnostics.iter().map(ToString::to_string).collect();
     let note = |line: u32, name: &str| {
         format!(
-            "f.yaml:{line}:5: info[derived-name] the listener has no `name` and gets \"{name}\" from its address; \
-             a `name` makes it explicit"
+            "f.yaml:{line}:5: info[derived-name] the listener has no `name`, so it is named \"{name}\" after its address; set `name` to make that explicit"
         )
     };
     assert_eq!(notes, [note(4, "0.0.0.0_10000"), note(5, "::1_10001"), note(6, "127.0.0.1_0")]);

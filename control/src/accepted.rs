@@ -240,7 +240,7 @@ impl Accepted {
     pub(crate) fn nothing_served(&self) -> String {
         if let Some(unconfirmed) = &self.unconfirmed {
             return format!(
-                "nothing is served yet: {unconfirmed}; `xds-server reload --confirm` says that this is meant"
+                "nothing is served yet: {unconfirmed}; if this is intended, run `xds-server reload --confirm`"
             );
         }
         self.broken_files().map_or_else(

@@ -86,7 +86,7 @@ pub(crate) fn replace_resources(
     let mut candidate =
         Candidate { is_whole: true, ..Candidate::of_group(name.clone(), Some(group), summary) };
     if reuses_label {
-        let message = "the label is the one of the last publication, whose content was another".to_owned();
+        let message = "the label is that of the last publication, but the content differs".to_owned();
         candidate.warnings.push(warning("label-reused", "version", message));
     }
     candidate
@@ -233,7 +233,7 @@ fn refuse_if_a_file_defines(accepted: &Accepted, name: &GroupName) -> Result<(),
 
 fn refuse_selector(definition: &NodeGroup) -> Result<(), WriteError> {
     let fault = if definition.selector.is_empty() {
-        "an empty selector selects nobody; write {\"all\": true} to select every node"
+        "an empty selector selects no node; write {\"all\": true} to select every node"
     } else if definition.name.is_default() && definition.selector != Selector::everyone() {
         "the group default selects every node; its selector can only be {\"all\": true}"
     } else {

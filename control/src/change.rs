@@ -273,7 +273,7 @@ impl Shared {
         let committed = self.store(expected, &proposed.plan, &proposed.label).await;
         match (committed, &proposed.smaller) {
             (Err(CommitError::TooLarge { .. }), Some(smaller)) => {
-                tracing::warn!("the load is too large for the history; only that it was is recorded");
+                tracing::warn!("the load is too large for the history, which records only that it happened");
                 self.store(expected, smaller, &proposed.label).await
             }
             (done, _) => done,
@@ -426,8 +426,10 @@ pub(crate) fn note_of_disk(stored: Result<(), &StoreError>) -> Option<Note> {
     match stored {
         Ok(()) => Some(Note::solved(ProblemSubject::Disk)),
         Err(error) if error.is_of_disk() => {
-            let problem =
-                format!("changes cannot be stored and are refused: {}; what is served goes on", chain(error));
+            let problem = format!(
+                "changes cannot be stored and are refused: {}; the current configuration is still served",
+                chain(error)
+            );
             Some(Note::problem(ProblemSubject::Disk, problem))
         }
         // The change was at fault, or the server ends.
@@ -438,7 +440,7 @@ pub(crate) fn note_of_disk(stored: Result<(), &StoreError>) -> Option<Note> {
 /// The note about the result of saving copies of files.
 pub(crate) fn note_of_copies(failure: Option<&str>) -> Note {
     let problem =
-        |failure| format!("last good copies of files cannot be saved: {failure}; it is tried again");
+        |failure| format!("last good copies of files cannot be saved: {failure}; the server tries again");
     Note { subject: ProblemSubject::Copies, problem: failure.map(problem) }
 }
 

@@ -170,7 +170,7 @@ fn shadows(group: &EffectiveGroup, counts: impl Fn(&Resource) -> bool) -> Vec<Di
             (_, Origin::Api) => (place(raw), None),
         };
         let message = format!(
-            "{key} of {} from {} takes the place of the one that is generated from the document of {}",
+            "{key} of {} from {} replaces the one that is generated from the document of {}",
             group.definition.name,
             raw.origin(),
             generated.origin()
@@ -329,8 +329,7 @@ mod tests {
         };
         let of_nobody =
             "RouteConfiguration \"raw\" of default names Cluster \"of-nobody\", which does not exist";
-        let shadowed = "RouteConfiguration \"shadowed\" of default from api takes the place of the one that is generated \
-                        from the document of api";
+        let shadowed = "RouteConfiguration \"shadowed\" of default from api replaces the one that is generated from the document of api";
         // Generated resources may name others that do not exist: it is not judged.
         assert_eq!(told(&Groups::new(), &before, true), [of_nobody, shadowed]);
         // A resource that goes for one kind of client is missed by those that name it.

@@ -177,9 +177,7 @@ impl Control {
             let write = Box::new(Write::Revert { of: put_back });
             let done = self.change(Cause::Write(write, options), place).await?;
             let wave = written(done.outcome)?.0.wave.ok_or_else(|| {
-                WriteError::WaveState(
-                    "everything that the change was about was changed again since".to_owned(),
-                )
+                WriteError::WaveState("everything in the change has changed again since".to_owned())
             })?;
             (wave, done.accepted)
         };
@@ -334,7 +332,7 @@ impl Control {
         let wave = accepted.wave.as_ref().and_then(|wave| wave.problem());
         let unconfirmed = accepted.unconfirmed.as_ref().filter(|_| accepted.is_loaded).map(|unconfirmed| {
             format!(
-                "a load of the files is held back: {unconfirmed}; `xds-server reload --confirm` lets it pass"
+                "a load of the files is held back: {unconfirmed}; run `xds-server reload --confirm` to let it pass"
             )
         });
         known.chain(generated.map(ToString::to_string)).chain(wave).chain(unconfirmed).collect()

@@ -220,11 +220,11 @@ fn without_lines(document: &Arc<Document>) -> Arc<Document> {
 fn of_json(key: &DocumentKey, source: &Value) -> Result<Arc<Document>, String> {
     let found = |found: Vec<Diagnostic>| found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     match xds_routes::read(&"".into(), &Tree::from_json(source), UnknownFields::Accepted) {
-        ReadOutcome::NotOurs => Err("it is of a kind that is not known".to_owned()),
+        ReadOutcome::NotOurs => Err("its kind is unknown".to_owned()),
         ReadOutcome::Unreadable(diagnostics) => Err(found(diagnostics)),
         ReadOutcome::Objects(objects) => {
             let object = objects.into_iter().find(|object| object.key == *key);
-            let object = object.ok_or_else(|| "it holds another document".to_owned())?;
+            let object = object.ok_or_else(|| "it contains a different document".to_owned())?;
             object.outcome.map(|(document, _)| document).map_err(found)
         }
     }

@@ -395,7 +395,7 @@ impl Step {
             next.wave = wave.map(|wave| Arc::new(*wave));
             told.extend(write::begun(next.wave.as_deref(), &summary));
         }
-        let reason = || "it is what the file says by now".to_owned();
+        let reason = || "the file says the same now".to_owned();
         told.extend(equal.into_iter().map(|what| Event::OverrideDropped { what, reason: reason() }));
         told.extend(weights::events(&dropped));
         let terms = Terms {

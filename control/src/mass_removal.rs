@@ -84,8 +84,9 @@ pub(crate) fn nothing_left(stored: &State, first: &Base) -> Option<String> {
     }
     let n_before: usize =
         ["file/", "file-document/"].into_iter().map(|prefix| keys_below(stored, prefix).count()).sum();
-    (n_before >= MIN_GONE)
-        .then(|| format!("the files give nothing, and they gave {n_before} objects when the server ran last"))
+    (n_before >= MIN_GONE).then(|| {
+        format!("the files contain no objects, but they contained {n_before} when the server last ran")
+    })
 }
 
 /// The objects of a kind in a group.

@@ -35,7 +35,7 @@ pub(crate) fn spare_owned(
     weights.retain(|key, _| match owner_of(rollouts, key) {
         None => true,
         Some(rollout) => {
-            let message = format!("the weights of {key} are those of the rollout {rollout} and stay");
+            let message = format!("the rollout {rollout} controls the weights of {key}, so they stay");
             warnings.push(warning("rollout-active", "", message));
             false
         }
@@ -77,7 +77,7 @@ fn write_record(record: &RolloutRecord) -> Bytes {
 pub(crate) fn read_record(id: &str, value: &[u8]) -> Result<Arc<RolloutRecord>, String> {
     let record: RolloutRecord = serde_json::from_slice(value).map_err(|error| error.to_string())?;
     if record.rollout.id() != id {
-        return Err(format!("it holds the rollout {}", record.rollout.id()));
+        return Err(format!("it contains the rollout {}", record.rollout.id()));
     }
     Ok(Arc::new(record))
 }

@@ -149,6 +149,6 @@ pub(crate) fn change(
 
 /// The candidate that drops ended overrides; reconciling finds out which.
 pub(crate) fn end() -> Candidate {
-    let summary = "drop overrides of weights whose time is up".to_owned();
+    let summary = "drop expired overrides of weights".to_owned();
     Candidate { source: ChangeSource::Expiry, summary, ..Candidate::default() }
 }

@@ -62,7 +62,7 @@ pub(crate) fn read(
             match (read, known) {
                 (Ok(document), _) => _ = stored.documents.insert(key.clone(), document),
                 (Err(reason), known) => {
-                    let message = format!("{key} as stored cannot be read: {reason}");
+                    let message = format!("the stored {key} cannot be read: {reason}");
                     stored.unreadable.insert(text.to_string(), message);
                     let stand_in = || documents::stand_in_of_record(key, &store.blob(*hash).ok()??);
                     let document = known.cloned().or_else(stand_in);
@@ -76,7 +76,7 @@ pub(crate) fn read(
             match read.and_then(|value| weights::read_record(&value)) {
                 Ok(over) => _ = stored.weights.insert(rule.clone(), over),
                 Err(reason) => {
-                    let message = format!("the override of {rule} as stored cannot be read: {reason}");
+                    let message = format!("the stored override of {rule} cannot be read: {reason}");
                     stored.unreadable.insert(text.to_string(), message);
                 }
             }
@@ -87,7 +87,7 @@ pub(crate) fn read(
             match read.and_then(|value| rollouts::read_record(id, &value)) {
                 Ok(rollout) => _ = stored.rollouts.insert(id.clone(), rollout),
                 Err(reason) => {
-                    let message = format!("the rollout {id} as stored cannot be read: {reason}");
+                    let message = format!("the stored rollout {id} cannot be read: {reason}");
                     stored.unreadable.insert(text.to_string(), message);
                 }
             }
@@ -102,7 +102,7 @@ pub(crate) fn read(
             None => Err("its content is missing".to_owned()),
         };
         if let Err(reason) = read {
-            let message = format!("{} as stored cannot be read: {reason}", key.what());
+            let message = format!("the stored {} cannot be read: {reason}", key.what());
             stored.unreadable.insert(text.to_string(), message);
             damaged.insert(group);
         }
@@ -153,7 +153,7 @@ pub(crate) fn take_in(
             };
             let definition = codec.node_group_from_json(&body).map_err(faults)?;
             if definition.name != *name {
-                return Err(format!("it holds the group {}", definition.name));
+                return Err(format!("it contains the group {}", definition.name));
             }
             group.definition = Some(definition);
         }

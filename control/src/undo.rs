@@ -85,7 +85,7 @@ pub(crate) fn revert(
             continue;
         }
         if present.get(&*change.key) != change.value.as_ref() {
-            let message = format!("{} was changed again since revision {of} and stays", key.what());
+            let message = format!("{} was changed again after revision {of} and stays as it is", key.what());
             warnings.push(warning("changed-since", "", message));
             continue;
         }
@@ -155,7 +155,7 @@ fn override_at(store: &dyn Store, previous: Option<BlobHash>) -> Result<Option<R
 
 fn former(store: &dyn Store, hash: BlobHash) -> Result<Bytes, String> {
     let value = store.blob(hash).map_err(|error| error.to_string())?;
-    value.ok_or_else(|| "its former content is no longer kept".to_owned())
+    value.ok_or_else(|| "its earlier content is no longer kept".to_owned())
 }
 
 /// A file defines the group by now, and the API cannot (D6).
@@ -168,7 +168,7 @@ fn drop_definition_of_file(
     if let Some(origin) = accepted.definer(name)
         && group.definition.take().is_some()
     {
-        let message = format!("the group {name} is defined by {origin} and stays as it is there");
+        let message = format!("the group {name} is defined by {origin} and stays as it is");
         warnings.push(warning("owned-by-file", "", message));
     }
 }
@@ -180,7 +180,8 @@ fn changed_files(past: &State, present: &State) -> Vec<Diagnostic> {
         .map(|key| key.what())
         .take(MAX_NAMED)
         .map(|what| {
-            let message = format!("{what} is owned by a file, which said otherwise then; it stays as it is");
+            let message =
+                format!("{what} belongs to a file, which had different contents then; it stays as it is");
             warning("owned-by-file", "", message)
         })
         .collect()

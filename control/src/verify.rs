@@ -36,7 +36,7 @@ pub(crate) fn refuse(codec: &Codec, before: &Accepted, after: &Accepted) -> Resu
     }
     match anew(codec, &after.documents) {
         Some((_, difference)) => {
-            Err(WriteError::Internal(format!("a change would have made wrong: {difference}")))
+            Err(WriteError::Internal(format!("a change would have produced a wrong result for {difference}")))
         }
         None => Ok(()),
     }
@@ -53,8 +53,7 @@ pub(crate) fn propose(codec: &Codec, accepted: &Accepted, at: At) -> Transition 
     let documents = DocumentState { translated: Arc::new(translated), ..accepted.documents.clone() };
     let groups = accepted.patched(codec, &accepted.base, &Patch::new(), &documents);
     let problem = format!(
-        "changes of documents had made something else of {difference} than all documents give; everything was made again from \
-         all of them. This is a fault of the server: please report it"
+        "after changes of documents, {difference} differed from a translation of all documents, so everything was translated again. This is a bug in the server: please report it"
     );
     let next = Accepted { documents, groups, ..accepted.clone() };
     let label = Label::new("", ChangeSource::Verify, format!("mend {difference}"));

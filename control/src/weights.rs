@@ -172,7 +172,7 @@ pub(crate) fn read_record(value: &[u8]) -> Result<RuleOverride, String> {
 /// The overrides that were dropped, as warnings of the write that caused it.
 pub(crate) fn warnings(dropped: &[Dropped]) -> Vec<Diagnostic> {
     let text = |one: &Dropped| match &one.backend {
-        Some(backend) => format!("what is laid over {backend} in {} is dropped: {}", one.key, one.reason),
+        Some(backend) => format!("the override for {backend} in {} is dropped: {}", one.key, one.reason),
         None => format!("the override of {} is dropped: {}", one.key, one.reason),
     };
     dropped.iter().map(|one| warning("override-dropped", "", text(one))).collect()

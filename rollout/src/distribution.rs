@@ -38,9 +38,7 @@ pub enum DistributionError {
     #[error("neither stable nor canary has a weight in the rule; give stable one")]
     NothingToMove,
     /// The steps' shares need weights beyond the limit.
-    #[error(
-        "the shares of the steps need weights above {MAX_WEIGHT}; take smaller weights or rounder shares"
-    )]
+    #[error("the shares of the steps need weights above {MAX_WEIGHT}; use smaller weights or rounder shares")]
     TooLarge,
 }
 

@@ -65,7 +65,7 @@ impl<'v> At<'v> {
             return vec![];
         };
         if items.len() > most {
-            faults.add(&self.pointer, format!("{} entries; at most {most} are taken", items.len()));
+            faults.add(&self.pointer, format!("{} entries; at most {most} are allowed", items.len()));
         }
         let at = |(index, value)| Self { value, pointer: format!("{}/{index}", self.pointer) };
         items.iter().take(most).enumerate().map(at).collect()
@@ -107,7 +107,7 @@ impl<'v> At<'v> {
         let percent = text.and_then(|text| text.parse().ok());
         let percent = percent.or_else(|| Percent::of_number(self.value.as_f64()?));
         if percent.is_none() {
-            self.wrong("a number of percent from 0 to 100 with at most two decimals", faults);
+            self.wrong("a percentage from 0 to 100 with at most two decimals", faults);
         }
         percent
     }
@@ -185,7 +185,10 @@ impl<'v> Object<'v> {
     pub(crate) fn finish(self, faults: &mut Faults) {
         for (name, at) in self.entries() {
             if !self.known.contains(&name) {
-                faults.add(&at.pointer, format!("unknown field; known are {}", self.known.join(", ")));
+                faults.add(
+                    &at.pointer,
+                    format!("unknown field; the known fields are {}", self.known.join(", ")),
+                );
             }
         }
     }

@@ -61,7 +61,7 @@ pub(crate) fn judge(analysis: &Analysis, reading: &Reading) -> Verdict {
         } else if compare(canary, stable, bound, analysis.min_requests) == Comparison::Exceeds {
             let (canary, stable) = (shown(canary), shown(stable));
             return Verdict::Bad(format!(
-                "{canary} of the canary failed and {stable} of stable; the difference may be {bound}"
+                "{canary} of the canary failed and {stable} of the stable backend; the difference may be at most {bound}"
             ));
         }
     }
@@ -86,15 +86,15 @@ pub(crate) fn is_hopeless(analysis: &Analysis, reading: &Reading) -> bool {
 fn judge_value(prometheus: &Prometheus, value: Option<&Result<f64, String>>) -> Verdict {
     let value = match value {
         Some(Ok(value)) if !value.is_nan() => *value,
-        Some(Ok(_)) => return Verdict::Inconclusive("the query gave no number".to_owned()),
+        Some(Ok(_)) => return Verdict::Inconclusive("the query returned no number".to_owned()),
         Some(Err(reason)) => return Verdict::Inconclusive(format!("the query failed: {reason}")),
-        None => return Verdict::Inconclusive("the query was not asked".to_owned()),
+        None => return Verdict::Inconclusive("the query was not run".to_owned()),
     };
     if let Some(min) = prometheus.min.filter(|min| value < *min) {
-        return Verdict::Bad(format!("the query gave {value}, less than {min}"));
+        return Verdict::Bad(format!("the query returned {value}, less than {min}"));
     }
     if let Some(max) = prometheus.max.filter(|max| value > *max) {
-        return Verdict::Bad(format!("the query gave {value}, more than {max}"));
+        return Verdict::Bad(format!("the query returned {value}, more than {max}"));
     }
     Verdict::Good
 }

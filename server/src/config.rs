@@ -341,7 +341,7 @@ mod tests {
             ),
             (
                 "--xds-tls-cert c --xds-tls-key k --xds-client-ca a --xds-require-client-cert --allow-anonymous-xds",
-                Some("contradict"),
+                Some("cannot be used together"),
             ),
             ("--admin-listen [::]:1 --admin-tls-cert c --admin-tls-key k", Some("--admin-client-ca")),
             ("--admin-listen [::]:1 --admin-tls-cert c --admin-tls-key k --admin-client-ca a", None),
@@ -384,7 +384,7 @@ mod tests {
         let line = format!("--admin-listen 0.0.0.0:1 --admin-token-file {}", path.display());
         assert!(config(&line).unwrap_err().contains("cannot read"));
         fs::write(&path, "short\n").unwrap();
-        assert!(config(&line).unwrap_err().contains("16 or more"));
+        assert!(config(&line).unwrap_err().contains("at least 16"));
         fs::write(&path, "0123456789abcdef\n").unwrap();
         let config = config(&line).unwrap();
         assert_eq!(config.admin_token.as_ref().map(AdminToken::as_str), Some("0123456789abcdef"));

@@ -292,7 +292,7 @@ impl Metrics {
         registry.register("xds_responses", "Discovery responses", self.responses.clone());
         registry.register("xds_response_bytes", "Bytes of discovery responses", self.response_bytes.clone());
         registry.register("xds_nacks", "Rejected responses", self.nacks.clone());
-        let help = "Changes of resources that waited for a client to be ready for them";
+        let help = "Changes of resources that waited until a client was ready for them";
         registry.register("xds_held_back", help, self.held_back.clone());
         let help = "Changes of resources that were sent because a client was silent for too long";
         registry.register("xds_grace_expired", help, self.grace_expired.clone());
@@ -307,8 +307,8 @@ impl Metrics {
         registry.register("xds_load_reports_left_out", help, self.load_reports_left_out.clone());
         registry.register("xds_rollouts", "Rollouts that are kept", self.rollouts.clone());
         registry.register("xds_file_errors", "Watched files with errors", self.file_errors.clone());
-        registry.register("xds_wave_phases", "Phases that wave deployments came into", self.waves.clone());
-        let help = "The share of the nodes that the wave deployment has reached; 0 if none is under way";
+        registry.register("xds_wave_phases", "Phases that wave deployments entered", self.waves.clone());
+        let help = "The share of the nodes that the wave deployment has reached; 0 if there is none";
         registry.register("xds_wave_share_ratio", help, self.wave_share.clone());
         let help = "Rules of route documents with something that gRPC clients do not get";
         registry.register("xds_grpc_unsupported_rules", help, self.grpc_unsupported.clone());

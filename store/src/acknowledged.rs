@@ -84,7 +84,7 @@ impl FoundMark {
     fn check(&self, replay: &Replay) -> Result<(), String> {
         match &self.mark {
             Ok(Some(mark)) if !mark.is_of(replay) => Err(format!(
-                "it says that revision {} ends at byte {} of segment {}, which the journal (at revision {}) does not",
+                "it records that revision {} ends at byte {} of segment {}, which does not match the journal (at revision {})",
                 mark.head, mark.end.offset, mark.end.segment, replay.head
             )),
             Ok(Some(_)) => Ok(()),

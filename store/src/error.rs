@@ -116,7 +116,7 @@ pub enum StoreError {
     /// An earlier failure left the end of the journal uncertain, so nothing is written until it is opened again.
     ///
     /// Reads go on. Nothing was acknowledged since the failure.
-    #[error("the store is read-only since it failed; restart when the cause is gone")]
+    #[error("the store failed and is read-only now; fix the cause and restart the server")]
     ReadOnly(#[source] FileError),
     /// The contents differ from those that were written.
     #[error("{} is damaged at byte {offset}: {reason}", path.display())]
@@ -210,7 +210,7 @@ pub enum HistoryError {
 
 fn advice(error: &io::Error) -> &'static str {
     if error.raw_os_error() == Some(EIO) {
-        return ": the disk reports an error; look at the kernel's log, and replace it if it fails";
+        return ": the disk reports an error; check the kernel's log, and replace the disk if it is failing";
     }
     #[expect(
         clippy::wildcard_enum_match_arm,
@@ -218,8 +218,8 @@ fn advice(error: &io::Error) -> &'static str {
     )]
     match error.kind() {
         io::ErrorKind::StorageFull => ": the disk is full; free some space",
-        io::ErrorKind::QuotaExceeded => ": the quota is used up; raise it or free some space",
-        io::ErrorKind::FileTooLarge => ": the file may not grow; raise the limit on file sizes",
+        io::ErrorKind::QuotaExceeded => ": the quota is exhausted; raise it or free some space",
+        io::ErrorKind::FileTooLarge => ": the limit on file sizes is reached; raise it",
         io::ErrorKind::ReadOnlyFilesystem => {
             ": the file system is read-only; mount it writable or choose another data directory"
         }
@@ -227,7 +227,7 @@ fn advice(error: &io::Error) -> &'static str {
             ": permission denied; give this user the data directory or choose another one"
         }
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-            ": a file is in the place of a directory; choose another data directory"
+            ": a file is where a directory should be; choose another data directory"
         }
         _ => "",
     }

@@ -122,7 +122,7 @@ impl LastGood {
     fn load(&self, path: &Path) -> Result<(String, Bytes), String> {
         let (key, content) = decode(&read(path).map_err(|error| error.to_string())?)?;
         if self.path(&key) != path {
-            return Err("it is the copy of another file".to_owned());
+            return Err("it is a copy of a different file".to_owned());
         }
         Ok((key, content))
     }
@@ -161,7 +161,7 @@ fn write(path: &Path, key: &str, content: &[u8]) -> Result<(), FileError> {
 fn read(path: &Path) -> io::Result<Bytes> {
     let file = File::open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a file"));
     }
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
@@ -171,9 +171,9 @@ fn read(path: &Path) -> io::Result<Bytes> {
 fn decode(bytes: &Bytes) -> Result<(String, Bytes), &'static str> {
     const TOO_SHORT: &str = "it is too short";
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err("it is larger than any copy");
+        return Err("it is larger than a copy can be");
     }
-    let rest = bytes.strip_prefix(MAGIC).ok_or("it is no copy of this version")?;
+    let rest = bytes.strip_prefix(MAGIC).ok_or("it is not a copy in the format of this version")?;
     let (length, rest) = rest.split_first_chunk().ok_or(TOO_SHORT)?;
     let (hash, rest) = rest.split_first_chunk().ok_or(TOO_SHORT)?;
     let (key, content) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(TOO_SHORT)?;

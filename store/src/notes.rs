@@ -45,10 +45,13 @@ impl fmt::Display for OpenNote {
             }
             Self::MarkReplaced { aside, reason } => {
                 let aside = aside.display();
-                write!(f, "the mark of what was acknowledged begins anew: {reason}; the old one is {aside}")
+                write!(
+                    f,
+                    "the record of the newest acknowledged revision starts anew: {reason}; the old one is {aside}"
+                )
             }
             Self::NotMarked { reason } => {
-                write!(f, "what is acknowledged is not marked until the next start: {reason}")
+                write!(f, "acknowledged revisions are not recorded until the next start: {reason}")
             }
         }
     }

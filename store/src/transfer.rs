@@ -202,7 +202,10 @@ impl Import {
         match (line, &self.header) {
             (Line::Header { format, version, base, head }, None) => {
                 if format != FORMAT || version != VERSION {
-                    return Err(format!("format {format:?}, version {version} is not known here").into());
+                    return Err(format!(
+                        "format {format:?}, version {version} is not supported by this version"
+                    )
+                    .into());
                 }
                 self.header = Some((base, head));
                 self.head = base;
@@ -221,10 +224,10 @@ impl Import {
     fn blob(&mut self, hash: BlobHash, base64: &str) -> Result<(), ImportError> {
         let content = BASE64.decode(base64).map_err(|error| error.to_string())?;
         if BlobHash::of(&content) != hash {
-            return Err("the content of the blob has another hash".to_owned().into());
+            return Err("the content of the blob does not match its hash".to_owned().into());
         }
         if content.len() > MAX_BLOB_BYTES {
-            return Err("the blob is larger than one may be".to_owned().into());
+            return Err("the blob is larger than the limit".to_owned().into());
         }
         if !self.writer.has_blob(&hash) {
             self.writer.blob(hash, &content)?;
@@ -256,14 +259,14 @@ impl Import {
         let previous: Vec<_> =
             previous.map(|change| (change.key.clone(), state.get(&*change.key).copied())).collect();
         if record.previous != previous {
-            return Err("the values before the record are not what they were".to_owned().into());
+            return Err("the previous values in the record do not match the history".to_owned().into());
         }
         crate::draft::check_sizes(&record.commit).map_err(|error| error.to_string())?;
         for change in &record.commit.changes {
             self.check_value(&change.key, change.value.as_ref())?;
         }
         if format::encode_record(record).len() > format::MAX_PAYLOAD_BYTES {
-            return Err("the record is larger than one may be".to_owned().into());
+            return Err("the record is larger than the limit".to_owned().into());
         }
         self.writer.record(record)?;
         journal::apply(&mut state, record);

@@ -237,7 +237,7 @@ fn a_record_of_a_newer_version_is_not_called_damaged_and_not_cut_off() {
     std::fs::write(&journal, &bytes).unwrap();
     let result = JournalStore::open(dir.path(), Options::default());
     let Err(OpenError::Newer { what, .. }) = result else { panic!("{result:?}") };
-    assert_eq!(what, format!("a record of kind 9 at byte {offset}, which this program does not know"));
+    assert_eq!(what, format!("a record of kind 9 at byte {offset}, which this version does not know"));
     assert_eq!(std::fs::read(&journal).unwrap(), bytes);
 }
 

@@ -373,7 +373,7 @@ pub const PITFALLS: [Pitfall; 79] = [
         Test("server/src/tests/writes.rs", "pitfall_74_a_dangling_reference_is_a_warning_and_with_strict_an_error"),
         Test("server/tests/cli.rs", "pitfall_74_dangling_references_are_warnings_unless_strict"),
     ]),
-    pitfall(75, "an address that is there twice is refused", &[
+    pitfall(75, "an address that appears twice is refused", &[
         Test("tests/tests/pitfalls/files.rs", "pitfall_75_an_address_that_is_there_twice_is_refused"),
         Test("tests/tests/conformance/services.rs", "slices_are_joined_and_an_address_counts_once"),
     ]),

@@ -177,7 +177,7 @@ async fn wait_members(server: &Server, fleet: &Fleet, seconds: i64) -> Result<BT
         Ok(())
     })
     .await?;
-    ensure!(fleet.with(1).len() == N_NODES - members.len(), "the others have what was before");
+    ensure!(fleet.with(1).len() == N_NODES - members.len(), "the others have the previous version");
     Ok(members)
 }
 

@@ -11,7 +11,7 @@ pub struct Percent(u32);
 
 /// A text that is no share; says what would be one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no share: write 1%, 0.5% or 100%, with at most two decimals")]
+#[error("{0:?} is not a share: write 1%, 0.5% or 100%, with at most two decimals")]
 pub struct InvalidPercent(String);
 
 impl Percent {
@@ -110,7 +110,7 @@ impl Serialize for Percent {
 impl<'de> Deserialize<'de> for Percent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let number = f64::deserialize(deserializer)?;
-        Self::of_number(number).ok_or_else(|| de::Error::custom(format!("{number} is no percentage")))
+        Self::of_number(number).ok_or_else(|| de::Error::custom(format!("{number} is not a percentage")))
     }
 }
 

@@ -23,10 +23,10 @@ pub enum InvalidSpan {
     #[error("unknown unit `{0}`: use ms, s, m, h or d, as in 500ms or 1h30m")]
     UnknownUnit(String),
     /// A unit stands behind a smaller one, or twice.
-    #[error("the units do not go from the largest to the smallest: write something like 1h30m")]
+    #[error("the units are out of order: write the largest first, such as 1h30m")]
     Unordered,
     /// It has a fraction of a millisecond.
-    #[error("a duration has whole milliseconds")]
+    #[error("a duration is a whole number of milliseconds")]
     TooFine,
     /// It is beyond all durations.
     #[error("the duration is too long")]
@@ -159,7 +159,7 @@ impl Serialize for Span {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse().map_err(|error| de::Error::custom(format!("{text:?} is no duration: {error}")))
+        text.parse().map_err(|error| de::Error::custom(format!("{text:?} is not a duration: {error}")))
     }
 }
 
@@ -214,10 +214,10 @@ mod tests {
             ("1h30", "the unit is missing: write 30s"),
             ("1µs", "unknown unit `µs`"),
             ("1e9h", "unknown unit `e`"),
-            ("1m1h", "from the largest to the smallest"),
-            ("1s1s", "from the largest to the smallest"),
-            ("1m1min", "from the largest to the smallest"),
-            ("0.5ms", "whole milliseconds"),
+            ("1m1h", "the units are out of order"),
+            ("1s1s", "the units are out of order"),
+            ("1m1min", "the units are out of order"),
+            ("0.5ms", "whole number of milliseconds"),
             ("99999999999999999999s", "too long"),
             ("9999999999999999999h", "too long"),
         ] {

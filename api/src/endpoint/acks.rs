@@ -36,6 +36,6 @@ pub(crate) async fn read(
     }
     let report = state.acks.report(revision);
     Answer::ok(&report.ok_or_else(|| {
-        ApiError::Gone(format!("whom revision {revision} concerned is no longer known here"))
+        ApiError::Gone(format!("the server no longer knows which clients revision {revision} concerned"))
     })?)
 }

@@ -96,7 +96,7 @@ impl Read {
         match self.documents.entry(document.key.clone()) {
             Entry::Vacant(entry) => _ = entry.insert(document),
             Entry::Occupied(entry) => {
-                let detail = format!("{} is there twice", entry.key());
+                let detail = format!("{} appears twice", entry.key());
                 self.faults.push(Fault::at_tree(tree, pointer, detail));
             }
         }
@@ -109,11 +109,11 @@ impl Read {
 
 fn not_ours(tree: Node<'_>) -> String {
     match tree.get("kind").and_then(Node::as_str) {
-        Some("NodeGroup") => "node groups are put to /v1/groups/{group}".to_owned(),
+        Some("NodeGroup") => "write node groups to /v1/groups/{group}".to_owned(),
         Some(kind) => format!("documents of the kind {kind:?} are not served"),
         None => {
-            "this is no route document: it has neither `apiVersion` and `kind` nor `version: xds-server/v1`; \
-                 resources are put to /v1/groups/{group}/resources"
+            "this is not a route document: it has neither `apiVersion` and `kind` nor `version: xds-server/v1`; \
+                 write resources to /v1/groups/{group}/resources"
                 .to_owned()
         }
     }

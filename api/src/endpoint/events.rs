@@ -21,7 +21,7 @@ pub(crate) async fn read(
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     state.events.read(last).ok_or_else(|| {
-        let detail = format!("{MAX_READERS} readers of events are connected already");
+        let detail = format!("{MAX_READERS} readers of events are connected, which is the limit");
         state.refusals.record(Reason::EventReaders, &detail, SystemTime::now());
         ApiError::TooMany(detail)
     })

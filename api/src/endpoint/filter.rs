@@ -69,5 +69,5 @@ pub(crate) fn document_key(kind: &str, namespace: &str, name: &str) -> Result<Do
 fn no_kind(kind: &str) -> String {
     let kinds: BTreeMap<&str, ()> = Kind::ALL.iter().map(|kind| (kind.as_str(), ())).collect();
     let kinds: Vec<&str> = kinds.into_keys().collect();
-    format!("{kind:?} is no kind of route documents: use one of {}", kinds.join(", "))
+    format!("{kind:?} is not a kind of route documents: use one of {}", kinds.join(", "))
 }

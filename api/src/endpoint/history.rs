@@ -155,7 +155,7 @@ pub(crate) async fn read(
 ) -> Result<Answer, ApiError> {
     let number = |text: &str| {
         let number = text.parse().map(Revision);
-        number.map_err(|_| ApiError::BadRequest(format!("{text:?} is no revision: write 7, or 3...7")))
+        number.map_err(|_| ApiError::BadRequest(format!("{text:?} is not a revision: write 7, or 3...7")))
     };
     if let Some((from, to)) = range.split_once("...") {
         let (from, to) = (number(from)?, number(to)?);

@@ -228,7 +228,7 @@ fn read_since(text: &str, now: SystemTime) -> Result<SystemTime, ApiError> {
     let ago = duration(text).ok().map(|ago| now.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH));
     ago.or_else(|| parse_rfc3339(text)).ok_or_else(|| {
         ApiError::BadRequest(format!(
-            "since={text:?} is no time: write how long ago, such as 90s or 5m, or when, such as {}",
+            "since={text:?} is not a time: write how long ago, such as 90s or 5m, or when, such as {}",
             rfc3339(now)
         ))
     })

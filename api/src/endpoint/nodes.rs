@@ -346,7 +346,7 @@ fn type_entry(status: &TypeStatus) -> TypeEntry {
 fn read_status(text: &str) -> Result<ConfigStatus, ApiError> {
     let all = [ConfigStatus::Synced, ConfigStatus::Stale, ConfigStatus::NotSent, ConfigStatus::Error];
     all.into_iter().find(|status| status.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
-        ApiError::BadRequest(format!("status={text:?} is none of SYNCED, STALE, NOT_SENT, ERROR"))
+        ApiError::BadRequest(format!("status={text:?} is not one of SYNCED, STALE, NOT_SENT, ERROR"))
     })
 }
 

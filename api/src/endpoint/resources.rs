@@ -96,7 +96,7 @@ pub(crate) async fn read(
         let of_file = base.resources(&name).and_then(|resources| resources.get(&key));
         return Err(ApiError::NotFound(match of_file {
             Some(of_file) => format!(
-                "the API owns no {key} in the group {name}; the one that is served is of {}, see the snapshot",
+                "the API owns no {key} in the group {name}; the one that is served comes from {}, see the snapshot",
                 of_file.origin()
             ),
             None => format!("there is no {key} in the group {name}"),
@@ -202,7 +202,7 @@ fn read_publication(codec: &Codec, body: &Tree) -> Result<(Option<Arc<str>>, Res
         let pointer = format!("/resources/{index}");
         match codec.resource_from_tree(&body.to_tree()) {
             Ok((resource, _)) if resources.contains_key(resource.key()) => {
-                found.push(Fault::at_tree(body, &pointer, format!("{} is there twice", resource.key())));
+                found.push(Fault::at_tree(body, &pointer, format!("{} appears twice", resource.key())));
             }
             Ok((resource, _)) => _ = resources.insert(Arc::new(resource)),
             Err(diagnostics) => found.extend(faults(&diagnostics, &pointer)),
@@ -235,7 +235,7 @@ fn resource_key(slug: &str, name: &str) -> Result<ResourceKey, ApiError> {
     let resource_type = ResourceType::from_slug(slug).ok_or_else(|| {
         let slugs: Vec<String> = ResourceType::KNOWN.iter().map(|known| known.slug().to_owned()).collect();
         let listed = slugs.join(", ");
-        ApiError::NotFound(format!("{slug:?} is no resource type: use one of {listed}, or a type URL"))
+        ApiError::NotFound(format!("{slug:?} is not a resource type: use one of {listed}, or a type URL"))
     })?;
     Ok(ResourceKey { resource_type, name: name.into() })
 }

@@ -232,7 +232,7 @@ pub(crate) async fn ask(
         other => {
             let known = "pause, resume, promote, abort, retry";
             return Err(ApiError::BadRequest(format!(
-                "{other:?} is no verb of a rollout; there are {known}"
+                "{other:?} is not an action on a rollout; use {known}"
             )));
         }
     };
@@ -300,7 +300,7 @@ struct Told {
 
 fn watch_stream(state: ApiState, id: Option<String>, headers: &HeaderMap) -> Result<Response, ApiError> {
     let Ok(place) = WATCHERS.try_acquire() else {
-        return Err(ApiError::TooMany(format!("{MAX_WATCHERS} readers watch rollouts already")));
+        return Err(ApiError::TooMany(format!("{MAX_WATCHERS} clients watch rollouts, which is the limit")));
     };
     let changes = state.rollouts.changes();
     let known = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(ToOwned::to_owned);

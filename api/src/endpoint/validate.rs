@@ -132,7 +132,7 @@ impl ReadDocuments {
                             self.diagnostics.extend(warnings);
                             let group = GroupName::default_group();
                             if self.documents.contains_key(&object.key) {
-                                let message = format!("{} is there twice", object.key);
+                                let message = format!("{} appears twice", object.key);
                                 self.tell(Severity::Error, "duplicate-document", tree, message);
                                 continue;
                             }
@@ -183,7 +183,7 @@ fn dangling(decoded: &DecodedFile, generated: &Generated) -> Vec<Diagnostic> {
         found.push(Diagnostic { path: reference.path.to_string(), ..doubt });
     }
     if let Some(place) = found.last().map(|last| last.place.clone()).filter(|_| n_more > 0) {
-        let message = format!("and {n_more} more references lead to nothing in this body");
+        let message = format!("and {n_more} more references to nothing in this body");
         found.push(diagnostic(Severity::Info, "dangling-reference", place, message));
     }
     found

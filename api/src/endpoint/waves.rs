@@ -93,7 +93,7 @@ pub(crate) async fn act(
     let known = target.split_once(':').and_then(|(id, verb)| Some((id, WaveVerb::of_name(verb)?)));
     let Some((id, verb)) = known else {
         return Err(ApiError::BadRequest(format!(
-            "{target:?} says not what to do: write the id of a wave deployment and :pause, :resume, :promote or :abort"
+            "{target:?} does not say what to do: write the id of a wave deployment and :pause, :resume, :promote or :abort"
         )));
     };
     let done = state.control.wave(deployment(id)?, verb, actor(&headers)).await;
@@ -103,7 +103,7 @@ pub(crate) async fn act(
 
 fn deployment(text: &str) -> Result<u64, ApiError> {
     text.parse()
-        .map_err(|_| ApiError::BadRequest(format!("{text:?} is no wave deployment: its id is a number")))
+        .map_err(|_| ApiError::BadRequest(format!("{text:?} is not a wave deployment: its id is a number")))
 }
 
 impl From<&WaveReport> for WaveEntry {

@@ -287,7 +287,7 @@ impl Found {
     }
 }
 
-/// Two sequences in order as one, in which nothing is there twice.
+/// Two sequences in order as one, in which nothing appears twice.
 fn merged<'a, T: Ord + 'a>(
     one: impl Iterator<Item = &'a T>,
     other: impl Iterator<Item = &'a T>,

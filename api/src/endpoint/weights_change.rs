@@ -61,7 +61,7 @@ pub(crate) async fn put(
     let key = key_to_change(path, &headers)?;
     let replacing = |change: WeightChange, body: &Tree| {
         if change.backends.is_empty() && change.percent.is_empty() {
-            let detail = "name the weights in `backends` or `percent`; DELETE takes the override back";
+            let detail = "name the weights in `backends` or `percent`; use DELETE to remove the override";
             return Err(ApiError::Invalid(vec![Fault::at_tree(body.root(), "", detail)]));
         }
         Ok(WeightChange { forgets: true, expires: change.expires.or(Some(None)), ..change })

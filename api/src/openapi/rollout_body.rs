@@ -57,30 +57,30 @@ fn body() -> Value {
     let mut schema = object(
         &["route", "stable", "canary"],
         &json!({
-            "route": reference("RolloutRule", "The rule whose weights are moved"),
-            "stable": text(1024, "The backend that has the traffic at the beginning, as /v1/weights names it"),
-            "canary": text(1024, "The backend that is to have it at the end; another one"),
+            "route": reference("RolloutRule", "The rule whose weights change"),
+            "stable": text(1024, "The backend that has the traffic at the start, as /v1/weights names it"),
+            "canary": text(1024, "The backend that has the traffic at the end; not the stable one"),
             "steps": list_of("RolloutStep", 100, "The steps before promotion; at most 100 together with promotionSteps"),
             "promotionSteps": list_of("RolloutStep", 100, "The steps between promotion and all traffic; only with steps"),
-            "stepWeight": reference("RolloutPercent", "In place of steps: how much more the canary gets each interval"),
+            "stepWeight": reference("RolloutPercent", "Replaces steps: how much more the canary gets each interval"),
             "stepWeights": {
                 "type": "array", "minItems": 1, "maxItems": 50, "items": {"$ref": "#/components/schemas/RolloutPercent"},
-                "description": "In place of steps: the rising shares of the canary",
+                "description": "Replaces steps: the rising shares of the canary",
             },
-            "stepWeightPromotion": reference("RolloutPercent", "The same after promotion; only in place of steps"),
-            "threshold": integer(1, Some(10_000), "How many bad measurements abort; only in place of steps"),
-            "autoPromote": {"type": "boolean", "default": true, "description": "Whether promotion follows the last step"},
+            "stepWeightPromotion": reference("RolloutPercent", "The same after promotion; only without steps"),
+            "threshold": integer(1, Some(10_000), "How many bad measurements abort; only without steps"),
+            "autoPromote": {"type": "boolean", "default": true, "description": "Promote after the last step"},
             "maxWeight": reference("RolloutPercent", "The largest share of the canary before promotion; 100 if absent"),
             "onNack": {"type": "string", "enum": ["pause", "abort"], "default": "pause",
-                "description": "What a client that rejects a step does"},
-            "nackTolerance": reference("RolloutPercent", "The share of clients whose rejection does nothing; 0 if absent"),
+                "description": "The reaction to a client that rejects a step"},
+            "nackTolerance": reference("RolloutPercent", "The share of clients that may reject a step; 0 by default"),
             "waitAck": reference("RolloutDuration", "How long a step waits for its ACKs; 5m if absent"),
             "onAckTimeout": {"type": "string", "enum": ["pause", "abort", "continue"], "default": "pause",
-                "description": "What happens when they do not come in that time"},
-            "deadline": reference("RolloutDuration", "How long the whole may take, pauses included; for ever if absent"),
-            "interval": reference("RolloutDuration", "How often webhooks and, without steps, measurements come; 1m if absent"),
-            "analysis": reference("RolloutAnalysis", "Judges in the background as long as the canary has traffic"),
-            "webhooks": list_of("RolloutWebhook", 20, "What is called on the way; names are unique"),
+                "description": "The reaction when they do not arrive in that time"},
+            "deadline": reference("RolloutDuration", "How long the rollout may take, pauses included; no limit by default"),
+            "interval": reference("RolloutDuration", "How often webhooks are called and, without steps, measurements are taken; 1m by default"),
+            "analysis": reference("RolloutAnalysis", "Measures in the background while the canary has traffic"),
+            "webhooks": list_of("RolloutWebhook", 20, "Webhooks to call; their names are unique"),
         }),
     );
     schema["properties"]["steps"]["minItems"] = json!(1);
@@ -110,7 +110,7 @@ fn step() -> Value {
         &[],
         &json!({
             "setWeight": reference("RolloutPercent", "The share of the canary; done when the concerned clients have ACKed"),
-            "waitAck": reference("RolloutDuration", "Wait for the ACKs of this weight, or of the last change, for so long"),
+            "waitAck": reference("RolloutDuration", "How long to wait for the ACKs of this weight, or of the last change"),
             "pause": {
                 "type": "object", "additionalProperties": false,
                 "properties": {"duration": reference("RolloutDuration", "Until someone resumes if absent")},
@@ -120,8 +120,8 @@ fn step() -> Value {
             "setHeaderRoute": {
                 "type": "object", "additionalProperties": false, "required": ["name"],
                 "properties": {
-                    "name": text(253, "The name by which a later step takes it away"),
-                    "match": list_of("RolloutHeaderMatch", 16, "What requests must carry, all of it; takes the header route away if absent"),
+                    "name": text(253, "The name by which a later step removes it"),
+                    "match": list_of("RolloutHeaderMatch", 16, "Headers that requests must have, all of them; removes the header route if absent"),
                 },
                 "description": "Send requests with these headers to the canary",
             },
@@ -158,13 +158,13 @@ fn analysis() -> Value {
         &[],
         &json!({
             "interval": reference("RolloutDuration", "How long a measurement collects; 1m if absent"),
-            "count": integer(1, Some(10_000), "How many must be good, for a step; 1 if absent"),
-            "minRequests": integer(0, None, "Fewer say nothing; 1 if absent"),
-            "failureLimit": integer(0, Some(10_000), "How many may be bad, all together; 0 if absent"),
-            "inconclusiveLimit": integer(0, Some(10_000), "How many in a row may say nothing; 10 if absent"),
+            "count": integer(1, Some(10_000), "How many good measurements a step needs; 1 by default"),
+            "minRequests": integer(0, None, "A measurement with fewer is inconclusive; 1 by default"),
+            "failureLimit": integer(0, Some(10_000), "How many bad measurements are allowed in total; 0 by default"),
+            "inconclusiveLimit": integer(0, Some(10_000), "How many in a row may be inconclusive; 10 by default"),
             "maxErrorRate": reference("RolloutPercent", "The share of the canary's requests that may fail; 1 without another bound"),
-            "maxErrorRateOverStable": reference("RolloutPercent", "By how much it may be larger than stable's"),
-            "prometheus": reference("RolloutPrometheus", "A query that is asked besides"),
+            "maxErrorRateOverStable": reference("RolloutPercent", "How much larger it may be than that of the stable backend"),
+            "prometheus": reference("RolloutPrometheus", "A query that is checked as well"),
         }),
     )
 }
@@ -174,7 +174,7 @@ fn prometheus() -> Value {
         &["address", "query"],
         &json!({
             "address": url("The server"),
-            "query": text(8192, "Gives one number"),
+            "query": text(8192, "Returns one number"),
             "min": {"type": "number", "description": "The smallest good value"},
             "max": {"type": "number", "description": "The largest good value"},
         }),
@@ -189,13 +189,13 @@ fn webhook() -> Value {
         &["name", "type", "url"],
         &json!({
             "name": text(253, "Unique in a rollout"),
-            "type": {"type": "string", "enum": kinds, "description": "When it is called, and what its answer does"},
-            "url": url("What is called"),
+            "type": {"type": "string", "enum": kinds, "description": "When it is called, and the effect of its answer"},
+            "url": url("The URL to call"),
             "timeout": reference("RolloutDuration", "How long a call may take, at most 10m; 10s if absent"),
             "retries": integer(0, Some(100), "How often a call that failed is repeated; 0 if absent"),
             "metadata": {
                 "type": "object", "maxProperties": 32, "additionalProperties": text(4096, "Any text"),
-                "description": "What is handed over besides",
+                "description": "Additional fields of the call",
             },
         }),
     )

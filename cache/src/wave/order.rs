@@ -115,7 +115,7 @@ impl FromStr for By {
                 Some(_) | None => {
                     let shown: String = text.chars().take(80).collect();
                     return Err(InvalidWaves(format!(
-                        "waves cannot go by {shown:?}: write hash, region, zone, subZone, or metadata.KEY, where KEY is a dotted \
+                        "waves cannot be ordered by {shown:?}: write hash, region, zone, subZone, or metadata.KEY, where KEY is a dotted \
                          path in the node's metadata of at most {MAX_VALUE_BYTES} bytes"
                     )));
                 }
@@ -253,12 +253,12 @@ pub fn order<'t>(values: impl IntoIterator<Item = &'t str>) -> Result<Arc<[Arc<s
         if value.is_empty() || value.len() > MAX_VALUE_BYTES {
             let shown: String = value.chars().take(80).collect();
             return Err(InvalidWaves(format!(
-                "{shown:?} is no value for an order: write those that come first, such as eu-west-1b,eu-west-1a, each of at most \
+                "{shown:?} is not a value for an order: write the values that come first, such as eu-west-1b,eu-west-1a, each of at most \
                  {MAX_VALUE_BYTES} bytes"
             )));
         }
         if order.iter().any(|one| **one == *value) {
-            return Err(InvalidWaves(format!("{value:?} is twice in the order: write each value once")));
+            return Err(InvalidWaves(format!("{value:?} appears twice in the order: write each value once")));
         }
         if order.len() == MAX_VALUES {
             return Err(InvalidWaves(format!("an order has at most {MAX_VALUES} values")));

@@ -89,7 +89,10 @@ impl WavePolicy {
             shares.push(Share::ALL);
         }
         if shares.len() > MAX_WAVES {
-            return Err(InvalidWaves(format!("{} are too many waves; at most {MAX_WAVES}", shares.len())));
+            return Err(InvalidWaves(format!(
+                "{} waves are too many; at most {MAX_WAVES} are allowed",
+                shares.len()
+            )));
         }
         Ok(Self::of_shares(shares.into()))
     }
@@ -155,12 +158,12 @@ impl WavePolicy {
     /// If it uses values without saying which.
     pub fn checked(self) -> Result<Self, InvalidWaves> {
         let why = match self.by {
-            By::Hash if self.is_each => "each value is to be one wave",
+            By::Hash if self.is_each => "each value is a wave of its own",
             By::Hash if !self.order.is_empty() => "there is an order of values",
             By::Hash | By::Region | By::Zone | By::SubZone | By::Metadata(_) => return Ok(self),
         };
         Err(InvalidWaves(format!(
-            "{why}, and nothing says of which: set `by` to region, zone, subZone or metadata.KEY"
+            "{why}, but `by` is missing: set it to region, zone, subZone or metadata.KEY"
         )))
     }
 
@@ -271,7 +274,7 @@ impl FromStr for Tolerance {
         };
         read.ok_or_else(|| {
             InvalidWaves(format!(
-                "{text:?} is no number of nodes: write a number such as 2, or a share such as 5%"
+                "{text:?} is not a number of nodes: write a number such as 2, or a share such as 5%"
             ))
         })
     }
@@ -315,7 +318,7 @@ mod tests {
         for (shares, order) in [("each", &[][..]), ("10%", &["a"])] {
             for by in [None, Some("hash")] {
                 let told = read(shares, by, order).unwrap_err().to_string();
-                assert!(told.contains("set `by` to region, zone"), "{told}");
+                assert!(told.contains("`by` is missing: set it to region, zone"), "{told}");
             }
         }
         let shares: WavePolicy = "0.01%".parse().unwrap();

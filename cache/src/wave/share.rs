@@ -68,7 +68,7 @@ impl FromStr for Share {
     fn from_str(text: &str) -> Result<Self, InvalidWaves> {
         let share = text.parse::<Percent>().ok().and_then(|share| u16::try_from(share.hundredths()).ok());
         share.filter(|share| *share > 0).map(Self).ok_or_else(|| {
-            InvalidWaves(format!("{text:?} is no share: write 1%, 0.5% or 100%, at least 0.01%"))
+            InvalidWaves(format!("{text:?} is not a share: write 1%, 0.5% or 100%, at least 0.01%"))
         })
     }
 }

@@ -49,10 +49,10 @@ impl Converter<'_> {
             return;
         };
         let Some(type_url) = url.as_str() else {
-            return self.wrong_type("the URL of a type", url, &path.field("@type"), scope);
+            return self.wrong_type("a type URL", url, &path.field("@type"), scope);
         };
         if scope.n_anys >= MAX_ANY_DEPTH {
-            return self.fault("too-deep", "messages of any type nest too deep", tree, path, scope);
+            return self.fault("too-deep", "messages of type `Any` are nested too deeply", tree, path, scope);
         }
         self.text(1, type_url);
         if let Some(descriptor) = self.inner.message_of_url(type_url) {
@@ -76,7 +76,7 @@ impl Converter<'_> {
             return self.message(descriptor, tree, path, scope);
         }
         for entry in tree.entries().filter(|entry| !matches!(entry.key, "@type" | "value")) {
-            let text = format!("{} takes `@type` and `value` only", descriptor.full_name());
+            let text = format!("{} has only `@type` and `value`", descriptor.full_name());
             self.findings
                 .push(Finding::error("unknown-field", &path.field(entry.key), text).at(entry.position));
         }
@@ -93,7 +93,7 @@ impl Converter<'_> {
         let text = if type_url.contains('/') {
             format!("unknown type {}", echo_name(type_url))
         } else {
-            format!("{} is no type URL; it must begin with {TYPE_PREFIX}", echo_name(type_url))
+            format!("{} is not a type URL; it must begin with {TYPE_PREFIX}", echo_name(type_url))
         };
         let finding = Finding::error("unknown-type", &path.field("@type"), text).at(url.position());
         self.findings.push(finding.suggest(suggestion));
@@ -114,7 +114,7 @@ impl Converter<'_> {
             return self.findings.push(finding.suggest(suggestion));
         };
         let Some((seconds, nanos)) = parse_duration(text) else {
-            let text = format!("{} is no duration; write seconds such as `1.5s`", echo(text));
+            let text = format!("{} is not a duration; write seconds such as `1.5s`", echo(text));
             let finding = Finding::error("bad-duration", path, text).at(tree.position());
             return self.findings.push(finding.suggest(tree.as_str().and_then(suggest_duration)));
         };
@@ -127,7 +127,7 @@ impl Converter<'_> {
         };
         let is_complete = text.len() <= 40 && text.contains('T');
         let Some(time) = text.parse::<Timestamp>().ok().filter(|_| is_complete) else {
-            let text = format!("{} is no time such as `2024-01-31T12:00:00Z`", echo(text));
+            let text = format!("{} is not a time such as `2024-01-31T12:00:00Z`", echo(text));
             return self.fault("bad-timestamp", text, tree, path, scope);
         };
         self.seconds_and_nanos(time.seconds, time.nanos);

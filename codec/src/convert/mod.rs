@@ -38,7 +38,7 @@ impl Converter<'_> {
         if scope.n_messages >= MAX_MESSAGE_DEPTH {
             return self.fault(
                 "too-deep",
-                "messages nest too deep for readers of protobuf",
+                "messages are nested too deeply for protobuf parsers",
                 tree,
                 path,
                 scope,
@@ -89,7 +89,7 @@ impl Converter<'_> {
         let path = path.field(field.name());
         if let Some((_, first)) = members.seen.iter().find(|(number, _)| *number == field.number()) {
             let text =
-                format!("the field is there twice, as {} and in its other spelling", echo_name(entry.key));
+                format!("the field appears twice, as {} and in its other spelling", echo_name(entry.key));
             let finding = Finding::error("duplicate-field", &path, text).at(entry.position);
             return self.findings.push(Finding { related: vec![*first], ..finding });
         }
@@ -158,7 +158,7 @@ impl Converter<'_> {
         for (index, item) in items.enumerate() {
             let path = path.index(index);
             if item.is_null() && !kind_takes_null(&kind) {
-                self.fault("wrong-type", "a list cannot hold null", item, &path, scope);
+                self.fault("wrong-type", "a list cannot contain null", item, &path, scope);
                 continue;
             }
             if let Kind::Message(descriptor) = &kind {
@@ -207,12 +207,12 @@ impl Converter<'_> {
         for entry in sorted.into_iter().filter_map(|at| entries.at(at)) {
             let path = path.key(entry.key);
             if entry.value.is_null() && !kind_takes_null(&value_kind) {
-                self.fault("wrong-type", "a map cannot hold null", entry.value, &path, scope);
+                self.fault("wrong-type", "a map cannot contain null", entry.value, &path, scope);
                 continue;
             }
             let Some(key) = scalar::map_key(&key_kind, entry.key) else { continue };
             if last.as_ref() == Some(&key) {
-                let finding = Finding::error("duplicate-key", &path, "the key is there twice");
+                let finding = Finding::error("duplicate-key", &path, "the key appears twice");
                 self.findings.push(finding.at(entry.position));
             }
             let open = self.writer.open(number);

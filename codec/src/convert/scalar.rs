@@ -98,7 +98,7 @@ impl Converter<'_> {
                 }
                 let names: Vec<_> = descriptor.values().map(|value| value.name().to_owned()).collect();
                 let text =
-                    format!("{} is no value of {}{}", echo(name), descriptor.full_name(), list(&names));
+                    format!("{} is not a value of {}{}", echo(name), descriptor.full_name(), list(&names));
                 let suggestion = nearest(name, names.iter().map(String::as_str));
                 let finding = Finding::error("bad-enum-value", path, text).at(tree.position());
                 self.findings.push(finding.suggest(suggestion));
@@ -107,7 +107,7 @@ impl Converter<'_> {
             TreeValue::Number(number) => {
                 let value = to_number(&Kind::Int32, number);
                 let Some(Value::I32(number)) = value else {
-                    self.fault("out-of-range", "the number is no enum value", tree, path, scope);
+                    self.fault("out-of-range", "the number is not an enum value", tree, path, scope);
                     return None;
                 };
                 Some(Value::EnumNumber(number))
@@ -166,8 +166,8 @@ fn parse_text(kind: &Kind, text: &str) -> Option<Number> {
     }
 }
 
-/// A number that stands without quotes is meant as it is written, and not as infinity.
-pub(super) const BEYOND_DOUBLES: &str = "the number is larger than any that a double can hold";
+/// A number without quotes means what is written, never infinity.
+pub(super) const BEYOND_DOUBLES: &str = "the number is too large for a double";
 
 fn to_number(kind: &Kind, number: Number) -> Option<Value> {
     let float = match number {
@@ -226,7 +226,7 @@ pub(super) fn expected(kind: &Kind) -> String {
         | Kind::Sfixed64 => "an integer".to_owned(),
         Kind::Bool => "a bool".to_owned(),
         Kind::String => "a string".to_owned(),
-        Kind::Bytes => "a string of base64".to_owned(),
+        Kind::Bytes => "a base64 string".to_owned(),
         Kind::Message(_) => "an object".to_owned(),
         Kind::Enum(descriptor) => format!("a value of {}", echo_name(descriptor.full_name())),
     }

@@ -190,7 +190,7 @@ impl Reader<'_> {
     }
 
     fn read_escape(&mut self) -> Outcome<char> {
-        let problem = self.unexpected("an escape that JSON knows");
+        let problem = self.unexpected("a JSON escape");
         let escaped = self.peek().ok_or_else(|| problem.clone())?;
         self.advance();
         let character = match escaped {
@@ -260,7 +260,9 @@ impl Reader<'_> {
         let message = match self.peek() {
             None => format!("the file ends where {expected} is expected"),
             Some(found @ ('/' | '#')) => {
-                format!("expected {expected}, found {found:?}; JSON has no comments, but YAML has, after `#`")
+                format!(
+                    "expected {expected}, found {found:?}; JSON has no comments; YAML has them, after `#`"
+                )
             }
             Some(found) => format!("expected {expected}, found {found:?}"),
         };

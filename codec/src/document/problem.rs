@@ -57,7 +57,7 @@ pub(super) fn check_duplicates(written: &[u8], keys: &mut [u32], problems: &mut 
         if let [first, second] = pair {
             let ((first, first_position), (second, position)) = (key(first), key(second));
             if first == second {
-                let message = format!("the key {} is there twice", crate::diagnostic::echo_name(second));
+                let message = format!("the key {} appears twice", crate::diagnostic::echo_name(second));
                 let problem = SyntaxProblem::new("duplicate-key", position, message);
                 problems.push(SyntaxProblem { related: Some(first_position), ..problem });
             }
@@ -66,12 +66,12 @@ pub(super) fn check_duplicates(written: &[u8], keys: &mut [u32], problems: &mut 
 }
 
 pub(super) fn too_deep(position: Position) -> SyntaxProblem {
-    SyntaxProblem::new("too-deep", position, "lists and objects nest too deep")
+    SyntaxProblem::new("too-deep", position, "lists and objects are nested too deeply")
 }
 
 pub(super) fn too_many_values(position: Position, limits: &Limits) -> SyntaxProblem {
     let message = format!(
-        "the document has more than {} values from here on (--max-document-values); split it into several",
+        "the document has more than {} values (--max-document-values), and this is the first beyond; split it",
         limits.max_document_values
     );
     SyntaxProblem::new("too-many-values", position, message)

@@ -221,7 +221,11 @@ impl<'a> Builder<'a> {
 
     fn take_alias(&mut self, anchor: usize, position: Position) -> Result<(), SyntaxProblem> {
         let Some(anchored) = self.anchors.get(&anchor).copied() else {
-            return Err(SyntaxProblem::new("syntax", position, "the alias stands inside of what it names"));
+            return Err(SyntaxProblem::new(
+                "syntax",
+                position,
+                "the alias is inside the value that it names",
+            ));
         };
         if self.frames.len() + anchored.depth > self.limits.max_depth {
             return Err(too_deep(position));
@@ -297,7 +301,7 @@ fn check_merged(written: &[u8], at: usize, position: Position) -> Result<(), Syn
         }),
         Token::Null | Token::Bool(_) | Token::Number(_) | Token::String(_) => false,
     };
-    let problem = || SyntaxProblem::new("syntax", position, "`<<` takes an object or a list of objects");
+    let problem = || SyntaxProblem::new("syntax", position, "`<<` needs an object or a list of objects");
     if is_right { Ok(()) } else { Err(problem()) }
 }
 

@@ -176,7 +176,7 @@ impl Check<'_> {
             let Some((_, first)) = same.first() else { continue };
             for (_, index) in same.iter().skip(1) {
                 let path = self.path.index(*index as usize);
-                let text = format!("the item is there twice, first as number {first}");
+                let text = format!("the item appears twice, first as number {first}");
                 (self.sink)(Finding::error("pgv-unique", &path, text));
             }
         }

@@ -22,7 +22,7 @@ pub(super) const RULES: &[Rule] = &[Rule::new(
     (Rejected, "envoy-leds"),
     "envoy.config.endpoint.v3.LocalityLbEndpoints",
     (When::Set, &["leds_cluster_locality_config"]),
-    "Envoy refuses a locality that has both `{}` and endpoints of its own",
+    "Envoy rejects a locality that has both `{}` and endpoints of its own",
 )];
 
 /// The resources that an Envoy comes to: what listeners name that are not gRPC's, and every cluster.
@@ -82,13 +82,13 @@ fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let eds = child(message, "eds_cluster_config");
     if is_eds && eds.as_ref().is_none_or(|eds| !has(eds, "eds_config")) {
         let fault = Fault::new("D65", Rejected, "envoy-eds-config");
-        let text = "Envoy refuses an EDS cluster without `eds_config`".to_owned();
+        let text = "Envoy rejects an EDS cluster without `eds_config`".to_owned();
         let suggestion = Some("eds_config: {ads: {}}".to_owned());
         scope.report_with(fault, path, "eds_cluster_config.eds_config", text, suggestion);
     }
     if !is_eds && custom.is_none() && eds.is_some() {
         let fault = Fault::new("D65", Rejected, "envoy-eds-config");
-        let text = "Envoy refuses `eds_cluster_config` in a cluster that is not of type EDS".to_owned();
+        let text = "Envoy rejects `eds_cluster_config` in a cluster that is not of type EDS".to_owned();
         scope.report_with(fault, path, "eds_cluster_config", text, Some("type: EDS".to_owned()));
     }
     let provides = match &custom {
@@ -103,7 +103,7 @@ fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         if (localities.len(), n_endpoints) != (1, 1) {
             let fault = Fault::new("D50", Rejected, "envoy-logical-dns");
             let text =
-                "Envoy refuses a LOGICAL_DNS cluster that has not exactly one endpoint in one locality";
+                "Envoy rejects a LOGICAL_DNS cluster unless it has exactly one endpoint in one locality";
             scope.report(fault, path, "load_assignment", text);
         }
     }
@@ -117,7 +117,7 @@ fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         && enum_at(message, "lb_policy") == RING_HASH
     {
         let fault = Fault::new("D43", Rejected, "envoy-ring-hash");
-        let text = "Envoy refuses a minimum ring size above the maximum";
+        let text = "Envoy rejects a minimum ring size above the maximum";
         scope.report(fault, path, "ring_hash_lb_config.minimum_ring_size", text);
     }
 }
@@ -140,11 +140,11 @@ fn lb_policy(
     let fault = Fault::new("D44", Rejected, "envoy-cluster-provided");
     match provides {
         Some(name) if !is_provided => {
-            let text = format!("Envoy demands CLUSTER_PROVIDED of a cluster of type {name}");
+            let text = format!("Envoy requires CLUSTER_PROVIDED for a cluster of type {name}");
             scope.report_with(fault, path, field, text, Some("CLUSTER_PROVIDED".to_owned()));
         }
         None if is_provided && is_built_in => {
-            let text = "Envoy refuses CLUSTER_PROVIDED for a type of cluster that provides no load balancing"
+            let text = "Envoy rejects CLUSTER_PROVIDED for a type of cluster that provides no load balancing"
                 .to_owned();
             scope.report_with(fault, path, field, text, Some("ROUND_ROBIN".to_owned()));
         }
@@ -166,7 +166,7 @@ fn addresses(assignment: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
             let is_ip = text(&socket, "address").is_some_and(|text| text.parse::<IpAddr>().is_ok());
             if !is_ip && !has(&socket, "resolver_name") {
                 let fault = Fault::new("D50", Rejected, "envoy-address");
-                let text = "Envoy takes host names only in clusters of type STRICT_DNS and LOGICAL_DNS";
+                let text = "Envoy accepts host names only in clusters of type STRICT_DNS and LOGICAL_DNS";
                 scope.report(fault, &list_path.index(at), "endpoint.address.socket_address.address", text);
             }
         }
@@ -180,7 +180,7 @@ fn filter_chain(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     for (index, name) in types.iter().enumerate() {
         if TERMINAL_FILTERS.contains(&name.as_str()) && index + 1 < types.len() {
             let fault = Fault::new("D42", Rejected, "envoy-terminal-filter");
-            let text = format!("Envoy refuses filters after {}", short(name));
+            let text = format!("Envoy rejects filters after {}", short(name));
             scope.report(fault, &list_path.index(index), "", text);
         }
     }
@@ -193,10 +193,13 @@ fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     for (index, name) in types.iter().enumerate() {
         let is_last = index + 1 == types.len();
         if name == ROUTER && !is_last {
-            scope.report(fault, &list_path.index(index), "", "Envoy refuses HTTP filters after the router");
+            scope.report(fault, &list_path.index(index), "", "Envoy rejects HTTP filters after the router");
         }
         if is_last && NO_ENDS.contains(&short(name)) {
-            let text = format!("Envoy refuses {} as the last HTTP filter; that is the router", short(name));
+            let text = format!(
+                "Envoy rejects {} as the last HTTP filter; the last one must be the router",
+                short(name)
+            );
             scope.report_with(fault, &list_path.index(index), "", text, Some(ROUTER.to_owned()));
         }
     }
@@ -214,7 +217,7 @@ fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         && max < base
     {
         let fault = Fault::new("D34", Rejected, "envoy-retry");
-        let text = "Envoy refuses a `max_interval` that is shorter than the `base_interval`";
+        let text = "Envoy rejects a `max_interval` that is shorter than the `base_interval`";
         scope.report(fault, path, "retry_back_off.max_interval", text);
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn lint(inner: &Inner, resources: &Resources<'_>, profile: Profile) -
             let mut scope = Scope::new(inner, profile, Side::Client, resource);
             let fault = Fault::new("C87", Ignored, code);
             let text = format!(
-                "{who} ignores the session of an endpoint that is `DRAINING`, because `{FIELD}` lacks that"
+                "{who} ignores the session of an endpoint that is `DRAINING`, because `{FIELD}` does not include it"
             );
             let suggestion = Some(format!("{FIELD}: {{statuses: [{statuses}]}}"));
             scope.report_with(fault, &Path::Root.field("common_lb_config"), FIELD, text, suggestion);

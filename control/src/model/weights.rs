@@ -81,7 +81,7 @@ impl WeightedObject {
             let kinds: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
             let kinds = kinds.join(", ");
             return Err(format!(
-                "{kind:?} is no kind with weights: use one of {kinds}, {ROUTE_CONFIGURATION}"
+                "{kind:?} is not a kind with weights: use one of {kinds}, {ROUTE_CONFIGURATION}"
             ));
         };
         Ok(Self::Document(DocumentKey::new(kind, namespace, name)))

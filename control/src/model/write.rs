@@ -49,7 +49,7 @@ pub enum Write {
     ApplyDocuments {
         /// Their group; `None` leaves each in its group, or puts it into the default group if it is new.
         group: Option<GroupName>,
-        /// The documents; no key is there twice.
+        /// The documents; no key appears twice.
         documents: Vec<Arc<Document>>,
         /// The doubts about each by itself.
         warnings: Vec<Diagnostic>,
@@ -262,7 +262,7 @@ pub enum WriteError {
         rules: Vec<String>,
     },
     /// `If-Match` or `If-None-Match` does not hold for the weights of a rule.
-    #[error("the weights are others by now; the current entity tag is \"{current}\"")]
+    #[error("the weights have changed; the current entity tag is \"{current}\"")]
     StaleWeights {
         /// The current entity tag.
         current: String,
@@ -303,14 +303,14 @@ pub enum WriteError {
     #[error("the first load is not complete yet")]
     NotReady,
     /// Too many writes wait already, or what they bring is too much.
-    #[error("too many writes wait for their turn already; try again in a moment")]
+    #[error("too many writes are waiting; try again in a moment")]
     Busy,
     /// The dry run did not end in its time.
     #[error("the dry run took too long")]
     Stopped,
     /// The program itself is at fault.
     #[error(
-        "the change could not be worked out, which is a fault of this program: {0}; what was served before still is"
+        "the change could not be computed because of a bug in this program: {0}; the previous configuration is still served"
     )]
     Internal(String),
     /// The server is shutting down.

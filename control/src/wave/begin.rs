@@ -69,7 +69,7 @@ pub(crate) fn begin_wave(
         return Err(WriteError::WaveActive {
             deployment: id,
             message: format!(
-                "the wave deployment {id} ({}) is not done, and there is one at a time: wait, end it with \
+                "the wave deployment {id} ({}) has not finished, and there can be only one at a time: wait, end it with \
                  /v1/waves/{id}:promote or :abort, write to everyone with waves=none, or force=true to abort it first",
                 active.summary
             ),
@@ -224,7 +224,7 @@ fn refuse_touched(active: &Wave, plan: &Plan, named: &WeightPatch) -> Result<(),
     Err(WriteError::WaveActive {
         deployment: id,
         message: format!(
-            "{what} is part of the wave deployment {id} ({}): wait until it is done, end it with /v1/waves/{id}:promote or :abort, \
+            "{what} is part of the wave deployment {id} ({}): wait until it has finished, end it with /v1/waves/{id}:promote or :abort, \
              or write with force=true, which aborts it first",
             active.summary
         ),
@@ -232,8 +232,7 @@ fn refuse_touched(active: &Wave, plan: &Plan, named: &WeightPatch) -> Result<(),
 }
 
 fn not_for_definitions() -> WriteError {
-    let message = "waves are for resources and documents; what a node group selects changes for all nodes at once: leave \
-                   waves out, or write waves=none";
+    let message = "waves are for resources and documents; what a node group selects changes for all nodes at once: omit waves, or write waves=none";
     let fault = warning("waves", "", message.to_owned());
     WriteError::Invalid(vec![Diagnostic { severity: Severity::Error, ..fault }])
 }

@@ -44,11 +44,11 @@ fn superseded(env: &Env, accepted: &Accepted, next: Option<&Wave>, base: &Base, 
     let wave = accepted.wave.as_deref().filter(|wave| next.is_none_or(|next| next.id != wave.id))?;
     let is_as_before = wave.previous.iter().all(|(key, value)| says(base, key, value.as_ref()));
     let (phase, reason) = match next {
-        Some(next) => {
-            (WavePhase::Superseded, format!("files changed, which began the wave deployment {}", next.id))
+        Some(next) => (WavePhase::Superseded, format!("changed files began the wave deployment {}", next.id)),
+        None if is_as_before => {
+            (WavePhase::Reverted, "the files are back to their previous contents".to_owned())
         }
-        None if is_as_before => (WavePhase::Reverted, "the files say again what was before".to_owned()),
-        None => (WavePhase::Superseded, "files changed, which reached everyone at once".to_owned()),
+        None => (WavePhase::Superseded, "changed files reached everyone at once".to_owned()),
     };
     Some(ended(env, wave, phase, Some(reason), at))
 }

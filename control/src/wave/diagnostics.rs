@@ -49,7 +49,7 @@ pub(crate) fn tell_waves(env: &Env, accepted: &Accepted, files: &mut BTreeMap<Ar
     }
 }
 
-/// Where a file says the thing, or said it before it was taken out; `None` if that is not known, or it is no file's.
+/// Where a file says the thing, or said it before it was taken out; `None` if that is not known, or it is not a file's.
 fn place(accepted: &Accepted, key: &StoreKey, value: Option<&PreviousValue>) -> Option<Place> {
     let of_origin = |origin: &Origin| match origin {
         Origin::File { path, line, column } => {
@@ -79,8 +79,7 @@ fn diagnostic(report: &WaveReport, key: &StoreKey, place: Place) -> Diagnostic {
     let members = &report.members;
     let share = report.share().map_or_else(|| "0%".to_owned(), |share| share.to_string());
     let served = format!(
-        "what the file says of {what} is served to {share} of its nodes, {} of which are connected; the others have what was \
-         before",
+        "the new version of {what} is served to {share} of its nodes, {} of which are connected; the others have the previous version",
         members.n_ahead
     );
     let why = report.reason.as_deref().unwrap_or("it was put back");
@@ -88,16 +87,20 @@ fn diagnostic(report: &WaveReport, key: &StoreKey, place: Place) -> Diagnostic {
         WavePhase::Held => (
             Severity::Error,
             "wave-put-back",
-            format!("what the file says of {what} is served to nobody, everyone has what was before: {why}"),
             format!(
-                "change the file again, or undo its change; POST /v1/waves/{id}:resume tries it again as it is"
+                "the new version of {what} is served to nobody, everyone has the previous version: {why}"
+            ),
+            format!(
+                "change the file again, or undo the change; POST /v1/waves/{id}:resume tries it again as it is"
             ),
         ),
         WavePhase::Paused => (
             Severity::Warning,
             "wave-paused",
             format!("{served}, until somebody decides: {why}"),
-            format!("POST /v1/waves/{id}:resume goes on, :promote gives it to everyone, :abort puts it back"),
+            format!(
+                "POST /v1/waves/{id}:resume continues, :promote gives it to everyone, :abort puts it back"
+            ),
         ),
         WavePhase::Progressing
         | WavePhase::Holding
@@ -109,7 +112,7 @@ fn diagnostic(report: &WaveReport, key: &StoreKey, place: Place) -> Diagnostic {
             "wave-under-way",
             format!("{served}; {} have accepted it, {} rejected it", members.n_acked, members.n_nacked),
             format!(
-                "wait; GET /v1/waves/{id} tells who has it, :promote gives it to everyone, :abort puts it back"
+                "wait; GET /v1/waves/{id} shows who has it, :promote gives it to everyone, :abort puts it back"
             ),
         ),
     };

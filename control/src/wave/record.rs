@@ -112,11 +112,13 @@ pub(crate) fn read(
     for (text, key) in keys_below(keys, PREVIOUS) {
         let (StoreKey::Previous(key), Some(hash)) = (key, keys.get(text)) else { continue };
         let Some(value) = store.blob(*hash)? else {
-            return Ok(Err(format!("what {} was is missing", key.what())));
+            return Ok(Err(format!("the previous value of {} is missing", key.what())));
         };
         match read_value(codec, &key, &value) {
             Ok(value) => _ = previous.insert(*key, Some(value)),
-            Err(reason) => return Ok(Err(format!("what {} was cannot be read: {reason}", key.what()))),
+            Err(reason) => {
+                return Ok(Err(format!("the previous value of {} cannot be read: {reason}", key.what())));
+            }
         }
     }
     Ok(restore(record, previous, at).map(Some))

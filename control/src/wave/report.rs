@@ -51,7 +51,7 @@ pub(crate) fn why_paused(deployment: &Deployment, members: &WaveMembers) -> Stri
     let WaveMembers { n_ahead, n_pending, n_away, .. } = members;
     match deployment.obstacle() {
         Some(Obstacle::Lost) => lost_text(members),
-        Some(Obstacle::Empty) => "no connected node is in this wave, and none came in time".to_owned(),
+        Some(Obstacle::Empty) => "no connected node is in this wave, and none connected in time".to_owned(),
         Some(Obstacle::Away) => format!("{n_away} nodes that had it did not come back in time"),
         Some(Obstacle::Unanswered) | None => {
             format!("{n_pending} of {n_ahead} nodes have not answered in time")
@@ -209,7 +209,7 @@ fn waits_for(wave: &Wave) -> Option<String> {
     if wave.ranking.is_awaited() {
         let by = &wave.deployment.policy().by;
         return Some(format!(
-            "its waves go by {by}, and no connected node that it concerns has a value of that: it waits for one, or for :promote"
+            "its waves are ordered by {by}, and no connected node that it concerns has a value for that: it waits for one, or for :promote"
         ));
     }
     let text = match wave.deployment.obstacle()? {

@@ -101,7 +101,7 @@ pub(crate) fn act(
     let refused = |what: &str| Err(WriteError::WaveState(format!("the wave deployment {id} {what}")));
     match verb {
         WaveVerb::Promote => scene.promote(wave, actor),
-        WaveVerb::Abort if is_stopped => refused("is put back already"),
+        WaveVerb::Abort if is_stopped => refused("is already put back"),
         WaveVerb::Abort => {
             let members = look_at(env, wave, at).members;
             scene.put_back(wave, &format!("aborted by {actor}"), members)
@@ -129,10 +129,10 @@ pub(crate) fn abort_for(
     let Some(wave) = accepted.wave.as_deref() else { return Ok(scene.rests(Next::Told)) };
     if wave.stopped.is_none() || wave.has_overrides() {
         let members = look_at(env, wave, at).members;
-        return scene.put_back(wave, &format!("aborted by a forced write of {actor}"), members);
+        return scene.put_back(wave, &format!("aborted by a forced write by {actor}"), members);
     }
     let summary = format!("let go of the wave deployment {}", wave.id);
-    let reason = Some(format!("a forced write of {actor} took its place"));
+    let reason = Some(format!("a forced write by {actor} replaced it"));
     let ended = ended(env, wave, WavePhase::Superseded, reason, at);
     scene.ends((None, ended), &Candidate::default(), Label::new(actor, ChangeSource::Waves, summary))
 }
@@ -315,7 +315,7 @@ impl Scene<'_> {
     fn resume(&self, wave: &Wave, actor: &str) -> Result<Transition, WriteError> {
         let mut next = Wave { since: self.at.wall, paused: None, ..wave.clone() };
         next.deployment.resume(self.at.clock).map_err(|_| {
-            let text = "is neither paused nor put back; it goes on by itself";
+            let text = "is neither paused nor put back; it continues on its own";
             WriteError::WaveState(format!("the wave deployment {} {text}", wave.id))
         })?;
         Arc::make_mut(&mut next.members).forgive(self.at.clock);

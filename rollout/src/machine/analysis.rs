@@ -140,7 +140,7 @@ impl Rollout {
         let Some(verdict) = run.verdict.take() else { return };
         let verdict = match verdict {
             Verdict::Good | Verdict::Inconclusive(_) if run.has_bad_hook => {
-                Verdict::Bad("a webhook said no".to_owned())
+                Verdict::Bad("a webhook did not approve".to_owned())
             }
             Verdict::Good | Verdict::Bad(_) | Verdict::Inconclusive(_) => verdict,
         };
@@ -175,7 +175,7 @@ impl Rollout {
             self.abort(Cause::Itself, reason);
             return;
         }
-        self.emit(EventKind::Warning, &format!("bad measurement {n_failed}, {limit} are allowed: {reason}"));
+        self.emit(EventKind::Warning, &format!("bad measurement {n_failed}; {limit} are allowed: {reason}"));
     }
 
     pub(crate) fn forgive_inconclusive(&mut self) {

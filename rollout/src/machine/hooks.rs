@@ -132,7 +132,7 @@ impl Rollout {
         } else {
             self.calls.remove(index);
         }
-        let said = format!("the webhook {:?} did not say go: {reason}", self.hook_name(hook));
+        let said = format!("the webhook {:?} did not approve: {reason}", self.hook_name(hook));
         match purpose {
             Purpose::Gate if waits => {
                 self.message = format!("waiting: {said}").chars().take(MAX_SAID_CHARS).collect();

@@ -180,8 +180,8 @@ impl Rollout {
                 self.base = base;
                 self.renew_change();
             }
-            // Without stable there is nowhere to go back to: what is left of the rule is served.
-            None => self.end_without_rule("the rule is gone"),
+            // Without the stable backend there is no way back: the rest of the rule is served.
+            None => self.end_without_rule("the rule no longer exists"),
             Some(Err(error)) if weights.is_some_and(|weights| !weights.contains_key(&self.spec.stable)) => {
                 self.end_without_rule(&error.to_string());
             }
@@ -226,7 +226,7 @@ impl Rollout {
             AckTimeout::Pause => self.hold(Hold::AckTimeout, &said),
             AckTimeout::Continue => {
                 self.is_skipped = true;
-                self.emit(EventKind::Warning, &format!("going on: {said}"));
+                self.emit(EventKind::Warning, &format!("continuing: {said}"));
             }
         }
     }

@@ -105,7 +105,7 @@ impl Rollout {
         self.hold = None;
         self.drop_calls_of_stage();
         self.is_skipped = true;
-        self.emit(EventKind::Normal, "the step is skipped by hand");
+        self.emit(EventKind::Normal, "the step was skipped by hand");
     }
 
     fn resume_last(&mut self) {

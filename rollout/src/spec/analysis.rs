@@ -119,7 +119,7 @@ impl Prometheus {
         };
         let (min, max) = (bound("min"), bound("max"));
         match (min, max) {
-            (None, None) => faults.add(&at.pointer, "min or max is needed, else every value is good"),
+            (None, None) => faults.add(&at.pointer, "set min or max; without them every value is good"),
             (Some(min), Some(max)) if min > max => {
                 faults.add(&at.pointer, format!("min {min} is larger than max {max}"));
             }
@@ -140,7 +140,7 @@ pub(crate) fn url(at: &At<'_>, faults: &mut Faults) -> Option<String> {
         return None;
     }
     if authority.contains('@') {
-        faults.add(&at.pointer, "a URL with a user or password is not taken: it would be shown in answers");
+        faults.add(&at.pointer, "a URL must not contain a user or password, because answers would show them");
         return None;
     }
     Some(text.to_owned())

@@ -72,7 +72,7 @@ fn read_metadata(at: &At<'_>, faults: &mut Faults) -> Option<BTreeMap<String, St
     let mut metadata = BTreeMap::new();
     for (name, at) in fields.entries() {
         if metadata.len() == MAX_METADATA {
-            faults.add(&at.pointer, format!("at most {MAX_METADATA} entries are taken"));
+            faults.add(&at.pointer, format!("at most {MAX_METADATA} entries are allowed"));
             break;
         }
         if let Some(text) = at.text(MAX_METADATA_BYTES, faults) {

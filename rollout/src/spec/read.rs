@@ -40,7 +40,7 @@ fn read(at: &At<'_>, faults: &mut Faults) -> Option<RolloutSpec> {
     let stable = fields.need("stable", faults).and_then(|at| at.text(MAX_BACKEND_BYTES, faults));
     let canary = fields.need("canary", faults).and_then(|at| at.text(MAX_BACKEND_BYTES, faults));
     if stable.is_some() && stable == canary {
-        faults.add("/canary", "the canary is the stable backend; name another one");
+        faults.add("/canary", "the canary must be a backend other than the stable one");
     }
     let analysis = fields.take("analysis").and_then(|at| Analysis::read(&at, &Analysis::default(), faults));
     let Expansion { steps, promotion_steps } = read_steps(&mut fields, analysis.as_ref(), faults);
@@ -99,12 +99,12 @@ fn read_steps(fields: &mut Object<'_>, analysis: Option<&Analysis>, faults: &mut
     let defaults = analysis.cloned().unwrap_or_default();
     if let Some(mark) = short::MARKS.iter().find(|mark| fields.has(mark)) {
         if let Some(at) = fields.take("steps") {
-            faults.add(&at.pointer, format!("{mark} stands for the steps; write one of both"));
+            faults.add(&at.pointer, format!("{mark} replaces the steps; write one or the other"));
         }
         return short::read(fields, &defaults, faults);
     }
     let Some(at) = fields.take("steps") else {
-        faults.add(fields.pointer(), "the field \"steps\" is missing, or stepWeight, which stands for steps");
+        faults.add(fields.pointer(), "the field \"steps\" is missing; stepWeight can replace it");
         return Expansion::default();
     };
     let items = at.list(MAX_STEPS, faults);
@@ -139,7 +139,7 @@ fn check_steps(at: &At<'_>, steps: &[Step], max: Percent, faults: &mut Faults) {
         }
         let Step::SetHeaderRoute { name, matches } = step else { continue };
         if matches.is_empty() && !routes.contains(name) {
-            let detail = format!("takes away the header route {name:?}, which no step before has set");
+            let detail = format!("removes the header route {name:?}, which no earlier step has set");
             faults.add(&format!("{}/{index}/setHeaderRoute", at.pointer), detail);
         }
         routes.insert(name);
@@ -168,7 +168,8 @@ fn read_hooks(at: &At<'_>, faults: &mut Faults) -> Vec<Hook> {
     for at in at.list(MAX_HOOKS, faults) {
         let Some(hook) = Hook::read(&at, faults) else { continue };
         if !names.insert(hook.name.clone()) {
-            faults.add(&format!("{}/name", at.pointer), format!("there are two webhooks {:?}", hook.name));
+            faults
+                .add(&format!("{}/name", at.pointer), format!("two webhooks have the name {:?}", hook.name));
         }
         hooks.push(hook);
     }

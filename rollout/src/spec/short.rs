@@ -37,7 +37,7 @@ pub(crate) fn read(fields: &mut Object<'_>, analysis: &Analysis, faults: &mut Fa
     let step = |weight| [Step::SetWeight { weight, wait_ack: None }, pause.clone()];
     let promotion_steps: Vec<Step> = promotion.into_iter().flat_map(step).collect();
     if steps.len() + promotion_steps.len() > MAX_STEPS {
-        faults.add(fields.pointer(), format!("this makes more than {MAX_STEPS} steps; take larger ones"));
+        faults.add(fields.pointer(), format!("this makes more than {MAX_STEPS} steps; use larger ones"));
     }
     Expansion { steps, promotion_steps }
 }

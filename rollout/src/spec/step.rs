@@ -68,7 +68,8 @@ impl Step {
         let wait_ack = fields.take("waitAck").map(|at| at.span(Span::from_millis(1), faults));
         let n_kinds = KINDS.iter().filter(|kind| fields.has(kind)).count();
         if n_kinds > 1 || (wait_ack.is_some() && n_kinds == 1 && !fields.has("setWeight")) {
-            faults.add(fields.pointer(), "a step is one thing; only waitAck may stand with setWeight");
+            faults
+                .add(fields.pointer(), "a step does one thing; only waitAck can be combined with setWeight");
             return None;
         }
         let step = if let Some(at) = fields.take("setWeight") {
@@ -149,7 +150,7 @@ impl HeaderValue {
         let mut fields: Object<'_> = at.object(faults)?;
         let n_kinds = ["exact", "regex", "prefix"].iter().filter(|kind| fields.has(kind)).count();
         if n_kinds != 1 {
-            faults.add(fields.pointer(), "a header's value is one of exact, regex, prefix");
+            faults.add(fields.pointer(), "the value of a header needs one of exact, regex, prefix");
         }
         let exact = fields.take("exact").map(|at| at.text(MAX_VALUE_BYTES, faults).map(str::to_owned));
         let prefix = fields.take("prefix").map(|at| at.text(MAX_VALUE_BYTES, faults).map(str::to_owned));

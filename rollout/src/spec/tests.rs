@@ -76,7 +76,7 @@ fn the_short_form_stands_for_steps_as_flagger_has_them() {
 fn what_is_wrong_is_told_with_its_place() {
     let many = vec![json!({"pause": {}}); MAX_STEPS + 1];
     for (fields, pointer, wrong) in [
-        (json!({"canary": "v1:80"}), "/canary", "is the stable backend"),
+        (json!({"canary": "v1:80"}), "/canary", "a backend other than the stable one"),
         (json!({"canary": null}), "", "\"canary\" is missing"),
         (json!({"steps": []}), "/steps", "at least one"),
         (json!({"steps": null}), "", "\"steps\" is missing"),
@@ -87,8 +87,8 @@ fn what_is_wrong_is_told_with_its_place() {
         (json!({"steps": [{"setWeight": 0.001}]}), "/steps/0/setWeight", "two decimals"),
         (json!({"steps": [{"setWeight": 60}], "maxWeight": 50}), "/steps/0/setWeight", "more than maxWeight"),
         (json!({"steps": [{}]}), "/steps/0", "a step is one of"),
-        (json!({"steps": [{"setWeight": 5, "pause": {}}]}), "/steps/0", "a step is one thing"),
-        (json!({"steps": [{"pause": {}, "waitAck": "3s"}]}), "/steps/0", "a step is one thing"),
+        (json!({"steps": [{"setWeight": 5, "pause": {}}]}), "/steps/0", "a step does one thing"),
+        (json!({"steps": [{"pause": {}, "waitAck": "3s"}]}), "/steps/0", "a step does one thing"),
         (json!({"steps": [{"setWieght": 5}]}), "/steps/0/setWieght", "unknown field"),
         (
             json!({"steps": [{"pause": {"duration": "soon"}}]}),
@@ -97,7 +97,7 @@ fn what_is_wrong_is_told_with_its_place() {
         ),
         (json!({"steps": [{"pause": {"duration": 0}}]}), "/steps/0/pause/duration", "a duration such as"),
         (json!({"steps": [{"pause": {"duration": "31d"}}]}), "/steps/0/pause/duration", "30d"),
-        (json!({"steps": [{"setHeaderRoute": {"name": "a"}}]}), "/steps/0/setHeaderRoute", "no step before"),
+        (json!({"steps": [{"setHeaderRoute": {"name": "a"}}]}), "/steps/0/setHeaderRoute", "no earlier step"),
         (
             json!({"steps": [{"setHeaderRoute": {"name": "a", "match": [{"headerName": ":path", "headerValue": {"exact": "a"}}]}}]}),
             "/steps/0/setHeaderRoute/match/0/headerName",
@@ -130,7 +130,7 @@ fn what_is_wrong_is_told_with_its_place() {
             "a URL such as",
         ),
         (json!({"onNack": "ignore"}), "/onNack", "abort, pause"),
-        (json!({"stepWeight": 5}), "/steps", "write one of both"),
+        (json!({"stepWeight": 5}), "/steps", "write one or the other"),
         (json!({"steps": null, "stepWeight": 0}), "/stepWeight", "more than 50 steps"),
         (json!({"steps": null, "stepWeights": [5, 5]}), "/stepWeights", "must rise"),
         (json!({"route": {"kind": "HTTPRoute", "name": "x"}}), "/route", "\"namespace\" is missing"),

@@ -27,7 +27,7 @@ impl Hostname {
             return fail("a host name has 1 to 253 characters");
         }
         if text.parse::<std::net::IpAddr>().is_ok() {
-            return fail("IP addresses are no host names");
+            return fail("an IP address is not a host name");
         }
         let name = text.strip_prefix("*.").unwrap_or(text);
         if name.contains('*') {
@@ -35,7 +35,7 @@ impl Hostname {
         }
         if !name.split('.').all(|label| is_dns_label(label) && label.len() <= 63) {
             return fail(
-                "a host name is made of lower-case letters, digits, `-` and `.`, as RFC 1123 has it",
+                "a host name consists of lower-case letters, digits, `-` and `.`, as RFC 1123 requires",
             );
         }
         Ok(Self(text.into()))

@@ -333,7 +333,11 @@ fn no_common_host<'a>(
 ) -> String {
     let hostnames: Vec<&str> = hostnames.iter().map(Hostname::as_str).collect();
     let listeners: Vec<String> = listeners.map(|(name, host)| format!("{host} ({name})")).collect();
-    format!("no host of {} is one of the listeners' {}", hostnames.join(", "), listeners.join(", "))
+    format!(
+        "none of the hosts {} matches those of the listeners, {}",
+        hostnames.join(", "),
+        listeners.join(", ")
+    )
 }
 
 /// Checks that a listener may accept a route of this kind and namespace; otherwise returns the reason, to be written after its
@@ -352,13 +356,13 @@ fn admission(
         AllowedNamespaces::Selector(selector) => selects(selector, &parents.namespace_labels(namespace)),
     };
     if !is_allowed {
-        return Err(format!("takes no routes of the namespace {namespace}"));
+        return Err(format!("accepts no routes from the namespace {namespace}"));
     }
     if listener.kinds.contains(&route.route.kind) {
         return Ok(());
     }
     let why = listener.fault.as_ref().map(|fault| format!(": {}", fault.message)).unwrap_or_default();
-    Err(format!("takes no {}{why}", document_kind(route.route.kind)))
+    Err(format!("accepts no {}{why}", document_kind(route.route.kind)))
 }
 
 /// Returns `true` if labels match a selector. `NotIn` matches a label that is absent.
@@ -452,7 +456,7 @@ impl Attached<'_> {
             diagnostics.extend(lost.map(|fault| self.warning(&fault, spot)));
             if request.is_implicit {
                 accepted.message = "served by the implicit gateway default/implicit".to_owned();
-                let message = "the route attaches to the implicit gateway default/implicit, because no Gateway is there for it";
+                let message = "the route attaches to the implicit gateway default/implicit, because there is no Gateway for it";
                 let note = (Severity::Info, "implicit-gateway");
                 diagnostics.push(self.document.diagnostic(note.0, note.1, spot, message.to_owned()));
             }

@@ -67,7 +67,7 @@ impl<'d> Lookup<'d> {
             let shown = shown_kind(&to.group, &to.kind);
             return Err(problem(
                 "InvalidKind",
-                format!("{shown} is no kind of backend{}", self.hint(from, to)),
+                format!("{shown} is not a kind of backend{}", self.hint(from, to)),
             ));
         };
         if !self.is_granted(from.kind, &from.namespace, to) && !self.is_parent(from, to) {
@@ -160,7 +160,7 @@ impl<'d> Lookup<'d> {
         let Referent::Port { document, port, .. } = referent else { return Ok(()) };
         let name = port.app_protocol.as_deref().unwrap_or_default();
         let why = match name {
-            "kubernetes.io/ws" | "kubernetes.io/wss" if is_grpc => "gRPC cannot be spoken over WebSocket",
+            "kubernetes.io/ws" | "kubernetes.io/wss" if is_grpc => "gRPC does not run over WebSocket",
             "kubernetes.io/wss" if self.policy(referent).is_none() => "it needs a BackendTLSPolicy",
             "kubernetes.io/h2c" | "kubernetes.io/ws" | "kubernetes.io/wss" => return Ok(()),
             _ if name.starts_with("kubernetes.io/") => "it is not known",
@@ -179,7 +179,7 @@ impl<'d> Lookup<'d> {
         if !exists || !self.is_granted(from.kind, &from.namespace, &backend) {
             return String::new();
         }
-        format!("; there is a Backend of that name, which takes `group: {group}` and `kind: Backend`")
+        format!("; there is a Backend of that name: to use it, write `group: {group}` and `kind: Backend`")
     }
 }
 
@@ -200,7 +200,7 @@ fn service_port<'d>(service: &'d Service, to: &ObjectRef) -> Result<&'d ServiceP
     service.ports.iter().find(|port| port.port == number).ok_or_else(|| {
         let ports: Vec<String> = service.ports.iter().map(|port| port.port.to_string()).collect();
         match ports.is_empty() {
-            true => format!("the Service {name} has no port {number}, nor any other"),
+            true => format!("the Service {name} has no port {number}; it has none"),
             false => format!("the Service {name} has no port {number}; it has {}", ports.join(", ")),
         }
     })

@@ -147,7 +147,7 @@ fn warn_of_idle_tls(referent: &Referent<'_>, diagnostics: &mut Vec<Diagnostic>) 
     let Referent::Backend { backend, .. } = referent else { return };
     match &backend.source {
         BackendSource::Fallback(_) if backend.tls.is_some() => {
-            let message = "a fallback has no connections of its own: TLS is what its members say";
+            let message = "a fallback makes no connections itself: its members define TLS";
             warn("unused-tls", referent, message.to_owned(), diagnostics);
         }
         BackendSource::Fallback(_) | BackendSource::Endpoints(_) => {}

@@ -74,9 +74,8 @@ fn of_service<'d>(
 /// Why a service can have no endpoints, unless they are just not ready.
 fn lacks_endpoints(service: &Service, port: &ServicePort, slices: &[&EndpointSlice]) -> Option<String> {
     if slices.is_empty() {
-        let address =
-            if service.has_cluster_ip { ", and nobody stands behind its clusterIP here" } else { "" };
-        let why = format!("no EndpointSlice and no Endpoints is of this Service{address}");
+        let address = if service.has_cluster_ip { ", and nothing here serves its clusterIP" } else { "" };
+        let why = format!("this Service has no EndpointSlice and no Endpoints{address}");
         return Some(format!("the port {} has no endpoints: {why}", port.port));
     }
     let ports: Vec<&SlicePort> = slices.iter().flat_map(|slice| &slice.ports).collect();
@@ -87,7 +86,7 @@ fn lacks_endpoints(service: &Service, port: &ServicePort, slices: &[&EndpointSli
     names.sort();
     names.dedup();
     let there = if names.is_empty() { "no port".to_owned() } else { names.join(", ") };
-    let why = format!("its endpoints are joined by the port's name {:?}, and they have {there}", port.name);
+    let why = format!("its endpoints are found by the port's name {:?}, and they have {there}", port.name);
     Some(format!("the port {} has no endpoints: {why}", port.port))
 }
 

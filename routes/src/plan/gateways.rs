@@ -102,7 +102,7 @@ impl<'d> Gateways<'d> {
         for (_, Placed { document, group, .. }) in of_kinds(documents, Kind::Gateway..=Kind::Gateway) {
             let Spec::Gateway(gateway) = &document.spec else { continue };
             if let Err(why) = ownership(gateway, documents, options) {
-                let message = format!("this Gateway is left to others: {why}");
+                let message = format!("this Gateway is left to other controllers: {why}");
                 let note =
                     document.diagnostic(Severity::Info, "foreign-gateway", &gateway.class_spot, message);
                 diagnostics.push(note);
@@ -285,7 +285,7 @@ fn ownership(gateway: &Gateway, documents: &Documents, options: &Options) -> Res
     let key = DocumentKey::new(Kind::GatewayClass, "", &gateway.class);
     let class = documents.get(&key).map(|placed| &placed.document.spec);
     let Some(Spec::GatewayClass { controller }) = class else {
-        return Err(format!("there is no GatewayClass {} to say that it belongs to {ours}", gateway.class));
+        return Err(format!("there is no GatewayClass {} that names {ours}", gateway.class));
     };
     if controller == ours { Ok(()) } else { Err(format!("its class belongs to {controller}")) }
 }
@@ -312,7 +312,7 @@ fn unknown_parameters(gateway: &Gateway) -> Option<Fault> {
     let shown =
         xds_codec::echo_name(&if group.is_empty() { kind.to_string() } else { format!("{group}/{kind}") });
     let message =
-        format!("{shown} is no kind of parameters of a Gateway here, so {name} cannot be used; remove it");
+        format!("parameters of a Gateway cannot be of the kind {shown}, so {name} cannot be used; remove it");
     Some(Fault::new("InvalidParameters", message))
 }
 
@@ -335,7 +335,7 @@ fn conditions(gateway: &PlannedGateway<'_>) -> [Condition; 3] {
     };
     let programmed = match listeners.iter().any(PlannedListener::is_programmed) {
         true => Condition::holds("Programmed", "Programmed"),
-        false => Condition::fails("Programmed", "Invalid", "Envoys listen for none of its listeners"),
+        false => Condition::fails("Programmed", "Invalid", "Envoys do not listen for any of its listeners"),
     };
     let unresolved: Vec<&str> = listeners
         .iter()

@@ -176,8 +176,7 @@ impl<'d> Ledger<'d> {
         for (sum, most, own, what, flag) in bounds {
             if sum > most {
                 let message = format!(
-                    "the route gives {own} {what}, and with the older ones of the node group {group} more than {most} ({flag}): \
-                     let fewer listeners take it, give it fewer host names, or move routes to another group"
+                    "the route generates {own} {what}; with the older routes of the node group {group} that is more than {most} ({flag}): attach it to fewer listeners, give it fewer host names, or move routes to another group"
                 );
                 return Err(Fault::new(LIMIT_EXCEEDED, message));
             }

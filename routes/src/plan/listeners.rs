@@ -33,7 +33,7 @@ impl PlannedListener {
         let (kinds, unknown) = route_kinds(&spec);
         let mut problems = Vec::new();
         if !unknown.is_empty() {
-            let message = format!("this listener cannot take routes of the kind {}", unknown.join(", "));
+            let message = format!("this listener cannot accept routes of the kind {}", unknown.join(", "));
             problems.push(RefProblem {
                 reason: "InvalidRouteKinds",
                 message,

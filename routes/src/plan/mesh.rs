@@ -272,8 +272,7 @@ pub(crate) fn uncounted(
         let (namespace, name) = (object.namespace.clone(), object.name.clone());
         let Some(split) = split_of(&DocumentKey::of(Kind::Service, namespace, name)) else { continue };
         let message = format!(
-            "{split} does not count for requests that come through a Gateway: they go to the endpoints of the Service \
-             {}/{} itself; write the weights into this route, as its `backendRefs`",
+            "{split} does not apply to requests through a Gateway: they go to the endpoints of the Service {}/{} itself; write the weights into the `backendRefs` of this route",
             object.namespace, object.name
         );
         diagnostics.push(document.diagnostic(Severity::Warning, "split-not-counted", &object.spot, message));
@@ -293,7 +292,7 @@ fn accepted(
     let told = |(wanted, port): (&Wanted, u16)| {
         let Wanted { group, service, .. } = wanted;
         let winner = lost.get(&(group.clone(), service.clone(), port))?;
-        Some(format!("{winner} has the port {port} of the {service} for itself"))
+        Some(format!("{winner} already has the port {port} of the {service}"))
     };
     let messages: Vec<String> = ports.filter_map(told).collect();
     let message = messages.join("; ");
@@ -323,8 +322,7 @@ pub(crate) fn once_split(placed: &Placed) -> Option<Diagnostic> {
         return None;
     }
     let message = format!(
-        "Envoys go on listening for this Service because a TrafficSplit named it once; to have that written down, give it the \
-         annotation {MESH_ANNOTATION}: \"true\", or \"false\" to end it"
+        "Envoys still listen for this Service because a TrafficSplit named it once; to keep this, give it the annotation {MESH_ANNOTATION}: \"true\"; to end it, \"false\""
     );
     Some(document.diagnostic(Severity::Info, "once-split", &Spot::default(), message))
 }

@@ -65,7 +65,7 @@ impl<'d> Lookup<'d> {
             Some((reason, message)) => Condition::fails("Accepted", reason, message),
             None if is_trusting => Condition::holds("Accepted", "Accepted"),
             None => {
-                let message = "no CA certificate can be used, so every request to the targets fails";
+                let message = "there is no usable CA certificate, so every request to the targets fails";
                 Condition::fails("Accepted", "NoValidCACertificate", message)
             }
         };
@@ -97,7 +97,7 @@ impl<'d> Lookup<'d> {
                 continue;
             };
             if self.fallbacks.contains_key(&target.0) {
-                let message = format!("the {} has no connections of its own: target its members", target.0);
+                let message = format!("the {} makes no connections itself: target its members", target.0);
                 fault = fault.or(Some(("Invalid", message)));
                 continue;
             }
@@ -107,7 +107,7 @@ impl<'d> Lookup<'d> {
             }
             match self.policies.by_target.get(&target) {
                 Some((_, winner, _)) if winner.key != document.key => {
-                    let message = format!("{} holds for the {kind} {namespace}/{name}", winner.key);
+                    let message = format!("{} already applies to the {kind} {namespace}/{name}", winner.key);
                     fault = fault.or(Some(("Conflicted", message)));
                 }
                 Some(_) | None => return None,

@@ -108,7 +108,7 @@ impl Planner<'_, '_> {
         let rewrites = effects.host_rewrite.is_some() || effects.path_rewrite.is_some();
         if self.redirect.is_some() && rewrites {
             self.must_fail = true;
-            self.drop_rule("the filters RequestRedirect and URLRewrite exclude each other");
+            self.drop_rule("the filters RequestRedirect and URLRewrite cannot be used together");
         }
     }
 
@@ -165,7 +165,9 @@ impl Planner<'_, '_> {
             };
             if !targets.get(same).is_some_and(is_edited_alike) {
                 let name = &backend.object.name;
-                self.fall_back(&format!("the backend {name} is named twice, the first one's filters count"));
+                self.fall_back(&format!(
+                    "the backend {name} is named twice; the filters of the first one are used"
+                ));
             }
         }
         if self.must_fail {
@@ -206,15 +208,15 @@ impl Planner<'_, '_> {
                 | FilterKind::Rewrite { .. }
                     if is_only => {}
                 FilterKind::Mirror { .. } => self.fall_back(&format!(
-                    "the filter RequestMirror of the backend {name} is ignored, as it is one of several",
+                    "the filter RequestMirror of the backend {name} is ignored, because the backend is one of several",
                 )),
                 FilterKind::Cors(_) => self.fall_back(&format!(
-                    "the filter CORS of the backend {name} is ignored, as it is one of several",
+                    "the filter CORS of the backend {name} is ignored, because the backend is one of several",
                 )),
                 FilterKind::Redirect(_) | FilterKind::Rewrite { .. } => {
                     weighted.target = Target::Broken;
                     self.drop_rule(&format!(
-                        "the backend {name} is one of several and cannot redirect or rewrite by itself",
+                        "the backend {name} is one of several and cannot redirect or rewrite on its own",
                     ));
                 }
             }
@@ -233,7 +235,7 @@ impl Planner<'_, '_> {
         let FilterKind::Extension { group, kind, name } = &filter.kind else { return };
         let message = match name.is_empty() {
             true => format!("the filter {kind} is not supported, so all requests of the rule fail"),
-            false => format!("no filter {group}/{kind} is known, so requests for {name} fail"),
+            false => format!("the filter {group}/{kind} is unknown, so requests for {name} fail"),
         };
         let spot = filter.spot.clone();
         self.plan.problems.push(RefProblem { reason: "InvalidKind", message, spot });

@@ -112,7 +112,7 @@ impl<'l, 'd> Planner<'l, 'd> {
             name_in(&self.split.service, namespace).map_err(|why| Fault::new("RefNotPermitted", why))?;
         let winner = self.holding(name);
         if let Some(winner) = winner.filter(|winner| **winner != self.document.key) {
-            let message = format!("{winner} splits the same Service and comes first");
+            let message = format!("{winner} splits the same Service and takes precedence");
             return Err(Fault::new("Conflicted", message));
         }
         let missing = || Fault::new("RootServiceNotFound", format!("there is no Service {namespace}/{name}"));
@@ -179,12 +179,12 @@ impl<'l, 'd> Planner<'l, 'd> {
             candidates.push(Candidate { name, spot, weight: backend.weight });
             if name == root {
                 let message = format!(
-                    "the backend {name} is the root itself: this share goes to all of its endpoints, whatever version",
+                    "the backend {name} is the root itself: this share goes to all of its endpoints, of any version",
                 );
                 self.warn("self-referential-split", spot, message);
             } else if let Some(other) = self.holding(name) {
                 let message = format!(
-                    "the backend {name} is split by {other}, which does not count here: its own endpoints are used",
+                    "the backend {name} is split by {other}, which has no effect here: its own endpoints are used",
                 );
                 self.warn("nested-split", spot, message);
             }
@@ -337,5 +337,5 @@ fn name_in<'a>(service: &'a str, namespace: &str) -> Result<&'a str, String> {
 
 fn foreign(service: &str, namespace: &str) -> String {
     let shown = xds_codec::echo_name(service);
-    format!("{shown} is no Service of the namespace {namespace}, and splits stay in their own")
+    format!("{shown} is not a Service of the namespace {namespace}, and a split cannot leave its own")
 }

@@ -34,7 +34,7 @@ impl Lookup<'_> {
         let ObjectRef { group, kind, namespace, name, .. } = reference;
         if (&**group, &**kind) != ("", "Secret") {
             return Err(invalid(format!(
-                "{} is no kind of certificate: use a Secret",
+                "{} is not a kind that can have a certificate: use a Secret",
                 xds_codec::echo_name(kind)
             )));
         }
@@ -136,7 +136,7 @@ impl Lookup<'_> {
             }
             (_, kind) => {
                 let message = format!(
-                    "{} is no kind of certificate: use a ConfigMap or a Secret",
+                    "{} is not a kind that can have a certificate: use a ConfigMap or a Secret",
                     xds_codec::echo_name(kind)
                 );
                 return Err(problem("InvalidKind", message));
@@ -180,9 +180,9 @@ fn pem<'d>(secret: &'d Secret, key: &str, is_label: fn(&str) -> bool) -> Option<
 pub(super) fn invalid_tls(referent: &Referent<'_>) -> &'static str {
     match is_fallback(referent) {
         true => {
-            "a fallback has no connections of its own that a policy could hold for, so every request to it fails"
+            "a fallback makes no connections itself, so a policy cannot apply to it, and every request to it fails"
         }
-        false => "TLS has no CA certificate that can be used, so every request to it fails",
+        false => "TLS has no usable CA certificate, so every request to it fails",
     }
 }
 

@@ -40,9 +40,9 @@ fn or_report<T>(parsed: Result<T, String>, value: &Value<'_>, reader: &mut Reade
 
 /// An address that requests can be sent to.
 pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, String> {
-    let address: IpAddr = text.parse().map_err(|_| format!("{} is no IP address", echo(text)))?;
+    let address: IpAddr = text.parse().map_err(|_| format!("{} is not an IP address", echo(text)))?;
     if address == Ipv4Addr::UNSPECIFIED || address == Ipv6Addr::UNSPECIFIED || address.is_multicast() {
-        return Err(format!("{address} is no address of an endpoint"));
+        return Err(format!("{address} is not the address of an endpoint"));
     }
     Ok(address)
 }
@@ -52,7 +52,7 @@ pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, String> {
 /// Unlike host names of routes it may have `_`, because names of containers do. A last label of digits only is a mistyped
 /// address, and never a top-level domain.
 pub(crate) fn parse_dns_name(text: &str) -> Result<String, String> {
-    let fail = |reason: &str| Err(format!("{} is no host name: {reason}", echo(text)));
+    let fail = |reason: &str| Err(format!("{} is not a host name: {reason}", echo(text)));
     let name = text.strip_suffix('.').unwrap_or(text);
     if name.is_empty() || name.len() > MAX_DNS_NAME {
         return fail("it has 1 to 253 characters");
@@ -85,7 +85,7 @@ pub(crate) fn parse_host_port(text: &str) -> Result<(Host, u16), String> {
         Some(rest) => match rest.split_once("]:") {
             Some((inner, port)) => {
                 let address: Ipv6Addr =
-                    inner.parse().map_err(|_| format!("{} is no IPv6 address; {wants}", echo(inner)))?;
+                    inner.parse().map_err(|_| format!("{} is not an IPv6 address; {wants}", echo(inner)))?;
                 (Host::Ip(parse_ip(&address.to_string())?), port)
             }
             None => return Err(format!("{} has no port behind the brackets; {wants}", echo(text))),
@@ -109,7 +109,7 @@ pub(crate) fn parse_host_port(text: &str) -> Result<(Host, u16), String> {
 pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let port = text.parse().ok().filter(|port: &u16| is_number && *port > 0);
-    port.ok_or_else(|| format!("{} is no port; ports are 1 to 65535", echo(text)))
+    port.ok_or_else(|| format!("{} is not a port; a port is a number from 1 to 65535", echo(text)))
 }
 
 /// The longest name of the DNS, without its last dot.

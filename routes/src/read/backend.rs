@@ -37,7 +37,7 @@ pub(crate) fn read_backend(
     if let Some(fallback) = spec.take("fallback")
         && fallback.truth(reader) == Some(true)
     {
-        let message = "a backend cannot be held back for when others fail; it gets its share at all times";
+        let message = "a backend cannot be reserved for failures of others; it always gets its share";
         reader.warn("unsupported", &fallback.spot, message);
     }
     spec.finish(reader);
@@ -70,7 +70,11 @@ impl Endpoints {
             StaticEndpoint::Unix { path } => path.clone(),
         };
         if !self.seen.insert(address) {
-            reader.warn("duplicate-endpoint", &value.spot, "the endpoint is there twice; the first counts");
+            reader.warn(
+                "duplicate-endpoint",
+                &value.spot,
+                "the endpoint appears twice; the first one is used",
+            );
             return;
         }
         self.refuse_mixture(&endpoint, value, reader);
@@ -98,7 +102,7 @@ impl Endpoints {
 fn read_endpoints(list: &Value<'_>, reader: &mut Reader) -> Vec<StaticEndpoint> {
     let items = list.list(MAX_ENDPOINTS, reader);
     if items.is_empty() && list.is_list() {
-        reader.error("missing-field", &list.spot, "a backend has at least one endpoint");
+        reader.error("missing-field", &list.spot, "a backend needs at least one endpoint");
     }
     let mut endpoints = Endpoints::default();
     endpoints.list.reserve_exact(items.len());
@@ -174,7 +178,7 @@ fn read_protocols(value: &Value<'_>, reader: &mut Reader) -> bool {
             Some("gateway.envoyproxy.io/h2c" | "kubernetes.io/h2c") => is_http2 = true,
             Some("gateway.envoyproxy.io/ws" | "gateway.envoyproxy.io/wss" | "kubernetes.io/ws") | None => {}
             Some(_) => {
-                reader.warn("unsupported", &item.spot, "the protocol is not known and changes nothing");
+                reader.warn("unsupported", &item.spot, "the protocol is unknown and has no effect");
             }
         }
     }
@@ -217,13 +221,13 @@ fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader
             reader.warn(
                 "unsupported",
                 &setting.spot,
-                format!("`{field}` is not supported and changes nothing"),
+                format!("`{field}` is not supported and has no effect"),
             );
         }
     }
     fields.finish(reader);
     let Some(sni) = sni else {
-        let message = "without `sni` the name to look for in the certificate is not known";
+        let message = "without `sni` there is no name to verify the certificate against";
         reader.error("missing-field", &value.spot, message);
         return None;
     };

@@ -28,7 +28,7 @@ pub(crate) fn read_backend_object(
     let reference = read_with_defaults(object, ("", "Service"), context, reader)?;
     if !has_port && reference.group.is_empty() && reference.kind == "Service" {
         if context.version() == "v1alpha2" {
-            let message = "the reference has no port; that of the Service is taken if it has only one";
+            let message = "the reference has no port; the port of the Service is used if it has only one";
             reader.warn("missing-port", object.spot(), message);
         } else {
             reader.error("missing-port", object.spot(), "Must have port for Service reference");

@@ -139,7 +139,7 @@ impl<'t> Value<'t> {
     /// The items of a list of at least one and at most `max`, as [`list`](Self::list) has them.
     pub(crate) fn list_of_some(&self, max: usize, reader: &mut Reader) -> Vec<Self> {
         if self.tree.as_list().is_some_and(|items| items.len() == 0) {
-            reader.error("too-few-items", &self.spot, "there has to be at least one item");
+            reader.error("too-few-items", &self.spot, "at least one item is required");
         }
         self.list(max, reader)
     }
@@ -171,7 +171,7 @@ impl<'t> Value<'t> {
         if let Some(choice) = choices.iter().find(|choice| **choice == text) {
             return Some(choice);
         }
-        let message = format!("{} is none of {}", echo(text), choices.join(", "));
+        let message = format!("{} is not one of {}", echo(text), choices.join(", "));
         reader.suggest("unknown-value", &self.spot, message, nearest(text, choices.iter().copied()));
         None
     }
@@ -227,7 +227,8 @@ impl<'t> Value<'t> {
             return without_unit(text, &self.spot, reader);
         }
         if duration.is_none() {
-            let message = format!("{} is no duration; write it as in `1h30m`, `10s` or `500ms`", echo(text));
+            let message =
+                format!("{} is not a duration; write it as in `1h30m`, `10s` or `500ms`", echo(text));
             reader.error("bad-duration", &self.spot, message);
         }
         duration
@@ -343,7 +344,7 @@ impl<'t> Object<'t> {
 /// Refuses a duration that is only a number; seconds are the most likely unit.
 fn without_unit(number: &str, spot: &Spot, reader: &mut Reader) -> Option<Duration> {
     let message =
-        format!("{number} is no duration: it has no unit; write it as in `1h30m`, `10s` or `500ms`");
+        format!("{number} is not a duration: it has no unit; write it as in `1h30m`, `10s` or `500ms`");
     let meant = format!("{number}s");
     let meant = Some(&*meant).filter(|meant| parse_duration(meant).is_some());
     reader.suggest("bad-duration", spot, message, meant);

@@ -112,8 +112,7 @@ fn old_name(
     let stem = value.tree.as_str()?.strip_suffix("Filter")?;
     let stem = stem.strip_suffix("Policy").unwrap_or(stem);
     let filter_type = known.iter().copied().find(|known| known.name == stem)?;
-    let message =
-        format!("the type is named {} since v1, and what it does is in `{}`", stem, filter_type.field);
+    let message = format!("since v1 the type is {}, and its settings are in `{}`", stem, filter_type.field);
     reader.warn("old-form", &value.spot, message);
     Some(filter_type)
 }
@@ -148,7 +147,7 @@ fn read_body(
         Tag::Rewrite => read_rewrite(body, reader),
         Tag::Cors => Some(FilterKind::Cors(read_cors(body, reader))),
         Tag::ExternalAuth => {
-            let message = "ExternalAuth is not supported; requests that come to this filter fail";
+            let message = "ExternalAuth is not supported; requests that reach this filter fail";
             reader.warn("unsupported", body.spot(), message);
             body.ignore(&["protocol", "backendRef", "grpc", "http", "forwardBody"]);
             let group = context.kind.api_group().to_owned();
@@ -211,7 +210,7 @@ fn is_first<'a>(
 ) -> bool {
     let is_first = !others.any(|other| other.eq_ignore_ascii_case(name));
     if !is_first {
-        let message = format!("the header {} is there twice; only the first counts", echo(name));
+        let message = format!("the header {} appears twice; only the first one is used", echo(name));
         reader.warn("duplicate-header", &value.spot, message);
     }
     is_first

@@ -65,7 +65,8 @@ fn read_gateway_tls(mut tls: Object<'_>, reader: &mut Reader) {
         reader.error("unsupported", &frontend.spot, NO_CLIENT_CERTIFICATES);
     }
     if let Some(backend) = tls.take("backend") {
-        let message = "no certificate is shown to backends; a backend that asks for one will refuse requests";
+        let message =
+            "no client certificate is sent to backends; a backend that requires one rejects the connection";
         reader.warn("unsupported", &backend.spot, message);
     }
     tls.finish(reader);
@@ -155,7 +156,7 @@ fn read_tls(value: &Value<'_>, protocol: &str, context: &Context<'_>, reader: &m
     }
     let options = object.take("options");
     if let Some(options) = &options {
-        reader.warn("unsupported", &options.spot, "options of TLS are not supported; they are left out");
+        reader.warn("unsupported", &options.spot, "TLS options are not supported and are ignored");
     }
     if let Some(frontend) = object.take("frontendValidation") {
         // Not a warning: a listener that requires certificates must not serve everyone.
@@ -276,13 +277,13 @@ fn read_addresses(list: &Value<'_>, reader: &mut Reader) -> Option<IpAddr> {
         };
         let Some(address) = text.text(reader) else { continue };
         let Ok(address) = address.parse() else {
-            reader.error("bad-address", &text.spot, format!("{} is no IP address", echo(address)));
+            reader.error("bad-address", &text.spot, format!("{} is not an IP address", echo(address)));
             continue;
         };
         if addresses.contains(&address) {
             reader.error("duplicate-address", &text.spot, "IPAddress values must be unique");
         } else if !addresses.is_empty() {
-            reader.warn("unsupported", &value.spot, "a listener has one address; only the first counts");
+            reader.warn("unsupported", &value.spot, "a listener has one address; only the first one is used");
         }
         addresses.push(address);
     }
@@ -298,7 +299,7 @@ fn name_of(protocol: &Protocol) -> &str {
     }
 }
 
-const NO_CLIENT_CERTIFICATES: &str = "listeners cannot ask clients for certificates; remove it only if everyone who reaches the port may be served";
+const NO_CLIENT_CERTIFICATES: &str = "listeners cannot require client certificates; remove this only if anyone who can reach the port may be served";
 
 /// Fields of a Gateway that are not supported, and the consequence.
 const UNSUPPORTED: [(&str, &str); 2] = [

@@ -132,7 +132,7 @@ fn read_part(value: &Value<'_>, match_type: MatchType, part: Part, reader: &mut 
         return None;
     }
     if text.starts_with('.') {
-        reader.warn("matches-nothing", &value.spot, "no call is to a service whose name begins with a dot");
+        reader.warn("matches-nothing", &value.spot, "the name of a gRPC service never begins with a dot");
     }
     Some(text.to_owned())
 }

@@ -24,7 +24,7 @@ pub(crate) fn read_redirect(body: &mut Object<'_>, reader: &mut Reader) -> Optio
 pub(crate) fn read_status(value: &Value<'_>, reader: &mut Reader) -> Option<u16> {
     let status = value.integer(300, 399, reader).and_then(|status| u16::try_from(status).ok())?;
     if !REDIRECT_STATUSES.contains(&status) {
-        let message = format!("{status} is none of 301, 302, 303, 307, 308");
+        let message = format!("{status} is not one of 301, 302, 303, 307, 308");
         reader.error("unknown-value", &value.spot, message);
         return None;
     }
@@ -70,7 +70,7 @@ fn read_path(value: &Value<'_>, reader: &mut Reader) -> Option<PathRewrite> {
     // A path without `/` in front would become part of the host name in a `location` header.
     let is_path = path.starts_with('/') || (path.is_empty() && !is_full);
     if !is_path || path.contains(char::is_control) {
-        reader.error("bad-path", &own.spot, format!("{} is no path that begins with `/`", echo(path)));
+        reader.error("bad-path", &own.spot, format!("{} is not a path that begins with `/`", echo(path)));
         return None;
     }
     Some(match is_full {
@@ -134,7 +134,7 @@ fn read_method_or_star<'t>(value: &Value<'t>, reader: &mut Reader) -> Option<&'t
 fn read_origin<'t>(value: &Value<'t>, reader: &mut Reader) -> Option<&'t str> {
     let text = value.bounded_text(1, 253, reader)?;
     if !is_origin(text) {
-        let message = format!("{} is no origin such as `https://a.example` or `*`", echo(text));
+        let message = format!("{} is not an origin such as `https://a.example` or `*`", echo(text));
         reader.error("bad-origin", &value.spot, message);
         return None;
     }

@@ -226,7 +226,7 @@ fn read_query(list: &Value<'_>, reader: &mut Reader) -> Vec<QueryMatch> {
         object.finish(reader);
         let (Some(name), Some(match_type), Some(text)) = (name, match_type, text) else { continue };
         if query.iter().any(|other| other.name == name) {
-            let message = format!("the parameter {} is there twice; only the first counts", echo(name));
+            let message = format!("the parameter {} appears twice; only the first one is used", echo(name));
             reader.warn("duplicate-parameter", &value.spot, message);
             continue;
         }

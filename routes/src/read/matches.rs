@@ -79,7 +79,7 @@ fn read_header_map(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
 
 fn push_first(header: HeaderMatch, headers: &mut Vec<HeaderMatch>, reader: &mut Reader) {
     if headers.iter().any(|other| other.name == header.name) {
-        let message = format!("the header {} is there twice; only the first counts", echo(&header.name));
+        let message = format!("the header {} appears twice; only the first one is used", echo(&header.name));
         reader.warn("duplicate-header", &header.spot, message);
         return;
     }
@@ -96,7 +96,7 @@ pub(crate) fn read_header_name<'t>(value: &Value<'t>, reader: &mut Reader) -> Op
 pub(crate) fn check_header_name<'t>(text: &'t str, spot: &Spot, reader: &mut Reader) -> Option<&'t str> {
     if text.is_empty() || text.len() > 256 || !text.bytes().all(is_token) {
         let message = format!(
-            "{} is no name of a header: 1 to 256 letters, digits and characters of `!#$%&'*+-.^_`|~` are allowed",
+            "{} is not the name of a header: 1 to 256 letters, digits and characters of `!#$%&'*+-.^_`|~` are allowed",
             echo(text)
         );
         reader.error("bad-header-name", spot, message);

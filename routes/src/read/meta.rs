@@ -72,12 +72,12 @@ pub(crate) fn read_name(value: &Value<'_>, reader: &mut Reader) -> Option<Arc<st
     let text = value.bounded_text(1, 253, reader)?;
     if text.chars().any(|one| one == '/' || one.is_whitespace() || one.is_control()) {
         let message =
-            format!("{} is no name: `/`, blanks and control characters are not allowed", echo(text));
+            format!("{} is not a name: `/`, blanks and control characters are not allowed", echo(text));
         reader.error("bad-name", &value.spot, message);
         return None;
     }
     if text.starts_with("xdstp:") {
-        let message = format!("{} begins as URLs of resources do", echo(text));
+        let message = format!("{} begins like the URL of a resource", echo(text));
         reader.error("bad-name", &value.spot, message);
         return None;
     }
@@ -89,7 +89,7 @@ pub(crate) fn read_section_name(value: &Value<'_>, reader: &mut Reader) -> Optio
     let text = value.bounded_text(1, 253, reader)?;
     if !is_dns_name(text) {
         let message =
-            format!("{} is no name: lower-case letters, digits, `-` and `.` are allowed", echo(text));
+            format!("{} is not a name: lower-case letters, digits, `-` and `.` are allowed", echo(text));
         let lower = text.to_ascii_lowercase();
         reader.suggest("bad-name", &value.spot, message, Some(&*lower).filter(|lower| is_dns_name(lower)));
         return None;
@@ -101,7 +101,7 @@ pub(crate) fn read_section_name(value: &Value<'_>, reader: &mut Reader) -> Optio
 pub(crate) fn read_group(value: &Value<'_>, reader: &mut Reader) -> Option<Cow<'static, str>> {
     let text = value.bounded_text(0, 253, reader)?;
     if !text.is_empty() && !is_dns_name(text) {
-        reader.error("bad-name", &value.spot, format!("{} is no API group", echo(text)));
+        reader.error("bad-name", &value.spot, format!("{} is not an API group", echo(text)));
         return None;
     }
     Some(known(text))
@@ -114,7 +114,7 @@ pub(crate) fn read_kind(value: &Value<'_>, reader: &mut Reader) -> Option<Cow<'s
         && text.ends_with(|last: char| last.is_ascii_alphanumeric())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if !is_kind {
-        reader.error("bad-name", &value.spot, format!("{} is no kind", echo(text)));
+        reader.error("bad-name", &value.spot, format!("{} is not a kind", echo(text)));
         return None;
     }
     Some(known(text))

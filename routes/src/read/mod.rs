@@ -80,7 +80,7 @@ pub fn read(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> ReadOutcome
             if age == Age::Removed {
                 let newest = kinds::newest(kind);
                 let message =
-                    format!("{} is deprecated; the API has {newest} in its place", echo_name(api_version));
+                    format!("{} is deprecated; the API replaced it with {newest}", echo_name(api_version));
                 reader.warn("deprecated-version", &version_spot, message);
             }
             return read_object(file, tree, kind, api_version, object, reader);
@@ -90,12 +90,12 @@ pub fn read(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> ReadOutcome
             return refuse(file, tree, kind, &mut object, reader);
         }
         Named::MisspeltKind(near) => {
-            let message = format!("the kind {} is not known", echo_name(kind));
+            let message = format!("the kind {} is unknown", echo_name(kind));
             reader.suggest("unknown-kind", &kind_spot, message, Some(near.as_str()));
             return refuse(file, tree, near, &mut object, reader);
         }
         Named::WrongGroup(kind) => {
-            let message = format!("{kind} is no kind of {}", echo_name(api_version));
+            let message = format!("{kind} is not a kind of {}", echo_name(api_version));
             reader.suggest("unknown-version", &version_spot, message, Some(&kinds::newest(kind)));
             return refuse(file, tree, kind, &mut object, reader);
         }
@@ -138,7 +138,7 @@ fn refuse_native(file: &Arc<str>, tree: Node<'_>, version: &str) -> ReadOutcome 
     let mut reader = Reader::new(file, true);
     let root = Value::root(tree).spot;
     let spot = Spot { path: root.path.field("version"), ..root };
-    let message = format!("the native form has no version {}", echo_name(version));
+    let message = format!("version {} of the native form does not exist", echo_name(version));
     reader.suggest("unknown-version", &spot, message, Some(native::VERSION));
     ReadOutcome::Unreadable(reader.into_diagnostics())
 }

@@ -22,7 +22,7 @@ pub(crate) fn read_gateway_class(
     let controller = spec.need("controllerName", reader).and_then(|controller| {
         let text = controller.bounded_text(1, 253, reader)?;
         if !text.split_once('/').is_some_and(|(domain, path)| !domain.is_empty() && !path.is_empty()) {
-            let message = format!("{} is no name such as `example.org/controller`", echo(text));
+            let message = format!("{} is not a name such as `example.org/controller`", echo(text));
             reader.error("bad-name", &controller.spot, message);
             return None;
         }
@@ -32,7 +32,7 @@ pub(crate) fn read_gateway_class(
         reader.warn(
             "unsupported",
             &parameters.spot,
-            "parameters of a class are not supported; they are left out",
+            "parameters of a class are not supported and are ignored",
         );
     }
     spec.ignore(&["description"]);
@@ -93,7 +93,7 @@ pub(crate) fn read_backend_tls_policy(
     let targets =
         spec.need("targetRefs", reader).map_or_else(Vec::new, |list| read_targets(&list, context, reader));
     if let Some(options) = spec.take("options") {
-        reader.warn("unsupported", &options.spot, "options of TLS are not supported; they are left out");
+        reader.warn("unsupported", &options.spot, "TLS options are not supported and are ignored");
     }
     let validation = spec.need("validation", reader);
     spec.finish(reader);
@@ -185,8 +185,10 @@ fn read_trusted(
         (false, None) => Some((objects, false)),
         (true, Some(("System", _))) => Some((objects, true)),
         (true, Some((other, spot))) => {
-            let message =
-                format!("{} is not known, only `System` is; requests to the backend fail", echo(other));
+            let message = format!(
+                "{} is unknown, only `System` is supported; requests to the backend fail",
+                echo(other)
+            );
             reader.warn("unsupported", &spot, message);
             Some((objects, false))
         }
@@ -221,7 +223,7 @@ fn read_alt_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     }
     let text = own.bounded_text(1, 253, reader)?;
     if !text.split_once("://").is_some_and(|(scheme, rest)| is_scheme(scheme) && !rest.is_empty()) {
-        let message = format!("{} is no URI such as `spiffe://example.org/service`", echo(text));
+        let message = format!("{} is not a URI such as `spiffe://example.org/service`", echo(text));
         reader.error("bad-uri", &own.spot, message);
         return None;
     }

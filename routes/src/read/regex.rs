@@ -62,7 +62,7 @@ fn size_of(text: &str) -> Result<u64, String> {
     match regex::Regex::new(&rust) {
         Ok(_) => Ok(group.size.saturating_add(PROGRAM_OVERHEAD)),
         Err(regex::Error::CompiledTooBig(_)) => Err("it is too large when compiled".to_owned()),
-        Err(_) => Err("it has no meaning that all clients share".to_owned()),
+        Err(_) => Err("clients do not agree on its meaning".to_owned()),
     }
 }
 
@@ -173,7 +173,7 @@ impl<'t> Scanner<'t> {
                 self.next();
                 return self.part(&format!("\\{anchor}"), 1);
             }
-            Some('C') => return Err("`\\C` is not taken by every client".to_owned()),
+            Some('C') => return Err("`\\C` is not supported by every client".to_owned()),
             _ => {}
         }
         let mut class = ClassScanner { rest: self.rest, ..ClassScanner::default() };
@@ -210,7 +210,7 @@ impl<'t> Scanner<'t> {
         let (name, rest) = rest.split_once('>').ok_or("the name of a group is not closed by `>`")?;
         let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         if name.is_empty() || !name.bytes().all(is_word) {
-            return Err(format!("{} is no name of a group", echo(name)));
+            return Err(format!("{} is not the name of a group", echo(name)));
         }
         if self.names.contains(&name) {
             return Err(format!("two groups are named {}", echo(name)));
@@ -224,7 +224,7 @@ impl<'t> Scanner<'t> {
     fn scan_flags(&mut self) -> Result<bool, String> {
         const LOOK_AROUND: [&str; 4] = ["=", "!", "<=", "<!"];
         if let Some(look) = LOOK_AROUND.iter().find(|look| self.rest.starts_with(**look)) {
-            return Err(format!("it has no look-around such as `(?{look}`"));
+            return Err(format!("RE2 has no look-around such as `(?{look}`"));
         }
         if self.rest.starts_with('<') {
             return Err("a named group is written `(?P<name>…)`".to_owned());
@@ -237,7 +237,7 @@ impl<'t> Scanner<'t> {
         let mut rest = rest.chars();
         let end = rest.next();
         if is_empty || !are_known(on) || !are_known(off) || (flags.is_empty() && end != Some(':')) {
-            return Err(format!("it has no group that begins with {}", echo(&format!("(?{flags}"))));
+            return Err(format!("RE2 has no group that begins with {}", echo(&format!("(?{flags}"))));
         }
         let end = end.ok_or("a group is not closed by `)`")?;
         self.rest = rest.as_str();
@@ -274,10 +274,10 @@ impl<'t> Scanner<'t> {
     fn scan_count(&mut self, least: u64, most: Option<u64>) -> Result<(), String> {
         let n_repeats = most.unwrap_or(least);
         if least > MAX_REPEATS || n_repeats > MAX_REPEATS {
-            return Err(format!("nothing is repeated more than {MAX_REPEATS} times"));
+            return Err(format!("nothing can be repeated more than {MAX_REPEATS} times"));
         }
         if least > n_repeats {
-            return Err("a repetition has its bounds the wrong way round".to_owned());
+            return Err("the bounds of a repetition are in the wrong order".to_owned());
         }
         let rust = match most {
             Some(most) => format!("{{{least},{most}}}"),
@@ -294,7 +294,7 @@ impl<'t> Scanner<'t> {
         };
         if n_repeats > MAX_REPEATS {
             return Err(format!(
-                "nothing is repeated more than {MAX_REPEATS} times, in all repetitions together"
+                "nothing can be repeated more than {MAX_REPEATS} times, in all repetitions together"
             ));
         }
         let size = size.saturating_mul(times).saturating_add(1);

@@ -113,11 +113,7 @@ pub(crate) fn read_hostnames(spec: &mut Object<'_>, reader: &mut Reader) -> Vec<
     for value in items {
         let Some(hostname) = read_hostname(&value, reader) else { continue };
         if hostnames.contains(&hostname) {
-            reader.warn(
-                "duplicate-hostname",
-                &value.spot,
-                format!("the host name {hostname} is there twice"),
-            );
+            reader.warn("duplicate-hostname", &value.spot, format!("the host name {hostname} appears twice"));
             continue;
         }
         hostnames.push(hostname);

@@ -29,7 +29,7 @@ pub(crate) fn read_secret(
                 reader.error(
                     "bad-base64",
                     &value.spot,
-                    "the value is not base64; plain text goes under `stringData`",
+                    "the value is not base64; write plain text under `stringData`",
                 );
                 continue;
             };

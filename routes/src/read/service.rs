@@ -37,7 +37,7 @@ pub(crate) fn read_service(
     let is_empty =
         ports.as_ref().is_none_or(|ports| ports.tree.as_list().is_some_and(|items| items.len() == 0));
     if is_empty && !is_external && !is_headless {
-        reader.error("missing-field", spec.spot(), "a service has at least one port under `ports`");
+        reader.error("missing-field", spec.spot(), "a service needs at least one port under `ports`");
     }
     let ports = ports.map(|ports| read_ports(&ports, reader)).unwrap_or_default();
     spec.ignore(&["externalName"]);
@@ -56,7 +56,7 @@ fn check_names(document: &mut Object<'_>, context: &Context<'_>, reader: &mut Re
         if !is_dns_label(text) || text.len() > MAX_LABEL {
             let spot = metadata.take(field).map_or_else(|| document.spot().clone(), |value| value.spot);
             let message = format!(
-                "{} is no {field} of a Service: 1 to {MAX_LABEL} lower-case letters, digits and `-` are allowed",
+                "{} is not a {field} of a Service: 1 to {MAX_LABEL} lower-case letters, digits and `-` are allowed",
                 echo(text)
             );
             reader.error("bad-name", &spot, message);
@@ -97,7 +97,7 @@ fn read_ports(value: &Value<'_>, reader: &mut Reader) -> Vec<ServicePort> {
             continue;
         }
         if ports.iter().any(|other| other.port == port.port) {
-            let message = format!("the port {} is there twice", port.port);
+            let message = format!("the port {} appears twice", port.port);
             reader.error("duplicate-port", &item.spot, message);
         }
         ports.push(port);
@@ -134,7 +134,7 @@ fn read_target(value: &Value<'_>, reader: &mut Reader) -> Option<TargetPort> {
     }
     match parse_port(text) {
         Ok(port) => {
-            reader.warn("quoted-number", &value.spot, "the port is a number in quotes; write it without");
+            reader.warn("quoted-number", &value.spot, "the port is a number in quotes; remove the quotes");
             Some(TargetPort::Number(port))
         }
         Err(message) => {

@@ -18,7 +18,7 @@ pub(crate) fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<Ses
     let absolute_timeout = timeout.as_ref().map(|timeout| timeout.duration(reader));
     if let Some(idle) = object.take("idleTimeout") {
         idle.duration(reader);
-        reader.warn("unsupported", &idle.spot, "no client can end a session that is idle");
+        reader.warn("unsupported", &idle.spot, "no client can end idle sessions");
     }
     let name = object.take("sessionName");
     let is_header = match object.take("type") {
@@ -43,7 +43,7 @@ pub(crate) fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<Ses
             reader.error("misplaced-field", &header.spot, "header must be nil if type is not Header");
         }
         if let (Some(_), Some(config)) = (&cookie, &config) {
-            let message = "`cookie` and `cookieConfig` are the same in two versions; only one can be given";
+            let message = "`cookie` and `cookieConfig` are the same field in two versions; set only one";
             reader.error("misplaced-field", &config.spot, message);
         }
         let timeout = absolute_timeout.flatten();
@@ -53,7 +53,7 @@ pub(crate) fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<Ses
     let session = SessionPersistence { spot: value.spot.clone(), absolute_timeout, kind: kind? };
     if let Some(timeout) = timeout.filter(|_| session.max_age().is_none() && absolute_timeout.is_some()) {
         let message =
-            "sessions end after a time only by a cookie whose lifetimeType is Permanent, and a time above 0";
+            "sessions expire only with a cookie whose lifetimeType is Permanent, and a timeout above 0";
         reader.warn("unsupported", &timeout.spot, message);
     }
     Some(session)
@@ -130,7 +130,7 @@ fn read_lifetime(cookie: &mut Object<'_>, reader: &mut Reader) -> Option<Session
 pub(crate) fn read_cookie_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.bounded_text(1, 256, reader)?;
     if !text.bytes().all(is_token) {
-        let message = format!("{} is no name of a cookie", echo(text));
+        let message = format!("{} is not the name of a cookie", echo(text));
         reader.error("bad-cookie-name", &value.spot, message);
         return None;
     }
@@ -141,7 +141,8 @@ pub(crate) fn read_cookie_name(value: &Value<'_>, reader: &mut Reader) -> Option
 pub(crate) fn read_cookie_path(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.bounded_text(1, 1_024, reader)?;
     if !text.starts_with('/') || !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';') {
-        let message = format!("{} is no path of a cookie: it begins with `/` and has no `;`", echo(text));
+        let message =
+            format!("{} is not the path of a cookie: a path begins with `/` and has no `;`", echo(text));
         reader.error("bad-cookie-path", &value.spot, message);
         return None;
     }
@@ -149,7 +150,7 @@ pub(crate) fn read_cookie_path(value: &Value<'_>, reader: &mut Reader) -> Option
 }
 
 fn refuse_two_names(session_name: &Value<'_>, reader: &mut Reader) {
-    let message = "`sessionName` is the name in an older version; only one name can be given";
+    let message = "`sessionName` is the name of this field in an older version; set only one";
     reader.error("misplaced-field", &session_name.spot, message);
 }
 

@@ -77,7 +77,7 @@ fn read_endpoint(value: &Value<'_>, family: Family, reader: &mut Reader) -> Opti
     if let Some(list) = fields.need("addresses", reader) {
         let items = list.list(MAX_ADDRESSES, reader);
         if items.is_empty() && list.is_list() {
-            reader.error("missing-field", &list.spot, "an endpoint has at least one address");
+            reader.error("missing-field", &list.spot, "an endpoint needs at least one address");
         }
         addresses.reserve_exact(items.len());
         addresses.extend(items.iter().filter_map(|item| read_address(item, family, reader)));

@@ -102,14 +102,16 @@ fn filters_that_contradict_themselves_or_are_unknown() {
         (
             "unknown filter",
             filters("{type: URLRewrite}"),
-            &["bad.yaml:26:29: error[unknown-value] spec.rules[0].filters[0].type: \"URLRewrite\" is \
-                 none of RequestHeaderModifier, ResponseHeaderModifier, RequestMirror, ExtensionRef"],
+            &[
+                "bad.yaml:26:29: error[unknown-value] spec.rules[0].filters[0].type: \"URLRewrite\" is not one of RequestHeaderModifier, ResponseHeaderModifier, RequestMirror, ExtensionRef",
+            ],
         ),
         (
             "unknown extension",
             filters("{type: ExtensionRef, extensionRef: {group: g.io, kind: K, name: n}}"),
-            &["bad.yaml:26:22: warning[invalid-kind] spec.rules[0].filters[0]: no filter g.io/K is \
-                 known, so requests for n fail"],
+            &[
+                "bad.yaml:26:22: warning[invalid-kind] spec.rules[0].filters[0]: the filter g.io/K is unknown, so requests for n fail",
+            ],
         ),
     ]);
 }

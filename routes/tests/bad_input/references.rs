@@ -27,14 +27,14 @@ fn references_that_lead_nowhere() {
              infrastructure: {labels: {a: b}, parametersRef: {group: example.com, kind: Config, name: big}}\n  \
              listeners: [{name: http, protocol: HTTP, port: 8080}]\n"
                 .to_owned(),
-            &["bad.yaml:6:51: warning[invalid-parameters] spec.infrastructure.parametersRef: \"example.com/Config\" is no kind \
-               of parameters of a Gateway here, so big cannot be used; remove it"],
+            &["bad.yaml:6:51: warning[invalid-parameters] spec.infrastructure.parametersRef: parameters of a Gateway cannot be \
+               of the kind \"example.com/Config\", so big cannot be used; remove it"],
         ),
         (
             "a filter of another kind",
             route("HTTPRoute", "[{filters: [{type: ExternalAuth, externalAuth: {protocol: GRPC}}], backendRefs: [{name: bad, port: 80}]}]"),
             &["bad.yaml:26:57: warning[unsupported] spec.rules[0].filters[0].externalAuth: ExternalAuth is not supported; \
-               requests that come to this filter fail",
+               requests that reach this filter fail",
               "bad.yaml:26:22: warning[invalid-kind] spec.rules[0].filters[0]: the filter ExternalAuth is not supported, so all \
                requests of the rule fail"],
         ),
@@ -42,11 +42,11 @@ fn references_that_lead_nowhere() {
             "rules without backends",
             route("GRPCRoute", "[{}, {filters: [{type: ExtensionRef, extensionRef: {group: g.io, kind: K, name: x}}]}]"),
             &["bad.yaml:26:11: warning[no-backend] spec.rules[0]: the rule has no backend, so every request of it fails",
-              "bad.yaml:26:26: warning[invalid-kind] spec.rules[1].filters[0]: no filter g.io/K is known, so requests for x fail"],
+              "bad.yaml:26:26: warning[invalid-kind] spec.rules[1].filters[0]: the filter g.io/K is unknown, so requests for x fail"],
         ),
         ("an absent Service", backend("{name: gone, port: 80}"), &["bad.yaml:26:26: warning[backend-not-found] spec.rules[0].backendRefs[0]: there is no Service default/gone"]),
         ("a Service of another namespace", backend("{name: far, namespace: far, port: 80}"), &["bad.yaml:26:26: warning[ref-not-permitted] spec.rules[0].backendRefs[0]: the namespace far has no ReferenceGrant that lets a GRPCRoute of default refer to the Service far"]),
-        ("an unknown kind", backend("{name: bad, kind: Function, group: example.com}"), &["bad.yaml:26:26: warning[invalid-kind] spec.rules[0].backendRefs[0]: \"example.com/Function\" is no kind of backend"]),
+        ("an unknown kind", backend("{name: bad, kind: Function, group: example.com}"), &["bad.yaml:26:26: warning[invalid-kind] spec.rules[0].backendRefs[0]: \"example.com/Function\" is not a kind of backend"]),
         (
             "an absent Gateway",
             route("GRPCRoute", "[]").replace("parentRefs: [{name: bad}]", "parentRefs: [{name: gone}]"),

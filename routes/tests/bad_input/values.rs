@@ -18,19 +18,19 @@ fn expressions_that_re2_refuses() {
             "look-ahead",
             service("a(?=b)"),
             &["bad.yaml:26:66: error[bad-regex] spec.rules[0].matches[0].method.service: \"a(?=b)\" is \
-                 not valid RE2: it has no look-around such as `(?=`"],
+                 not valid RE2: RE2 has no look-around such as `(?=`"],
         ),
         (
             "negative look-behind",
             service("(?<!a)b"),
             &["bad.yaml:26:66: error[bad-regex] spec.rules[0].matches[0].method.service: \"(?<!a)b\" \
-                 is not valid RE2: it has no look-around such as `(?<!`"],
+                 is not valid RE2: RE2 has no look-around such as `(?<!`"],
         ),
         (
             "back-reference",
             header(r"(a)\1"),
             &["bad.yaml:26:75: error[bad-regex] spec.rules[0].matches[0].headers[0].value: \
-                 \"(a)\\\\1\" is not valid RE2: it has no back-references such as `\\1`"],
+                 \"(a)\\\\1\" is not valid RE2: RE2 has no back-references such as `\\1`"],
         ),
         (
             "open class",
@@ -72,7 +72,7 @@ fn expressions_of_paths_and_of_smi_that_re2_refuses() {
             "too many repetitions",
             path("/a{1001}"),
             &["bad.yaml:26:62: error[bad-regex] spec.rules[0].matches[0].path.value: \"/a{1001}\" is \
-                 not valid RE2: nothing is repeated more than 1000 times"],
+                 not valid RE2: nothing can be repeated more than 1000 times"],
         ),
         (
             "possessive",
@@ -84,19 +84,19 @@ fn expressions_of_paths_and_of_smi_that_re2_refuses() {
             "atomic group",
             path("/(?>a)"),
             &["bad.yaml:26:62: error[bad-regex] spec.rules[0].matches[0].path.value: \"/(?>a)\" is not \
-                 valid RE2: it has no group that begins with \"(?>a\""],
+                 valid RE2: RE2 has no group that begins with \"(?>a\""],
         ),
         (
             "unknown escape",
             path(r"/\y"),
             &["bad.yaml:26:62: error[bad-regex] spec.rules[0].matches[0].path.value: \"/\\\\y\" is not \
-                 valid RE2: it has no `\\y`"],
+                 valid RE2: RE2 has no `\\y`"],
         ),
         (
             "path of SMI",
             group("{name: m, pathRegex: '(?!x)'}"),
             &["bad.yaml:6:26: error[bad-regex] spec.matches[0].pathRegex: \"(?!x)\" is not valid RE2: \
-                 it has no look-around such as `(?!`"],
+                 RE2 has no look-around such as `(?!`"],
         ),
         (
             "header of SMI",
@@ -173,8 +173,9 @@ fn weights_of_splits_that_are_none() {
         (
             "text in a split",
             split("10%"),
-            &["bad.yaml:28:13: error[bad-weight] spec.backends[0].weight: \"10%\" is no weight; \
-                 weights are whole numbers from 0 to 4294967295"],
+            &[
+                "bad.yaml:28:13: error[bad-weight] spec.backends[0].weight: \"10%\" is not a weight; a weight is a whole number from 0 to 4294967295",
+            ],
         ),
         (
             "all zero in a split",
@@ -183,7 +184,7 @@ fn weights_of_splits_that_are_none() {
                 "bad.yaml:25:12: warning[no-eligible-backends] spec.service: no backend has a port of \
                  the root and a weight: requests go to the root itself, Service default/bad",
                 "bad.yaml:27:5: warning[self-referential-split] spec.backends[0]: the backend bad is the \
-                 root itself: this share goes to all of its endpoints, whatever version",
+                 root itself: this share goes to all of its endpoints, of any version",
             ],
         ),
     ]);
@@ -236,8 +237,7 @@ fn times_of_draining_that_are_none() {
         "no duration",
         service("xds-server.io/drain-cluster: soon"),
         &[
-            "bad.yaml:3:35: error[bad-duration] metadata.annotations[\"xds-server.io/drain-cluster\"]: \"soon\" is \
-               no duration: write 500ms, 30s, 5m or 2h, at most 168h",
+            "bad.yaml:3:35: error[bad-duration] metadata.annotations[\"xds-server.io/drain-cluster\"]: \"soon\" is not a duration: write 500ms, 30s, 5m or 2h, at most 168h",
         ],
     )]);
 }
@@ -283,25 +283,25 @@ fn names_with_other_characters() {
         (
             "percent",
             named("'a%2fb'"),
-            &["bad.yaml:3:18: error[bad-name] metadata.name: \"a%2fb\" is no name of a Service: 1 to \
+            &["bad.yaml:3:18: error[bad-name] metadata.name: \"a%2fb\" is not a name of a Service: 1 to \
                  63 lower-case letters, digits and `-` are allowed"],
         ),
         (
             "slash",
             named("a/b"),
-            &["bad.yaml:3:18: error[bad-name] metadata.name: \"a/b\" is no name: `/`, blanks and \
+            &["bad.yaml:3:18: error[bad-name] metadata.name: \"a/b\" is not a name: `/`, blanks and \
                  control characters are not allowed"],
         ),
         (
             "unicode",
             named("größe"),
-            &["bad.yaml:3:18: error[bad-name] metadata.name: \"größe\" is no name of a Service: 1 to \
+            &["bad.yaml:3:18: error[bad-name] metadata.name: \"größe\" is not a name of a Service: 1 to \
                  63 lower-case letters, digits and `-` are allowed"],
         ),
         (
             "dots upwards",
             named("'../a'"),
-            &["bad.yaml:3:18: error[bad-name] metadata.name: \"../a\" is no name: `/`, blanks and \
+            &["bad.yaml:3:18: error[bad-name] metadata.name: \"../a\" is not a name: `/`, blanks and \
                  control characters are not allowed"],
         ),
         (
@@ -312,13 +312,13 @@ fn names_with_other_characters() {
         (
             "capital",
             named("Shop"),
-            &["bad.yaml:3:18: error[bad-name] metadata.name: \"Shop\" is no name of a Service: 1 to 63 \
+            &["bad.yaml:3:18: error[bad-name] metadata.name: \"Shop\" is not a name of a Service: 1 to 63 \
                  lower-case letters, digits and `-` are allowed"],
         ),
         (
             "namespace",
             named("a, namespace: 'x/y'"),
-            &["bad.yaml:3:32: error[bad-name] metadata.namespace: \"x/y\" is no name: `/`, blanks and \
+            &["bad.yaml:3:32: error[bad-name] metadata.namespace: \"x/y\" is not a name: `/`, blanks and \
                  control characters are not allowed"],
         ),
     ]);
@@ -339,7 +339,7 @@ fn references_and_hosts_with_other_characters() {
         (
             "backend with a slash",
             backend("{name: a/b, port: 80}"),
-            &["bad.yaml:26:33: error[bad-name] spec.rules[0].backendRefs[0].name: \"a/b\" is no name: \
+            &["bad.yaml:26:33: error[bad-name] spec.rules[0].backendRefs[0].name: \"a/b\" is not a name: \
                  `/`, blanks and control characters are not allowed"],
         ),
         (
@@ -351,25 +351,28 @@ fn references_and_hosts_with_other_characters() {
         (
             "host with a percent",
             host("'a%b.com'"),
-            &["bad.yaml:26:15: error[bad-hostname] spec.hostnames[0]: \"a%b.com\": a host name is made \
-                 of lower-case letters, digits, `-` and `.`, as RFC 1123 has it"],
+            &[
+                "bad.yaml:26:15: error[bad-hostname] spec.hostnames[0]: \"a%b.com\": a host name consists of lower-case letters, digits, `-` and `.`, as RFC 1123 requires",
+            ],
         ),
         (
             "host with a slash",
             host("a.com/b"),
-            &["bad.yaml:26:15: error[bad-hostname] spec.hostnames[0]: \"a.com/b\": a host name is made \
-                 of lower-case letters, digits, `-` and `.`, as RFC 1123 has it"],
+            &[
+                "bad.yaml:26:15: error[bad-hostname] spec.hostnames[0]: \"a.com/b\": a host name consists of lower-case letters, digits, `-` and `.`, as RFC 1123 requires",
+            ],
         ),
         (
             "host in unicode",
             host("größe.com"),
-            &["bad.yaml:26:15: error[bad-hostname] spec.hostnames[0]: \"größe.com\": a host name is \
-                 made of lower-case letters, digits, `-` and `.`, as RFC 1123 has it"],
+            &[
+                "bad.yaml:26:15: error[bad-hostname] spec.hostnames[0]: \"größe.com\": a host name consists of lower-case letters, digits, `-` and `.`, as RFC 1123 requires",
+            ],
         ),
         (
             "rule with a slash",
             route("GRPCRoute", "[{name: a/b}]"),
-            &["bad.yaml:26:18: error[bad-name] spec.rules[0].name: \"a/b\" is no name: lower-case \
+            &["bad.yaml:26:18: error[bad-name] spec.rules[0].name: \"a/b\" is not a name: lower-case \
                  letters, digits, `-` and `.` are allowed"],
         ),
         (
@@ -377,13 +380,13 @@ fn references_and_hosts_with_other_characters() {
             "apiVersion: split.smi-spec.io/v1alpha4\nkind: TrafficSplit\nmetadata: {name: s}\nspec:\n  \
              service: größe%/x\n  backends: [{service: a, weight: 1}]\n"
                 .to_owned(),
-            &["bad.yaml:5:12: error[bad-name] spec.service: \"größe%/x\" is no name: `/`, blanks and \
+            &["bad.yaml:5:12: error[bad-name] spec.service: \"größe%/x\" is not a name: `/`, blanks and \
                  control characters are not allowed"],
         ),
         (
             "native backend",
             "version: xds-server/v1\nbackends: {'a/b': 10.0.0.1:80}\n".to_owned(),
-            &["bad.yaml:2:12: error[bad-name] backends[\"a/b\"]: \"a/b\" is no name: `/`, blanks and \
+            &["bad.yaml:2:12: error[bad-name] backends[\"a/b\"]: \"a/b\" is not a name: `/`, blanks and \
                  control characters are not allowed"],
         ),
     ]);

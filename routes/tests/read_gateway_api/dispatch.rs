@@ -31,9 +31,12 @@ fn a_document_without_identity_is_unreadable() {
         ("apiVersion: v1\nkind: Namespace\nmetadata: {}\n", "metadata: the field `name` is missing"),
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: a/b}\n",
-            "metadata.name: \"a/b\" is no name: `/`, blanks and control characters are not allowed",
+            "metadata.name: \"a/b\" is not a name: `/`, blanks and control characters are not allowed",
         ),
-        ("version: xds-server/v2\nroutes: {}\n", "version: the native form has no version \"xds-server/v2\""),
+        (
+            "version: xds-server/v2\nroutes: {}\n",
+            "version: version \"xds-server/v2\" of the native form does not exist",
+        ),
     ];
     for (yaml, expected) in table {
         let ReadOutcome::Unreadable(diagnostics) = read_yaml(yaml) else { panic!("{yaml}") };
@@ -46,22 +49,12 @@ fn a_document_without_identity_is_unreadable() {
 #[test]
 fn a_misspelt_kind_or_group_is_an_error_of_the_object_that_was_meant() {
     let table = [
-        (
-            "gateway.networking.k8s.io/v1",
-            "HttpRoute",
-            "kind: the kind \"HttpRoute\" is not known",
-            "HTTPRoute",
-        ),
-        (
-            "gateway.networking.k8s.io/v1",
-            "HTTPRouet",
-            "kind: the kind \"HTTPRouet\" is not known",
-            "HTTPRoute",
-        ),
+        ("gateway.networking.k8s.io/v1", "HttpRoute", "kind: the kind \"HttpRoute\" is unknown", "HTTPRoute"),
+        ("gateway.networking.k8s.io/v1", "HTTPRouet", "kind: the kind \"HTTPRouet\" is unknown", "HTTPRoute"),
         (
             "gateway.network.k8s.io/v1",
             "HTTPRoute",
-            "apiVersion: HTTPRoute is no kind of \"gateway.network.k8s.io/v1\"",
+            "apiVersion: HTTPRoute is not a kind of \"gateway.network.k8s.io/v1\"",
             "gateway.networking.k8s.io/v1",
         ),
     ];
@@ -97,8 +90,7 @@ fn versions_of_the_gateway_api_are_read_alike() {
     let (oldest, warnings) = spec_and_warnings(&document("HTTPRoute", "v1alpha2", spec));
     let shown = format!("{oldest:?}");
     assert_eq!(shown, format!("{newest:?}"));
-    let deprecated = "apiVersion: \"gateway.networking.k8s.io/v1alpha2\" is deprecated; the API has \
-                      gateway.networking.k8s.io/v1 in its place";
+    let deprecated = "apiVersion: \"gateway.networking.k8s.io/v1alpha2\" is deprecated; the API replaced it with gateway.networking.k8s.io/v1";
     assert_eq!(warnings, [deprecated]);
 }
 

@@ -42,7 +42,7 @@ fn type_and_field_of_a_filter_belong_together() {
         }
         if is_http {
             let error =
-                "is none of RequestHeaderModifier, ResponseHeaderModifier, RequestMirror, ExtensionRef";
+                "is not one of RequestHeaderModifier, ResponseHeaderModifier, RequestMirror, ExtensionRef";
             expect(&with_filters("GRPCRoute", &format!("{{type: {name}, {field}: {body}}}")), error);
         }
     }
@@ -249,10 +249,10 @@ fn redirects_are_read() {
         expect(&with_filters("HTTPRoute", &redirect(&format!("{{statusCode: {status}}}"))), "");
     }
     let bad = [
-        ("{scheme: ftp}", "\"ftp\" is none of http, https"),
+        ("{scheme: ftp}", "\"ftp\" is not one of http, https"),
         ("{hostname: '*.a.com'}", "*.a.com: a wildcard is not allowed here"),
         ("{port: 0}", "expected a whole number from 1 to 65535, found 0"),
-        ("{statusCode: 304}", "304 is none of 301, 302, 303, 307, 308"),
+        ("{statusCode: 304}", "304 is not one of 301, 302, 303, 307, 308"),
         ("{statusCode: 200}", "expected a whole number from 300 to 399, found 200"),
     ];
     for (body, error) in bad {
@@ -293,12 +293,12 @@ fn new_paths_are_read() {
         ),
         (
             "{type: ReplaceFullPath, replaceFullPath: .evil.com}",
-            "\".evil.com\" is no path that begins with `/`",
+            "\".evil.com\" is not a path that begins with `/`",
         ),
-        ("{type: ReplaceFullPath, replaceFullPath: ''}", "\"\" is no path that begins with `/`"),
-        ("{type: ReplacePrefixMatch, replacePrefixMatch: a}", "\"a\" is no path that begins with `/`"),
-        ("{type: ReplaceFullPath, replaceFullPath: \"/a\\r\\nb\"}", "is no path that begins with `/`"),
-        ("{type: Other}", "\"Other\" is none of ReplaceFullPath, ReplacePrefixMatch"),
+        ("{type: ReplaceFullPath, replaceFullPath: ''}", "\"\" is not a path that begins with `/`"),
+        ("{type: ReplacePrefixMatch, replacePrefixMatch: a}", "\"a\" is not a path that begins with `/`"),
+        ("{type: ReplaceFullPath, replaceFullPath: \"/a\\r\\nb\"}", "is not a path that begins with `/`"),
+        ("{type: Other}", "\"Other\" is not one of ReplaceFullPath, ReplacePrefixMatch"),
         (&*long, "has 1025 characters, 0 to 1024 are allowed"),
     ];
     for (path, error) in bad {
@@ -381,14 +381,14 @@ fn cors_is_read() {
         ("{allowOrigins: ['*', 'http://a']}", "AllowOrigins cannot contain '*' alongside other origins"),
         ("{allowMethods: ['*', GET]}", "AllowMethods cannot contain '*' alongside other methods"),
         ("{allowHeaders: ['*', a]}", "AllowHeaders cannot contain '*' alongside other methods"),
-        ("{allowOrigins: [a.com]}", "\"a.com\" is no origin such as `https://a.example` or `*`"),
-        ("{allowOrigins: ['ftp://a.com']}", "is no origin such as `https://a.example` or `*`"),
-        ("{allowOrigins: ['https://a.com/']}", "is no origin such as `https://a.example` or `*`"),
-        ("{allowOrigins: ['https://a.com:99999']}", "is no origin such as `https://a.example` or `*`"),
-        ("{allowOrigins: ['https://a.*.com']}", "is no origin such as `https://a.example` or `*`"),
+        ("{allowOrigins: [a.com]}", "\"a.com\" is not an origin such as `https://a.example` or `*`"),
+        ("{allowOrigins: ['ftp://a.com']}", "is not an origin such as `https://a.example` or `*`"),
+        ("{allowOrigins: ['https://a.com/']}", "is not an origin such as `https://a.example` or `*`"),
+        ("{allowOrigins: ['https://a.com:99999']}", "is not an origin such as `https://a.example` or `*`"),
+        ("{allowOrigins: ['https://a.*.com']}", "is not an origin such as `https://a.example` or `*`"),
         (
             "{allowMethods: [get]}",
-            "\"get\" is none of GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH, *",
+            "\"get\" is not one of GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH, *",
         ),
         ("{maxAge: 0}", "expected a whole number from 1 to 2147483647, found 0"),
         ("{allowCredentials: 'true'}", "expected true or false, found \"true\""),

@@ -59,7 +59,7 @@ fn a_gateway_has_1_to_64_listeners_with_distinct_names() {
     let many = |n| gateway(&format!("listeners: [{}]", numbered(n, "{name: l{}, port: 80, protocol: HTTP}")));
     expect(&many(64), "");
     expect(&many(65), "spec.listeners: there are 65 items, at most 64 are allowed");
-    expect(&gateway("listeners: []"), "spec.listeners: there has to be at least one item");
+    expect(&gateway("listeners: []"), "spec.listeners: at least one item is required");
     expect(&gateway("infrastructure: {}"), "spec: the field `listeners` is missing");
     let twice = format!("{HTTP}, {{name: a, port: 81, protocol: HTTP}}");
     expect(
@@ -85,7 +85,7 @@ fn bad_listeners_are_refused_with_the_words_of_the_api() {
         ("{name: a, port: 80}", "spec.listeners[0]: the field `protocol` is missing"),
         ("{name: A, port: 80, protocol: HTTP}", "are allowed"),
         ("{name: a, port: 0, protocol: HTTP}", "expected a whole number from 1 to 65535, found 0"),
-        ("{name: a, port: 80, protocol: HTTP, hostname: 1.2.3.4}", "IP addresses are no host names"),
+        ("{name: a, port: 80, protocol: HTTP, hostname: 1.2.3.4}", "an IP address is not a host name"),
         ("{name: a, port: 80, protocol: HTTP, tls: {certificateRefs: [{name: s}]}}", TLS),
         ("{name: a, port: 80, protocol: TCP, tls: {certificateRefs: [{name: s}]}}", TLS),
         ("{name: a, port: 80, protocol: UDP, hostname: a.b}", HOST),
@@ -98,7 +98,7 @@ fn bad_listeners_are_refused_with_the_words_of_the_api() {
         ("{name: a, port: 80, protocol: TLS}", "tls mode must be set for protocol TLS"),
         (
             "{name: a, port: 80, protocol: HTTPS, tls: {mode: Other, certificateRefs: [{name: s}]}}",
-            "\"Other\" is none of Terminate, Passthrough",
+            "\"Other\" is not one of Terminate, Passthrough",
         ),
         ("{name: a, port: 80, protocol: ''}", "\"\" has 0 characters, 1 to 255 are allowed"),
         ("{name: a, port: 80, protocol: HTTPS}", ""),
@@ -143,7 +143,7 @@ fn selectors_are_read() {
         assert_eq!(allowed(namespaces), (expected, n_warnings), "{namespaces}");
     }
     let bad = [
-        ("{from: Some}", "\"Some\" is none of All, Selector, Same, None"),
+        ("{from: Some}", "\"Some\" is not one of All, Selector, Same, None"),
         (
             "{from: Selector, selector: {matchExpressions: [{key: a, operator: In}]}}",
             "the operator In needs `values`",
@@ -154,7 +154,7 @@ fn selectors_are_read() {
         ),
         (
             "{from: Selector, selector: {matchExpressions: [{key: a, operator: Like}]}}",
-            "is none of In, NotIn, Exists, DoesNotExist",
+            "is not one of In, NotIn, Exists, DoesNotExist",
         ),
         (
             "{from: Selector, selector: {matchExpressions: [{operator: Exists}]}}",
@@ -196,7 +196,7 @@ fn the_first_address_counts() {
         let expected = expected.map(|address| address.parse().expect("an address"));
         assert_eq!((gateway.address, warnings.len()), (expected, n_warnings), "{addresses} {warnings:?}");
     }
-    expect(&of("{value: 10.0.0}"), "\"10.0.0\" is no IP address");
+    expect(&of("{value: 10.0.0}"), "\"10.0.0\" is not an IP address");
     expect(&of("{value: 10.0.0.1}, {value: 10.0.0.1}"), "IPAddress values must be unique");
 }
 
@@ -221,12 +221,12 @@ fn a_gateway_that_asks_for_certificates_of_clients_is_refused() {
         "{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: s}], frontendValidation: {}}}";
     expect(
         &gateway(&format!("listeners: [{listener}]")),
-        "listeners cannot ask clients for certificates; remove it only if everyone who reaches the port may be served",
+        "listeners cannot require client certificates; remove this only if anyone who can reach the port may be served",
     );
     let listener = "{name: a, port: 80, protocol: HTTP}";
     let yaml = gateway(&format!("listeners: [{listener}], tls: {{frontend: {{default: {{}}}}}}"));
     expect(
         &yaml,
-        "listeners cannot ask clients for certificates; remove it only if everyone who reaches the port may be served",
+        "listeners cannot require client certificates; remove this only if anyone who can reach the port may be served",
     );
 }

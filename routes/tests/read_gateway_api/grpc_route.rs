@@ -108,14 +108,14 @@ fn methods_that_the_api_refuses_are_refused_with_its_words() {
         ("{method: ''}", METHOD),
         ("{method: 9}", "expected a string, found 9"),
         ("{method: '9'}", METHOD),
-        ("{type: Prefix, service: a}", "method.type: \"Prefix\" is none of Exact, RegularExpression"),
+        ("{type: Prefix, service: a}", "method.type: \"Prefix\" is not one of Exact, RegularExpression"),
         (
             "{type: RegularExpression, service: 'a(?=b)'}",
-            "is not valid RE2: it has no look-around such as `(?=`",
+            "is not valid RE2: RE2 has no look-around such as `(?=`",
         ),
         (
             "{type: RegularExpression, method: '(a)\\1'}",
-            "is not valid RE2: it has no back-references such as `\\1`",
+            "is not valid RE2: RE2 has no back-references such as `\\1`",
         ),
     ];
     for (method, error) in table {
@@ -145,7 +145,7 @@ fn names_of_services_and_methods_have_at_most_1024_characters() {
 fn a_service_with_a_leading_dot_is_taken_with_a_warning() {
     let (_, warnings) = spec_and_warnings(&with_match("{method: {service: .foo.Bar}}"));
     let expected =
-        "spec.rules[0].matches[0].method.service: no call is to a service whose name begins with a dot";
+        "spec.rules[0].matches[0].method.service: the name of a gRPC service never begins with a dot";
     assert_eq!(warnings, [expected]);
 }
 
@@ -161,14 +161,13 @@ fn of_headers_with_the_same_name_the_first_counts() {
         [("foo", &HeaderValue::Exact("a".to_owned())), ("x-v", &HeaderValue::Regex("a|b".to_owned())),]
     );
     let expected =
-        "spec.rules[0].matches[0].headers[1]: the header \"foo\" is there twice; only the first counts";
+        "spec.rules[0].matches[0].headers[1]: the header \"foo\" appears twice; only the first one is used";
     assert_eq!(warnings, [expected]);
 }
 
 #[test]
 fn headers_keep_to_the_limits() {
-    const NAME: &str =
-        "is no name of a header: 1 to 256 letters, digits and characters of `!#$%&'*+-.^_`|~` are allowed";
+    const NAME: &str = "is not the name of a header: 1 to 256 letters, digits and characters of `!#$%&'*+-.^_`|~` are allowed";
     let long = |n: usize| "a".repeat(n);
     let table = [
         (format!("{{name: {}, value: a}}", long(256)), ""),
@@ -184,7 +183,10 @@ fn headers_keep_to_the_limits() {
         ("{name: a, value: 2}".to_owned(), "headers[0].value: expected a string, found 2"),
         ("{name: a}".to_owned(), "headers[0]: the field `value` is missing"),
         ("{value: a}".to_owned(), "headers[0]: the field `name` is missing"),
-        ("{type: Present, name: a, value: a}".to_owned(), "\"Present\" is none of Exact, RegularExpression"),
+        (
+            "{type: Present, name: a, value: a}".to_owned(),
+            "\"Present\" is not one of Exact, RegularExpression",
+        ),
         ("{type: RegularExpression, name: a, value: '['}".to_owned(), "a class is not closed by `]`"),
     ];
     for (header, error) in table {
@@ -243,7 +245,8 @@ fn names_of_rules_are_unique() {
         &grpc("{rules: [{name: a}, {name: a}]}"),
         "spec.rules[1]: Rule name must be unique within the route: \"a\"",
     );
-    let message = "spec.rules[0].name: \"A\" is no name: lower-case letters, digits, `-` and `.` are allowed";
+    let message =
+        "spec.rules[0].name: \"A\" is not a name: lower-case letters, digits, `-` and `.` are allowed";
     expect(&grpc("{rules: [{name: A}]}"), message);
 }
 
@@ -255,15 +258,15 @@ fn host_names_are_those_of_rfc_1123_with_a_wildcard_in_front() {
         ("a.com", ""),
         ("'*.a.com'", ""),
         (&*long, ""),
-        ("1.2.3.4", "IP addresses are no host names"),
-        ("'::1'", "IP addresses are no host names"),
+        ("1.2.3.4", "an IP address is not a host name"),
+        ("'::1'", "an IP address is not a host name"),
         ("'a.*.b'", "the wildcard `*` can only be the whole first label"),
         ("'*'", "the wildcard `*` can only be the whole first label"),
         ("'*a.b'", "the wildcard `*` can only be the whole first label"),
         ("''", "a host name has 1 to 253 characters"),
-        ("a_b.com", "as RFC 1123 has it"),
-        ("A.com", "as RFC 1123 has it"),
-        ("'a.com:80'", "as RFC 1123 has it"),
+        ("a_b.com", "as RFC 1123 requires"),
+        ("A.com", "as RFC 1123 requires"),
+        ("'a.com:80'", "as RFC 1123 requires"),
     ];
     for (hostname, error) in table {
         expect(&grpc(&format!("{{hostnames: [{hostname}]}}")), error);
@@ -275,7 +278,7 @@ fn host_names_are_those_of_rfc_1123_with_a_wildcard_in_front() {
 fn a_host_name_that_is_there_twice_counts_once() {
     let (spec, warnings) = spec_and_warnings(&grpc("{hostnames: [a.com, b.com, a.com]}"));
     assert_eq!(route_of(spec).hostnames.len(), 2);
-    assert_eq!(warnings, ["spec.hostnames[2]: the host name a.com is there twice"]);
+    assert_eq!(warnings, ["spec.hostnames[2]: the host name a.com appears twice"]);
 }
 
 #[test]
@@ -300,8 +303,8 @@ fn backends_keep_to_the_rules_of_references() {
         ("{name: a, port: 1, weight: 0.5}", "expected a whole number from 0 to 1000000, found 0.5"),
         ("{port: 1}", "backendRefs[0]: the field `name` is missing"),
         ("{name: '', port: 1}", "\"\" has 0 characters, 1 to 253 are allowed"),
-        ("{name: a, port: 1, kind: 9a}", "\"9a\" is no kind"),
-        ("{name: a, port: 1, group: 'A_'}", "\"A_\" is no API group"),
+        ("{name: a, port: 1, kind: 9a}", "\"9a\" is not a kind"),
+        ("{name: a, port: 1, group: 'A_'}", "\"A_\" is not an API group"),
         ("a", "backendRefs[0]: expected an object, found \"a\""),
     ];
     for (backend, error) in table {

@@ -26,7 +26,7 @@ fn a_route_without_rules_takes_everything() {
     assert_eq!((route.kind, route.rules.len()), (RouteKind::Http, 1));
     assert_eq!(match_of(&route).path, PathMatch::Any);
     assert!(rule_of(&route).backends.is_empty());
-    expect(&http("{rules: []}"), "spec.rules: there has to be at least one item");
+    expect(&http("{rules: []}"), "spec.rules: at least one item is required");
     expect(&http(&format!("{{rules: [{}]}}", times(16, "{}"))), "");
     expect(
         &http(&format!("{{rules: [{}]}}", times(17, "{}"))),
@@ -91,11 +91,11 @@ fn paths_that_the_api_refuses_are_refused_with_its_words() {
     );
     expect(
         &with_match("{path: {type: Prefix}}"),
-        "\"Prefix\" is none of Exact, PathPrefix, RegularExpression",
+        "\"Prefix\" is not one of Exact, PathPrefix, RegularExpression",
     );
     expect(
         &with_match("{path: {type: RegularExpression, value: '/(?!a)'}}"),
-        "it has no look-around such as `(?!`",
+        "RE2 has no look-around such as `(?!`",
     );
     assert_eq!(errors_of(&with_match("{path: {value: 'a//b'}}")).len(), 2);
 }
@@ -109,8 +109,7 @@ fn query_parameters_are_read_and_the_first_of_a_name_counts() {
     let read: Vec<_> =
         match_of(&route).query.iter().map(|one| (&*one.name, one.match_type, &*one.value)).collect();
     assert_eq!(read, [("q", MatchType::Exact, "a"), ("Q", MatchType::RegularExpression, "a|b")]);
-    let expected =
-        "spec.rules[0].matches[0].queryParams[1]: the parameter \"q\" is there twice; only the first counts";
+    let expected = "spec.rules[0].matches[0].queryParams[1]: the parameter \"q\" appears twice; only the first one is used";
     assert_eq!(warnings, [expected]);
     let long = format!("{{name: a, value: {}}}", "a".repeat(1_025));
     let bad = [
@@ -134,7 +133,7 @@ fn methods_are_those_of_http() {
         let route = route_of(spec_of(&with_match(&format!("{{method: {method}}}"))));
         assert_eq!(match_of(&route).method.as_deref(), Some(method));
     }
-    let error = "is none of GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH";
+    let error = "is not one of GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH";
     for method in ["get", "QUERY", "'*'", "''"] {
         expect(&with_match(&format!("{{method: {method}}}")), error);
     }
@@ -203,7 +202,7 @@ fn retries_are_read() {
         ("{codes: [399]}", "expected a whole number from 400 to 599, found 399"),
         ("{codes: [600]}", "expected a whole number from 400 to 599, found 600"),
         ("{attempts: 0}", "expected a whole number from 1 to 2147483647, found 0"),
-        ("{backoff: soon}", "is no duration; write it as in `1h30m`, `10s` or `500ms`"),
+        ("{backoff: soon}", "is not a duration; write it as in `1h30m`, `10s` or `500ms`"),
     ];
     for (retry, error) in bad {
         expect(&with_rule(&format!("retry: {retry}")), error);

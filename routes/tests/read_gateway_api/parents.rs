@@ -56,7 +56,7 @@ fn bad_references_are_refused() {
         ("{name: a, sectionName: ''}", "\"\" has 0 characters, 1 to 253 are allowed"),
         (
             "{name: a, sectionName: A}",
-            "\"A\" is no name: lower-case letters, digits, `-` and `.` are allowed",
+            "\"A\" is not a name: lower-case letters, digits, `-` and `.` are allowed",
         ),
     ];
     for (parent, error) in table {
@@ -70,5 +70,5 @@ fn default_gateways_count_only_without_references() {
     assert_eq!(warnings("{useDefaultGateways: All}"), 0);
     assert_eq!(warnings("{useDefaultGateways: None, parentRefs: [{name: a}]}"), 0);
     assert_eq!(warnings("{useDefaultGateways: All, parentRefs: [{name: a}]}"), 1);
-    expect(&document("GRPCRoute", "v1", "{useDefaultGateways: Some}"), "\"Some\" is none of All, None");
+    expect(&document("GRPCRoute", "v1", "{useDefaultGateways: Some}"), "\"Some\" is not one of All, None");
 }

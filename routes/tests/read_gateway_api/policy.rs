@@ -11,7 +11,7 @@ fn a_class_names_its_controller() {
     let table = [
         ("{}", "spec: the field `controllerName` is missing"),
         ("{controllerName: ''}", "\"\" has 0 characters, 1 to 253 are allowed"),
-        ("{controllerName: c}", "\"c\" is no name such as `example.org/controller`"),
+        ("{controllerName: c}", "\"c\" is not a name such as `example.org/controller`"),
     ];
     for (spec, error) in table {
         expect(&document("GatewayClass", "v1", spec), error);
@@ -45,8 +45,8 @@ fn grants_have_1_to_16_of_each_side() {
         (times(16, from), times(16, to), ""),
         (times(17, from), to.to_owned(), "spec.from: there are 17 items, at most 16 are allowed"),
         (from.to_owned(), times(17, to), "spec.to: there are 17 items, at most 16 are allowed"),
-        (String::new(), to.to_owned(), "spec.from: there has to be at least one item"),
-        (from.to_owned(), String::new(), "spec.to: there has to be at least one item"),
+        (String::new(), to.to_owned(), "spec.from: at least one item is required"),
+        (from.to_owned(), String::new(), "spec.to: at least one item is required"),
         ("{group: g, kind: K}".to_owned(), to.to_owned(), "spec.from[0]: the field `namespace` is missing"),
         (from.to_owned(), "{kind: Service}".to_owned(), "spec.to[0]: the field `group` is missing"),
     ];
@@ -103,7 +103,7 @@ fn certificates_that_nobody_knows_leave_none_so_that_requests_fail() {
     let (policy, warnings) =
         read(&policy(TARGET, "wellKnownCACertificates: example.org/own, hostname: a.com"));
     assert_eq!((policy.uses_system_certificates, policy.ca_certificates.len()), (false, 0));
-    let expected = "spec.validation.wellKnownCACertificates: \"example.org/own\" is not known, only `System` is; requests to the \
+    let expected = "spec.validation.wellKnownCACertificates: \"example.org/own\" is unknown, only `System` is supported; requests to the \
                     backend fail";
     assert_eq!(warnings, [expected]);
 }
@@ -113,7 +113,7 @@ fn bad_policies_are_refused_with_the_words_of_the_api() {
     let system = "wellKnownCACertificates: System, hostname: a.com";
     let with = |rest: &str| format!("{system}, {rest}");
     let table = [
-        (String::new(), system.to_owned(), "spec.targetRefs: there has to be at least one item"),
+        (String::new(), system.to_owned(), "spec.targetRefs: at least one item is required"),
         (
             numbered(17, "{group: '', kind: Service, name: s{}}"),
             system.to_owned(),
@@ -179,8 +179,8 @@ fn other_names_have_what_their_type_says() {
             "{type: Hostname, uri: 'a://b', hostname: c.d}",
             "SubjectAltName element must not contain URI, if Type is not set to URI",
         ),
-        ("{type: URI, uri: a}", "\"a\" is no URI such as `spiffe://example.org/service`"),
-        ("{type: DNS}", "\"DNS\" is none of Hostname, URI"),
+        ("{type: URI, uri: a}", "\"a\" is not a URI such as `spiffe://example.org/service`"),
+        ("{type: DNS}", "\"DNS\" is not one of Hostname, URI"),
         (&*six, "subjectAltNames: there are 6 items, at most 5 are allowed"),
     ];
     for (names, error) in table {

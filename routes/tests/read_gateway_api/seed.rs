@@ -91,9 +91,9 @@ fn the_example_is_not_v1() {
         errors,
         [
             "spec.rules[0].matches: expected a list, found an object",
-            "spec.rules[0].filters[0].type: \"RequestHeaderModifierFilter\" is none of RequestHeaderModifier, \
+            "spec.rules[0].filters[0].type: \"RequestHeaderModifierFilter\" is not one of RequestHeaderModifier, \
          ResponseHeaderModifier, RequestMirror, ExtensionRef",
-            "spec.rules[0].filters[1].type: \"RequestMirrorPolicyFilter\" is none of RequestHeaderModifier, \
+            "spec.rules[0].filters[1].type: \"RequestMirrorPolicyFilter\" is not one of RequestHeaderModifier, \
          ResponseHeaderModifier, RequestMirror, ExtensionRef",
             "spec.rules[0].backendRefs[0]: Must have port for Service reference",
             "spec.rules[0].backendRefs[1]: Must have port for Service reference",

@@ -41,8 +41,7 @@ pub enum SessionError {
     ///
     /// Sent as `RESOURCE_EXHAUSTED`.
     #[error(
-        "{n_names} names of one type are subscribed to on this stream, and {n_dropped} were dropped that responses on their way may \
-         bring back; together there may be {limit} (--max-names-per-type): acknowledge responses before you drop more names"
+        "{n_names} names of one type are subscribed to on this stream, and {n_dropped} dropped names may come back with responses in flight; the limit for both is {limit} (--max-names-per-type): acknowledge responses before you drop more names"
     )]
     TooManyDropped {
         /// How many names are asked for.

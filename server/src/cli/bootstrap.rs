@@ -82,7 +82,7 @@ impl FromStr for Metadata {
         let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
         let path: Vec<String> = key.split('.').map(str::to_owned).collect();
         if path.iter().any(String::is_empty) {
-            return Err(format!("`{key}` is no key: write names, with dots between them"));
+            return Err(format!("`{key}` is not a key: write names, with dots between them"));
         }
         let parsed: Option<Value> = serde_json::from_str(value).ok();
         let scalar = parsed.filter(|parsed| parsed.is_number() || parsed.is_boolean());
@@ -173,7 +173,7 @@ impl FromStr for HostPort {
         let is_name = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
         match host.parse::<IpAddr>() {
             Ok(ip) if ip.is_unspecified() => {
-                Err(format!("{ip} is no address to connect to: write the server's name or address"))
+                Err(format!("{ip} is not an address to connect to: write the server's name or address"))
             }
             Ok(_) => Ok(Self { host, port }),
             Err(_) if is_name && !host.is_empty() => Ok(Self { host, port }),
@@ -214,18 +214,16 @@ pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
         }
         ClientKind::Grpc if args.tls.has_envoy_flags() => {
             return Err(Failure::Usage(
-                "gRPC clients take the name of --xds-address for the server's, and follow changed files: leave out \
+                "gRPC clients expect the host of --xds-address in the certificate, and follow changed files: omit \
                  --tls-server-name, --tls-server-uri and --out-dir"
                     .to_owned(),
             ));
         }
         ClientKind::Grpc if args.per_type => {
-            return Err(Failure::Usage("gRPC clients speak ADS only: leave out --per-type".to_owned()));
+            return Err(Failure::Usage("gRPC clients support only ADS: omit --per-type".to_owned()));
         }
         ClientKind::Grpc if args.delta => {
-            return Err(Failure::Usage(
-                "no gRPC client speaks the incremental variant: leave out --delta".to_owned(),
-            ));
+            return Err(Failure::Usage("no gRPC client supports incremental xDS: omit --delta".to_owned()));
         }
         // grpc-js fails every call of a node without a locality.
         ClientKind::Grpc => {
@@ -252,14 +250,12 @@ fn note(text: &str) {
 
 /// A note for Envoys with the names of PEM files in their bootstrap.
 const ONCE_NOTE: &str =
-    "Envoy reads these PEM files once: use --out-dir to have it follow changed certificates";
+    "Envoy reads these PEM files once: use --out-dir to make it follow changed certificates";
 /// A note on what gRPC libraries lack.
 const LIBRARIES_NOTE: &str = "grpcio, C++ and Go use these files and follow their changes; Java trusts the certificates of its JVM \
     instead and has no client certificate; Node.js does not support TLS to the xDS server";
 /// A note for Envoys whose clusters and listeners come on streams of their own.
-const PER_TYPE_NOTE: &str = "endpoints and routes of what documents generate still come over ADS, so keep `ads_config`; \
-    the order of sending is not kept between ADS and the other streams: leave out --per-type if requests must not fail while \
-    documents change (docs/documents.md, Config sources)";
+const PER_TYPE_NOTE: &str = "endpoints and routes of generated resources still come over ADS, so keep `ads_config`; the order of changes is not kept between ADS and the other streams: omit --per-type if requests must not fail while documents change (docs/documents.md, Config sources)";
 
 fn envoy(args: &BootstrapArgs, node: &Value, transport_socket: Option<Value>) -> Value {
     let grpc_service = json!({"envoy_grpc": {"cluster_name": XDS_CLUSTER}});

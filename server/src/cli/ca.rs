@@ -18,7 +18,7 @@ use crate::config::units::parse_duration;
 /// The flags of `ca`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    after_help = "For tests only: the authority's key lies unencrypted in a file, and no certificate can be revoked."
+    after_help = "For tests only: the authority's key is in a file without encryption, and certificates cannot be revoked."
 )]
 pub(crate) struct CaArgs {
     #[command(subcommand)]
@@ -101,8 +101,8 @@ fn issue(dir: &Path, name: &str, sans: &[String], valid_for: Duration) -> Result
 fn limit(params: &mut CertificateParams, valid_for: Duration) -> Result<(), Failure> {
     let now = SystemTime::now();
     let end = now.checked_add(valid_for).filter(|_| valid_for <= MAX_VALID);
-    let end =
-        end.ok_or_else(|| Failure::Usage("--valid-for may be 876000h at most, 100 years".to_owned()))?;
+    let end = end
+        .ok_or_else(|| Failure::Usage("--valid-for can be at most 876000h, which is 100 years".to_owned()))?;
     // Clocks differ a little.
     params.not_before = now.checked_sub(BACKDATED).unwrap_or(now).into();
     params.not_after = end.into();
@@ -130,7 +130,8 @@ fn file_name(text: &str) -> Result<String, String> {
     match text {
         "" | "." | ".." | "ca" => Err("choose another name for the files".to_owned()),
         _ if !is_plain => {
-            Err("use letters, digits, `-`, `_` and `.`; names in the certificate go into --san".to_owned())
+            Err("use letters, digits, `-`, `_` and `.`; write names for the certificate with --san"
+                .to_owned())
         }
         _ => Ok(text.to_owned()),
     }
@@ -139,10 +140,7 @@ fn file_name(text: &str) -> Result<String, String> {
 /// Writes a whole file and renames it, so watchers never read half of it.
 fn write(path: &Path, text: &str, mode: u32, may_replace: bool) -> Result<(), Failure> {
     if !may_replace && path.exists() {
-        return Err(Failure::Usage(format!(
-            "{} exists; delete it first if it is to be replaced",
-            path.display()
-        )));
+        return Err(Failure::Usage(format!("{} exists; delete it first to replace it", path.display())));
     }
     let new = path.with_extension("new");
     let mut options = fs::OpenOptions::new();

@@ -118,7 +118,7 @@ pub(crate) fn run(args: &GetArgs) -> Result<(), Failure> {
     if missing.is_empty() {
         Ok(())
     } else {
-        Err(Failure::Failed(format!("not there for this node: {missing:?}")))
+        Err(Failure::Failed(format!("these do not exist for this node: {missing:?}")))
     }
 }
 
@@ -133,7 +133,7 @@ async fn receive(args: &GetArgs) -> Result<Received, Failure> {
         endpoint = endpoint.tls_config(tls).map_err(|error| Failure::Usage(chain(&error)))?;
     }
     let connected = timeout(args.timeout, endpoint.connect()).await;
-    let connected = connected.map_err(|_| unreachable("no connection in time".to_owned()))?;
+    let connected = connected.map_err(|_| unreachable("no connection within the time limit".to_owned()))?;
     let channel = connected.map_err(|error| unreachable(chain(&error)))?;
     let client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(usize::MAX);
     let asked = async {
@@ -146,8 +146,7 @@ async fn receive(args: &GetArgs) -> Result<Received, Failure> {
 fn no_answer(args: &GetArgs) -> String {
     let (what, node, wait) = (args.resource_type.slug(), &args.node_id, args.timeout);
     format!(
-        "no answer about {what} for the node {node:?} within {wait:?}: nothing is answered before the server's first \
-         complete load (see `xds-server status`), and nothing about names that do not exist"
+        "no answer about {what} for the node {node:?} within {wait:?}: the server answers nothing before its first complete load (see `xds-server status`), and nothing about names that do not exist"
     )
 }
 

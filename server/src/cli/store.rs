@@ -106,9 +106,7 @@ fn salvage(args: &SalvageArgs) -> Result<(), Failure> {
     }
     print(&losses(&salvage))?;
     if !args.yes {
-        print(
-            "nothing was changed; with --yes this is done, and files that change are kept as *.damaged-<n>\n",
-        )?;
+        print("nothing was changed; --yes does this, and keeps files that it changes as *.damaged-<n>\n")?;
         return Err(Failure::Silent);
     }
     let kept = salvage.kept;
@@ -116,7 +114,7 @@ fn salvage(args: &SalvageArgs) -> Result<(), Failure> {
         Failure::Failed(format!("cannot salvage {}: {}", directory.display(), chain(&error)))
     })?;
     for (path, aside) in moved {
-        print(&format!("what was in {} is now in {}\n", shown(&path), shown(&aside)))?;
+        print(&format!("the contents of {} are now in {}\n", shown(&path), shown(&aside)))?;
     }
     print(&format!("the store is at revision {kept}\n"))
 }

@@ -96,5 +96,5 @@ fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 fn no_pem(flag: &str, path: &Path, kind: &str) -> Failure {
-    Failure::Usage(format!("{flag} {} holds no {kind} in PEM", path.display()))
+    Failure::Usage(format!("{flag} {} contains no {kind} in PEM", path.display()))
 }

@@ -259,8 +259,8 @@ fn place(found: Vec<ProfileFinding>, target: Target, scan: &Scan, limits: &Limit
         let mut diagnostic = finding.to_diagnostic(target.severity_of(&finding), trees);
         if target == Target::All && finding.effect == Effect::Rejected && finding.is_shared {
             diagnostic.message.push_str(match finding.profile {
-                Profile::Grpc => " (no matter if only Envoys are to get it)",
-                Profile::Envoy => " (no matter if only gRPC clients are to get it)",
+                Profile::Grpc => " (ignore this if only Envoys use it)",
+                Profile::Envoy => " (ignore this if only gRPC clients use it)",
             });
         }
         diagnostics.push(diagnostic);
@@ -296,7 +296,7 @@ fn nothing_found(args: &ValidateArgs) -> Diagnostic {
 fn hidden(path: &str) -> Diagnostic {
     let place = Place { file: path.into(), line: 0, column: 0 };
     let message =
-        "hidden files and directories are not read; take the dot from the name if this one is to be";
+        "hidden files and directories are not read; to have this one read, remove the dot from its name";
     diagnostic(Severity::Info, "hidden", place, message.to_owned())
 }
 

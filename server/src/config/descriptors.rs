@@ -34,7 +34,7 @@ pub enum DescriptorError {
         path: PathBuf,
     },
     /// A file is no set of descriptors, or is in the way of another.
-    #[error("--descriptors {}: {reason}; write the file by `protoc --include_imports --descriptor_set_out=FILE`", path.display())]
+    #[error("--descriptors {}: {reason}; write the file with `protoc --include_imports --descriptor_set_out=FILE`", path.display())]
     Unusable {
         /// The file.
         path: PathBuf,

@@ -34,7 +34,7 @@ pub enum ConfigError {
         other: &'static str,
     },
     /// Two flags contradict each other.
-    #[error("--{flag} and --{other} contradict each other: leave out one")]
+    #[error("--{flag} and --{other} cannot be used together: omit one")]
     Contradiction {
         /// One flag.
         flag: &'static str,
@@ -78,7 +78,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// The token is too easily guessed, or cannot be sent in a header.
-    #[error("--admin-token-file {} must hold {MIN_TOKEN_BYTES} or more visible ASCII characters", path.display())]
+    #[error("--admin-token-file {} must contain at least {MIN_TOKEN_BYTES} visible ASCII characters", path.display())]
     Token {
         /// The file.
         path: PathBuf,

@@ -82,7 +82,7 @@ fn unknown(key: &str, keys: &[String]) -> String {
         .min();
     match nearest {
         Some((_, known)) => format!("unknown key `{key}`; did you mean `{known}`?"),
-        None => format!("unknown key `{key}`; the keys are those of the flags: {}", keys.join(", ")),
+        None => format!("unknown key `{key}`; the keys are the names of the flags: {}", keys.join(", ")),
     }
 }
 

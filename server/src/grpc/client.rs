@@ -237,8 +237,7 @@ impl Clients {
             self.refuse(Reason::NodeMemory, peer, format_args!("{n_bytes} bytes of node {id:.128}"));
             let limit = self.nodes.limit();
             Status::resource_exhausted(format!(
-                "there is no room for the {n_bytes} bytes of `node` that would be kept: all nodes together may have \
-                 {limit} (--max-node-memory); those of at most {MAX_TEXT_BYTES} bytes are taken"
+                "there is no room for the {n_bytes} bytes of `node`: all nodes together may have {limit} (--max-node-memory); nodes of at most {MAX_TEXT_BYTES} bytes are still accepted"
             ))
         })
     }
@@ -534,7 +533,7 @@ impl UnmatchedLog {
         drop(logged);
         let (_, groups) = publisher.groups();
         let groups: Vec<&str> = groups.keys().take(MAX_GROUPS_LOGGED).map(|name| name.as_str()).collect();
-        warn!(node = %node.id, cluster = %node.cluster, ?groups, "no node group selects a client, and the default one is empty");
+        warn!(node = %node.id, cluster = %node.cluster, ?groups, "no node group selects a client, and the group default is empty");
     }
 }
 

@@ -94,8 +94,7 @@ pub(crate) async fn unknown(request: Request) -> Response {
     let path = request.uri().path();
     if path.split('/').nth(1) == Some(csds::SERVICE) {
         return refusal(&Status::unimplemented(
-            "client status tells everything of every client: operators ask for it on the admin port, with its token; \
-             --xds-client-status serves it here too",
+            "client status shows everything about every client, so it is served on the admin port, which needs a token; --xds-client-status serves it here too",
         ));
     }
     refusal(&Status::unimplemented(format!("{path:.200} is not served here; only xDS v3 is")))

@@ -36,7 +36,7 @@ use crate::listen::Peer;
 enum Refusal {
     /// A browser sent it.
     #[error(
-        "requests of web pages are refused, and this one has the header {header:?}: only xDS clients are served here"
+        "requests from web pages are refused, and this one has the header {header:?}: only xDS clients are served here"
     )]
     Browser { header: &'static str },
     /// The gate does not let the client in.
@@ -44,7 +44,7 @@ enum Refusal {
     Gate(#[from] GateRefusal),
     /// It is meant for another host.
     #[error(
-        "this server does not go by the name {host:?} on the xDS port; use an IP address, localhost or a name without a \
+        "this server does not answer to the host name {host:?} on the xDS port; use an IP address, localhost or a name without a \
          dot, or start it with --xds-host and that name"
     )]
     Host { host: String },

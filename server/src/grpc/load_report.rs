@@ -54,7 +54,7 @@ impl<'a> LoadReport<'a> {
     ///
     /// # Errors
     ///
-    /// [`ReportError`] if the bytes are no report, or one that passes a limit.
+    /// [`ReportError`] if the bytes are not a valid report, or one that passes a limit.
     pub(crate) fn read(message: &'a [u8]) -> Result<Self, ReportError> {
         let mut report = Self { node: None, n_clusters: 0, message };
         for field in Fields::of(message) {

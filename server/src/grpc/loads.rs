@@ -298,7 +298,7 @@ impl ReportingClient {
             return Ok(None);
         }
         if self.asked.is_some() && self.node.user_agent_name.starts_with("gRPC Go") {
-            return Err(Status::unavailable("there are other clusters to report: open another stream"));
+            return Err(Status::unavailable("the clusters to report have changed: open another stream"));
         }
         Ok(Some(self.asked.insert(asked)))
     }

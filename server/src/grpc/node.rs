@@ -53,7 +53,7 @@ impl NodeParts {
     ///
     /// # Errors
     ///
-    /// [`NodeError`] if the bytes are no node, or more than [`MAX_NODE_BYTES`].
+    /// [`NodeError`] if the bytes are not a valid node, or more than [`MAX_NODE_BYTES`].
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, NodeError> {
         if bytes.len() > MAX_NODE_BYTES {
             let (field, length) = ("node", bytes.len());

@@ -29,13 +29,13 @@ pub(crate) struct Poll {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PollError {
     /// The body is not JSON, or a field has another type.
-    #[error("the body is no DiscoveryRequest in JSON: {0}")]
+    #[error("the body is not a DiscoveryRequest in JSON: {0}")]
     Json(String),
     /// A part of the poll passes a limit.
     #[error(transparent)]
     Request(#[from] RequestError),
     /// There are too many names.
-    #[error("a poll may have at most {limit} resource names; ask for more by a gRPC stream")]
+    #[error("a poll may have at most {limit} resource names; use a gRPC stream for more")]
     TooManyNames {
         /// The limit of names.
         limit: usize,

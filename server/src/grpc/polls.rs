@@ -40,7 +40,7 @@ pub(crate) enum PollRefusal {
     #[error("too many polls at once (--max-polls); try again later")]
     Busy,
     /// The body does not come.
-    #[error("the body did not come within {} s", BODY_PATIENCE.as_secs())]
+    #[error("the body did not arrive within {} s", BODY_PATIENCE.as_secs())]
     Slow,
     /// The client is gone, or broke the rules of HTTP.
     #[error("the body broke off")]

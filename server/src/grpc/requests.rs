@@ -129,7 +129,7 @@ impl RequestFrames {
         match flag {
             0 => {}
             1 => return Err(Status::unimplemented("compressed requests are not supported")),
-            flag => return Err(Status::invalid_argument(format!("{flag} is no valid compressed-flag"))),
+            flag => return Err(Status::invalid_argument(format!("{flag} is not a valid compressed-flag"))),
         }
         let len = u32::from_be_bytes([a, b, c, d]) as usize;
         let limit = self.rules.max_message_bytes;

@@ -77,10 +77,12 @@ pub(crate) enum StreamEnding {
     #[error("the server is shutting down")]
     Shutdown,
     /// A new stream needs its place.
-    #[error("the server has as many streams as it may, and this one has not named a node for longest")]
+    #[error(
+        "the server has reached its limit of streams, and this one has gone longest without naming a node"
+    )]
     Displaced,
     /// It has not named a node in time.
-    #[error("the first request did not come in time (--first-request-timeout)")]
+    #[error("the first request did not arrive in time (--first-request-timeout)")]
     Silent,
     /// The client's certificate ended.
     #[error("expired: the client certificate ended at {}; connect with a newer one", rfc3339(*at))]
@@ -94,7 +96,7 @@ pub(crate) enum StreamEnding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OpenError {
     /// There are as many as there may be.
-    #[error("the server has {limit} streams already, which is its limit")]
+    #[error("the server has {limit} streams, which is its limit")]
     TooMany {
         /// How many there may be.
         limit: usize,

@@ -67,7 +67,7 @@ impl http_body::Body for Paced {
         if patience.as_mut().poll(cx).is_pending() {
             return Poll::Pending;
         }
-        let error = io::Error::new(io::ErrorKind::TimedOut, "the body did not come whole in time");
+        let error = io::Error::new(io::ErrorKind::TimedOut, "the body did not arrive completely in time");
         Poll::Ready(Some(Err(error.into())))
     }
 

@@ -20,7 +20,7 @@ impl Collector for Certificates {
         if ports.is_empty() {
             return Ok(());
         }
-        let help = "When a certificate of a port, or the first authority of its clients, ends, in seconds of Unix time";
+        let help = "Expiry of the certificate of a port, or of the first authority of its clients to expire, in Unix seconds";
         let mut ends = encoder.encode_descriptor(
             "xds_tls_certificate_not_after_seconds",
             help,
@@ -33,13 +33,13 @@ impl Collector for Certificates {
                 ends.encode_family(&[("listener", *port), ("part", part)])?.encode_gauge(&seconds(end))?;
             }
         }
-        let help = "Configurations of TLS that were in use, the present one included";
+        let help = "TLS configurations used so far, the present one included";
         let mut generations =
             encoder.encode_descriptor("xds_tls_generation", help, None, MetricType::Gauge)?;
         for TlsStatus { port, generation, .. } in &ports {
             generations.encode_family(&[("listener", *port)])?.encode_gauge(generation)?;
         }
-        let help = "Changes of the files of TLS: taken, or not usable so that the last good ones were kept";
+        let help = "Changes of TLS files: used, or unusable so that the last good ones were kept";
         let mut reloads = encoder.encode_descriptor("xds_tls_reloads", help, None, MetricType::Counter)?;
         for TlsStatus { port, generation, n_kept, .. } in &ports {
             for (outcome, n) in [("ok", generation.saturating_sub(1)), ("kept", *n_kept)] {

@@ -29,7 +29,7 @@ impl Collector for Process {
         )?;
         gauge("process_open_fds", "Open file descriptors of the process", None, open_fds())?;
         let start = stat.as_deref().and_then(start_time);
-        gauge("process_start_time", "When the process began, since 1970", Some(&Unit::Seconds), start)?;
+        gauge("process_start_time", "Start of the process, in Unix seconds", Some(&Unit::Seconds), start)?;
         if let Some(seconds) = stat.as_deref().and_then(cpu_seconds) {
             let counter = ConstCounter::new(seconds);
             let help = "CPU time of the process, user and system";

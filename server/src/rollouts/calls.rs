@@ -42,7 +42,7 @@ pub(super) async fn query(caller: &Caller, prometheus: &Prometheus) -> Result<f6
         return Err(format!("Prometheus answered {}", shown(&answer)));
     }
     let body: Option<Value> = serde_json::from_slice(&answer.body).ok();
-    value(&body.ok_or("the answer is no JSON")?)
+    value(&body.ok_or("the answer is not JSON")?)
 }
 
 /// The URL of an instant query.
@@ -58,7 +58,7 @@ fn query_url(prometheus: &Prometheus) -> Result<String, String> {
     }
     match url.parse::<Uri>() {
         Ok(_) => Ok(url),
-        Err(error) => Err(format!("the query makes no URL: {error}")),
+        Err(error) => Err(format!("the query does not make a URL: {error}")),
     }
 }
 
@@ -70,16 +70,16 @@ fn value(answer: &Value) -> Result<f64, String> {
         Some("scalar") => result,
         Some("vector") => match result.as_array().map(Vec::as_slice) {
             Some([one]) => one.get("value").unwrap_or(&Value::Null),
-            Some([]) => return Err("the query gave no series".to_owned()),
-            Some(many) => return Err(format!("the query gave {} series, not one", many.len())),
+            Some([]) => return Err("the query returned no series".to_owned()),
+            Some(many) => return Err(format!("the query returned {} series, not one", many.len())),
             None => return Err("the answer has no result".to_owned()),
         },
-        Some("matrix") => return Err("the query gave a matrix, not one number".to_owned()),
-        Some(_) => return Err("the query gave something else than one number".to_owned()),
+        Some("matrix") => return Err("the query returned a matrix, not one number".to_owned()),
+        Some(_) => return Err("the query did not return one number".to_owned()),
         None => return Err("the answer has no result".to_owned()),
     };
     let text = sample.get(1).and_then(Value::as_str).ok_or("the sample has no value")?;
-    text.parse().map_err(|_| "the sample's value is no number".to_owned())
+    text.parse().map_err(|_| "the sample's value is not a number".to_owned())
 }
 
 /// How long a query may take; an analysis gives a measurement up after a minute.

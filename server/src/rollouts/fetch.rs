@@ -122,7 +122,7 @@ async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<(Status
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let failed = |error: hyper::Error| format!("no HTTP answer: {error}");
+    let failed = |error: hyper::Error| format!("not an HTTP answer: {error}");
     let mut builder = hyper::client::conn::http1::Builder::new();
     builder.max_buf_size(MAX_HEAD_BYTES);
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(failed)?;
@@ -154,7 +154,7 @@ struct Target {
 impl Target {
     /// Reads a URL; the error explains what is wrong with it.
     fn parse(url: &str) -> Result<Self, &'static str> {
-        const BAD: &str = "it is no URL such as http://host:port/path or https://host/path";
+        const BAD: &str = "it is not a URL such as http://host:port/path or https://host/path";
         let uri: Uri = url.parse().map_err(|_| BAD)?;
         let is_tls = match uri.scheme_str() {
             Some("http") => false,

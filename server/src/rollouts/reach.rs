@@ -39,7 +39,7 @@ impl Reach {
     ///
     /// # Errors
     ///
-    /// [`ReachError`] with the value that is none of these, or that is never called.
+    /// [`ReachError`] with the value that is not one of these, or that is never called.
     pub fn new(values: &[String]) -> Result<Self, ReachError> {
         let read =
             |value: &String| value.parse().map_err(|problem| ReachError { value: value.clone(), problem });
@@ -110,7 +110,7 @@ impl FromStr for Rule {
             let longest = if address.is_ipv4() { 32 } else { 128 };
             let bits = bits.map_or(Ok(longest), str::parse).ok().filter(|bits| *bits <= longest);
             let bits =
-                bits.ok_or_else(|| format!("is no network: the length is a number from 0 to {longest}"))?;
+                bits.ok_or_else(|| format!("is not a network: the length is a number from 0 to {longest}"))?;
             return match never_called(embedded(address)).filter(|_| bits == longest) {
                 Some(kind) => Err(format!("is never called: it is {kind}")),
                 None => Ok(Self::Network(address, bits)),
@@ -147,12 +147,12 @@ impl fmt::Display for Refusal {
                 write!(f, "{host} is {kind}, which is never called")
             }
             Self::Never { host, address, kind } => {
-                write!(f, "{host} leads to {address}, {kind}, which is never called")
+                write!(f, "{host} resolves to {address}, {kind}, which is never called")
             }
             Self::NotAllowed { host, address: Some(address) } if *host != address.to_string() => {
-                write!(f, "{host} leads to {address}, and neither is among --webhook-allow")
+                write!(f, "{host} resolves to {address}, and neither is in --webhook-allow")
             }
-            Self::NotAllowed { host, .. } => write!(f, "{host} is not among --webhook-allow"),
+            Self::NotAllowed { host, .. } => write!(f, "{host} is not in --webhook-allow"),
         }
     }
 }
@@ -173,7 +173,7 @@ fn never_called(address: IpAddr) -> Option<&'static str> {
     if is_link_local {
         Some("a link-local address")
     } else if is_nowhere {
-        Some("no address of a host")
+        Some("not the address of a host")
     } else if address.is_multicast() || is_broadcast {
         Some("a multicast address")
     } else {
@@ -301,7 +301,7 @@ mod tests {
             assert_eq!(reach.permitted("elsewhere", &[ip]).is_ok(), is_allowed, "{address}");
         }
         let names = Reach::new(&["a".to_owned()]).unwrap();
-        assert_eq!(names.refusal("b").unwrap().to_string(), "b is not among --webhook-allow");
+        assert_eq!(names.refusal("b").unwrap().to_string(), "b is not in --webhook-allow");
     }
 
     #[test]

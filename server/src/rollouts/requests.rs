@@ -225,7 +225,7 @@ fn check(caller: &Caller, spec: &RolloutSpec, key: &RuleKey) -> Result<(), Rollo
         let index = if list == "steps" { index } else { index - spec.steps.len() };
         match step {
             Step::SetHeaderRoute { .. } if is_split => {
-                let why = "a TrafficSplit takes no header routes";
+                let why = "a TrafficSplit does not support header routes";
                 return Err(unfit(format!("/{list}/{index}/setHeaderRoute"), why));
             }
             Step::Analysis(analysis) => analyses.push((format!("/{list}/{index}/analysis"), analysis)),

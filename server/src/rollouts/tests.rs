@@ -67,8 +67,8 @@ async fn only_a_status_2xx_is_a_go() {
             Some("302 Found"),
         ),
         ("HTTP/1.1 500 Internal Server Error\r\n\r\n", Some("500")),
-        ("garbage\r\n\r\n", Some("no HTTP answer")),
-        ("", Some("no HTTP answer")),
+        ("garbage\r\n\r\n", Some("not an HTTP answer")),
+        ("", Some("not an HTTP answer")),
         ("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort", Some("cannot be read")),
     ] {
         let (addr, _) = answering(Some(answer.as_bytes())).await;
@@ -97,15 +97,15 @@ async fn a_host_is_refused_by_the_address_that_it_has_when_it_is_called() {
         (&["localhost"], "localhost", None),
         (&["127.0.0.0/8", "::1"], "localhost", None),
         (&["127.0.0.0/8"], "127.0.0.1", None),
-        (&["10.0.0.0/8"], "localhost", Some("neither is among --webhook-allow")),
-        (&["hooks.example.com"], "127.0.0.1", Some("127.0.0.1 is not among --webhook-allow")),
+        (&["10.0.0.0/8"], "localhost", Some("neither is in --webhook-allow")),
+        (&["hooks.example.com"], "127.0.0.1", Some("127.0.0.1 is not in --webhook-allow")),
         // Forms of addresses that only the resolver reads.
-        (&[], "0", Some("no address of a host, which is never called")),
-        (&[], "2852039166", Some("leads to 169.254.169.254, a link-local address, which is never called")),
+        (&[], "0", Some("not the address of a host, which is never called")),
+        (&[], "2852039166", Some("resolves to 169.254.169.254, a link-local address, which is never called")),
         (
             &[],
             "0xa9.0xfe.0xa9.0xfe",
-            Some("leads to 169.254.169.254, a link-local address, which is never called"),
+            Some("resolves to 169.254.169.254, a link-local address, which is never called"),
         ),
         (&[], "[::ffff:169.254.169.254]", Some("a link-local address, which is never called")),
     ] {
@@ -124,7 +124,7 @@ async fn a_host_is_refused_by_the_address_that_it_has_when_it_is_called() {
     let address = format!("http://127.0.0.1:{port}");
     let prometheus = xds_rollout::Prometheus { address, query: "up".to_owned(), min: None, max: None };
     let told = calls::query(&reaching(&["a"]), &prometheus).await.unwrap_err();
-    assert_eq!(told, "127.0.0.1 is not among --webhook-allow");
+    assert_eq!(told, "127.0.0.1 is not in --webhook-allow");
 }
 
 #[tokio::test]
@@ -265,7 +265,7 @@ async fn over_https_only_those_are_believed_whose_authority_is_known() {
         (
             good,
             other.caller(),
-            Some("the certificate of 127.0.0.1 is not trusted: UnknownIssuer; --rollout-ca names"),
+            Some("the certificate of 127.0.0.1 is not trusted: UnknownIssuer; give the certificate"),
         ),
         (misnamed, known.caller(), Some("the certificate of 127.0.0.1 is not trusted: ")),
     ] {
@@ -281,7 +281,7 @@ async fn over_https_only_those_are_believed_whose_authority_is_known() {
     // A query to Prometheus goes the same way; that one says nothing useful.
     let address = format!("https://127.0.0.1:{good}/prometheus");
     let prometheus = xds_rollout::Prometheus { address, query: "up".to_owned(), min: None, max: None };
-    assert_eq!(calls::query(&known.caller(), &prometheus).await, Err("the answer is no JSON".to_owned()));
+    assert_eq!(calls::query(&known.caller(), &prometheus).await, Err("the answer is not JSON".to_owned()));
     let told = calls::query(&other.caller(), &prometheus).await.unwrap_err();
     assert!(told.contains("is not trusted"), "{told}");
 }
@@ -299,7 +299,7 @@ async fn time_is_bounded_in_a_handshake_too_and_what_is_no_tls_is_said() {
     let told = calls::call(&caller, &format!("https://{plain}/?token=hunter2"), &payload(), limit)
         .await
         .unwrap_err();
-    assert!(told.starts_with("no TLS with 127.0.0.1: ") && !told.contains("hunter2"), "{told}");
+    assert!(told.starts_with("TLS with 127.0.0.1 failed: ") && !told.contains("hunter2"), "{told}");
 }
 
 #[test]
@@ -309,8 +309,8 @@ fn a_file_without_authorities_is_refused() {
     assert!(Trust::read(&path).unwrap_err().contains("No such file"));
     let block = |inner: &str| format!("-----BEGIN CERTIFICATE-----\n{inner}\n-----END CERTIFICATE-----\n");
     for (text, said) in [
-        (String::new(), "it holds no certificate"),
-        ("hello".to_owned(), "it holds no certificate"),
+        (String::new(), "it contains no certificate"),
+        ("hello".to_owned(), "it contains no certificate"),
         (block("AAAA"), "certificate 1: "),
         (block("!"), ""),
     ] {

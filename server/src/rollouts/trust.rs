@@ -34,7 +34,7 @@ impl Trust {
         let certificates = CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())?;
         let own: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
         if own.is_empty() {
-            return Err("it holds no certificate: write it as PEM, -----BEGIN CERTIFICATE-----".to_owned());
+            return Err("it contains no certificate: write it as PEM, -----BEGIN CERTIFICATE-----".to_owned());
         }
         let mut roots = RootCertStore::empty();
         for (index, certificate) in own.iter().enumerate() {
@@ -55,7 +55,7 @@ impl Trust {
         stream: S,
     ) -> Result<TlsStream<S>, String> {
         let name = ServerName::try_from(host.to_owned());
-        let name = name.map_err(|_| format!("{host:?} is no name that a certificate can be for"))?;
+        let name = name.map_err(|_| format!("{host:?} is not a name that a certificate can have"))?;
         let config = self.config.get_or_try_init(|| self.load()).await?;
         let connecting = TlsConnector::from(Arc::clone(config)).connect(name, stream);
         connecting.await.map_err(|error| say(host, &error))
@@ -79,7 +79,7 @@ fn client_config(own: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Stri
     roots.add_parsable_certificates(own);
     if roots.is_empty() {
         return Err(
-            "no authority is known: the system has no certificates; name some with --rollout-ca".to_owned()
+            "no authority is trusted: the system has no certificates; give some with --rollout-ca".to_owned()
         );
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -92,9 +92,9 @@ fn say(host: &str, error: &io::Error) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
     match inner {
         Some(TlsError::InvalidCertificate(reason)) => format!(
-            "the certificate of {host} is not trusted: {reason}; --rollout-ca names a file with the certificate of its authority"
+            "the certificate of {host} is not trusted: {reason}; give the certificate of its authority with --rollout-ca"
         ),
-        Some(other) => format!("no TLS with {host}: {other}"),
-        None => format!("no TLS with {host}: {error}"),
+        Some(other) => format!("TLS with {host} failed: {other}"),
+        None => format!("TLS with {host} failed: {error}"),
     }
 }

@@ -224,7 +224,7 @@ fn read_file(path: &Path, limit: usize, bounds: &Bounds) -> Result<FileRead, Van
 /// Returns `None` if the file was written to meanwhile.
 ///
 /// A file that the walk found may be something else by now: a pipe, whose opening would wait for a writer, or a link to a file
-/// that is none of ours. So it is opened without waiting, and judged by what was opened.
+/// that is not one of ours. So it is opened without waiting, and judged by what was opened.
 fn try_read(path: &Path, limit: usize, bounds: &Bounds) -> io::Result<Option<FileRead>> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;

@@ -162,7 +162,8 @@ impl Walker {
         if !walk.files.is_empty() {
             self.devices.insert(root.to_owned(), device);
         } else if self.devices.get(root).is_some_and(|before| *before != device) {
-            let message = "the directory is empty and on another file system than before; is it unmounted?";
+            let message =
+                "the directory is empty and on a different file system than before; is it unmounted?";
             fault(walk, root, message);
         }
     }
@@ -321,7 +322,7 @@ impl Walking<'_> {
 /// The message about a link, or a path behind one, that leads out of the watched roots.
 pub(super) fn leads_out(real: &Path) -> String {
     format!(
-        "the symbolic link leads to {}, which is outside of everything that is watched: watch that too, copy it, or \
+        "the symbolic link leads to {}, which is outside all watched directories: watch that too, copy it, or \
          accept such links with --follow-symlinks",
         real.display()
     )

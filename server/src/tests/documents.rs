@@ -199,7 +199,7 @@ async fn a_document_of_the_api_hides_the_files_until_it_goes_or_is_equal() {
     server.control.load_files(load("10.0.0.9")).await.unwrap();
     let dropped = Event::OverrideDropped {
         what: "document/EndpointSlice/prod/shop-1".to_owned(),
-        reason: "it is what the file says by now".to_owned(),
+        reason: "the file says the same now".to_owned(),
     };
     assert!(told(&mut events).contains(&dropped), "what the file says by now is no override any more");
     assert!(!server.control.documents().owned.contains_key(&slice));
@@ -250,7 +250,7 @@ async fn a_stored_document_that_cannot_be_read_is_named_and_can_be_applied_again
     store.commit(xds_store::Revision(0), commit).await.unwrap();
     let server = Server::without_files(&store);
     let problems = server.control.problems();
-    assert!(problems[0].starts_with("Service prod/shop as stored cannot be read"), "{problems:?}");
+    assert!(problems[0].starts_with("the stored Service prod/shop cannot be read"), "{problems:?}");
     server.write(apply(&both())).await.unwrap();
     assert_eq!((server.control.problems().len(), names(&server).len()), (0, 4));
 }

@@ -96,7 +96,7 @@ async fn pitfall_77_an_override_hides_the_file_until_it_goes_or_is_equal() {
     assert_eq!(server.served("g"), pairs(&[("a", "2"), ("b", "3")]));
     let dropped = Event::OverrideDropped {
         what: "g/clusters/a".to_owned(),
-        reason: "it is what the file says by now".to_owned(),
+        reason: "the file says the same now".to_owned(),
     };
     assert!(told(&mut events).contains(&dropped), "what the file says by now is no override any more");
     assert!(server.control.overrides().1.groups.is_empty());
@@ -130,7 +130,7 @@ async fn a_mass_removal_is_held_until_it_is_confirmed_or_gone() {
     );
     assert!(matches!(told(&mut events).as_slice(), [Event::Unconfirmed { .. }]));
     let problem =
-        format!("a load of the files is held back: {held}; `xds-server reload --confirm` lets it pass");
+        format!("a load of the files is held back: {held}; run `xds-server reload --confirm` to let it pass");
     assert_eq!(server.control.problems(), [problem]);
     assert_eq!(server.control.served_load(), ServedLoad::Earlier);
     server.control.load_files(load(&[("g", two)])).await.unwrap();
@@ -164,10 +164,10 @@ async fn a_start_that_finds_nothing_where_something_was_waits_for_a_confirmation
     server().control.load_files(load(&[("g", &[("a", "1"), ("b", "1")])])).await.unwrap();
     let again = server();
     let outcome = again.control.load_files(load(&[])).await.unwrap();
-    let held = "the files give nothing, and they gave 2 objects when the server ran last";
+    let held = "the files contain no objects, but they contained 2 when the server last ran";
     assert_eq!((outcome.unconfirmed.as_deref(), again.publisher.is_loaded()), (Some(held), false));
     let reason =
-        format!("nothing is served yet: {held}; `xds-server reload --confirm` says that this is meant");
+        format!("nothing is served yet: {held}; if this is intended, run `xds-server reload --confirm`");
     assert_eq!((again.control.not_ready(), again.control.problems()), (vec![reason.clone()], vec![reason]));
     assert_eq!(again.control.served_load(), ServedLoad::None);
     again.control.load_files(load(&[("g", &[("a", "2")])])).await.unwrap();

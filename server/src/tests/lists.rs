@@ -63,7 +63,7 @@ async fn every_list_comes_in_pages_that_are_the_whole() {
     for path in ["/v1/documents", "/v1/conditions", "/v1/weights", "/v1/groups/a/resources"] {
         let reply = rest.get(&format!("{path}?after=nowhere")).await;
         assert_eq!(reply.status, 400, "{}", reply.text);
-        assert!(reply.text.contains("give `next` of the page before"), "{}", reply.text);
+        assert!(reply.text.contains("use `next` of the previous page"), "{}", reply.text);
     }
     snapshots_come_in_pages(&rest).await;
     // A list that is put back must be complete.

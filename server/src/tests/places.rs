@@ -8,9 +8,9 @@ async fn a_path_segment_with_bad_percent_encoding_is_named() {
     let rest = rest();
     for (path, segment, wrong) in [
         ("/v1/groups/g/resources/clusters/%ff", "\"%ff\"", "not UTF-8"),
-        ("/v1/groups/g%zz/resources/clusters/a", "\"g%zz\"", "no percent-encoding"),
+        ("/v1/groups/g%zz/resources/clusters/a", "\"g%zz\"", "not a percent-encoding"),
         ("/v1/groups/%ff", "\"%ff\"", "not UTF-8"),
-        ("/v1/nodes/a%/snapshot", "\"a%\"", "no percent-encoding"),
+        ("/v1/nodes/a%/snapshot", "\"a%\"", "not a percent-encoding"),
         ("/v1/history/%c3", "\"%c3\"", "not UTF-8"),
     ] {
         let reply = rest.get(path).await;

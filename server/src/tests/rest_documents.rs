@@ -42,10 +42,10 @@ async fn documents_are_applied_read_and_deleted() {
     assert_eq!(rest.get("/v1/documents/Namespace/-/n").await.json()["namespace"], "-");
     for (path, status, detail) in [
         ("/v1/documents/Namespace/default/n", 404, "has no namespace"),
-        ("/v1/documents/Deployment/a/b", 404, "no kind of route documents"),
-        ("/v1/documents?kind=Deployment", 400, "no kind of route documents"),
+        ("/v1/documents/Deployment/a/b", 404, "not a kind of route documents"),
+        ("/v1/documents?kind=Deployment", 400, "not a kind of route documents"),
         ("/v1/documents?knd=Service", 400, "knd"),
-        ("/v1/conditions?kind=Deployment", 400, "no kind of route documents"),
+        ("/v1/conditions?kind=Deployment", 400, "not a kind of route documents"),
     ] {
         let reply = rest.get(path).await;
         assert_eq!(reply.status, status, "{path}");

@@ -202,7 +202,7 @@ async fn a_rollback_leaves_the_weights_of_a_rollout_alone() {
     wait(&rest, &path, at("Paused", 2)).await;
     let back = post(&rest, "/v1/rollback", &json!({"revision": before})).await;
     assert_eq!(back.status, 200, "{}", back.text);
-    assert!(back.text.contains("those of the rollout"), "{}", back.text);
+    assert!(back.text.contains("controls the weights"), "{}", back.text);
     assert_eq!(served_weights(&rest, ROUTES), json!([80, 20]));
 }
 
@@ -348,7 +348,7 @@ async fn a_gate_is_asked_until_it_says_go_and_a_check_that_fails_aborts() {
     assert_eq!((&waiting["phase"], served_weights(&rest, ROUTES)), (&json!("Pending"), json!([100, 0])));
     let failed = wait(&rest, &path, |one| one["phase"] == "Failed").await;
     let events = failed["events"].to_string();
-    assert!(events.contains("the webhook \\\"check\\\" did not say go: 500"), "{failed:#}");
+    assert!(events.contains("the webhook \\\"check\\\" did not approve: 500"), "{failed:#}");
     assert_eq!(served_weights(&rest, ROUTES), json!([100, 0]));
 }
 
@@ -374,7 +374,7 @@ async fn a_webhook_that_hangs_or_answers_garbage_is_no_go_and_weights_stay() {
     let rest = world().await;
     let garbage: &[u8] = b"\x00\xff garbage\r\n\r\n";
     for (bytes, said) in
-        [(None, "no answer within"), (Some(garbage), "no HTTP answer"), (Some(b""), "no HTTP answer")]
+        [(None, "no answer within"), (Some(garbage), "not an HTTP answer"), (Some(b""), "not an HTTP answer")]
     {
         let hook =
             |kind: &str, url: &str| json!({"name": kind, "type": kind, "url": url, "timeout": "200ms"});
@@ -404,7 +404,7 @@ async fn without_reports_and_with_garbage_for_an_answer_nothing_is_judged() {
     });
     let path = start(&rest, &json!({"steps": [{"setWeight": 20}, {"analysis": analysis}]})).await;
     let paused = wait(&rest, &path, |one| one["phase"] == "Paused").await;
-    assert!(paused["message"].as_str().unwrap().contains("the answer is no JSON"), "{paused:#}");
+    assert!(paused["message"].as_str().unwrap().contains("the answer is not JSON"), "{paused:#}");
     assert_eq!((&paused["failedMeasurements"], served_weights(&rest, ROUTES)), (&json!(0), json!([80, 20])));
 }
 

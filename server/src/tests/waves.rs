@@ -102,7 +102,7 @@ async fn a_nack_stops_the_deployment_and_puts_the_wave_back() {
     assert_eq!(id, next);
     let report = fleet.until_phase(&server, WavePhase::Reverted).await;
     fleet.pump(&server);
-    assert_eq!(fleet.with("a", "1").len(), N_CLIENTS, "everyone has what was before");
+    assert_eq!(fleet.with("a", "1").len(), N_CLIENTS, "everyone has the previous version");
     assert_eq!(*server.control.overrides().1, *overrides);
     let now = fleet.n_responses();
     for (node, n_responses) in &before {
@@ -316,7 +316,7 @@ async fn a_change_of_files_that_is_rejected_is_held_back_until_the_files_change(
     assert_eq!(fleet.with("a", "good").len(), N_CLIENTS);
     let report = newest(&server).unwrap();
     assert_eq!(report.phase, WavePhase::Reverted, "{report:?}");
-    assert!(report.reason.unwrap().contains("say again what was before"));
+    assert!(report.reason.unwrap().contains("are back to their previous contents"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -396,26 +396,26 @@ async fn waves_over_rest() {
     let body = json!({"name": "a", "alt_stat_name": "1", "connect_timeout": "1s"});
     let path = "/v1/groups/default/resources/clusters/a";
     for (query, wrong) in [
-        ("waves=", "is no share"),
+        ("waves=", "is not a share"),
         ("waves=10%25,5%25", "comes before"),
-        ("waves=0%25", "is no share"),
-        ("waves=10%25&hold=5", "is no duration"),
-        ("waves=10%25&maxNacks=x", "is no number of nodes"),
-        ("waves=10%25&maxLost=x", "is no number of nodes"),
+        ("waves=0%25", "is not a share"),
+        ("waves=10%25&hold=5", "is not a duration"),
+        ("waves=10%25&maxNacks=x", "is not a number of nodes"),
+        ("waves=10%25&maxLost=x", "is not a number of nodes"),
         ("waves=10%25&by=zones", "write hash, region, zone, subZone, or metadata.KEY"),
         ("waves=10%25&by=metadata.", "write hash, region, zone, subZone, or metadata.KEY"),
-        ("waves=each", "set `by` to region, zone, subZone or metadata.KEY"),
-        ("waves=each&by=hash", "set `by` to region, zone, subZone or metadata.KEY"),
-        ("waves=10%25&order=a", "set `by` to region, zone, subZone or metadata.KEY"),
+        ("waves=each", "set it to region, zone, subZone or metadata.KEY"),
+        ("waves=each&by=hash", "set it to region, zone, subZone or metadata.KEY"),
+        ("waves=10%25&order=a", "set it to region, zone, subZone or metadata.KEY"),
         ("waves=10%25&by=zone&order=a,b,a", "twice"),
-        ("waves=10%25&by=zone&order=a,", "no value for an order"),
+        ("waves=10%25&by=zone&order=a,", "not a value for an order"),
         ("by=zone", "need waves"),
-        ("waves=none&by=zone", "takes neither"),
+        ("waves=none&by=zone", "allows neither"),
         ("group=edge", "only a write to /v1/apply"),
         ("allowEmpty=true", "need waves"),
-        ("waves=none&maxLost=1", "takes neither"),
+        ("waves=none&maxLost=1", "allows neither"),
         ("hold=5s", "need waves"),
-        ("waves=none&hold=5s", "takes neither"),
+        ("waves=none&hold=5s", "allows neither"),
         ("waves=10%25&wait=acked&onNack=revert", "puts itself back"),
     ] {
         let reply = rest.put(&format!("{path}?{query}"), &body).await;

@@ -209,7 +209,7 @@ async fn what_is_wrong_with_a_change_is_told_and_nothing_changes() {
     for (path, status, detail) in [
         ("/v1/weights/GRPCRoute/prod/greeter/7", 404, "its rules are 0, fixed"),
         ("/v1/weights/GRPCRoute/prod/nobody/0", 404, "GRPCRoute prod/nobody"),
-        ("/v1/weights/Service/prod/v1/0", 404, "no kind with weights"),
+        ("/v1/weights/Service/prod/v1/0", 404, "not a kind with weights"),
         ("/v1/weights/RouteConfiguration/default/prod%2Fedge%2F8080/0", 404, "does not exist"),
     ] {
         let reply = rest.call("PATCH", path, &[MERGE, ANY], &good).await;
@@ -333,7 +333,7 @@ async fn what_an_override_says_of_a_backend_that_is_gone_goes_with_an_event() {
     assert_eq!(now["backends"], json!({"v2:80": 40, "v3:80": 1}), "{now:#}");
     let dropped = Event::OverrideDropped {
         what: "weights/GRPCRoute/prod/greeter/0".to_owned(),
-        reason: "v1:80: the rule has no such backend any more".to_owned(),
+        reason: "v1:80: the rule no longer has this backend".to_owned(),
     };
     let told = told(&mut events);
     assert!(told.contains(&dropped), "{told:?}");
@@ -374,7 +374,7 @@ async fn an_override_ends_by_itself() {
             }
         }
     };
-    assert_eq!(timeout(Duration::from_secs(10), ended).await.unwrap(), "its time is up");
+    assert_eq!(timeout(Duration::from_secs(10), ended).await.unwrap(), "it has expired");
     assert_eq!(served_weights(&rest, ROUTES), json!([90, 10]));
     let history = rest.get("/v1/history?limit=1").await.json();
     assert_eq!(

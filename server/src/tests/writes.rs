@@ -102,7 +102,7 @@ async fn a_panic_takes_back_its_change_and_nothing_else() {
     store.is_broken.store(true, Ordering::Relaxed);
     let error = server.write(Write::Rollback { to: Revision(1) }).await.unwrap_err();
     assert!(matches!(&error, WriteError::Internal(what) if what == "injected"), "{error:?}");
-    assert!(error.to_string().contains("what was served before still is"), "{error}");
+    assert!(error.to_string().contains("the previous configuration is still served"), "{error}");
     assert_eq!((server.revision(), server.served("g")), (2, pairs(&[("b", "1")])));
     store.is_broken.store(false, Ordering::Relaxed);
     let outcome = server.write(Write::Rollback { to: Revision(1) }).await.unwrap();

@@ -21,11 +21,10 @@ fn for_grpc(cluster: &str) -> String {
 fn validate_judges_for_the_target_and_points_at_the_field() {
     let dir = directory(&[("a.yaml", &for_grpc("type: STATIC\n  lb_policy: RANDOM"))]);
     let timeout = "a.yaml:17:42: warning[grpc-ignored-field] \
-                   api_listener.api_listener.route_config.virtual_hosts[0].routes[0].route.timeout: gRPC ignores `timeout`; its \
-                   limit is `max_stream_duration`; did you mean `max_stream_duration`?\n";
-    let cluster_type = "[grpc-cluster-type] type: gRPC refuses clusters of type STATIC; it takes EDS, LOGICAL_DNS and aggregates";
-    let policy = "[grpc-lb-policy] lb_policy: gRPC refuses RANDOM; it takes ROUND_ROBIN and RING_HASH";
-    let only_envoys = " (no matter if only Envoys are to get it)";
+                   api_listener.api_listener.route_config.virtual_hosts[0].routes[0].route.timeout: gRPC ignores `timeout`; it uses `max_stream_duration`; did you mean `max_stream_duration`?\n";
+    let cluster_type = "[grpc-cluster-type] type: gRPC rejects clusters of type STATIC; it accepts EDS, LOGICAL_DNS and aggregates";
+    let policy = "[grpc-lb-policy] lb_policy: gRPC rejects RANDOM; it accepts ROUND_ROBIN and RING_HASH";
+    let only_envoys = " (ignore this if only Envoys use it)";
     let (eds, round_robin) = ("; did you mean `EDS`?", "; did you mean `ROUND_ROBIN`?");
     let grpc = format!(
         "{timeout}a.yaml:20:9: error{cluster_type}{eds}\na.yaml:21:14: error{policy}{round_robin}\n1 file, 2 resources, 2 \
@@ -68,7 +67,7 @@ fn what_grpc_refuses_is_an_error_unless_envoys_come_to_it() {
         "address: {socket_address: {address: 0.0.0.0, port_value: 80}}, filter_chains: [{filters: [{name: m, \
          typed_config: MANAGER}]}]",
     );
-    // gRPC refuses a retry policy of no retries, which an Envoy takes.
+    // gRPC rejects a retry policy of no retries, which an Envoy takes.
     let routes = "- {'@type': type.googleapis.com/envoy.config.route.v3.RouteConfiguration, name: r, virtual_hosts: [{name: v, \
                   domains: ['*'], routes: [{match: {prefix: ''}, route: {cluster: c, retry_policy: {retry_on: unavailable, \
                   num_retries: 0}}}]}]}\n";
@@ -113,7 +112,7 @@ fn what_grpc_refuses_is_an_error_unless_envoys_come_to_it() {
         let (found, stdout, _) = outcome(dir.path(), &format!("validate {line}"));
         assert_eq!(found, code, "{line}: {stdout}");
         assert!(stdout.contains(expected), "{line}: {stdout}");
-        let note = "(no matter if only Envoys are to get it)";
+        let note = "(ignore this if only Envoys use it)";
         assert_eq!(stdout.contains(note), expected.starts_with("warning"), "{line}: {stdout}");
     }
 }
@@ -130,7 +129,7 @@ fn what_an_envoy_refuses_is_an_error_unless_grpc_clients_come_to_it() {
     let table = [
         ("shared --target envoy", 1, "error[envoy-cluster-provided]"),
         ("shared", 0, "warning[envoy-cluster-provided]"),
-        ("shared --target grpc", 1, "error[grpc-cluster-type] type: gRPC refuses clusters of type STATIC"),
+        ("shared --target grpc", 1, "error[grpc-cluster-type] type: gRPC rejects clusters of type STATIC"),
         ("alone", 1, "error[envoy-cluster-provided]"),
         ("alone --target grpc", 0, "0 errors, 0 warnings"),
     ];

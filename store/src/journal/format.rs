@@ -71,7 +71,7 @@ impl FileHeader {
     fn decode_known(bytes: &[u8]) -> Result<Self, &'static str> {
         let mut fields = Fields(bytes);
         if fields.take(FILE_MAGIC.len())? != FILE_MAGIC {
-            return Err("the file does not begin as a journal does");
+            return Err("the file does not begin with the header of a journal");
         }
         let (base, checkpoint_end, salt) = (Revision(fields.u64()?), fields.u64()?, fields.u64()?);
         let checked = bytes.get(..Self::LENGTH as usize - 4).ok_or(TOO_SHORT)?;
@@ -163,7 +163,7 @@ impl FrameHeader {
             kind => return Err(HeaderError::Newer(kind)),
         };
         if length as usize > MAX_PAYLOAD_BYTES {
-            return Err("the record is longer than any may be".into());
+            return Err("the record is longer than the limit".into());
         }
         Ok(Self { kind, length, batch, payload_crc })
     }
@@ -285,10 +285,10 @@ impl<'a> Fields<'a> {
     fn text(&mut self) -> Result<String, &'static str> {
         let length = self.u32()? as usize;
         if length > MAX_KEY_BYTES {
-            return Err("a text in the record is longer than any may be");
+            return Err("a string in the record is longer than the limit");
         }
         let text = std::str::from_utf8(self.take(length)?);
-        Ok(text.map_err(|_| "a text in the record is not UTF-8")?.to_owned())
+        Ok(text.map_err(|_| "a string in the record is not UTF-8")?.to_owned())
     }
 
     fn hash(&mut self) -> Result<BlobHash, &'static str> {
@@ -299,7 +299,7 @@ impl<'a> Fields<'a> {
         match self.take(1)? {
             [0] => Ok(None),
             [1] => Ok(Some(self.hash()?)),
-            _ => Err("a value in the record is neither there nor absent"),
+            _ => Err("a value in the record is marked neither present nor absent"),
         }
     }
 

@@ -123,7 +123,7 @@ pub(crate) fn replay(segments: &Segments, end: u64) -> Result<Replay, StoreError
 pub(crate) fn read_record(segment: &Segment, position: Position) -> Result<Record, StoreError> {
     let (kind, payload) = segment.read(position.offset)?;
     if kind != format::Kind::Commit {
-        return Err(segment.damaged_record(position.offset, "this is no commit"));
+        return Err(segment.damaged_record(position.offset, "this is not a commit"));
     }
     format::decode_record(&payload).map_err(|reason| segment.damaged_record(position.offset, reason))
 }
@@ -137,7 +137,7 @@ pub(crate) fn read_blob(
     let (kind, payload) = segment.read(position.offset)?;
     match segment::split_blob(&payload) {
         Some((found, content)) if kind == format::Kind::Blob && found == hash => Ok(content),
-        _ => Err(segment.damaged_record(position.offset, "this is another blob")),
+        _ => Err(segment.damaged_record(position.offset, "this is a different blob")),
     }
 }
 

@@ -67,7 +67,7 @@ impl Replay {
             (self.base, self.head) = (header.base, header.base);
         } else if self.head != header.base {
             let reason = format!(
-                "it continues revision {}, but what is before it ends at revision {}",
+                "it continues revision {}, but the journal before it ends at revision {}",
                 header.base, self.head
             );
             return Err(segment::file_damage(segment.path.clone(), segment.number, reason));
@@ -128,7 +128,7 @@ impl Replay {
         }
         for (change, (_, previous)) in record.commit.changes.iter().zip(&record.previous) {
             if self.state.get(&*change.key) != previous.as_ref() {
-                return Err(format!("{:?} had another value before", change.key));
+                return Err(format!("{:?} had a different value before", change.key));
             }
             if change.value.is_some_and(|hash| !self.blobs.contains(&hash)) {
                 return Err(format!("the value of {:?} is missing", change.key));

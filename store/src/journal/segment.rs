@@ -145,7 +145,7 @@ impl Segment {
             Err(FrameError::File(error)) => Err(error.into()),
             Err(FrameError::Bad(reason)) => Err(self.damaged_record(offset, reason)),
             Err(FrameError::Newer(_)) => {
-                Err(self.damaged_record(offset, "the record is of a kind that this program does not know"))
+                Err(self.damaged_record(offset, "the record is of a kind that this version does not know"))
             }
         }
     }
@@ -180,7 +180,7 @@ impl Segment {
                 Err(FrameError::File(error)) => return Err(error.into()),
                 Err(FrameError::Newer(kind)) => {
                     let what =
-                        format!("a record of kind {kind} at byte {offset}, which this program does not know");
+                        format!("a record of kind {kind} at byte {offset}, which this version does not know");
                     return Err(ScanError::Newer { path: self.path.clone(), what });
                 }
                 Err(FrameError::Bad(bad)) => {

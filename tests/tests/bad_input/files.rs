@@ -84,7 +84,7 @@ pub(crate) const CASES: [Case; 13] = [
         breaks: |file| write_cluster(file, "  connect_timeout: 2s\n  connect_timeout: 3s\n"),
         code: "duplicate-key",
         place: Some((5, 3)),
-        detail: "the key \"connect_timeout\" is there twice",
+        detail: "the key \"connect_timeout\" appears twice",
         suggestion: None,
     },
     Case {

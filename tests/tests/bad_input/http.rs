@@ -67,7 +67,7 @@ async fn a_wrong_request_has_its_status_and_a_problem_and_changes_nothing() -> R
         ("PUT", one, &[json], "", 400, "the body cannot be read"),
         ("PUT", one, &[json], "null", 422, ""),
         ("PUT", one, &[json], "[]", 422, ""),
-        ("PUT", one, &[json], &twice, 400, "there twice"),
+        ("PUT", one, &[json], &twice, 400, "appears twice"),
         ("PUT", one, &[json], &deep, 400, "the body cannot be read"),
         ("PUT", one, &[("content-type", "application/yaml")], "a: [", 400, "the body cannot be read"),
         ("PUT", one, &[json], "\u{0}", 400, "the body cannot be read"),

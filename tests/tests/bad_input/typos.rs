@@ -145,15 +145,15 @@ async fn what_is_easily_got_wrong_is_told_with_what_would_be_right() -> Result<(
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(!told.contains(".swp"), "{told}");
     for expected in [
-        "comment.json:1:1: error[syntax] expected a value, found '/'; JSON has no comments, but YAML has, after `#`",
+        "comment.json:1:1: error[syntax] expected a value, found '/'; JSON has no comments; YAML has them, after `#`",
         "dangling.yaml: error[unreadable-path] the link leads to /nowhere, and nothing is there; remove the link, or put",
-        "no-version.yaml:1:1: error[missing-version] the document has no `version`; with listeners, routes or backends by name",
+        "no-version.yaml:1:1: error[missing-version] the document has no `version`; listeners, routes or backends by name",
         "did you mean `version: xds-server/v1`?",
-        "/.hidden.yaml: info[hidden] hidden files and directories are not read; take the dot from the name",
+        "/.hidden.yaml: info[hidden] hidden files and directories are not read; to have this one read",
         "/.x: info[hidden] hidden files",
         "capitals.YML:1:1: error[missing-version]",
         "capitals.JSON:1:1: error[syntax] expected a value, found '/'; JSON has no comments",
-        "unit.yaml:3:23: error[bad-duration] routes[\"a\"].timeout: 5 is no duration: it has no unit",
+        "unit.yaml:3:23: error[bad-duration] routes[\"a\"].timeout: 5 is not a duration: it has no unit",
         "did you mean `5s`?",
     ] {
         ensure!(told.contains(expected), "{expected:?} is not in\n{told}");

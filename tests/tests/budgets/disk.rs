@@ -45,7 +45,7 @@ async fn what_cannot_be_stored_shows_until_it_can() -> Result<()> {
     ensure!(refused.status == StatusCode::INSUFFICIENT_STORAGE, "{}", refused.text());
     let told = problems(&admin).await?.join("\n");
     ensure!(
-        told.contains("changes cannot be stored") && told.contains("raise the limit on file sizes"),
+        told.contains("changes cannot be stored") && told.contains("the limit on file sizes is reached"),
         "{told}"
     );
     let output =

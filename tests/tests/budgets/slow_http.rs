@@ -101,7 +101,7 @@ async fn row_9_slow_headers_and_slow_bodies_end() -> Result<()> {
     ensure!(ended(&mut silent).await?.is_empty());
     ended(&mut headers).await?;
     let said = ended(&mut body).await?;
-    ensure!(said.contains("408 ") && said.contains("did not come whole in time"), "{said}");
+    ensure!(said.contains("408 ") && said.contains("did not arrive completely in time"), "{said}");
     let metrics = wait_for("the count", Duration::from_secs(5), async || {
         let metrics = metrics(&server).await?;
         ensure!(!metrics.contains("xds_refused_total{reason=\"slow-connection\"} 0"), "{metrics}");

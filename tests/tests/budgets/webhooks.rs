@@ -63,16 +63,11 @@ async fn metadata_services_are_never_called_and_answers_are_not_shown() -> Resul
 async fn a_flag_narrows_what_is_called() -> Result<()> {
     let inside = answering().await?;
     let (server, _dir) = server(&["--webhook-allow=hooks.example.com", "--webhook-allow=10.0.0.0/8"]).await?;
-    refused(
-        &server,
-        &webhook(&format!("http://{inside}/")),
-        "#/webhooks/0/url",
-        "is not among --webhook-allow",
-    )
-    .await?;
+    refused(&server, &webhook(&format!("http://{inside}/")), "#/webhooks/0/url", "is not in --webhook-allow")
+        .await?;
     let by_name = webhook(&format!("http://localhost:{}/", inside.port()));
     let events = failing(&server, &by_name).await?;
-    ensure!(events.contains("and neither is among --webhook-allow"), "{events}");
+    ensure!(events.contains("and neither is in --webhook-allow"), "{events}");
     Ok(())
 }
 

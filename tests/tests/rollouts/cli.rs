@@ -40,7 +40,7 @@ async fn the_command_line_begins_steers_and_lists_rollouts_and_history_tells_the
         async |args: &[&str]| -> Result<Value> { Ok(serde_json::from_str(&run("json", args).await?)?) };
 
     let plan = run("table", &["rollout", "start", "-f", &file, "--dry-run"]).await?;
-    assert_eq!(plan, "would go 0, 20, 60, 100 % of the way\n");
+    assert_eq!(plan, "would progress to 0, 20, 60, 100 %\n");
     let id = json(&["rollout", "start", "-f", &file]).await?["id"].as_str().unwrap_or_default().to_owned();
     wait_phase(&server, &id, "Paused", PATIENCE).await?;
     let refused = run("table", &["weights", "set", "HTTPRoute", "default/web", "0", "v2:8080=50"]).await;

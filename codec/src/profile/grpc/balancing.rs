@@ -42,25 +42,24 @@ fn lb_policy(cluster: &Message, has_list: bool, path: &Path<'_>, scope: &mut Sco
         LEAST_REQUEST if has_list => {}
         LEAST_REQUEST => {
             let fault = Fault::new("B182", Rejected, "grpc-lb-policy");
-            let text = "gRPC (C-core, js) refuses LEAST_REQUEST; go and java take it".to_owned();
+            let text = "gRPC (C-core, js) rejects LEAST_REQUEST; go and java accept it".to_owned();
             scope.report_with(fault, path, "lb_policy", text, suggestion);
         }
         CLUSTER_PROVIDED if is_aggregate => {
             let fault = Fault::new("B189", Rejected, "grpc-aggregate-lb-policy");
             let text =
-                "gRPC (go, java, C-core, js) refuses an aggregate cluster with CLUSTER_PROVIDED, and Envoy \
-                        demands it: each kind of client needs a cluster of its own"
+                "gRPC (go, java, C-core, js) rejects an aggregate cluster with CLUSTER_PROVIDED, and Envoy requires it: give each kind of client its own cluster"
                     .to_owned();
             scope.report_with(fault, path, "lb_policy", text, suggestion);
         }
         _ if has_list => {
             let fault = Fault::new("B188", Rejected, "grpc-lb-policy");
-            let text = format!("gRPC (go) refuses {name} although `load_balancing_policy` is set");
+            let text = format!("gRPC (go) rejects {name} although `load_balancing_policy` is set");
             scope.report_with(fault, path, "lb_policy", text, suggestion);
         }
         _ => {
             let fault = Fault::new("B182", Rejected, "grpc-lb-policy");
-            let text = format!("gRPC refuses {name}; it takes ROUND_ROBIN and RING_HASH");
+            let text = format!("gRPC rejects {name}; it accepts ROUND_ROBIN and RING_HASH");
             scope.report_with(fault, path, "lb_policy", text, suggestion);
         }
     }
@@ -71,14 +70,14 @@ fn ring_hash(cluster: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(config) = child(cluster, "ring_hash_lb_config") else { return };
     if enum_at(&config, "hash_function") != XX_HASH {
         let fault = Fault::new("B183", Rejected, "grpc-ring-hash");
-        let text = "gRPC refuses every hash function but XX_HASH".to_owned();
+        let text = "gRPC rejects every hash function but XX_HASH".to_owned();
         scope.report_with(fault, path, "ring_hash_lb_config.hash_function", text, Some("XX_HASH".to_owned()));
     }
     let minimum = number_at(&config, "minimum_ring_size").unwrap_or(DEFAULT_RING_SIZE);
     let maximum = number_at(&config, "maximum_ring_size").unwrap_or(MAX_RING_SIZE);
     if minimum > maximum || minimum == 0 {
         let fault = Fault::new("B184", Rejected, "grpc-ring-hash");
-        let text = "gRPC (C-core) refuses a minimum of 0 and one above the maximum";
+        let text = "gRPC (C-core) rejects a minimum of 0 and one above the maximum";
         scope.report(fault, path, "ring_hash_lb_config.minimum_ring_size", text);
     }
 }
@@ -87,7 +86,7 @@ fn ring_hash(cluster: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
 fn policies(policy: &Message, path: &Path<'_>, depth: usize, scope: &mut Scope<'_>) {
     let fault = Fault::new("B186", Rejected, "grpc-load-balancing-policy");
     if depth >= MAX_NESTING {
-        let text = format!("gRPC refuses policies that nest more than {MAX_NESTING} deep");
+        let text = format!("gRPC rejects policies that nest more than {MAX_NESTING} deep");
         return scope.report(fault, path, "", text);
     }
     let list_path = path.field("policies");
@@ -113,12 +112,12 @@ fn policies(policy: &Message, path: &Path<'_>, depth: usize, scope: &mut Scope<'
                 let config_path = config_path.field("typed_config");
                 let Some(below) = child(&content, field) else {
                     let fault = Fault::new("B187", Rejected, "grpc-load-balancing-policy");
-                    let text = format!("gRPC refuses {} without `{field}`", short(&name));
+                    let text = format!("gRPC rejects {} without `{field}`", short(&name));
                     return scope.report(fault, &config_path, field, text);
                 };
                 if number_at(&content, "subset_size") == Some(0) {
                     let fault = Fault::new("B187", Rejected, "grpc-load-balancing-policy");
-                    scope.report(fault, &config_path, "subset_size", "gRPC refuses subsets of size 0");
+                    scope.report(fault, &config_path, "subset_size", "gRPC rejects subsets of size 0");
                 }
                 return policies(&below, &config_path.field(field), depth + 1, scope);
             }
@@ -126,10 +125,10 @@ fn policies(policy: &Message, path: &Path<'_>, depth: usize, scope: &mut Scope<'
     }
     let text = match n_partly {
         0 => {
-            "gRPC has none of these policies and refuses the cluster; it takes RoundRobin, RingHash, WrrLocality, PickFirst"
+            "gRPC supports none of these policies and rejects the cluster; it accepts RoundRobin, RingHash, WrrLocality, PickFirst"
         }
         _ => {
-            "gRPC (C-core, js) has none of these policies and refuses the cluster; go and java have LeastRequest"
+            "gRPC (C-core, js) supports none of these policies and rejects the cluster; go and java support LeastRequest"
         }
     };
     scope.report(fault, path, "policies", text);
@@ -141,7 +140,7 @@ fn leaf(name: &str, any: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     // XX_HASH is 1 here, and 0 is the default, which means the same.
     if name.ends_with(".RingHash") && enum_at(&config, "hash_function") == MURMUR_HASH {
         let fault = Fault::new("B183", Rejected, "grpc-ring-hash");
-        let text = "gRPC refuses every hash function but XX_HASH".to_owned();
+        let text = "gRPC rejects every hash function but XX_HASH".to_owned();
         let path_of = "typed_extension_config.typed_config.hash_function";
         scope.report_with(fault, path, path_of, text, Some("XX_HASH".to_owned()));
     }

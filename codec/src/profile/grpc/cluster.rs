@@ -16,7 +16,7 @@ pub(super) const RULES: &[Rule] = &[Rule::new(
     (Rejected, "grpc-transport-socket"),
     CLUSTER,
     (When::Set, &["transport_socket_matches"]),
-    "gRPC (go, java) refuses a cluster with `{}`",
+    "gRPC (go, java) rejects a cluster with `{}`",
 )];
 
 pub(super) fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
@@ -32,7 +32,7 @@ pub(super) fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>)
             };
             let fault = Fault::new("B170", Rejected, "grpc-cluster-type");
             let text =
-                format!("gRPC refuses clusters of type {name}; it takes EDS, LOGICAL_DNS and aggregates");
+                format!("gRPC rejects clusters of type {name}; it accepts EDS, LOGICAL_DNS and aggregates");
             scope.report_with(fault, path, "type", text, Some("EDS".to_owned()));
         }
     }
@@ -41,7 +41,7 @@ pub(super) fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>)
         && !has(&server, "self")
     {
         let fault = Fault::new("B190", Rejected, "grpc-lrs-server");
-        let text = "gRPC refuses every LRS server but `self`".to_owned();
+        let text = "gRPC rejects every LRS server but `self`".to_owned();
         scope.report_with(fault, path, "lrs_server", text, Some("self: {}".to_owned()));
     }
     circuit_breakers(message, path, scope);
@@ -55,14 +55,14 @@ fn aggregate(custom: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     if found != AGGREGATE {
         let fault = Fault::new("B175", Rejected, "grpc-cluster-type");
         let text = format!(
-            "gRPC refuses clusters of type {}; the only custom one it has is the aggregate",
+            "gRPC rejects clusters of type {}; the only custom type that it supports is the aggregate",
             short(&found)
         );
         return scope.report(fault, path, "typed_config", text);
     }
     if text(custom, "name").as_deref() != Some(AGGREGATE_NAME) {
         let fault = Fault::new("B176", Rejected, "grpc-cluster-type");
-        let text = "gRPC (go, java) refuses an aggregate cluster of another type name".to_owned();
+        let text = "gRPC (go, java) rejects an aggregate cluster with a different type name".to_owned();
         scope.report_with(fault, path, "name", text, Some(AGGREGATE_NAME.to_owned()));
     }
 }
@@ -74,7 +74,7 @@ fn eds(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         Some(source) => listener::config_source(&source, &eds_path.field("eds_config"), scope),
         None => {
             let fault = Fault::new("B171", Rejected, "grpc-config-source");
-            let text = "gRPC refuses an EDS cluster without `eds_config`".to_owned();
+            let text = "gRPC rejects an EDS cluster without `eds_config`".to_owned();
             scope.report_with(fault, &eds_path, "eds_config", text, Some("eds_config: {ads: {}}".to_owned()));
         }
     }
@@ -86,7 +86,7 @@ fn logical_dns(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let localities = child(message, "load_assignment").map(|it| list(&it, "endpoints")).unwrap_or_default();
     let endpoints: Vec<_> = localities.iter().flat_map(|locality| list(locality, "lb_endpoints")).collect();
     let ([_], [endpoint]) = (&localities[..], &endpoints[..]) else {
-        let text = "gRPC refuses a LOGICAL_DNS cluster that has not exactly one endpoint in one locality";
+        let text = "gRPC rejects a LOGICAL_DNS cluster unless it has exactly one endpoint in one locality";
         return scope.report(fault, path, "load_assignment", text);
     };
     let assignment_path = path.field("load_assignment");
@@ -96,11 +96,11 @@ fn logical_dns(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let path = endpoints_path.index(0);
     let address = child(endpoint, "endpoint").and_then(|endpoint| child(&endpoint, "address"));
     let Some(socket) = address.and_then(|address| child(&address, "socket_address")) else {
-        let text = "gRPC refuses a LOGICAL_DNS cluster whose address is no socket address";
+        let text = "gRPC rejects a LOGICAL_DNS cluster whose address is not a socket address";
         return scope.report(fault, &path, "endpoint.address", text);
     };
     if number_at(&socket, "port_value").is_none_or(|port| port == 0) {
-        let text = "gRPC refuses a LOGICAL_DNS cluster without a port number (go: 0 too)";
+        let text = "gRPC rejects a LOGICAL_DNS cluster without a port number (go: 0 too)";
         scope.report(fault, &path, "endpoint.address.socket_address.port_value", text);
     }
     if has(&socket, "resolver_name") {
@@ -109,7 +109,7 @@ fn logical_dns(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
             fault,
             &path,
             "endpoint.address.socket_address.resolver_name",
-            "gRPC refuses a resolver of one's own",
+            "gRPC rejects a custom DNS resolver",
         );
     }
 }
@@ -139,7 +139,7 @@ fn circuit_breakers(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
                     fault,
                     &path,
                     field,
-                    format!("gRPC ignores `{field}`; it limits `max_requests` only"),
+                    format!("gRPC ignores `{field}`; it applies only `max_requests`"),
                 );
             }
         }
@@ -152,7 +152,7 @@ fn circuit_breakers(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
                 fault,
                 &list_path.index(index),
                 "max_connections",
-                "gRPC with gRFC A105 refuses 0 connections",
+                "gRPC with gRFC A105 rejects 0 connections",
             );
         }
     }
@@ -165,7 +165,7 @@ fn outlier_detection(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) 
     for field in ["interval", "base_ejection_time", "max_ejection_time"] {
         if duration_at(&detection, field).is_some_and(|duration| duration < 0) {
             let fault = Fault::new("B194", Rejected, "grpc-duration");
-            scope.report(fault, &path, field, "gRPC refuses a duration that is negative");
+            scope.report(fault, &path, field, "gRPC rejects a negative duration");
         }
     }
     if !has(&detection, "enforcing_success_rate") {
@@ -185,7 +185,7 @@ fn upstream_config(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let found = type_of(scope.inner, &any);
     if found != HTTP_OPTIONS {
         let fault = Fault::new("B201", Rejected, "grpc-upstream-config");
-        let text = format!("gRPC refuses an `upstream_config` of type {}", short(&found));
+        let text = format!("gRPC rejects an `upstream_config` of type {}", short(&found));
         let suggestion = Some(short(HTTP_OPTIONS).to_owned());
         return scope.report_with(fault, path, "upstream_config.typed_config", text, suggestion);
     }
@@ -193,7 +193,7 @@ fn upstream_config(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     if options.and_then(|options| duration_at(&options, "idle_timeout")).is_some_and(|timeout| timeout < 0) {
         let fault = Fault::new("B201", Rejected, "grpc-duration");
         let field = "upstream_config.typed_config.common_http_protocol_options.idle_timeout";
-        scope.report(fault, path, field, "gRPC refuses a duration that is negative");
+        scope.report(fault, path, field, "gRPC rejects a negative duration");
     }
 }
 

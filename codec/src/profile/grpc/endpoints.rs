@@ -43,13 +43,13 @@ impl Localities {
     fn locality(&mut self, locality: &Message, index: usize, path: &Path<'_>, scope: &mut Scope<'_>) {
         if has(locality, "leds_cluster_locality_config") {
             let fault = Fault::new("B228", Ignored, "grpc-ignored-field");
-            let text = "released gRPC clients do not know LEDS and take the locality as empty (gRFC A95)";
+            let text = "released gRPC clients do not support LEDS and treat the locality as empty (gRFC A95)";
             scope.report(fault, path, "leds_cluster_locality_config", text);
         }
         let weight = number_at(locality, "load_balancing_weight").unwrap_or_default();
         if weight == 0 {
             let fault = Fault::new("B210", Ignored, "grpc-locality-weight");
-            let text = "gRPC leaves out a locality without a weight".to_owned();
+            let text = "gRPC ignores a locality without a weight".to_owned();
             let suggestion = Some("load_balancing_weight: 1".to_owned());
             return scope.report_with(fault, path, "load_balancing_weight", text, suggestion);
         }
@@ -58,7 +58,7 @@ impl Localities {
         match child(locality, "locality") {
             None => {
                 let fault = Fault::new("B209", Rejected, "grpc-locality");
-                let text = "gRPC (go, C-core) refuses endpoints without a `locality`".to_owned();
+                let text = "gRPC (go, C-core) rejects endpoints without a `locality`".to_owned();
                 scope.report_with(fault, path, "locality", text, Some("locality: {region: home}".to_owned()));
             }
             Some(place) => {
@@ -67,7 +67,7 @@ impl Localities {
                 if let Some(first) = self.places.insert((priority, name), index) {
                     let fault = Fault::new("B214", Rejected, "grpc-locality");
                     let text = format!(
-                        "gRPC refuses a locality that is there twice in one priority; endpoints[{first}] is the same"
+                        "gRPC rejects a locality that appears twice in one priority; endpoints[{first}] is the same one"
                     );
                     scope.report(fault, path, "locality", text);
                 }
@@ -82,7 +82,7 @@ impl Localities {
         if sum > u64::from(u32::MAX) {
             let fault = Fault::new("B221", Rejected, "grpc-endpoint-weight");
             let text =
-                format!("gRPC (go) refuses endpoint weights with a sum of {sum}, more than {}", u32::MAX);
+                format!("gRPC (go) rejects endpoint weights with a sum of {sum}, more than {}", u32::MAX);
             scope.report(fault, path, "lb_endpoints", text);
         }
     }
@@ -101,11 +101,11 @@ impl Localities {
         }
         if number_at(endpoint, "load_balancing_weight") == Some(0) {
             let fault = Fault::new("B221", Rejected, "grpc-endpoint-weight");
-            scope.report(fault, path, "load_balancing_weight", "gRPC (go, C-core) refuses a weight of 0");
+            scope.report(fault, path, "load_balancing_weight", "gRPC (go, C-core) rejects a weight of 0");
         }
         let Some(host) = child(endpoint, "endpoint") else {
             let fault = Fault::new("B216", Rejected, "grpc-address");
-            return scope.report(fault, path, "endpoint", "gRPC refuses an endpoint without an address");
+            return scope.report(fault, path, "endpoint", "gRPC rejects an endpoint without an address");
         };
         let path = path.field("endpoint");
         self.address(&host, &path, scope);
@@ -119,23 +119,28 @@ impl Localities {
         let socket = child(host, "address").and_then(|address| child(&address, "socket_address"));
         let Some(socket) = socket else {
             let fault = Fault::new("B216", Rejected, "grpc-address");
-            return scope.report(fault, path, "address", "gRPC refuses an address that is no socket address");
+            return scope.report(
+                fault,
+                path,
+                "address",
+                "gRPC rejects an address that is not a socket address",
+            );
         };
         let ip = text(&socket, "address").unwrap_or_default();
         if ip.parse::<IpAddr>().is_err() {
             let fault = Fault::new("B217", Rejected, "grpc-address");
-            let text = "gRPC (java, C-core) refuses an address that is not an IP; go takes it";
+            let text = "gRPC (java, C-core) rejects an address that is not an IP; go accepts it";
             scope.report(fault, path, "address.socket_address.address", text);
         }
         let Some(port) = number_at(&socket, "port_value") else {
             let fault = Fault::new("B218", Rejected, "grpc-address");
-            let text = "gRPC refuses an address without a port number";
+            let text = "gRPC rejects an address without a port number";
             return scope.report(fault, path, "address.socket_address", text);
         };
         let at = path.field("address").to_string();
         if let Some(first) = self.addresses.insert(format!("{ip} {port}"), at) {
             let fault = Fault::new("B219", Rejected, "grpc-duplicate-endpoint");
-            let text = format!("gRPC (go, C-core) refuses an address that is there twice, first at {first}");
+            let text = format!("gRPC (go, C-core) rejects an address that appears twice, first at {first}");
             scope.report(fault, path, "address", text);
         }
     }
@@ -145,7 +150,7 @@ impl Localities {
         if let Some((priority, sum)) = self.sums.iter().find(|(_, sum)| **sum > u64::from(u32::MAX)) {
             let fault = Fault::new("B211", Rejected, "grpc-locality-weight");
             let text = format!(
-                "gRPC (go, C-core) refuses locality weights with a sum of {sum} in priority {priority}, more than {}",
+                "gRPC (go, C-core) rejects locality weights with a sum of {sum} in priority {priority}, more than {}",
                 u32::MAX
             );
             scope.report(fault, path, "", text);
@@ -154,7 +159,7 @@ impl Localities {
         if let Some((missing, _)) = (0..).zip(&priorities).find(|(expected, found)| expected != *found) {
             let fault = Fault::new("B212", Rejected, "grpc-priority-gap");
             let text = format!(
-                "gRPC refuses priorities with a gap: none of the localities that have a weight has priority {missing}"
+                "gRPC rejects priorities with a gap: none of the localities that have a weight has priority {missing}"
             );
             scope.report(fault, path, "", text);
         }

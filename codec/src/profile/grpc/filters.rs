@@ -40,7 +40,7 @@ pub(super) const RULES: &[Rule] = &[
         (Ignored, "grpc-fault"),
         FAULT,
         (When::Set, &["upstream_cluster", "downstream_nodes", "headers"]),
-        "gRPC ignores `{}`: the fault hits all requests",
+        "gRPC ignores `{}`: the fault applies to all requests",
     ),
     Rule::new(
         "B143",
@@ -61,7 +61,7 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-gcp-authn"),
         GCP_AUTHN,
         (When::Zero, &["cache_config.cache_size"]),
-        "gRPC refuses a cache size of 0",
+        "gRPC rejects a cache size of 0",
     ),
 ];
 
@@ -93,7 +93,7 @@ pub(super) fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope
     let filters = list(message, "http_filters");
     if filters.is_empty() {
         let fault = Fault::new("B26", Rejected, "grpc-no-filters");
-        let text = "gRPC refuses a connection manager without HTTP filters; it needs the router".to_owned();
+        let text = "gRPC rejects a connection manager without HTTP filters; it needs the router".to_owned();
         return scope.report_with(fault, path, "http_filters", text, Some(ROUTER.to_owned()));
     }
     let list_path = path.field("http_filters");
@@ -105,7 +105,8 @@ pub(super) fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope
             && let Some(first) = names.insert(name, index)
         {
             let fault = Fault::new("B27", Rejected, "grpc-duplicate-filter");
-            let text = format!("gRPC refuses two HTTP filters of one name; filter {first} has it too");
+            let text =
+                format!("gRPC rejects two HTTP filters with one name; filter {first} has the same name");
             scope.report(fault, &path, "name", text);
         }
         let found = child(filter, "typed_config").map(|any| type_of(scope.inner, &any));
@@ -122,16 +123,16 @@ pub(super) fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope
             fault,
             &list_path.index(*index),
             "",
-            "gRPC refuses a router that is not the last filter",
+            "gRPC rejects a router that is not the last filter",
         );
     }
     if kept.last().is_none_or(|(_, is_router)| !is_router) {
         let fault = Fault::new("B33", Rejected, "grpc-router-place");
-        let text = "gRPC refuses filters whose last one is not the router".to_owned();
+        let text = "gRPC rejects HTTP filters that do not end with the router".to_owned();
         scope.report_with(fault, path, "http_filters", text, Some(ROUTER.to_owned()));
     } else if last.is_some_and(|last| last + 1 < filters.len()) {
         let fault = Fault::new("B35", Rejected, "grpc-router-place");
-        let text = "gRPC (java) refuses filters after the router, also optional ones that it does not know";
+        let text = "gRPC (java) rejects filters after the router, even optional ones that it does not know";
         scope.report(fault, &list_path.index(last.unwrap_or_default()), "", text);
     }
 }
@@ -142,7 +143,7 @@ fn is_kept(found: Option<&str>, is_optional: bool, path: &Path<'_>, scope: &mut 
         if !is_optional {
             let fault = Fault::new("B30", Rejected, "grpc-filter");
             let text =
-                "gRPC refuses a filter without `typed_config`; it does not discover extensions".to_owned();
+                "gRPC rejects a filter without `typed_config`; it does not discover extensions".to_owned();
             scope.report_with(fault, path, "", text, Some("is_optional: true".to_owned()));
         }
         return !is_optional;
@@ -153,8 +154,11 @@ fn is_kept(found: Option<&str>, is_optional: bool, path: &Path<'_>, scope: &mut 
         Some(filter) if filter.side.is_none_or(|side| side == scope.side) => {
             if !filter.refused_by.is_empty() && !is_optional {
                 let fault = Fault::new("B29", Rejected, "grpc-filter");
-                let text =
-                    format!("gRPC ({}) has no filter {} and refuses it", filter.refused_by, short(found));
+                let text = format!(
+                    "gRPC ({}) does not support the filter {} and rejects it",
+                    filter.refused_by,
+                    short(found)
+                );
                 scope.report_with(fault, path, "typed_config", text, optional);
             }
             true
@@ -165,19 +169,19 @@ fn is_kept(found: Option<&str>, is_optional: bool, path: &Path<'_>, scope: &mut 
                 Side::Server => ("servers", "clients"),
             };
             let fault = Fault::new("B31", Rejected, "grpc-filter");
-            let text = format!("gRPC {has_not} refuse the filter {}, which only {has} have", short(found));
+            let text = format!("gRPC {has_not} reject the filter {}, which only {has} have", short(found));
             scope.report_with(fault, path, "typed_config", text, optional);
             true
         }
         None if !is_optional => {
             let fault = Fault::new("B29", Rejected, "grpc-filter");
-            let text = format!("gRPC has no filter {} and refuses it", short(found));
+            let text = format!("gRPC does not support the filter {} and rejects it", short(found));
             scope.report_with(fault, path, "typed_config", text, optional);
             true
         }
         Some(_) | None => {
             let fault = Fault::new("B29", Ignored, "grpc-filter-ignored");
-            let text = format!("gRPC has no filter {} here and goes on without it", short(found));
+            let text = format!("gRPC does not support the filter {} here and ignores it", short(found));
             scope.report(fault, path, "typed_config", text);
             false
         }
@@ -191,7 +195,7 @@ pub(super) fn overrides(message: &Message, path: &Path<'_>, scope: &mut Scope<'_
         let path = map_path.key(&key);
         if key.is_empty() {
             let fault = Fault::new("B134", Rejected, "grpc-filter-override");
-            scope.report(fault, &path, "", "gRPC (C-core) refuses an override for a filter without a name");
+            scope.report(fault, &path, "", "gRPC (C-core) rejects an override for a filter without a name");
         }
         let found = type_of(scope.inner, &any);
         let (found, is_optional) = if found == FILTER_CONFIG {
@@ -210,14 +214,13 @@ pub(super) fn overrides(message: &Message, path: &Path<'_>, scope: &mut Scope<'_
         let (row, text, suggestion) = match top_level {
             Some(filter) if !filter.overridden_by.is_empty() => (
                 "B169",
-                format!("gRPC refuses {} as an override of a filter", short(&found)),
+                format!("gRPC rejects {} as an override of a filter", short(&found)),
                 Some(short(filter.overridden_by).to_owned()),
             ),
             Some(_) | None => (
                 "B134",
                 format!(
-                    "gRPC has no filter that {} could override, and refuses it unless a FilterConfig with `is_optional` \
-                     is around it",
+                    "gRPC has no filter that {} could override, and rejects it unless it is wrapped in a FilterConfig with `is_optional`",
                     short(&found)
                 ),
                 None,
@@ -236,7 +239,7 @@ pub(super) fn stateful_session(message: &Message, path: &Path<'_>, scope: &mut S
     let found = type_of(scope.inner, &state);
     if found != COOKIE_STATE {
         let fault = Fault::new("B155", Rejected, "grpc-stateful-session");
-        let text = format!("gRPC refuses a session state of type {}", short(&found));
+        let text = format!("gRPC rejects a session state of type {}", short(&found));
         let suggestion = Some(short(COOKIE_STATE).to_owned());
         scope.report_with(fault, path, "session_state.typed_config", text, suggestion);
     }

@@ -19,7 +19,7 @@ pub(super) const RULES: &[Rule] = &[
         (Ignored, "grpc-ignored-field"),
         LISTENER,
         (When::Set, &["listener_filters", "use_original_dst", "filter_chains", "default_filter_chain"]),
-        "gRPC reads a listener with `api_listener` as a client's and ignores `{}`",
+        "gRPC reads a listener with `api_listener` as a client listener and ignores `{}`",
     )
     .on(Side::Client),
     Rule::new(
@@ -27,7 +27,7 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-listener"),
         LISTENER,
         (When::Is(&[2]), &["traffic_direction"]),
-        "a gRPC server (java) refuses a listener of outbound traffic",
+        "a gRPC server (java) rejects a listener of outbound traffic",
     )
     .on(Side::Server),
     Rule::new(
@@ -35,7 +35,7 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-listener"),
         LISTENER,
         (When::Set, &["listener_filters"]),
-        "a gRPC server refuses a listener with `{}`",
+        "a gRPC server rejects a listener with `{}`",
     )
     .on(Side::Server),
     Rule::new(
@@ -43,7 +43,7 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-listener"),
         LISTENER,
         (When::Set, &["use_original_dst"]),
-        "a gRPC server refuses a listener with `{}`: java if it is there at all, the others if it is true",
+        "a gRPC server rejects a listener with `{}`: java whenever it is set, the others only if it is true",
     )
     .on(Side::Server),
     Rule::new(
@@ -51,7 +51,7 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-listener"),
         LISTENER,
         (When::Is(&[1]), &["address.socket_address.protocol"]),
-        "a gRPC server (C-core) refuses a listener whose address is not TCP",
+        "a gRPC server (C-core) rejects a listener whose address is not TCP",
     )
     .on(Side::Server),
     Rule::new(
@@ -59,7 +59,7 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-listener"),
         LISTENER,
         (When::Set, &["address.socket_address.named_port"]),
-        "a gRPC server (java) refuses a listener with a named port",
+        "a gRPC server (java) rejects a listener with a named port",
     )
     .on(Side::Server),
     Rule::new(
@@ -75,35 +75,35 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-route-source"),
         HCM,
         (When::Set, &["scoped_routes"]),
-        "gRPC refuses `{}`; it takes `rds` and `route_config`",
+        "gRPC rejects `{}`; it accepts `rds` and `route_config`",
     ),
     Rule::new(
         "B23",
         (Rejected, "grpc-connection-manager"),
         HCM,
         (When::Above(0), &["xff_num_trusted_hops"]),
-        "gRPC refuses a connection manager with `{}`",
+        "gRPC rejects a connection manager with `{}`",
     ),
     Rule::new(
         "B24",
         (Rejected, "grpc-connection-manager"),
         HCM,
         (When::Set, &["original_ip_detection_extensions"]),
-        "gRPC refuses a connection manager with `{}`",
+        "gRPC rejects a connection manager with `{}`",
     ),
     Rule::new(
         "B25",
         (Rejected, "grpc-duration"),
         HCM,
         (When::BadDuration, &["common_http_protocol_options.max_stream_duration"]),
-        "gRPC (C-core) refuses a duration that is negative or too long",
+        "gRPC (C-core) rejects a duration that is negative or too long",
     ),
     Rule::new(
         "B21",
         (Rejected, "grpc-route-source"),
         "envoy.extensions.filters.network.http_connection_manager.v3.Rds",
         (When::Unset, &["route_config_name"]),
-        "gRPC (go) refuses an empty name; other languages ask for a route configuration of that name",
+        "gRPC (go) rejects an empty name; other languages ask for a route configuration of that name",
     ),
     Rule::new(
         "B51",
@@ -121,7 +121,7 @@ pub(super) fn listener(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>
     let chains = list(message, "filter_chains");
     if chains.is_empty() && !has(message, "default_filter_chain") {
         let fault = Fault::new("B46", Rejected, "grpc-listener");
-        let text = "a gRPC server (go) refuses a listener without filter chains";
+        let text = "a gRPC server (go) rejects a listener without filter chains";
         scope.report(fault, path, "filter_chains", text);
     }
     let chains_path = path.field("filter_chains");
@@ -134,7 +134,7 @@ pub(super) fn listener(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>
         {
             let fault = Fault::new("B47", Rejected, "grpc-listener");
             let text = format!(
-                "a gRPC server (java) refuses two filter chains of one name; chain {first} has it too"
+                "a gRPC server (java) rejects two filter chains with one name; chain {first} has the same name"
             );
             scope.report(fault, &path, "name", text);
         }
@@ -142,7 +142,7 @@ pub(super) fn listener(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>
         if let Some(first) = same.filter(|first| *first != index).min() {
             let fault = Fault::new("B49", Rejected, "grpc-listener");
             let text = format!(
-                "a gRPC server refuses two filter chains that match the same; chain {first} does too"
+                "a gRPC server rejects two filter chains with the same match; chain {first} has it as well"
             );
             scope.report(fault, &path, "filter_chain_match", text);
         }
@@ -154,7 +154,7 @@ pub(super) fn api_listener(message: &Message, path: &Path<'_>, scope: &mut Scope
     let found = child(message, "api_listener").map(|any| type_of(scope.inner, &any)).unwrap_or_default();
     if found != HCM {
         let fault = Fault::new("B18", Rejected, "grpc-api-listener");
-        let text = format!("gRPC refuses an `api_listener` of type {}", short(&found));
+        let text = format!("gRPC rejects an `api_listener` of type {}", short(&found));
         let suggestion = Some("HttpConnectionManager".to_owned());
         scope.report_with(fault, path, "api_listener", text, suggestion);
     }
@@ -171,7 +171,7 @@ pub(super) fn filter_chain(message: &Message, path: &Path<'_>, scope: &mut Scope
     let others = filters.iter().enumerate().filter(|(_, filter)| !is_manager(filter));
     let others: Vec<usize> = others.map(|(index, _)| index).collect();
     for index in &others {
-        let text = "a gRPC server refuses every network filter but the HTTP connection manager";
+        let text = "a gRPC server rejects every network filter but the HTTP connection manager";
         scope.report(rejected, &filters_path.index(*index), "typed_config", text);
     }
     if others.is_empty() && filters.len() != 1 {
@@ -182,7 +182,7 @@ pub(super) fn filter_chain(message: &Message, path: &Path<'_>, scope: &mut Scope
     let transport = child(message, "filter_chain_match").and_then(|it| text(&it, "transport_protocol"));
     if transport.is_some_and(|protocol| protocol != "raw_buffer") {
         let fault = Fault::new("B52", Ignored, "grpc-unused-chain");
-        let text = "a gRPC server never uses a filter chain that matches another transport than `raw_buffer`";
+        let text = "a gRPC server never uses a filter chain that matches a transport other than `raw_buffer`";
         scope.report(fault, path, "filter_chain_match.transport_protocol", text);
     }
 }
@@ -191,7 +191,7 @@ pub(super) fn filter_chain(message: &Message, path: &Path<'_>, scope: &mut Scope
 pub(super) fn config_source(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     if !has(message, "ads") && !has(message, "self") {
         let fault = Fault::new("B15", Rejected, "grpc-config-source");
-        let text = "gRPC refuses every config source but `ads` and `self`";
+        let text = "gRPC rejects every config source but `ads` and `self`";
         scope.report_with(fault, path, "", text.to_owned(), Some("ads: {}".to_owned()));
     }
 }
@@ -201,7 +201,7 @@ pub(super) fn cidr_range(message: &Message, path: &Path<'_>, scope: &mut Scope<'
     let prefix = text(message, "address_prefix").unwrap_or_default();
     if prefix.parse::<IpAddr>().is_err() {
         let fault = Fault::new("B50", Rejected, "grpc-address");
-        scope.report(fault, path, "address_prefix", "gRPC refuses a range whose prefix is no IP address");
+        scope.report(fault, path, "address_prefix", "gRPC rejects a range whose prefix is not an IP address");
     }
 }
 

@@ -14,21 +14,21 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-path-match"),
         MATCH,
         (When::Set, &["path_separated_prefix", "connect_matcher", "path_match_policy"]),
-        "gRPC refuses `{}`; it takes `prefix`, `path` and `safe_regex`",
+        "gRPC rejects `{}`; it accepts `prefix`, `path` and `safe_regex`",
     ),
     Rule::new(
         "B95",
         (Ignored, "grpc-ignored-match"),
         MATCH,
         (When::Set, &["tls_context"]),
-        "gRPC ignores `{}`, so the route matches more than it says",
+        "gRPC ignores `{}`, so the route matches more than is written",
     ),
     Rule::new(
         "B96",
         (Ignored, "grpc-ignored-match"),
         MATCH,
         (When::Set, &["dynamic_metadata", "filter_state"]),
-        "gRPC ignores `{}`, so the route matches more than it says",
+        "gRPC ignores `{}`, so the route matches more than is written",
     ),
     Rule::new(
         "B108",
@@ -42,7 +42,7 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-string-match"),
         "envoy.type.matcher.v3.StringMatcher",
         (When::Set, &["custom"]),
-        "gRPC refuses `{}` as a string matcher",
+        "gRPC rejects `{}` as a string matcher",
     ),
 ];
 
@@ -51,7 +51,8 @@ pub(super) fn route_match(message: &Message, path: &Path<'_>, scope: &mut Scope<
         && !is_prefix_of_methods(&prefix)
     {
         let fault = Fault::new("B92", Ignored, "grpc-path-match");
-        let text = "no gRPC method has a path with this prefix; C-core leaves the route out, the others never use it";
+        let text =
+            "no gRPC method has a path with this prefix; C-core ignores the route, the others never use it";
         scope.report(fault, path, "prefix", text);
     }
     if let Some(exact) = text(message, "path")
@@ -59,7 +60,7 @@ pub(super) fn route_match(message: &Message, path: &Path<'_>, scope: &mut Scope<
     {
         let fault = Fault::new("B92", Ignored, "grpc-path-match");
         let text =
-            "no gRPC method has this path; C-core leaves the route out, the others never use it".to_owned();
+            "no gRPC method has this path; C-core ignores the route, the others never use it".to_owned();
         scope.report_with(fault, path, "path", text, Some("/package.Service/Method".to_owned()));
     }
     let headers_path = path.field("headers");
@@ -85,7 +86,7 @@ pub(super) fn route_match(message: &Message, path: &Path<'_>, scope: &mut Scope<
 pub(super) fn header_matcher(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     if !SPECIFIERS.iter().any(|field| has(message, field)) {
         let fault = Fault::new("B100", Rejected, "grpc-header-match");
-        let text = "gRPC refuses a header matcher that says nothing but the name; for Envoy it means `present_match`";
+        let text = "gRPC rejects a header matcher that has only a name; Envoy reads it as `present_match`";
         scope.report_with(fault, path, "", text.to_owned(), Some("present_match: true".to_owned()));
     }
     let of_string = child(message, "string_match");
@@ -96,7 +97,7 @@ pub(super) fn header_matcher(message: &Message, path: &Path<'_>, scope: &mut Sco
             let field = if at.is_empty() { format!("{field}_match") } else { field.to_owned() };
             if value_at(matcher, &field).is_some_and(|value| value.as_str() == Some("")) {
                 let fault = Fault::new("B101", Rejected, "grpc-string-match");
-                let text = "gRPC (go, java) refuses an empty text here";
+                let text = "gRPC (go, java) rejects an empty string here";
                 scope.report(fault, path, &format!("{at}{field}"), text);
             }
         }
@@ -112,7 +113,7 @@ pub(super) fn regex(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let is_of_re2_alone = ["\\Q", "\\C"].iter().any(|escape| pattern.contains(escape));
     if !is_of_re2_alone && regex::Regex::new(&pattern).is_err() {
         let fault = Fault::new("B90", Rejected, "grpc-regex");
-        scope.report(fault, path, "regex", "gRPC refuses a regular expression that does not compile");
+        scope.report(fault, path, "regex", "gRPC rejects a regular expression that does not compile");
     }
 }
 

@@ -107,8 +107,7 @@ fn aggregates(
         match fault {
             aggregate::Fault::Cycle => {
                 let fault = Fault::new("B179", Effect::Fails, "grpc-aggregate-cycle");
-                let text = "the aggregate leads back to itself; gRPC (java) fails its requests, go, C-core and js \
-                            leave the repeated cluster out";
+                let text = "the aggregate refers back to itself; gRPC (java) fails its requests, and go, C-core and js ignore the repeated cluster";
                 scope.report(fault, &Path::Root, path, text);
             }
             aggregate::Fault::Depth(depth) if targets.contains(&key.name) => {

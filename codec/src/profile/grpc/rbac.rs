@@ -16,7 +16,7 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-rbac"),
         POLICY,
         (When::Set, &["condition", "checked_condition"]),
-        "a gRPC server refuses a policy with `{}`",
+        "a gRPC server rejects a policy with `{}`",
     )
     .on(Side::Server),
     Rule::new(
@@ -48,7 +48,7 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-rbac"),
         PERMISSION,
         (When::Set, &["matcher", "uri_template"]),
-        "a gRPC server refuses `{}`, which it does not know",
+        "a gRPC server rejects `{}`, which it does not know",
     )
     .on(Side::Server),
     Rule::new(
@@ -56,7 +56,7 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-rbac"),
         PRINCIPAL,
         (When::Set, &["filter_state"]),
-        "a gRPC server refuses `{}`, which it does not know",
+        "a gRPC server rejects `{}`, which it does not know",
     )
     .on(Side::Server),
 ];
@@ -66,7 +66,7 @@ pub(super) fn rule(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let name = child(message, "header").and_then(|header| text(&header, "name")).unwrap_or_default();
     if scope.side == Side::Server && (name.starts_with("grpc-") || name == ":scheme") {
         let fault = Fault::new("B147", Rejected, "grpc-rbac");
-        scope.report(fault, path, "header.name", "a gRPC server refuses a rule about this header");
+        scope.report(fault, path, "header.name", "a gRPC server rejects a rule about this header");
     }
 }
 
@@ -87,7 +87,7 @@ pub(super) fn rules(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         let found = config.map(|any| type_of(scope.inner, &any)).unwrap_or_default();
         if found != STDOUT_LOG && value_at(logger, "is_optional").is_none() {
             let fault = Fault::new("B153", Rejected, "grpc-rbac");
-            let text = format!("gRPC has no audit logger {} and refuses it", short(&found));
+            let text = format!("gRPC does not support the audit logger {} and rejects it", short(&found));
             let suggestion = Some("is_optional: true".to_owned());
             scope.report_with(fault, &loggers_path.index(index), "audit_logger", text, suggestion);
         }

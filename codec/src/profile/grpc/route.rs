@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-route-action"),
         ROUTE,
         (When::Set, &["redirect", "direct_response", "filter_action"]),
-        "gRPC (java) refuses a route configuration with `{}`; in other languages the requests of the route fail",
+        "gRPC (java) rejects a route configuration with `{}`; in other languages the requests of the route fail",
     )
     .on(Side::Client),
     Rule::new(
@@ -48,21 +48,21 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-cluster-weight"),
         CLUSTER_WEIGHT,
         (When::Unset, &["weight"]),
-        "gRPC (C-core) refuses a weighted cluster without a weight",
+        "gRPC (C-core) rejects a weighted cluster without a weight",
     ),
     Rule::new(
         "B114",
         (Ignored, "grpc-cluster-weight"),
         CLUSTER_WEIGHT,
         (When::Zero, &["weight"]),
-        "gRPC (go, C-core) leaves out a cluster of weight 0, so no request can be bound to it",
+        "gRPC (go, C-core) ignores a cluster of weight 0, so no request can be bound to it",
     ),
     Rule::new(
         "B115",
         (Rejected, "grpc-cluster-weight"),
         CLUSTER_WEIGHT,
         (When::Unset, &["name"]),
-        "gRPC (C-core) refuses a weighted cluster without a name",
+        "gRPC (C-core) rejects a weighted cluster without a name",
     ),
     Rule::new(
         "B116",
@@ -76,14 +76,14 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-duration"),
         ACTION,
         (When::BadDuration, &["max_stream_duration.max_stream_duration", "max_stream_duration.grpc_timeout_header_max"]),
-        "gRPC (C-core) refuses a duration that is negative or too long",
+        "gRPC (C-core) rejects a duration that is negative or too long",
     ),
     Rule::new(
         "B127",
         (Rejected, "grpc-retry"),
         RETRY,
         (When::Zero, &["num_retries"]),
-        "gRPC (go, C-core) refuses a retry policy of no retries; leave the policy out",
+        "gRPC (go, C-core) rejects a retry policy without retries; omit the policy",
     ),
     Rule::new(
         "B127",
@@ -116,7 +116,7 @@ pub(super) fn is_left_out(message: &Message, path: &Path<'_>, scope: &mut Scope<
         _ => return false,
     };
     let name = field.rsplit('.').next().unwrap_or(field);
-    let text = format!("gRPC leaves out a route with `{name}` and goes on with the next one");
+    let text = format!("gRPC skips a route with `{name}` and tries the next one");
     scope.report(Fault::new(row, Ignored, "grpc-route-ignored"), path, field, text);
     true
 }
@@ -133,13 +133,13 @@ pub(super) fn route_configuration(message: &Message, path: &Path<'_>, scope: &mu
         let is_optional = has(plugin, "is_optional");
         if found.as_deref() != Some(LOOKUP) && !is_optional {
             let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier");
-            let text = "gRPC refuses a cluster specifier plugin other than route lookup".to_owned();
+            let text = "gRPC rejects a cluster specifier plugin other than route lookup".to_owned();
             let suggestion = Some("is_optional: true".to_owned());
             scope.report_with(fault, &path, "extension.typed_config", text, suggestion);
         }
         if !names.insert(text(&extension, "name").unwrap_or_default()) {
             let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier");
-            let text = "gRPC (C-core) refuses two cluster specifier plugins of one name";
+            let text = "gRPC (C-core) rejects two cluster specifier plugins of one name";
             scope.report(fault, &path, "extension.name", text);
         }
     }
@@ -151,7 +151,7 @@ pub(super) fn route_configuration(message: &Message, path: &Path<'_>, scope: &mu
             let plugin = child(route, "route").and_then(|action| text(&action, "cluster_specifier_plugin"));
             if plugin.is_some_and(|plugin| !names.contains(&plugin)) && scope.side == Side::Client {
                 let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier");
-                let text = "gRPC refuses a route whose cluster specifier plugin is not declared";
+                let text = "gRPC rejects a route whose cluster specifier plugin is not declared";
                 scope.report(fault, &routes_path.index(at), "route.cluster_specifier_plugin", text);
             }
         }
@@ -166,7 +166,7 @@ pub(super) fn virtual_host(message: &Message, path: &Path<'_>, scope: &mut Scope
         let inner = domain.strip_prefix('*').or_else(|| domain.strip_suffix('*')).unwrap_or(&domain);
         if domain.is_empty() || inner.contains('*') {
             let fault = Fault::new("B84", Rejected, "grpc-domain");
-            let text = "gRPC (C-core) refuses a domain that is empty or has a `*` elsewhere than at one end";
+            let text = "gRPC (C-core) rejects a domain that is empty or has a `*` anywhere but at one end";
             scope.report(fault, &domains_path.index(index), "", text);
         }
     }
@@ -188,7 +188,7 @@ pub(super) fn action(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) 
     let is_limit = duration_at(message, "timeout").is_some_and(|timeout| timeout != 0);
     if is_limit && !has_limit {
         let fault = Fault::new("B121", Ignored, "grpc-ignored-field");
-        let text = "gRPC ignores `timeout`; its limit is `max_stream_duration`".to_owned();
+        let text = "gRPC ignores `timeout`; it uses `max_stream_duration`".to_owned();
         let suggestion = Some("max_stream_duration".to_owned());
         scope.report_with(fault, path, "timeout", text, suggestion);
     }
@@ -201,11 +201,11 @@ pub(super) fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope
     let normal = |condition: &str| condition.trim().to_ascii_lowercase();
     if !conditions.split(',').any(|condition| is_known(&normal(condition))) {
         let fault = Fault::new("B128", Ignored, "grpc-retry");
-        let text = format!("gRPC retries nothing: of the conditions it knows only {}", CONDITIONS.join(", "));
+        let text = format!("gRPC never retries: it knows only the conditions {}", CONDITIONS.join(", "));
         scope.report(fault, path, "retry_on", text);
     } else if conditions.split(',').any(|one| is_known(&normal(one)) && !is_known(one)) {
         let fault = Fault::new("B128", Differs, "grpc-retry");
-        let text = "gRPC (C-core) knows conditions only in lower case and without blanks".to_owned();
+        let text = "gRPC (C-core) knows conditions only in lower case and without spaces".to_owned();
         let suggestion: Vec<_> = conditions.split(',').map(normal).collect();
         scope.report_with(fault, path, "retry_on", text, Some(suggestion.join(",")));
     }
@@ -215,7 +215,7 @@ pub(super) fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope
         && max < base
     {
         let fault = Fault::new("B130", Rejected, "grpc-retry");
-        let text = "gRPC (java) refuses a `max_interval` that is shorter than the `base_interval`";
+        let text = "gRPC (java) rejects a `max_interval` that is shorter than the `base_interval`";
         scope.report(fault, path, "retry_back_off.max_interval", text);
     }
     if duration_at(&backoff, "base_interval").is_none_or(|base| base <= 0) {
@@ -224,7 +224,7 @@ pub(super) fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope
             fault,
             path,
             "retry_back_off.base_interval",
-            "gRPC refuses a back-off without a base interval",
+            "gRPC rejects a back-off without a base interval",
         );
     }
 }
@@ -234,18 +234,18 @@ pub(super) fn hash_policy(message: &Message, path: &Path<'_>, scope: &mut Scope<
     let fault = Fault::new("B123", Ignored, "grpc-hash-policy");
     for field in ["cookie", "connection_properties", "query_parameter"] {
         if has(message, field) {
-            scope.report(fault, path, field, format!("gRPC leaves out a hash policy by `{field}`"));
+            scope.report(fault, path, field, format!("gRPC ignores a hash policy by `{field}`"));
         }
     }
     let key = value_at(message, "filter_state.key");
     if key.is_some_and(|key| key.as_str() != Some(CHANNEL_ID)) {
-        let text = "gRPC leaves out a hash policy by any filter state but one".to_owned();
+        let text = "gRPC ignores a hash policy by any filter state but one".to_owned();
         scope.report_with(fault, path, "filter_state.key", text, Some(CHANNEL_ID.to_owned()));
     }
     let header = value_at(message, "header.header_name");
     if header.is_some_and(|name| name.as_str().is_some_and(|name| name.ends_with("-bin"))) {
         let fault = Fault::new("B126", Ignored, "grpc-hash-policy");
-        scope.report(fault, path, "header.header_name", "gRPC leaves out a hash policy by a binary header");
+        scope.report(fault, path, "header.header_name", "gRPC ignores a hash policy by a binary header");
     }
 }
 

@@ -21,21 +21,21 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-tls"),
         COMMON,
         (When::Set, &["tls_params"]),
-        "gRPC refuses a TLS context with `{}`",
+        "gRPC rejects a TLS context with `{}`",
     ),
     Rule::new(
         "B67",
         (Rejected, "grpc-tls"),
         COMMON,
         (When::Set, &["custom_handshaker"]),
-        "gRPC refuses a TLS context with `{}`",
+        "gRPC rejects a TLS context with `{}`",
     ),
     Rule::new(
         "B71",
         (Rejected, "grpc-tls"),
         COMMON,
         (When::Set, &["validation_context_sds_secret_config"]),
-        "gRPC gets no secrets and refuses a TLS context with `{}`",
+        "gRPC gets no secrets and rejects a TLS context with `{}`",
     )
     .suggest("validation_context"),
     Rule::new(
@@ -66,14 +66,14 @@ pub(super) const RULES: &[Rule] = &[
             When::Set,
             &["verify_certificate_spki", "verify_certificate_hash", "crl", "custom_validator_config"],
         ),
-        "gRPC refuses a validation context with `{}`",
+        "gRPC rejects a validation context with `{}`",
     ),
     Rule::new(
         "B74",
         (Rejected, "grpc-tls"),
         VALIDATION,
         (When::Set, &["require_signed_certificate_timestamp"]),
-        "gRPC refuses a validation context with `{}`: java if it is there at all, go if it is true",
+        "gRPC rejects a validation context with `{}`: java whenever it is set, go only if it is true",
     ),
     Rule::new(
         "B75",
@@ -87,7 +87,7 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-tls"),
         VALIDATION,
         (When::Set, &["match_subject_alt_names"]),
-        "a gRPC server (go, java, C-core) refuses `{}`",
+        "a gRPC server (go, java, C-core) rejects `{}`",
     )
     .on(Side::Server),
     Rule::new(
@@ -95,7 +95,7 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-tls"),
         VALIDATION,
         (When::Set, &["system_root_certs"]),
-        "a gRPC server refuses `{}`",
+        "a gRPC server rejects `{}`",
     )
     .on(Side::Server),
     Rule::new(
@@ -103,14 +103,14 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-tls"),
         DOWNSTREAM,
         (When::Set, &["require_sni"]),
-        "a gRPC server refuses `{}`: java if it is there at all, the others if it is true",
+        "a gRPC server rejects `{}`: java whenever it is set, the others only if it is true",
     ),
     Rule::new(
         "B62",
         (Rejected, "grpc-tls"),
         DOWNSTREAM,
         (When::Is(&[1, 2]), &["ocsp_staple_policy"]),
-        "a gRPC server refuses every `{}` but LENIENT_STAPLING",
+        "a gRPC server rejects every `{}` but LENIENT_STAPLING",
     ),
     Rule::new(
         "B79",
@@ -137,16 +137,16 @@ pub(super) fn transport_socket(message: &Message, path: &Path<'_>, scope: &mut S
     };
     if found == PROXY && scope.side == Side::Client {
         let fault = Fault::new("B200", Rejected, "grpc-transport-socket");
-        let text = "gRPC before gRFC A86 refuses a transport socket of type Http11ProxyUpstreamTransport";
+        let text = "gRPC before gRFC A86 rejects a transport socket of type Http11ProxyUpstreamTransport";
         return scope.report(fault, path, "typed_config", text);
     }
     let fault = Fault::new(row, Rejected, "grpc-transport-socket");
     if found != wanted {
-        let text = format!("gRPC refuses a transport socket of type {}", short(&found));
+        let text = format!("gRPC rejects a transport socket of type {}", short(&found));
         return scope.report_with(fault, path, "typed_config", text, Some(short(wanted).to_owned()));
     }
     if text(message, "name").as_deref() != Some(SOCKET_NAME) {
-        let text = "gRPC refuses a TLS transport socket of another name".to_owned();
+        let text = "gRPC rejects a TLS transport socket of another name".to_owned();
         scope.report_with(fault, path, "name", text, Some(SOCKET_NAME.to_owned()));
     }
 }
@@ -159,7 +159,7 @@ pub(super) fn common_tls_context(message: &Message, path: &Path<'_>, scope: &mut
     for field in ["tls_certificates", "tls_certificate_sds_secret_configs"] {
         if has(message, field) {
             let fault = Fault::new("B68", Rejected, "grpc-tls");
-            let text = format!("gRPC refuses `{field}`: its certificates come from its bootstrap");
+            let text = format!("gRPC rejects `{field}`: its certificates come from its bootstrap");
             let suggestion = Some("tls_certificate_provider_instance".to_owned());
             scope.report_with(fault, path, field, text, suggestion);
         }
@@ -177,7 +177,7 @@ pub(super) fn upstream_tls_context(message: &Message, path: &Path<'_>, scope: &m
         context.as_ref().is_some_and(|context| has(context, "validation_context_sds_secret_config"));
     if !is_trusting && !is_told {
         let fault = Fault::new("B72", Rejected, "grpc-tls");
-        let text = "gRPC refuses a TLS context that says of no CA which it trusts".to_owned();
+        let text = "gRPC rejects a TLS context that names no trusted CA".to_owned();
         let suggestion = Some("ca_certificate_provider_instance".to_owned());
         scope.report_with(fault, path, "common_tls_context", text, suggestion);
     }
@@ -190,7 +190,7 @@ pub(super) fn downstream_tls_context(message: &Message, path: &Path<'_>, scope: 
         context.as_ref().is_some_and(|context| has(context, "tls_certificate_provider_instance"));
     if !has_identity {
         let fault = Fault::new("B59", Rejected, "grpc-tls");
-        let text = "a gRPC server refuses a TLS context without an identity".to_owned();
+        let text = "a gRPC server rejects a TLS context without an identity".to_owned();
         let suggestion = Some("tls_certificate_provider_instance".to_owned());
         scope.report_with(fault, path, "common_tls_context", text, suggestion);
     }
@@ -199,7 +199,7 @@ pub(super) fn downstream_tls_context(message: &Message, path: &Path<'_>, scope: 
     let needs_certificate = super::super::rule::value_at(message, "require_client_certificate");
     if !has_ca && needs_certificate.is_some_and(|value| value.as_bool() == Some(true)) {
         let fault = Fault::new("B60", Rejected, "grpc-tls");
-        let text = "a gRPC server that demands certificates must be told which CA it trusts".to_owned();
+        let text = "a gRPC server that requires client certificates needs a trusted CA".to_owned();
         let suggestion = Some("ca_certificate_provider_instance".to_owned());
         scope.report_with(fault, path, "require_client_certificate", text, suggestion);
     }

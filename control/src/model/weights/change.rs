@@ -39,16 +39,16 @@ pub enum ChangeFault {
         known: Vec<String>,
     },
     /// Every weight would be 0: then every request fails.
-    #[error("the weights would all be 0, so that every request fails")]
+    #[error("the weights would all be 0, so every request would fail")]
     SumZero,
     /// Clients refuse such a route.
-    #[error("the sum of the weights would be {sum}; clients take at most {MAX_SUM}")]
+    #[error("the sum of the weights would be {sum}; clients accept at most {MAX_SUM}")]
     SumTooLarge {
         /// The sum.
         sum: u64,
     },
     /// Requests to the object cannot be told apart by headers.
-    #[error("a TrafficSplit takes no header routes")]
+    #[error("a TrafficSplit does not support header routes")]
     NoHeaderRoutes,
     /// The shares are not those of a whole.
     #[error("{0}")]
@@ -122,13 +122,13 @@ impl WeightChange {
         let named: u32 = self.percent.values().map(|share| share.hundredths()).fold(0, u32::saturating_add);
         let text = |share: u32| format!("{}", f64::from(share) / 100.0);
         if named > WHOLE {
-            return Err(ChangeFault::Percent(format!("the shares come to {} percent", text(named))));
+            return Err(ChangeFault::Percent(format!("the shares add up to {} percent", text(named))));
         }
         let others: Vec<&(String, u64)> =
             present.iter().filter(|(key, _)| !self.percent.contains_key(key)).collect();
         if others.is_empty() && named < WHOLE {
             let named = text(named);
-            let message = format!("the shares of all backends come to {named} percent, not 100");
+            let message = format!("the shares of all backends add up to {named} percent, not 100");
             return Err(ChangeFault::Percent(message));
         }
         let named_shares = self.percent.iter().map(|(key, share)| (key.clone(), share.hundredths()));

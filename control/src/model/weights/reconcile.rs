@@ -82,7 +82,7 @@ fn judge(
 ) -> Result<RuleOverride, &'static str> {
     let is_owned = source.is_some_and(|source| source.is_owned);
     if !is_owned && over.expires.is_some_and(|end| end <= now) {
-        return Err("its time is up");
+        return Err("it has expired");
     }
     let mut after = over.clone();
     let Some(Source { rule, wins, .. }) = source else {
@@ -90,7 +90,7 @@ fn judge(
         // A clock that was set back must not keep it for ever.
         after.gone_since = Some(since.min(now));
         let is_over = since.saturating_add(GONE_KEPT_MS) <= now;
-        return if is_over { Err("the rule is gone for an hour") } else { Ok(after) };
+        return if is_over { Err("the rule has been gone for an hour") } else { Ok(after) };
     };
     after.gone_since = None;
     let base: BTreeMap<String, u64> = rule.backends.iter().cloned().collect();
@@ -98,21 +98,21 @@ fn judge(
         return Ok(after);
     }
     if *wins && !is_owned {
-        return Err("the document has other weights, which are to win");
+        return Err("the document has new weights, which take precedence");
     }
     let gone = |key: &String| !base.contains_key(key);
     for key in over.overlay.backends.keys().filter(|key| gone(key)) {
-        drop(Some(key), "the rule has no such backend any more");
+        drop(Some(key), "the rule no longer has this backend");
     }
     after.overlay.backends.retain(|key, _| !gone(key));
     after.overlay.header_routes.retain(|one| !gone(&one.backend));
     if !is_owned && says_nothing(rule, &after.overlay) {
         let is_empty = after.overlay.backends.is_empty();
-        return Err(if is_empty { "nothing of it is left" } else { "it is what the document says by now" });
+        return Err(if is_empty { "nothing of it is left" } else { "the document says the same now" });
     }
     let is_zero = |weights: &[(String, u64)]| weights.iter().all(|(_, weight)| *weight == 0);
     if is_zero(&effective(rule, &after.overlay)) && !is_zero(&rule.backends) {
-        return Err("what is left of it would be all zero");
+        return Err("the remaining weights would all be 0");
     }
     after.base = base;
     Ok(after)
@@ -176,7 +176,7 @@ mod tests {
         let (kept, dropped) = after(&half, Some(source(&[("b", 10), ("c", 3)])), 1);
         let kept = kept.unwrap();
         assert_eq!(kept.overlay.backends, BTreeMap::from([("b".to_owned(), 50)]));
-        assert_eq!(dropped, ["a: the rule has no such backend any more"]);
+        assert_eq!(dropped, ["a: the rule no longer has this backend"]);
         assert_ne!(kept.base_hash(), half.base_hash());
         let (kept, dropped) = after(&half, Some(source(&[("c", 3)])), 1);
         assert_eq!((kept, dropped.last().unwrap().as_str()), (None, ": nothing of it is left"));
@@ -196,7 +196,7 @@ mod tests {
     fn it_goes_when_the_document_says_the_same_d6() {
         let half = over(&[("a", 50), ("b", 50)]);
         let (kept, dropped) = after(&half, Some(source(&[("a", 50), ("b", 50)])), 1);
-        assert_eq!((kept, dropped), (None, vec![": it is what the document says by now".to_owned()]));
+        assert_eq!((kept, dropped), (None, vec![": the document says the same now".to_owned()]));
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
         let overrides = Overrides::from([(key(), gone.clone())]);
         assert_eq!(next_end(&overrides), Some(1_000 + GONE_KEPT_MS));
         assert_eq!(after(&gone, None, 999 + GONE_KEPT_MS).0, Some(gone.clone()));
-        assert_eq!(after(&gone, None, 1_000 + GONE_KEPT_MS).1, [": the rule is gone for an hour"]);
+        assert_eq!(after(&gone, None, 1_000 + GONE_KEPT_MS).1, [": the rule has been gone for an hour"]);
         let back = after(&gone, Some(source(&[("a", 90), ("b", 10)])), 2_000);
         assert_eq!(back, (Some(half), vec![]));
         // The clock was set back by more than the hour.
@@ -227,7 +227,7 @@ mod tests {
         let half = RuleOverride { expires: Some(500), ..over(&[("a", 50)]) };
         let unchanged = || Some(source(&[("a", 90), ("b", 10)]));
         assert_eq!(after(&half, unchanged(), 499), (Some(half.clone()), vec![]));
-        assert_eq!(after(&half, unchanged(), 500), (None, vec![": its time is up".to_owned()]));
+        assert_eq!(after(&half, unchanged(), 500), (None, vec![": it has expired".to_owned()]));
         assert_eq!(next_end(&Overrides::from([(key(), half)])), Some(500));
     }
 }

@@ -391,7 +391,7 @@ fn lost_policy(name: &str, cluster: &Planned) -> Option<String> {
     let is_lost = cluster.lb_policy == LbPolicy::LeastRequest && cluster.tls.is_none() && has_choice;
     is_lost.then(|| {
         format!(
-            "gRPC clients that do not know least_request (in C++, Python and Node) spread calls in turn over the endpoints of backend {name}"
+            "gRPC clients that do not know least_request (in C++, Python and Node) use round robin over the endpoints of backend {name}"
         )
     })
 }

@@ -28,7 +28,7 @@ pub(super) fn route_match(matches: &Match) -> Result<RouteMatch<'_>, String> {
     }
     if let Some(method) = matches.method.as_ref().filter(|method| *method != "POST") {
         return Err(format!(
-            "every gRPC call is a POST request, a match of {} takes none",
+            "every gRPC call is a POST request, so a match of {} never applies",
             echo_name(method)
         ));
     }
@@ -141,7 +141,7 @@ fn visible(header: &HeaderMatch) -> Result<bool, String> {
     if let Some(actual) = fixed {
         return match takes(&header.value, actual) {
             true => Ok(false),
-            false => Err(format!("the header {name} of every gRPC call is {actual}, which is not matched")),
+            false => Err(format!("the header {name} of every gRPC call is {actual}, which does not match")),
         };
     }
     let is_hidden =

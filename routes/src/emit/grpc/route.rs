@@ -128,7 +128,7 @@ fn route<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Opti
         }
         // Java refuses redirects (row B109).
         Action::Redirect(_) => {
-            let reason = "gRPC clients follow no redirects; calls fail as UNAVAILABLE";
+            let reason = "gRPC clients do not follow redirects; calls fail as UNAVAILABLE";
             emission.drops(id, GrpcFeature::Redirect, reason);
             (nowhere(emission), None)
         }
@@ -143,7 +143,7 @@ fn route<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Opti
 /// another path a call is another method, which is never right, so the route is left out.
 fn takes_filters(planned: &PlannedRoute, targets: &[Weighted], emission: &mut Emission<'_, '_>) -> bool {
     if planned.effects.path_rewrite.is_some() {
-        let reason = "gRPC clients cannot rewrite paths, and the backend would be asked for another method";
+        let reason = "gRPC clients cannot rewrite paths, and a rewrite would call a different method";
         emission.drops(&planned.id, GrpcFeature::Rewrite, reason);
         return false;
     }

@@ -20,9 +20,9 @@ pub(super) fn filter() -> Json {
 pub(super) fn loss(session: &Session) -> Option<&'static str> {
     match &session.persistence.kind {
         // C-core refuses every state but the cookie (row B155).
-        SessionKind::Header { .. } => Some("gRPC clients keep no sessions by header, only by cookie"),
+        SessionKind::Header { .. } => Some("gRPC clients keep sessions only by cookie, not by header"),
         SessionKind::Cookie { .. } if session.name.is_empty() => {
-            Some("gRPC clients keep no session by a cookie without a name")
+            Some("gRPC clients keep no session by cookie unless the cookie has a name")
         }
         SessionKind::Cookie { .. } => None,
     }

@@ -158,7 +158,10 @@ fn refused(what: &str, faults: &[Diagnostic]) -> Diagnostic {
         code: REFUSED,
         place: Place { file: "".into(), line: 0, column: 0 },
         path: String::new(),
-        message: format!("{what} cannot be made of the documents and is left out: {}", faults.join("; ")),
+        message: format!(
+            "{what} cannot be generated from the documents and is left out: {}",
+            faults.join("; ")
+        ),
         suggestion: None,
         related: Vec::new(),
         is_sensitive: false,

@@ -100,7 +100,7 @@ impl<'d> Walk<'_, 'd> {
             let from = self.path.iter().position(|step| step.document.key == document.key);
             let cycle = self.path.iter().skip(from.unwrap_or_default()).map(|step| step.name.clone());
             let path = shortened(cycle.chain([name]).collect());
-            let what = "fallbacks must not lead back to themselves".to_owned();
+            let what = "fallbacks must not form a cycle".to_owned();
             return Err(Fault { reason: "BackendNotFound", path, what, is_cycle: true });
         }
         match self.done.get(&document.key) {
@@ -129,7 +129,9 @@ impl Step<'_> {
         if n_clusters <= MAX_PATH {
             return Ok(Fallback { is_http2: self.says_http2 || self.found.is_http2, ..self.found.clone() });
         }
-        let what = format!("at most {MAX_PATH} clusters may follow one another, here are {n_clusters}");
+        let what = format!(
+            "a chain of fallbacks can have at most {MAX_PATH} clusters, and this one has {n_clusters}"
+        );
         let path = self.found.longest_path.clone();
         Err(Fault { reason: "BackendNotFound", path, what, is_cycle: false })
     }

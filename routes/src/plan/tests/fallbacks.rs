@@ -30,7 +30,7 @@ fn sixteen_clusters_on_a_path_are_fine_and_seventeen_are_not() {
     let (action, problem) = outcome(chain(17));
     assert_eq!(action, "fail");
     assert!(problem.starts_with("BackendNotFound: the Backend a/b0 cannot be used: at most 16"), "{problem}");
-    assert!(problem.contains("here are 17 (a/b0 → a/b1 →") && problem.ends_with("→ a/b16)"), "{problem}");
+    assert!(problem.contains("this one has 17 (a/b0 → a/b1 →") && problem.ends_with("→ a/b16)"), "{problem}");
     let mut list = chain(17);
     list.push(grpc("a/x", "", "", vec![to("a/b1")]));
     let plan = route_plan(&documents(list), "GRPCRoute a/x");
@@ -102,7 +102,7 @@ fn a_missing_member_breaks_the_whole_and_is_named_with_its_path() {
         ("a/none:80", "BackendNotFound", "there is no Service a/none (a/b0 → a/b1 → a/none)"),
         ("a/s:81", "BackendNotFound", "has no port 81"),
         ("b/far", "RefNotPermitted", "no ReferenceGrant that lets a Backend of a refer to the Backend far"),
-        ("Gateway=a/x", "InvalidKind", "is no kind of backend"),
+        ("Gateway=a/x", "InvalidKind", "is not a kind of backend"),
     ];
     for (member, reason, message) in table {
         let list = vec![

@@ -226,7 +226,7 @@ fn of_several_kinds_on_a_port_the_first_holds_alone() {
     assert!(
         found
             .diagnostic("mesh-conflict")
-            .contains("GRPCRoute a/new has the port 80 of the Service a/s for itself")
+            .contains("GRPCRoute a/new already has the port 80 of the Service a/s")
     );
     let options = Options { merges_route_kinds: true, ..Options::default() };
     let merged = of_group(&crate::memo::plan(&documents, &options), "default");

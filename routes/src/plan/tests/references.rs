@@ -43,16 +43,16 @@ fn every_reference_that_leads_nowhere_has_its_reason() {
         (
             "a/static:80",
             "BackendNotFound",
-            "there is a Backend of that name, which takes `group: gateway.envoyproxy.io`",
+            "there is a Backend of that name: to use it, write `group: gateway.envoyproxy.io`",
         ),
         ("a/none", "BackendNotFound", "there is no Backend a/none"),
         ("a/broken", "BackendNotFound", "a/broken → a/nowhere"),
         (
             "Other=a/static",
             "InvalidKind",
-            "\"example.com/Other\" is no kind of backend; there is a Backend of that name",
+            "\"example.com/Other\" is not a kind of backend; there is a Backend of that name",
         ),
-        ("Secret=a/none", "InvalidKind", "\"Secret\" is no kind of backend"),
+        ("Secret=a/none", "InvalidKind", "\"Secret\" is not a kind of backend"),
         (
             "b/far:80",
             "RefNotPermitted",
@@ -61,7 +61,7 @@ fn every_reference_that_leads_nowhere_has_its_reason() {
         ("b/missing:80", "RefNotPermitted", "the namespace b has no ReferenceGrant"),
         ("b/far-static", "RefNotPermitted", "the namespace b has no ReferenceGrant"),
         ("b/far-static:80", "RefNotPermitted", "refer to the Service far-static"),
-        ("a/ws:80", "UnsupportedProtocol", "gRPC cannot be spoken over WebSocket"),
+        ("a/ws:80", "UnsupportedProtocol", "gRPC does not run over WebSocket"),
         ("a/ws:82", "UnsupportedProtocol", "it is not known"),
     ];
     for (text, reason, message) in table {

@@ -320,8 +320,8 @@ fn what_is_missing_or_not_of_the_namespace_is_excluded_and_told() {
     ));
     assert_eq!(found.routes("website", 80), ["/ -> d/website-v1/80*1 d/website-v2/80*5"]);
     assert!(found.has("backend-not-found", "there is no Service d/none: traffic will not be split for it"));
-    assert!(found.has("ref-not-permitted", "\"far.e\" is no Service of the namespace d"));
-    assert!(found.has("ref-not-permitted", "\"e/far\" is no Service of the namespace d"));
+    assert!(found.has("ref-not-permitted", "\"far.e\" is not a Service of the namespace d"));
+    assert!(found.has("ref-not-permitted", "\"e/far\" is not a Service of the namespace d"));
     assert!(found.has("duplicate-backend", "website-v2 is named twice"));
     assert!(found.status("d/s").starts_with("Accepted=True/Accepted ResolvedRefs=False/"));
 }
@@ -417,7 +417,7 @@ fn a_route_of_the_same_service_has_precedence() {
     let found = outcome(vec![root(), v1(), split(), on("Service=d/website")]);
     assert!(found.routes("website", 80).is_empty() && found.routes("website", 81).is_empty());
     assert!(found.status("d/s").starts_with("Accepted=False/Conflicted"));
-    assert!(found.has("mesh-conflict", "GRPCRoute d/r has the port 80 of the Service d/website for itself"));
+    assert!(found.has("mesh-conflict", "GRPCRoute d/r already has the port 80 of the Service d/website"));
     let found = outcome(vec![root(), v1(), split(), on("Service=d/website:81")]);
     assert_eq!(found.routes("website", 80), ["/ -> d/v1/80*1"]);
     assert!(found.status("d/s").starts_with("Accepted=True/Accepted"), "one of both ports is its own");
@@ -479,7 +479,7 @@ fn a_split_says_that_it_does_not_count_for_gateways() {
         let gateway = gateway("d/edge", vec![http("web", 8080, "")]);
         outcome(with(website(), [split, gateway, web("d/route", parents, "", vec![rule])]))
     };
-    let is_told = |found: &Outcome| found.has("split-not-counted", "TrafficSplit d/canary does not count");
+    let is_told = |found: &Outcome| found.has("split-not-counted", "TrafficSplit d/canary does not apply");
     assert!(is_told(&behind("d/edge", "d/website")));
     assert!(!is_told(&behind("d/edge", "d/website-v1")), "it is no root");
     assert!(!is_told(&behind("Service=d/website-v2", "d/website")), "a route of the mesh says what it wants");

@@ -69,7 +69,7 @@ pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mu
         None => {
             let has_any = fields.has("endpoints") || fields.has("dns") || fields.has("unix");
             if !has_any {
-                let message = "a backend has `endpoints`, `dns`, `unix` or `fallback`";
+                let message = "a backend needs `endpoints`, `dns`, `unix` or `fallback`";
                 reader.error("missing-field", &value.spot, message);
             }
             BackendSource::Endpoints(endpoints.list)
@@ -154,7 +154,7 @@ fn read_dns(value: &Value<'_>, endpoints: &mut Endpoints, reader: &mut Reader) {
         match read_host_port(&item, reader) {
             Some((Host::Dns(host), port)) => endpoints.add(StaticEndpoint::Dns { host, port }, &item, reader),
             Some((Host::Ip(address), _)) => {
-                let message = format!("{address} is no host name; addresses go under `endpoints`");
+                let message = format!("{address} is not a host name; write addresses under `endpoints`");
                 reader.error("bad-address", &item.spot, message);
             }
             None => {}
@@ -176,7 +176,7 @@ fn read_fallback(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) 
             reader.error("fallback-cycle", &item.spot, "a backend cannot be its own fallback");
         }
         if members.iter().any(|member| is_same(&member.object, &object)) {
-            reader.warn("duplicate-name", &item.spot, "the backend is there twice; the first counts");
+            reader.warn("duplicate-name", &item.spot, "the backend appears twice; the first one is used");
             continue;
         }
         members.push(BackendMember { object });
@@ -191,7 +191,7 @@ pub(super) fn refuse_twice<'a>(
     reader: &mut Reader,
 ) {
     if others.any(|other| is_same(other, object)) {
-        reader.error("duplicate-name", &object.spot, "the backend is there twice");
+        reader.error("duplicate-name", &object.spot, "the backend appears twice");
     }
 }
 
@@ -229,11 +229,7 @@ fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader
         }
         let (ca, pem) = (fields.take("ca"), fields.take("ca_pem"));
         if let (Some(_), Some(pem)) = (&ca, &pem) {
-            reader.error(
-                "duplicate-field",
-                &pem.spot,
-                "`ca` and `ca_pem` are the same; only one can be given",
-            );
+            reader.error("duplicate-field", &pem.spot, "`ca` and `ca_pem` are the same; set only one");
         }
         if let Some(ca) = ca.or(pem) {
             ca_pem = Some(read_certificates(&ca, reader)?);
@@ -241,7 +237,7 @@ fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader
         fields.finish(reader);
     }
     let Some(sni) = sni else {
-        let message = "without `sni` the name to look for in the certificate is not known";
+        let message = "without `sni` there is no name to verify the certificate against";
         reader.error("missing-field", &value.spot, message);
         return None;
     };
@@ -253,14 +249,13 @@ fn read_certificates(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.text(reader)?;
     if text.contains("PRIVATE KEY-----") {
         let since = reader.n_findings();
-        reader.error("private-key", &value.spot, "this is a private key, where only certificates belong");
+        reader.error("private-key", &value.spot, "this is a private key; only certificates belong here");
         reader.make_sensitive(since);
         return None;
     }
     if !text.contains("-----BEGIN CERTIFICATE-----") {
         let message = format!(
-            "{} is no certificate in PEM; no other file is read from here, so write the certificate itself, or put it into \
-             a ConfigMap that a BackendTLSPolicy names",
+            "{} is not a certificate in PEM; this field is not the name of a file, so write the certificate itself, or put it into a ConfigMap that a BackendTLSPolicy names",
             echo(text)
         );
         reader.error("bad-certificate", &value.spot, message);

@@ -72,7 +72,7 @@ impl Names {
             check_header_name(name, spot, reader);
         }
         if !self.0.insert(lower) {
-            reader.error("duplicate-name", spot, format!("the header {} is there twice", echo(name)));
+            reader.error("duplicate-name", spot, format!("the header {} appears twice", echo(name)));
         }
     }
 }
@@ -82,7 +82,7 @@ fn read_value(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.bounded_text(0, 4_096, reader)?;
     if text.chars().any(|one| one.is_control() && one != '\t') || text.trim() != text {
         let message = format!(
-            "{} is no value of a header: it has no control characters, and no blanks at its ends",
+            "{} is not the value of a header: control characters, and spaces at its ends, are not allowed",
             echo(text)
         );
         reader.error("bad-header-value", &value.spot, message);

@@ -101,7 +101,7 @@ fn read_rewrite(value: &Value<'_>, matches: &[Match], reader: &mut Reader) -> Op
     let host = fields.take("host").and_then(|host| read_precise_hostname(&host, reader));
     let path = read_path_rewrite(&mut fields, matches, reader);
     if !["host", "path", "prefix"].iter().any(|field| fields.has(field)) {
-        reader.error("missing-field", &value.spot, "a rewrite has `host`, `path` or `prefix`");
+        reader.error("missing-field", &value.spot, "a rewrite needs `host`, `path` or `prefix`");
     }
     fields.finish(reader);
     Some(FilterKind::Rewrite { host, path })
@@ -111,14 +111,14 @@ fn read_rewrite(value: &Value<'_>, matches: &[Match], reader: &mut Reader) -> Op
 fn read_path_rewrite(fields: &mut Object<'_>, matches: &[Match], reader: &mut Reader) -> Option<PathRewrite> {
     match (fields.take("path"), fields.take("prefix")) {
         (Some(_), Some(prefix)) => {
-            reader.error("misplaced-field", &prefix.spot, "there is either a new `path` or a new `prefix`");
+            reader.error("misplaced-field", &prefix.spot, "set `path` or `prefix`, not both");
             None
         }
         (Some(path), None) => read_path(&path, reader).map(PathRewrite::Full),
         (None, Some(prefix)) => {
             let is_prefix = |one: &Match| matches!(one.path, PathMatch::Any | PathMatch::Prefix(_));
             if !matches.iter().all(is_prefix) {
-                let message = "a new `prefix` needs a rule that matches nothing but prefixes";
+                let message = "a new `prefix` needs a rule that matches only prefixes";
                 reader.error("misplaced-field", &prefix.spot, message);
             }
             read_path(&prefix, reader).map(PathRewrite::Prefix)
@@ -133,7 +133,7 @@ pub(super) fn read_path(value: &Value<'_>, reader: &mut Reader) -> Option<String
     let is_path_byte = |byte: u8| byte.is_ascii_graphic() && byte != b'?' && byte != b'#';
     if !text.starts_with('/') || !text.bytes().all(is_path_byte) {
         let message = format!(
-            "{} is no path: it begins with `/`, has no query and fragment, and what is not ASCII is written with `%`",
+            "{} is not a path: a path begins with `/`, has no query or fragment, and percent-encodes all that is not ASCII",
             echo(text)
         );
         reader.error("bad-path", &value.spot, message);

@@ -70,7 +70,7 @@ fn read_certificates(tls: &Value<'_>, context: &Context<'_>, reader: &mut Reader
             (Some(one), None) => values.push(one),
             (None, Some(list)) => values = one_or_list(&list, MAX_CERTIFICATES, reader),
             (Some(_), Some(_)) => {
-                let message = "`certificate` and `certificates` are the same; only one can be given";
+                let message = "`certificate` and `certificates` are the same; set only one";
                 reader.error("duplicate-field", &tls.spot, message);
             }
             (None, None) => {

@@ -39,13 +39,13 @@ fn read_match(value: &Value<'_>, reader: &mut Reader) -> Option<Match> {
     if let (Some(PathMatch::Method(_)), Some(method), Some(spot)) = (&path, method, method_spot)
         && method != "POST"
     {
-        reader.warn("matches-nothing", &spot, "every call of gRPC is a POST; no request is taken");
+        reader.warn("matches-nothing", &spot, "every gRPC call is a POST, so no request matches");
     }
     let fraction = fields.take("fraction").and_then(|fraction| read_share(&fraction, reader));
     let case = fields.take("case_sensitive");
     let case_sensitive = case.as_ref().is_none_or(|case| case.truth(reader) != Some(false));
     if let (Some(case), Some(PathMatch::Regex(_)), false) = (case, &path, case_sensitive) {
-        let message = "the case of an expression is a matter of the expression: begin it with `(?i)`";
+        let message = "an expression ignores case if it begins with `(?i)`";
         reader.error("misplaced-field", &case.spot, message);
     }
     fields.finish(reader);
@@ -94,7 +94,7 @@ fn read_method(value: &Value<'_>, reader: &mut Reader) -> Option<MethodMatch> {
     let is_service = service == "*" || service.split('.').all(is_word);
     if !is_service || !(method == "*" || is_word(method)) {
         let message = format!(
-            "{} is no method; write it as in `helloworld.Greeter/SayHello` or `helloworld.Greeter`",
+            "{} is not a method; write it as in `helloworld.Greeter/SayHello` or `helloworld.Greeter`",
             echo(text)
         );
         reader.error("bad-method", &value.spot, message);
@@ -103,7 +103,7 @@ fn read_method(value: &Value<'_>, reader: &mut Reader) -> Option<MethodMatch> {
     let named = |name: &str| Some(name.to_owned()).filter(|name| name != "*");
     let (service, method) = (named(service), named(method));
     if service.is_none() && method.is_none() {
-        reader.error("bad-method", &value.spot, "leave `grpc` out to take every method");
+        reader.error("bad-method", &value.spot, "omit `grpc` to match every method");
         return None;
     }
     Some(MethodMatch { match_type: MatchType::Exact, service, method })
@@ -116,7 +116,7 @@ fn read_headers(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
     for (name, value) in entries {
         let Some(name) = read_header_key(name, &value.spot, reader) else { continue };
         if headers.iter().any(|other| other.name == name) {
-            reader.error("duplicate-name", &value.spot, format!("the header {} is there twice", echo(&name)));
+            reader.error("duplicate-name", &value.spot, format!("the header {} appears twice", echo(&name)));
         }
         let value_match = match read_value(&value, reader) {
             Some(Wanted::Exact(text)) => HeaderValue::Exact(text),
@@ -135,7 +135,7 @@ fn read_query(value: &Value<'_>, reader: &mut Reader) -> Vec<QueryMatch> {
     let mut query: Vec<QueryMatch> = Vec::with_capacity(entries.len());
     for (name, value) in entries {
         if name.is_empty() || name.len() > 256 || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let message = format!("{} is no name of a query parameter", echo(name));
+            let message = format!("{} is not the name of a query parameter", echo(name));
             reader.error("bad-name", &value.spot, message);
             continue;
         }
@@ -177,7 +177,7 @@ fn read_value(value: &Value<'_>, reader: &mut Reader) -> Option<Wanted> {
     }
     if let Some(regex) = text.strip_prefix('~') {
         if regex.is_empty() {
-            reader.error("bad-regex", &value.spot, "there is no expression behind `~`");
+            reader.error("bad-regex", &value.spot, "there is no expression after `~`");
             return None;
         }
         return check(regex, &value.spot, reader).then(|| Wanted::Regex(regex.to_owned()));

@@ -53,7 +53,7 @@ pub(crate) fn read(file: &Arc<str>, tree: &Tree, refuses_unknown: bool) -> ReadO
     document.ignore(&["version"]);
     let namespace = document.take("namespace").and_then(|namespace| read_name(&namespace, &mut reader));
     if let Some(nodes) = document.take("nodes") {
-        let message = "which clients get a document is said by the NodeGroup document of its directory";
+        let message = "the NodeGroup document of the directory says which clients get a document";
         reader.error("unsupported", &nodes.spot, message);
     }
     let mut objects = Vec::new();
@@ -61,7 +61,7 @@ pub(crate) fn read(file: &Arc<str>, tree: &Tree, refuses_unknown: bool) -> ReadO
         let map = document.take(section.field).and_then(|map| map.object(&mut reader));
         for (name, value) in map.map(|map| map.entries(&mut reader)).unwrap_or_default() {
             if name.is_empty() {
-                reader.error("bad-name", &value.spot, "a name has at least one character");
+                reader.error("bad-name", &value.spot, "a name needs at least one character");
                 continue;
             }
             objects.push(read_object(
@@ -75,7 +75,8 @@ pub(crate) fn read(file: &Arc<str>, tree: &Tree, refuses_unknown: bool) -> ReadO
     }
     document.finish(&mut reader);
     if objects.is_empty() && !reader.has_errors() {
-        let message = "the document has no listeners, routes and backends; delete it to remove what it had";
+        let message =
+            "the document has no listeners, routes or backends; to remove those that it had, delete it";
         reader.error("empty-document", &spot, message);
     }
     let is_broken = reader.has_errors();
@@ -125,11 +126,11 @@ fn check_name(section: &Section, name: &str, spot: &Spot, reader: &mut Reader) {
     let (tree, spot) = (Tree::of_text(name), spot.clone());
     read_name(&Value { tree: tree.root(), spot: spot.clone() }, reader);
     if section.kind == Kind::Backend && name.contains(':') {
-        let message = format!("{}: a name with `:` would be that of a service and its port", echo_name(name));
+        let message = format!("{}: a name with `:` means a service and its port", echo_name(name));
         reader.error("bad-name", &spot, message);
     }
     if section.kind == Kind::Gateway && name == route::ALL_GRPC {
-        reader.error("bad-name", &spot, "`grpc` is a word of its own and no name of a listener");
+        reader.error("bad-name", &spot, "`grpc` is reserved and cannot be the name of a listener");
     }
 }
 

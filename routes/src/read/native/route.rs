@@ -43,13 +43,13 @@ fn read_rules(
 ) -> Vec<Rule> {
     for field in RULE_FIELDS {
         if let Some(misplaced) = route.take(field) {
-            let message = format!("`{field}` stands beside `rules`; it belongs into one of them");
+            let message = format!("`{field}` is beside `rules`; move it into one of them");
             reader.error("misplaced-field", &misplaced.spot, message);
         }
     }
     let items = list.list(MAX_RULES, reader);
     if items.is_empty() && list.is_list() {
-        reader.error("missing-field", &list.spot, "a route has at least one rule");
+        reader.error("missing-field", &list.spot, "a route needs at least one rule");
     }
     let mut rules = Vec::with_capacity(items.len());
     for item in items {
@@ -71,12 +71,12 @@ fn read_hosts(value: &Value<'_>, reader: &mut Reader) -> Vec<Hostname> {
     let mut hosts: Vec<Hostname> = Vec::with_capacity(items.len());
     for item in items {
         if item.tree.as_str() == Some("*") {
-            reader.error("bad-hostname", &item.spot, "`*` takes every host, so no other can be beside it");
+            reader.error("bad-hostname", &item.spot, "`*` matches every host, so it must be the only one");
             continue;
         }
         let Some(host) = read_hostname(&item, reader) else { continue };
         if hosts.contains(&host) {
-            reader.warn("duplicate-hostname", &item.spot, format!("the host name {host} is there twice"));
+            reader.warn("duplicate-hostname", &item.spot, format!("the host name {host} appears twice"));
             continue;
         }
         hosts.push(host);
@@ -90,13 +90,13 @@ fn read_listeners(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader)
     let mut parents: Vec<ParentRef> = Vec::with_capacity(items.len());
     for item in items {
         if item.tree.as_str() == Some(ALL_GRPC) {
-            let message = "`grpc` is no listener: clients without a proxy find a route by its `hosts`, whatever it listens to";
+            let message = "`grpc` is not a listener: gRPC clients find a route by its `hosts`, whatever its listeners are";
             reader.error("unsupported", &item.spot, message);
             continue;
         }
         let Some((namespace, name)) = read_qualified(&item, context, reader) else { continue };
         if parents.iter().any(|other| other.namespace == namespace && other.name == name) {
-            reader.warn("duplicate-parent", &item.spot, "the listener is there twice");
+            reader.warn("duplicate-parent", &item.spot, "the listener appears twice");
             continue;
         }
         let kind = Kind::Gateway;

@@ -31,7 +31,7 @@ pub(super) fn read_rule(fields: &mut Object<'_>, context: &Context<'_>, reader: 
                 reader.error(
                     "misplaced-field",
                     &to.spot,
-                    "a rule with `redirect` sends nothing on, so it has no `to`",
+                    "a rule with `redirect` sends no requests to backends, so it has no `to`",
                 );
             }
             read_backends(&to, context, reader)
@@ -94,7 +94,7 @@ fn read_backends(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) 
 fn read_weight(value: &Value<'_>, reader: &mut Reader) -> Option<u32> {
     if let TreeValue::String(text) = value.tree.value() {
         let message =
-            format!("{} is no weight; weights are whole numbers from 0 to {MAX_WEIGHT}", echo(text));
+            format!("{} is not a weight; a weight is a whole number from 0 to {MAX_WEIGHT}", echo(text));
         reader.error("bad-weight", &value.spot, message);
         return None;
     }
@@ -143,7 +143,7 @@ fn read_retry(value: &Value<'_>, reader: &mut Reader) -> Option<Retry> {
 fn positive_duration(value: &Value<'_>, reader: &mut Reader) -> Option<Duration> {
     let duration = value.duration(reader)?;
     if duration.is_zero() {
-        reader.error("out-of-range", &value.spot, "the time must be longer than nothing");
+        reader.error("out-of-range", &value.spot, "the time must be longer than 0");
         return None;
     }
     Some(duration)
@@ -157,7 +157,7 @@ fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<SessionPersist
     let absolute_timeout = ttl.as_ref().and_then(|ttl| positive_duration(ttl, reader));
     let path = fields.take("path");
     for (field, message) in
-        [(&path, "only a cookie has a path"), (&ttl, "only a cookie ends a session after a time")]
+        [(&path, "only a cookie has a path"), (&ttl, "only a cookie can end a session after a time")]
     {
         if let (Some(field), Some(_)) = (field, &header) {
             reader.error("misplaced-field", &field.spot, message);
@@ -183,7 +183,7 @@ fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<SessionPersist
             name.map(|name| SessionKind::Header { name: name.to_ascii_lowercase() })
         }
         (Some(_), Some(_)) | (None, None) => {
-            reader.error("missing-field", &value.spot, "a session has either a `cookie` or a `header`");
+            reader.error("missing-field", &value.spot, "a session needs either a `cookie` or a `header`");
             None
         }
     };

@@ -63,7 +63,7 @@ pub(super) fn one_or_list<'t>(value: &Value<'t>, max: usize, reader: &mut Reader
     }
     let items = value.list(max, reader);
     if items.is_empty() {
-        reader.error("missing-field", &value.spot, "the list has at least one item");
+        reader.error("missing-field", &value.spot, "the list needs at least one item");
     }
     items
 }

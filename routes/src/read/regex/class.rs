@@ -82,7 +82,7 @@ impl ClassScanner<'_> {
             return Err("a range of a class ends with a set of characters".to_owned());
         };
         if low > high {
-            return Err(format!("the range {} is the wrong way round", echo(&format!("{low}-{high}"))));
+            return Err(format!("the range {} is in the wrong order", echo(&format!("{low}-{high}"))));
         }
         self.rust.push_str(&format!("{}-{}", rust_literal(low), rust_literal(high)));
         Ok(if high.is_ascii() { 1 } else { NEGATED_SIZE })
@@ -124,12 +124,12 @@ impl ClassScanner<'_> {
             'v' => Ok(Item::Character('\x0B')),
             'x' => self.hexadecimal(),
             '0'..='7' => self.octal(next),
-            'k' => Err("it has no back-references such as `\\k<name>`".to_owned()),
-            '8' | '9' => Err(format!("it has no back-references such as `\\{next}`")),
+            'k' => Err("RE2 has no back-references such as `\\k<name>`".to_owned()),
+            '8' | '9' => Err(format!("RE2 has no back-references such as `\\{next}`")),
             character if character.is_ascii() && !character.is_ascii_alphanumeric() => {
                 Ok(Item::Character(character))
             }
-            other => Err(format!("it has no `\\{}`", other.escape_debug())),
+            other => Err(format!("RE2 has no `\\{}`", other.escape_debug())),
         }
     }
 
@@ -137,7 +137,7 @@ impl ClassScanner<'_> {
     fn octal(&mut self, first: char) -> Result<Item, String> {
         let n_digits = self.rest.bytes().take(2).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
         if first != '0' && n_digits == 0 {
-            return Err(format!("it has no back-references such as `\\{first}`"));
+            return Err(format!("RE2 has no back-references such as `\\{first}`"));
         }
         let (digits, rest) = self.rest.split_at_checked(n_digits).unwrap_or_default();
         let number = u32::from_str_radix(&format!("{first}{digits}"), 8).unwrap_or_default();
@@ -155,7 +155,7 @@ impl ClassScanner<'_> {
         let number = is_number.then(|| u32::from_str_radix(digits, 16).ok()).flatten();
         let character = number.and_then(char::from_u32);
         let character =
-            character.ok_or_else(|| format!("{} is no character", echo(&format!("\\x{digits}"))))?;
+            character.ok_or_else(|| format!("{} is not a character", echo(&format!("\\x{digits}"))))?;
         self.rest = rest;
         Ok(Item::Character(character))
     }

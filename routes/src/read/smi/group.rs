@@ -29,7 +29,7 @@ pub(crate) fn read_http_route_group(
     };
     let list = match (top, below) {
         (Some(_), Some(below)) => {
-            let message = "there are `matches` at the top of the document as well; only one of both can be";
+            let message = "`matches` is at the top of the document as well; write only one of them";
             reader.error("duplicate-field", &below.spot, message);
             return None;
         }
@@ -50,7 +50,7 @@ pub(crate) fn read_http_route_group(
         matches.push(one);
     }
     if matches.is_empty() && !reader.has_errors() {
-        reader.warn("matches-nothing", &list.spot, "a group without matches takes no request");
+        reader.warn("matches-nothing", &list.spot, "a group without matches matches no request");
     }
     Some(Spec::HttpRouteGroup(HttpRouteGroup { matches }))
 }
@@ -72,7 +72,7 @@ fn read_match(value: &Value<'_>, reader: &mut Reader) -> Option<GroupMatch> {
         None => Vec::new(),
     };
     if !fields.has("pathRegex") && !fields.has("methods") && !fields.has("headers") {
-        reader.warn("matches-everything", &value.spot, "the match takes every request");
+        reader.warn("matches-everything", &value.spot, "the match applies to every request");
     }
     fields.finish(reader);
     Some(GroupMatch { spot: value.spot.clone(), name: name?.to_string(), path_regex, methods, headers })
@@ -104,7 +104,7 @@ fn read_headers(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
         for (name, value) in map.entries(reader) {
             let Some(header) = read_header(name, &value, reader) else { continue };
             if headers.iter().any(|other| other.name == header.name) {
-                let message = format!("the header {} is there twice", echo(&header.name));
+                let message = format!("the header {} appears twice", echo(&header.name));
                 reader.error("duplicate-name", &value.spot, message);
             }
             headers.push(header);

@@ -39,7 +39,7 @@ pub(crate) fn read_traffic_split(
         && is_list
         && items.is_empty()
     {
-        reader.error("missing-field", &list.spot, "a split has at least one backend");
+        reader.error("missing-field", &list.spot, "a split needs at least one backend");
     }
     let mut backends = Vec::with_capacity(items.len());
     backends.extend(items.iter().filter_map(|item| read_backend(item, context, reader)));
@@ -65,7 +65,7 @@ pub(crate) fn read_traffic_split(
 fn read_service_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let name = read_name(value, reader)?;
     if name.contains(':') {
-        let message = format!("{}: a split has no ports; it holds for every port", echo(&name));
+        let message = format!("{}: a split has no ports; it applies to every port", echo(&name));
         reader.error("bad-name", &value.spot, message);
         return None;
     }

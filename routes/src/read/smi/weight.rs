@@ -14,11 +14,11 @@ pub(super) fn read_whole(value: &Value<'_>, reader: &mut Reader) -> Option<u64> 
     let weight = text.parse::<u64>().ok().filter(|weight| is_number && *weight <= MAX_WHOLE.unsigned_abs());
     match weight {
         Some(_) => {
-            reader.warn("quoted-number", &value.spot, "the weight is a number in quotes; write it without");
+            reader.warn("quoted-number", &value.spot, "the weight is a number in quotes; remove the quotes");
         }
         None => {
             let message =
-                format!("{} is no weight; weights are whole numbers from 0 to {MAX_WHOLE}", echo(text));
+                format!("{} is not a weight; a weight is a whole number from 0 to {MAX_WHOLE}", echo(text));
             reader.error("bad-weight", &value.spot, message);
         }
     }
@@ -38,7 +38,7 @@ pub(super) fn read_quantity(value: &Value<'_>, reader: &mut Reader) -> Option<u6
     };
     let thousandths = parse_quantity(&text);
     if let Err(reason) = thousandths {
-        reader.error("bad-weight", &value.spot, format!("{} is no weight: {reason}", echo(&text)));
+        reader.error("bad-weight", &value.spot, format!("{} is not a weight: {reason}", echo(&text)));
     }
     thousandths.ok()
 }
@@ -71,7 +71,7 @@ fn parse_quantity(text: &str) -> Result<u64, &'static str> {
     let thousandths = if power >= 0 {
         scaled.checked_mul(factor.ok_or(too_large)?).ok_or(too_large)?
     } else {
-        let too_fine = "it is finer than a thousandth";
+        let too_fine = "it has more than three decimals";
         let factor = factor.ok_or(too_fine)?;
         if scaled % factor != 0 {
             return Err(too_fine);
@@ -169,6 +169,6 @@ mod tests {
             assert_eq!(parse_quantity(text).ok(), expected, "{text}");
         }
         let fine = format!("0.{}1", "0".repeat(100));
-        assert_eq!(parse_quantity(&fine), Err("it is finer than a thousandth"));
+        assert_eq!(parse_quantity(&fine), Err("it has more than three decimals"));
     }
 }

@@ -22,8 +22,11 @@ static RULES: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
         (r"(?:GET )?/v1/waves/(\d+)", "`xds-server waves $1`"),
         (r"([ (]):(pause|resume|promote|abort)\b", "$1`$2`"),
         (r"(?:POST )?/v1/reload\?confirm=true", "`xds-server reload --confirm`"),
-        (r"/v1/groups/\{group\}/resources", "a group by `xds-server resources put`"),
-        (r"put to /v1/groups/\{group\}", "put by `xds-server groups put`"),
+        (
+            r"write resources to /v1/groups/\{group\}/resources",
+            "write resources with `xds-server resources put`",
+        ),
+        (r"write node groups to /v1/groups/\{group\}", "write node groups with `xds-server groups put`"),
         (r"\?force=true|\bforce=true", "--force"),
         (r"\bwaves=none", "--waves none"),
         (r"\ballowEmpty would", "--allow-empty would"),
@@ -44,10 +47,10 @@ mod tests {
                 "wait, end it with `xds-server waves promote 7` or `abort`, write to everyone with --waves none, or --force to abort it first",
             ),
             (
-                "POST /v1/waves/7:resume goes on, :promote gives it to everyone, :abort puts it back",
-                "`xds-server waves resume 7` goes on, `promote` gives it to everyone, `abort` puts it back",
+                "POST /v1/waves/7:resume continues, :promote gives it to everyone, :abort puts it back",
+                "`xds-server waves resume 7` continues, `promote` gives it to everyone, `abort` puts it back",
             ),
-            ("wait; GET /v1/waves/7 tells who has it", "wait; `xds-server waves 7` tells who has it"),
+            ("wait; GET /v1/waves/7 shows who has it", "wait; `xds-server waves 7` shows who has it"),
             ("change it again, or see /v1/waves/7", "change it again, or see `xds-server waves 7`"),
             (
                 "it waits for one, or for :promote; allowEmpty would let it pass",
@@ -57,7 +60,7 @@ mod tests {
                 "abort it, or change them with ?force=true, which ends it",
                 "abort it, or change them with --force, which ends it",
             ),
-            ("node groups are put to /v1/groups/{group}", "node groups are put by `xds-server groups put`"),
+            ("write node groups to /v1/groups/{group}", "write node groups with `xds-server groups put`"),
             ("POST /v1/reload?confirm=true", "`xds-server reload --confirm`"),
             ("a route to http://a:80/v1/x :promoted stays", "a route to http://a:80/v1/x :promoted stays"),
         ] {

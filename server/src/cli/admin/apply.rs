@@ -44,7 +44,7 @@ pub(crate) fn apply(args: &ApplyArgs) -> Result<(), Failure> {
         let (media_type, bytes) = read_file(path)?;
         let name = path.display().to_string();
         let text = String::from_utf8(bytes)
-            .map_err(|error| Failure::Usage(format!("{name} is no text in UTF-8: {error}")))?;
+            .map_err(|error| Failure::Usage(format!("{name} is not UTF-8 text: {error}")))?;
         add(&mut body, &mut parts, name, &if media_type == YAML { text } else { text.replace('\t', " ") });
     }
     let group = args.group.iter().map(|group| format!("group={}", segment(group))).collect::<Vec<_>>();

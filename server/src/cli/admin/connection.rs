@@ -145,7 +145,7 @@ impl Admin {
         match request.call() {
             Ok(answer) if answer.status().is_success() => Ok(answer.into_body().into_reader()),
             answer => match self.read(answer)?.success() {
-                Ok(_) => Err(Failure::Failed(format!("{path} is no stream"))),
+                Ok(_) => Err(Failure::Failed(format!("{path} is not a stream"))),
                 Err(failure) => Err(failure),
             },
         }

@@ -51,7 +51,7 @@ pub(crate) fn events(args: &EventsArgs) -> Result<(), Failure> {
             Ok(Ok(event)) if args.since.is_none() && event.name == "lagged" && !args.follow => {}
             Ok(Ok(event)) => print(&shown(&event, form))?,
             Ok(Err(reason)) => {
-                return Err(Failure::Unreachable(format!("the events have broken off: {reason}")));
+                return Err(Failure::Unreachable(format!("the stream of events ended: {reason}")));
             }
             Err(RecvTimeoutError::Timeout) => return Ok(()),
             Err(RecvTimeoutError::Disconnected) => return Ok(()),

@@ -12,7 +12,7 @@ pub(crate) struct LoadsArgs {
     /// Only this cluster, with its localities and the nodes that report it
     #[arg(value_name = "CLUSTER")]
     cluster: Option<String>,
-    /// Only what this node reports
+    /// Only reports of this node
     #[arg(long, value_name = "ID")]
     node: Option<String>,
     /// Only reports since this time: a duration such as 90s or 5m, or an RFC 3339 time
@@ -84,7 +84,7 @@ fn ended(load: &Value) -> String {
 /// The columns of requests.
 const NUMBERS: [&str; 6] = ["REQUESTS", "OK", "FAILED", "FAILED %", "IN FLIGHT", "RATE"];
 /// The meaning of the columns.
-const LEGEND: &str = "REQUESTS have ended: OK and FAILED together. IN FLIGHT, as of the last reports, and DROPPED are not among them.\n";
+const LEGEND: &str = "REQUESTS counts finished requests, OK and FAILED together. It does not include IN FLIGHT, as of the last reports, or DROPPED.\n";
 
 fn entries<'v>(value: &'v Value, list: &str) -> &'v [Value] {
     value[list].as_array().map(Vec::as_slice).unwrap_or_default()
@@ -117,7 +117,7 @@ mod tests {
             list(&answer()),
             "CLUSTER     NODES  REQUESTS  OK  FAILED  FAILED %  IN FLIGHT  RATE   DROPPED  LAST REPORT\n\
              default/v1  2      80        60  20      25.00%    3          8.0/s  1        2026-11-20T12:20:44.123Z\n\
-             REQUESTS have ended: OK and FAILED together. IN FLIGHT, as of the last reports, and DROPPED are not among them.\n"
+             REQUESTS counts finished requests, OK and FAILED together. It does not include IN FLIGHT, as of the last reports, or DROPPED.\n"
         );
     }
 
@@ -131,7 +131,7 @@ mod tests {
              \n\
              CLUSTER     NODE    GROUPS        REQUESTS  OK  FAILED  LAST REPORT\n\
              default/v1  edge-1  edge,default  80        60  20      2026-11-20T12:20:44.123Z\n\
-             REQUESTS have ended: OK and FAILED together. IN FLIGHT, as of the last reports, and DROPPED are not among them.\n"
+             REQUESTS counts finished requests, OK and FAILED together. It does not include IN FLIGHT, as of the last reports, or DROPPED.\n"
         );
     }
 }

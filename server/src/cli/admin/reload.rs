@@ -29,7 +29,7 @@ pub(crate) fn reload(args: &ReloadArgs) -> Result<(), Failure> {
     if let Some(held) = answer["held"].as_str() {
         let held = one_line(held);
         return Err(Failure::Failed(format!(
-            "held back: {held}; `xds-server reload --confirm` lets it pass"
+            "held back: {held}; run `xds-server reload --confirm` to let it pass"
         )));
     }
     match answer["errors"].as_u64() {

@@ -99,7 +99,7 @@ struct PromoteArgs {
 struct DeleteArgs {
     #[command(flatten)]
     verb: VerbArgs,
-    /// Abort it first if it is on its way
+    /// Abort it first if it is in progress
     #[arg(long)]
     abort: bool,
 }
@@ -147,9 +147,7 @@ fn start(args: &StartArgs) -> Result<(), Failure> {
     }
     match Form::or_default(args.admin.output) {
         Form::Json => print_json(&answer),
-        Form::Table if args.dry_run => {
-            print(&format!("would go {} % of the way\n", list_of(&answer["plan"])))
-        }
+        Form::Table if args.dry_run => print(&format!("would progress to {} %\n", list_of(&answer["plan"]))),
         Form::Table => print(&in_full(&answer)),
     }
 }

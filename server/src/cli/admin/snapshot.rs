@@ -50,7 +50,7 @@ fn whole(admin: &Admin, path: &str) -> Result<Value, Failure> {
             append(&mut whole["types"], page["types"].take());
         }
     }
-    Err(Failure::Failed("the snapshot changes while its pages are read; ask again".to_owned()))
+    Err(Failure::Failed("the snapshot changed while its pages were read; try again".to_owned()))
 }
 
 /// Adds the resources of a page, by type.

@@ -122,7 +122,7 @@ fn bounded(lines: &[String]) -> String {
     let shown = lines.iter().take(MAX_LINES).map(String::as_str).collect::<String>();
     match lines.len().saturating_sub(MAX_LINES) {
         0 => shown,
-        more => format!("{shown}… and {more} more, which --output json has\n"),
+        more => format!("{shown}… and {more} more, see --output json\n"),
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
         );
         status["nodes"] = (0..MAX_LINES + 7).map(node).collect();
         let text = render(&status);
-        assert!(text.ends_with("… and 7 more, which --output json has\n"), "{text}");
+        assert!(text.ends_with("… and 7 more, see --output json\n"), "{text}");
         assert_eq!(text.matches(" rejects ").count(), MAX_LINES);
     }
 

@@ -146,7 +146,7 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
             )));
         };
         if weights.insert(backend, number).is_some() {
-            return Err(Failure::Usage(format!("the backend of {text:?} is there twice")));
+            return Err(Failure::Usage(format!("the backend of {text:?} appears twice")));
         }
     }
     let mut body =

@@ -12,7 +12,7 @@ pub(crate) enum ClientStatusError {
     Matcher(#[from] MatcherError),
     /// The answer would be too large.
     #[error(
-        "the answer has more than {limit} bytes, which is what a gRPC client takes in one message; narrow \
+        "the answer has more than {limit} bytes, the most that a gRPC client accepts in one message; narrow \
          `node_matchers`, set `exclude_resource_contents`, or call StreamClientStatus, which answers in parts"
     )]
     TooLarge {
@@ -20,10 +20,10 @@ pub(crate) enum ClientStatusError {
         limit: usize,
     },
     /// Others are asking.
-    #[error("too many ask for client status at once; try again later")]
+    #[error("too many requests for client status at once; try again later")]
     Busy,
     /// The part could not be made.
-    #[error("the status could not be put together")]
+    #[error("the status could not be assembled")]
     Internal,
 }
 

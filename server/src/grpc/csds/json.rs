@@ -66,7 +66,7 @@ fn status_of(error: &ClientStatusError) -> StatusCode {
 
 fn read(codec: &Codec, body: &[u8]) -> Result<proto::ClientStatusRequest, String> {
     let fields: Json =
-        serde_json::from_slice(body).map_err(|error| format!("the body is no JSON: {error}"))?;
+        serde_json::from_slice(body).map_err(|error| format!("the body is not JSON: {error}"))?;
     let bytes = codec
         .message_from_json("envoy.service.status.v3.ClientStatusRequest", &fields, UnknownFields::Ignore)
         .map_err(|error| error.to_string())?;

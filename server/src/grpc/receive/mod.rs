@@ -56,8 +56,7 @@ pub(crate) enum ReceiveError {
     },
     /// It is large and does not begin with the client's node.
     #[error(
-        "a message of {n_bytes} bytes names no node within its first {limit} bytes; larger messages are received \
-         from known nodes only"
+        "a message of {n_bytes} bytes names no node within its first {limit} bytes; larger messages are accepted only from known nodes"
     )]
     NoNode {
         /// How long it is.
@@ -67,7 +66,7 @@ pub(crate) enum ReceiveError {
     },
     /// Others need the room.
     #[error(
-        "the server is receiving too many messages at once, and this one has been under way for longest \
+        "the server is receiving too many messages at once, and this one has taken longest \
          (--max-receive-bytes); try again later"
     )]
     Displaced,
@@ -82,7 +81,7 @@ pub(crate) enum ReceiveError {
         limit: &'static str,
     },
     /// It does not come whole.
-    #[error("a message did not come whole in time: {n_received} bytes of it did")]
+    #[error("a message did not arrive completely in time, only {n_received} bytes of it")]
     TooSlow {
         /// The bytes that have come.
         n_received: usize,

@@ -46,7 +46,7 @@ async fn a_silent_stream_gives_its_place_to_a_new_one() {
     for stream in &mut silent {
         let status = stream.end().await;
         assert_eq!(status.code(), Code::ResourceExhausted);
-        assert!(status.message().contains("has not named a node for longest"), "{status}");
+        assert!(status.message().contains("has gone longest without naming a node"), "{status}");
     }
     let Err(status) = Sotw::open(&channel, ADS).await else { panic!("a fourth stream was opened") };
     assert!(status.message().contains("which is its limit"), "{status}");

@@ -66,8 +66,7 @@ pub(crate) enum TlsError {
     },
     /// The certificate is for another key.
     #[error(
-        "the key in {} does not belong to the first certificate in {}: they are of two pairs, or one file is written and the \
-         other is not yet",
+        "the key in {} does not belong to the first certificate in {}: they belong to different pairs, or only one of the two files has been replaced",
         key.display(),
         certificate.display()
     )]
@@ -78,7 +77,7 @@ pub(crate) enum TlsError {
         key: PathBuf,
     },
     /// The library refuses the configuration.
-    #[error("these files make no TLS configuration: {0}")]
+    #[error("these files do not make a TLS configuration: {0}")]
     Unfit(String),
 }
 
@@ -140,7 +139,7 @@ impl Material {
             path: files.key.clone(),
             // The text of other errors could show a part of the key.
             fault: if matches!(error, pem::Error::NoItemsFound) {
-                "it holds no key: write it as PEM, -----BEGIN PRIVATE KEY-----".to_owned()
+                "it contains no key: write it as PEM, -----BEGIN PRIVATE KEY-----".to_owned()
             } else {
                 "the key is not valid PEM".to_owned()
             },
@@ -217,7 +216,7 @@ fn certificates(path: &Path, contents: &[u8]) -> Result<Vec<CertificateDer<'stat
 }
 
 fn no_certificate(path: &Path) -> TlsError {
-    let fault = "it holds no certificate: write it as PEM, -----BEGIN CERTIFICATE-----".to_owned();
+    let fault = "it contains no certificate: write it as PEM, -----BEGIN CERTIFICATE-----".to_owned();
     TlsError::Contents { path: path.to_owned(), fault }
 }
 

@@ -350,9 +350,9 @@ async fn files_that_cannot_be_used_change_nothing_and_are_a_problem() {
         (&early.certificate, &early.key, &authorities, "the certificate is not valid before"),
         (&for_clients.certificate, &for_clients.key, &authorities, "lacks serverAuth"),
         (cut, &key, &authorities, "tls.crt: not valid PEM"),
-        ("", &key, &authorities, "tls.crt: it holds no certificate"),
-        (&good, &good, &authorities, "tls.key: it holds no key"),
-        (&good, &key, "", "ca.crt: it holds no certificate"),
+        ("", &key, &authorities, "tls.crt: it contains no certificate"),
+        (&good, &good, &authorities, "tls.key: it contains no key"),
+        (&good, &key, "", "ca.crt: it contains no certificate"),
         (
             &good,
             &key,

@@ -415,9 +415,9 @@ fn report(id: &ObjectId, claims: &[Claim], owner: Option<&Claim>, findings: &mut
     for claim in claims {
         let effect = match owner {
             Some(owner) if owner.place.file == claim.place.file => {
-                "this one was there first and is served".to_owned()
+                "this one came first and is served".to_owned()
             }
-            Some(owner) => format!("the one in {} was there first and is served", owner.place.file),
+            Some(owner) => format!("the one in {} came first and is served", owner.place.file),
             None => "none of them is served".to_owned(),
         };
         let message = format!("{} is defined in {} files{of_group}; {effect}", id.key, claims.len());

@@ -244,7 +244,7 @@ fn the_owner_of_a_duplicate_keeps_it_and_both_files_name_both_places() {
     let status = &files.last.as_ref().unwrap().load.files;
     for (path, other) in [("a", "b:1:1"), ("b", "a:2:1")] {
         let found = status[path].diagnostics[0].to_string();
-        assert!(found.contains(other) && found.contains("b was there first") == (path == "a"), "{found}");
+        assert!(found.contains(other) && found.contains("b came first") == (path == "a"), "{found}");
     }
 }
 

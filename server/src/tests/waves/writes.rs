@@ -120,7 +120,7 @@ async fn every_write_goes_by_waves_if_it_says_so() {
     }
     let reply =
         rest.put("/v1/groups/new?waves=10%25", &json!({"name": "new", "selector": {"all": true}})).await;
-    assert!(reply.status == 422 && reply.text.contains("leave waves out"), "{}", reply.text);
+    assert!(reply.status == 422 && reply.text.contains("omit waves"), "{}", reply.text);
 }
 
 #[tokio::test(start_paused = true)]

@@ -245,7 +245,7 @@ async fn nobody_is_ahead_as_long_as_no_node_has_a_value() {
         assert_eq!(fleet.with("a", "2").len(), 0);
         let report = newest(&first.server).unwrap();
         let reason = report.reason.clone().unwrap_or_default();
-        assert!(reason.contains("go by zone, and no connected node"), "{report:?}");
+        assert!(reason.contains("are ordered by zone, and no connected node"), "{report:?}");
         assert_eq!((report.phase, report.share()), (WavePhase::Progressing, None));
         first.kill().await;
 
