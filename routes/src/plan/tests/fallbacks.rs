@@ -29,7 +29,12 @@ fn sixteen_clusters_on_a_path_are_fine_and_seventeen_are_not() {
     assert_eq!(outcome(chain(16)), ("a/b0*1".to_owned(), String::new()));
     let (action, problem) = outcome(chain(17));
     assert_eq!(action, "fail");
-    assert!(problem.starts_with("BackendNotFound: the Backend a/b0 cannot be used: a chain of fallbacks can have at most 16"), "{problem}");
+    assert!(
+        problem.starts_with(
+            "BackendNotFound: the Backend a/b0 cannot be used: a chain of fallbacks can have at most 16"
+        ),
+        "{problem}"
+    );
     assert!(problem.contains("this one has 17 (a/b0 → a/b1 →") && problem.ends_with("→ a/b16)"), "{problem}");
     let mut list = chain(17);
     list.push(grpc("a/x", "", "", vec![to("a/b1")]));
