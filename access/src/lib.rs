@@ -2,11 +2,13 @@
 //!
 //! A [`Policy`] is read from one file. Its issuers say whose JSON Web Tokens are believed ([`Policy::verify_bearer`]), its principals
 //! who may use the admin API, and how ([`Policy::identify`]), and its denied identities whom nobody serves any more
-//! ([`Policy::denial`]). [`limit`] slows down whoever guesses.
+//! ([`Policy::denial`]). [`limit`] slows down whoever guesses, and [`audit`] keeps on record what was done and refused.
 //!
-//! The crate does no I/O and reads no clock. Its texts and errors never hold a token.
+//! The crate opens no file and reads no clock. Its texts and errors never hold a token.
 
+pub mod audit;
 mod claims;
+mod counts;
 mod issuer;
 mod jwt;
 mod keys;
@@ -18,6 +20,8 @@ mod read;
 mod tests;
 mod token;
 
+pub use audit::Trail;
+pub use counts::{AuthCount, AuthCounts};
 pub use issuer::Issuer;
 pub use jwt::{BadToken, MAX_TOKEN_BYTES};
 pub use policy::{Identified, Policy, Unidentified};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use xds_cache::identity::{Fingerprint, SubjectPattern};
+use xds_cache::identity::{Fingerprint, SubjectPattern, shown};
 use xds_cache::{Proof, Subject};
 use xds_units::rfc3339;
 
@@ -114,6 +114,12 @@ impl Policy {
         }
         self.principals.push(principal.into());
         self
+    }
+
+    /// The same with one more principal, `admin`, who may do everything with this token.
+    #[must_use]
+    pub fn with_token(&self, token: &str) -> Self {
+        self.clone().with(Principal::admin("admin", TokenHash::of(token)))
     }
 
     /// Everyone who may use the admin API; nobody, if the policy is only about clients.
@@ -244,7 +250,8 @@ impl Policy {
         };
         Ok(Identified {
             principal: Arc::clone(principal),
-            actor: format!("{}/{}", principal.name, token.subject).into(),
+            // A blank would look like the end of the name in the history.
+            actor: format!("{}/{}", principal.name, shown(&token.subject).replace(' ', "\\u{20}")).into(),
             via: format!("jwt:{}", token.issuer).into(),
         })
     }
