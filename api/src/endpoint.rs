@@ -2,6 +2,7 @@
 
 pub(crate) mod acks;
 mod apply;
+pub(crate) mod audit;
 pub(crate) mod conditions;
 pub(crate) mod documents;
 pub(crate) mod events;

@@ -10,15 +10,16 @@ use std::sync::LazyLock;
 use axum::routing::on;
 use http::StatusCode;
 use serde_json::Value;
+use xds_access::Role;
 
 use self::errors::{
     DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, ROLLOUT_ERRORS, WATCH_ERRORS, WEIGHTS_ERRORS,
 };
-pub(crate) use self::row::{Endpoint, Input, Method, Output, Query, QueryType, Verb};
+pub(crate) use self::row::{Endpoint, Input, Method, Needs, Output, Query, QueryType, Reach, Verb};
 use crate::answer::Answer;
 use crate::endpoint::{
-    acks, conditions, documents, events, files, groups, health, history, loads, nodes, resources, rollouts,
-    snapshot, validate, waves, weights, weights_change,
+    acks, audit, conditions, documents, events, files, groups, health, history, loads, nodes, resources,
+    rollouts, snapshot, validate, waves, weights, weights_change,
 };
 use crate::input::{NoParams, Params};
 use crate::openapi;
@@ -45,18 +46,27 @@ const LIMIT: Query = Query(
 );
 const AFTER: Query = Query("after", QueryType::Text, "Start after this place: `next` of the previous page");
 
-/// A read without parameters; what a row does not say is as here.
-const READ: Endpoint = Endpoint {
-    method: Method::Get,
-    path: "",
-    summary: "",
-    query: &[],
-    verbs: &[],
-    input: Input::None,
-    output: Output::Any,
-    errors: &[],
-    handler: |method| on(method, health::alive),
-};
+/// A row that needs a role; the rest as for a read without parameters. There is no row without a role, nor one that says nothing of
+/// how far it reaches.
+const fn needs(role: Role, reach: Reach) -> Endpoint {
+    Endpoint { needs: Needs::Role(role, reach), ..open() }
+}
+
+/// A row that everyone may use.
+const fn open() -> Endpoint {
+    Endpoint {
+        method: Method::Get,
+        path: "",
+        summary: "",
+        needs: Needs::Nothing,
+        query: &[],
+        verbs: &[],
+        input: Input::None,
+        output: Output::Any,
+        errors: &[],
+        handler: |method| on(method, health::alive),
+    }
+}
 
 /// All endpoints, as the contract lists them.
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
@@ -65,7 +75,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         summary: "Check that the process is alive",
         output: Output::Object("Health"),
         handler: |method| on(method, health::alive),
-        ..READ
+        ..open()
     },
     Endpoint {
         path: "/readyz",
@@ -73,20 +83,20 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("Health"),
         errors: NOT_READY,
         handler: |method| on(method, health::ready),
-        ..READ
+        ..open()
     },
     Endpoint {
         path: "/metrics",
         summary: "The metrics as OpenMetrics text",
         output: Output::Text("application/openmetrics-text"),
         handler: |method| on(method, health::metrics),
-        ..READ
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         path: "/openapi.json",
         summary: "This document",
         handler: |method| on(method, described),
-        ..READ
+        ..needs(Role::Viewer, Reach::Nothing)
     },
     Endpoint {
         path: "/v1/groups",
@@ -95,7 +105,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("GroupList"),
         errors: NOT_READY,
         handler: |method| on(method, groups::list),
-        ..READ
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         path: "/v1/groups/{group}",
@@ -103,7 +113,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("Group"),
         errors: NOT_FOUND,
         handler: |method| on(method, groups::read),
-        ..READ
+        ..needs(Role::Viewer, Reach::Group)
     },
     Endpoint {
         method: Method::Put,
@@ -113,7 +123,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Write,
         errors: PUT_ERRORS,
         handler: |method| on(method, groups::put),
-        ..READ
+        ..needs(Role::Admin, Reach::Group)
     },
     Endpoint {
         method: Method::Delete,
@@ -122,7 +132,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Write,
         errors: DELETE_ERRORS,
         handler: |method| on(method, groups::delete),
-        ..READ
+        ..needs(Role::Admin, Reach::Group)
     },
     Endpoint {
         path: "/v1/groups/{group}/resources",
@@ -131,7 +141,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("ResourceList"),
         errors: NOT_FOUND,
         handler: |method| on(method, resources::list),
-        ..READ
+        ..needs(Role::Viewer, Reach::Group)
     },
     Endpoint {
         method: Method::Put,
@@ -141,14 +151,14 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Write,
         errors: PUT_ERRORS,
         handler: |method| on(method, resources::replace),
-        ..READ
+        ..needs(Role::Admin, Reach::Group)
     },
     Endpoint {
         path: "/v1/groups/{group}/resources/{type}/{name}",
         summary: "One resource that the API owns",
         errors: NOT_FOUND,
         handler: |method| on(method, resources::read),
-        ..READ
+        ..needs(Role::Viewer, Reach::Group)
     },
     Endpoint {
         method: Method::Put,
@@ -158,7 +168,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Write,
         errors: PUT_ERRORS,
         handler: |method| on(method, resources::put),
-        ..READ
+        ..needs(Role::Admin, Reach::Group)
     },
     Endpoint {
         method: Method::Delete,
@@ -167,7 +177,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Write,
         errors: DELETE_ERRORS,
         handler: |method| on(method, resources::delete),
-        ..READ
+        ..needs(Role::Admin, Reach::Group)
     },
     Endpoint {
         path: "/v1/groups/{group}/snapshot",
@@ -180,7 +190,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("Snapshot"),
         errors: NOT_FOUND,
         handler: |method| on(method, snapshot::of_group),
-        ..READ
+        ..needs(Role::Viewer, Reach::Group)
     },
     Endpoint {
         method: Method::Post,
@@ -195,7 +205,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Write,
         errors: PUT_ERRORS,
         handler: |method| on(method, documents::apply),
-        ..READ
+        ..needs(Role::Admin, Reach::Objects)
     },
     Endpoint {
         path: "/v1/documents",
@@ -204,7 +214,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("DocumentList"),
         errors: NOT_READY,
         handler: |method| on(method, documents::list),
-        ..READ
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         path: "/v1/documents/{kind}/{namespace}/{name}",
@@ -212,7 +222,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("DocumentDetail"),
         errors: NOT_FOUND,
         handler: |method| on(method, documents::read_one),
-        ..READ
+        ..needs(Role::Viewer, Reach::Object)
     },
     Endpoint {
         method: Method::Delete,
@@ -221,7 +231,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Write,
         errors: DELETE_ERRORS,
         handler: |method| on(method, documents::delete),
-        ..READ
+        ..needs(Role::Admin, Reach::Object)
     },
     Endpoint {
         path: "/v1/conditions",
@@ -230,7 +240,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("ConditionList"),
         errors: NOT_READY,
         handler: |method| on(method, conditions::list),
-        ..READ
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         path: "/v1/weights",
@@ -239,7 +249,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("WeightsList"),
         errors: NOT_READY,
         handler: |method| on(method, weights::list),
-        ..READ
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         path: "/v1/weights/{kind}/{namespace}/{name}",
@@ -247,7 +257,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("ObjectWeights"),
         errors: NOT_FOUND,
         handler: |method| on(method, weights::read_object),
-        ..READ
+        ..needs(Role::Viewer, Reach::Object)
     },
     Endpoint {
         path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
@@ -255,7 +265,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("RuleEntry"),
         errors: NOT_FOUND,
         handler: |method| on(method, weights::read_rule),
-        ..READ
+        ..needs(Role::Viewer, Reach::Object)
     },
     Endpoint {
         method: Method::Patch,
@@ -265,7 +275,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
         handler: |method| on(method, weights_change::patch),
-        ..READ
+        ..needs(Role::Operator, Reach::Object)
     },
     Endpoint {
         method: Method::Put,
@@ -275,7 +285,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
         handler: |method| on(method, weights_change::put),
-        ..READ
+        ..needs(Role::Operator, Reach::Object)
     },
     Endpoint {
         method: Method::Delete,
@@ -284,7 +294,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
         handler: |method| on(method, weights_change::delete),
-        ..READ
+        ..needs(Role::Operator, Reach::Object)
     },
     Endpoint {
         path: "/v1/nodes",
@@ -301,7 +311,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         ],
         output: Output::Object("NodeList"),
         handler: |method| on(method, nodes::list),
-        ..READ
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         path: "/v1/nodes/{id}",
@@ -309,7 +319,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("NodeEntry"),
         errors: &[StatusCode::NOT_FOUND],
         handler: |method| on(method, nodes::read),
-        ..READ
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         path: "/v1/nodes/{id}/snapshot",
@@ -318,7 +328,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("Snapshot"),
         errors: NOT_READY,
         handler: |method| on(method, snapshot::of_node),
-        ..READ
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         path: "/v1/acks",
@@ -330,7 +340,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("AcksReport"),
         errors: &[StatusCode::NOT_FOUND, StatusCode::GONE],
         handler: |method| on(method, acks::read),
-        ..READ
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         path: "/v1/status/files",
@@ -338,7 +348,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         query: PAGE,
         output: Output::Object("FileList"),
         handler: |method| on(method, files::status),
-        ..READ
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         method: Method::Post,
@@ -348,7 +358,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("ReloadAnswer"),
         errors: NOT_READY,
         handler: |method| on(method, files::reload),
-        ..READ
+        ..needs(Role::Operator, Reach::Everything)
     },
     Endpoint {
         method: Method::Post,
@@ -358,7 +368,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("ValidationAnswer"),
         errors: &[StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNSUPPORTED_MEDIA_TYPE],
         handler: |method| on(method, validate::validate),
-        ..READ
+        ..needs(Role::Operator, Reach::Nothing)
     },
     Endpoint {
         path: "/v1/history",
@@ -384,14 +394,14 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         ],
         output: Output::Object("RevisionList"),
         handler: |method| on(method, history::list),
-        ..READ
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         path: "/v1/history/{revision}",
         summary: "One revision with its difference (7), or the difference between two (3...7)",
         errors: &[StatusCode::NOT_FOUND, StatusCode::GONE],
         handler: |method| on(method, history::read),
-        ..READ
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         method: Method::Post,
@@ -411,7 +421,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             StatusCode::INSUFFICIENT_STORAGE,
         ],
         handler: |method| on(method, history::rollback),
-        ..READ
+        ..needs(Role::Admin, Reach::Everything)
     },
     Endpoint {
         method: Method::Post,
@@ -422,7 +432,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("RolloutView"),
         errors: ROLLOUT_ERRORS,
         handler: |method| on(method, rollouts::start),
-        ..READ
+        ..needs(Role::Operator, Reach::Everything)
     },
     Endpoint {
         path: "/v1/rollouts",
@@ -431,7 +441,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("RolloutList"),
         errors: &[StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE],
         handler: |method| on(method, rollouts::list),
-        ..READ
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         path: "/v1/rollouts/{rollout}",
@@ -440,7 +450,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("RolloutView"),
         errors: WATCH_ERRORS,
         handler: |method| on(method, rollouts::read),
-        ..READ
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         method: Method::Post,
@@ -460,7 +470,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("RolloutView"),
         errors: ROLLOUT_ERRORS,
         handler: |method| on(method, rollouts::ask),
-        ..READ
+        ..needs(Role::Operator, Reach::Everything)
     },
     Endpoint {
         method: Method::Delete,
@@ -469,7 +479,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         query: &[Query("abort", QueryType::Bool, "Abort it first if it is in progress")],
         errors: ROLLOUT_ERRORS,
         handler: |method| on(method, rollouts::delete),
-        ..READ
+        ..needs(Role::Operator, Reach::Everything)
     },
     Endpoint {
         path: "/v1/loads",
@@ -483,14 +493,14 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         ],
         output: Output::Object("LoadList"),
         handler: |method| on(method, loads::list),
-        ..READ
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         path: "/v1/waves",
         summary: "The wave deployment that is under way, and the last 20 that ended, newest first, without pages",
         output: Output::Object("WaveList"),
         handler: |method| on(method, waves::list),
-        ..READ
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         path: "/v1/waves/{deployment}",
@@ -498,7 +508,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("WaveEntry"),
         errors: &[StatusCode::NOT_FOUND],
         handler: |method| on(method, waves::read),
-        ..READ
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         method: Method::Post,
@@ -518,7 +528,15 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             StatusCode::INSUFFICIENT_STORAGE,
         ],
         handler: |method| on(method, waves::act),
-        ..READ
+        ..needs(Role::Operator, Reach::Everything)
+    },
+    Endpoint {
+        path: "/v1/audit",
+        summary: "What was done and refused, the newest first: the last 1,000 lines of the audit log since the start",
+        query: &[Query("limit", QueryType::Integer, "At most so many, up to 1000; 100 if absent")],
+        output: Output::Object("AuditList"),
+        handler: |method| on(method, audit::list),
+        ..needs(Role::Admin, Reach::Everything)
     },
     Endpoint {
         path: "/v1/events",
@@ -526,7 +544,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Events,
         errors: &[StatusCode::TOO_MANY_REQUESTS],
         handler: |method| on(method, events::read),
-        ..READ
+        ..needs(Role::Viewer, Reach::Everything)
     },
 ];
 

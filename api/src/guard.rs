@@ -4,78 +4,53 @@
 //! name of this server, which is the sign of DNS rebinding. An IP address cannot be rebound, so it always counts as a name of this
 //! server.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
 
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts as _, MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use xds_access::{Role, Scope};
+use xds_cache::identity::shown;
 
+use crate::access::{Access, Limits, VerifiedClient};
+use crate::caller::{Caller, Connection};
+use crate::endpoints::{ENDPOINTS, Endpoint, Method, Needs, Reach};
 use crate::problem::ApiError;
+use crate::record::Record;
 
-/// The clients that may use the admin API.
-#[derive(Clone, Debug, Default)]
-pub struct Access {
-    /// The bearer token that every request but health and readiness must carry.
-    pub token: Option<Token>,
-    /// True if a [`VerifiedClient`] needs no token. If there is neither this nor a token, everybody may ask.
-    pub accepts_certificates: bool,
-    /// Names of this server besides `localhost` and IP addresses: `xds.example.com`, or with a port, `xds.example.com:8443`.
-    pub allowed_hosts: Vec<String>,
-}
-
-/// An extension of requests whose client showed a certificate that was verified.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VerifiedClient;
-
-/// A secret token. Never printed.
-#[derive(Clone)]
-pub struct Token(Arc<str>);
-
-impl Token {
-    /// Takes a token; surrounding white space is left out.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidToken`] if it is empty or has a character that a header cannot carry.
-    pub fn new(token: &str) -> Result<Self, InvalidToken> {
-        let token = token.trim();
-        if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(InvalidToken);
-        }
-        Ok(Self(token.into()))
-    }
-
-    /// Compares in a time that depends on the length alone.
-    fn is(&self, offered: &str) -> bool {
-        let (own, offered) = (self.0.as_bytes(), offered.as_bytes());
-        let difference = own.iter().zip(offered).fold(0, |difference, (a, b)| difference | (a ^ b));
-        own.len() == offered.len() && difference == 0
-    }
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token")
-    }
-}
-
-/// A text that cannot be a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a token consists of visible ASCII characters, at least one")]
-pub struct InvalidToken;
-
-/// Refuses requests that may not be made.
+/// Refuses requests that may not be made. Those that may get their [`Caller`].
 pub(crate) async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
-    match access.check(&request) {
-        Ok(()) => next.run(request).await,
-        Err(error) if is_grpc(request.headers()) => grpc_refusal(&error),
-        Err(error) => error.into_response(),
+    let (mut parts, body) = request.into_parts();
+    let segments = RawPathParams::from_request_parts(&mut parts, &()).await.ok();
+    let mut request = Request::from_parts(parts, body);
+    let record = Record::new(&access.trail, &access.counts, &request);
+    let row = row_of(&request);
+    let is_write = row.is_some_and(Endpoint::changes);
+    let is_secret = request.uri().path() == SECRETS;
+    let needs = row.map_or_else(|| needs_of_other(&request), |row| row.needs);
+    let (caller, allowed) = match access.recognise(&request, needs) {
+        Ok(caller) => {
+            let allowed = access.allow(&caller, needs, segments.as_ref(), is_write);
+            (Some(caller), allowed)
+        }
+        Err(error) => (None, Err(error)),
+    };
+    if let Err(error) = allowed {
+        record.refused(&error, caller.as_ref());
+        return if is_grpc(request.headers()) { grpc_refusal(&error) } else { error.into_response() };
     }
+    let caller = caller.unwrap_or_default();
+    request.extensions_mut().insert(caller.clone());
+    let response = next.run(request).await;
+    record.done(&caller, is_write, is_secret, response.status());
+    response
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {
@@ -84,7 +59,11 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 
 /// An error as gRPC clients, which are served client status here, can read it: a response that is nothing but trailers.
 fn grpc_refusal(error: &ApiError) -> Response {
-    let status = if matches!(error, ApiError::Unauthorized) { UNAUTHENTICATED } else { PERMISSION_DENIED };
+    let status = match error.status() {
+        StatusCode::UNAUTHORIZED => UNAUTHENTICATED,
+        StatusCode::TOO_MANY_REQUESTS => RESOURCE_EXHAUSTED,
+        _ => PERMISSION_DENIED,
+    };
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
@@ -100,33 +79,109 @@ const GRPC: &str = "application/grpc";
 /// `google.rpc.Code`.
 const UNAUTHENTICATED: &str = "16";
 const PERMISSION_DENIED: &str = "7";
+const RESOURCE_EXHAUSTED: &str = "8";
 
 impl Access {
-    fn check(&self, request: &Request) -> Result<(), ApiError> {
-        let host = host(request.uri(), request.headers());
+    /// Finds out who asks, if the endpoint needs to know.
+    fn recognise(&self, request: &Request, needs: Needs) -> Result<Caller, ApiError> {
+        self.check_site(request.uri(), request.headers())?;
+        match needs {
+            Needs::Nothing => Ok(Caller::default()),
+            Needs::Role(..) => self.identify(request),
+        }
+    }
+
+    /// Refuses what the caller may not do.
+    fn allow(
+        &self,
+        caller: &Caller,
+        needs: Needs,
+        segments: Option<&RawPathParams>,
+        is_write: bool,
+    ) -> Result<(), ApiError> {
+        let Needs::Role(role, reach) = needs else { return Ok(()) };
+        if let Some(identified) = &caller.identified {
+            let principal = &identified.principal;
+            if principal.role < role {
+                let (name, has) = (Arc::clone(&principal.name), principal.role);
+                return Err(ApiError::Role { name, has, needs: role });
+            }
+            if !principal.scope.is_all() {
+                check_scope(&principal.scope, reach, segments, is_write)?;
+            }
+            if let Some(per_minute) = principal.writes_per_minute.filter(|_| is_write) {
+                let taken = self.limits().writes.take(&principal.name, per_minute, Instant::now());
+                taken.map_err(|wait| ApiError::TooManyWrites(Arc::clone(&principal.name), wait))?;
+            }
+        }
+        match self.trail.stops_writes().filter(|_| is_write) {
+            Some(problem) => Err(ApiError::NotAudited(problem)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses requests that a browser makes for a page of another site.
+    fn check_site(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+        let host = host(uri, headers);
         if let Some(host) = &host
             && !self.is_own(host)
         {
             return Err(ApiError::ForeignHost(host.clone()));
         }
-        if let Some(origin) = request.headers().get(ORIGIN) {
+        if let Some(origin) = headers.get(ORIGIN) {
             let origin = origin.to_str().unwrap_or("?");
             if !self.is_same_site(origin, host.as_deref()) {
                 return Err(ApiError::ForeignOrigin(origin.to_owned()));
             }
         }
-        let is_probe = matches!(request.uri().path(), "/healthz" | "/readyz");
-        let is_open = self.token.is_none() && !self.accepts_certificates;
-        let is_verified = self.accepts_certificates && request.extensions().get::<VerifiedClient>().is_some();
-        if is_probe || is_open || is_verified || self.knows(bearer(request.headers())) {
-            Ok(())
-        } else {
-            Err(ApiError::Unauthorized)
+        match headers.get("sec-fetch-site").map(|site| site.to_str().unwrap_or("?")) {
+            None | Some("same-origin" | "none") => Ok(()),
+            Some(site) => Err(ApiError::CrossSite(shown(site))),
         }
     }
 
-    fn knows(&self, offered: Option<&str>) -> bool {
-        self.token.as_ref().zip(offered).is_some_and(|(token, offered)| token.is(offered))
+    /// Finds out who asks.
+    fn identify(&self, request: &Request) -> Result<Caller, ApiError> {
+        let bearer = bearer(request.headers());
+        let from = request.extensions().get::<Connection>();
+        let address = from.and_then(|from| from.address);
+        let policy = Arc::clone(&self.policy.borrow());
+        let is_admin = self.knows(bearer.unwrap_or_default());
+        let now = Instant::now();
+        // Neither costs a signature, and whoever has them is never locked out by what others send from the same address.
+        let is_known = is_admin || bearer.is_none_or(|token| policy.knows_token(token));
+        if !is_known && let Some(wait) = self.limits().failures.wait(address, now) {
+            return Err(ApiError::TooManyFailures(wait));
+        }
+        let proofs = from.map(|from| &*from.proofs).unwrap_or_default();
+        let caller = if policy.principals().is_empty() {
+            let is_open = self.token.is_none() && !self.accepts_certificates;
+            let is_verified =
+                self.accepts_certificates && request.extensions().get::<VerifiedClient>().is_some();
+            let is_denied = proofs.iter().any(|proof| policy.is_denied(proof));
+            match is_open || is_admin || (is_verified && !is_denied) {
+                true => Ok(Caller::default()),
+                false => Err(ApiError::Unauthorized),
+            }
+        } else if let Some(token) = self.token.as_ref().filter(|_| is_admin) {
+            // The same rules hold for the token of the file.
+            let identified = policy.with_token(token.secret()).identify(proofs, bearer, SystemTime::now());
+            identified.map(Caller::of).map_err(ApiError::from)
+        } else {
+            policy.identify(proofs, bearer, SystemTime::now()).map(Caller::of).map_err(ApiError::from)
+        };
+        if caller.is_err() && request.headers().contains_key(AUTHORIZATION) {
+            self.limits().failures.record(address, now);
+        }
+        caller
+    }
+
+    fn knows(&self, offered: &str) -> bool {
+        self.token.as_ref().is_some_and(|token| token.is(offered))
+    }
+
+    fn limits(&self) -> MutexGuard<'_, Limits> {
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns `true` if a `Host` is a name of this server.
@@ -149,6 +204,76 @@ impl Access {
     }
 }
 
+/// Refuses requests that reach beyond a scope.
+fn check_scope(
+    scope: &Scope,
+    reach: Reach,
+    segments: Option<&RawPathParams>,
+    is_write: bool,
+) -> Result<(), ApiError> {
+    let segment = |name: &str| {
+        let found = segments?.iter().find(|(key, _)| *key == name);
+        found.map(|(_, value)| value.to_owned())
+    };
+    let (is_seen, what) = match reach {
+        Reach::Nothing | Reach::Objects => return Ok(()),
+        Reach::Everything => {
+            let text =
+                "this is about all groups and namespaces at once; it needs a principal without a scope";
+            return Err(ApiError::OutOfScope(text.to_owned()));
+        }
+        Reach::Group => {
+            let group = segment("group").unwrap_or_default();
+            (scope.groups.has(&group), format!("the group {group:?}"))
+        }
+        Reach::Object => {
+            let [kind, namespace, name] =
+                ["kind", "namespace", "name"].map(|part| segment(part).unwrap_or_default());
+            // The weights of resources have the group there.
+            let is_seen = match kind.as_str() {
+                "RouteConfiguration" => scope.groups.has(&namespace),
+                _ => scope.namespaces.has(&namespace),
+            };
+            (is_seen, format!("{kind} {namespace}/{name}"))
+        }
+    };
+    match (is_seen, is_write) {
+        (true, _) => Ok(()),
+        (false, true) => Err(ApiError::OutOfScope(format!("{what} is out of the scope of this principal"))),
+        // As if it did not exist.
+        (false, false) => Err(ApiError::NotFound(format!("there is no {what}"))),
+    }
+}
+
+/// The row of the table that a request is for.
+fn row_of(request: &Request) -> Option<&'static Endpoint> {
+    static ROWS: LazyLock<HashMap<(Method, &str), &Endpoint>> =
+        LazyLock::new(|| ENDPOINTS.iter().map(|row| ((row.method, row.path), row)).collect());
+    let path = request.extensions().get::<MatchedPath>()?;
+    ROWS.get(&(Method::of(request.method())?, path.as_str())).copied()
+}
+
+/// The only path of the admin port by which secrets can be read.
+const SECRETS: &str = "/v3/discovery:secrets";
+
+/// The needs of a request that no row of the table is for.
+fn needs_of_other(request: &Request) -> Needs {
+    match request.extensions().get::<MatchedPath>().map(MatchedPath::as_str) {
+        // xDS over HTTP gives everything away that a client is served, keys too.
+        Some(path) if path.starts_with("/v3/discovery:") && path != "/v3/discovery:client_status" => {
+            Needs::Role(Role::Admin, Reach::Everything)
+        }
+        // Another method of a path, which is refused later.
+        Some(path) if ENDPOINTS.iter().any(|row| row.path == path) => {
+            Needs::Role(Role::Viewer, Reach::Nothing)
+        }
+        // The status of clients, and reflection.
+        Some(_) => Needs::Role(Role::Viewer, Reach::Everything),
+        // There is no such path.
+        None => Needs::Role(Role::Viewer, Reach::Nothing),
+    }
+}
+
 /// The host that the request is for: of the request line or HTTP/2's `:authority`, else the header.
 fn host(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let of_uri = uri.authority().map(ToString::to_string);
@@ -163,13 +288,18 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Token;
+
+    const NEEDS: Needs = Needs::Role(Role::Viewer, Reach::Nothing);
 
     fn check(access: &Access, headers: &[(&str, &str)]) -> u16 {
         let mut request = Request::get("/v1/groups");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        access.check(&request.body(Body::empty()).unwrap()).map_or_else(|e| e.status().as_u16(), |()| 200)
+        access
+            .recognise(&request.body(Body::empty()).unwrap(), NEEDS)
+            .map_or_else(|e| e.status().as_u16(), |_| 200)
     }
 
     #[test]
@@ -236,7 +366,7 @@ mod tests {
             if is_verified {
                 request.extensions_mut().insert(VerifiedClient);
             }
-            access.check(&request).map_or_else(|error| error.status().as_u16(), |()| 200)
+            access.recognise(&request, NEEDS).map_or_else(|error| error.status().as_u16(), |_| 200)
         };
         let token = Some(Token::new("secret").unwrap());
         let only_token = Access { token: token.clone(), ..Access::default() };

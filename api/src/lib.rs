@@ -3,9 +3,11 @@
 //! [`endpoints`] is the table of all endpoints, with a row for each verb and path; [`router`](mod@router) and `openapi` are made from
 //! it. A handler ([`endpoint`]) reads its input strictly ([`input`]), asks the control ([`xds_control::Control`]) and answers with a
 //! value. [`answer`] writes all values, and [`problem`] all errors. Every change goes through [`write`](mod@write), which also waits
-//! for the clients ([`xds_control::acks`]). [`guard`] decides which requests are let in.
+//! for the clients ([`xds_control::acks`]). [`guard`] decides which requests are let in, by [`access`].
 
+pub mod access;
 mod answer;
+mod caller;
 pub mod endpoint;
 mod endpoints;
 mod events;
@@ -16,6 +18,7 @@ mod openapi;
 mod page;
 mod phases;
 pub mod problem;
+mod record;
 pub mod rollouts;
 pub mod router;
 mod state;
@@ -25,8 +28,9 @@ mod tests;
 mod trials;
 mod write;
 
+pub use access::{Access, Token, VerifiedClient};
+pub use caller::Connection;
 pub use events::EventHub;
-pub use guard::{Access, Token, VerifiedClient};
 pub use router::{probe_router, router, router_with};
 pub use state::ApiState;
 pub use trials::Trials;

@@ -15,6 +15,7 @@ use utoipa::{OpenApi, ToSchema};
 use xds_control::acks::AcksReport;
 use xds_control::model::group::Group;
 
+use crate::endpoint::audit::AuditList;
 use crate::endpoint::conditions::ConditionList;
 use crate::endpoint::documents::{DocumentDetail, DocumentList};
 use crate::endpoint::files::{FileList, ReloadAnswer};
@@ -32,7 +33,7 @@ use crate::endpoint::validate::ValidationAnswer;
 use crate::endpoint::waves::{WaveEntry, WaveList};
 use crate::endpoint::weights::{ObjectWeights, RuleEntry, WeightsList};
 use crate::endpoint::weights_change::WeightsBody;
-use crate::endpoints::{Endpoint, Input, Method, Output, Query, QueryType, Verb};
+use crate::endpoints::{Endpoint, Input, Method, Needs, Output, Query, QueryType, Reach, Verb};
 use crate::events::body::{self as event, KINDS};
 use crate::problem::{Fault, Problem};
 use crate::write::WriteAnswer;
@@ -56,6 +57,7 @@ struct Publication {
     ),
     components(schemas(
         AcksReport,
+        AuditList,
         event::Answered,
         event::Deployment,
         event::Dropped,
@@ -142,11 +144,24 @@ fn described(endpoints: &[Endpoint]) -> utoipa::openapi::OpenApi {
     document
 }
 
+/// Who may use an endpoint, in words.
+fn needs(endpoint: &Endpoint) -> Option<String> {
+    let Needs::Role(role, reach) = endpoint.needs else { return None };
+    let scope = match reach {
+        Reach::Nothing => "",
+        Reach::Group | Reach::Object => " Its scope must have the object.",
+        Reach::Objects => " It is limited to its scope.",
+        Reach::Everything => " The principal must have no scope.",
+    };
+    Some(format!("If there are principals: needs the role `{role}`.{scope}"))
+}
+
 fn operation(endpoint: &Endpoint, verb: Option<&Verb>) -> Operation {
     let summary = verb.map_or(endpoint.summary, |verb| verb.2);
     let input = verb.map_or(endpoint.input, |verb| verb.1);
     let mut operation = OperationBuilder::new()
         .summary(Some(summary))
+        .description(needs(endpoint))
         .operation_id(Some(operation_id(endpoint, verb)))
         .tag(tag(endpoint.path))
         .security(SecurityRequirement::new("token", Vec::<String>::new()))
@@ -244,6 +259,7 @@ const EVERYWHERE: &[StatusCode] = &[
     StatusCode::FORBIDDEN,
     StatusCode::METHOD_NOT_ALLOWED,
     StatusCode::MISDIRECTED_REQUEST,
+    StatusCode::TOO_MANY_REQUESTS,
     StatusCode::INTERNAL_SERVER_ERROR,
 ];
 

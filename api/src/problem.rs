@@ -1,10 +1,14 @@
 //! Errors of the API, and their one form on the wire: RFC 9457 problem details.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use http::header::{ETAG, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
+use xds_access::{Role, Unidentified};
 use xds_codec::document::{Node, Position};
 use xds_codec::{Diagnostic, Place};
 use xds_control::chain;
@@ -25,6 +29,34 @@ pub enum ApiError {
     /// The token is missing or wrong.
     #[error("the admin API needs a bearer token")]
     Unauthorized,
+    /// The credential is missing or not believed.
+    #[error(transparent)]
+    Unidentified(#[from] Unidentified),
+    /// The principal's role is too small.
+    #[error("role: this needs the role {needs}, and the principal {name} has {has}")]
+    Role {
+        /// The principal.
+        name: Arc<str>,
+        /// Its role.
+        has: Role,
+        /// The role of the endpoint.
+        needs: Role,
+    },
+    /// The principal has a scope, and the endpoint is not limited to one.
+    #[error("scope: {0}")]
+    OutOfScope(String),
+    /// A write would not be on record.
+    #[error("nothing may be written now: {0}")]
+    NotAudited(String),
+    /// Too many failed logins came from the address.
+    #[error("rate: too many requests with a bad credential came from this address")]
+    TooManyFailures(Duration),
+    /// The principal has used up its writes.
+    #[error("rate: the principal {0} has used up its writes of this minute")]
+    TooManyWrites(Arc<str>, Duration),
+    /// A browser sends it for a page of another site.
+    #[error("requests that a browser sends for another site are refused (Sec-Fetch-Site: {0:?})")]
+    CrossSite(String),
     /// The request came from a page of another site.
     #[error("requests from the origin {0:?} are refused")]
     ForeignOrigin(String),
@@ -251,8 +283,12 @@ impl ApiError {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::BadRequest(_) | Self::BadBody(_) => StatusCode::BAD_REQUEST,
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::ForeignOrigin(_) => StatusCode::FORBIDDEN,
+            Self::Unauthorized | Self::Unidentified(_) => StatusCode::UNAUTHORIZED,
+            Self::ForeignOrigin(_)
+            | Self::CrossSite(_)
+            | Self::Role { .. }
+            | Self::OutOfScope(_)
+            | Self::Write(WriteError::OutOfScope { .. }) => StatusCode::FORBIDDEN,
             Self::ForeignHost(_) => StatusCode::MISDIRECTED_REQUEST,
             Self::NoPath
             | Self::NotFound(_)
@@ -281,9 +317,12 @@ impl ApiError {
                 StatusCode::PRECONDITION_FAILED
             }
             Self::Rejected(_) => StatusCode::FAILED_DEPENDENCY,
-            Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooMany(_) | Self::TooManyFailures(_) | Self::TooManyWrites(..) => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Self::Busy(_)
             | Self::NotReady(_)
+            | Self::NotAudited(_)
             | Self::Write(
                 WriteError::NotReady | WriteError::Busy | WriteError::Stopped | WriteError::Closed,
             ) => StatusCode::SERVICE_UNAVAILABLE,
@@ -299,8 +338,12 @@ impl ApiError {
         match self {
             Self::BadRequest(_) => "bad-request",
             Self::BadBody(_) => "unreadable-body",
-            Self::Unauthorized => "unauthorized",
-            Self::ForeignOrigin(_) => "foreign-origin",
+            Self::Unauthorized | Self::Unidentified(_) => "unauthorized",
+            Self::ForeignOrigin(_) | Self::CrossSite(_) => "foreign-origin",
+            Self::Role { .. } => "role",
+            Self::OutOfScope(_) | Self::Write(WriteError::OutOfScope { .. }) => "out-of-scope",
+            Self::TooManyFailures(_) | Self::TooManyWrites(..) => "rate",
+            Self::NotAudited(_) => "not-audited",
             Self::ForeignHost(_) => "foreign-host",
             Self::NoPath => "no-such-path",
             Self::NoMethod => "no-such-method",
@@ -339,6 +382,20 @@ impl ApiError {
         }
     }
 
+    /// The reason why the guard refused a request, as a label.
+    pub(crate) fn refusal(&self) -> &'static str {
+        if let Self::Unidentified(why) = self {
+            return why.reason();
+        }
+        match self.slug() {
+            "unauthorized" => "no-credential",
+            "out-of-scope" => "scope",
+            "foreign-host" => "host",
+            "foreign-origin" => "origin",
+            other => other,
+        }
+    }
+
     fn faults(&self) -> Vec<Fault> {
         match self {
             Self::BadBody(faults)
@@ -352,6 +409,13 @@ impl ApiError {
             Self::NotReady(reasons) => reasons.iter().map(Fault::new).collect(),
             Self::BadRequest(_)
             | Self::Unauthorized
+            | Self::Unidentified(_)
+            | Self::Role { .. }
+            | Self::OutOfScope(_)
+            | Self::NotAudited(_)
+            | Self::TooManyFailures(_)
+            | Self::TooManyWrites(..)
+            | Self::CrossSite(_)
             | Self::ForeignOrigin(_)
             | Self::ForeignHost(_)
             | Self::NoPath
@@ -412,6 +476,10 @@ impl ApiError {
         }
         if self.status() == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"xds-server\""));
+        }
+        if let Self::TooManyFailures(wait) | Self::TooManyWrites(_, wait) = self {
+            let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.status() == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));

@@ -7,8 +7,8 @@ use xds_codec::Codec;
 use xds_control::Control;
 use xds_control::acks::Acks;
 
+use crate::access::Access;
 use crate::events::EventHub;
-use crate::guard::Access;
 use crate::problem::ApiError;
 use crate::rollouts::Rollouts;
 use crate::trials::Trials;

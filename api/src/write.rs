@@ -1,9 +1,10 @@
 //! The common parameters and answers of all writes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -15,6 +16,7 @@ use xds_control::acks::{AcksReport, view_key_of_group};
 use xds_control::model::{ChangedObject, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
 
 use crate::answer::Answer;
+use crate::caller::{Asked, Caller};
 use crate::input::{DEFAULT_WAIT, duration};
 use crate::phases::GroupPhasesEntry;
 use crate::problem::{ApiError, Fault};
@@ -221,22 +223,29 @@ impl TryFrom<WriteParams> for Mode {
 /// Does a write and answers it.
 pub(crate) async fn run(
     state: &ApiState,
-    headers: &HeaderMap,
+    asked: &Asked,
     params: WriteParams,
     write: Write,
 ) -> Result<Answer, ApiError> {
     let mode = Mode::try_from(params)?;
+    let scope = asked.caller.scope().cloned().map(Arc::new);
+    if mode.force && scope.is_some() {
+        let what = "force, which may end what others do,".to_owned();
+        return Err(WriteError::OutOfScope { what }.into());
+    }
     let options = WriteOptions {
-        actor: actor(headers),
-        if_match: tag::if_match(headers),
-        if_none_match: tag::if_none_match(headers),
+        actor: asked.actor(),
+        if_match: tag::if_match(&asked.headers),
+        if_none_match: tag::if_none_match(&asked.headers),
         dry_run: mode.dry_run,
         waves: mode.waves.clone(),
         force: mode.force,
         until: None,
+        scope,
     };
+    asked.caller.note(|deed| deed.is_dry_run = mode.dry_run);
     let reverts = mode.reverts;
-    let done = perform(state.clone(), mode, write, options);
+    let done = perform(state.clone(), asked.caller.clone(), mode, write, options);
     if !reverts {
         return done.await;
     }
@@ -262,6 +271,7 @@ async fn try_out(state: &ApiState, write: Write, options: WriteOptions) -> Resul
 
 async fn perform(
     state: ApiState,
+    caller: Caller,
     mode: Mode,
     write: Write,
     options: WriteOptions,
@@ -277,6 +287,10 @@ async fn perform(
     } else {
         counted(&state.refusals, state.control.write(write, options).await)?
     };
+    caller.note(|deed| {
+        deed.objects.clone_from(&outcome.objects);
+        deed.revision = (!mode.dry_run).then_some(outcome.revision.0);
+    });
     let mut answer = first_answer(&state, &outcome, group.as_ref());
     if mode.dry_run {
         answer.committed = false;
@@ -379,12 +393,3 @@ fn group_of(write: &Write) -> Option<GroupName> {
         | Write::Revert { .. } => None,
     }
 }
-
-/// The name of the one who asks: what the request says of itself in `X-Actor`, else `api`.
-pub(crate) fn actor(headers: &HeaderMap) -> String {
-    let said = headers.get("x-actor").and_then(|actor| actor.to_str().ok()).map(str::trim);
-    said.filter(|actor| !actor.is_empty() && actor.len() <= MAX_ACTOR_BYTES).unwrap_or("api").to_owned()
-}
-
-/// The longest `X-Actor`; a longer one is left out.
-const MAX_ACTOR_BYTES: usize = 256;

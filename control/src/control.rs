@@ -202,6 +202,12 @@ impl Control {
         self.shared.note([Note { subject: ProblemSubject::Tls(port), problem }]);
     }
 
+    /// Notes what is wrong with the access policy and with the audit log.
+    pub fn note_access(&self, policy: Option<String>, audit: Option<String>) {
+        let policy = Note { subject: ProblemSubject::Access, problem: policy };
+        self.shared.note([policy, Note { subject: ProblemSubject::Audit, problem: audit }]);
+    }
+
     /// Sends an event of a rollout to all watchers.
     pub fn tell_rollout(&self, rollout: &str, event: RolloutEvent) {
         self.shared.tell(Event::Rollout { rollout: rollout.to_owned(), event });

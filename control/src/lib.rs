@@ -38,6 +38,7 @@ mod propose;
 mod resource_record;
 mod rollouts;
 mod rules;
+mod scope;
 mod stored_files;
 mod stored_overrides;
 mod stored_statuses;

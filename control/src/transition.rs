@@ -53,6 +53,10 @@ pub(crate) struct Note {
 /// The subject of a problem; in the order in which problems are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ProblemSubject {
+    /// The access policy cannot be used, or a token of it ends soon.
+    Access,
+    /// The audit log cannot be written.
+    Audit,
     /// The disk refuses writes.
     Disk,
     /// The last load was refused.
@@ -81,6 +85,8 @@ impl ProblemSubject {
     /// The word for it in the log.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
+            Self::Access => "access",
+            Self::Audit => "audit",
             Self::Disk => "disk",
             Self::Files => "files",
             Self::Groups => "groups",

@@ -22,7 +22,7 @@ use crate::transition::{Label, Outcome, Transition};
 use crate::wave::value::Wave;
 use crate::wave::{begin, close, former, record};
 use crate::weights::{self, Resting};
-use crate::{check, dry_run, rollouts, stored_statuses, undo};
+use crate::{check, dry_run, rollouts, scope, stored_statuses, undo};
 
 /// The proposal of a write.
 ///
@@ -39,6 +39,9 @@ pub(crate) fn propose(
     if !accepted.is_loaded {
         return Err(WriteError::NotReady);
     }
+    if let Some(scope) = &options.scope {
+        scope::check_named(scope, write)?;
+    }
     candidate::check_tags(accepted, write, options)?;
     let candidate = candidate_of(env, accepted, write, options)?;
     let goes_on = || options.until.is_none_or(|until| Instant::now() < until);
@@ -54,11 +57,16 @@ pub(crate) fn propose(
     if candidate.is_whole {
         plan.extend(unreadable_of(accepted, &candidate.patch, &plan));
     }
+    if let Some(scope) = &options.scope {
+        let groups = (&accepted.groups, &next.groups);
+        scope::check_touched(scope, &plan, groups, [&accepted.documents, &next.documents])?;
+    }
     let label = Label::new(&options.actor, candidate.source, candidate.summary);
     let mut outcome = WriteOutcome {
         revision: accepted.revision,
         changed: !plan.is_empty(),
         warnings,
+        objects: plan.iter().take(WriteOutcome::MAX_TOUCHED).map(|(key, _)| key.what()).collect(),
         ..WriteOutcome::default()
     };
     let wave = match outcome.changed {

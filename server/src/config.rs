@@ -14,6 +14,7 @@ use crate::config::error::MIN_TOKEN_BYTES;
 use crate::rollouts::{Reach, Trust};
 use crate::telemetry::LogConfig;
 
+pub mod access;
 pub mod args;
 mod bounds;
 pub mod descriptors;
@@ -27,6 +28,7 @@ pub mod tls;
 pub mod units;
 pub mod waves;
 
+pub use access::AccessConfig;
 pub use args::ServeArgs;
 pub use descriptors::DescriptorArgs;
 pub use error::ConfigError;
@@ -56,6 +58,8 @@ pub struct Config {
     pub log: LogConfig,
     /// The token that the admin API demands; `None` if it demands nothing.
     pub admin_token: Option<AdminToken>,
+    /// The access policy and the audit log.
+    pub access: AccessConfig,
     /// Host names of the admin API, besides `localhost` and IP addresses; requests for others are refused.
     pub admin_hosts: Vec<String>,
     /// True if client status is served on the xDS port too.
@@ -182,30 +186,22 @@ impl TryFrom<ServeArgs> for Config {
             unauthenticated_admin: args.access.allow_unauthenticated_admin,
         };
         let tls = TlsConfig::new(args.tls)?;
-        tls.check(&listen, admin_token.is_some(), exceptions)?;
+        let is_guarded = admin_token.is_some() || tls.has_admin_ca() || exceptions.unauthenticated_admin;
+        let access = AccessConfig::new(&args.access, !listen.admin.ip().is_loopback() && !is_guarded)?;
+        tls.check(&listen, admin_token.is_some() || access.policy.is_some(), exceptions)?;
         let limits = args.limits;
         let waves = args.waves.policy()?;
         let rollout_trust = args.rollouts.rollout_ca.map(read_ca).transpose()?.unwrap_or_default();
         Ok(Self {
             waves,
             drain: args.drain.into(),
-            files: FilesConfig {
-                roots: args.watch,
-                is_partial_start: args.sources.partial_start,
-                is_strict: args.sources.strict,
-                hold_mass_removal: args.sources.hold_mass_removal,
-                verify: args.sources.verify.into(),
-                poll_interval: args.sources.poll_interval,
-                max_file_bytes: args.sources.max_file_bytes,
-                follows_links: args.sources.follow_symlinks,
-                max_document_values: args.sources.max_document_values,
-                descriptors: args.sources.descriptors,
-            },
+            files: FilesConfig::new(args.watch, args.sources),
             routes: xds_routes::Options::from(&args.routes),
             listen,
             data_dir: args.data_dir.map_or_else(default_data_dir, Ok)?,
             log: LogConfig::new(args.log_format, args.log_level.as_deref().unwrap_or("info"))?,
             admin_token,
+            access,
             admin_hosts: args.access.admin_host,
             xds_client_status: args.access.xds_client_status,
             instance_id: args.instance_id.unwrap_or_else(host_name),
@@ -239,6 +235,23 @@ impl TryFrom<ServeArgs> for Config {
             keepalive: Keepalive { interval: limits.keepalive_interval, timeout: limits.keepalive_timeout },
             drain_timeout: limits.drain_timeout,
         })
+    }
+}
+
+impl FilesConfig {
+    fn new(roots: Vec<PathBuf>, args: args::SourceArgs) -> Self {
+        Self {
+            roots,
+            is_partial_start: args.partial_start,
+            is_strict: args.strict,
+            hold_mass_removal: args.hold_mass_removal,
+            verify: args.verify.into(),
+            poll_interval: args.poll_interval,
+            max_file_bytes: args.max_file_bytes,
+            follows_links: args.follow_symlinks,
+            max_document_values: args.max_document_values,
+            descriptors: args.descriptors,
+        }
     }
 }
 

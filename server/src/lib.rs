@@ -1,5 +1,6 @@
 //! A standalone xDS management server.
 
+mod access;
 pub mod cli;
 pub mod config;
 pub mod drain;

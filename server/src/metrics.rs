@@ -2,6 +2,7 @@
 //!
 //! Label values come from closed lists; all other values become `other`.
 
+mod access;
 mod certificates;
 mod labels;
 mod process;
@@ -20,6 +21,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use xds_access::{AuthCounts, Trail};
 use xds_cache::loads::Recorded;
 use xds_cache::status::Variant;
 use xds_cache::wave::Share;
@@ -29,6 +31,7 @@ use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
 
 use crate::listen::Tls;
+use crate::metrics::access::AccessCounts;
 use crate::metrics::certificates::Certificates;
 use crate::metrics::labels::type_name;
 use crate::metrics::process::Process;
@@ -157,6 +160,12 @@ impl Metrics {
         metrics.registry.register_collector(Box::new(Process));
         metrics.registry.register_collector(Box::new(Certificates(tls)));
         metrics
+    }
+
+    /// Also shows requests by how they were recognised, and the state of the audit log.
+    pub(crate) fn with_access(mut self, counts: Arc<AuthCounts>, trail: Arc<Trail>) -> Self {
+        self.registry.register_collector(Box::new(AccessCounts(counts, trail)));
+        self
     }
 
     /// A publication was made.

@@ -22,6 +22,7 @@ use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
 use xds_store::{JournalStore, LastGood};
 
+use crate::access::AccessFiles;
 use crate::config::{Config, ListenConfig, TlsConfig};
 use crate::drain;
 use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
@@ -41,12 +42,14 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let signals = Signals::new().context("signals cannot be received")?;
     let listeners = Listeners::bind(config.listen).await?;
     let tls = Encryption::open(&config.tls)?;
-    let parts = ServerParts::open(&config, &tls)?;
+    let access =
+        AccessFiles::open(&config.access, config.admin_token.is_some(), config.tls.timing.poll_interval)?;
+    let parts = ServerParts::open(&config, &tls, &access)?;
     let (shutdown, stop) = watch::channel(false);
     let ports = parts.ports(&config, &tls);
     let grpc = parts.grpc(&config);
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config));
-    let state = parts.api(&config, rollouts)?;
+    let state = parts.api(&config, rollouts, &access)?;
     let router = xds_api::router_with(state.clone(), grpc.admin_routes());
     listeners.announce(&config)?;
 
@@ -66,10 +69,11 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         tokio::spawn(parts.control.clone().verify());
     }
     tls.follow(&parts.control);
+    tokio::spawn(Arc::clone(&access).follow(parts.control.clone()));
     tokio::spawn(driver.run());
     tokio::spawn(drain::drive(Arc::clone(&parts.publisher)));
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
-    let files = parts.watch(&config, tls.clone())?;
+    let files = parts.watch(&config, tls.clone(), &access)?;
     let handle = files.as_ref().map(|(_, handle)| handle.clone());
     let reader = handle.clone();
     if let Some((files, _)) = files {
@@ -78,7 +82,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     }
 
     let outcome = tokio::select! {
-        () = signals.wait(handle, tls) => Ok(()),
+        () = signals.wait(handle, tls, access) => Ok(()),
         // A task that ends before the shutdown has failed.
         Some(ended) = tasks.join_next() => ended.context("a part of the server panicked").flatten(),
     };
@@ -107,7 +111,7 @@ struct ServerParts {
 }
 
 impl ServerParts {
-    fn open(config: &Config, tls: &Encryption) -> anyhow::Result<Self> {
+    fn open(config: &Config, tls: &Encryption, access: &AccessFiles) -> anyhow::Result<Self> {
         let codec = config.files.descriptors.codec()?;
         let (store, notes) = JournalStore::open(&config.data_dir, xds_store::Options::default())
             .with_context(|| format!("the data directory {} cannot be used", config.data_dir.display()))?;
@@ -125,6 +129,7 @@ impl ServerParts {
         let refusals = Arc::<Refusals>::default();
         let metrics =
             Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals), tls.all());
+        let metrics = metrics.with_access(Arc::clone(access.counts()), Arc::clone(access.trail()));
         let metrics = Arc::new(metrics);
         let parts = xds_control::ControlParts {
             codec: codec.clone(),
@@ -236,7 +241,7 @@ impl ServerParts {
         }
     }
 
-    fn api(&self, config: &Config, rollouts: Rollouts) -> anyhow::Result<ApiState> {
+    fn api(&self, config: &Config, rollouts: Rollouts, access: &AccessFiles) -> anyhow::Result<ApiState> {
         let token = config.admin_token.as_ref().map(|token| Token::new(token.as_str())).transpose()?;
         Ok(ApiState {
             control: self.control.clone(),
@@ -253,6 +258,10 @@ impl ServerParts {
                 token,
                 accepts_certificates: config.tls.admin.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
                 allowed_hosts: config.admin_hosts.clone(),
+                policy: access.policy(),
+                trail: Arc::clone(access.trail()),
+                counts: Arc::clone(access.counts()),
+                ..Access::default()
             }),
             events: EventHub::start(&self.control, &self.board),
         })
@@ -263,6 +272,7 @@ impl ServerParts {
         &self,
         config: &Config,
         tls: Encryption,
+        access: &Arc<AccessFiles>,
     ) -> anyhow::Result<Option<(FileSource, FileSourceHandle)>> {
         if config.files.roots.is_empty() {
             return Ok(None);
@@ -290,10 +300,11 @@ impl ServerParts {
             FileSource::open(parts, saved).context("the last good copies cannot be read")?;
         let (layer, documents) = files.copies();
         self.control.recall(layer, documents);
-        let reload = handle.clone();
+        let (reload, access) = (handle.clone(), Arc::clone(access));
         self.control.set_reload(Arc::new(move |confirm| {
             let reload = reload.clone();
             tls.look_soon();
+            access.look_soon();
             let asked = if confirm { Asked::Confirmed } else { Asked::Plainly };
             Box::pin(async move { reload.reload(asked).await })
         }));
@@ -487,13 +498,15 @@ impl Signals {
         })
     }
 
-    async fn wait(mut self, files: Option<FileSourceHandle>, tls: Encryption) {
+    async fn wait(mut self, files: Option<FileSourceHandle>, tls: Encryption, access: Arc<AccessFiles>) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
                 _ = self.hang_up.recv() => {
                     tls.look_soon();
+                    access.look_soon();
+                    access.reopen();
                     if let Some(files) = &files {
                         files.look();
                     }

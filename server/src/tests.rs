@@ -1,5 +1,6 @@
 //! Tests of the control against a store in memory, which fails on demand, and against the real one.
 
+mod access;
 mod acked;
 mod ages;
 mod clock;

@@ -11,6 +11,7 @@ use xds_routes::{Condition, Conditions, DocumentKey, Kind};
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
+use crate::caller::Caller;
 use crate::endpoint::filter::{Filter, place_of};
 use crate::input::Params;
 use crate::page;
@@ -120,6 +121,7 @@ pub(crate) struct ConditionEntry {
 
 pub(crate) async fn list(
     State(state): State<ApiState>,
+    caller: Caller,
     Params(filter): Params<Filter>,
 ) -> Result<Answer, ApiError> {
     state.check_loaded()?;
@@ -129,6 +131,8 @@ pub(crate) async fn list(
     let list = aside(move || {
         let all = &documents.translated.translation.conditions.objects;
         let taken = all.range(page::behind(after.as_ref())).filter(|(key, _)| filter.takes(key));
+        let placed = &documents.translated.documents;
+        let taken = taken.filter(|(key, _)| caller.sees_document(key, placed.get(&**key)));
         let (taken, next) = page::cut(taken, limit, |(key, _)| place_of(key));
         let objects = taken.into_iter().map(|(key, status)| of_object(&documents, key, status)).collect();
         ConditionList { objects, next }

@@ -2,7 +2,6 @@
 
 use axum::body::Body;
 use axum::extract::State;
-use http::HeaderMap;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -12,6 +11,7 @@ use xds_routes::conditions::ObjectStatus;
 use xds_routes::{DocumentKey, Placed};
 
 use crate::answer::Answer;
+use crate::caller::{Asked, Caller};
 use crate::endpoint::apply;
 use crate::endpoint::conditions::{self, ObjectConditions, source};
 use crate::endpoint::filter::{Filter, document_key, place_of};
@@ -73,6 +73,7 @@ pub(crate) struct DocumentDetail {
 
 pub(crate) async fn list(
     State(state): State<ApiState>,
+    caller: Caller,
     Params(filter): Params<Filter>,
 ) -> Result<Answer, ApiError> {
     state.check_loaded()?;
@@ -82,6 +83,7 @@ pub(crate) async fn list(
     let (list, content) = aside(move || {
         let all = &documents.translated.documents;
         let taken = all.range(page::behind(after.as_ref())).filter(|(key, _)| filter.takes(key));
+        let taken = taken.filter(|(key, placed)| caller.sees_document(key, Some(placed)));
         let (taken, next) = page::cut(taken, limit, |(key, _)| place_of(key));
         let taken = taken.into_iter().map(|(key, placed)| entry(&documents, key, placed));
         let is_whole = filter.is_none() && next.is_none();
@@ -99,6 +101,7 @@ pub(crate) async fn list(
 
 pub(crate) async fn read_one(
     State(state): State<ApiState>,
+    caller: Caller,
     Path((kind, namespace, name)): Path<(String, String, String)>,
     _: Params<NoParams>,
 ) -> Result<Answer, ApiError> {
@@ -106,7 +109,8 @@ pub(crate) async fn read_one(
     let key = document_key(&kind, &namespace, &name)?;
     let documents = state.control.documents();
     let translated = &documents.translated;
-    let Some(placed) = translated.documents.get(&key) else {
+    let found = translated.documents.get(&key).filter(|placed| caller.sees_document(&key, Some(placed)));
+    let Some(placed) = found else {
         return Err(ApiError::NotFound(format!("there is no {key}")));
     };
     let hidden = hidden(&documents, &key);
@@ -124,27 +128,27 @@ pub(crate) async fn read_one(
 pub(crate) async fn apply(
     State(state): State<ApiState>,
     Params(mut params): Params<WriteParams>,
-    headers: HeaderMap,
+    asked: Asked,
     body: Body,
 ) -> Result<Answer, ApiError> {
     let group = params.take_group();
     let group = group.as_deref().map(group_name).transpose()?;
-    let (form, bytes) = read(&headers, body, MAX_RESOURCES_BYTES).await?;
+    let (form, bytes) = read(&asked.headers, body, MAX_RESOURCES_BYTES).await?;
     let max_values = state.max_document_values;
     let unknown_fields = state.control.documents().options.unknown_fields;
     let read = move || apply::read_documents(form, &bytes, max_values, unknown_fields);
     let (documents, warnings) = aside(read).await??;
-    write::run(&state, &headers, params, Write::ApplyDocuments { group, documents, warnings }).await
+    write::run(&state, &asked, params, Write::ApplyDocuments { group, documents, warnings }).await
 }
 
 pub(crate) async fn delete(
     State(state): State<ApiState>,
     Path((kind, namespace, name)): Path<(String, String, String)>,
     Params(params): Params<WriteParams>,
-    headers: HeaderMap,
+    asked: Asked,
 ) -> Result<Answer, ApiError> {
     let key = document_key(&kind, &namespace, &name)?;
-    write::run(&state, &headers, params, Write::DeleteDocument { key }).await
+    write::run(&state, &asked, params, Write::DeleteDocument { key }).await
 }
 
 fn entry(documents: &DocumentState, key: &DocumentKey, placed: &Placed) -> DocumentEntry {

@@ -2,7 +2,6 @@
 
 use axum::body::Body;
 use axum::extract::State;
-use http::HeaderMap;
 use serde::Serialize;
 use utoipa::ToSchema;
 use xds_cache::GroupName;
@@ -10,6 +9,7 @@ use xds_control::model::Write;
 use xds_control::model::group::Group;
 
 use crate::answer::Answer;
+use crate::caller::{Asked, Caller};
 use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, add_first, read_tree};
 use crate::page;
 use crate::problem::{ApiError, Fault};
@@ -28,14 +28,15 @@ pub(crate) struct GroupList {
 
 pub(crate) async fn list(
     State(state): State<ApiState>,
+    caller: Caller,
     Params(params): Params<page::PageParams>,
 ) -> Result<Answer, ApiError> {
     state.check_loaded()?;
     let limit = page::limit(params.limit)?;
     let after = params.after.as_deref().map(group_name).transpose()?;
     let (_, groups) = state.publisher.groups();
-    let (taken, next) =
-        page::cut(groups.range(page::behind(after.as_ref())), limit, |(name, _)| name.to_string());
+    let seen = groups.range(page::behind(after.as_ref())).filter(|(name, _)| caller.sees_group(name));
+    let (taken, next) = page::cut(seen, limit, |(name, _)| name.to_string());
     let groups = taken.into_iter().map(|(_, group)| Group::from(&group.definition)).collect();
     Ok(Answer::ok(&GroupList { groups, next })?.tagged_by_content())
 }
@@ -56,11 +57,11 @@ pub(crate) async fn put(
     State(state): State<ApiState>,
     Path(name): Path<String>,
     Params(params): Params<WriteParams>,
-    headers: HeaderMap,
+    asked: Asked,
     body: Body,
 ) -> Result<Answer, ApiError> {
     let name = group_name(&name)?;
-    let mut body = read_tree(&state, &headers, body, MAX_BODY_BYTES).await?;
+    let mut body = read_tree(&state, &asked.headers, body, MAX_BODY_BYTES).await?;
     add_first(&mut body, "name", name.as_str());
     let definition = state
         .codec
@@ -74,16 +75,16 @@ pub(crate) async fn put(
             detail,
         )]));
     }
-    write::run(&state, &headers, params, Write::PutGroup(definition)).await
+    write::run(&state, &asked, params, Write::PutGroup(definition)).await
 }
 
 pub(crate) async fn delete(
     State(state): State<ApiState>,
     Path(name): Path<String>,
     Params(params): Params<WriteParams>,
-    headers: HeaderMap,
+    asked: Asked,
 ) -> Result<Answer, ApiError> {
-    write::run(&state, &headers, params, Write::DeleteGroup(group_name(&name)?)).await
+    write::run(&state, &asked, params, Write::DeleteGroup(group_name(&name)?)).await
 }
 
 pub(crate) fn no_group(name: &GroupName) -> ApiError {

@@ -2,7 +2,6 @@
 
 use axum::body::Body;
 use axum::extract::State;
-use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use xds_cache::Revision;
@@ -12,6 +11,7 @@ use xds_control::model::{ChangeKind, ChangedObject, HistoryEntry, Write, WriteEr
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
+use crate::caller::{Asked, split_actor};
 use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_tree};
 use crate::line_diff::Lines;
 use crate::page;
@@ -31,11 +31,16 @@ pub(crate) struct RevisionList {
 
 /// A revision.
 #[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct RevisionEntry {
     /// Its number.
     pub revision: u64,
-    /// The user or program that asked for it.
+    /// The user or program that asked for it: a principal of the access policy; without principals, the name that the request
+    /// gave itself.
     pub actor: String,
+    /// The one for whom a principal asked, if it may act for others. Nobody checked the name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_behalf_of: Option<String>,
     /// When.
     pub at: String,
     /// `api`, `file`, `rollback`, `revert`, `rollout`, `waves`, or `expiry` of overrides whose time is up.
@@ -100,7 +105,7 @@ impl Wanted {
     }
 
     fn has(&self, entry: &HistoryEntry) -> bool {
-        self.actor.as_ref().is_none_or(|actor| *actor == entry.actor)
+        self.actor.as_ref().is_none_or(|actor| *actor == entry.actor || actor == split_actor(&entry.actor).0)
             && self.source.as_ref().is_none_or(|source| *source == entry.source)
     }
 
@@ -175,11 +180,11 @@ pub(crate) async fn read(
 pub(crate) async fn rollback(
     State(state): State<ApiState>,
     Params(params): Params<WriteParams>,
-    headers: HeaderMap,
+    asked: Asked,
     body: Body,
 ) -> Result<Answer, ApiError> {
-    let body = read_tree(&state, &headers, body, MAX_BODY_BYTES).await?;
-    write::run(&state, &headers, params, Write::Rollback { to: rollback_to(body.root())? }).await
+    let body = read_tree(&state, &asked.headers, body, MAX_BODY_BYTES).await?;
+    write::run(&state, &asked, params, Write::Rollback { to: rollback_to(body.root())? }).await
 }
 
 /// Reads [`RollbackBody`]; a fault is at the field that it is about.
@@ -222,7 +227,8 @@ fn entry(entry: &HistoryEntry) -> RevisionEntry {
     });
     RevisionEntry {
         revision: entry.revision.0,
-        actor: entry.actor.clone(),
+        actor: split_actor(&entry.actor).0.to_owned(),
+        on_behalf_of: split_actor(&entry.actor).1.map(str::to_owned),
         at: rfc3339(entry.at),
         source: entry.source.clone(),
         summary: entry.summary.clone(),

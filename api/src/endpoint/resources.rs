@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use http::HeaderMap;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -15,6 +14,7 @@ use xds_codec::{Codec, Diagnostic, Tree};
 use xds_control::model::Write;
 
 use crate::answer::Answer;
+use crate::caller::Asked;
 use crate::endpoint::groups::no_group;
 use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, Path, add_first, read_tree};
 use crate::page;
@@ -73,14 +73,14 @@ pub(crate) async fn replace(
     State(state): State<ApiState>,
     Path(name): Path<String>,
     Params(params): Params<WriteParams>,
-    headers: HeaderMap,
+    asked: Asked,
     body: Body,
 ) -> Result<Answer, ApiError> {
     let group = group_name(&name)?;
-    let body = read_tree(&state, &headers, body, MAX_RESOURCES_BYTES).await?;
+    let body = read_tree(&state, &asked.headers, body, MAX_RESOURCES_BYTES).await?;
     let codec = state.codec.clone();
     let (label, resources) = aside(move || read_publication(&codec, &body)).await??;
-    write::run(&state, &headers, params, Write::ReplaceResources { group, label, resources }).await
+    write::run(&state, &asked, params, Write::ReplaceResources { group, label, resources }).await
 }
 
 pub(crate) async fn read(
@@ -109,11 +109,11 @@ pub(crate) async fn put(
     State(state): State<ApiState>,
     Path((name, slug, resource)): Path<(String, String, String)>,
     Params(params): Params<WriteParams>,
-    headers: HeaderMap,
+    asked: Asked,
     body: Body,
 ) -> Result<Answer, ApiError> {
     let (group, key) = (group_name(&name)?, resource_key(&slug, &resource)?);
-    let mut body = read_tree(&state, &headers, body, MAX_RESOURCES_BYTES).await?;
+    let mut body = read_tree(&state, &asked.headers, body, MAX_RESOURCES_BYTES).await?;
     if body.root().entry("resource").is_none() {
         // The type is in the path.
         add_first(&mut body, "@type", key.resource_type.type_url());
@@ -124,17 +124,17 @@ pub(crate) async fn put(
         let detail = format!("the body is {}, the path {key}", resource.key());
         return Err(ApiError::Invalid(vec![Fault::at_tree(body.root(), "", detail)]));
     }
-    write::run(&state, &headers, params, Write::PutResource { group, resource: Arc::new(resource) }).await
+    write::run(&state, &asked, params, Write::PutResource { group, resource: Arc::new(resource) }).await
 }
 
 pub(crate) async fn delete(
     State(state): State<ApiState>,
     Path((name, slug, resource)): Path<(String, String, String)>,
     Params(params): Params<WriteParams>,
-    headers: HeaderMap,
+    asked: Asked,
 ) -> Result<Answer, ApiError> {
     let (group, key) = (group_name(&name)?, resource_key(&slug, &resource)?);
-    write::run(&state, &headers, params, Write::DeleteResource { group, key }).await
+    write::run(&state, &asked, params, Write::DeleteResource { group, key }).await
 }
 
 /// A resource in the form in which it can be put again: alone, or in its wrapper if it has something that only that can say.

@@ -21,12 +21,12 @@ use xds_codec::document::{Node, TreeValue};
 use xds_rollout::{Counts, Rollout, RolloutSpec, RolloutStatus, Verb, file_patch};
 
 use crate::answer::Answer;
+use crate::caller::Asked;
 use crate::input::{NoParams, Params, Path, read_tree};
 use crate::problem::{ApiError, Fault, pointer_part};
 use crate::rollouts::{LOADS_SHOWN_MS, RolloutError, RolloutLoads, StartOptions, Started, tag_of};
 use crate::state::ApiState;
 use crate::tag;
-use crate::write::actor;
 
 /// All rollouts that are kept.
 #[derive(Debug, Serialize, ToSchema)]
@@ -149,19 +149,19 @@ const KEEP_ALIVE_SECONDS: u64 = 15;
 pub(crate) async fn start(
     State(state): State<ApiState>,
     Params(params): Params<StartParams>,
-    headers: HeaderMap,
+    asked: Asked,
     body: Body,
 ) -> Result<Response, ApiError> {
     state.check_loaded()?;
-    let body = read_tree(&state, &headers, body, MAX_ROLLOUT_BYTES).await?;
+    let body = read_tree(&state, &asked.headers, body, MAX_ROLLOUT_BYTES).await?;
     let spec = RolloutSpec::try_from(body.to_json()).map_err(|error| {
         let fault = |fault: &xds_rollout::SpecFault| at_pointer(body.root(), &fault.pointer, &fault.detail);
         ApiError::Invalid(error.faults.iter().map(fault).collect())
     })?;
     let options = StartOptions {
-        actor: actor(&headers),
+        actor: asked.actor(),
         dry_run: params.dry_run,
-        idempotency_key: idempotency_key(&headers)?,
+        idempotency_key: idempotency_key(&asked.headers)?,
     };
     let started = state.rollouts.start(spec, options).await;
     let Started { rollout, is_repeated } = started.map_err(|error| {
@@ -218,14 +218,14 @@ pub(crate) async fn ask(
     State(state): State<ApiState>,
     Path(path): Path<String>,
     _: Params<NoParams>,
-    headers: HeaderMap,
+    asked: Asked,
     body: Body,
 ) -> Result<Answer, ApiError> {
     let Some((id, verb)) = path.rsplit_once(':') else { return Err(ApiError::NoMethod) };
     let verb = match verb {
         "pause" => Verb::Pause,
         "resume" => Verb::Resume,
-        "promote" if is_full(&state, &headers, body).await? => Verb::PromoteFull,
+        "promote" if is_full(&state, &asked.headers, body).await? => Verb::PromoteFull,
         "promote" => Verb::Promote,
         "abort" => Verb::Abort,
         "retry" => Verb::Retry,
@@ -236,8 +236,8 @@ pub(crate) async fn ask(
             )));
         }
     };
-    let asked = state.rollouts.ask(id.to_owned(), verb, tag::if_match(&headers), actor(&headers));
-    let rollout = asked.await.map_err(of_rollout)?;
+    let done = state.rollouts.ask(id.to_owned(), verb, tag::if_match(&asked.headers), asked.actor());
+    let rollout = done.await.map_err(of_rollout)?;
     answer(&state, &rollout)
 }
 
@@ -245,10 +245,10 @@ pub(crate) async fn delete(
     State(state): State<ApiState>,
     Path(id): Path<String>,
     Params(params): Params<DeleteParams>,
-    headers: HeaderMap,
+    asked: Asked,
 ) -> Result<Answer, ApiError> {
-    let mut if_match = tag::if_match(&headers);
-    let actor = actor(&headers);
+    let mut if_match = tag::if_match(&asked.headers);
+    let actor = asked.actor();
     let rollout = find(&state, &id)?;
     if params.abort && !rollout.phase().is_terminal() {
         let asked = state.rollouts.ask(id.clone(), Verb::Abort, if_match.take(), actor.clone());

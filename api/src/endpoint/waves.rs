@@ -1,7 +1,6 @@
 //! `/v1/waves`: wave deployments.
 
 use axum::extract::State;
-use http::HeaderMap;
 use serde::Serialize;
 use utoipa::ToSchema;
 use xds_control::model::group::GroupWaves;
@@ -9,10 +8,11 @@ use xds_control::model::wave::{WaveMembers, WaveReport, WaveVerb};
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
+use crate::caller::Asked;
 use crate::input::{NoParams, Params, Path};
 use crate::problem::ApiError;
 use crate::state::ApiState;
-use crate::write::{actor, counted};
+use crate::write::counted;
 
 /// Wave deployments, newest first: the one that is under way, and the last ones that ended.
 #[derive(Debug, Serialize, ToSchema)]
@@ -88,7 +88,7 @@ pub(crate) async fn act(
     State(state): State<ApiState>,
     Path(target): Path<String>,
     _: Params<NoParams>,
-    headers: HeaderMap,
+    asked: Asked,
 ) -> Result<Answer, ApiError> {
     let known = target.split_once(':').and_then(|(id, verb)| Some((id, WaveVerb::of_name(verb)?)));
     let Some((id, verb)) = known else {
@@ -96,7 +96,7 @@ pub(crate) async fn act(
             "{target:?} does not say what to do: write the id of a wave deployment and :pause, :resume, :promote or :abort"
         )));
     };
-    let done = state.control.wave(deployment(id)?, verb, actor(&headers)).await;
+    let done = state.control.wave(deployment(id)?, verb, asked.actor()).await;
     let report = counted(&state.refusals, done)?;
     Answer::ok(&WaveEntry::from(&report))
 }

@@ -19,6 +19,7 @@ use xds_control::model::weights::{self, RuleKey, RuleOverride, WeightedObject, e
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
+use crate::caller::Caller;
 use crate::input::{NoParams, Params, Path};
 use crate::page;
 use crate::problem::ApiError;
@@ -107,6 +108,7 @@ impl WeightsFilter {
 
 pub(crate) async fn list(
     State(state): State<ApiState>,
+    caller: Caller,
     Params(filter): Params<WeightsFilter>,
 ) -> Result<Answer, ApiError> {
     state.check_loaded()?;
@@ -119,7 +121,7 @@ pub(crate) async fn list(
         WeightedObject::parse(&kind, &namespace, &name).map_err(|_| page::no_place(after))
     });
     let after = after.transpose()?;
-    let found = Found::new(&state);
+    let found = Found::new(&state, caller);
     let list = aside(move || {
         let objects = found.objects_after(after.as_ref()).filter(|object| filter.takes(object));
         let shown = objects.filter_map(|object| found.show(&object)).filter(|shown| !shown.rules.is_empty());
@@ -132,21 +134,23 @@ pub(crate) async fn list(
 
 pub(crate) async fn read_object(
     State(state): State<ApiState>,
+    caller: Caller,
     Path((kind, namespace, name)): Path<(String, String, String)>,
     _: Params<NoParams>,
 ) -> Result<Answer, ApiError> {
-    let shown = show(&state, object(&kind, &namespace, &name)?).await?;
+    let shown = show(&state, caller, object(&kind, &namespace, &name)?).await?;
     let tag = shown.resource_version.clone();
     Ok(Answer::ok(&shown)?.tagged(tag))
 }
 
 pub(crate) async fn read_rule(
     State(state): State<ApiState>,
+    caller: Caller,
     Path((kind, namespace, name, rule)): Path<(String, String, String, String)>,
     _: Params<NoParams>,
 ) -> Result<Answer, ApiError> {
     let object = object(&kind, &namespace, &name)?;
-    let mut shown = show(&state, object.clone()).await?;
+    let mut shown = show(&state, caller, object.clone()).await?;
     let Some(index) = shown.rules.iter().position(|one| one.id == rule) else {
         let rules = shown.rules.into_iter().map(|rule| rule.id).collect();
         return Err(WriteError::NoRule { object: object.to_string(), rule, rules }.into());
@@ -160,9 +164,9 @@ fn object(kind: &str, namespace: &str, name: &str) -> Result<WeightedObject, Api
     WeightedObject::parse(kind, namespace, name).map_err(ApiError::NotFound)
 }
 
-async fn show(state: &ApiState, object: WeightedObject) -> Result<ObjectWeights, ApiError> {
+async fn show(state: &ApiState, caller: Caller, object: WeightedObject) -> Result<ObjectWeights, ApiError> {
     state.check_loaded()?;
-    let found = Found::new(state);
+    let found = Found::new(state, caller);
     let none = format!("there is no {object}{}", found.advice(&object));
     let shown = aside(move || found.show(&object)).await?;
     shown.ok_or(ApiError::NotFound(none))
@@ -170,6 +174,7 @@ async fn show(state: &ApiState, object: WeightedObject) -> Result<ObjectWeights,
 
 /// The object that weights are read from.
 struct Found {
+    caller: Caller,
     codec: Codec,
     documents: DocumentState,
     overrides: Arc<Layer>,
@@ -177,8 +182,9 @@ struct Found {
 }
 
 impl Found {
-    fn new(state: &ApiState) -> Self {
+    fn new(state: &ApiState, caller: Caller) -> Self {
         Self {
+            caller,
             codec: state.codec.clone(),
             documents: state.control.documents(),
             overrides: state.control.overrides().1,
@@ -255,7 +261,19 @@ impl Found {
         }
     }
 
+    /// Returns `true` if the object is in the caller's scope.
+    fn is_seen(&self, object: &WeightedObject) -> bool {
+        let placed = match object {
+            WeightedObject::Document(key) => self.documents.translated.documents.get(key),
+            WeightedObject::Routes(..) => None,
+        };
+        self.caller.sees_weighted(object, placed)
+    }
+
     fn show(&self, object: &WeightedObject) -> Option<ObjectWeights> {
+        if !self.is_seen(object) {
+            return None;
+        }
         let (rules, source) = self.rules(object)?;
         let entry = |rule: RuleWeights| {
             let key = RuleKey { object: object.clone(), rule: rule.id.as_str().into() };
@@ -275,6 +293,9 @@ impl Found {
     /// Advice about a RouteConfiguration that documents give.
     fn advice(&self, object: &WeightedObject) -> &'static str {
         let WeightedObject::Routes(group, name) = object else { return "" };
+        if !self.is_seen(object) {
+            return "";
+        }
         let key = ResourceKey { resource_type: ResourceType::RouteConfiguration, name: name.clone() };
         let generated = self.documents.translated.translation.groups.get(group);
         let is_generated = generated

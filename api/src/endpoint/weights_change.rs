@@ -18,6 +18,7 @@ use xds_control::model::{Write, WriteError};
 use xds_units::{Percent, Span};
 
 use crate::answer::Answer;
+use crate::caller::Asked;
 use crate::input::{MAX_BODY_BYTES, Params, Path, read_tree};
 use crate::problem::{ApiError, Fault, pointer_part};
 use crate::state::ApiState;
@@ -39,26 +40,26 @@ pub(crate) async fn patch(
     State(state): State<ApiState>,
     Path(path): Path<(String, String, String, String)>,
     Params(params): Params<WriteParams>,
-    headers: HeaderMap,
+    asked: Asked,
     body: Body,
 ) -> Result<Answer, ApiError> {
-    let key = key_to_change(path, &headers)?;
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("nothing");
+    let key = key_to_change(path, &asked.headers)?;
+    let kind = asked.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("nothing");
     let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if !PATCH_TYPES.contains(&essence.as_str()) {
         return Err(ApiError::PatchType(kind.to_owned()));
     }
-    change(&state, key, params, &headers, body, |change, _| Ok(change)).await
+    change(&state, key, params, &asked, body, |change, _| Ok(change)).await
 }
 
 pub(crate) async fn put(
     State(state): State<ApiState>,
     Path(path): Path<(String, String, String, String)>,
     Params(params): Params<WriteParams>,
-    headers: HeaderMap,
+    asked: Asked,
     body: Body,
 ) -> Result<Answer, ApiError> {
-    let key = key_to_change(path, &headers)?;
+    let key = key_to_change(path, &asked.headers)?;
     let replacing = |change: WeightChange, body: &Tree| {
         if change.backends.is_empty() && change.percent.is_empty() {
             let detail = "name the weights in `backends` or `percent`; use DELETE to remove the override";
@@ -66,17 +67,17 @@ pub(crate) async fn put(
         }
         Ok(WeightChange { forgets: true, expires: change.expires.or(Some(None)), ..change })
     };
-    change(&state, key, params, &headers, body, replacing).await
+    change(&state, key, params, &asked, body, replacing).await
 }
 
 pub(crate) async fn delete(
     State(state): State<ApiState>,
     Path(path): Path<(String, String, String, String)>,
     Params(params): Params<WriteParams>,
-    headers: HeaderMap,
+    asked: Asked,
 ) -> Result<Answer, ApiError> {
-    let key = key_to_change(path, &headers)?;
-    write::run(&state, &headers, params, Write::ChangeWeights { key, change: WeightChange::reset() }).await
+    let key = key_to_change(path, &asked.headers)?;
+    write::run(&state, &asked, params, Write::ChangeWeights { key, change: WeightChange::reset() }).await
 }
 
 /// Changes weights as the body says, after `completed` had a look at it.
@@ -84,13 +85,13 @@ async fn change(
     state: &ApiState,
     key: RuleKey,
     params: WriteParams,
-    headers: &HeaderMap,
+    asked: &Asked,
     body: Body,
     completed: impl FnOnce(WeightChange, &Tree) -> Result<WeightChange, ApiError>,
 ) -> Result<Answer, ApiError> {
-    let body = read_tree(state, headers, body, MAX_BODY_BYTES).await?;
+    let body = read_tree(state, &asked.headers, body, MAX_BODY_BYTES).await?;
     let change = completed(read(&body, SystemTime::now())?, &body)?;
-    let written = write::run(state, headers, params, Write::ChangeWeights { key, change }).await;
+    let written = write::run(state, asked, params, Write::ChangeWeights { key, change }).await;
     written.map_err(|error| place(error, &body))
 }
 

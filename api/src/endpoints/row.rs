@@ -2,6 +2,7 @@
 
 use axum::routing::{MethodFilter, MethodRouter};
 use http::StatusCode;
+use xds_access::Role;
 
 use crate::state::ApiState;
 
@@ -11,6 +12,8 @@ pub(crate) struct Endpoint {
     /// The path as axum and OpenAPI write it.
     pub(crate) path: &'static str,
     pub(crate) summary: &'static str,
+    /// Who may use it.
+    pub(crate) needs: Needs,
     /// The query parameters besides those of every write.
     pub(crate) query: &'static [Query],
     /// The verbs of the thing that the path leads to, if the path must end with a colon and one of these.
@@ -26,8 +29,32 @@ pub(crate) struct Endpoint {
 /// A verb: its name, its input and its summary. The document has a path for each verb, while the router has one for all.
 pub(crate) struct Verb(pub(crate) &'static str, pub(crate) Input, pub(crate) &'static str);
 
-/// The methods that are used.
+/// Who may use an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Everyone, with and without a credential.
+    Nothing,
+    /// Principals of this role or a greater one, as far as it reaches into their scope.
+    Role(Role, Reach),
+}
+
+/// The objects that an endpoint shows or changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// None.
+    Nothing,
+    /// The group of its path.
+    Group,
+    /// The object of its path, by kind, namespace and name.
+    Object,
+    /// Objects that its handler chooses from the caller's scope, or a write that is checked by all it touches.
+    Objects,
+    /// Everything at once, so a caller with a scope may not use it.
+    Everything,
+}
+
+/// The methods that are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Method {
     Get,
     Put,
@@ -81,6 +108,18 @@ pub(crate) enum Output {
 }
 
 impl Method {
+    /// The method of a request; `None` for one that is never used. A `HEAD` is a `GET`.
+    pub(crate) fn of(method: &http::Method) -> Option<Self> {
+        match method.as_str() {
+            "GET" | "HEAD" => Some(Self::Get),
+            "PUT" => Some(Self::Put),
+            "POST" => Some(Self::Post),
+            "PATCH" => Some(Self::Patch),
+            "DELETE" => Some(Self::Delete),
+            _ => None,
+        }
+    }
+
     /// The method as the router takes it.
     fn filter(self) -> MethodFilter {
         match self {
@@ -97,6 +136,11 @@ impl Endpoint {
     /// Its part of the router.
     pub(crate) fn route(&self) -> MethodRouter<ApiState> {
         (self.handler)(self.method.filter())
+    }
+
+    /// Returns `true` if it changes something.
+    pub(crate) fn changes(&self) -> bool {
+        self.method != Method::Get && self.path != "/v1/validate"
     }
 
     /// Returns `true` if it changes what the API owns.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use xds_access::Scope;
 use xds_cache::layer::Resources;
 use xds_cache::{
     GroupName, NodeGroup, Phase, Profile, Publication, Resource, ResourceKey, Revision, WavePolicy,
@@ -132,6 +133,8 @@ pub struct WriteOptions {
     pub force: bool,
     /// When a dry run stops, done or not; `None` for never.
     pub until: Option<Instant>,
+    /// What the caller may touch; `None` for everything.
+    pub scope: Option<Arc<Scope>>,
 }
 
 /// Whom a change reaches first.
@@ -207,6 +210,13 @@ pub struct WriteOutcome {
     pub warnings: Vec<Diagnostic>,
     /// The wave deployment that it began.
     pub wave: Option<u64>,
+    /// The objects that it changed, at most [`MAX_TOUCHED`](Self::MAX_TOUCHED).
+    pub objects: Vec<String>,
+}
+
+impl WriteOutcome {
+    /// Objects that are named: a line of a log has room for so many.
+    pub const MAX_TOUCHED: usize = 50;
 }
 
 /// Why a write was not done. Nothing changed then.
@@ -215,6 +225,12 @@ pub enum WriteError {
     /// The group, resource or revision does not exist.
     #[error("{what} does not exist")]
     NotFound {
+        /// The object.
+        what: String,
+    },
+    /// The caller may not touch it. Says nothing about whether it exists.
+    #[error("scope: {what} is out of the scope of this principal")]
+    OutOfScope {
         /// The object.
         what: String,
     },

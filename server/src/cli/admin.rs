@@ -3,6 +3,7 @@
 mod acks;
 mod advice;
 mod apply;
+mod audit;
 mod conditions;
 mod connection;
 mod documents;
@@ -27,6 +28,7 @@ mod writes;
 
 pub(crate) use acks::{AcksArgs, acks};
 pub(crate) use apply::{ApplyArgs, apply};
+pub(crate) use audit::{AuditArgs, audit};
 pub(crate) use conditions::{ConditionsArgs, conditions};
 pub(crate) use documents::{DeleteArgs, DocumentsArgs, delete, documents};
 pub(crate) use events::{EventsArgs, events};

@@ -25,6 +25,7 @@ mod offline;
 mod output;
 mod store;
 mod tls;
+mod token;
 mod translate;
 mod validate;
 
@@ -50,6 +51,8 @@ enum Command {
     Bootstrap(bootstrap::BootstrapArgs),
     /// Make certificates for trying out TLS, not for production
     Ca(ca::CaArgs),
+    /// Make a secret token for a principal of the access policy
+    Token(token::TokenArgs),
     /// Check files as the server would, without a server
     Validate(Box<validate::ValidateArgs>),
     /// Print the resources that files would generate, without a server
@@ -82,6 +85,8 @@ enum Command {
     Nodes(admin::NodesArgs),
     /// Show who has accepted a change
     Acks(admin::AcksArgs),
+    /// Show who changed what, and who was refused
+    Audit(admin::AuditArgs),
     /// Show events of the server as they happen
     Events(admin::EventsArgs),
     /// Show the requests and errors that clients report
@@ -123,10 +128,12 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => serve(*args),
         Command::Bootstrap(args) => bootstrap::run(&args),
         Command::Ca(args) => ca::run(&args),
+        Command::Token(args) => token::run(&args),
         Command::Acks(args) => admin::acks(&args),
         Command::Apply(args) => admin::apply(&args),
         Command::Delete(args) => admin::delete(&args),
         Command::Documents(args) => admin::documents(&args),
+        Command::Audit(args) => admin::audit(&args),
         Command::Events(args) => admin::events(&args),
         Command::Groups(args) => admin::groups(&args),
         Command::Reload(args) => admin::reload(&args),

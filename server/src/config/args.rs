@@ -165,6 +165,17 @@ pub struct AccessArgs {
         num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL",
         hide_default_value = true, value_parser = BoolishValueParser::new())]
     pub xds_client_status: bool,
+    /// YAML file with the principals of the admin API, the issuers of tokens and denied identities; it is read again when it changes
+    #[arg(long, env = "XDS_SERVER_ACCESS_POLICY", value_name = "FILE")]
+    pub access_policy: Option<PathBuf>,
+    /// File to which a line is added for each write and each refusal; - is standard output
+    #[arg(long, env = "XDS_SERVER_AUDIT_LOG", value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
+    /// Refuse writes while the audit log cannot be written
+    #[arg(long, env = "XDS_SERVER_AUDIT_REQUIRED", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
+        value_parser = BoolishValueParser::new())]
+    pub audit_required: bool,
     /// File with the bearer token that the admin API requires
     #[arg(long, env = "XDS_SERVER_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub admin_token_file: Option<PathBuf>,

@@ -108,6 +108,11 @@ impl TlsConfig {
         })
     }
 
+    /// Returns `true` if the admin port asks its clients for certificates.
+    pub(super) fn has_admin_ca(&self) -> bool {
+        self.admin.as_ref().is_some_and(|admin| admin.client_ca.is_some())
+    }
+
     /// Checks that no port is open to other hosts by accident.
     pub(super) fn check(
         &self,
@@ -124,8 +129,7 @@ impl TlsConfig {
                 None | Some(_) => {}
             }
         }
-        let has_admin_ca = self.admin.as_ref().is_some_and(|admin| admin.client_ca.is_some());
-        let is_open = !has_admin_token && !has_admin_ca && !allows.unauthenticated_admin;
+        let is_open = !has_admin_token && !self.has_admin_ca() && !allows.unauthenticated_admin;
         if !listen.admin.ip().is_loopback() && is_open {
             return Err(ConfigError::UnauthenticatedAdmin(listen.admin));
         }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -89,6 +90,11 @@ async fn serve(
     if peer.is_verified() {
         request.extensions_mut().insert(VerifiedClient);
     }
+    request.extensions_mut().insert(xds_api::Connection {
+        address: peer.address().parse::<SocketAddr>().ok().map(|address| address.ip()),
+        shown: Some(Arc::clone(peer.address())),
+        proofs: peer.proofs(),
+    });
     request.extensions_mut().insert(peer);
     let answer = router.oneshot(request.map(|body| paced(Body::new(body)))).await?;
     Ok(answer.map(|inner| Answer { inner, _busy: busy }))

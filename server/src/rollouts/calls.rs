@@ -103,7 +103,7 @@ mod tests {
             (vector(json!([])), "no series"),
             (vector(json!([one, one])), "2 series"),
             (vector(json!([{"value": [1, 2]}])), "no value"),
-            (vector(json!([{"value": [1, "much"]}])), "no number"),
+            (vector(json!([{"value": [1, "much"]}])), "not a number"),
             (vector(json!([7])), "no value"),
             (vector(json!("garbage")), "no result"),
             (json!({"data": {"resultType": "matrix", "result": []}}), "a matrix"),

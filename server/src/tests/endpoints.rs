@@ -25,7 +25,7 @@ async fn send(rest: &Rest, method: &str, path: &str) -> (u16, Option<String>) {
 }
 
 /// A path that a template stands for.
-fn filled(template: &str) -> String {
+pub(super) fn filled(template: &str) -> String {
     let values = [("{group}", "default"), ("{type}", "clusters"), ("{kind}", "HTTPRoute")];
     let path = values.iter().fold(template.to_owned(), |path, (name, value)| path.replace(name, value));
     let parts = path.split('{').enumerate().map(|(index, part)| match part.split_once('}') {

@@ -43,7 +43,7 @@ impl Rest {
         Self::with_access(server, Access::default())
     }
 
-    fn with_access(server: Server, access: Access) -> Self {
+    pub(super) fn with_access(server: Server, access: Access) -> Self {
         Self::new_with(server, access, rollouts::wall_clock())
     }
 

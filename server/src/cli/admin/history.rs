@@ -106,7 +106,7 @@ fn in_full(revision: &Value) -> String {
         (from, to) => format!("{}...{}", cell(from), cell(to)),
     };
     let mut table = Table::new(&["REVISION", &number]);
-    for (label, key) in [("TIME", "at"), ("ACTOR", "actor"), ("SUMMARY", "summary")] {
+    for (label, key) in [("TIME", "at"), ("ACTOR", "actor"), ("FOR", "onBehalfOf"), ("SUMMARY", "summary")] {
         if let Some(value) = revision.get(key) {
             table.push(vec![label.to_owned(), cell(value)]);
         }

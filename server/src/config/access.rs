@@ -1,0 +1,33 @@
+//! Where the access policy and the audit log are.
+
+use std::path::PathBuf;
+
+use crate::config::args::AccessArgs;
+use crate::config::error::ConfigError;
+
+/// The access policy and the audit log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessConfig {
+    /// The access policy.
+    pub policy: Option<PathBuf>,
+    /// True if the policy must have principals, because nothing else guards an admin port that others reach.
+    pub needs_principals: bool,
+    /// The audit log; `-` is standard output.
+    pub audit_log: Option<PathBuf>,
+    /// True if nothing is written that would not be on record.
+    pub needs_audit: bool,
+}
+
+impl AccessConfig {
+    pub(super) fn new(args: &AccessArgs, needs_principals: bool) -> Result<Self, ConfigError> {
+        if args.audit_required && args.audit_log.is_none() {
+            return Err(ConfigError::Needs { flag: "audit-required", other: "audit-log" });
+        }
+        Ok(Self {
+            policy: args.access_policy.clone(),
+            needs_principals,
+            audit_log: args.audit_log.clone(),
+            needs_audit: args.audit_required,
+        })
+    }
+}

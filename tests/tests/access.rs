@@ -1,0 +1,142 @@
+//! Principals with the real process: the policy is a file that changes, and the audit log one that is rotated.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use xds_tests::http::Answer;
+use xds_tests::server::{Server, Setup, cli};
+use xds_tests::wait::{PATIENCE, wait_for};
+
+/// A server with an access policy and an audit log.
+struct World {
+    dir: TempDir,
+    server: Server,
+    tokens: Vec<(&'static str, String)>,
+}
+
+impl World {
+    /// Starts with a principal of each role, whose tokens `xds-server token new` made.
+    async fn start() -> Result<Self> {
+        let dir = TempDir::with_prefix("xds-access-")?;
+        let mut tokens = Vec::new();
+        let mut policy = "principals:\n".to_owned();
+        for role in ["viewer", "operator", "admin"] {
+            let printed = cli(&["token", "new"]).await?;
+            let token = printed.lines().next().context("no token")?.to_owned();
+            ensure!(token.starts_with("xds_") && !printed[token.len()..].contains(&token), "{printed}");
+            let lines = printed.lines().filter(|line| !line.starts_with('#')).skip(2);
+            let lines: String = lines.map(|line| format!("{line}\n")).collect();
+            policy += &lines.replace("NAME", role).replace("role: viewer", &format!("role: {role}"));
+            tokens.push((role, token));
+        }
+        fs::write(dir.path().join("access.yaml"), &policy)?;
+        let setup = Setup::new()?
+            .arg(format!("--access-policy={}", dir.path().join("access.yaml").display()))
+            .arg(format!("--audit-log={}", dir.path().join("audit.log").display()))
+            .arg("--tls-poll-interval=100ms");
+        let server = Server::start_with(setup).await?;
+        server.wait_ready().await?;
+        Ok(Self { dir, server, tokens })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    async fn ask(&self, who: &str, method: &str, path: &str) -> Result<Answer> {
+        let token = self.tokens.iter().find(|(role, _)| *role == who).map(|(_, token)| token.as_str());
+        let bearer = format!("Bearer {}", token.unwrap_or(who));
+        let headers = [("authorization", &*bearer), ("content-type", "application/json")];
+        let headers = if who.is_empty() { &headers[1..] } else { &headers[..] };
+        self.server.request(method, path, headers, r#"{"selector": {"nodeIds": ["a"]}}"#).await
+    }
+
+    /// Waits until the newest line of a file of the audit log is as it should be.
+    async fn wait_line(&self, file: &str, is_good: impl Fn(&Value) -> bool) -> Result<Value> {
+        let path = self.file(file);
+        let found = wait_for("a line of the audit log", PATIENCE, async || {
+            let text = fs::read_to_string(&path)?;
+            let line = text
+                .lines()
+                .rev()
+                .find_map(|line| serde_json::from_str::<Value>(line).ok().filter(|line| is_good(line)));
+            line.with_context(|| format!("there is only {text}"))
+        });
+        found.await.with_context(|| self.server.log().to_string())
+    }
+}
+
+#[tokio::test]
+async fn roles_hold_and_everything_is_on_record() -> Result<()> {
+    let world = World::start().await?;
+    for (who, expected) in [
+        ("", [401, 401, 401]),
+        ("wrong", [401, 401, 401]),
+        ("viewer", [200, 403, 403]),
+        ("operator", [200, 200, 403]),
+        ("admin", [200, 200, 200]),
+    ] {
+        let calls = [("GET", "/v1/groups"), ("POST", "/v1/reload"), ("PUT", "/v1/groups/g")];
+        for ((method, path), status) in calls.into_iter().zip(expected) {
+            let answer = world.ask(who, method, path).await?;
+            // Without watched files there is nothing to reload, which is another matter.
+            let is_reload = path == "/v1/reload" && status == 200;
+            let told = answer.status.as_u16();
+            ensure!(
+                told == status || (is_reload && ![401, 403].contains(&told)),
+                "{method} {path} as {who}: {answer:?}"
+            );
+        }
+    }
+    let written =
+        world.wait_line("audit.log", |line| line["event"] == "api.write" && line["method"] == "PUT").await?;
+    ensure!(written["principal"] == "admin" && written["revision"] == 1, "{written}");
+    ensure!(written["objects"] == json!(["group/g"]) && written["peer"].is_string(), "{written}");
+    let denied = world
+        .wait_line("audit.log", |line| line["reason"] == "role" && line["principal"] == "operator")
+        .await?;
+    ensure!(denied["status"] == 403 && denied["route"] == "/v1/groups/{group}", "{denied}");
+    let history = world.ask("viewer", "GET", "/v1/history").await?.json()?;
+    ensure!(history["revisions"][0]["actor"] == "admin", "{history}");
+    let metrics = world.ask("viewer", "GET", "/metrics").await?.text();
+    ensure!(metrics.contains(r#"xds_auth_denied_total{port="admin",reason="role"}"#), "{metrics}");
+    ensure!(world.ask("", "GET", "/metrics").await?.status == 401, "metrics need a viewer");
+    let all = fs::read_to_string(world.file("audit.log"))? + &world.server.log().to_string();
+    ensure!(world.tokens.iter().all(|(_, token)| !all.contains(token)), "a token is in a log");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_changed_policy_is_used_and_a_bad_one_is_not() -> Result<()> {
+    let world = World::start().await?;
+    let policy = fs::read_to_string(world.file("access.yaml"))?;
+    for (bad, why) in [
+        ("principals: [{ name: a, role: boss, tokens: [] }]", "is no role"),
+        ("principals: []", "it has no `principals`"),
+        ("", "the file is empty"),
+    ] {
+        fs::write(world.file("access.yaml"), bad)?;
+        world.server.wait_json("/readyz", |ready| ready.to_string().contains(why)).await?;
+        ensure!(world.ask("viewer", "GET", "/v1/groups").await?.status == 200, "the last good one is kept");
+    }
+    world.wait_line("audit.log", |line| line["event"] == "policy.kept").await?;
+    fs::write(world.file("access.yaml"), policy.replace("name: viewer", "name: reader"))?;
+    world.wait_line("audit.log", |line| line["event"] == "policy.loaded").await?;
+    world.server.wait_json("/readyz", |ready| !ready.to_string().contains("access policy")).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_audit_log_is_opened_again() -> Result<()> {
+    let world = World::start().await?;
+    fs::rename(world.file("audit.log"), world.file("audit.log.1"))?;
+    world.server.signal(Signal::HUP)?;
+    wait_for("the new file", PATIENCE, async || Ok(fs::metadata(world.file("audit.log"))?)).await?;
+    world.ask("admin", "PUT", "/v1/groups/g").await?;
+    world.wait_line("audit.log", |line| line["event"] == "api.write").await?;
+    Ok(())
+}
