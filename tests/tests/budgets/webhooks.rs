@@ -48,7 +48,7 @@ async fn metadata_services_are_never_called_and_answers_are_not_shown() -> Resul
     }
     // Forms that only the resolver understands, as a name that leads there would be: refused when they are called.
     let events = failing(&server, &webhook("http://2852039166/latest/")).await?;
-    ensure!(events.contains("leads to 169.254.169.254, a link-local address"), "{events}");
+    ensure!(events.contains("resolves to 169.254.169.254, a link-local address"), "{events}");
     let metrics = server.get("/metrics").await?.text();
     ensure!(metrics.contains(r#"xds_refused_total{reason="call-target"} 1"#), "{metrics}");
 
