@@ -355,7 +355,9 @@ async fn an_emptied_directory_is_held_until_somebody_confirms_it_or_it_is_full_a
     let status = server.wait_json("/v1/status/files", is_held).await?;
     assert_eq!(status["served"], "none", "{status}");
     let answer = server.get("/readyz").await?;
-    assert!(answer.status == StatusCode::SERVICE_UNAVAILABLE && answer.text().contains("gave 5 objects"));
+    assert!(
+        answer.status == StatusCode::SERVICE_UNAVAILABLE && answer.text().contains("they contained 5 when")
+    );
     let answer = server.post("/v1/reload?confirm=true", &Value::Null).await?;
     assert_eq!(answer["held"], Value::Null, "{answer}");
     server.wait_ready().await?;
