@@ -316,7 +316,8 @@ mod tests {
         assert_eq!(trail.inner().refused.len(), MAX_KINDS + 1);
         trail.tick(at(60));
         assert_eq!(trail.newest(1)[0]["count"], 4_000);
-        assert_eq!((trail.inner().refused.len(), trail.newest(5_000).len()), (0, MAX_NEWEST));
+        assert_eq!(trail.newest(5_000).len(), MAX_NEWEST);
+        assert!(trail.inner().refused.is_empty());
     }
 
     #[test]
