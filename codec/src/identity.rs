@@ -111,7 +111,8 @@ fn claims(findings: &mut Findings, tree: Node<'_>, path: &Path<'_>) -> Vec<(Box<
     claims
 }
 
-fn scalar(tree: Node<'_>) -> Option<Scalar> {
+/// A value that may be compared: a string, a number or a bool; `None` for anything else.
+pub(crate) fn scalar(tree: Node<'_>) -> Option<Scalar> {
     match tree.value() {
         TreeValue::String(text) => Some(Scalar::String(text.to_owned())),
         TreeValue::Bool(truth) => Some(Scalar::Bool(truth)),

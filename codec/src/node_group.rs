@@ -455,7 +455,7 @@ impl Reader {
             let mut values = Vec::new();
             let single = items.is_none().then_some(entry.value);
             for item in items.into_iter().flatten().chain(single) {
-                match scalar(item) {
+                match identity::scalar(item) {
                     Some(value) => values.push(value),
                     None => self.wrong("a string, a number or a bool", item, &path),
                 }
@@ -509,7 +509,7 @@ fn text(tree: Node<'_>) -> String {
 
 /// A string, a number or a bool as values of metadata are written; empty for everything else.
 fn scalar_text(tree: Node<'_>) -> String {
-    scalar(tree).map(|value| value.to_string()).unwrap_or_default()
+    identity::scalar(tree).map(|value| value.to_string()).unwrap_or_default()
 }
 
 fn integer(tree: Node<'_>) -> Option<i64> {
@@ -522,14 +522,4 @@ fn integer(tree: Node<'_>) -> Option<i64> {
 
 fn truth(tree: Node<'_>) -> Option<bool> {
     if let TreeValue::Bool(truth) = tree.value() { Some(truth) } else { None }
-}
-
-fn scalar(tree: Node<'_>) -> Option<Scalar> {
-    match tree.value() {
-        TreeValue::String(text) => Some(Scalar::String(text.to_owned())),
-        TreeValue::Bool(truth) => Some(Scalar::Bool(truth)),
-        TreeValue::Number(Number::Integer(integer)) => Some(Scalar::Number(integer as f64)),
-        TreeValue::Number(Number::Float(float)) => Some(Scalar::Number(float)),
-        TreeValue::Null | TreeValue::List(_) | TreeValue::Object(_) => None,
-    }
 }
