@@ -95,7 +95,7 @@ impl Trail {
         self.inner().record(entry, now);
     }
 
-    /// Records a refusal. Those of the same `kind`, which names who and why, make one line a minute.
+    /// Records a refusal. Those of the same `kind`, which names who and why, make one line a minute, written by [`tick`](Self::tick).
     pub fn refuse(&self, kind: &str, entry: Entry, now: SystemTime) {
         let mut inner = self.inner();
         if let Some(refused) = inner.refused.get_mut(kind) {
@@ -110,7 +110,6 @@ impl Trail {
             let others = others.or_insert(Refused { since: now, n_more: 0, last: Entry::default() });
             (others.n_more, others.last) = (others.n_more + 1, entry);
         }
-        inner.tell_refused(now);
     }
 
     /// Records the refusals of minutes that are over. To be called every few seconds.
