@@ -18,6 +18,13 @@ const LISTENERS: [&str; 5] = ["p10000", "p10010", "p10020", "p8080", "p9090"];
 
 /// Starts backends, a server on a copy of the fixture, and an Envoy.
 async fn serve(fixture: &str) -> Result<(World, Envoy)> {
+    let world = written(fixture).await?;
+    let envoy = world.envoy(Variant::Delta).await?;
+    Ok((world, envoy))
+}
+
+/// Starts backends and a server, and writes a copy of the fixture, which the server reads soon.
+async fn written(fixture: &str) -> Result<World> {
     let mut world = World::start(&BACKENDS).await?;
     world.ports(&LISTENERS)?;
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures").join(fixture);
@@ -34,8 +41,7 @@ async fn serve(fixture: &str) -> Result<(World, Envoy)> {
         let name = path.file_name().and_then(|name| name.to_str()).context("a name")?;
         world.write(name, &text)?;
     }
-    let envoy = world.envoy(Variant::Delta).await?;
-    Ok((world, envoy))
+    Ok(world)
 }
 
 /// Asks until one of these backends answers, then often enough to see that all of them answer and no other does.
@@ -84,7 +90,15 @@ async fn http_route_tells_paths_apart() -> Result<()> {
 
 #[tokio::test]
 async fn on_demand_answers_first_requests() -> Result<()> {
-    let (world, envoy) = serve("on-demand").await?;
+    let world = written("on-demand").await?;
+    // The first requests count, so all files must have been read before the Envoy comes.
+    for route in ["shop", "blog"] {
+        for (condition, reason) in [("Accepted", "Accepted"), ("ResolvedRefs", "ResolvedRefs")] {
+            let expected = (condition, "True", reason);
+            world.expect_condition(("HTTPRoute", "default", route), Some(0), expected).await?;
+        }
+    }
+    let envoy = world.envoy(Variant::Delta).await?;
     envoy.wait_listener(&format!("default/edge/{}", world.port("p10000")?)).await?;
     for (host, backend) in [("shop.example.com", "b8081"), ("blog.example.com", "b8082")] {
         world.ask("p10000", &Ask::get(host, "/")).await?.ensure_from(backend)?;
