@@ -60,7 +60,9 @@ impl TypeTable {
             return false;
         };
         let asked = Name::from(asked);
-        let name = goal.table.look_up(&asked).map_or(&asked, |found| found.name(&asked));
+        // What is gone has its other names only here.
+        let found = goal.table.look_up(&asked).or_else(|| self.look_up(&asked));
+        let name = found.map_or(&asked, |found| found.name(&asked));
         goal.withheld.binary_search(name).is_ok()
     }
 }

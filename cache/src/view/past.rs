@@ -4,14 +4,16 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::resource::Resource;
 use crate::resource_type::ResourceType;
 use crate::table::{Changes, TypeTable};
 use crate::version::Revision;
 
 /// The former tables of the views of the same groups and kind of client, which share one of these.
 ///
-/// A table is remembered if names were added or removed after it, or a resource changed its references: only that decides what
-/// a client must not lose. The cost is that of the parts that the next table does not share.
+/// A table is remembered if names were added or removed after it, or a resource changed its references: that decides what a client must
+/// not lose. So is one after which a cluster with endpoints changed, or a route configuration with virtual hosts on demand: that
+/// decides what a client may still wait for. The cost is that of the parts that the next table does not share.
 #[derive(Debug, Default)]
 pub(super) struct Past(Mutex<VecDeque<Former>>);
 
@@ -84,17 +86,23 @@ impl Former {
     }
 }
 
-/// The bytes that only `table` has; `None` if only contents changed since then.
+/// The bytes that only `table` has; `None` if since then only contents changed that make no difference to a client that comes back.
 fn bytes_if_it_matters(table: &TypeTable, changes: &Changes) -> Option<usize> {
     let mut matters = !changes.removed.is_empty();
     let mut n_bytes = 0;
     for new in &changes.changed {
         let old = table.find(new.name());
-        matters |= old.is_none_or(|old| old.references() != new.references());
+        matters |= old.is_none_or(|old| old.references() != new.references()) || is_waited_for(new);
         n_bytes += old.map_or(0, |old| old.n_bytes());
     }
     let removed = changes.removed.iter().filter_map(|name| table.find(name));
     matters.then(|| n_bytes + removed.map(|resource| resource.n_bytes()).sum::<usize>())
+}
+
+/// Returns `true` if an Envoy that gets another version of a resource waits once more for what that refers to.
+fn is_waited_for(resource: &Resource) -> bool {
+    let waited_for = [ResourceType::ClusterLoadAssignment, ResourceType::VirtualHost];
+    waited_for.iter().any(|of| resource.references().of_type(of).next().is_some())
 }
 
 /// How long a client may be away and is still believed: as long as the server would wait for a silent client.

@@ -11,7 +11,7 @@ use crate::error::SessionError;
 use crate::limits::Limits;
 use crate::order::Order;
 use crate::quirks::Quirk;
-use crate::references::{is_referred_to, refers, rows_from, rows_to};
+use crate::references::{ROWS, Row, all_hosts, is_referred_to, refers, rows_from};
 use crate::request::Request;
 use crate::response::Response;
 use crate::stream::Stream;
@@ -266,7 +266,9 @@ impl Client {
                 }
             }
             if has_hosts {
-                self.announce_hosts(&row.to, &update.changed);
+                let routes = update.changed.iter();
+                let all = routes.flat_map(|route| route.references().of_type(&row.to)).cloned();
+                self.announce_hosts(&row.to, &all.collect::<Vec<_>>());
             }
         }
     }
@@ -280,29 +282,37 @@ impl Client {
         states.flat_map(asked_for).collect()
     }
 
-    /// Announces the hosts of the route configurations that the client was sent, if it has begun to ask for hosts.
+    /// Announces the hosts of the route configurations that the client was sent or says that it has, once it has begun to ask for
+    /// routes and hosts.
     fn announce_known_hosts(&mut self, events: &[StreamEvent]) {
-        let Some(hosts) = events.first().map(|event| event.resource_type.clone()) else { return };
-        if !Quirk::NamesAreHosts.is_of(&hosts) {
-            return;
-        }
-        for row in rows_to(&hosts) {
-            let states = self.streams.values().filter_map(|stream| stream.find(&row.from));
-            let sent = states.flat_map(|state| state.wants.of(state.ledger.settled()));
-            self.announce_hosts(&hosts, &sent.collect::<Vec<_>>());
+        let Some(of) = events.first().map(|event| event.resource_type.clone()) else { return };
+        let has_hosts = |row: &&Row| Quirk::NamesAreHosts.is_of(&row.to) && (row.to == of || row.from == of);
+        for row in ROWS.iter().filter(has_hosts) {
+            let states = || self.streams.values().filter_map(|stream| stream.find(&row.from));
+            let sent = states().flat_map(|state| state.wants.of(state.ledger.settled()));
+            let mut all: Vec<Name> = sent
+                .flat_map(|route| route.references().of_type(&row.to).cloned().collect::<Vec<_>>())
+                .collect();
+            let served = self.view.as_ref().map(|view| view.table(&row.from));
+            let on_demand = |route: &&Name| {
+                let served = served.and_then(|table| table.find(route));
+                served.is_none_or(|served| served.references().of_type(&row.to).next().is_some())
+            };
+            let claimed = states().flat_map(|state| state.ledger.claims()).filter(on_demand);
+            all.extend(claimed.map(|route| all_hosts(route)));
+            self.announce_hosts(&row.to, &all);
         }
     }
 
     /// Announces the hosts of route configurations. Envoy considers a route configuration with hosts on demand ready only when it hears
     /// anything about them, and asks for none before the first request. Without this it would wait for its `initial_fetch_timeout`.
-    fn announce_hosts(&mut self, hosts: &ResourceType, routes: &[Arc<Resource>]) {
-        let awaited: Vec<&Name> = routes.iter().flat_map(|route| route.references().of_type(hosts)).collect();
+    fn announce_hosts(&mut self, hosts: &ResourceType, all: &[Name]) {
         for (stream, state) in &mut self.streams {
             let Some(state) = state.find_mut(hosts).filter(|state| !state.wants.is_wildcard()) else {
                 continue;
             };
-            if !awaited.is_empty() {
-                state.awaited.get_or_insert_default().extend(awaited.iter().map(|name| Arc::clone(name)));
+            if !all.is_empty() {
+                state.awaited.get_or_insert_default().extend(all.iter().cloned());
                 state.is_dirty = true;
                 self.woken.insert(*stream);
             }

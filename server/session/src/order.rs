@@ -107,6 +107,10 @@ impl Order {
         }
         let back_until = self.came_back.and_then(|at| at.checked_add(limits.addition_grace));
         let is_back = back_until.is_some_and(|until| now < until);
+        if is_back {
+            came_back::note_other_names(view, streams, now);
+            came_back::doubt_referents(view, streams, now);
+        }
         let (accepted, known) = (&self.accepted, self.known.as_deref());
         let shows_versions = self.shows_versions;
         let (settling, before) = (&settling, &before);

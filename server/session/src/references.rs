@@ -1,7 +1,7 @@
 //! The table of references between types. A new type is a row here, and a row of [`quirks`](crate::quirks) for
 //! each thing that its clients do differently.
 
-use xds_cache::{ResourceKey, ResourceType};
+use xds_cache::{Name, ResourceKey, ResourceType};
 
 use crate::quirks::Quirk;
 
@@ -56,7 +56,7 @@ pub(crate) const ROWS: &[Row] = &[
 pub(crate) fn all_of(key: &ResourceKey) -> Option<ResourceKey> {
     let name = match key.resource_type {
         ResourceType::ScopedRouteConfiguration => "*".into(),
-        ResourceType::VirtualHost => format!("{}/*", key.name.rsplit_once('/')?.0).into(),
+        ResourceType::VirtualHost => all_hosts(route_of(&key.name)?),
         ResourceType::Runtime
         | ResourceType::Secret
         | ResourceType::Cluster
@@ -68,6 +68,16 @@ pub(crate) fn all_of(key: &ResourceKey) -> Option<ResourceKey> {
         | ResourceType::Other(_) => return None,
     };
     Some(ResourceKey { resource_type: key.resource_type.clone(), name })
+}
+
+/// The name that stands for all virtual hosts of a route configuration.
+pub(crate) fn all_hosts(route: &str) -> Name {
+    format!("{route}/*").into()
+}
+
+/// The route configuration of a virtual host's name: what stands before the last `/` (row A116).
+pub(crate) fn route_of(virtual_host: &str) -> Option<&str> {
+    virtual_host.rsplit_once('/').map(|(route, _)| route)
 }
 
 /// The row of a pair of types.

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use xds_cache::{Changes, HostPatterns, Name, Resource, ResourceType, TypeTable};
 
-pub(crate) use names::{Names, WILDCARD, route_of};
+pub(crate) use names::{Names, WILDCARD};
 
+use crate::references::route_of;
 use crate::steps::{counted, step};
 use served::{Memo, OfTable};
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use xds_cache::{Name, xdstp};
 
 use crate::pairs::Pairs;
-use crate::wants::{WILDCARD, route_of};
+use crate::references::route_of;
+use crate::wants::WILDCARD;
 
 /// Resources that a client dropped while responses were on their way, each with what brought it, which may be `*`.
 ///

@@ -12,11 +12,11 @@ use xds_cache::status::StreamId;
 use xds_cache::{Name, Profile, Resource, ResourceKey, ResourceType, TypeTable, View};
 
 use super::facts::{At, Facts};
+use crate::ledger::Held;
 use crate::quirks::Quirk;
-use crate::references;
+use crate::references::{self, route_of};
 use crate::stream::Stream;
 use crate::type_state::TypeState;
-use crate::wants::route_of;
 
 /// Takes what the client may have for what it was sent, where it was not answered yet. Tells whether there is such a type.
 pub(super) fn believe(view: &View, streams: &mut BTreeMap<StreamId, Stream>, now: Instant) -> bool {
@@ -26,6 +26,60 @@ pub(super) fn believe(view: &View, streams: &mut BTreeMap<StreamId, Stream>, now
         is_any = true;
     }
     is_any
+}
+
+/// Notes what a client that came back may have under a name that it never asked for: a virtual host that it was sent for an alias. It
+/// shows no version of that, and has to hear that it is gone.
+pub(super) fn note_other_names(view: &View, streams: &mut BTreeMap<StreamId, Stream>, now: Instant) {
+    let is_new =
+        |state: &&mut TypeState| state.has(Quirk::NamesAreHosts) && state.ledger.responses().is_empty();
+    for state in streams.values_mut().flat_map(Stream::types_mut).filter(is_new) {
+        let table = view.table(&state.resource_type);
+        let recent = view.recent_tables(&state.resource_type, now);
+        let found = state.wants.names().iter().flat_map(|asked| {
+            let found = recent.iter().filter_map(|recent| recent.look_up(asked));
+            found
+                .map(|found| found.name(asked))
+                .filter(move |name| *name != asked && table.find(name).is_none())
+        });
+        let gone: BTreeSet<Name> = found.cloned().collect();
+        gone.into_iter().for_each(|name| state.ledger.exceptions.insert_new(name, Held::Stale));
+    }
+}
+
+/// Doubts what a client that came back shows of what it may have to wait for once more: the endpoints of a cluster that changed lately, the
+/// virtual hosts of such a route configuration (R14, row A119). The change may have come on the lost connection, and they not.
+pub(super) fn doubt_referents(view: &View, streams: &mut BTreeMap<StreamId, Stream>, now: Instant) {
+    for row in references::ROWS {
+        let of_profile = view.key().profile;
+        let has_hosts = Quirk::NamesAreHosts.is_of(&row.to);
+        if !has_hosts && !Quirk::WarmedAnew.is_of_profile(&row.to, of_profile) {
+            continue;
+        }
+        let states = streams.values_mut().filter_map(|stream| stream.find_mut(&row.to));
+        let mut new = states.filter(|state| state.ledger.responses().is_empty()).peekable();
+        if new.peek().is_none() {
+            continue;
+        }
+        let table = view.table(&row.from);
+        let recent = view.recent_tables(&row.from, now);
+        let changes =
+            recent.iter().zip(recent.iter().skip(1)).map(|(older, newer)| newer.changes_since(older));
+        let changed: BTreeSet<Name> = changes
+            .flat_map(|changes| changes.changed.iter().map(|new| Arc::clone(new.name())).collect::<Vec<_>>())
+            .collect();
+        let changed: Vec<&Arc<Resource>> = changed.iter().filter_map(|name| table.find(name)).collect();
+        for state in new {
+            for from in &changed {
+                let names: Vec<Name> = if has_hosts {
+                    state.wants.names().of_route(from.name()).cloned().collect()
+                } else {
+                    from.references().of_type(&row.to).cloned().collect()
+                };
+                names.iter().for_each(|name| state.is_dirty |= state.mark_unknown(name));
+            }
+        }
+    }
 }
 
 /// Returns `true` if the first that is heard of a client is what it can only have learned of on a connection before: it has a stream for each
@@ -140,7 +194,7 @@ impl<'a> Facts<'a> {
             return None;
         }
         let recent = self.recent_tables(&key.resource_type);
-        recent.iter().rev().find_map(|table| table.find(&key.name)).cloned()
+        recent.iter().rev().find_map(|table| table.resolve(&key.name))
     }
 
     /// Returns `true` if a client that came back a moment ago may wait for a resource of the type that it was led to before.

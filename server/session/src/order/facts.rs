@@ -171,10 +171,11 @@ impl<'a> Facts<'a> {
                     // A client may ask for any number of names; few are those of something that it may be using.
                     for name in state.unanswered(table) {
                         let key = ResourceKey { resource_type: of.clone(), name };
-                        let is_host = Quirk::AskedAtFirstUse.is_of(of);
-                        let may_be_used =
-                            if is_host { self.recent(&key).is_some() } else { self.is_referred_to(&key) };
-                        if may_be_used {
+                        if Quirk::AskedAtFirstUse.is_of(of) {
+                            // It may ask by another name than the resource's own.
+                            let recent = self.recent(&key);
+                            recent.into_iter().for_each(|recent| note(recent.name(), At::Unanswered));
+                        } else if self.is_referred_to(&key) {
                             note(&key.name, At::Unanswered);
                         }
                     }

@@ -52,7 +52,7 @@ impl Facts<'_> {
         let nothing = || Found::Ready(vec![]);
         if references::all_of(to).is_some() {
             // None of them in particular.
-            return nothing();
+            return self.unheard_of(to).map_or_else(nothing, Found::Lacking);
         }
         let table = self.table(&to.resource_type);
         let served = table.find(&to.name);
@@ -99,6 +99,21 @@ impl Facts<'_> {
             Some(Reference { to: (needed.clone(), need), is_outdated })
         });
         Found::Ready(references.collect())
+    }
+
+    /// What an Envoy waits for that has a route configuration whose virtual hosts come on demand: it uses that only when it has heard
+    /// anything about these.
+    fn unheard_of(&self, all: &ResourceKey) -> Option<WaitsFor> {
+        let of = &all.resource_type;
+        if !Quirk::AskedAtFirstUse.is_of(of) {
+            return None;
+        }
+        let is_unsent =
+            |state: &TypeState| state.awaited.as_ref().is_some_and(|all_of| all_of.contains(&all.name));
+        if self.states(of).any(is_unsent) {
+            return Some(WaitsFor::Sending(all.clone()));
+        }
+        self.is_expected(of).then(|| WaitsFor::Request(all.clone()))
     }
 
     /// Returns `true` if the client, if it has what the view lacks, has it from somewhere else: it asks for everything of the type and

@@ -7,8 +7,9 @@ use xds_cache::{Name, Resource, xdstp};
 
 use super::TypeState;
 use crate::ledger::Held;
+use crate::references::route_of;
 use crate::steps::{counted, step};
-use crate::wants::{WILDCARD, route_of};
+use crate::wants::WILDCARD;
 
 impl TypeState {
     /// The client says that it holds a version from an earlier stream (row A92); counts if it wants the resource (row A95). A

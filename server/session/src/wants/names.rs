@@ -7,6 +7,7 @@ use xds_cache::{Name, ResourceType, xdstp};
 
 use crate::pairs::Pairs;
 use crate::quirks::Quirk;
+use crate::references::route_of;
 use crate::steps::{counted, step};
 
 /// The name that stands for everything.
@@ -133,9 +134,4 @@ impl Names {
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
-}
-
-/// The route configuration of a virtual host's name: what stands before the last `/` (row A116).
-pub(crate) fn route_of(virtual_host: &str) -> Option<&str> {
-    virtual_host.rsplit_once('/').map(|(route, _)| route)
 }

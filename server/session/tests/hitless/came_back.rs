@@ -6,7 +6,10 @@ use crate::found::{
     scope, to_server,
 };
 use crate::world::Setup;
-use crate::{Step, history};
+use crate::{OTHER_NAME, Step, history};
+
+/// A request to a host by its alias.
+const BY_OTHER_NAME: Step = Step::Request { route: 0, host: OTHER_NAME };
 
 #[test]
 fn a_listener_that_moves_while_a_grpc_client_is_away() {
@@ -375,6 +378,57 @@ fn a_listener_that_comes_back_before_its_removal_was_sent() {
         to_server(5),
         poll(2),
         publish([Edit::Listener { listener: 0, to: Some((false, 1)), secret: None }]),
+    ];
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
+
+#[test]
+fn a_route_whose_hosts_were_not_heard_of_before_the_connection_was_lost() {
+    let to_client = |n| Step::ToClient { pipe: 0, n, verdict: YES };
+    let steps = [
+        publish([Edit::Listener { listener: 0, to: Some((true, 2)), secret: Some(1) }]),
+        poll(2),
+        to_server(2),
+        to_client(2),
+        to_server(4),
+        poll(3),
+        to_client(3),
+        Step::Reconnect,
+        to_server(3),
+        Step::Drain,
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_that_was_asked_for_by_its_other_name_and_goes_while_the_client_is_away() {
+    let steps = [
+        BY_OTHER_NAME,
+        Step::Drain,
+        publish([route(0, 0), Edit::Host { route: 0, clusters: None }]),
+        Step::Reconnect,
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_that_is_asked_for_by_its_other_name_while_its_route_goes() {
+    let steps = [
+        publish([Edit::Listener { listener: 0, to: Some((false, 0)), secret: None }]),
+        Step::Reconnect,
+        BY_OTHER_NAME,
+        publish([route(0, 0)]),
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
+
+#[test]
+fn endpoints_of_a_cluster_that_changed_before_the_connection_was_lost() {
+    let steps = [
+        publish([cluster(0, true)]),
+        poll(1),
+        Step::ToClient { pipe: 0, n: 1, verdict: YES },
+        Step::Reconnect,
     ];
     assert_eq!(history(DELTA, &steps), Ok(()));
 }

@@ -85,15 +85,13 @@ impl Envoy {
         let scopes = self.scopes.iter().map(|scopes| Ask { has: scopes.clone(), ..Ask::wildcard(SCOPE) });
         asks.extend(scopes);
         self.asked.clear();
-        // What something still waits for it is not known to have.
-        let slots = self.clusters.values().chain(self.listeners.values());
-        let warming = slots.filter_map(|slot| slot.warming.as_ref());
-        let waits: BTreeSet<Wanted> = warming.flat_map(|instance| instance.waits.clone()).collect();
-        let mut known = self.received.clone();
-        known.retain(|wanted, _| !waits.contains(wanted));
+        // With ADS it shows the endpoints that came for what a warming cluster replaces, though that waits for them anew.
+        let known = self.received.clone();
         for mut ask in self.ask(&BTreeSet::new()) {
-            let has =
-                known.iter().filter(|(wanted, _)| wanted.kind == ask.kind && ask.add.contains(&wanted.name));
+            let has = known.iter().filter(|(wanted, _)| {
+                let is_of_stream = !self.is_per_type || wanted.owner == ask.stream.0;
+                wanted.kind == ask.kind && is_of_stream && ask.add.contains(&wanted.name)
+            });
             ask.has = has.map(|(wanted, content)| (wanted.name.clone(), content.clone())).collect();
             asks.push(ask);
         }

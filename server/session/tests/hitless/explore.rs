@@ -1,8 +1,9 @@
 //! Every way that things can go in a small world: two clusters, two routes, a listener, maybe a scope.
 //!
 //! Publications are made to each kind of client, and requests and responses delivered, in every order that there is, with any one of
-//! the responses rejected (none or all of it taken up), or the connection lost once at any moment. Nothing may be missing on any way,
-//! and at the end of each the client has everything. Ways that lead to the same state go on together.
+//! the responses rejected (none or all of it taken up), or the connection lost once at any moment. To an Envoy whose virtual hosts come
+//! on demand, `XDS_REQUESTS` (default 0) requests to any of them come at any moment. Nothing may be missing on any way, and at the end of
+//! each the client has everything. Ways that lead to the same state go on together.
 //!
 //! `XDS_PUBLICATIONS=2` makes every two of the publications after each other instead of each alone. `XDS_REJECTIONS` and
 //! `XDS_RECONNECTS` say how many responses are rejected *and* how often the connection is lost on one way; with 1 of both, a release
@@ -28,30 +29,40 @@ enum Event {
     Poll(usize),
     ToClient(usize, Verdict),
     Reconnect,
+    /// A request comes to a virtual host.
+    Request(&'static str),
 }
+
+/// The virtual hosts that requests come to.
+const HOSTS: [&str; 5] = ["r0/h0", "r0/h1", "r0/a1", "r1/h0", "r1/h1"];
 
 const YES: Verdict = Verdict { is_nack: false, parts: 0 };
 
 /// Nothing of a rejected response is taken up, or all of it.
 const NO: [Verdict; 2] = [Verdict { is_nack: true, parts: 0 }, Verdict { is_nack: true, parts: 31 }];
 
-/// How much may go wrong on one way.
+/// How much may happen on one way besides publications and messages.
 #[derive(Clone, Copy, Debug)]
-struct Misfortunes {
+struct Incidents {
     /// Responses that are rejected.
     n_rejected: usize,
     /// Connections that are lost.
     n_lost: usize,
+    /// Requests to virtual hosts that the client has to ask for.
+    n_requests: usize,
 }
 
-impl Misfortunes {
+impl Incidents {
     /// A response or the connection, unless the environment says otherwise.
     fn to_explore() -> Vec<Self> {
         let (n_rejected, n_lost) = (number("XDS_REJECTIONS"), number("XDS_RECONNECTS"));
+        let n_requests = number("XDS_REQUESTS").unwrap_or(0);
         if n_rejected.is_none() && n_lost.is_none() {
-            return vec![Self { n_rejected: 1, n_lost: 0 }, Self { n_rejected: 0, n_lost: 1 }];
+            return [(1, 0), (0, 1)]
+                .map(|(n_rejected, n_lost)| Self { n_rejected, n_lost, n_requests })
+                .to_vec();
         }
-        vec![Self { n_rejected: n_rejected.unwrap_or(0), n_lost: n_lost.unwrap_or(0) }]
+        vec![Self { n_rejected: n_rejected.unwrap_or(0), n_lost: n_lost.unwrap_or(0), n_requests }]
     }
 }
 
@@ -62,6 +73,7 @@ struct Point {
     n_published: usize,
     n_rejected: usize,
     n_lost: usize,
+    n_requested: usize,
     way: Vec<Event>,
 }
 
@@ -76,7 +88,7 @@ struct Explored {
 struct Explorer {
     setup: Setup,
     script: Vec<(Config, Option<Arc<View>>)>,
-    allowed: Misfortunes,
+    allowed: Incidents,
     seen: HashSet<u64>,
     explored: Explored,
 }
@@ -84,7 +96,9 @@ struct Explorer {
 impl Explorer {
     /// Goes all ways.
     fn explore(mut self, start: World) -> Result<Explored, String> {
-        let mut open = vec![Point { world: start, n_published: 0, n_rejected: 0, n_lost: 0, way: vec![] }];
+        let start =
+            Point { world: start, n_published: 0, n_rejected: 0, n_lost: 0, n_requested: 0, way: vec![] };
+        let mut open = vec![start];
         while let Some(point) = open.pop() {
             self.explored.longest = self.explored.longest.max(point.way.len());
             let mut is_end = true;
@@ -111,6 +125,9 @@ impl Explorer {
         if point.n_lost < self.allowed.n_lost && !point.world.is_silent() {
             events.push(Event::Reconnect);
         }
+        if self.setup.is_on_demand && point.n_requested < self.allowed.n_requests {
+            events.extend(HOSTS.map(Event::Request));
+        }
         for pipe in 0..point.world.n_pipes() {
             events.extend([Event::ToServer(pipe), Event::Poll(pipe), Event::ToClient(pipe, YES)]);
             if point.n_rejected < self.allowed.n_rejected {
@@ -134,6 +151,11 @@ impl Explorer {
                 point.n_lost += 1;
                 Ok(true)
             }
+            Event::Request(host) => {
+                let has_asked = point.world.request(host);
+                point.n_requested += usize::from(has_asked);
+                Ok(has_asked)
+            }
             Event::ToServer(pipe) => Ok(point.world.deliver_request(pipe)),
             // To find that nothing is to be sent changes what is known.
             Event::Poll(pipe) => {
@@ -149,7 +171,8 @@ impl Explorer {
 
     fn is_new(&mut self, point: &Point) -> bool {
         let mut hasher = DefaultHasher::new();
-        (point.world.state(), point.n_published, point.n_rejected, point.n_lost).hash(&mut hasher);
+        (point.n_published, point.n_rejected, point.n_lost, point.n_requested).hash(&mut hasher);
+        point.world.state().hash(&mut hasher);
         let is_new = self.seen.insert(hasher.finish());
         self.explored.n_states += usize::from(is_new);
         is_new
@@ -170,9 +193,12 @@ impl Explorer {
     }
 }
 
-fn explore(setup: Setup, script: &[&[Edit]], allowed: Misfortunes) -> Result<Explored, String> {
+fn explore(setup: Setup, script: &[&[Edit]], allowed: Incidents) -> Result<Explored, String> {
     let mut world = World::with(setup, Config::small(setup.is_grpc, setup.is_scoped, setup.is_on_demand));
     world.drain().expect("a client that comes gets everything");
+    if world.request("r0/h0") {
+        world.drain().expect("a host that is asked for is sent");
+    }
     world.establish();
     let mut published = Vec::new();
     let mut publishing = world.clone();
@@ -218,6 +244,14 @@ fn explore_all(setup: Setup) {
             vec![route(1, 3)],
         ];
     }
+    if setup.is_on_demand {
+        let host = |route, clusters| Edit::Host { route, clusters };
+        publications.extend([
+            vec![host(0, Some(2))],
+            vec![host(1, Some(2)), listener(1)],
+            vec![Edit::Table { route: 0 }],
+        ]);
+    }
     let scripts: Vec<Vec<&[Edit]>> = match number("XDS_PUBLICATIONS") {
         Some(2) => publications
             .iter()
@@ -225,7 +259,7 @@ fn explore_all(setup: Setup) {
             .collect(),
         _ => publications.iter().map(|one| vec![&one[..]]).collect(),
     };
-    for allowed in Misfortunes::to_explore() {
+    for allowed in Incidents::to_explore() {
         let mut all = Explored::default();
         for script in &scripts {
             let explored = explore(setup, script, allowed);
@@ -288,11 +322,22 @@ fn an_incremental_envoy_with_scopes_in_every_way() {
 }
 
 #[test]
+fn an_envoy_with_hosts_on_demand_in_every_way() {
+    explore_all(Setup { is_on_demand: true, ..setup(true, false) });
+}
+
+#[test]
+#[ignore = "takes a release build minutes"]
+fn an_envoy_without_ads_with_hosts_on_demand_in_every_way() {
+    explore_all(Setup { is_on_demand: true, ..setup(true, true) });
+}
+
+#[test]
 fn without_waiting_some_way_leads_to_a_fault() {
     for (is_delta, is_grpc) in [(false, false), (true, false), (false, true)] {
         let setup = Setup { is_phased: false, is_grpc, ..setup(is_delta, false) };
         let listener = Edit::Listener { listener: usize::from(!is_grpc), to: Some((true, 1)), secret: None };
-        let none = Misfortunes { n_rejected: 0, n_lost: 0 };
+        let none = Incidents { n_rejected: 0, n_lost: 0, n_requests: 0 };
         let found = explore(setup, &[&[route(1, 2), listener]], none);
         assert!(found.as_ref().is_err_and(|fault| fault.contains("in use")), "{setup:?}: {found:?}");
     }

@@ -234,6 +234,11 @@ impl World {
         has_asked
     }
 
+    /// Whether any response was rejected.
+    pub(crate) fn has_rejected(&self) -> bool {
+        self.has_rejected
+    }
+
     /// Whether nothing is on its way.
     pub(crate) fn is_silent(&self) -> bool {
         self.pipes.iter().all(|pipe| pipe.to_server.is_empty() && pipe.to_client.is_empty())
