@@ -3,8 +3,8 @@
 //! The list was drawn up from the issues of other management servers before this one was begun. Comments cite its numbers, as
 //! `pitfall 28`. Most are proved twice: as a
 //! scenario of the pure session (`fixtures/scenarios`), where silence is certain, and over the real server
-//! (`tests/tests/pitfalls`), where silence is proved by a marker that must be the next response. What belongs to later work
-//! says so. `tests/tests/pitfalls/list.rs` checks that the list is complete and that every proof exists.
+//! (`tests/tests/pitfalls`), where silence is proved by a marker that must be the next response.
+//! `tests/tests/pitfalls/list.rs` checks that the list is complete and that every proof exists.
 
 /// A mistake that a management server can make.
 #[derive(Clone, Copy, Debug)]

@@ -28,7 +28,7 @@ async fn pitfall_18_a_cluster_of_weight_zero_is_asked_for_later() -> Result<()> 
     Ok(())
 }
 
-/// Without `--strict` it is a warning (pitfall 74); holding the removal until nobody refers to it is later work.
+/// Without `--strict` it is a warning (pitfall 74), and the removal waits until clients do not use the cluster any more.
 #[tokio::test]
 async fn pitfall_38_with_strict_what_is_referred_to_cannot_be_removed() -> Result<()> {
     let all = [route_config("r", &[("/", to("c"))]), cluster("c"), of("c", 1)];
