@@ -371,6 +371,13 @@ impl World {
     fn left_out(&self, position: usize) -> Option<String> {
         let Model::Envoy(envoy) = &self.model else { return None };
         let pipe = self.pipes.get(position).filter(|_| self.is_established && !self.has_rejected)?;
+        // What is on its way may take the scope away.
+        let mut on_their_way = self.pipes.iter().flat_map(|pipe| &pipe.to_client);
+        let changes_scopes =
+            |reply: &Reply| reply.kind == SCOPE && !(reply.removed.is_empty() && reply.resources.is_empty());
+        if on_their_way.any(changes_scopes) {
+            return None;
+        }
         let is_on_its_way = |route: &String| {
             let mut replies = pipe.to_client.iter().filter(|reply| reply.kind == ROUTE);
             let is_asked_anew = pipe.to_server.iter().any(|ask| ask.kind == ROUTE && ask.answer.is_none());
