@@ -38,7 +38,13 @@ fn put(groups: &mut Groups, name: &str, resource: Arc<Resource>) {
     resources.insert(resource);
     let definition =
         if name.is_default() { NodeGroup::default_group() } else { NodeGroup::for_node_id(name.clone()) };
-    let group = EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() };
+    let group = EffectiveGroup {
+        definition,
+        label: None,
+        resources,
+        generated: BTreeMap::new(),
+        withheld: Arc::default(),
+    };
     groups.insert(name, Arc::new(group));
 }
 

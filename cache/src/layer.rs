@@ -132,6 +132,25 @@ pub struct EffectiveGroup {
     pub resources: Resources,
     /// Its resources for one kind of client, of documents; [`resources`](Self::resources) lie over them.
     pub generated: BTreeMap<Profile, Resources>,
+    /// The parts that are not in the group, because it would give them to clients that have proved nothing.
+    pub withheld: Arc<[Withheld]>,
+}
+
+/// A part of a group that is not served, because it holds a secret and the group has no `identities`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Withheld {
+    /// A resource. An earlier version without a secret may be served in its place.
+    Resource {
+        /// The resource that is not served.
+        resource: Arc<Resource>,
+        /// The path of its first secret; empty if that is all of it.
+        path: Arc<str>,
+    },
+    /// A definition without `identities`, for a group with secrets. The earlier one stays.
+    Definition {
+        /// A resource with a secret.
+        secret: Arc<Resource>,
+    },
 }
 
 /// All groups in the form in which they are served. The default group is always among them.
@@ -219,6 +238,7 @@ pub fn effective_group(
         label: overrides.and_then(|group| group.label.clone()),
         resources,
         generated: generated.map(|group| group.profiles.clone()).unwrap_or_default(),
+        withheld: Arc::default(),
     }
 }
 

@@ -1,12 +1,14 @@
 //! The codec: one value that knows all message types, shared by all code that reads or writes resources.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use prost_reflect::DescriptorPool;
 use serde_json::Value as Json;
-use xds_cache::Resource;
+use xds_cache::wire::Fields;
+use xds_cache::{Resource, ResourceType};
 
 use crate::convert::{Converter, UnknownFields};
 use crate::descriptors::{self, CodecError};
@@ -182,13 +184,43 @@ impl Codec {
         self.inner.message(name).ok_or_else(|| MessageError::UnknownType { type_name: type_name.to_owned() })
     }
 
-    /// Returns `true` if [`to_json`](Self::to_json) hides anything of the resource. Takes no memory to speak of.
+    /// Returns `true` if [`to_json`](Self::to_json) hides anything of the resource.
     #[must_use]
     pub fn has_secrets(&self, resource: &Resource) -> bool {
+        self.secret_path(resource).is_some()
+    }
+
+    /// The path of the first field that [`to_json`](Self::to_json) hides, empty if that is the whole resource; `None` if it hides
+    /// nothing. Takes no memory to speak of.
+    #[must_use]
+    pub fn secret_path(&self, resource: &Resource) -> Option<String> {
         match self.decode(resource) {
-            Some(message) => secrets::has_secrets(&self.inner, &message),
-            None => resource.resource_type().type_url().ends_with(SECRET_TYPE),
+            Some(message) => secrets::find(&self.inner, &message),
+            None => resource.resource_type().type_url().ends_with(SECRET_TYPE).then(String::new),
         }
+    }
+
+    /// Like [`secret_path`](Self::secret_path), for a resource of which an earlier version, `free`, hides nothing. Looks only at the
+    /// fields of the message that the earlier one does not have, so the cost of a large one with a small change is that of
+    /// comparing bytes.
+    #[must_use]
+    pub fn secret_path_beside(&self, resource: &Resource, free: &Resource) -> Option<String> {
+        // A type of somebody else's may be one whose fields say of each other that they are secret.
+        if let ResourceType::Other(_) = resource.resource_type() {
+            return self.secret_path(resource);
+        }
+        let (new, old) = (resource.value(), free.value());
+        let known: HashSet<&[u8]> = Fields::of(&old).flatten().map(|field| field.raw).collect();
+        let mut changed = Vec::new();
+        for field in Fields::of(&new) {
+            let Ok(field) = field else { return self.secret_path(resource) };
+            if !known.contains(field.raw) {
+                changed.extend_from_slice(field.raw);
+            }
+        }
+        let part = Resource::plain(resource.resource_type().clone(), resource.name(), changed);
+        // The part has other positions in lists.
+        self.secret_path(&part).and_then(|_| self.secret_path(resource))
     }
 
     fn decode(&self, resource: &Resource) -> Option<Message> {

@@ -1,10 +1,11 @@
-//! Secret parts of messages: the rules, and a test whether a message has any.
+//! Secret parts of messages: the rules, and a search for the first of a message.
 
 use prost_reflect::FieldDescriptor;
 
 use crate::encode::decode_any;
 use crate::inner::{Inner, MAX_ANY_DEPTH};
-use crate::message::{Item, Message, text};
+use crate::message::{Item, Message, key_text, text};
+use crate::path::Path;
 
 /// Facts about a part of a message that follow from the messages around it.
 #[derive(Clone, Copy, Default)]
@@ -49,9 +50,9 @@ fn is_secret_header(message: &Message) -> bool {
 const SECRET_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token"];
 
-/// Returns `true` if anything in the message is secret. It stops at the first secret, and keeps nothing that it has read.
-pub(crate) fn has_secrets(inner: &Inner, message: &Message) -> bool {
-    Search { inner, n_anys: 0 }.message(message, Context::default())
+/// The path of the first secret in the message; `None` if it has none. Keeps nothing that it has read.
+pub(crate) fn find(inner: &Inner, message: &Message) -> Option<String> {
+    Search { inner, n_anys: 0 }.message(message, &Path::Root, Context::default())
 }
 
 struct Search<'c> {
@@ -60,38 +61,42 @@ struct Search<'c> {
 }
 
 impl Search<'_> {
-    fn message(&mut self, message: &Message, context: Context) -> bool {
+    fn message(&mut self, message: &Message, path: &Path<'_>, context: Context) -> Option<String> {
         if message.name() == "google.protobuf.Any" {
-            return self.any(message, context);
+            return self.any(message, path, context);
         }
-        context.fields(self.inner, message).any(|(field, context)| {
+        context.fields(self.inner, message).find_map(|(field, context)| {
+            let path = path.field(field.name());
             if field.is_map() {
-                return message.entries(&field).any(|(_, value)| self.value(&value, context));
+                let mut entries = message.entries(&field);
+                return entries
+                    .find_map(|(key, value)| self.value(&value, &path.key(&key_text(&key)), context));
             }
             if field.is_list() {
-                return message.items(&field).any(|item| self.value(&item, context));
+                let mut items = message.items(&field).enumerate();
+                return items.find_map(|(index, item)| self.value(&item, &path.index(index), context));
             }
-            message.value(&field).is_some_and(|value| self.value(&value, context))
+            self.value(&message.value(&field)?, &path, context)
         })
     }
 
-    fn value(&mut self, value: &Item, context: Context) -> bool {
+    fn value(&mut self, value: &Item, path: &Path<'_>, context: Context) -> Option<String> {
         match value {
-            Item::Message(message) => self.message(message, context),
-            Item::Scalar(_) => context.is_secret,
+            Item::Message(message) => self.message(message, path, context),
+            Item::Scalar(_) => context.is_secret.then(|| path.to_string()),
         }
     }
 
-    fn any(&mut self, any: &Message, context: Context) -> bool {
+    fn any(&mut self, any: &Message, path: &Path<'_>, context: Context) -> Option<String> {
         let type_url = text(any, "type_url").unwrap_or_default();
         if self.n_anys < MAX_ANY_DEPTH
             && let Some(message) = decode_any(self.inner, any)
         {
             self.n_anys += 1;
-            let has_secrets = self.message(&message, context);
+            let found = self.message(&message, path, context);
             self.n_anys -= 1;
-            return has_secrets;
+            return found;
         }
-        context.is_secret || type_url.ends_with(SECRET_TYPE)
+        (context.is_secret || type_url.ends_with(SECRET_TYPE)).then(|| path.to_string())
     }
 }

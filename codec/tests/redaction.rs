@@ -94,6 +94,45 @@ fn pitfall_68_secrets_inside_of_other_resources_are_hidden_too() {
 }
 
 #[test]
+fn the_first_secret_is_found_by_its_path_also_beside_a_version_without_one() {
+    let routes = |header: &str, hosts: &[&str]| {
+        let hosts: Vec<Value> = hosts
+            .iter()
+            .map(|name| {
+                let header = if *name == "secret" { "cookie" } else { "x-plain" };
+                json!({"name": name, "domains": [name], "response_headers_to_add": [{"header": {"key": header, "value": "v"}}]})
+            })
+            .collect();
+        let json = json!({"@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "name": "r",
+            "virtual_hosts": hosts, "request_headers_to_add": [{"header": {"key": header, "value": "v"}}]});
+        CODEC.resource_from_json(&json).unwrap()
+    };
+    let free = routes("x-plain", &["a", "b"]);
+    let of_host = Some("virtual_hosts[2].response_headers_to_add[0].header.value".to_owned());
+    let table = [
+        (routes("x-plain", &["a", "b"]), None),
+        (routes("x-other", &["b", "c"]), None),
+        (routes("cookie", &["a", "b"]), Some("request_headers_to_add[0].header.value".to_owned())),
+        (routes("x-plain", &["a", "b", "secret"]), of_host.clone()),
+        (routes("x-plain", &["c", "a", "secret"]), of_host),
+    ];
+    for (resource, expected) in table {
+        assert_eq!(CODEC.secret_path(&resource), expected);
+        assert_eq!(CODEC.secret_path_beside(&resource, &free), expected);
+    }
+    let key = secret("tls", &json!({"tls_certificate": {"private_key": {"inline_string": KEY}}}));
+    assert_eq!(CODEC.secret_path(&key).as_deref(), Some("tls_certificate.private_key.inline_string"));
+    let socket = json!({"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+        "common_tls_context": {"tls_certificates": [{"private_key": {"inline_string": KEY}}]}});
+    let cluster = json!({"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "c",
+        "transport_socket": {"name": "tls", "typed_config": socket}});
+    let path = CODEC.secret_path(&CODEC.resource_from_json(&cluster).unwrap());
+    let expected =
+        "transport_socket.typed_config.common_tls_context.tls_certificates[0].private_key.inline_string";
+    assert_eq!(path.as_deref(), Some(expected));
+}
+
+#[test]
 fn what_names_the_place_of_a_secret_and_holds_none_is_not_secret() {
     let of_file = secret(
         "tls",

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
-use xds_cache::{GroupName, Groups, Layer, Resource, ResourceKey, Revision, Version, VersionHasher};
+use xds_cache::{
+    GroupName, Groups, Layer, NodeGroup, Resource, ResourceKey, Revision, Version, VersionHasher,
+};
 use xds_codec::Codec;
 
 use crate::differing::differing;
@@ -19,6 +21,7 @@ use crate::stored_statuses::StoredStatuses;
 use crate::wave::ended::Ended;
 use crate::wave::value::{PreviousValues, Wave};
 use crate::weights::{self, Resting};
+use crate::withhold::{self, Secrets};
 
 /// The watched files by path.
 pub(crate) type Files = BTreeMap<Arc<str>, FileStatus>;
@@ -57,6 +60,8 @@ pub(crate) struct Accepted {
     pub(crate) former: Option<Arc<Former>>,
     /// The wave deployments that ended.
     pub(crate) ended: Arc<Ended>,
+    /// Which groups may have secrets. It never changes.
+    pub(crate) secrets: Secrets,
     /// The state of the base in the store.
     pub(crate) recorded: Recorded,
     /// True if the first complete load was published.
@@ -149,7 +154,7 @@ impl ContentSum {
 impl Accepted {
     /// The stored state, without any files. `documents` are those of `stored`.
     pub(crate) fn of_store(
-        codec: &Codec,
+        (codec, secrets): (&Codec, Secrets),
         revision: Revision,
         stored: StoredOverrides,
         documents: DocumentState,
@@ -158,8 +163,13 @@ impl Accepted {
         let mut groups =
             merge(&Layer::default(), &stored.overrides, &documents.translated.translation.groups);
         weights::lay_groups(codec, &mut groups, &documents.weights);
+        if secrets == Secrets::Identified {
+            let free = |group: &EffectiveGroup| withhold::withhold(codec, secrets, None, group.clone());
+            groups = groups.iter().map(|(name, group)| (name.clone(), Arc::new(free(group)))).collect();
+        }
         Self {
             revision,
+            secrets,
             groups,
             overrides: Arc::new(stored.overrides),
             documents,
@@ -279,6 +289,27 @@ impl Accepted {
         self.regrouped(codec, base, patch, names.chain(patch.keys()).collect(), documents)
     }
 
+    /// Returns `true` for groups without identities that must have no secrets, once the base and the overrides are these. A group
+    /// that has had identities so far counts as one with identities: while it has secrets, it keeps them.
+    pub(crate) fn withholds<'a>(
+        &'a self,
+        base: &'a Layer,
+        patch: &'a Patch,
+    ) -> impl Fn(&GroupName) -> bool + use<'a> {
+        move |name| {
+            let over = match patch.get(name) {
+                Some(patched) => patched.as_ref(),
+                None => self.overrides.groups.get(name),
+            };
+            let mut layers = [base.groups.get(name), over].into_iter().flatten();
+            let definition = layers.find_map(|group| group.definition.as_ref());
+            let was_guarded = || self.groups.get(name).is_some_and(|group| group.definition.is_guarded());
+            self.secrets == Secrets::Identified
+                && !definition.is_some_and(NodeGroup::is_guarded)
+                && !was_guarded()
+        }
+    }
+
     /// The groups; `names` are those whose base or overrides differ.
     fn regrouped<'g>(
         &'g self,
@@ -306,6 +337,8 @@ impl Accepted {
             if under.is_some() || over.is_some() || generated.is_some() || name.is_default() {
                 let mut group = effective_group(name, under, over, generated);
                 weights::lay_resources(codec, name, &mut group.resources, &documents.weights);
+                let before = self.groups.get(name).map(|group| &**group);
+                let group = withhold::withhold(codec, self.secrets, before, group);
                 insert(&mut groups, name, group);
             } else {
                 groups.remove(name);

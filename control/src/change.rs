@@ -20,7 +20,7 @@ use crate::plan::Plan;
 use crate::propose::{Cause, propose, unstored, without_effect};
 use crate::transition::{Done, Label, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::former;
-use crate::{documents, load, others, verify};
+use crate::{documents, load, others, secrets, verify};
 
 /// The state that all parts of a control share.
 pub(crate) struct Shared {
@@ -337,6 +337,7 @@ impl Shared {
             let before = Arc::clone(&before);
             tokio::task::spawn_blocking(move || drop(before));
         }
+        secrets::log_news(&before.groups, &after);
         self.note(notes);
         if is_published {
             let (revision, source, summary) = (after.revision, label.source, label.summary.clone());

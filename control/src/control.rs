@@ -27,7 +27,7 @@ use crate::propose::Cause;
 use crate::transition::{Done, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::report::reports;
 use crate::wave::{diagnostics, step};
-use crate::{dry_run, history, others, rules};
+use crate::{dry_run, history, others, rules, secrets};
 
 /// Changes the served configuration. Cheap to clone; all clones share one state.
 #[derive(Clone)]
@@ -341,7 +341,13 @@ impl Control {
                 "a load of the files is held back: {unconfirmed}; run `xds-server reload --confirm` to let it pass"
             )
         });
-        known.chain(generated.map(ToString::to_string)).chain(wave).chain(unconfirmed).collect()
+        let withheld = secrets::problem(&accepted).filter(|_| accepted.is_loaded);
+        known
+            .chain(generated.map(ToString::to_string))
+            .chain(wave)
+            .chain(unconfirmed)
+            .chain(withheld)
+            .collect()
     }
 
     /// The current wave deployment and the last ones, newest first.

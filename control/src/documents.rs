@@ -48,6 +48,19 @@ pub(crate) struct Terms<'a> {
     pub(crate) now: SystemTime,
     /// Returns `true` while a caller still waits for the result.
     pub(crate) goes_on: &'a dyn Fn() -> bool,
+    /// Returns `true` for a group whose Gateways must have no secrets.
+    pub(crate) withholds: &'a dyn Fn(&GroupName) -> bool,
+}
+
+impl<'a> Terms<'a> {
+    /// The terms of a change for whose result somebody always waits.
+    pub(crate) fn awaited(
+        (codec, stored_statuses): (&'a Codec, &'a StoredStatuses),
+        now: SystemTime,
+        withholds: &'a dyn Fn(&GroupName) -> bool,
+    ) -> Self {
+        Self { codec, stored_statuses, now, goes_on: &|| true, withholds }
+    }
 }
 
 /// The state of documents with these inputs. The cost follows the changes; without any, the generated resources are the same values.
@@ -60,7 +73,8 @@ pub(crate) fn next(
     said: Said,
     terms: Terms<'_>,
 ) -> Result<DocumentState, WriteError> {
-    let (Said { files, owned, weights }, Terms { codec, stored_statuses, now, goes_on }) = (said, terms);
+    let Said { files, owned, weights } = said;
+    let Terms { codec, stored_statuses, now, goes_on, withholds } = terms;
     let present = &before.translated.documents;
     let written = |key: &DocumentKey| owned.get(key).or_else(|| files.get(key));
     let changed: BTreeSet<&DocumentKey> = differing(&before.files, &files)
@@ -68,6 +82,7 @@ pub(crate) fn next(
         .map(|(key, _, _)| key)
         .collect();
     let mut documents = effective(present, &changed, written, stored_statuses);
+    mark_gateways(&mut documents, withholds);
     let mut laid = weights::changed_objects(&before.weights, &weights);
     laid.extend(weights::objects(&weights).into_iter().filter(|object| match object {
         WeightedObject::Document(key) => changed.contains(key),
@@ -90,8 +105,7 @@ pub(crate) fn next(
 pub fn offline(codec: &Codec, nothing: &DocumentState, files: Arc<GroupedDocuments>) -> DocumentState {
     let said = Said { files, owned: Arc::default(), weights: Arc::default() };
     let stored_statuses = StoredStatuses::default();
-    let terms =
-        Terms { codec, stored_statuses: &stored_statuses, now: SystemTime::UNIX_EPOCH, goes_on: &|| true };
+    let terms = Terms::awaited((codec, &stored_statuses), SystemTime::UNIX_EPOCH, &|_| false);
     // Nobody stops it.
     next(nothing, said, terms).unwrap_or_else(|_| nothing.clone())
 }
@@ -118,7 +132,10 @@ fn effective<'d>(
         };
         let was_split = before.is_some_and(|placed| placed.was_split) || stored_statuses.was_split(key);
         let (document, group) = (Arc::clone(document), group.clone());
-        documents.insert((*key).clone(), Placed { document, group, generation, was_split });
+        documents.insert(
+            (*key).clone(),
+            Placed { document, group, generation, was_split, withholds_secrets: false },
+        );
     }
     // A split can be there before its Service.
     let roots = match has_new_service {
@@ -135,10 +152,25 @@ fn effective<'d>(
     documents
 }
 
+/// Marks the Gateways of groups that must have no secrets.
+fn mark_gateways(documents: &mut Documents, withholds: impl Fn(&GroupName) -> bool) {
+    let gateways = placed_of_kind(documents, Kind::Gateway);
+    let is_other = |placed: &&Placed| placed.withholds_secrets != withholds(&placed.group);
+    let others: Vec<_> = gateways.filter(is_other).map(|placed| placed.document.key.clone()).collect();
+    for key in others {
+        if let Some(placed) = documents.get_mut(&key) {
+            placed.withholds_secrets = !placed.withholds_secrets;
+        }
+    }
+}
+
 fn of_kind(documents: &Documents, kind: Kind) -> impl Iterator<Item = &Document> {
+    placed_of_kind(documents, kind).map(|placed| &*placed.document)
+}
+
+fn placed_of_kind(documents: &Documents, kind: Kind) -> impl Iterator<Item = &Placed> {
     let first = DocumentKey::before(kind);
-    let documents = documents.range(first..).take_while(move |(key, _)| key.kind == kind);
-    documents.map(|(_, placed)| &*placed.document)
+    documents.range(first..).take_while(move |(key, _)| key.kind == kind).map(|(_, placed)| placed)
 }
 
 /// The translation of documents, as it is kept: without its differences to the one before, which after a first load are everything.

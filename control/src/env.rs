@@ -16,6 +16,7 @@ use xds_store::Store;
 use crate::acks::Acks;
 use crate::model::wave::WavePhase;
 use crate::model::{ChangeSource, ReloadOutcome, WriteError};
+use crate::withhold::Secrets;
 
 /// How changes are judged.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +35,10 @@ pub struct Options {
     pub verify: Verify,
     /// The limits of clients, by which the phases of a change are computed.
     pub session: xds_session::Limits,
+    /// Which groups may have secrets.
+    pub secrets: Secrets,
+    /// True if the good part of a first load with errors is served.
+    pub is_partial_start: bool,
 }
 
 /// How often translations are compared with what is made from nothing.

@@ -11,7 +11,7 @@
 //! files ([`stored_files`], [`mass_removal`]), and [`others`] takes in the store ([`stored_overrides`], [`stored_statuses`]).
 //! [`wave::step`] gives a change to one share of the nodes after the other. [`plan`] says what has to be stored under which [`key`].
 //! [`documents`] translates route documents into resources. [`weights`] applies overrides of weights to rules; [`rollouts`] own some
-//! of these rules.
+//! of these rules. [`mod@withhold`] keeps secrets from groups without identities, wherever a group is made, and [`secrets`] reports it.
 //!
 //! Modules use each other in one direction only; `tests/tests/architecture.rs` checks that.
 
@@ -39,6 +39,7 @@ mod resource_record;
 mod rollouts;
 mod rules;
 mod scope;
+mod secrets;
 mod stored_files;
 mod stored_overrides;
 mod stored_statuses;
@@ -47,9 +48,11 @@ mod undo;
 mod verify;
 mod wave;
 mod weights;
+mod withhold;
 mod write;
 
 pub use acks::Acks;
 pub use causes::chain;
 pub use control::{Control, RuleState};
 pub use env::{BoxFuture, ControlParts, Observer, Options, Reload, Verify};
+pub use withhold::Secrets;

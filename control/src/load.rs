@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xds_cache::layer::differing;
 use xds_cache::{GroupName, Groups, Origin, Resource, ResourceKey, Revision};
-use xds_codec::Diagnostic;
+use xds_codec::{Diagnostic, Place};
 use xds_store::{CommitError, StoreError};
 
 use crate::accepted::{Accepted, Base, ContentSum, Files, Recorded};
@@ -30,7 +30,7 @@ use crate::wave::ended::{Ended, EndedWave};
 use crate::wave::value::Wave;
 use crate::wave::{close, former};
 use crate::weights::{self, Resting};
-use crate::{check, stored_statuses, write};
+use crate::{check, secrets, stored_statuses, write};
 
 /// The contents of the files, and the request that they come with.
 #[derive(Debug)]
@@ -50,6 +50,17 @@ impl Load {
         let FileLoad { layer, documents, files, unusable, texts, is_complete } = load;
         let base = Base { layer: Arc::new(layer), documents };
         Self { base, files: Arc::new(files), unusable: Arc::new(unusable), texts, copies, is_complete, asked }
+    }
+
+    /// Returns `true` if a first load with errors is not served: there are no last good contents, and no part is served alone.
+    fn must_be_clean(&self, env: &Env) -> bool {
+        let has_copies = |copies: &Arc<Base>| !copies.layer.groups.is_empty() || !copies.documents.is_empty();
+        !env.options.is_partial_start && !self.copies.as_ref().is_some_and(has_copies)
+    }
+
+    /// Returns `true` if it has the file of this place.
+    fn has(&self, place: &Place) -> bool {
+        self.files.contains_key(&place.file)
     }
 
     fn n_errors(&self) -> usize {
@@ -79,6 +90,12 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, load: &Load, at: At) -> Re
         return Ok(shown(accepted, load, (vec![], unconfirmed), outcome));
     }
     let step = step(env, accepted, (&load.base, load.copies.as_deref()), at)?;
+    let mut withheld = secrets::faults(&step.groups, &load.files);
+    load.texts.move_to_fields(&mut withheld);
+    outcome.n_errors += withheld.len();
+    if !accepted.is_loaded && load.must_be_clean(env) && withheld.iter().any(|fault| load.has(&fault.place)) {
+        return Ok(shown(accepted, load, (withheld, None), outcome));
+    }
     let mut doubts = doubts_of(env, accepted, load, &step);
     load.texts.move_to_fields(&mut doubts);
     if env.options.strict && !doubts.is_empty() {
@@ -91,6 +108,7 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, load: &Load, at: At) -> Re
     let mut transition = step.transition(accepted, at, env)?;
     transition.notes.extend([Note::solved(ProblemSubject::Files), Note::solved(ProblemSubject::Start)]);
     transition.notes.push(note(&load.files, &doubts));
+    doubts.extend(withheld);
     transition.next.unusable = Arc::clone(&load.unusable);
     show(&mut transition, accepted, &load.files, (doubts, None));
     transition.outcome = Outcome::Loaded(outcome);
@@ -122,7 +140,10 @@ pub(crate) fn unrecorded(
     let Transition { next, label, outcome, mut notes, told, .. } = proposed;
     let DocumentState { owned, weights, .. } = accepted.documents.clone();
     let codec = &env.parts.codec;
-    let terms = Terms { codec, stored_statuses: &accepted.stored_statuses, now: at.wall, goes_on: &|| true };
+    let patch = Patch::new();
+    let base = Arc::clone(&next.base);
+    let withholds = accepted.withholds(&base, &patch);
+    let terms = Terms::awaited((codec, &accepted.stored_statuses), at.wall, &withholds);
     let said = Said { files: Arc::clone(&next.documents.files), owned, weights };
     let documents = documents::next(&next.documents, said, terms)?;
     let groups = accepted.rebased(codec, &next.base, &Patch::new(), &documents);
@@ -191,7 +212,8 @@ fn show(
 ) {
     for (path, file) in &**files {
         let known = accepted.files.get(path).map(|file| file.diagnostics.as_slice()).unwrap_or_default();
-        let errors = file.diagnostics.iter().filter(|diagnostic| diagnostic.is_error());
+        let withheld = doubts.iter().filter(|doubt| doubt.code == secrets::CODE && doubt.place.file == *path);
+        let errors = file.diagnostics.iter().filter(|diagnostic| diagnostic.is_error()).chain(withheld);
         let news = errors.filter(|error| !known.contains(error));
         transition.told.extend(news.cloned().map(Event::FileError));
     }
@@ -281,7 +303,9 @@ fn step(
 ) -> Result<Step, WriteError> {
     let (codec, store) = (&env.parts.codec, &*env.parts.store);
     let keys = &store.state().1;
-    let terms = Terms { codec, stored_statuses: &accepted.stored_statuses, now: at.wall, goes_on: &|| true };
+    let no_patch = Patch::new();
+    let withholds = accepted.withholds(&base.layer, &no_patch);
+    let terms = Terms::awaited((codec, &accepted.stored_statuses), at.wall, &withholds);
     let files_said = accepted.files_say();
     let sum = accepted.contents.changed(files_said.parts(), base.parts());
     let hash = sum.hash();
@@ -398,12 +422,9 @@ impl Step {
         let reason = || "the file says the same now".to_owned();
         told.extend(equal.into_iter().map(|what| Event::OverrideDropped { what, reason: reason() }));
         told.extend(weights::events(&dropped));
-        let terms = Terms {
-            codec: &env.parts.codec,
-            stored_statuses: &accepted.stored_statuses,
-            now: at.wall,
-            goes_on: &|| true,
-        };
+        let (base, no_patch) = (Arc::clone(&next.base), Patch::new());
+        let withholds = accepted.withholds(&base, &no_patch);
+        let terms = Terms::awaited((&env.parts.codec, &accepted.stored_statuses), at.wall, &withholds);
         next.former = former::former(&next, terms)?;
         let is_served_first = is_first && is_served_first(&plan);
         let smaller = Some(without_contents(&plan));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xds_cache::Revision;
+use xds_cache::{GroupName, NodeGroup, Revision};
 use xds_routes::DocumentKey;
 use xds_store::{State, StoreError};
 
@@ -17,6 +17,7 @@ use crate::stored_statuses::StoredStatuses;
 use crate::transition::{Label, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::ended::Ended;
 use crate::wave::{former, record};
+use crate::withhold::Secrets;
 
 /// Reads what the store holds, without any files.
 ///
@@ -38,11 +39,22 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
         weights: Arc::new(std::mem::take(&mut stored.weights)),
     };
     let stored_statuses = Arc::new(StoredStatuses::read(store, &keys, |_| true)?);
-    let terms = Terms { codec, stored_statuses: &stored_statuses, now: at.wall, goes_on: &|| true };
+    let overrides = stored.overrides.clone();
+    let defines = |name: &GroupName| overrides.groups.get(name)?.definition.as_ref();
+    let secrets = env.options.secrets;
+    let withholds = |name: &GroupName| {
+        secrets == Secrets::Identified && !defines(name).is_some_and(NodeGroup::is_guarded)
+    };
+    let terms = Terms::awaited((codec, &stored_statuses), at.wall, &withholds);
     // Nobody stops it.
     let documents = documents::next(&nothing, said, terms).unwrap_or(nothing);
-    let accepted =
-        Accepted::of_store(codec, revision_of(revision), stored, documents, Arc::clone(&stored_statuses));
+    let accepted = Accepted::of_store(
+        (codec, env.options.secrets),
+        revision_of(revision),
+        stored,
+        documents,
+        Arc::clone(&stored_statuses),
+    );
     let (mut accepted, note) = with_wave(env, accepted, &keys, at)?;
     accepted.former = former::former(&accepted, terms).unwrap_or_default();
     Ok((accepted, note))
@@ -81,7 +93,8 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, at: At) -> Result<Transiti
         owned: Arc::clone(&owned),
         weights: Arc::new(stored.weights),
     };
-    let terms = Terms { codec, stored_statuses: &stored_statuses, now: at.wall, goes_on: &|| true };
+    let withholds = accepted.withholds(&accepted.base, &patch);
+    let terms = Terms::awaited((codec, &stored_statuses), at.wall, &withholds);
     let documents = documents::next(&accepted.documents, said, terms)?;
     let groups = accepted.patched(codec, &accepted.base, &patch, &documents);
     let next = Accepted {

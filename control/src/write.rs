@@ -22,7 +22,7 @@ use crate::transition::{Label, Outcome, Transition};
 use crate::wave::value::Wave;
 use crate::wave::{begin, close, former, record};
 use crate::weights::{self, Resting};
-use crate::{check, dry_run, rollouts, scope, stored_statuses, undo};
+use crate::{check, dry_run, rollouts, scope, secrets, stored_statuses, undo};
 
 /// The proposal of a write.
 ///
@@ -45,13 +45,16 @@ pub(crate) fn propose(
     candidate::check_tags(accepted, write, options)?;
     let candidate = candidate_of(env, accepted, write, options)?;
     let goes_on = || options.until.is_none_or(|until| Instant::now() < until);
+    let withholds = accepted.withholds(&accepted.base, &candidate.patch);
     let terms = Terms {
         codec: &env.parts.codec,
         stored_statuses: &accepted.stored_statuses,
         now: at.wall,
         goes_on: &goes_on,
+        withholds: &withholds,
     };
     let (next, dropped) = apply(accepted, &candidate, &accepted.resting(), terms)?;
+    secrets::refuse(&accepted.groups, &next.groups)?;
     let warnings = warnings(env, accepted, (&candidate, &next, &dropped))?;
     let mut plan = plan_of(accepted, &candidate, &next);
     if candidate.is_whole {

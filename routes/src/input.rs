@@ -25,6 +25,8 @@ pub struct Placed {
     /// The past of a Service: whether a TrafficSplit names it as its root, or once did. Envoys that listen for it continue to
     /// do so.
     pub was_split: bool,
+    /// True if it is a Gateway of a group that must have no secrets, because clients that have proved nothing are in it.
+    pub withholds_secrets: bool,
 }
 
 impl PartialEq for Placed {
@@ -32,6 +34,7 @@ impl PartialEq for Placed {
         self.group == other.group
             && self.generation == other.generation
             && self.was_split == other.was_split
+            && self.withholds_secrets == other.withholds_secrets
             && (Arc::ptr_eq(&self.document, &other.document) || self.document == other.document)
     }
 }

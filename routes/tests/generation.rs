@@ -27,8 +27,13 @@ fn documents(text: &str) -> Documents {
         };
         for object in objects {
             let (document, _) = object.outcome.unwrap();
-            let placed =
-                Placed { document, group: GroupName::default_group(), generation: 1, was_split: false };
+            let placed = Placed {
+                document,
+                group: GroupName::default_group(),
+                generation: 1,
+                was_split: false,
+                withholds_secrets: false,
+            };
             documents.insert(object.key, placed);
         }
     }

@@ -26,6 +26,7 @@ fn views(n: usize) -> [Arc<View>; 2] {
         label: None,
         resources: (0..n).map(|i| cluster(i, 0)).collect(),
         generated: std::collections::BTreeMap::new(),
+        withheld: Arc::default(),
     };
     let mut publish = |revision| {
         let changed = cluster(0, revision);

@@ -64,6 +64,8 @@ pub struct Config {
     pub admin_hosts: Vec<String>,
     /// True if client status is served on the xDS port too.
     pub xds_client_status: bool,
+    /// The groups that may have resources with secrets.
+    pub secrets: xds_control::Secrets,
     /// The name of this server, for `control_plane.identifier`.
     pub instance_id: String,
     /// The authorities that rollouts trust when they call over https.
@@ -189,6 +191,7 @@ impl TryFrom<ServeArgs> for Config {
         let is_guarded = admin_token.is_some() || tls.has_admin_ca() || exceptions.unauthenticated_admin;
         let access = AccessConfig::new(&args.access, !listen.admin.ip().is_loopback() && !is_guarded)?;
         tls.check(&listen, admin_token.is_some() || access.policy.is_some(), exceptions)?;
+        let secrets = args.access.secrets.map_or_else(|| default_secrets(&tls), Into::into);
         let limits = args.limits;
         let waves = args.waves.policy()?;
         let rollout_trust = args.rollouts.rollout_ca.map(read_ca).transpose()?.unwrap_or_default();
@@ -202,6 +205,7 @@ impl TryFrom<ServeArgs> for Config {
             log: LogConfig::new(args.log_format, args.log_level.as_deref().unwrap_or("info"))?,
             admin_token,
             access,
+            secrets,
             admin_hosts: args.access.admin_host,
             xds_client_status: args.access.xds_client_status,
             instance_id: args.instance_id.unwrap_or_else(host_name),
@@ -281,6 +285,14 @@ impl AdminToken {
 impl fmt::Debug for AdminToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AdminToken(…)")
+    }
+}
+
+/// Once clients can prove who they are, only those that do get secrets.
+fn default_secrets(tls: &TlsConfig) -> xds_control::Secrets {
+    match tls.authenticates_clients() {
+        true => xds_control::Secrets::Identified,
+        false => xds_control::Secrets::Any,
     }
 }
 
@@ -387,6 +399,23 @@ mod tests {
                 (Err(error), Some(wrong)) => assert!(error.contains(wrong), "{line}: {error}"),
                 (outcome, _) => panic!("{line}: {outcome:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn secrets_need_identities_once_clients_are_authenticated() {
+        use xds_control::Secrets::{Any, Identified};
+        let tls = "--xds-tls-cert c --xds-tls-key k";
+        let table = [
+            ("", Any),
+            (tls, Any),
+            (&format!("{tls} --xds-client-ca a"), Identified),
+            (&format!("{tls} --xds-client-ca a --allow-anonymous-xds"), Identified),
+            (&format!("{tls} --xds-client-ca a --secrets any"), Any),
+            ("--secrets identified", Identified),
+        ];
+        for (line, expected) in table {
+            assert_eq!(config(line).unwrap().secrets, expected, "{line}");
         }
     }
 

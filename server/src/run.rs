@@ -148,6 +148,8 @@ impl ServerParts {
             waves: config.waves.clone(),
             session: session_limits(config),
             verify: config.files.verify,
+            secrets: config.secrets,
+            is_partial_start: config.files.is_partial_start,
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());

@@ -5,65 +5,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::time::timeout;
 use xds_tests::backend::Backend;
+use xds_tests::certificate_files::CertificateFiles as Certificates;
 use xds_tests::config::{self, ConfigDir};
 use xds_tests::envoy::Envoy;
 use xds_tests::http::Connection;
 use xds_tests::server::{Server, Setup, cli};
 use xds_tests::wait::{PATIENCE, wait_for};
 use xds_tests::worker::{Library, Worker};
-
-/// A test authority, and the certificates that it issued.
-struct Certificates(TempDir);
-
-impl Certificates {
-    async fn new() -> Result<Self> {
-        let this = Self(TempDir::with_prefix("xds-tls-")?);
-        cli(&["ca", "init", "--dir", this.dir()]).await?;
-        this.issue("server", &["localhost", "127.0.0.1"]).await?;
-        this.issue("client", &["edge-1"]).await?;
-        Ok(this)
-    }
-
-    fn dir(&self) -> &str {
-        self.0.path().to_str().unwrap_or_default()
-    }
-
-    fn path(&self, file: &str) -> String {
-        self.0.path().join(file).to_string_lossy().into_owned()
-    }
-
-    async fn issue(&self, name: &str, sans: &[&str]) -> Result<()> {
-        let mut args = vec!["ca", "issue", name, "--dir", self.dir()];
-        sans.iter().for_each(|san| args.extend(["--san", *san]));
-        cli(&args).await.map(drop)
-    }
-
-    /// The flags of a server whose port `xds` or `admin` speaks TLS.
-    fn protect(&self, setup: Setup, port: &str) -> Setup {
-        setup
-            .arg(format!("--{port}-tls-cert={}", self.path("server.crt")))
-            .arg(format!("--{port}-tls-key={}", self.path("server.key")))
-            .arg(format!("--{port}-client-ca={}", self.path("ca.crt")))
-            .arg("--tls-poll-interval=100ms")
-    }
-
-    /// The flags of `bootstrap` for a client with a certificate.
-    fn bootstrap_flags(&self) -> Vec<String> {
-        [("--tls-ca", "ca.crt"), ("--tls-cert", "client.crt"), ("--tls-key", "client.key")]
-            .map(|(flag, file)| format!("{flag}={}", self.path(file)))
-            .to_vec()
-    }
-
-    /// The flags of a command with a certificate.
-    fn client_flags(&self) -> Vec<String> {
-        [("--ca", "ca.crt"), ("--cert", "client.crt"), ("--key", "client.key")]
-            .map(|(flag, file)| format!("{flag}={}", self.path(file)))
-            .to_vec()
-    }
-}
 
 /// A server that speaks TLS, with a listener, a route and a cluster.
 struct World {
@@ -95,7 +45,7 @@ impl World {
 
     /// An Envoy that follows its certificate.
     async fn envoy(&self, more: &[&str]) -> Result<(Envoy, PathBuf)> {
-        let out = self.certificates.0.path().join("envoy");
+        let out = self.certificates.directory().join("envoy");
         let mut flags = self.certificates.bootstrap_flags();
         flags.push(format!("--out-dir={}", out.display()));
         flags.extend(more.iter().map(|flag| (*flag).to_owned()));

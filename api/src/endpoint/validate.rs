@@ -136,7 +136,15 @@ impl ReadDocuments {
                                 self.tell(Severity::Error, "duplicate-document", tree, message);
                                 continue;
                             }
-                            let placed = Placed { document, group, generation: 1, was_split: false };
+                            // Nobody knows which group it is for.
+                            let withholds_secrets = false;
+                            let placed = Placed {
+                                document,
+                                group,
+                                generation: 1,
+                                was_split: false,
+                                withholds_secrets,
+                            };
                             self.documents.insert(object.key, placed);
                         }
                         Err(found) => self.diagnostics.extend(found),

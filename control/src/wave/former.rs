@@ -16,6 +16,7 @@ use crate::key::{StoreKey, Subject};
 use crate::model::WriteError;
 use crate::stored_overrides;
 use crate::weights::{self, WeightPatch};
+use crate::withhold;
 
 /// The former contents of a group in both layers.
 pub(crate) struct FormerGroup {
@@ -58,6 +59,8 @@ pub(crate) fn behind(codec: &Codec, accepted: &Accepted, ahead: &mut Groups) -> 
             Some(definition) => group = without_resources(EffectiveGroup { definition, ..group }),
             None => _ = ahead.insert(name.clone(), Arc::new(without_resources(group.clone()))),
         }
+        let served = ahead.get(name).map(|group| &**group);
+        let group = withhold::withhold(codec, accepted.secrets, served, group);
         insert(&mut groups, name, group);
     }
     Some(Behind { split: wave.split(), groups })
@@ -91,7 +94,13 @@ pub(crate) fn former(accepted: &Accepted, terms: Terms<'_>) -> Result<Option<Arc
 }
 
 fn without_resources(group: EffectiveGroup) -> EffectiveGroup {
-    EffectiveGroup { label: None, resources: Resources::new(), generated: BTreeMap::new(), ..group }
+    EffectiveGroup {
+        label: None,
+        resources: Resources::new(),
+        generated: BTreeMap::new(),
+        withheld: Arc::default(),
+        ..group
+    }
 }
 
 /// The groups of the changed objects as both layers had them.

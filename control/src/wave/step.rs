@@ -367,12 +367,8 @@ impl Scene<'_> {
         label: Label,
     ) -> Result<Transition, WriteError> {
         let Self { env, accepted, at } = *self;
-        let terms = Terms {
-            codec: &env.parts.codec,
-            stored_statuses: &accepted.stored_statuses,
-            now: at.wall,
-            goes_on: &|| true,
-        };
+        let withholds = accepted.withholds(&accepted.base, &undo.patch);
+        let terms = Terms::awaited((&env.parts.codec, &accepted.stored_statuses), at.wall, &withholds);
         let resting = wave.as_ref().map(Wave::resting).unwrap_or_default();
         let (mut next, dropped) = apply(accepted, undo, &resting, terms)?;
         let mut plan = plan_of(accepted, undo, &next);

@@ -23,6 +23,7 @@ impl PartialEq for Outline {
         let length = |document: &Document| length_class(document.source.text().len());
         one.group == other.group
             && one.was_split == other.was_split
+            && one.withholds_secrets == other.withholds_secrets
             && (Arc::ptr_eq(&one.document, &other.document)
                 || document.key == others.key
                     && document.place == others.place

@@ -53,6 +53,13 @@ impl Lookup<'_> {
         pem(secret, "tls.crt", is_certificate).ok_or_else(|| lacks("tls.crt"))?;
         pem(secret, "tls.key", is_private_key).ok_or_else(|| lacks("tls.key"))?;
         let certificate = certificate(document).ok_or_else(|| lacks("tls.crt"))?;
+        if let Some(placed) = self.documents.get(&gateway.key).filter(|placed| placed.withholds_secrets) {
+            return Err(invalid(format!(
+                "secret-without-identities: the node group {} has no `identities`, so that clients which have proved nothing \
+                 would get the key in the Secret {namespace}/{name}; put the Gateway into a group with `identities`",
+                placed.group
+            )));
+        }
         Ok((format!("{namespace}/{name}"), certificate))
     }
 

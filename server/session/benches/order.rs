@@ -49,6 +49,7 @@ fn routes(n: usize) -> [Arc<View>; 2] {
             label: None,
             resources: resources.clone(),
             generated: BTreeMap::new(),
+            withheld: Arc::default(),
         };
         let groups = Groups::from_iter([(GroupName::default_group(), Arc::new(group))]);
         publisher.publish(Revision(revision), groups);

@@ -341,6 +341,7 @@ fn groups(resources: BTreeMap<ResourceKey, Arc<Resource>>) -> Groups {
         label: None,
         resources: resources.into_values().collect(),
         generated: BTreeMap::new(),
+        withheld: Arc::default(),
     };
     Groups::from_iter([(name, Arc::new(group))])
 }

@@ -102,6 +102,24 @@ impl From<Verify> for xds_control::Verify {
     }
 }
 
+/// Which groups may have secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Secrets {
+    /// Groups with `identities`, so that only clients that have proved who they are get secrets.
+    Identified,
+    /// All groups.
+    Any,
+}
+
+impl From<Secrets> for xds_control::Secrets {
+    fn from(secrets: Secrets) -> Self {
+        match secrets {
+            Secrets::Identified => Self::Identified,
+            Secrets::Any => Self::Any,
+        }
+    }
+}
+
 /// How files are read and what is refused.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Files")]
@@ -159,6 +177,10 @@ pub struct AccessArgs {
         num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL",
         hide_default_value = true, value_parser = BoolishValueParser::new())]
     pub allow_unauthenticated_admin: bool,
+    /// Node groups that may have resources with secrets: `identified` for those with `identities`, `any` for all [default:
+    /// identified if --xds-client-ca is given, else any]
+    #[arg(long, env = "XDS_SERVER_SECRETS", value_name = "GROUPS")]
+    pub secrets: Option<Secrets>,
     /// Also serve client status (CSDS) on the xDS port, where anyone can read everything about every client; it is always on the
     /// admin port
     #[arg(long, env = "XDS_SERVER_XDS_CLIENT_STATUS", default_value = "false", action = ArgAction::Set,

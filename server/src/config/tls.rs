@@ -108,6 +108,11 @@ impl TlsConfig {
         })
     }
 
+    /// Returns `true` if xDS clients can prove who they are.
+    pub(super) fn authenticates_clients(&self) -> bool {
+        self.xds.as_ref().is_some_and(|xds| xds.client_ca.is_some())
+    }
+
     /// Returns `true` if the admin port asks its clients for certificates.
     pub(super) fn has_admin_ca(&self) -> bool {
         self.admin.as_ref().is_some_and(|admin| admin.client_ca.is_some())

@@ -50,7 +50,7 @@ pub(super) fn both() -> String {
     format!("{ROUTE}---{SERVICE}")
 }
 
-fn documents(text: &str) -> Vec<Arc<Document>> {
+pub(super) fn documents(text: &str) -> Vec<Arc<Document>> {
     let trees = xds_codec::parse("", text.as_bytes(), Syntax::Yaml, &Limits::default()).unwrap();
     let objects = trees.iter().flat_map(|tree| {
         match xds_routes::read(&"".into(), tree, xds_routes::UnknownFields::Refuse) {

@@ -182,6 +182,12 @@ fn groups(resources: &[(usize, String, u8)]) -> Groups {
     let name = definition.name.clone();
     Groups::from_iter([(
         name,
-        Arc::new(EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() }),
+        Arc::new(EffectiveGroup {
+            definition,
+            label: None,
+            resources,
+            generated: BTreeMap::new(),
+            withheld: Arc::default(),
+        }),
     )])
 }

@@ -75,6 +75,7 @@ impl Server {
             label: None,
             resources: Resources::new(),
             generated: BTreeMap::new(),
+            withheld: Arc::default(),
         };
         Self {
             publisher: Publisher::new(),
@@ -192,7 +193,13 @@ impl Server {
         let resources = self.groups.get(&name).map(|group| group.resources.clone()).unwrap_or_default();
         self.groups.insert(
             name,
-            Arc::new(EffectiveGroup { definition, label, resources, generated: BTreeMap::new() }),
+            Arc::new(EffectiveGroup {
+                definition,
+                label,
+                resources,
+                generated: BTreeMap::new(),
+                withheld: Arc::default(),
+            }),
         );
         Ok(())
     }

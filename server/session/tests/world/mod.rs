@@ -196,7 +196,13 @@ impl World {
             let resources = resources.chain([always]).map(Arc::new).collect();
             (
                 definition.name.clone(),
-                Arc::new(EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() }),
+                Arc::new(EffectiveGroup {
+                    definition,
+                    label: None,
+                    resources,
+                    generated: BTreeMap::new(),
+                    withheld: Arc::default(),
+                }),
             )
         };
         let mut groups = Groups::from_iter([group(NodeGroup::default_group(), &self.default)]);

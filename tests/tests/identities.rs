@@ -1,0 +1,165 @@
+//! Real clients and their identities: what they prove gives them their groups and secrets, and nobody else.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use xds_tests::certificate_files::CertificateFiles;
+use xds_tests::config::{self, ConfigDir};
+use xds_tests::random::Random;
+use xds_tests::server::{Server, Setup, cli};
+use xds_tests::wait::{PATIENCE, wait_for};
+
+const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+/// Found in every key below, and nowhere else.
+const MARK: &str = "RECOGNISABLEPRIVATEKEY";
+
+fn secret(name: &str) -> Value {
+    json!({"@type": SECRET, "name": name, "tls_certificate": {
+        "certificate_chain": {"inline_string": "public"}, "private_key": {"inline_string": MARK},
+    }})
+}
+
+fn group(identities: &Value) -> String {
+    let spec = json!({"selector": {"nodeIds": ["edge-*"]}, "identities": identities});
+    json!({"apiVersion": "xds-server.io/v1", "kind": "NodeGroup", "metadata": {"name": "edge"}, "spec": spec})
+        .to_string()
+}
+
+/// The identities of the group in the tests: a client is the node that its certificate names.
+fn own_name() -> Value {
+    json!([{"dns": "*", "nodeIds": ["{1}"]}])
+}
+
+/// Everything that a client with these flags gets as this node: an answer or the reason why there is none.
+async fn get(server: &Server, node: &str, flags: &[String]) -> String {
+    let xds = server.xds().to_string();
+    let mut args = vec![
+        "get",
+        "--node-id",
+        node,
+        "--type",
+        "secrets",
+        "--xds-address",
+        &xds,
+        "--show-secrets",
+        "--delta",
+    ];
+    args.extend(flags.iter().map(String::as_str));
+    cli(&args).await.unwrap_or_else(|error| format!("{error:#}"))
+}
+
+const UNGUARD: u64 = 1;
+const GUARD: u64 = 2;
+const RESTART: u64 = 9;
+
+/// A step of the history below; whether it succeeds does not matter.
+async fn take(n: u64, server: &mut Server, dir: &ConfigDir) -> Result<()> {
+    let put = async |path: &str, body: &Value| {
+        let body = serde_json::to_vec(body)?;
+        let answer = server.request("PUT", path, &[("content-type", "application/json")], body).await?;
+        ensure!(!answer.text().contains(MARK), "the answer to PUT {path}: {}", answer.text());
+        anyhow::Ok(())
+    };
+    match n {
+        0 => drop(dir.write_resources("for-all.yaml", &[secret("s")])?),
+        UNGUARD => drop(dir.write("edge/group.yaml", &group(&json!([])))?),
+        GUARD => drop(dir.write("edge/group.yaml", &group(&own_name()))?),
+        3 => put("/v1/groups/default/resources/secrets/s", &secret("s")).await?,
+        4 => put("/v1/groups/edge/resources/secrets/t", &secret("t")).await?,
+        5 => put("/v1/groups/other", &json!({"selector": {"all": true}})).await?,
+        6 => put("/v1/groups/other/resources/secrets/u", &secret("u")).await?,
+        7 => drop(dir.write("edge/group.yaml", "kind: NodeGroup\n broken")?),
+        8 => drop(dir.write_resources("for-all.yaml", &[config::cluster("c")])?),
+        _ => {
+            server.restart().await?;
+            server.wait_ready().await?;
+        }
+    }
+    // Without a wait for the file: each moment on the way counts too.
+    let _ = server.post("/v1/reload", &json!({})).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_answer_and_no_log_has_a_key_for_a_client_without_its_identity() -> Result<()> {
+    let mut random = Random::from_env()?;
+    let certificates = CertificateFiles::new().await?;
+    certificates.issue("other", &["edge-2"]).await?;
+    let dir = ConfigDir::new()?;
+    dir.write("edge/group.yaml", &group(&own_name()))?;
+    dir.write_resources("edge/secret.yaml", &[secret("own")])?;
+    let setup = Setup::new()?.watch(dir.path()).arg("--log-level=trace").arg("--partial-start");
+    let setup = certificates.protect(setup.arg("--allow-anonymous-xds"), "xds");
+    let mut server = Server::start_with(setup).await?;
+    server.wait_ready().await?;
+    let (own, other) = (certificates.client_flags(), certificates.flags_of("other"));
+    let anonymous = &own[..1];
+    // What the last good file says about the group, and what counts.
+    let (mut is_guarded, mut is_served) = (true, true);
+    let mut steps = Vec::new();
+    for _ in 0..12 {
+        let step = random.within(0..10);
+        steps.push(step);
+        take(step, &mut server, &dir).await?;
+        is_guarded = (is_guarded || step == GUARD) && step != UNGUARD;
+        // A group that loses its identities goes on with them, but not in another process.
+        is_served = if step == RESTART { is_guarded } else { is_served || step == GUARD };
+        for (node, flags) in [("edge-1", &*other), ("edge-1", anonymous), ("x", anonymous), ("x", &*other)] {
+            let got = get(&server, node, flags).await;
+            ensure!(!got.contains(MARK), "after the steps {steps:?}, {node} with {flags:?} gets {got}");
+        }
+        for path in ["/v1/status/files", "/v1/status", "/readyz", "/v1/groups/default/resources", "/metrics"]
+        {
+            let answer = server.get(path).await?.text();
+            ensure!(!answer.contains(MARK), "{path} after the steps {steps:?}: {answer}");
+        }
+        let poll = serde_json::to_vec(&json!({"node": {"id": "edge-1"}}))?;
+        let json = [("content-type", "application/json")];
+        let polled = server.request("POST", "/v3/discovery:secrets", &json, poll).await?.text();
+        ensure!(!polled.contains(MARK), "polled after the steps {steps:?}: {polled}");
+        if is_served {
+            wait_for("the key", PATIENCE, async || {
+                let got = get(&server, "edge-1", &own).await;
+                ensure!(got.contains(MARK), "after the steps {steps:?}, the client itself gets {got}");
+                Ok(())
+            })
+            .await?;
+        }
+    }
+    ensure!(server.log().containing(MARK).is_empty(), "{}", server.log());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_file_with_a_secret_for_everybody_is_an_error_with_its_place() -> Result<()> {
+    let certificates = CertificateFiles::new().await?;
+    let dir = ConfigDir::new()?;
+    dir.write_resources("a.yaml", &[config::cluster("c")])?;
+    let setup = certificates.protect(Setup::new()?.watch(dir.path()), "xds");
+    let server = Server::start_with(setup).await?;
+    server.wait_ready().await?;
+    let path = dir.write_resources("s.yaml", &[secret("s")])?;
+    let text = std::fs::read_to_string(&path)?;
+    let line = text.lines().position(|line| line.contains(MARK)).context("the key")? + 1;
+    let is_told = |status: &Value| status.to_string().contains("secret-without-identities");
+    let status = server.wait_json("/v1/status/files", is_told).await?;
+    ensure!(status.to_string().contains(&format!("\"line\":{line}")), "line {line} of {status:#}");
+    let answer = server
+        .request(
+            "PUT",
+            "/v1/groups/default/resources/secrets/s",
+            &[("content-type", "application/json")],
+            serde_json::to_vec(&secret("s"))?,
+        )
+        .await?;
+    let told = answer.text();
+    ensure!(answer.status == 422 && told.contains("secret-without-identities"), "{told}");
+    ensure!(told.contains("tls_certificate.private_key.inline_string") && !told.contains(MARK), "{told}");
+    // A server that says `any` serves it to everybody whom it serves at all.
+    drop(server);
+    let setup = certificates.protect(Setup::new()?.watch(dir.path()).arg("--secrets=any"), "xds");
+    let server = Server::start_with(setup).await?;
+    server.wait_ready().await?;
+    let got = get(&server, "x", &certificates.client_flags()).await;
+    ensure!(got.contains(MARK), "{got}");
+    Ok(())
+}
