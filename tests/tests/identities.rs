@@ -1,12 +1,20 @@
 //! Real clients and their identities: what they prove gives them their groups and secrets, and nobody else.
 
+use std::fs;
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use tokio::time::{MissedTickBehavior, interval};
+use xds_tests::backend::Backend;
 use xds_tests::certificate_files::CertificateFiles;
 use xds_tests::config::{self, ConfigDir};
+use xds_tests::envoy::Envoy;
+use xds_tests::http::Connection;
 use xds_tests::random::Random;
 use xds_tests::server::{Server, Setup, cli};
 use xds_tests::wait::{PATIENCE, wait_for};
+use xds_tests::worker::{Calls, Channel, Library, Worker};
 
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 /// Found in every key below, and nowhere else.
@@ -16,6 +24,11 @@ fn secret(name: &str) -> Value {
     json!({"@type": SECRET, "name": name, "tls_certificate": {
         "certificate_chain": {"inline_string": "public"}, "private_key": {"inline_string": MARK},
     }})
+}
+
+/// A Secret without a secret, which everybody may have.
+fn public() -> Value {
+    json!({"@type": SECRET, "name": "ca", "validation_context": {"trusted_ca": {"inline_string": "public"}}})
 }
 
 fn group(identities: &Value) -> String {
@@ -87,6 +100,7 @@ async fn no_answer_and_no_log_has_a_key_for_a_client_without_its_identity() -> R
     let dir = ConfigDir::new()?;
     dir.write("edge/group.yaml", &group(&own_name()))?;
     dir.write_resources("edge/secret.yaml", &[secret("own")])?;
+    dir.write_resources("ca.yaml", &[public()])?;
     let setup = Setup::new()?.watch(dir.path()).arg("--log-level=trace").arg("--partial-start");
     let setup = certificates.protect(setup.arg("--allow-anonymous-xds"), "xds");
     let mut server = Server::start_with(setup).await?;
@@ -138,7 +152,7 @@ async fn a_file_with_a_secret_for_everybody_is_an_error_with_its_place() -> Resu
     let server = Server::start_with(setup).await?;
     server.wait_ready().await?;
     let path = dir.write_resources("s.yaml", &[secret("s")])?;
-    let text = std::fs::read_to_string(&path)?;
+    let text = fs::read_to_string(&path)?;
     let line = text.lines().position(|line| line.contains(MARK)).context("the key")? + 1;
     let is_told = |status: &Value| status.to_string().contains("secret-without-identities");
     let status = server.wait_json("/v1/status/files", is_told).await?;
@@ -163,3 +177,162 @@ async fn a_file_with_a_secret_for_everybody_is_an_error_with_its_place() -> Resu
     ensure!(got.contains(MARK), "{got}");
     Ok(())
 }
+
+/// A server whose resources are all in the group of `edge-1`.
+struct World {
+    certificates: CertificateFiles,
+    dir: ConfigDir,
+    server: Server,
+    first: Backend,
+    second: Backend,
+}
+
+impl World {
+    async fn start() -> Result<Self> {
+        let certificates = CertificateFiles::new().await?;
+        let (first, second) = (Backend::start("first").await?, Backend::start("second").await?);
+        let dir = ConfigDir::new()?;
+        dir.write("edge/group.yaml", &group(&own_name()))?;
+        serve(&dir, &first)?;
+        let setup = certificates.protect(Setup::new()?.watch(dir.path()), "xds");
+        let server = Server::start_with(setup).await?;
+        server.wait_ready().await?;
+        Ok(Self { certificates, dir, server, first, second })
+    }
+
+    async fn bootstrap(&self, client: &str, more: &[String]) -> Result<String> {
+        let xds = self.server.xds().to_string();
+        let mut args = vec!["bootstrap", client, "--node-id", "edge-1", "--xds-address", &xds];
+        args.extend(more.iter().map(String::as_str));
+        cli(&args).await
+    }
+
+    async fn envoy(&self, more: &[&str]) -> Result<Envoy> {
+        let out = self.certificates.directory().join("envoy");
+        let mut flags = self.certificates.bootstrap_flags();
+        flags.push(format!("--out-dir={}", out.display()));
+        flags.extend(more.iter().map(|flag| (*flag).to_owned()));
+        self.bootstrap("envoy", &flags).await?;
+        Envoy::start(&fs::read_to_string(out.join("envoy.json"))?).await
+    }
+
+    /// A gRPC client that looks for a new certificate every second.
+    async fn worker(&self, library: Library) -> Result<Option<Worker>> {
+        let bootstrap = self.bootstrap("grpc", &self.certificates.bootstrap_flags()).await?;
+        Worker::start(library, &bootstrap.replace("\"60s\"", "\"1s\"")).await
+    }
+
+    async fn metric(&self, name: &str) -> Result<u64> {
+        let metrics = self.server.get("/metrics").await?.text();
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        Ok(value.unwrap_or(0))
+    }
+
+    async fn wait_metric(&self, name: &str, least: u64) -> Result<()> {
+        wait_for(name, PATIENCE, async || {
+            let found = self.metric(name).await?;
+            ensure!(found >= least, "{found}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// The group is given to nobody whom the test knows, and the client is refused, also when it comes back.
+    async fn take_away(&self) -> Result<()> {
+        self.dir.write("edge/group.yaml", &group(&json!([{"dns": "someone-else"}])))?;
+        self.wait_metric("xds_refused_total{reason=\"identity-not-allowed\"}", 2).await
+    }
+
+    fn give_back_with_a_change(&self) -> Result<()> {
+        self.dir.write("edge/group.yaml", &group(&own_name()))?;
+        serve(&self.dir, &self.second)
+    }
+}
+
+/// Has all requests go to one backend.
+fn serve(dir: &ConfigDir, backend: &Backend) -> Result<()> {
+    let resources = [
+        config::listener("web", 0, "web"),
+        config::api_listener("greeter", "web"),
+        config::route_config("web", &[("/", config::to("all"))]),
+        config::cluster("all"),
+        config::endpoints("all", &[backend.addr()]),
+    ];
+    dir.write_resources("edge/resources.yaml", &resources).map(drop)
+}
+
+/// Sends requests every 200 ms until `end` says so; none may fail.
+async fn none_fails(
+    mut ask: impl AsyncFnMut() -> Result<String>,
+    mut is_over: impl FnMut(&str, u32) -> bool,
+) -> Result<()> {
+    let mut ticks = interval(Duration::from_millis(200));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for n in 1..=MAX_REQUESTS {
+        ticks.tick().await;
+        let answer = ask().await.with_context(|| format!("request {n}"))?;
+        if is_over(&answer, n) {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("not over after {MAX_REQUESTS} requests")
+}
+
+/// What a client goes through: the grant is taken away and given back, while it sends requests.
+async fn loses_and_regains(world: &World, mut ask: impl AsyncFnMut() -> Result<String>) -> Result<()> {
+    wait_for("the first answer", PATIENCE, async || {
+        let answer = ask().await?;
+        ensure!(answer.contains(world.first.name()), "{answer}");
+        Ok(())
+    })
+    .await?;
+    world.take_away().await.with_context(|| world.server.log().to_string())?;
+    none_fails(&mut ask, |_, n| n == 20).await.context("without the grant")?;
+    world.give_back_with_a_change()?;
+    none_fails(&mut ask, |answer, _| answer.contains(world.second.name())).await.context("given back")
+}
+
+async fn an_envoy_loses_and_regains(more: &[&str]) -> Result<()> {
+    let world = World::start().await?;
+    let envoy = world.envoy(more).await?;
+    envoy.wait_live().await?;
+    let addr = envoy.wait_listener("web").await?;
+    loses_and_regains(&world, async || Ok(Connection::open(addr).await?.get("/").await?.success()?.text()))
+        .await
+}
+
+async fn who(channel: &Channel<'_>) -> Result<String> {
+    let counts = channel.call(&Calls::new(1)).await?;
+    counts.ensure_no_errors()?;
+    counts.names.into_keys().next().context("no answer")
+}
+
+async fn a_grpc_client_loses_and_regains(library: Library) -> Result<()> {
+    let world = World::start().await?;
+    let Some(worker) = world.worker(library).await? else { return Ok(()) };
+    let channel = worker.open("xds:///greeter").await?;
+    loses_and_regains(&world, async || who(&channel).await).await
+}
+
+#[tokio::test]
+async fn an_envoy_that_loses_its_grant_goes_on_and_comes_back() -> Result<()> {
+    an_envoy_loses_and_regains(&[]).await
+}
+
+#[tokio::test]
+async fn an_envoy_with_delta_that_loses_its_grant_goes_on_and_comes_back() -> Result<()> {
+    an_envoy_loses_and_regains(&["--delta"]).await
+}
+
+#[tokio::test]
+async fn grpcio_that_loses_its_grant_goes_on_and_comes_back() -> Result<()> {
+    a_grpc_client_loses_and_regains(Library::Grpcio).await
+}
+
+#[tokio::test]
+async fn grpc_go_that_loses_its_grant_goes_on_and_comes_back() -> Result<()> {
+    a_grpc_client_loses_and_regains(Library::GrpcGo).await
+}
+
+/// 150 s: a gRPC client may wait 120 s before it tries again.
+const MAX_REQUESTS: u32 = 750;
