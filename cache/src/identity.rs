@@ -15,4 +15,4 @@ pub use pattern::{
     TokenPattern,
 };
 pub use proof::{Claims, DnsName, Fingerprint, InvalidDnsName, Proof, Proofs, Subject, Token, shown};
-pub use spiffe::{InvalidSpiffeId, SpiffeId};
+pub use spiffe::{InvalidSpiffeId, SpiffeId, TrustDomain};

@@ -37,7 +37,7 @@ pub use polling::PollingConfig;
 pub use tls::TlsConfig;
 pub use units::MassRemoval;
 
-pub use crate::listen::{TlsFiles, TlsTiming, TlsVersion};
+pub use crate::listen::{TlsFiles, TlsTiming, TlsVersion, TrustFiles};
 
 /// The configuration of one server.
 #[derive(Clone, Debug)]
@@ -357,6 +357,19 @@ mod tests {
             ("--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k", Some("--xds-client-ca")),
             ("--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k --allow-anonymous-xds", None),
             ("--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k --xds-client-ca a", None),
+            (
+                "--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k --xds-trust-domain example.org=b",
+                None,
+            ),
+            ("--xds-trust-domain example.org=b", Some("TLS on the xds port needs both")),
+            ("--xds-trust-domain example.org", Some("the file is missing: write such as example.org=")),
+            ("--xds-trust-domain Example.org=b", Some("a trust domain has 1 to 255 lower-case letters")),
+            ("--xds-trust-domain spiffe://a.org=b", Some("a trust domain has 1 to 255 lower-case letters")),
+            (
+                "--xds-tls-cert c --xds-tls-key k --xds-trust-domain a.org=a,b.org=b --xds-trust-domain a.org=c",
+                Some("--xds-trust-domain gives two files for a.org"),
+            ),
+            ("--xds-tls-cert c --xds-tls-key k --xds-trust-domain a.org=b --xds-require-client-cert", None),
             ("--xds-tls-cert c --xds-tls-key k", None),
             ("--xds-tls-cert c", Some("TLS on the xds port needs both --xds-tls-cert and --xds-tls-key")),
             ("--admin-client-ca a", Some("TLS on the admin port needs both")),

@@ -258,7 +258,7 @@ impl ServerParts {
             max_document_values: config.files.max_document_values,
             access: Arc::new(Access {
                 token,
-                accepts_certificates: config.tls.admin.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
+                accepts_certificates: config.tls.admin.as_ref().is_some_and(|tls| tls.trust.asks()),
                 allowed_hosts: config.admin_hosts.clone(),
                 policy: access.policy(),
                 trail: Arc::clone(access.trail()),
@@ -450,8 +450,8 @@ impl Listeners {
     fn announce(&self, config: &Config) -> io::Result<()> {
         let kind = |files: &Option<TlsFiles>| match files {
             None => "off",
-            Some(TlsFiles { client_ca: None, .. }) => "server",
-            Some(TlsFiles { client_ca: Some(_), .. }) => "mutual",
+            Some(files) if files.trust.asks() => "mutual",
+            Some(_) => "server",
         };
         let ports =
             [("xds", &self.xds, kind(&config.tls.xds)), ("admin", &self.admin, kind(&config.tls.admin))];

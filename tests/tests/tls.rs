@@ -251,6 +251,50 @@ async fn clients_without_a_good_certificate_are_told_and_get_nothing() -> Result
     Ok(())
 }
 
+/// Two authorities, each trusted for its own trust domain: neither can issue certificates of the other.
+#[tokio::test]
+async fn a_trust_domain_has_its_own_authorities() -> Result<()> {
+    let (ours, partner) = (Certificates::new().await?, Certificates::new().await?);
+    let config = ConfigDir::new()?;
+    config.write_resources("all.yaml", &[config::cluster("all")])?;
+    let setup = ours
+        .protect(Setup::new()?.watch(config.path()), "xds")
+        .arg(format!("--xds-trust-domain=example.org={}", ours.path("ca.crt")))
+        .arg(format!("--xds-trust-domain=partner.org={}", partner.path("ca.crt")));
+    let server = Server::start_with(setup).await?;
+    server.wait_ready().await?;
+    let get = async |certificates: &Certificates, id: &str| {
+        certificates.issue("client", &[id]).await?;
+        let mut flags = certificates.client_flags();
+        flags[0] = format!("--ca={}", ours.path("ca.crt"));
+        let xds = server.xds().to_string();
+        let mut args = vec!["get", "--node-id", "raw", "--type", "clusters", "--xds-address", &xds];
+        args.extend(flags.iter().map(String::as_str));
+        cli(&args).await
+    };
+    for (certificates, id) in [
+        (&ours, "spiffe://example.org/edge"),
+        (&partner, "spiffe://partner.org/edge"),
+        (&ours, "edge.example.org"),
+    ] {
+        let served = get(certificates, id).await.with_context(|| id.to_owned())?;
+        ensure!(served.contains("\"all\""), "{id}: {served}");
+    }
+    for (certificates, id) in [
+        (&partner, "spiffe://example.org/edge"),
+        (&ours, "spiffe://partner.org/edge"),
+        (&ours, "spiffe://other.org/edge"),
+        (&partner, "edge.example.org"),
+    ] {
+        ensure!(get(certificates, id).await.is_err(), "{id}");
+    }
+    let metrics = server.get("/metrics").await?.text();
+    let failures = "xds_tls_handshake_failures_total{listener=\"xds\",reason=\"unknown-issuer\"} 4";
+    ensure!(metrics.contains(failures), "{metrics}");
+    ensure!(metrics.contains("{listener=\"xds\",part=\"trust_domain\"}"), "{metrics}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn bad_files_keep_the_last_good_ones_and_are_a_problem() -> Result<()> {
     let world = World::start().await?;

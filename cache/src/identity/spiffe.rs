@@ -1,5 +1,8 @@
 //! SPIFFE IDs.
 
+use std::borrow::Borrow;
+use std::fmt;
+
 /// A SPIFFE ID by the rules of the standard: `spiffe://` in lower case, a trust domain, and a path of plain segments, if any.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpiffeId(Box<str>);
@@ -8,6 +11,10 @@ pub struct SpiffeId(Box<str>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a SPIFFE ID: {0}")]
 pub struct InvalidSpiffeId(&'static str);
+
+/// The name of a trust domain: the authority whose members a SPIFFE ID names, such as `example.org`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrustDomain(Box<str>);
 
 impl SpiffeId {
     /// Checks the ID.
@@ -42,6 +49,36 @@ impl SpiffeId {
     pub fn segments(&self) -> impl Iterator<Item = &str> {
         let rest = self.0.get(SCHEME.len()..).unwrap_or_default();
         rest.split('/').skip(1)
+    }
+}
+
+impl TrustDomain {
+    /// Checks the name.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSpiffeId`] if it is not the name of a trust domain.
+    pub fn new(name: &str) -> Result<Self, InvalidSpiffeId> {
+        check_trust_domain(name)?;
+        Ok(Self(name.into()))
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for TrustDomain {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TrustDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

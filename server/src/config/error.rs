@@ -4,6 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use xds_cache::identity::TrustDomain;
+
 use crate::rollouts::ReachError;
 use crate::telemetry::LogFilterError;
 
@@ -25,6 +27,9 @@ pub enum ConfigError {
     /// Some of the files of TLS are missing.
     #[error("TLS on the {0} port needs both --{0}-tls-cert and --{0}-tls-key")]
     HalfTls(&'static str),
+    /// Two files for one trust domain.
+    #[error("--xds-trust-domain gives two files for {0}: put the authorities of both into one")]
+    TrustDomainTwice(TrustDomain),
     /// A flag needs another one.
     #[error("--{flag} needs --{other}")]
     Needs {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
+use xds_cache::identity::TrustDomain;
 
 use crate::config::error::ConfigError;
 use crate::config::listen::ListenConfig;
 use crate::config::units::parse_duration;
-use crate::listen::{TlsFiles, TlsTiming, TlsVersion};
+use crate::listen::{TlsFiles, TlsTiming, TlsVersion, TrustFiles};
 
 /// The flags of TLS. Files are PEM, and are read again when they change.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,6 +28,10 @@ pub struct TlsArgs {
     /// PEM file with the authorities of xDS clients: only clients with a certificate of one of them are served
     #[arg(long, env = "XDS_SERVER_XDS_CLIENT_CA", value_name = "FILE")]
     pub xds_client_ca: Option<PathBuf>,
+    /// PEM file with the authorities of a SPIFFE trust domain, as example.org=FILE. Certificates with a SPIFFE ID are then accepted
+    /// from the authorities of their own trust domain alone, and --xds-client-ca is for the others
+    #[arg(long, env = "XDS_SERVER_XDS_TRUST_DOMAIN", value_name = "NAME=FILE", value_delimiter = ',', value_parser = parse_bundle)]
+    pub xds_trust_domain: Vec<TrustBundle>,
     /// Fail the handshake of xDS clients without a certificate. Without this flag they are told what is missing, and health checks
     /// work
     #[arg(long, env = "XDS_SERVER_XDS_REQUIRE_CLIENT_CERT", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
@@ -64,6 +69,13 @@ pub struct TlsArgs {
     pub max_pending_handshakes: usize,
 }
 
+/// The file of a trust domain, as it is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustBundle {
+    domain: TrustDomain,
+    file: PathBuf,
+}
+
 /// TLS of both ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConfig {
@@ -80,12 +92,18 @@ pub struct TlsConfig {
 impl TlsConfig {
     pub(super) fn new(args: TlsArgs) -> Result<Self, ConfigError> {
         let min_version = args.xds_tls_min_version;
-        let mut xds = files("xds", args.xds_tls_cert, args.xds_tls_key, args.xds_client_ca)?;
+        let mut trust = TrustFiles { authorities: args.xds_client_ca, ..TrustFiles::default() };
+        for TrustBundle { domain, file } in args.xds_trust_domain {
+            if trust.domains.insert(domain.clone(), file).is_some() {
+                return Err(ConfigError::TrustDomainTwice(domain));
+            }
+        }
+        let mut xds = files("xds", args.xds_tls_cert, args.xds_tls_key, trust)?;
         if let Some(xds) = &mut xds {
             xds.min_version = min_version;
             xds.needs_client_certificate = args.xds_require_client_cert;
         }
-        if args.xds_require_client_cert && xds.as_ref().is_none_or(|xds| xds.client_ca.is_none()) {
+        if args.xds_require_client_cert && xds.as_ref().is_none_or(|xds| !xds.trust.asks()) {
             return Err(ConfigError::Needs { flag: "xds-require-client-cert", other: "xds-client-ca" });
         }
         if args.xds_require_client_cert && args.allow_anonymous_xds {
@@ -94,11 +112,12 @@ impl TlsConfig {
                 other: "allow-anonymous-xds",
             });
         }
-        let is_anonymous_by_default = xds.as_ref().is_none_or(|xds| xds.client_ca.is_none());
+        let is_anonymous_by_default = xds.as_ref().is_none_or(|xds| !xds.trust.asks());
+        let admin_trust = TrustFiles { authorities: args.admin_client_ca, ..TrustFiles::default() };
         Ok(Self {
             xds,
             allows_anonymous: args.allow_anonymous_xds || is_anonymous_by_default,
-            admin: files("admin", args.admin_tls_cert, args.admin_tls_key, args.admin_client_ca)?,
+            admin: files("admin", args.admin_tls_cert, args.admin_tls_key, admin_trust)?,
             timing: TlsTiming {
                 poll_interval: args.tls_poll_interval,
                 handshake: args.handshake_timeout,
@@ -115,7 +134,7 @@ impl TlsConfig {
 
     /// Returns `true` if the admin port asks its clients for certificates.
     pub(super) fn has_admin_ca(&self) -> bool {
-        self.admin.as_ref().is_some_and(|admin| admin.client_ca.is_some())
+        self.admin.as_ref().is_some_and(|admin| admin.trust.asks())
     }
 
     /// Checks that no port is open to other hosts by accident.
@@ -128,7 +147,7 @@ impl TlsConfig {
         if !listen.xds.ip().is_loopback() {
             match &self.xds {
                 None if !allows.plaintext_xds => return Err(ConfigError::PlaintextXds(listen.xds)),
-                Some(xds) if xds.client_ca.is_none() && !allows.anonymous_xds => {
+                Some(xds) if !xds.trust.asks() && !allows.anonymous_xds => {
                     return Err(ConfigError::AnonymousXds(listen.xds));
                 }
                 None | Some(_) => {}
@@ -154,17 +173,29 @@ fn files(
     port: &'static str,
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
-    client_ca: Option<PathBuf>,
+    trust: TrustFiles,
 ) -> Result<Option<TlsFiles>, ConfigError> {
-    match (certificate, key, client_ca) {
-        (Some(certificate), Some(key), client_ca) => Ok(Some(TlsFiles {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some(TlsFiles {
             certificate,
             key,
-            client_ca,
+            trust,
             needs_client_certificate: false,
             min_version: TlsVersion::Tls12,
         })),
-        (None, None, None) => Ok(None),
-        (_, _, _) => Err(ConfigError::HalfTls(port)),
+        (None, None) if !trust.asks() => Ok(None),
+        (_, _) => Err(ConfigError::HalfTls(port)),
+    }
+}
+
+/// Reads such as `example.org=/etc/xds/example.org.crt`.
+fn parse_bundle(text: &str) -> Result<TrustBundle, String> {
+    let example = "write such as example.org=/etc/xds/example.org.crt";
+    match text.split_once('=') {
+        None | Some((_, "")) => Err(format!("the file is missing: {example}")),
+        Some((name, file)) => match TrustDomain::new(name) {
+            Ok(domain) => Ok(TrustBundle { domain, file: file.into() }),
+            Err(error) => Err(format!("{error}: {example}")),
+        },
     }
 }

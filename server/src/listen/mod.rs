@@ -25,5 +25,5 @@ pub(crate) use files::{Shares, raise_limit};
 pub(crate) use http::serve_http;
 pub(crate) use peer::{Busy, Peer, Source};
 pub(crate) use port::{Port, PortRules};
-pub(crate) use tls::{Outcome, Tls, TlsHealth, TlsStatus};
-pub use tls::{TlsFiles, TlsTiming, TlsVersion};
+pub(crate) use tls::{End, Outcome, Tls, TlsHealth, TlsStatus};
+pub use tls::{TlsFiles, TlsTiming, TlsVersion, TrustFiles};

@@ -1,5 +1,6 @@
 //! Metrics of TLS: the ends of certificates, changes of files, handshakes.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,7 +9,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use crate::listen::{Outcome, Tls, TlsStatus};
+use crate::listen::{End, Outcome, Tls, TlsStatus};
 
 /// The ports that speak TLS.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ impl Collector for Certificates {
         if ports.is_empty() {
             return Ok(());
         }
-        let help = "Expiry of the certificate of a port, or of the first authority of its clients to expire, in Unix seconds";
+        let help = "Expiry of the certificate of a port (leaf), of the first authority of its clients to expire (client_ca), or of the first trust domain without authorities (trust_domain), in Unix seconds";
         let mut ends = encoder.encode_descriptor(
             "xds_tls_certificate_not_after_seconds",
             help,
@@ -28,8 +29,12 @@ impl Collector for Certificates {
             MetricType::Gauge,
         )?;
         for TlsStatus { port, material, .. } in &ports {
-            let parts = [("leaf", Some(material.not_after)), ("client_ca", material.client_ca_not_after)];
-            for (part, end) in parts.into_iter().filter_map(|(part, end)| Some((part, end?))) {
+            let mut parts = BTreeMap::from([("leaf", material.not_after)]);
+            for End { of, at, .. } in &material.ends {
+                let first = parts.entry(of.label()).or_insert(*at);
+                *first = (*first).min(*at);
+            }
+            for (part, end) in parts {
                 ends.encode_family(&[("listener", *port), ("part", part)])?.encode_gauge(&seconds(end))?;
             }
         }

@@ -19,7 +19,7 @@ use xds_codec::Codec;
 
 use super::support::*;
 use crate::grpc::{GrpcConfig, discovery};
-use crate::listen::{Tls, TlsFiles, TlsTiming, TlsVersion};
+use crate::listen::{Tls, TlsFiles, TlsTiming, TlsVersion, TrustFiles};
 
 type Lrs = ClientStream<LoadStatsRequest, LoadStatsResponse>;
 
@@ -79,7 +79,7 @@ impl Rig {
         let files = TlsFiles {
             certificate: path("tls.crt"),
             key: path("tls.key"),
-            client_ca: Some(path("ca.crt")),
+            trust: TrustFiles { authorities: Some(path("ca.crt")), ..TrustFiles::default() },
             needs_client_certificate: false,
             min_version: TlsVersion::Tls12,
         };

@@ -11,6 +11,7 @@ use tokio_rustls::{Accept, TlsAcceptor};
 use xds_cache::Proofs;
 
 use super::names;
+use super::trust::Untrusted;
 
 /// A connection that is encrypted, or is about to be.
 pub(in crate::listen) enum Secured {
@@ -99,8 +100,18 @@ impl Failure {
         let Some(inner) = inner else {
             return Self { reason: CLOSED, detail: error.to_string() };
         };
-        Self { reason: reason(inner), detail: inner.to_string() }
+        Self { reason: reason(inner), detail: detail(inner) }
     }
+}
+
+/// What to say of a failure: the library shows some errors as no operator can read them.
+fn detail(error: &rustls::Error) -> String {
+    if let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = error
+        && let Some(untrusted) = other.0.downcast_ref::<Untrusted>()
+    {
+        return untrusted.to_string();
+    }
+    error.to_string()
 }
 
 /// The label of a failure: one of a closed list.
@@ -116,6 +127,11 @@ fn reason(error: &rustls::Error) -> &'static str {
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "not-yet-valid",
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => "bad-usage",
             CertificateError::Revoked => "revoked",
+            CertificateError::Other(other) => match other.0.downcast_ref() {
+                Some(Untrusted::Domain(_) | Untrusted::NoSpiffeId) => "unknown-issuer",
+                Some(Untrusted::BadName(_)) => BAD_NAME,
+                None => "bad-certificate",
+            },
             _ => "bad-certificate",
         },
         rustls::Error::NoCertificatesPresented => "no-certificate",

@@ -7,8 +7,10 @@
 mod handshake;
 mod material;
 mod names;
+mod pem;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,8 +24,11 @@ use xds_api::rfc3339;
 
 pub(super) use handshake::{Agreed, CLOSED, DISPLACED, Failure, Secured, TIMEOUT};
 use material::Contents;
-pub(crate) use material::{Material, TlsError};
+pub(crate) use material::Material;
 pub use material::{TlsFiles, TlsVersion};
+pub(crate) use pem::TlsError;
+pub(crate) use trust::End;
+pub use trust::TrustFiles;
 
 /// When files are looked at, and how long handshakes may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,7 +239,7 @@ impl State {
 impl TlsStatus {
     /// What is wrong at `now`; `warning` is how long before its end a certificate is a problem, at most.
     pub(crate) fn health(&self, now: SystemTime, warning: Duration) -> TlsHealth {
-        let Material { not_before, not_after, client_ca_not_after, .. } = &*self.material;
+        let Material { not_before, not_after, ends, .. } = &*self.material;
         let lifetime = not_after.duration_since(*not_before).unwrap_or_default();
         let is_near =
             |end: SystemTime, warning: Duration| now.checked_add(warning).is_none_or(|then| then >= end);
@@ -256,13 +261,8 @@ impl TlsStatus {
                 rfc3339(*not_after)
             ));
         }
-        if let Some(end) = client_ca_not_after.filter(|end| is_near(*end, warning)) {
-            problems.push(format!(
-                "an authority of the clients of the {} port ends at {}",
-                self.port,
-                rfc3339(end)
-            ));
-        }
+        let near = ends.iter().filter(|end| is_near(end.at, warning.min(end.margin)));
+        problems.extend(near.map(|end| end.problem(self.port)));
         TlsHealth { problem: (!problems.is_empty()).then(|| problems.join("; ")), is_expired }
     }
 }

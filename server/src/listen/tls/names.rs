@@ -5,7 +5,7 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 use xds_cache::Proof;
 use xds_cache::identity::{DnsName, Fingerprint, InvalidSpiffeId, SpiffeId, Subject};
 
-use super::material::time;
+use super::pem::time;
 
 /// A verified certificate whose names are ambiguous or malformed: its connection is refused, because whoever reads it otherwise
 /// would see another client.
@@ -43,25 +43,38 @@ pub(super) fn proofs(certificate: &CertificateDer<'_>) -> Result<Vec<Proof>, Bad
     Ok(subjects.into_iter().map(proof).collect())
 }
 
+/// The SPIFFE ID of a certificate that nobody has verified yet, if it has one.
+///
+/// # Errors
+///
+/// [`BadName`] if the URIs of the certificate are not one SPIFFE ID or none.
+pub(super) fn spiffe_id(certificate: &CertificateDer<'_>) -> Result<Option<SpiffeId>, BadName> {
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| BadName::Unreadable)?;
+    let alternatives = parsed.subject_alternative_name().map_err(|_| BadName::Unreadable)?;
+    alternatives.map_or(Ok(None), |names| spiffe_name(&names.value.general_names))
+}
+
 fn alternative_names(names: &[GeneralName<'_>]) -> Result<Vec<Subject>, BadName> {
-    let is_uri =
-        |name: &&GeneralName<'_>| matches!(name, GeneralName::URI(_) | GeneralName::Invalid(URI_TAG, _));
-    let uris: Vec<_> = names.iter().filter(is_uri).collect();
-    let mut subjects = Vec::new();
-    match *uris {
-        [] => {}
-        [GeneralName::URI(uri)] if is_spiffe(uri) => subjects.push(Subject::Spiffe(SpiffeId::new(uri)?)),
-        // Another URI names nobody here.
-        [GeneralName::URI(_)] => {}
-        [_] => return Err(BadName::Unreadable),
-        _ => return Err(BadName::Uris(uris.len())),
-    }
+    let mut subjects: Vec<_> = spiffe_name(names)?.into_iter().map(Subject::Spiffe).collect();
     let dns = names.iter().filter_map(|name| {
         let GeneralName::DNSName(name) = name else { return None };
         DnsName::new(name).ok().map(Subject::Dns)
     });
     subjects.extend(dns.take(MAX_PROOFS - subjects.len()));
     Ok(subjects)
+}
+
+fn spiffe_name(names: &[GeneralName<'_>]) -> Result<Option<SpiffeId>, BadName> {
+    let is_uri =
+        |name: &&GeneralName<'_>| matches!(name, GeneralName::URI(_) | GeneralName::Invalid(URI_TAG, _));
+    let uris: Vec<_> = names.iter().filter(is_uri).collect();
+    match *uris {
+        [GeneralName::URI(uri)] if is_spiffe(uri) => Ok(Some(SpiffeId::new(uri)?)),
+        // Another URI names nobody here.
+        [] | [GeneralName::URI(_)] => Ok(None),
+        [_] => Err(BadName::Unreadable),
+        _ => Err(BadName::Uris(uris.len())),
+    }
 }
 
 /// Returns `true` if a URI has the scheme of SPIFFE IDs, however it is written: what is almost one is refused.

@@ -8,6 +8,7 @@ use axum::extract::Request;
 use axum::routing::get;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    SanType,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,8 +19,10 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, HandshakeKind, RootCertStore, version};
 use xds_api::VerifiedClient;
+use xds_cache::identity::TrustDomain;
 use xds_cache::{Reason, Refusals};
 
+use super::trust::EndOf;
 use super::*;
 use crate::listen::{Port, PortRules, serve_http};
 
@@ -65,8 +68,18 @@ impl Ca {
     }
 
     fn issue(&self, name: &str, flaw: Flaw) -> Pair {
+        self.issue_for(&[SanType::DnsName(name.try_into().unwrap())], flaw)
+    }
+
+    fn issue_spiffe(&self, ids: &[&str]) -> Pair {
+        let ids: Vec<_> = ids.iter().map(|id| SanType::URI((*id).try_into().unwrap())).collect();
+        self.issue_for(&ids, Flaw::default())
+    }
+
+    fn issue_for(&self, names: &[SanType], flaw: Flaw) -> Pair {
         let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = names.to_vec();
         let now = SystemTime::now();
         params.not_before = (if flaw.is_early { now + DAY } else { now - 3 * DAY }).into();
         params.not_after = (if flaw.is_expired { now - DAY } else { now + 30 * DAY }).into();
@@ -98,7 +111,7 @@ fn files(dir: &Path) -> TlsFiles {
     TlsFiles {
         certificate: dir.join("tls.crt"),
         key: dir.join("tls.key"),
-        client_ca: Some(dir.join("ca.crt")),
+        trust: TrustFiles { authorities: Some(dir.join("ca.crt")), ..TrustFiles::default() },
         needs_client_certificate: false,
         min_version: TlsVersion::Tls12,
     }
@@ -230,6 +243,101 @@ async fn a_certificate_of_a_client_is_verified_or_the_handshake_fails() {
         until(reason, || rig.n(Outcome::Failed(reason)) == before + 1).await;
     }
     assert_eq!(rig.refusals.counts()[&Reason::Handshake], 5);
+}
+
+fn domain(name: &str) -> TrustDomain {
+    TrustDomain::new(name).unwrap()
+}
+
+#[tokio::test]
+async fn a_spiffe_certificate_is_vouched_for_by_its_own_trust_domain_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Ca::new("same name"), Ca::new("same name"));
+    let mut domains = BTreeMap::new();
+    for (name, ca) in [("a.org", &a), ("b.org", &b)] {
+        let path = dir.path().join(name);
+        fs::write(&path, ca.pem()).unwrap();
+        domains.insert(domain(name), path);
+    }
+    let rig = Rig::start(TIMING, |files| files.trust.domains = domains.clone()).await;
+    let others = &rig.clients;
+    let id = "spiffe://a.org/edge";
+    let table: [(&str, Pair, Result<(), &str>); 10] = [
+        ("a's own", a.issue_spiffe(&[id]), Ok(())),
+        ("b's own", b.issue_spiffe(&["spiffe://b.org/edge"]), Ok(())),
+        ("a's by b", b.issue_spiffe(&[id]), Err("unknown-issuer")),
+        ("a's by the others", others.issue_spiffe(&[id]), Err("unknown-issuer")),
+        ("of no domain that is known", others.issue_spiffe(&["spiffe://c.org/edge"]), Err("unknown-issuer")),
+        ("without an id", others.issue("edge-1", Flaw::default()), Ok(())),
+        ("without an id, by a", a.issue("edge-1", Flaw::default()), Err("unknown-issuer")),
+        ("another URI", others.issue_spiffe(&["https://a.org/edge"]), Ok(())),
+        ("two ids", a.issue_spiffe(&[id, "spiffe://a.org/core"]), Err("bad-name")),
+        ("no id", a.issue_spiffe(&["SPIFFE://a.org/edge"]), Err("bad-name")),
+    ];
+    for (what, pair, expected) in table {
+        let failed = |reason| rig.n(Outcome::Failed(reason));
+        match expected {
+            Ok(()) => assert_eq!(rig.ask(Some(&pair)).await.as_deref(), Ok("verified"), "{what}"),
+            Err(reason) => {
+                let before = failed(reason);
+                assert!(rig.ask(Some(&pair)).await.is_err(), "{what}");
+                until(what, || failed(reason) == before + 1).await;
+            }
+        }
+    }
+    // The file of a trust domain is read again as the others are.
+    let pair = b.issue_spiffe(&[id]);
+    fs::write(&domains[&domain("a.org")], format!("{}{}", a.pem(), b.pem())).unwrap();
+    for _ in 0..2 {
+        rig.tls.look(SystemTime::now());
+    }
+    assert_eq!(rig.ask(Some(&pair)).await.as_deref(), Ok("verified"));
+    fs::write(&domains[&domain("a.org")], "").unwrap();
+    for _ in 0..2 {
+        rig.tls.look(SystemTime::now());
+    }
+    let fault = rig.tls.status().fault.unwrap_or_default();
+    assert!(fault.contains("a.org: it contains no certificate"), "{fault}");
+    assert_eq!(rig.ask(Some(&pair)).await.as_deref(), Ok("verified"));
+}
+
+#[tokio::test]
+async fn with_trust_domains_alone_a_certificate_needs_a_spiffe_id() {
+    let rig = Rig::start(TIMING, |files| {
+        let file = files.trust.authorities.take().unwrap();
+        files.trust.domains.insert(domain("a.org"), file);
+    })
+    .await;
+    let pair = rig.clients.issue_spiffe(&["spiffe://a.org/edge"]);
+    assert_eq!(rig.ask(Some(&pair)).await.as_deref(), Ok("verified"));
+    assert!(rig.ask(Some(&rig.clients.issue("edge-1", Flaw::default()))).await.is_err());
+    until("the failure", || rig.n(Outcome::Failed("unknown-issuer")) == 1).await;
+    let wrong = "no SPIFFE ID, and for others there is no --xds-client-ca";
+    until(wrong, || {
+        let recent = rig.refusals.recent(SystemTime::now());
+        recent.first().is_some_and(|refused| refused.last_detail.contains(wrong))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_trust_domain_is_a_problem_when_its_last_authority_ends() {
+    let rig = Rig::start(TIMING, |files| {
+        let file = files.trust.authorities.take().unwrap();
+        files.trust.domains.insert(domain("a.org"), file);
+    })
+    .await;
+    let (status, now) = (rig.tls.status(), SystemTime::now());
+    let health = |ends: Vec<End>| {
+        let material = Material { ends, ..(*status.material).clone() };
+        TlsStatus { material: Arc::new(material), ..status.clone() }.health(now, DAY)
+    };
+    assert_eq!(health(status.material.ends.clone()), TlsHealth::default());
+    let end = |left, margin| End { of: EndOf::Domain(domain("a.org")), at: now + left, margin };
+    // Authorities of a day are not a problem for all of it.
+    assert_eq!(health(vec![end(DAY / 2, DAY / 4)]), TlsHealth::default());
+    let problem = health(vec![end(DAY / 8, DAY / 4)]).problem.unwrap();
+    assert!(problem.starts_with("the last authority of the trust domain a.org on the test port ends at "));
 }
 
 #[tokio::test]
@@ -436,7 +544,7 @@ fn a_chain_is_read_and_the_names_are_those_of_its_first_certificate() {
         dir.path(),
         &Pair { certificate: format!("{}{}", leaf.pem(), between.pem()), key: key.serialize_pem() },
     );
-    let files = TlsFiles { client_ca: None, ..files(dir.path()) };
+    let files = TlsFiles { trust: TrustFiles::default(), ..files(dir.path()) };
     let tls = Tls::open("test", files, TIMING).unwrap();
     assert_eq!(tls.status().material.names, ["localhost", "10.0.0.1"]);
 }

@@ -1,0 +1,267 @@
+//! Whose certificates are accepted from clients.
+//!
+//! Every certificate has exactly one set of authorities that can vouch for it: one with a SPIFFE ID those of its own trust domain, any
+//! other one the authorities of the port. The sets are never merged, or else the authority of a partner could issue certificates with
+//! our names.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
+use tokio_rustls::rustls::crypto::{
+    WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+};
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::{
+    self, CertificateError, DigitallySignedStruct, DistinguishedName, OtherError, RootCertStore,
+    SignatureScheme,
+};
+use xds_api::rfc3339;
+use xds_cache::identity::TrustDomain;
+
+use super::names::{self, BadName};
+use super::pem::{Leaf, TlsError, certificates, no_certificate, read};
+
+/// The files that say whose certificates are accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustFiles {
+    /// The authorities of clients. With trust domains, only of clients without a SPIFFE ID.
+    pub authorities: Option<PathBuf>,
+    /// The authorities of each trust domain.
+    pub domains: BTreeMap<TrustDomain, PathBuf>,
+}
+
+/// What the files hold.
+pub(super) struct TrustContents {
+    authorities: Option<Vec<u8>>,
+    domains: BTreeMap<TrustDomain, Vec<u8>>,
+}
+
+/// Verifies the certificates of clients.
+#[derive(Debug)]
+pub(super) struct Trust {
+    authorities: Option<Arc<dyn ClientCertVerifier>>,
+    domains: BTreeMap<TrustDomain, Arc<dyn ClientCertVerifier>>,
+    is_required: bool,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+/// When something ends that clients are verified with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) of: EndOf,
+    pub(crate) at: SystemTime,
+    /// How long before its end that is a problem, at most.
+    pub(super) margin: Duration,
+}
+
+/// Something that ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EndOf {
+    /// The first of the authorities.
+    Authorities,
+    /// The last authority of a trust domain: those before it are replaced as a matter of course.
+    Domain(TrustDomain),
+}
+
+/// Why nobody can vouch for a certificate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Untrusted {
+    /// The trust domain has no authorities here.
+    #[error("the client certificate is of the trust domain {0}, for which there is no --xds-trust-domain")]
+    Domain(Box<str>),
+    /// There are only authorities of trust domains.
+    #[error("the client certificate has no SPIFFE ID, and for others there is no --xds-client-ca")]
+    NoSpiffeId,
+    /// It cannot be said whose it is.
+    #[error(transparent)]
+    BadName(#[from] BadName),
+}
+
+impl TrustFiles {
+    /// Returns `true` if clients are asked for certificates.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        self.authorities.is_some() || !self.domains.is_empty()
+    }
+}
+
+impl End {
+    /// What to say when the end is near, or was before now.
+    pub(super) fn problem(&self, port: &str) -> String {
+        let at = rfc3339(self.at);
+        match &self.of {
+            EndOf::Authorities => format!("an authority of the clients of the {port} port ends at {at}"),
+            EndOf::Domain(name) => {
+                format!("the last authority of the trust domain {name} on the {port} port ends at {at}")
+            }
+        }
+    }
+}
+
+impl EndOf {
+    /// As it is called in metrics.
+    pub(crate) fn label(&self) -> &'static str {
+        match self {
+            Self::Authorities => "client_ca",
+            Self::Domain(_) => "trust_domain",
+        }
+    }
+}
+
+impl TrustContents {
+    /// # Errors
+    ///
+    /// [`TlsError::Unreadable`] names the first file that cannot be read.
+    pub(super) fn read(files: &TrustFiles) -> Result<Self, TlsError> {
+        let domains = files.domains.iter().map(|(name, path)| Ok((name.clone(), read(path)?)));
+        Ok(Self {
+            authorities: files.authorities.as_deref().map(read).transpose()?,
+            domains: domains.collect::<Result<_, TlsError>>()?,
+        })
+    }
+
+    /// Equal for equal contents of the same files.
+    pub(super) fn hash(&self) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new();
+        for file in self.authorities.iter().chain(self.domains.values()) {
+            hasher.update(blake3::hash(file).as_bytes());
+        }
+        hasher.finalize()
+    }
+}
+
+impl Trust {
+    /// The verifier that `contents` of `files` make, and the ends to come.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] says which file cannot be used, and why.
+    pub(super) fn new(
+        files: &TrustFiles,
+        contents: &TrustContents,
+        is_required: bool,
+    ) -> Result<(Self, Vec<End>), TlsError> {
+        let mut ends = Vec::new();
+        let authorities = match (&files.authorities, &contents.authorities) {
+            (Some(path), Some(contents)) => {
+                let bundle = Bundle::read(path, contents)?;
+                ends.push(End { of: EndOf::Authorities, at: bundle.first_end, margin: Duration::MAX });
+                Some(bundle.verifier()?)
+            }
+            (_, _) => None,
+        };
+        let mut domains = BTreeMap::new();
+        for (name, path) in &files.domains {
+            let Some(contents) = contents.domains.get(name) else { continue };
+            let bundle = Bundle::read(path, contents)?;
+            let of = EndOf::Domain(name.clone());
+            ends.push(End { of, at: bundle.last_end, margin: bundle.last_lifetime / 4 });
+            domains.insert(name.clone(), bundle.verifier()?);
+        }
+        let algorithms = ring::default_provider().signature_verification_algorithms;
+        Ok((Self { authorities, domains, is_required, algorithms }, ends))
+    }
+
+    /// Who can vouch for a certificate that nobody has verified yet.
+    fn verifier_of(&self, leaf: &CertificateDer<'_>) -> Result<&dyn ClientCertVerifier, Untrusted> {
+        let verifier = match self.domains.is_empty() {
+            true => self.authorities.as_ref(),
+            false => match names::spiffe_id(leaf)? {
+                Some(id) => {
+                    let domain = self.domains.get(id.trust_domain());
+                    return domain
+                        .map(|verifier| &**verifier)
+                        .ok_or_else(|| Untrusted::Domain(id.trust_domain().into()));
+                }
+                None => self.authorities.as_ref(),
+            },
+        };
+        verifier.map(|verifier| &**verifier).ok_or(Untrusted::NoSpiffeId)
+    }
+}
+
+impl ClientCertVerifier for Trust {
+    fn client_auth_mandatory(&self) -> bool {
+        self.is_required
+    }
+
+    /// None: with hints, clients withhold a certificate of another authority, and the log could not say what is wrong with it.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verifier = self
+            .verifier_of(end_entity)
+            .map_err(|error| CertificateError::Other(OtherError(Arc::new(error))))?;
+        verifier.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// The authorities of one file.
+struct Bundle {
+    roots: RootCertStore,
+    first_end: SystemTime,
+    last_end: SystemTime,
+    /// How long the one is valid in all that ends last.
+    last_lifetime: Duration,
+}
+
+impl Bundle {
+    fn read(path: &Path, contents: &[u8]) -> Result<Self, TlsError> {
+        let mut roots = RootCertStore::empty();
+        let mut lives = Vec::new();
+        for (index, certificate) in certificates(path, contents)?.into_iter().enumerate() {
+            let Leaf { not_before, not_after, .. } = Leaf::read(path, &certificate)?;
+            lives.push((not_after, not_after.duration_since(not_before).unwrap_or_default()));
+            roots.add(certificate).map_err(|error| TlsError::Contents {
+                path: path.to_owned(),
+                fault: format!("certificate {}: {error}", index + 1),
+            })?;
+        }
+        let (Some((first_end, _)), Some((last_end, last_lifetime))) =
+            (lives.iter().min().copied(), lives.iter().max().copied())
+        else {
+            return Err(no_certificate(path));
+        };
+        Ok(Self { roots, first_end, last_end, last_lifetime })
+    }
+
+    fn verifier(self) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+        let (roots, provider) = (Arc::new(self.roots), Arc::new(ring::default_provider()));
+        let builder = WebPkiClientVerifier::builder_with_provider(roots, provider);
+        builder.build().map(|verifier| verifier as _).map_err(|error| TlsError::Unfit(error.to_string()))
+    }
+}
