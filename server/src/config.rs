@@ -357,19 +357,6 @@ mod tests {
             ("--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k", Some("--xds-client-ca")),
             ("--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k --allow-anonymous-xds", None),
             ("--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k --xds-client-ca a", None),
-            (
-                "--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k --xds-trust-domain example.org=b",
-                None,
-            ),
-            ("--xds-trust-domain example.org=b", Some("TLS on the xds port needs both")),
-            ("--xds-trust-domain example.org", Some("the file is missing: write such as example.org=")),
-            ("--xds-trust-domain Example.org=b", Some("a trust domain has 1 to 255 lower-case letters")),
-            ("--xds-trust-domain spiffe://a.org=b", Some("a trust domain has 1 to 255 lower-case letters")),
-            (
-                "--xds-tls-cert c --xds-tls-key k --xds-trust-domain a.org=a,b.org=b --xds-trust-domain a.org=c",
-                Some("--xds-trust-domain gives two files for a.org"),
-            ),
-            ("--xds-tls-cert c --xds-tls-key k --xds-trust-domain a.org=b --xds-require-client-cert", None),
             ("--xds-tls-cert c --xds-tls-key k", None),
             ("--xds-tls-cert c", Some("TLS on the xds port needs both --xds-tls-cert and --xds-tls-key")),
             ("--admin-client-ca a", Some("TLS on the admin port needs both")),
@@ -406,6 +393,43 @@ mod tests {
             ("--log-level inof", Some("`inof` is not a log level")),
             ("--partial-start --strict=false", None),
         ];
+        judge(&table);
+    }
+
+    #[test]
+    fn what_clients_are_verified_with_must_be_complete() {
+        let table = [
+            (
+                "--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k --xds-trust-domain example.org=b",
+                None,
+            ),
+            ("--xds-trust-domain example.org=b", Some("TLS on the xds port needs both")),
+            ("--xds-trust-domain example.org", Some("the file is missing: write such as example.org=")),
+            ("--xds-trust-domain Example.org=b", Some("a trust domain has 1 to 255 lower-case letters")),
+            ("--xds-trust-domain spiffe://a.org=b", Some("a trust domain has 1 to 255 lower-case letters")),
+            (
+                "--xds-tls-cert c --xds-tls-key k --xds-trust-domain a.org=a,b.org=b --xds-trust-domain a.org=c",
+                Some("--xds-trust-domain gives two files for a.org"),
+            ),
+            ("--xds-tls-cert c --xds-tls-key k --xds-trust-domain a.org=b --xds-require-client-cert", None),
+            (
+                "--xds-tls-cert c --xds-tls-key k --xds-client-crl r",
+                Some("--xds-client-crl needs --xds-client-ca"),
+            ),
+            (
+                "--xds-tls-cert c --xds-tls-key k --xds-client-ca a --xds-client-crl-strict",
+                Some("--xds-client-crl-strict needs --xds-client-crl"),
+            ),
+            (
+                "--xds-tls-cert c --xds-tls-key k --xds-trust-domain a.org=b --xds-client-crl r --xds-client-crl-strict",
+                None,
+            ),
+        ];
+        judge(&table);
+    }
+
+    /// Each line is accepted, or refused with a message that contains the text.
+    fn judge(table: &[(&str, Option<&str>)]) {
         for (line, wrong) in table {
             match (config(line), wrong) {
                 (Ok(_), None) => {}

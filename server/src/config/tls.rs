@@ -32,6 +32,15 @@ pub struct TlsArgs {
     /// from the authorities of their own trust domain alone, and --xds-client-ca is for the others
     #[arg(long, env = "XDS_SERVER_XDS_TRUST_DOMAIN", value_name = "NAME=FILE", value_delimiter = ',', value_parser = parse_bundle)]
     pub xds_trust_domain: Vec<TrustBundle>,
+    /// PEM file with the CRLs of the authorities of xDS clients. A client is refused if its certificate is revoked, or if the file has
+    /// no CRL of the issuer
+    #[arg(long, env = "XDS_SERVER_XDS_CLIENT_CRL", value_name = "FILE")]
+    pub xds_client_crl: Option<PathBuf>,
+    /// Refuse the clients of an issuer whose CRL is out of date. Without this flag, it is used with a warning
+    #[arg(long, env = "XDS_SERVER_XDS_CLIENT_CRL_STRICT", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
+        value_parser = BoolishValueParser::new())]
+    pub xds_client_crl_strict: bool,
     /// Fail the handshake of xDS clients without a certificate. Without this flag they are told what is missing, and health checks
     /// work
     #[arg(long, env = "XDS_SERVER_XDS_REQUIRE_CLIENT_CERT", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
@@ -92,11 +101,22 @@ pub struct TlsConfig {
 impl TlsConfig {
     pub(super) fn new(args: TlsArgs) -> Result<Self, ConfigError> {
         let min_version = args.xds_tls_min_version;
-        let mut trust = TrustFiles { authorities: args.xds_client_ca, ..TrustFiles::default() };
+        let mut trust = TrustFiles {
+            authorities: args.xds_client_ca,
+            crl: args.xds_client_crl,
+            is_crl_strict: args.xds_client_crl_strict,
+            ..TrustFiles::default()
+        };
         for TrustBundle { domain, file } in args.xds_trust_domain {
             if trust.domains.insert(domain.clone(), file).is_some() {
                 return Err(ConfigError::TrustDomainTwice(domain));
             }
+        }
+        if trust.crl.is_some() && !trust.asks() {
+            return Err(ConfigError::Needs { flag: "xds-client-crl", other: "xds-client-ca" });
+        }
+        if trust.is_crl_strict && trust.crl.is_none() {
+            return Err(ConfigError::Needs { flag: "xds-client-crl-strict", other: "xds-client-crl" });
         }
         let mut xds = files("xds", args.xds_tls_cert, args.xds_tls_key, trust)?;
         if let Some(xds) = &mut xds {
@@ -129,7 +149,7 @@ impl TlsConfig {
 
     /// Returns `true` if xDS clients can prove who they are.
     pub(super) fn authenticates_clients(&self) -> bool {
-        self.xds.as_ref().is_some_and(|xds| xds.client_ca.is_some())
+        self.xds.as_ref().is_some_and(|xds| xds.trust.asks())
     }
 
     /// Returns `true` if the admin port asks its clients for certificates.

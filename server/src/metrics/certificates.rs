@@ -21,7 +21,7 @@ impl Collector for Certificates {
         if ports.is_empty() {
             return Ok(());
         }
-        let help = "Expiry of the certificate of a port (leaf), of the first authority of its clients to expire (client_ca), or of the first trust domain without authorities (trust_domain), in Unix seconds";
+        let help = "Expiry of the certificate of a port (leaf), of the first authority of its clients to expire (client_ca), of the authorities of the first trust domain to lose its last one (trust_domain), or of the first CRL (crl), in Unix seconds";
         let mut ends = encoder.encode_descriptor(
             "xds_tls_certificate_not_after_seconds",
             help,

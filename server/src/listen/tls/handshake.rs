@@ -111,6 +111,9 @@ fn detail(error: &rustls::Error) -> String {
     {
         return untrusted.to_string();
     }
+    if matches!(error, rustls::Error::InvalidCertificate(CertificateError::UnknownRevocationStatus)) {
+        return "the CRLs of --xds-client-crl have none of the issuer of the client certificate".to_owned();
+    }
     error.to_string()
 }
 
@@ -127,6 +130,9 @@ fn reason(error: &rustls::Error) -> &'static str {
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "not-yet-valid",
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => "bad-usage",
             CertificateError::Revoked => "revoked",
+            CertificateError::UnknownRevocationStatus => "unknown-revocation",
+            CertificateError::ExpiredRevocationList
+            | CertificateError::ExpiredRevocationListContext { .. } => "crl-expired",
             CertificateError::Other(other) => match other.0.downcast_ref() {
                 Some(Untrusted::Domain(_) | Untrusted::NoSpiffeId) => "unknown-issuer",
                 Some(Untrusted::BadName(_)) => BAD_NAME,
@@ -134,6 +140,7 @@ fn reason(error: &rustls::Error) -> &'static str {
             },
             _ => "bad-certificate",
         },
+        rustls::Error::InvalidCertRevocationList(_) => "bad-crl",
         rustls::Error::NoCertificatesPresented => "no-certificate",
         // Most of all, the client does not trust the certificate of the server.
         rustls::Error::AlertReceived(_) => "refused-by-client",

@@ -8,6 +8,7 @@ mod handshake;
 mod material;
 mod names;
 mod pem;
+mod revocation;
 #[cfg(test)]
 mod tests;
 mod trust;

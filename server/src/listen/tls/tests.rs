@@ -7,8 +7,8 @@ use axum::Router;
 use axum::extract::Request;
 use axum::routing::get;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -51,6 +51,7 @@ struct Flaw {
     /// It begins in a day.
     is_early: bool,
     usage: Option<ExtendedKeyUsage>,
+    serial: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -63,6 +64,7 @@ impl Ca {
     fn new(name: &str) -> Self {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.distinguished_name.push(DnType::CommonName, name);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
@@ -80,6 +82,7 @@ impl Ca {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.subject_alt_names = names.to_vec();
+        params.serial_number = Some(flaw.serial.into());
         let now = SystemTime::now();
         params.not_before = (if flaw.is_early { now + DAY } else { now - 3 * DAY }).into();
         params.not_after = (if flaw.is_expired { now - DAY } else { now + 30 * DAY }).into();
@@ -94,6 +97,26 @@ impl Ca {
 
     fn pem(&self) -> String {
         self.0.pem()
+    }
+
+    /// A list of what it has revoked that is to be replaced at `end`.
+    fn crl(&self, revoked: &[u64], end: SystemTime) -> String {
+        let began = SystemTime::now() - 10 * DAY;
+        let revoked_certs = revoked.iter().map(|serial| RevokedCertParams {
+            serial_number: (*serial).into(),
+            revocation_time: began.into(),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: began.into(),
+            next_update: end.into(),
+            crl_number: 1_u64.into(),
+            issuing_distribution_point: None,
+            revoked_certs: revoked_certs.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.0).unwrap().pem().unwrap()
     }
 }
 
@@ -179,6 +202,14 @@ impl Rig {
     async fn ask(&self, pair: Option<&Pair>) -> Result<String, String> {
         let mut stream = self.connect(self.client(pair)).await.map_err(|error| error.to_string())?;
         ask(&mut stream).await
+    }
+
+    /// Replaces the CRLs, and has them read.
+    fn list(&self, text: &str) {
+        fs::write(self.dir.path().join("crl"), text).unwrap();
+        for _ in 0..2 {
+            self.tls.look(SystemTime::now());
+        }
     }
 
     fn n(&self, outcome: Outcome) -> u64 {
@@ -338,6 +369,83 @@ async fn a_trust_domain_is_a_problem_when_its_last_authority_ends() {
     assert_eq!(health(vec![end(DAY / 2, DAY / 4)]), TlsHealth::default());
     let problem = health(vec![end(DAY / 8, DAY / 4)]).problem.unwrap();
     assert!(problem.starts_with("the last authority of the trust domain a.org on the test port ends at "));
+}
+
+/// A rig whose clients must not be on the list `crl`, and a certificate with the serial number 7 of its authority.
+async fn with_crl(is_strict: bool, revoked: &[u64], end: SystemTime) -> (Rig, Pair) {
+    let rig = Rig::start(TIMING, |files| {
+        let directory = files.key.parent().unwrap();
+        // The authority of the rig is made before, and its list after: the first list is of another one.
+        fs::write(directory.join("crl"), Ca::new("another").crl(&[], end)).unwrap();
+        files.trust.crl = Some(directory.join("crl"));
+        files.trust.is_crl_strict = is_strict;
+    })
+    .await;
+    let pair = rig.clients.issue("edge-7", Flaw { serial: 7, ..Flaw::default() });
+    assert!(rig.ask(Some(&pair)).await.is_err());
+    until("an issuer without a list", || rig.n(Outcome::Failed("unknown-revocation")) == 1).await;
+    rig.list(&rig.clients.crl(revoked, end));
+    (rig, pair)
+}
+
+#[tokio::test]
+async fn a_revoked_certificate_is_refused_and_others_are_not() {
+    let (rig, revoked) = with_crl(false, &[3, 7], SystemTime::now() + 10 * DAY).await;
+    assert!(rig.ask(Some(&revoked)).await.is_err());
+    until("the failure", || rig.n(Outcome::Failed("revoked")) == 1).await;
+    let good = rig.clients.issue("edge-8", Flaw { serial: 8, ..Flaw::default() });
+    assert_eq!(rig.ask(Some(&good)).await.as_deref(), Ok("verified"));
+    // Taken off the list, it counts again.
+    rig.list(&rig.clients.crl(&[3], SystemTime::now() + 10 * DAY));
+    assert_eq!(rig.ask(Some(&revoked)).await.as_deref(), Ok("verified"));
+    // A list that the authority did not sign helps nobody.
+    let forged = Ca::new("clients").crl(&[], SystemTime::now() + DAY);
+    rig.list(&forged);
+    assert!(rig.ask(Some(&good)).await.is_err());
+    until("the failure", || rig.n(Outcome::Failed("bad-crl")) == 1).await;
+}
+
+#[tokio::test]
+async fn a_list_that_is_out_of_date_is_a_problem_and_counts_no_more_when_strict() {
+    let past = SystemTime::now() - DAY;
+    let (rig, revoked) = with_crl(false, &[7], past).await;
+    assert!(rig.ask(Some(&revoked)).await.is_err());
+    until("the failure", || rig.n(Outcome::Failed("revoked")) == 1).await;
+    let good = rig.clients.issue("edge-8", Flaw { serial: 8, ..Flaw::default() });
+    assert_eq!(rig.ask(Some(&good)).await.as_deref(), Ok("verified"));
+    let health = rig.tls.status().health(SystemTime::now(), DAY);
+    let problem = health.problem.unwrap();
+    assert!(problem.starts_with("a CRL of the clients of the test port is to be replaced by"), "{problem}");
+    assert!(problem.ends_with("it is used after that too") && !health.is_expired, "{problem}");
+
+    let (rig, _) = with_crl(true, &[7], past).await;
+    let good = rig.clients.issue("edge-8", Flaw { serial: 8, ..Flaw::default() });
+    assert!(rig.ask(Some(&good)).await.is_err());
+    until("the failure", || rig.n(Outcome::Failed("crl-expired")) == 1).await;
+    let problem = rig.tls.status().health(SystemTime::now(), DAY).problem.unwrap();
+    assert!(problem.contains("clients of its issuer are refused (--xds-client-crl-strict)"), "{problem}");
+    // With a new one, all is well.
+    rig.list(&rig.clients.crl(&[7], SystemTime::now() + 30 * DAY));
+    assert_eq!(rig.ask(Some(&good)).await.as_deref(), Ok("verified"));
+    assert_eq!(rig.tls.status().health(SystemTime::now(), DAY), TlsHealth::default());
+}
+
+#[tokio::test]
+async fn a_file_without_a_usable_list_changes_nothing() {
+    let (rig, revoked) = with_crl(false, &[7], SystemTime::now() + 10 * DAY).await;
+    let certificate = rig.clients.pem();
+    for (text, wrong) in [
+        ("", "crl: it contains no CRL: write it as PEM, -----BEGIN X509 CRL-----"),
+        (&certificate, "it contains no CRL"),
+        ("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n", "CRL 1: not a valid CRL"),
+        ("-----BEGIN X509 CRL-----\nAAAA", "crl: not valid PEM"),
+    ] {
+        rig.list(text);
+        let fault = rig.tls.status().fault.unwrap_or_default();
+        assert!(fault.contains(wrong), "{wrong}: {fault}");
+    }
+    assert!(rig.ask(Some(&revoked)).await.is_err());
+    until("the failure", || rig.n(Outcome::Failed("revoked")) == 1).await;
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ use xds_cache::identity::TrustDomain;
 
 use super::names::{self, BadName};
 use super::pem::{Leaf, TlsError, certificates, no_certificate, read};
+use super::revocation::RevocationLists;
 
 /// The files that say whose certificates are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,12 +34,17 @@ pub struct TrustFiles {
     pub authorities: Option<PathBuf>,
     /// The authorities of each trust domain.
     pub domains: BTreeMap<TrustDomain, PathBuf>,
+    /// The certificates that all these authorities have revoked; `None` if nobody asks for that.
+    pub crl: Option<PathBuf>,
+    /// True if a CRL counts no more when it should have been replaced.
+    pub is_crl_strict: bool,
 }
 
 /// What the files hold.
 pub(super) struct TrustContents {
     authorities: Option<Vec<u8>>,
     domains: BTreeMap<TrustDomain, Vec<u8>>,
+    crl: Option<Vec<u8>>,
 }
 
 /// Verifies the certificates of clients.
@@ -66,6 +72,11 @@ pub(crate) enum EndOf {
     Authorities,
     /// The last authority of a trust domain: those before it are replaced as a matter of course.
     Domain(TrustDomain),
+    /// The first of the CRLs, which should have been replaced by then.
+    Crl {
+        /// True if it does not count any more then.
+        is_strict: bool,
+    },
 }
 
 /// Why nobody can vouch for a certificate.
@@ -99,6 +110,17 @@ impl End {
             EndOf::Domain(name) => {
                 format!("the last authority of the trust domain {name} on the {port} port ends at {at}")
             }
+            EndOf::Crl { is_strict: false } => {
+                format!(
+                    "a CRL of the clients of the {port} port is to be replaced by {at}; it is used after that too"
+                )
+            }
+            EndOf::Crl { is_strict: true } => {
+                format!(
+                    "a CRL of the clients of the {port} port is to be replaced by {at}; after that, clients of its \
+                     issuer are refused (--xds-client-crl-strict)"
+                )
+            }
         }
     }
 }
@@ -109,6 +131,7 @@ impl EndOf {
         match self {
             Self::Authorities => "client_ca",
             Self::Domain(_) => "trust_domain",
+            Self::Crl { .. } => "crl",
         }
     }
 }
@@ -122,13 +145,14 @@ impl TrustContents {
         Ok(Self {
             authorities: files.authorities.as_deref().map(read).transpose()?,
             domains: domains.collect::<Result<_, TlsError>>()?,
+            crl: files.crl.as_deref().map(read).transpose()?,
         })
     }
 
     /// Equal for equal contents of the same files.
     pub(super) fn hash(&self) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new();
-        for file in self.authorities.iter().chain(self.domains.values()) {
+        for file in self.authorities.iter().chain(self.domains.values()).chain(&self.crl) {
             hasher.update(blake3::hash(file).as_bytes());
         }
         hasher.finalize()
@@ -147,11 +171,20 @@ impl Trust {
         is_required: bool,
     ) -> Result<(Self, Vec<End>), TlsError> {
         let mut ends = Vec::new();
+        let revoked = match (&files.crl, &contents.crl) {
+            (Some(path), Some(contents)) => Some(RevocationLists::read(path, contents, files.is_crl_strict)?),
+            (_, _) => None,
+        };
+        ends.extend(revoked.as_ref().map(|revoked| End {
+            of: EndOf::Crl { is_strict: files.is_crl_strict },
+            at: revoked.first_end,
+            margin: revoked.margin,
+        }));
         let authorities = match (&files.authorities, &contents.authorities) {
             (Some(path), Some(contents)) => {
                 let bundle = Bundle::read(path, contents)?;
                 ends.push(End { of: EndOf::Authorities, at: bundle.first_end, margin: Duration::MAX });
-                Some(bundle.verifier()?)
+                Some(bundle.verifier(revoked.as_ref())?)
             }
             (_, _) => None,
         };
@@ -161,7 +194,7 @@ impl Trust {
             let bundle = Bundle::read(path, contents)?;
             let of = EndOf::Domain(name.clone());
             ends.push(End { of, at: bundle.last_end, margin: bundle.last_lifetime / 4 });
-            domains.insert(name.clone(), bundle.verifier()?);
+            domains.insert(name.clone(), bundle.verifier(revoked.as_ref())?);
         }
         let algorithms = ring::default_provider().signature_verification_algorithms;
         Ok((Self { authorities, domains, is_required, algorithms }, ends))
@@ -259,9 +292,10 @@ impl Bundle {
         Ok(Self { roots, first_end, last_end, last_lifetime })
     }
 
-    fn verifier(self) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    fn verifier(self, revoked: Option<&RevocationLists>) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
         let (roots, provider) = (Arc::new(self.roots), Arc::new(ring::default_provider()));
         let builder = WebPkiClientVerifier::builder_with_provider(roots, provider);
+        let builder = revoked.into_iter().fold(builder, |builder, revoked| revoked.apply(builder));
         builder.build().map(|verifier| verifier as _).map_err(|error| TlsError::Unfit(error.to_string()))
     }
 }
