@@ -14,6 +14,7 @@ pub(crate) fn proof(verified: &Verified<'_>) -> Proof {
         issuer: verified.issuer.name.as_str().into(),
         subject: verified.subject.as_str().into(),
         id: verified.id.as_deref().map(Into::into),
+        key: verified.key,
         claims,
     };
     Proof { subject: Subject::Token(token.into()), expires: Some(verified.ends), certificate: None }

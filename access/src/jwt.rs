@@ -60,6 +60,8 @@ pub(crate) struct Verified<'p> {
     pub(crate) issuer: &'p Issuer,
     pub(crate) subject: String,
     pub(crate) id: Option<String>,
+    /// SHA-256 of the key that signed it.
+    pub(crate) key: [u8; 32],
     /// The end of `exp` and the leeway of its issuer.
     pub(crate) ends: SystemTime,
     pub(crate) claims: Tree,
@@ -103,7 +105,7 @@ pub(crate) fn verify<'p>(
     if !key.has_signed(algorithm, message.as_bytes(), &signature) {
         return Err(BadToken::Signature);
     }
-    check_claims(claims, issuer, now)
+    check_claims(claims, issuer, key.fingerprint(), now)
 }
 
 /// The algorithm and the ID of the key.
@@ -124,7 +126,12 @@ fn read_header(header: Node<'_>) -> Result<(Algorithm, &str), BadToken> {
     Ok((algorithm, key_id.ok_or(BadToken::Header("it has no `kid`"))?))
 }
 
-fn check_claims(claims: Tree, issuer: &Issuer, now: SystemTime) -> Result<Verified<'_>, BadToken> {
+fn check_claims(
+    claims: Tree,
+    issuer: &Issuer,
+    key: [u8; 32],
+    now: SystemTime,
+) -> Result<Verified<'_>, BadToken> {
     let root = claims.root();
     let expires = time(root, "exp")?.ok_or(BadToken::Claim("exp"))?;
     let ends = expires.checked_add(issuer.leeway).ok_or(BadToken::Claim("exp"))?;
@@ -151,7 +158,7 @@ fn check_claims(claims: Tree, issuer: &Issuer, now: SystemTime) -> Result<Verifi
     let text = |claim| root.get(claim).and_then(Node::as_str);
     let subject = text("sub").filter(|subject| !subject.is_empty()).ok_or(BadToken::Claim("sub"))?;
     let (subject, id) = (subject.to_owned(), text("jti").map(str::to_owned));
-    Ok(Verified { issuer, subject, id, ends, claims })
+    Ok(Verified { issuer, subject, id, key, ends, claims })
 }
 
 fn check_audience(claims: Node<'_>, issuer: &Issuer) -> Result<(), BadToken> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use ring::digest::{Context, SHA256};
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256,
     RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256,
@@ -98,6 +99,11 @@ impl KeySet {
         if keys.is_empty() { Err(BadKeySet::NoKey(n_keys)) } else { Ok(Self { keys }) }
     }
 
+    /// Returns `true` if a key has this fingerprint.
+    pub(crate) fn has(&self, fingerprint: [u8; 32]) -> bool {
+        self.keys.values().any(|key| key.fingerprint() == fingerprint)
+    }
+
     /// The key with that ID.
     pub(crate) fn key(&self, id: &str) -> Option<&Key> {
         self.keys.get(id)
@@ -105,6 +111,22 @@ impl KeySet {
 }
 
 impl Key {
+    /// SHA-256 of the key, whatever its ID is.
+    pub(crate) fn fingerprint(&self) -> [u8; 32] {
+        let parts = match &self.material {
+            Material::Rsa { n, e } => [&b"rsa"[..], n, e],
+            Material::Point(point) => [&b"point"[..], point, b""],
+        };
+        let mut context = Context::new(&SHA256);
+        for part in parts {
+            context.update(&part.len().to_le_bytes());
+            context.update(part);
+        }
+        let mut fingerprint = [0; 32];
+        fingerprint.copy_from_slice(context.finish().as_ref());
+        fingerprint
+    }
+
     /// Returns `true` if the key may be used with an algorithm.
     pub(crate) fn allows(&self, algorithm: Algorithm) -> bool {
         self.algorithms.contains(&algorithm)

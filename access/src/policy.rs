@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use xds_cache::identity::{Fingerprint, SubjectPattern, shown};
-use xds_cache::{Proof, Subject};
+use xds_cache::{Proof, Scalar, Subject};
 use xds_units::rfc3339;
 
 use crate::claims::proof;
@@ -165,6 +165,21 @@ impl Policy {
     pub fn denial(&self, proof: &Proof) -> Option<&str> {
         let denied = self.denied.iter().find(|denied| denied.whom.is(proof))?;
         Some(denied.reason.as_deref().unwrap_or_default())
+    }
+
+    /// Returns `true` if a token that was [verified](Self::verify_bearer) earlier would be trusted still: its issuer is in the
+    /// policy, with the same `iss`, one of the token's audiences and the key that signed it. Other proofs are not this policy's.
+    #[must_use]
+    pub fn trusts(&self, proof: &Proof) -> bool {
+        let Subject::Token(token) = &proof.subject else { return true };
+        let is = |value: &Scalar, text: &str| matches!(value, Scalar::String(value) if value == text);
+        let has = |claim, text: &str| token.claims.at(claim).iter().any(|value| is(value, text));
+        self.issuers.iter().any(|issuer| {
+            issuer.name == *token.issuer
+                && has("/iss", &issuer.issuer)
+                && issuer.audiences.iter().any(|audience| has("/aud", audience))
+                && issuer.keys.has(token.key)
+        })
     }
 
     /// Returns `true` if this is a secret token of a principal, ended or not. It costs a hash, and no signature.

@@ -84,14 +84,18 @@ reasons! {
     SlowConnection = "slow-connection", "10 s for a first request, 30 s without reading";
     /// A TLS handshake failed, took too long, or had to make room for another.
     Handshake = "handshake", "the certificates that both sides trust; --handshake-timeout, --max-pending-handshakes";
-    /// A client showed no certificate, and the port serves nobody without one.
+    /// A client showed neither certificate nor token, and the port serves nobody without.
     NoCredential = "no-credential", "--allow-anonymous-xds";
+    /// A client's token is not believed, or not any more.
+    BadToken = "bad-token", "`issuers` of --access-policy";
+    /// The access policy denies the identity of a client.
+    Denied = "denied", "`denied` of --access-policy";
     /// A node claims a group that is not granted to the client's identity.
     IdentityNotAllowed = "identity-not-allowed", "`identities` of the node group";
     /// A node claims an id that its identity is not for.
     NodeIdMismatch = "node-id-mismatch", "`nodeIds` in `identities` of the node group";
-    /// A client's certificate has ended, and so its streams do.
-    Expired = "expired", "the end of the client's certificate";
+    /// A client's certificate or token has ended, and so its streams do.
+    Expired = "expired", "the end of the client's certificate or token";
     /// A client sent so many control frames that its connection was ended.
     Flood = "flood", "50,000 control frames, and 2,000 more a second";
     /// There is no room for a message while it is being received.

@@ -176,6 +176,9 @@ impl AccessFiles {
     fn take(&self, policy: Policy, found: Found) {
         let (principals, issuers) = (policy.principals().len(), policy.issuers().len());
         info!(principals, issuers, "access policy loaded");
+        if issuers > 0 && self.config.shows_tokens {
+            warn!("tokens of xDS clients can be read on their way, because the xDS port has no TLS");
+        }
         let entry = Entry::new("policy.loaded", "allowed").with("principals", principals);
         self.trail.record(entry.with("issuers", issuers), SystemTime::now());
         self.policy.send_replace(Arc::new(policy));
@@ -201,6 +204,12 @@ impl AccessFiles {
             return Err(format!(
                 "{shown}: it has no `principals`, and without them everyone who reaches the admin port could change \
                  everything; restart the server to go back to that"
+            ));
+        }
+        if policy.issuers().is_empty() && self.config.needs_issuers {
+            return Err(format!(
+                "{shown}: it has no `issuers`, and without them no client of the xDS port could prove who it is; add one, give \
+                 --xds-client-ca, or serve everyone with --allow-anonymous-xds"
             ));
         }
         let is_admin = |principal: &Arc<Principal>| principal.role == Role::Admin;

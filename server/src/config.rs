@@ -187,10 +187,18 @@ impl TryFrom<ServeArgs> for Config {
             anonymous_xds: args.tls.allow_anonymous_xds,
             unauthenticated_admin: args.access.allow_unauthenticated_admin,
         };
-        let tls = TlsConfig::new(args.tls)?;
+        let mut tls = TlsConfig::new(args.tls)?;
         let is_guarded = admin_token.is_some() || tls.has_admin_ca() || exceptions.unauthenticated_admin;
-        let access = AccessConfig::new(&args.access, !listen.admin.ip().is_loopback() && !is_guarded)?;
-        tls.check(&listen, admin_token.is_some() || access.policy.is_some(), exceptions)?;
+        let mut access = AccessConfig::new(&args.access)?;
+        access.needs_principals = !listen.admin.ip().is_loopback() && !is_guarded;
+        access.needs_issuers = tls.relies_on_tokens(&listen, exceptions);
+        access.shows_tokens = tls.xds.is_none() && !listen.xds.ip().is_loopback();
+        tls.check(
+            &listen,
+            &tls::Guards { admin_token: admin_token.is_some(), policy: access.policy.is_some() },
+            exceptions,
+        )?;
+        tls.allows_anonymous &= !access.needs_issuers;
         let secrets = args.access.secrets.map_or_else(|| default_secrets(&tls), Into::into);
         let limits = args.limits;
         let waves = args.waves.policy()?;
@@ -350,6 +358,23 @@ mod tests {
     }
 
     #[test]
+    fn where_only_tokens_can_prove_who_clients_are_the_policy_must_have_issuers() {
+        let tls = "--xds-tls-cert c --xds-tls-key k --access-policy p";
+        for (args, needs_issuers, allows_anonymous, shows_tokens) in [
+            (format!("--xds-listen 0.0.0.0:1 {tls}"), true, false, false),
+            (format!("--xds-listen 0.0.0.0:1 {tls} --allow-anonymous-xds"), false, true, false),
+            (format!("--xds-listen 0.0.0.0:1 {tls} --xds-client-ca a"), false, false, false),
+            (tls.to_owned(), false, true, false),
+            ("--xds-listen 0.0.0.0:1 --allow-plaintext-xds --access-policy p".to_owned(), false, true, true),
+        ] {
+            let config = config(&args).unwrap();
+            let found =
+                (config.access.needs_issuers, config.tls.allows_anonymous, config.access.shows_tokens);
+            assert_eq!(found, (needs_issuers, allows_anonymous, shows_tokens), "{args}");
+        }
+    }
+
+    #[test]
     fn an_open_address_must_be_allowed() {
         let table = [
             ("--xds-listen 0.0.0.0:1", Some("--allow-plaintext-xds")),
@@ -357,6 +382,7 @@ mod tests {
             ("--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k", Some("--xds-client-ca")),
             ("--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k --allow-anonymous-xds", None),
             ("--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k --xds-client-ca a", None),
+            ("--xds-listen 0.0.0.0:1 --xds-tls-cert c --xds-tls-key k --access-policy p", None),
             ("--xds-tls-cert c --xds-tls-key k", None),
             ("--xds-tls-cert c", Some("TLS on the xds port needs both --xds-tls-cert and --xds-tls-key")),
             ("--admin-client-ca a", Some("TLS on the admin port needs both")),

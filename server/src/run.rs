@@ -47,7 +47,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let parts = ServerParts::open(&config, &tls, &access)?;
     let (shutdown, stop) = watch::channel(false);
     let ports = parts.ports(&config, &tls);
-    let grpc = parts.grpc(&config);
+    let grpc = parts.grpc(&config, &access);
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config));
     let state = parts.api(&config, rollouts, &access)?;
     let router = xds_api::router_with(state.clone(), grpc.admin_routes());
@@ -156,7 +156,7 @@ impl ServerParts {
         Ok(Self { codec, publisher, board, loads, refusals, acks, metrics, control })
     }
 
-    fn grpc(&self, config: &Config) -> Arc<Grpc> {
+    fn grpc(&self, config: &Config, access: &AccessFiles) -> Arc<Grpc> {
         let limits = session_limits(config);
         let settings = GrpcConfig {
             identifier: config.instance_id.clone(),
@@ -167,7 +167,7 @@ impl ServerParts {
             max_poll_bytes: config.polling.max_bytes,
             max_polls: config.polling.max_polls,
             hosts: config.polling.hosts.clone(),
-            needs_certificate: !config.tls.allows_anonymous,
+            needs_credential: !config.tls.allows_anonymous,
             max_node_memory: config.limits.max_node_memory,
             receive: ReceiveLimits {
                 process: config.limits.max_receive_bytes,
@@ -190,7 +190,7 @@ impl ServerParts {
             loads: Arc::clone(&self.loads),
             refusals: Arc::clone(&self.refusals),
         };
-        Grpc::new(boards, self.codec.clone(), Arc::clone(&self.metrics), settings)
+        Grpc::new(boards, access.policy(), self.codec.clone(), Arc::clone(&self.metrics), settings)
     }
 
     /// The ports, with connections for each as far as open files allow.

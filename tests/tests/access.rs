@@ -1,9 +1,13 @@
 //! Principals with the real process: the policy is a file that changes, and the audit log one that is rotated.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData as _, SigningKey as _};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -139,4 +143,82 @@ async fn the_audit_log_is_opened_again() -> Result<()> {
     world.ask("admin", "PUT", "/v1/groups/g").await?;
     world.wait_line("audit.log", |line| line["event"] == "api.write").await?;
     Ok(())
+}
+
+/// What `xds-server get` says for a node, with a token if there is one.
+async fn get(server: &Server, node: &str, token: Option<&Path>) -> String {
+    let address = format!("--xds-address={}", server.xds());
+    let token = token.map(|path| format!("--token-file={}", path.display()));
+    let node = format!("--node-id={node}");
+    let mut args = vec!["get", "--type=clusters", &address, &node];
+    args.extend(token.as_deref());
+    cli(&args).await.unwrap_or_else(|error| format!("{error:#}"))
+}
+
+#[tokio::test]
+async fn tokens_prove_who_xds_clients_are() -> Result<()> {
+    let dir = TempDir::with_prefix("xds-tokens-")?;
+    let file = |name: &str| dir.path().join(name);
+    fs::create_dir(file("routes"))?;
+    let group = json!({"apiVersion": "xds-server.io/v1", "kind": "NodeGroup", "metadata": {"name": "edge"}, "spec": {
+        "selector": {"nodeIds": ["edge-*"]},
+        "identities": [{"jwt": {"issuer": "cluster", "claims": {"/pod": "{node}"}}}],
+    }});
+    fs::write(file("routes/group.json"), group.to_string())?;
+    let issuer = TokenIssuer::new()?;
+    fs::write(file("keys.json"), issuer.key_set())?;
+    let policy = "issuers: [{ name: cluster, issuer: 'https://issuer.example', audiences: [xds], jwksFile: keys.json }]\n";
+    fs::write(file("access.yaml"), policy)?;
+    let setup = Setup::new()?
+        .watch(&file("routes"))
+        .arg(format!("--access-policy={}", file("access.yaml").display()))
+        .arg("--tls-poll-interval=100ms");
+    let server = Server::start_with(setup).await?;
+    server.wait_ready().await?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let claims = json!({"iss": "https://issuer.example", "aud": "xds", "sub": "edge", "exp": now + 3600, "pod": "edge-1"});
+    let token = issuer.token(&claims)?;
+    fs::write(file("token"), format!("{token}\n"))?;
+    fs::write(file("forged"), format!("{token}x\n"))?;
+    let (good, forged) = (file("token"), file("forged"));
+    let all = [
+        ("edge-1", Some(&*good), "version_info"),
+        ("edge-2", Some(&*good), "node-id-mismatch: "),
+        ("edge-1", None, "no-credential: "),
+        ("edge-1", Some(&*forged), "bad-token: "),
+        ("other", None, "version_info"),
+    ];
+    for (node, token, expected) in all {
+        let told = get(&server, node, token).await;
+        ensure!(told.contains(expected), "{node} {token:?}: {told}");
+    }
+    fs::write(file("access.yaml"), format!("{policy}denied: [{{ issuer: cluster, subject: edge }}]\n"))?;
+    wait_for("the refusal of whom the policy denies", PATIENCE, async || {
+        let told = get(&server, "edge-1", Some(&good)).await;
+        ensure!(told.contains("denied: the access policy denies the identity of this token"), "{told}");
+        Ok(())
+    })
+    .await?;
+    ensure!(!server.log().to_string().contains(&token), "the token is in the log");
+    Ok(())
+}
+
+/// An issuer of tokens, signed with Ed25519.
+struct TokenIssuer(KeyPair);
+
+impl TokenIssuer {
+    fn new() -> Result<Self> {
+        Ok(Self(KeyPair::generate_for(&PKCS_ED25519)?))
+    }
+
+    fn key_set(&self) -> String {
+        let x = BASE64_URL_SAFE_NO_PAD.encode(self.0.der_bytes());
+        json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "1", "x": x}]}).to_string()
+    }
+
+    fn token(&self, claims: &Value) -> Result<String> {
+        let part = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
+        let message = format!("{}.{}", part(r#"{"alg":"EdDSA","kid":"1"}"#), part(&claims.to_string()));
+        Ok(format!("{message}.{}", BASE64_URL_SAFE_NO_PAD.encode(self.0.sign(message.as_bytes())?)))
+    }
 }

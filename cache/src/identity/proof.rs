@@ -44,6 +44,8 @@ pub struct Token {
     pub subject: Box<str>,
     /// The `jti` claim, if there is one.
     pub id: Option<Box<str>>,
+    /// SHA-256 of the key that signed it, so that it can be told when that key is trusted no more.
+    pub key: [u8; 32],
     /// All claims.
     pub claims: Claims,
 }

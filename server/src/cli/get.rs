@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -53,6 +54,9 @@ pub(crate) struct GetArgs {
     xds_address: HostPort,
     #[command(flatten)]
     tls: ClientTlsArgs,
+    /// File with a bearer token to ask with
+    #[arg(long, env = "XDS_SERVER_XDS_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// How long to wait for an answer
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
     timeout: Duration,
@@ -163,7 +167,7 @@ async fn receive_sotw(
     };
     // There is room: nothing was sent yet.
     let _ = requests.try_send(first);
-    let answers = client.stream_aggregated_resources(ReceiverStream::new(stream)).await;
+    let answers = client.stream_aggregated_resources(args.request(stream)?).await;
     let mut answers = answers.map_err(|status| refused(&status))?.into_inner();
     let answer: Option<DiscoveryResponse> = answers.message().await.map_err(|status| refused(&status))?;
     let answer =
@@ -187,7 +191,7 @@ async fn receive_delta(
         ..DeltaDiscoveryRequest::default()
     };
     let _ = requests.try_send(first);
-    let answers = client.delta_aggregated_resources(ReceiverStream::new(stream)).await;
+    let answers = client.delta_aggregated_resources(args.request(stream)?).await;
     let mut answers = answers.map_err(|status| refused(&status))?.into_inner();
     let mut received = Received::default();
     let mut quiet: Option<Instant> = None;
@@ -229,6 +233,23 @@ fn refused(status: &tonic::Status) -> Failure {
 }
 
 impl GetArgs {
+    /// The call, with the token if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Usage`] if the file of the token cannot be read or holds none.
+    fn request<T>(&self, messages: mpsc::Receiver<T>) -> Result<tonic::Request<ReceiverStream<T>>, Failure> {
+        let mut request = tonic::Request::new(ReceiverStream::new(messages));
+        let Some(path) = &self.token_file else { return Ok(request) };
+        let no_token = |why: &str| Failure::Usage(format!("--token-file {}: {why}", path.display()));
+        let token = std::fs::read_to_string(path).map_err(|error| no_token(&error.to_string()))?;
+        let value = format!("Bearer {}", token.trim()).parse();
+        let value =
+            value.map_err(|_| no_token("it holds no token: it must be one line of printable ASCII"))?;
+        request.metadata_mut().insert("authorization", value);
+        Ok(request)
+    }
+
     fn node(&self) -> Node {
         let user_agent_name = match self.client {
             ClientKind::Envoy => "envoy (xds-server get)",

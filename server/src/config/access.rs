@@ -12,6 +12,10 @@ pub struct AccessConfig {
     pub policy: Option<PathBuf>,
     /// True if the policy must have principals, because nothing else guards an admin port that others reach.
     pub needs_principals: bool,
+    /// True if the policy must have issuers, because xDS clients have nothing else to prove who they are.
+    pub needs_issuers: bool,
+    /// True if others could read the tokens of xDS clients on their way.
+    pub shows_tokens: bool,
     /// The audit log; `-` is standard output.
     pub audit_log: Option<PathBuf>,
     /// True if nothing is written that would not be on record.
@@ -19,13 +23,15 @@ pub struct AccessConfig {
 }
 
 impl AccessConfig {
-    pub(super) fn new(args: &AccessArgs, needs_principals: bool) -> Result<Self, ConfigError> {
+    pub(super) fn new(args: &AccessArgs) -> Result<Self, ConfigError> {
         if args.audit_required && args.audit_log.is_none() {
             return Err(ConfigError::Needs { flag: "audit-required", other: "audit-log" });
         }
         Ok(Self {
             policy: args.access_policy.clone(),
-            needs_principals,
+            needs_principals: false,
+            needs_issuers: false,
+            shows_tokens: false,
             audit_log: args.audit_log.clone(),
             needs_audit: args.audit_required,
         })

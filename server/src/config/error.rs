@@ -20,8 +20,8 @@ pub enum ConfigError {
     PlaintextXds(SocketAddr),
     /// Everyone who reaches the xDS address is served.
     #[error(
-        "--xds-listen {0} can be reached from other hosts and clients need no certificate: give --xds-client-ca, listen on \
-         127.0.0.1, or accept it with --allow-anonymous-xds"
+        "--xds-listen {0} can be reached from other hosts and clients need no certificate: give --xds-client-ca, or an \
+         --access-policy with issuers of tokens, listen on 127.0.0.1, or accept it with --allow-anonymous-xds"
     )]
     AnonymousXds(SocketAddr),
     /// Some of the files of TLS are missing.

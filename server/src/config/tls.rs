@@ -25,7 +25,8 @@ pub struct TlsArgs {
     /// Oldest version of TLS on the xDS port. An Envoy offers 1.2 unless its bootstrap says otherwise, as that of `bootstrap` does
     #[arg(long, env = "XDS_SERVER_XDS_TLS_MIN_VERSION", value_name = "VERSION", default_value = "1.2")]
     pub xds_tls_min_version: TlsVersion,
-    /// PEM file with the authorities of xDS clients: only clients with a certificate of one of them are served
+    /// PEM file with the authorities of xDS clients: only clients with a certificate of one of them, or with a token of an issuer of
+    /// --access-policy, are served
     #[arg(long, env = "XDS_SERVER_XDS_CLIENT_CA", value_name = "FILE")]
     pub xds_client_ca: Option<PathBuf>,
     /// PEM file with the authorities of a SPIFFE trust domain, as example.org=FILE. Certificates with a SPIFFE ID are then accepted
@@ -47,7 +48,7 @@ pub struct TlsArgs {
         require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
         value_parser = BoolishValueParser::new())]
     pub xds_require_client_cert: bool,
-    /// Serve xDS clients that show no certificate, although the address is not loopback or --xds-client-ca is given
+    /// Serve xDS clients that show neither a certificate nor a token, although the address is not loopback or --xds-client-ca is given
     #[arg(long, env = "XDS_SERVER_ALLOW_ANONYMOUS_XDS", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
         value_parser = BoolishValueParser::new())]
@@ -90,7 +91,7 @@ pub struct TrustBundle {
 pub struct TlsConfig {
     /// Of the xDS port; `None` for plaintext.
     pub xds: Option<TlsFiles>,
-    /// True if xDS clients are served that show no certificate.
+    /// True if xDS clients are served that show neither a certificate nor a token.
     pub allows_anonymous: bool,
     /// Of the admin port; `None` for plaintext.
     pub admin: Option<TlsFiles>,
@@ -157,23 +158,30 @@ impl TlsConfig {
         self.admin.as_ref().is_some_and(|admin| admin.trust.asks())
     }
 
+    /// Returns `true` if others reach the xDS port, and nothing but a token can prove who they are.
+    pub(super) fn relies_on_tokens(&self, listen: &ListenConfig, allows: Exceptions) -> bool {
+        let asks_nobody = self.xds.as_ref().is_some_and(|xds| !xds.trust.asks());
+        asks_nobody && !listen.xds.ip().is_loopback() && !allows.anonymous_xds
+    }
+
     /// Checks that no port is open to other hosts by accident.
     pub(super) fn check(
         &self,
         listen: &ListenConfig,
-        has_admin_token: bool,
+        guards: &Guards,
         allows: Exceptions,
     ) -> Result<(), ConfigError> {
         if !listen.xds.ip().is_loopback() {
             match &self.xds {
                 None if !allows.plaintext_xds => return Err(ConfigError::PlaintextXds(listen.xds)),
-                Some(xds) if !xds.trust.asks() && !allows.anonymous_xds => {
+                Some(_) if self.relies_on_tokens(listen, allows) && !guards.policy => {
                     return Err(ConfigError::AnonymousXds(listen.xds));
                 }
                 None | Some(_) => {}
             }
         }
-        let is_open = !has_admin_token && !self.has_admin_ca() && !allows.unauthenticated_admin;
+        let is_open =
+            !guards.admin_token && !guards.policy && !self.has_admin_ca() && !allows.unauthenticated_admin;
         if !listen.admin.ip().is_loopback() && is_open {
             return Err(ConfigError::UnauthenticatedAdmin(listen.admin));
         }
@@ -187,6 +195,13 @@ pub(super) struct Exceptions {
     pub(super) plaintext_xds: bool,
     pub(super) anonymous_xds: bool,
     pub(super) unauthenticated_admin: bool,
+}
+
+/// The files that say who may use a port.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guards {
+    pub(super) admin_token: bool,
+    pub(super) policy: bool,
 }
 
 fn files(

@@ -27,8 +27,8 @@ pub struct GrpcConfig {
     pub max_polls: usize,
     /// Host names with a dot for polling clients, besides IP addresses.
     pub hosts: Vec<String>,
-    /// True if only clients with a verified certificate are served; health is for everyone.
-    pub needs_certificate: bool,
+    /// True if only clients with a verified certificate or token are served; health is for everyone.
+    pub needs_credential: bool,
     /// The bytes that are kept of the nodes of all clients: one half for the fields by which the server decides, and the other for those
     /// that it only shows to operators.
     pub max_node_memory: usize,
@@ -68,7 +68,7 @@ impl Default for GrpcConfig {
             max_poll_bytes: 1024 * 1024,
             max_polls: 16,
             hosts: vec![],
-            needs_certificate: false,
+            needs_credential: false,
             max_node_memory: 512 * 1024 * 1024,
             receive: ReceiveLimits {
                 process: 1024 * 1024 * 1024,

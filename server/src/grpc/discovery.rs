@@ -129,7 +129,7 @@ async fn serve(grpc: Arc<Grpc>, method: &'static Method, request: Request) -> Re
     let mut requests = RequestFrames::new(body, rules, Meter::new(&grpc.receiving, caller.peer().clone()));
     match (method.call, &method.resource_type) {
         (Call::Stream(variant), service) => {
-            let open = grpc.streams.open_until(caller.peer(), caller.expires())?;
+            let open = grpc.gate.open(&grpc.streams, &caller)?;
             let kind = StreamKind { variant, service: service.clone() };
             Ok(answer(Body::new(DiscoveryBody::new(grpc, open, kind, caller, requests))))
         }

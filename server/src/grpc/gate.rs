@@ -1,17 +1,30 @@
 //! The gate of the xDS port: who makes a call, as far as that was proved.
 //!
-//! Views for clients come from here alone. Every answer needs a [`Caller`], and only the gate makes one.
+//! A certificate proves what it says for a whole connection, and a bearer token for one call. Views for clients come from here alone:
+//! every answer needs a [`Caller`], and only the [`Gate`] makes one.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use tokio::sync::watch;
 use tonic::Status;
+use xds_access::{BadToken, Policy};
 use xds_cache::admission::{Denial, DenialReason};
 use xds_cache::{Node, Proof, Proofs, Publisher, Reason, View, ViewReceiver};
 
-use crate::grpc::streams::StreamEnding;
+use crate::grpc::streams::{Credential, OpenStream, StreamEnding, Streams};
 use crate::listen::Peer;
+
+/// The check of every call.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    policy: watch::Receiver<Arc<Policy>>,
+    /// True if nobody is served who has shown neither a certificate nor a token.
+    needs_credential: bool,
+}
 
 /// Who makes a call, and what that client has proved. One pointer, because every stream keeps one.
 #[derive(Clone)]
@@ -27,10 +40,107 @@ struct Parts {
 pub(crate) enum GateRefusal {
     /// The client showed no certificate. It learns so here, because a failed handshake would tell it nothing.
     #[error("no-credential: this server serves clients that show a certificate, and this one showed none")]
+    NoCertificate,
+    /// The client showed neither a certificate nor a token.
+    #[error(
+        "no-credential: this server serves clients that show a certificate or a bearer token, and this one showed neither"
+    )]
     NoCredential,
+    /// The client showed something else than a token, or several.
+    #[error("bad-token: expected one header `authorization` of the form `Bearer TOKEN`")]
+    Authorization,
+    /// The token is not believed.
+    #[error("bad-token: {0}")]
+    BadToken(#[from] BadToken),
     /// The certificate ended while the connection was open.
     #[error(transparent)]
-    Ended(#[from] StreamEnding),
+    Expired(StreamEnding),
+    /// The access policy denies the client, or trusts its token no more.
+    #[error("{0}")]
+    Withdrawn(StreamEnding, Reason),
+}
+
+impl Gate {
+    /// A gate that goes by the newest policy. Without issuers in it, tokens are ignored.
+    pub(crate) fn new(policy: watch::Receiver<Arc<Policy>>, needs_credential: bool) -> Self {
+        Self { policy, needs_credential }
+    }
+
+    /// The policy, which may change.
+    pub(crate) fn policy(&self) -> watch::Receiver<Arc<Policy>> {
+        self.policy.clone()
+    }
+
+    /// Lets a call of `peer` in.
+    ///
+    /// # Errors
+    ///
+    /// [`GateRefusal`] if the certificate has ended, if a token is bad, also beside a good certificate, if the policy denies one of
+    /// them, and if there is neither and one is needed.
+    pub(crate) fn admit(
+        &self,
+        peer: &Peer,
+        headers: &HeaderMap,
+        now: SystemTime,
+    ) -> Result<Caller, GateRefusal> {
+        let policy = Arc::clone(&self.policy.borrow());
+        let mut proofs = peer.proofs();
+        if let Some(ending) = StreamEnding::by_time(&proofs).filter(|_| peer.is_expired(now)) {
+            return Err(GateRefusal::Expired(ending));
+        }
+        let takes_tokens = !policy.issuers().is_empty();
+        let token = if takes_tokens { bearer(headers)? } else { None };
+        if let Some(token) = token {
+            let proof = policy.verify_bearer(token, now)?;
+            proofs = proofs.iter().cloned().chain([proof]).collect();
+        }
+        if let Some((ending, reason)) = withdrawn(&policy, &proofs) {
+            return Err(GateRefusal::Withdrawn(ending, reason));
+        }
+        match self.needs_credential && token.is_none() && !peer.is_verified() {
+            true if takes_tokens => Err(GateRefusal::NoCredential),
+            true => Err(GateRefusal::NoCertificate),
+            false => Ok(Caller::new(peer.clone(), proofs)),
+        }
+    }
+
+    /// Opens a stream of somebody who was let in.
+    ///
+    /// # Errors
+    ///
+    /// There is no place for it, or the policy has changed since.
+    pub(crate) fn open<C>(
+        &self,
+        streams: &Arc<Streams<C>>,
+        caller: &Caller,
+    ) -> Result<OpenStream<C>, Status> {
+        let open = streams.open(caller.peer(), caller.proofs())?;
+        // A change after this line finds the stream, and one before it is found here.
+        match withdrawn(&self.policy.borrow(), caller.proofs()) {
+            Some((ending, _)) => Err(ending.into()),
+            None => Ok(open),
+        }
+    }
+}
+
+/// The ending for somebody whom the policy denies, or whose token it trusts no more.
+pub(crate) fn withdrawn(policy: &Policy, proofs: &[Proof]) -> Option<(StreamEnding, Reason)> {
+    if let Some(denied) = proofs.iter().find(|proof| policy.is_denied(proof)) {
+        return Some((StreamEnding::Denied { by: Credential::of(denied) }, Reason::Denied));
+    }
+    let is_trusted = proofs.iter().all(|proof| policy.trusts(proof));
+    (!is_trusted).then_some((StreamEnding::Distrusted, Reason::BadToken))
+}
+
+/// The bearer token of a call; `None` if there is no credential in its headers.
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, GateRefusal> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let (scheme, token) = value.to_str().ok().and_then(|value| value.split_once(' ')).unwrap_or_default();
+    if !scheme.eq_ignore_ascii_case("bearer") || values.next().is_some() {
+        return Err(GateRefusal::Authorization);
+    }
+    Ok(Some(token.trim()))
 }
 
 impl Caller {
@@ -40,21 +150,6 @@ impl Caller {
         extensions.get::<Self>().cloned().unwrap_or_else(anonymous)
     }
 
-    /// Lets a call of `peer` in.
-    ///
-    /// # Errors
-    ///
-    /// [`GateRefusal`] if the certificate has ended, or if there is none and one is needed.
-    pub(crate) fn admit(peer: &Peer, needs_certificate: bool, now: SystemTime) -> Result<Self, GateRefusal> {
-        if needs_certificate && !peer.is_verified() {
-            return Err(GateRefusal::NoCredential);
-        }
-        match peer.expires().filter(|end| *end <= now) {
-            Some(at) => Err(StreamEnding::Expired { at }.into()),
-            None => Ok(Self::new(peer.clone(), peer.proofs())),
-        }
-    }
-
     fn new(peer: Peer, proofs: Proofs) -> Self {
         Self(Arc::new(Parts { peer, proofs }))
     }
@@ -62,11 +157,6 @@ impl Caller {
     /// The other end of the connection.
     pub(crate) fn peer(&self) -> &Peer {
         &self.0.peer
-    }
-
-    /// When the first proof ends.
-    pub(crate) fn expires(&self) -> Option<SystemTime> {
-        Proof::first_end(&self.0.proofs)
     }
 
     /// What the client has proved.
@@ -96,8 +186,10 @@ impl Caller {
 impl GateRefusal {
     pub(crate) fn reason(&self) -> Reason {
         match self {
-            Self::NoCredential => Reason::NoCredential,
-            Self::Ended(_) => Reason::Expired,
+            Self::NoCertificate | Self::NoCredential => Reason::NoCredential,
+            Self::Authorization | Self::BadToken(_) => Reason::BadToken,
+            Self::Expired(_) => Reason::Expired,
+            Self::Withdrawn(_, reason) => *reason,
         }
     }
 }

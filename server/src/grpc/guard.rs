@@ -1,4 +1,4 @@
-//! The guard of the xDS port: it refuses browsers, and clients without a certificate where one is needed.
+//! The guard of the xDS port: it refuses browsers, and clients whom the gate does not let in.
 //!
 //! A page of another site must not reach this port through a browser of someone who can: REST polling would give it
 //! configuration, keys included. Two rules keep it out.
@@ -27,7 +27,7 @@ use xds_cache::Reason;
 
 use crate::grpc::Grpc;
 use crate::grpc::call::is_grpc;
-use crate::grpc::gate::{Caller, GateRefusal};
+use crate::grpc::gate::GateRefusal;
 use crate::grpc::text::shortened;
 use crate::listen::Peer;
 
@@ -55,7 +55,7 @@ pub(crate) async fn guard(State(grpc): State<Arc<Grpc>>, mut request: Request, n
     let peer = Peer::of(request.extensions());
     let refusal = match check(&request, &grpc.config.hosts) {
         Ok(()) if request.uri().path().starts_with(HEALTH) => return next.run(request).await,
-        Ok(()) => match Caller::admit(&peer, grpc.config.needs_certificate, SystemTime::now()) {
+        Ok(()) => match grpc.gate.admit(&peer, request.headers(), SystemTime::now()) {
             Ok(caller) => {
                 request.extensions_mut().insert(caller);
                 return next.run(request).await;
@@ -116,7 +116,7 @@ fn is_own(host: &str, hosts: &[String]) -> bool {
     !name.contains('.') && !name.contains('[') || name.parse::<IpAddr>().is_ok() || is_listed(name)
 }
 
-/// Whoever asks for the health needs no certificate.
+/// Whoever asks for the health needs no credential.
 const HEALTH: &str = "/grpc.health.v1.Health/";
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 /// How much of a host is shown.

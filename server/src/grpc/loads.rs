@@ -50,7 +50,7 @@ fn serve(grpc: &Arc<Grpc>, interval: Duration, request: Request) -> Result<Respo
         return Ok(answer);
     }
     let caller = Caller::of(&parts.extensions);
-    let open = grpc.streams.open_until(caller.peer(), caller.expires())?;
+    let open = grpc.gate.open(&grpc.streams, &caller)?;
     let max_message_bytes = grpc.config.max_message_bytes;
     let rules = Rules { max_message_bytes, node_field: Some(load_report::NODE) };
     let requests = RequestFrames::new(body, rules, Meter::new(&grpc.receiving, caller.peer().clone()));

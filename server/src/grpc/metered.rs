@@ -20,6 +20,7 @@ use tonic::server::NamedService;
 use tower::Service;
 
 use crate::grpc::call::trailers;
+use crate::grpc::gate::Caller;
 use crate::grpc::receive::{Meter, Receiving};
 use crate::grpc::requests::{RequestFrames, Rules};
 use crate::grpc::streams::{OpenStream, Streams};
@@ -63,7 +64,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let peer = Peer::of(request.extensions());
-        let open = match self.calls.open(&peer) {
+        let open = match self.calls.open(&peer, Caller::of(request.extensions()).proofs()) {
             Ok(open) => open,
             Err(error) => return Box::pin(async move { Ok(Status::from(error).into_http()) }),
         };

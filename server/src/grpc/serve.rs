@@ -17,11 +17,13 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tonic_reflection::server::{Builder, v1, v1alpha};
 use tower::util::BoxCloneSyncService;
-use tracing::info;
-use xds_cache::Node;
+use tracing::{info, warn};
+use xds_access::Policy;
+use xds_cache::{Node, Proof};
 use xds_codec::Codec;
 
 use crate::grpc::csds::{self, ClientStatus};
+use crate::grpc::gate::withdrawn;
 use crate::grpc::guard::guard;
 use crate::grpc::late::Late;
 use crate::grpc::metered::{Calls, Metered};
@@ -167,15 +169,37 @@ impl Grpc {
         let shortest = self.config.first_request_timeout.min(self.config.receive.patience);
         let mut ticks = tokio::time::interval((shortest / 4).clamp(MIN_SWEEP, MAX_SWEEP));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut policy = self.gate.policy();
         loop {
             let now = ticks.tick().await.into_std();
             self.streams.sweep(now, self.config.first_request_timeout);
             self.streams.end_expired(SystemTime::now());
+            self.calls.end_expired(SystemTime::now());
+            if policy.has_changed().unwrap_or(false) {
+                let policy = Arc::clone(&policy.borrow_and_update());
+                self.end_withdrawn(policy).await;
+            }
             self.calls.sweep(now, Duration::MAX);
             self.admin_calls.sweep(now, Duration::MAX);
             self.receiving.sweep(now);
             self.clients.arrivals.flush(now);
             self.clients.nacks.flush(now);
+        }
+    }
+
+    /// Ends what nobody may do any more by a changed policy. It looks at every stream, so it works aside.
+    async fn end_withdrawn(&self, policy: Arc<Policy>) {
+        let (streams, calls) = (Arc::clone(&self.streams), Arc::clone(&self.calls));
+        let ended = tokio::task::spawn_blocking(move || {
+            let (judge, now) = (|proofs: &[Proof]| withdrawn(&policy, proofs), SystemTime::now());
+            streams.end_withdrawn(judge, now) + calls.end_withdrawn(judge, now)
+        });
+        match ended.await {
+            Ok(0) => {}
+            Ok(n_streams) => info!(n_streams, "streams ended by the changed access policy"),
+            Err(error) => {
+                warn!(%error, "the changed access policy could not be compared with the open streams");
+            }
         }
     }
 

@@ -3,7 +3,9 @@
 use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 
+use tokio::sync::watch;
 use tonic::Status;
+use xds_access::Policy;
 use xds_cache::{LoadBoard, Publisher, Reason, Refusals, StatusBoard};
 use xds_codec::Codec;
 
@@ -13,6 +15,7 @@ use crate::grpc::client::{ClientStreams, Clients};
 use crate::grpc::config::GrpcConfig;
 use crate::grpc::convert::RequestError;
 use crate::grpc::csds::places::Places;
+use crate::grpc::gate::Gate;
 use crate::grpc::metered::Calls;
 use crate::grpc::nacks::Repeats;
 use crate::grpc::pace::Pacer;
@@ -37,6 +40,7 @@ pub struct Grpc {
     pub(super) codec: Codec,
     pub(super) metrics: Arc<Metrics>,
     pub(super) config: GrpcConfig,
+    pub(super) gate: Gate,
     pub(super) streams: Arc<ClientStreams>,
     /// Calls of other services than discovery and load reports.
     pub(super) calls: Arc<Calls>,
@@ -52,9 +56,16 @@ pub struct Grpc {
 }
 
 impl Grpc {
-    /// Services that serve the views of the publisher in `boards`, and report to the other boards.
+    /// Services that serve the views of the publisher in `boards` to those whom `policy` does not deny, and report to the other
+    /// boards.
     #[must_use]
-    pub fn new(boards: Boards, codec: Codec, metrics: Arc<Metrics>, config: GrpcConfig) -> Arc<Self> {
+    pub fn new(
+        boards: Boards,
+        policy: watch::Receiver<Arc<Policy>>,
+        codec: Codec,
+        metrics: Arc<Metrics>,
+        config: GrpcConfig,
+    ) -> Arc<Self> {
         let clients = Clients::new(&boards, Arc::clone(&metrics), &config);
         let Boards { publisher, board, loads, refusals } = boards;
         Arc::new(Self {
@@ -63,6 +74,7 @@ impl Grpc {
             loads,
             codec,
             metrics,
+            gate: Gate::new(policy, config.needs_credential),
             streams: Streams::new(config.max_streams, Arc::clone(&refusals)),
             calls: Streams::new(MAX_CALLS, Arc::clone(&refusals)),
             admin_calls: Streams::new(MAX_CALLS, Arc::clone(&refusals)),

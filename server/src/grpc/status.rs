@@ -102,7 +102,9 @@ impl From<StreamEnding> for Status {
             StreamEnding::Shutdown => Self::unavailable(message),
             StreamEnding::Displaced => Self::resource_exhausted(message),
             StreamEnding::Silent => Self::deadline_exceeded(message),
-            StreamEnding::Expired { .. } => Self::unauthenticated(message),
+            StreamEnding::Expired { .. } | StreamEnding::Denied { .. } | StreamEnding::Distrusted => {
+                Self::unauthenticated(message)
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 use xds_api::rfc3339;
 use xds_cache::status::StreamId;
-use xds_cache::{Reason, Refusals};
+use xds_cache::{Proof, Proofs, Reason, Refusals, Subject};
 
 use crate::listen::{Busy, Peer};
 
@@ -37,7 +37,7 @@ struct Open<C> {
     silent: BTreeMap<StreamId, Instant>,
     /// Those that were told to end because of their silence, and when. They have no place any more.
     leaving: BTreeMap<StreamId, Instant>,
-    /// Those whose certificate ends, the first to do so first.
+    /// Those whose certificate or token ends, the first to do so first.
     expiring: BTreeSet<(SystemTime, StreamId)>,
 }
 
@@ -58,8 +58,8 @@ pub(crate) struct StreamHandle<C> {
     /// True if its first message is a large one that is under way.
     is_receiving: AtomicBool,
     client: OnceLock<Weak<C>>,
-    /// When the certificate of the client ends.
-    expires: Option<SystemTime>,
+    /// What the client has proved.
+    proofs: Proofs,
 }
 
 /// A stream's place among the open ones; dropping it gives the place back.
@@ -84,12 +84,89 @@ pub(crate) enum StreamEnding {
     /// It has not named a node in time.
     #[error("the first request did not arrive in time (--first-request-timeout)")]
     Silent,
-    /// The client's certificate ended.
-    #[error("expired: the client certificate ended at {}; connect with a newer one", rfc3339(*at))]
+    /// The client's certificate or token ended.
+    #[error("expired: the {by} ended at {}; {} with a newer one", rfc3339(*at), by.remedy())]
     Expired {
-        /// When it did.
+        /// When it did; the leeway of its issuer is a part of a token's time.
         at: SystemTime,
+        /// Which of them.
+        by: Credential,
     },
+    /// The access policy denies the client.
+    #[error("denied: the access policy denies the identity of this {by}")]
+    Denied {
+        /// What has the identity.
+        by: Credential,
+    },
+    /// The access policy trusts the token no more: its issuer, its audience or its key is gone.
+    #[error(
+        "bad-token: the access policy no longer trusts the issuer or the key of this token; call again with a newer one"
+    )]
+    Distrusted,
+}
+
+/// How a client proved who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Credential {
+    /// It belongs to the connection.
+    Certificate,
+    /// It belongs to the call.
+    Token,
+}
+
+impl Credential {
+    /// The credential of a proof.
+    pub(crate) fn of(proof: &Proof) -> Self {
+        match proof.subject {
+            Subject::Token(_) => Self::Token,
+            Subject::Spiffe(_) | Subject::Dns(_) | Subject::CommonName(_) => Self::Certificate,
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Certificate => "connect",
+            Self::Token => "call again",
+        }
+    }
+}
+
+impl fmt::Display for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Certificate => "client certificate",
+            Self::Token => "token",
+        })
+    }
+}
+
+impl StreamEnding {
+    /// The ending by the first proof that ends; `None` if none does. A certificate counts before a token of the same time.
+    pub(crate) fn by_time(proofs: &[Proof]) -> Option<Self> {
+        let at = Proof::first_end(proofs)?;
+        let ending = |by| Self::Expired { at, by };
+        proofs.iter().find(|proof| proof.expires == Some(at)).map(|proof| ending(Credential::of(proof)))
+    }
+
+    /// Returns `true` if the certificate is the reason, so that the connection is of no use any more.
+    fn is_of_connection(self) -> bool {
+        match self {
+            Self::Expired { by, .. } | Self::Denied { by } => by == Credential::Certificate,
+            Self::Shutdown | Self::Displaced | Self::Silent | Self::Distrusted => false,
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Self::Shutdown => SHUTDOWN,
+            Self::Displaced => DISPLACED,
+            Self::Silent => SILENT,
+            Self::Expired { .. } => EXPIRED,
+            Self::Denied { by: Credential::Certificate } => DENIED_CERTIFICATE,
+            Self::Denied { by: Credential::Token } => DENIED_TOKEN,
+            Self::Distrusted => DISTRUSTED,
+        }
+    }
 }
 
 /// Why a stream cannot be opened.
@@ -128,25 +205,13 @@ impl<C> Streams<C> {
         StreamId(self.last_id.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Takes a place for a new stream, if need be that of the oldest one that has not named a node.
+    /// Takes a place for a new stream of somebody who has proved this, if need be that of the oldest one that has not named a node.
+    /// The stream ends when the first of the proofs does.
     ///
     /// # Errors
     ///
     /// There is no place, which is counted, or the server is going away.
-    pub(crate) fn open(self: &Arc<Self>, peer: &Peer) -> Result<OpenStream<C>, OpenError> {
-        self.open_until(peer, None)
-    }
-
-    /// The same for a stream that ends at `expires` at the latest.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open).
-    pub(crate) fn open_until(
-        self: &Arc<Self>,
-        peer: &Peer,
-        expires: Option<SystemTime>,
-    ) -> Result<OpenStream<C>, OpenError> {
+    pub(crate) fn open(self: &Arc<Self>, peer: &Peer, proofs: &Proofs) -> Result<OpenStream<C>, OpenError> {
         let now = Instant::now();
         let mut open = self.lock();
         if self.is_draining.load(Ordering::Acquire) {
@@ -170,11 +235,11 @@ impl<C> Streams<C> {
             ending: AtomicU8::new(GOES_ON),
             is_receiving: AtomicBool::new(false),
             client: OnceLock::new(),
-            expires,
+            proofs: Arc::clone(proofs),
         });
         open.all.insert(id, Arc::clone(&handle));
         open.silent.insert(id, now);
-        open.expiring.extend(expires.map(|end| (end, id)));
+        open.expiring.extend(Proof::first_end(proofs).map(|end| (end, id)));
         drop(open);
         if let Some(displaced) = displaced {
             self.refuse(&displaced.peer, &StreamEnding::Displaced);
@@ -193,17 +258,42 @@ impl<C> Streams<C> {
         stuck.iter().for_each(|handle| handle.peer.cut_off());
     }
 
-    /// Ends the streams whose certificate has ended by `now`, and soon their connections. To be called about every second.
+    /// Ends the streams whose certificate or token has ended by `now`, and soon the connections of such certificates. To be called
+    /// about every second.
     pub(crate) fn end_expired(&self, now: SystemTime) -> usize {
         let ended = self.lock().take_expired(now);
         for handle in &ended {
-            let Some(at) = handle.expires else { continue };
-            let detail = format!("{}: stream ended: {}", handle.peer.address(), StreamEnding::Expired { at });
-            self.refusals.record(Reason::Expired, &detail, now);
-            // A client would come back on the same connection with the same certificate.
-            handle.peer.retire();
+            let Some(ending) = StreamEnding::by_time(&handle.proofs) else { continue };
+            self.withdraw(handle, ending, Reason::Expired, now);
         }
         ended.len()
+    }
+
+    /// Ends the streams of those for whose proofs `judge` has an ending, and soon the connections of their certificates.
+    pub(crate) fn end_withdrawn(
+        &self,
+        judge: impl Fn(&[Proof]) -> Option<(StreamEnding, Reason)>,
+        now: SystemTime,
+    ) -> usize {
+        let handles: Vec<_> = self.lock().all.values().cloned().collect();
+        let mut n = 0;
+        for handle in handles {
+            let Some((ending, reason)) = judge(&handle.proofs) else { continue };
+            handle.end_as(ending.code());
+            self.withdraw(&handle, ending, reason, now);
+            n += 1;
+        }
+        n
+    }
+
+    /// Counts a stream that ends because its client may not go on.
+    fn withdraw(&self, handle: &StreamHandle<C>, ending: StreamEnding, reason: Reason, now: SystemTime) {
+        let detail = format!("{}: stream ended: {ending}", handle.peer.address());
+        self.refusals.record(reason, &detail, now);
+        // A client would come back on the same connection with the same certificate.
+        if ending.is_of_connection() {
+            handle.peer.retire();
+        }
     }
 
     fn refuse(&self, peer: &Peer, why: &dyn fmt::Display) {
@@ -269,7 +359,7 @@ impl<C> Open<C> {
         Expired { late, stuck: stuck.filter_map(|(id, _)| self.all.get(id).cloned()).collect() }
     }
 
-    /// The streams whose certificate has ended, which they are told.
+    /// The streams whose certificate or token has ended, which they are told.
     fn take_expired(&mut self, now: SystemTime) -> Vec<Arc<StreamHandle<C>>> {
         let mut ended = Vec::new();
         while let Some((_, id)) = self.expiring.first().copied().filter(|(end, _)| *end <= now) {
@@ -341,7 +431,10 @@ impl<C> OpenStream<C> {
             GOES_ON => None,
             DISPLACED => Some(StreamEnding::Displaced),
             SILENT => Some(StreamEnding::Silent),
-            EXPIRED => self.handle.expires.map(|at| StreamEnding::Expired { at }),
+            EXPIRED => StreamEnding::by_time(&self.handle.proofs),
+            DENIED_CERTIFICATE => Some(StreamEnding::Denied { by: Credential::Certificate }),
+            DENIED_TOKEN => Some(StreamEnding::Denied { by: Credential::Token }),
+            DISTRUSTED => Some(StreamEnding::Distrusted),
             _ => Some(StreamEnding::Shutdown),
         }
     }
@@ -364,7 +457,7 @@ impl<C> Drop for OpenStream<C> {
         open.all.remove(&self.id);
         open.silent.remove(&self.id);
         open.leaving.remove(&self.id);
-        if let Some(end) = self.handle.expires {
+        if let Some(end) = Proof::first_end(&self.handle.proofs) {
             open.expiring.remove(&(end, self.id));
         }
         if open.all.is_empty() {
@@ -378,5 +471,8 @@ const SHUTDOWN: u8 = 1;
 const DISPLACED: u8 = 2;
 const SILENT: u8 = 3;
 const EXPIRED: u8 = 4;
+const DENIED_CERTIFICATE: u8 = 5;
+const DENIED_TOKEN: u8 = 6;
+const DISTRUSTED: u8 = 7;
 /// How long a stream may take to end that is told to; it takes longer only where the client does not let it write.
 const STUCK_AFTER: Duration = Duration::from_secs(2);

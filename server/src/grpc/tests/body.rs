@@ -22,7 +22,6 @@ use xds_cache::{Reference, Resource, ResourceKey, ResourceType};
 use super::support::*;
 use crate::grpc::GrpcConfig;
 use crate::grpc::body::DiscoveryBody;
-use crate::grpc::gate::Caller;
 use crate::grpc::kinds::StreamKind;
 use crate::grpc::receive::Meter;
 use crate::grpc::requests::{RequestFrames, Rules};
@@ -48,14 +47,10 @@ impl Handmade {
             Rules { max_message_bytes: usize::MAX, node_field: None },
             Meter::new(&world.grpc.receiving, peer.clone()),
         );
-        let open = world.grpc.streams.open(&peer).unwrap();
-        let body = DiscoveryBody::new(
-            Arc::clone(&world.grpc),
-            open,
-            kind,
-            Caller::admit(&peer, false, std::time::SystemTime::now()).unwrap(),
-            frames,
-        );
+        let now = std::time::SystemTime::now();
+        let caller = world.grpc.gate.admit(&peer, &http::HeaderMap::new(), now).unwrap();
+        let open = world.grpc.gate.open(&world.grpc.streams, &caller).unwrap();
+        let body = DiscoveryBody::new(Arc::clone(&world.grpc), open, kind, caller, frames);
         Self { body, requests }
     }
 

@@ -10,7 +10,7 @@ use super::support::*;
 use crate::grpc::GrpcConfig;
 
 async fn server() -> Server {
-    let server = Server::with(GrpcConfig { needs_certificate: true, ..GrpcConfig::default() }).await;
+    let server = Server::with(GrpcConfig { needs_credential: true, ..GrpcConfig::default() }).await;
     server.world.publish([cluster("a", "1")]);
     server
 }

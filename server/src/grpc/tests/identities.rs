@@ -2,18 +2,23 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse,
 };
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType, string::Ia5String,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, PKCS_ED25519,
+    PublicKeyData as _, SanType, SigningKey as _, string::Ia5String,
 };
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
 use tonic::{Code, Status};
+use xds_access::Policy;
 use xds_cache::{Layer, NodeGroup, Reason, ResourceType};
 use xds_codec::Codec;
 
@@ -91,7 +96,7 @@ impl Rig {
         };
         let tls = Tls::open("test", files, timing).unwrap();
         let config = GrpcConfig {
-            needs_certificate: true,
+            needs_credential: true,
             load_report_interval: Some(Duration::from_secs(5)),
             first_request_timeout: Duration::from_secs(2),
             ..GrpcConfig::default()
@@ -100,7 +105,12 @@ impl Rig {
         Self { server, ca, _dir: dir }
     }
 
-    fn publish(&self, groups: &[(&str, serde_json::Value)]) {
+    /// Has a policy count from now on.
+    fn set_policy(&self, policy: Policy) {
+        self.server.world.policy.send_replace(Arc::new(policy));
+    }
+
+    fn publish(&self, groups: &[(&str, Value)]) {
         let mut layer = Layer::default();
         for (name, fields) in groups {
             let definition = group(name, fields.clone());
@@ -117,9 +127,19 @@ impl Rig {
         not_after: SystemTime,
     ) -> Result<Channel, tonic::transport::Error> {
         let (certificate, key) = self.ca.issue(names, not_after);
-        let tls = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(self.ca.0.pem()))
-            .identity(Identity::from_pem(certificate, key));
+        self.connect(self.tls().identity(Identity::from_pem(certificate, key))).await
+    }
+
+    /// A connection without a certificate of the client.
+    async fn anonymous(&self) -> Channel {
+        self.connect(self.tls()).await.unwrap()
+    }
+
+    fn tls(&self) -> ClientTlsConfig {
+        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(self.ca.0.pem()))
+    }
+
+    async fn connect(&self, tls: ClientTlsConfig) -> Result<Channel, tonic::transport::Error> {
         let uri = format!("https://localhost:{}", self.server.address.port());
         let endpoint = tonic::transport::Endpoint::from_shared(uri).unwrap();
         endpoint.tls_config(tls).unwrap().connect().await
@@ -130,12 +150,12 @@ impl Rig {
     }
 }
 
-fn group(name: &str, mut fields: serde_json::Value) -> NodeGroup {
+fn group(name: &str, mut fields: Value) -> NodeGroup {
     fields["name"] = name.into();
     Codec::new().unwrap().node_group_from_json(&fields).unwrap()
 }
 
-fn edge() -> serde_json::Value {
+fn edge() -> Value {
     serde_json::json!({"selector": {"nodeIds": ["edge-*"]}, "identities": [
         {"spiffe": "spiffe://example.org/node/*", "nodeIds": ["{1}"]},
         {"dns": "*.edge.example.com", "nodeIds": ["{1}"]},
@@ -143,7 +163,7 @@ fn edge() -> serde_json::Value {
     ]})
 }
 
-fn open() -> serde_json::Value {
+fn open() -> Value {
     serde_json::json!({"selector": {"all": true}})
 }
 
@@ -152,28 +172,42 @@ const EDGE_1: Names =
 
 /// The clusters that each way of asking gives, or the status.
 async fn asked(channel: &Channel, node: &str) -> Vec<Result<Vec<String>, Status>> {
+    asked_with(channel, node, &[]).await
+}
+
+/// The same with values of the header `authorization`.
+async fn asked_with(
+    channel: &Channel,
+    node: &str,
+    authorization: &[&str],
+) -> Vec<Result<Vec<String>, Status>> {
     let mut answers = Vec::new();
     for path in [ADS, STREAM_CLUSTERS] {
-        let mut stream = Sotw::open(channel, path).await.unwrap();
-        stream.send(all_clusters(node));
-        let answer = within("an answer", stream.responses.message()).await;
-        answers.push(answer.map(|response| texts(&response.unwrap())));
+        let answer = async {
+            let mut stream = Sotw::open_with(channel, path, authorization).await?;
+            stream.send(all_clusters(node));
+            Ok(texts(&within("an answer", stream.responses.message()).await?.unwrap()))
+        };
+        answers.push(answer.await);
     }
-    let mut stream = Delta::open(channel, DELTA_ADS).await.unwrap();
-    let type_url = ResourceType::Cluster.type_url().to_owned();
-    stream.send(DeltaDiscoveryRequest { node: super::support::node(node), type_url, ..Default::default() });
-    let answer = within("an answer", stream.responses.message()).await;
-    let names = |response: Option<envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryResponse>| {
-        response.unwrap().resources.into_iter().map(|resource| resource.name).collect()
+    let answer = async {
+        let mut stream = Delta::open_with(channel, DELTA_ADS, authorization).await?;
+        let (node, type_url) = (super::support::node(node), ResourceType::Cluster.type_url().to_owned());
+        stream.send(DeltaDiscoveryRequest { node, type_url, ..Default::default() });
+        let response = within("an answer", stream.responses.message()).await?.unwrap();
+        Ok(response.resources.into_iter().map(|resource| resource.name).collect())
     };
-    answers.push(answer.map(names));
+    answers.push(answer.await);
+    let request = all_clusters(node);
     let fetched =
-        unary::<DiscoveryRequest, DiscoveryResponse>(channel, FETCH_CLUSTERS, all_clusters(node)).await;
-    answers.push(fetched.map(|response| texts(&response)));
-    let mut reports = Lrs::open(channel, LRS).await.unwrap();
-    reports.send(LoadStatsRequest { node: super::support::node(node), ..Default::default() });
-    let answer = within("an answer", reports.responses.message()).await;
-    answers.push(answer.map(|response| response.unwrap().clusters));
+        unary_with::<DiscoveryRequest, DiscoveryResponse>(channel, FETCH_CLUSTERS, request, authorization);
+    answers.push(fetched.await.map(|response| texts(&response)));
+    let answer = async {
+        let mut reports = Lrs::open_with(channel, LRS, authorization).await?;
+        reports.send(LoadStatsRequest { node: super::support::node(node), ..Default::default() });
+        Ok(within("an answer", reports.responses.message()).await?.unwrap().clusters)
+    };
+    answers.push(answer.await);
     for names in answers.iter_mut().flatten() {
         names.sort();
     }
@@ -342,4 +376,197 @@ async fn certificates_with_ambiguous_names_are_refused() {
         detail.contains("bad-name: the URI name of the client certificate is not a SPIFFE ID"),
         "{detail}"
     );
+}
+
+/// An issuer of tokens.
+struct Issuer(KeyPair);
+
+impl Issuer {
+    fn new() -> Self {
+        Self(KeyPair::generate_for(&PKCS_ED25519).unwrap())
+    }
+
+    /// The policy that trusts this issuer, with more lines.
+    fn policy(&self, more: &str) -> Policy {
+        let yaml = format!(
+            "issuers: [{{ name: cluster, issuer: 'https://issuer.example', audiences: [xds], jwksFile: k, leeway: 1s }}]\n{more}"
+        );
+        let x = BASE64_URL_SAFE_NO_PAD.encode(self.0.der_bytes());
+        let keys = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "1", "x": x}]}).to_string();
+        Policy::read("access.yaml", yaml.as_bytes(), &mut |_| Ok(keys.clone().into_bytes())).unwrap()
+    }
+
+    /// The value of `authorization` for a token of a pod that is good for some seconds, and that long again.
+    fn bearer(&self, pod: &str, seconds: u64) -> String {
+        let exp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + seconds;
+        self.bearer_of(&json!({"iss": "https://issuer.example", "aud": "xds", "sub": "edge", "exp": exp, "pod": {"name": pod}}))
+    }
+
+    fn bearer_of(&self, claims: &Value) -> String {
+        let part = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
+        let message = format!("{}.{}", part(r#"{"alg":"EdDSA","kid":"1"}"#), part(&claims.to_string()));
+        let signature = self.0.sign(message.as_bytes()).unwrap();
+        format!("Bearer {message}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
+    }
+}
+
+/// How a stream ends, whatever comes before.
+async fn ended(stream: &mut Lrs) -> Status {
+    loop {
+        match within("the end of the stream", stream.responses.message()).await {
+            Ok(Some(_)) => {}
+            Ok(None) => return Status::ok(""),
+            Err(status) => return status,
+        }
+    }
+}
+
+fn by_token() -> Value {
+    json!({"selector": {"nodeIds": ["edge-*"]}, "identities": [
+        {"jwt": {"issuer": "cluster", "subject": "edge", "claims": {"/pod/name": "{node}"}}},
+        {"cn": "edge-legacy"},
+    ]})
+}
+
+#[tokio::test]
+async fn a_token_grants_as_a_certificate_does() {
+    let rig = Rig::start().await;
+    rig.publish(&[("edge", by_token()), ("open", open())]);
+    let (issuer, other) = (Issuer::new(), Issuer::new());
+    rig.set_policy(issuer.policy(""));
+    let (anonymous, legacy) =
+        (rig.anonymous().await, rig.channel(Names { cn: Some("edge-legacy"), ..Names::default() }).await);
+    let good = issuer.bearer("edge-1", 600);
+    let old =
+        issuer.bearer_of(&json!({"iss": "https://issuer.example", "aud": "xds", "sub": "edge", "exp": 1}));
+    let forged = other.bearer("edge-1", 600);
+    let (granted, only_open) = (Ok(vec!["edge", "open"]), Ok(vec!["open"]));
+    for (channel, node, authorization, expected) in [
+        (&anonymous, "edge-1", &[&*good][..], granted.clone()),
+        (&anonymous, "other", &[&*good], only_open),
+        (&anonymous, "edge-2", &[&*good], Err("node-id-mismatch: ")),
+        (
+            &anonymous,
+            "edge-1",
+            &[],
+            Err("no-credential: this server serves clients that show a certificate or a bearer"),
+        ),
+        (&anonymous, "edge-1", &[&*old], Err("bad-token: the token ended at 1970-01-01T00:00:01")),
+        (&anonymous, "edge-1", &[&*forged], Err("bad-token: the token's signature is wrong")),
+        (&anonymous, "edge-1", &["Bearer"], Err("bad-token: expected one header")),
+        (&anonymous, "edge-1", &["Basic eDp5"], Err("bad-token: expected one header")),
+        (&anonymous, "edge-1", &[&*good, &*good], Err("bad-token: expected one header")),
+        // A bad token beside a good certificate, and a good one.
+        (&legacy, "edge-1", &[], granted.clone()),
+        (&legacy, "edge-1", &[&*forged], Err("bad-token: ")),
+        (&legacy, "edge-1", &[&*good], granted),
+    ] {
+        for (way, answer) in asked_with(channel, node, authorization).await.into_iter().enumerate() {
+            match &expected {
+                Ok(expected) => assert_eq!(&answer.unwrap(), expected, "{node} {way}"),
+                Err(beginning) => {
+                    let status = answer.expect_err(&format!("{beginning} {way}"));
+                    assert!(status.message().starts_with(beginning), "{beginning} {way}: {status}");
+                    let is_known = beginning.starts_with("node-id");
+                    let code = if is_known { Code::PermissionDenied } else { Code::Unauthenticated };
+                    assert_eq!(status.code(), code, "{status}");
+                    assert!(status.message().is_ascii(), "{status}");
+                }
+            }
+        }
+    }
+    let counts = rig.server.world.refusals.counts();
+    assert_eq!((counts[&Reason::BadToken], counts[&Reason::NoCredential]), (30, 5));
+    // Without issuers, tokens are ignored: some clients send them always.
+    rig.set_policy(Policy::default());
+    for answer in asked_with(&legacy, "edge-1", &[&forged]).await {
+        assert_eq!(answer.unwrap(), ["edge", "open"]);
+    }
+    for answer in asked_with(&anonymous, "edge-1", &[&good]).await {
+        assert!(answer.unwrap_err().message().starts_with("no-credential: "));
+    }
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_token_and_the_connection_goes_on() {
+    let rig = Rig::start().await;
+    rig.publish(&[("edge", by_token())]);
+    let issuer = Issuer::new();
+    rig.set_policy(issuer.policy(""));
+    let channel = rig.anonymous().await;
+    let mut stream = Sotw::open_with(&channel, ADS, &[&issuer.bearer("edge-1", 3)]).await.unwrap();
+    stream.send(all_clusters("edge-1"));
+    let first = stream.next().await;
+    stream.ack(&first, &[]);
+    let address = || {
+        rig.server.world.board.streams()[0]
+            .with(|status| (status.info.address.clone(), status.info.proofs[0].subject.to_string()))
+    };
+    let before = address();
+    assert_eq!(before.1, "jwt:cluster:edge");
+    let status = stream.end().await;
+    assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+    assert!(status.message().starts_with("expired: the token ended at "), "{status}");
+    rig.server.world.wait("the end of the stream", |world| world.board.n_streams() == 0).await;
+    let mut stream = Sotw::open_with(&channel, ADS, &[&issuer.bearer("edge-1", 600)]).await.unwrap();
+    stream.send(all_clusters("edge-1"));
+    assert_eq!(texts(&stream.next().await), ["edge"]);
+    assert_eq!(address(), before, "the same connection");
+}
+
+#[tokio::test]
+async fn a_changed_policy_ends_the_streams_of_those_whom_it_denies() {
+    let rig = Rig::start().await;
+    let mut both = by_token();
+    both["identities"].as_array_mut().unwrap().push(json!({"spiffe": "spiffe://example.org/node/*"}));
+    rig.publish(&[("edge", both)]);
+    let issuer = Issuer::new();
+    rig.set_policy(issuer.policy(""));
+    let (mutual, anonymous) = (rig.channel(EDGE_1).await, rig.anonymous().await);
+    let bearer = issuer.bearer("edge-1", 600);
+    let open = async |channel, authorization: &[&str]| {
+        let mut stream = Sotw::open_with(channel, ADS, authorization).await.unwrap();
+        stream.send(all_clusters("edge-1"));
+        assert_eq!(texts(&stream.next().await), ["edge"]);
+        stream
+    };
+    let (mut by_certificate, mut by_token) = (open(&mutual, &[]).await, open(&anonymous, &[&bearer]).await);
+    let mut reports = Lrs::open_with(&anonymous, LRS, &[&bearer]).await.unwrap();
+    reports.send(LoadStatsRequest { node: node("edge-1"), ..Default::default() });
+    assert_eq!(reports.next().await.clusters, ["edge"]);
+
+    let denied = "denied: [{ spiffe: 'spiffe://example.org/node/edge-1', reason: INC-42 }]";
+    rig.set_policy(issuer.policy(denied));
+    let status = by_certificate.end().await;
+    assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+    assert_eq!(status.message(), "denied: the access policy denies the identity of this client certificate");
+    for answer in asked(&mutual, "edge-1").await {
+        assert!(answer.unwrap_err().message().starts_with("denied: "));
+    }
+    // Others go on.
+    rig.publish(&[("edge", self::by_token()), ("open", self::open())]);
+    assert_eq!(texts(&by_token.next().await).len(), 2);
+
+    rig.set_policy(issuer.policy("denied: [{ issuer: cluster, subject: edge }]"));
+    for status in [by_token.end().await, ended(&mut reports).await] {
+        assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+        assert_eq!(status.message(), "denied: the access policy denies the identity of this token");
+    }
+    for answer in asked_with(&anonymous, "edge-1", &[&bearer]).await {
+        assert!(answer.unwrap_err().message().starts_with("denied: "));
+    }
+
+    // Another key, and no issuer at all.
+    for policy in [Issuer::new().policy(""), Policy::default()] {
+        rig.set_policy(issuer.policy(""));
+        let mut stream = Sotw::open_with(&anonymous, ADS, &[&bearer]).await.unwrap();
+        stream.send(all_clusters("edge-1"));
+        assert_eq!(texts(&stream.next().await).len(), 2);
+        rig.set_policy(policy);
+        let status = stream.end().await;
+        assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+        assert!(status.message().starts_with("bad-token: the access policy no longer trusts"), "{status}");
+    }
+    let counts = rig.server.world.refusals.counts();
+    assert!(counts[&Reason::Denied] >= 3 + 5 + 5 && counts[&Reason::BadToken] == 2, "{counts:?}");
 }

@@ -14,12 +14,13 @@ use envoy_types::pb::envoy::service::discovery::v3::{
 use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
+use xds_access::Policy;
 use xds_cache::loads::LoadLimits;
 use xds_cache::{
     GroupName, Layer, LoadBoard, Publisher, Reason, Refusals, Resource, ResourceType, Revision, StatusBoard,
@@ -48,6 +49,7 @@ pub(super) struct World {
     pub(super) metrics: Arc<Metrics>,
     pub(super) refusals: Arc<Refusals>,
     pub(super) grpc: Arc<Grpc>,
+    pub(super) policy: watch::Sender<Arc<Policy>>,
     revision: AtomicU64,
 }
 
@@ -66,8 +68,9 @@ impl World {
             loads: Arc::clone(&loads),
             refusals: Arc::clone(&refusals),
         };
-        let grpc = Grpc::new(boards, codec, Arc::clone(&metrics), config);
-        Self { publisher, board, loads, metrics, refusals, grpc, revision: AtomicU64::new(0) }
+        let (policy, current) = watch::channel(Arc::default());
+        let grpc = Grpc::new(boards, current, codec, Arc::clone(&metrics), config);
+        Self { publisher, board, loads, metrics, refusals, grpc, policy, revision: AtomicU64::new(0) }
     }
 
     /// Makes these what every node is served.
@@ -176,10 +179,19 @@ where
     Response: Message + Default + 'static,
 {
     pub(super) async fn open(channel: &Channel, path: &'static str) -> Result<Self, Status> {
+        Self::open_with(channel, path, &[]).await
+    }
+
+    /// With values of the header `authorization`.
+    pub(super) async fn open_with(
+        channel: &Channel,
+        path: &'static str,
+        authorization: &[&str],
+    ) -> Result<Self, Status> {
         let (requests, receiver) = mpsc::unbounded_channel();
         let mut client = tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX);
         client.ready().await.unwrap();
-        let request = tonic::Request::new(UnboundedReceiverStream::new(receiver));
+        let request = with_authorization(UnboundedReceiverStream::new(receiver), authorization);
         let path = PathAndQuery::from_static(path);
         let opened = client.streaming(request, path, ProstCodec::<Request, Response>::default()).await?;
         Ok(Self { requests: Some(requests), responses: opened.into_inner() })
@@ -215,6 +227,14 @@ impl Sotw {
     }
 }
 
+fn with_authorization<T>(message: T, values: &[&str]) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    for value in values {
+        request.metadata_mut().append("authorization", value.parse().unwrap());
+    }
+    request
+}
+
 /// A unary call.
 pub(super) async fn unary<Request, Response>(
     channel: &Channel,
@@ -225,11 +245,28 @@ where
     Request: Message + Default + 'static,
     Response: Message + Default + 'static,
 {
+    unary_with(channel, path, request, &[]).await
+}
+
+/// A unary call with values of the header `authorization`.
+pub(super) async fn unary_with<Request, Response>(
+    channel: &Channel,
+    path: &'static str,
+    request: Request,
+    authorization: &[&str],
+) -> Result<Response, Status>
+where
+    Request: Message + Default + 'static,
+    Response: Message + Default + 'static,
+{
     let mut client = tonic::client::Grpc::new(channel.clone());
     client.ready().await.unwrap();
     let path = PathAndQuery::from_static(path);
     let codec = ProstCodec::<Request, Response>::default();
-    client.unary(tonic::Request::new(request), path, codec).await.map(tonic::Response::into_inner)
+    client
+        .unary(with_authorization(request, authorization), path, codec)
+        .await
+        .map(tonic::Response::into_inner)
 }
 
 pub(super) fn node(id: &str) -> Option<Node> {
