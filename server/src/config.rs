@@ -199,7 +199,7 @@ impl TryFrom<ServeArgs> for Config {
             exceptions,
         )?;
         tls.allows_anonymous &= !access.needs_issuers;
-        let secrets = args.access.secrets.map_or_else(|| default_secrets(&tls), Into::into);
+        let secrets = args.access.secrets.map_or_else(|| default_secrets(&tls, access.needs_issuers), Into::into);
         let limits = args.limits;
         let waves = args.waves.policy()?;
         let rollout_trust = args.rollouts.rollout_ca.map(read_ca).transpose()?.unwrap_or_default();
@@ -297,10 +297,11 @@ impl fmt::Debug for AdminToken {
 }
 
 /// Once clients can prove who they are, only those that do get secrets.
-fn default_secrets(tls: &TlsConfig) -> xds_control::Secrets {
-    match tls.authenticates_clients() {
-        true => xds_control::Secrets::Identified,
-        false => xds_control::Secrets::Any,
+fn default_secrets(tls: &TlsConfig, needs_tokens: bool) -> xds_control::Secrets {
+    if tls.authenticates_clients() || needs_tokens {
+        xds_control::Secrets::Identified
+    } else {
+        xds_control::Secrets::Any
     }
 }
 

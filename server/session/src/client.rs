@@ -101,7 +101,7 @@ impl Client {
         }
         let is_unknown = self.view.as_ref().is_none_or(|view| view.is_unmatched());
         if intake.is_first_of_type {
-            self.announce_known_hosts(&intake.events);
+            self.announce_known_hosts(stream, &intake.events);
         }
         let came_back = intake.is_first_of_type && request.shows_configuration();
         self.shows_configuration |= is_unknown && came_back;
@@ -283,25 +283,34 @@ impl Client {
     }
 
     /// Announces the hosts of the route configurations that the client was sent or says that it has, once it has begun to ask for
-    /// routes and hosts.
-    fn announce_known_hosts(&mut self, events: &[StreamEvent]) {
+    /// both. `asking` has just begun to ask for one of them.
+    fn announce_known_hosts(&mut self, asking: StreamId, events: &[StreamEvent]) {
         let Some(of) = events.first().map(|event| event.resource_type.clone()) else { return };
-        let has_hosts = |row: &&Row| Quirk::NamesAreHosts.is_of(&row.to) && (row.to == of || row.from == of);
-        for row in ROWS.iter().filter(has_hosts) {
-            let states = || self.streams.values().filter_map(|stream| stream.find(&row.from));
-            let sent = states().flat_map(|state| state.wants.of(state.ledger.settled()));
-            let mut all: Vec<Name> = sent
-                .flat_map(|route| route.references().of_type(&row.to).cloned().collect::<Vec<_>>())
-                .collect();
-            let served = self.view.as_ref().map(|view| view.table(&row.from));
-            let on_demand = |route: &&Name| {
-                let served = served.and_then(|table| table.find(route));
-                served.is_none_or(|served| served.references().of_type(&row.to).next().is_some())
-            };
-            let claimed = states().flat_map(|state| state.ledger.claims()).filter(on_demand);
-            all.extend(claimed.map(|route| all_hosts(route)));
+        for row in ROWS.iter().filter(|row| Quirk::NamesAreHosts.is_of(&row.to)) {
+            let mut all: Vec<Name> = Vec::new();
+            if row.to == of {
+                let states = self.streams.values().filter_map(|stream| stream.find(&row.from));
+                for state in states {
+                    let sent = state.wants.of(state.ledger.settled());
+                    all.extend(sent.iter().flat_map(|route| route.references().of_type(&row.to)).cloned());
+                    all.extend(self.hosts_claimed(row, state));
+                }
+            } else if row.from == of {
+                let state = self.streams.get(&asking).and_then(|stream| stream.find(&of));
+                all.extend(state.into_iter().flat_map(|state| self.hosts_claimed(row, state)));
+            }
             self.announce_hosts(&row.to, &all);
         }
+    }
+
+    /// The names that stand for the hosts of the route configurations that the client says that it has.
+    fn hosts_claimed(&self, row: &Row, state: &TypeState) -> Vec<Name> {
+        let served = self.view.as_ref().map(|view| view.table(&row.from));
+        let on_demand = |route: &&Name| {
+            let served = served.and_then(|table| table.find(route));
+            served.is_none_or(|served| served.references().of_type(&row.to).next().is_some())
+        };
+        state.ledger.claims().filter(on_demand).map(|route| all_hosts(route)).collect()
     }
 
     /// Announces the hosts of route configurations. Envoy considers a route configuration with hosts on demand ready only when it hears
