@@ -199,7 +199,8 @@ impl TryFrom<ServeArgs> for Config {
             exceptions,
         )?;
         tls.allows_anonymous &= !access.needs_issuers;
-        let secrets = args.access.secrets.map_or_else(|| default_secrets(&tls, access.needs_issuers), Into::into);
+        let secrets =
+            args.access.secrets.map_or_else(|| default_secrets(&tls, access.needs_issuers), Into::into);
         let limits = args.limits;
         let waves = args.waves.policy()?;
         let rollout_trust = args.rollouts.rollout_ca.map(read_ca).transpose()?.unwrap_or_default();
