@@ -199,8 +199,7 @@ impl TryFrom<ServeArgs> for Config {
             exceptions,
         )?;
         tls.allows_anonymous &= !access.needs_issuers;
-        let secrets =
-            args.access.secrets.map_or_else(|| default_secrets(&tls, access.needs_issuers), Into::into);
+        let secrets = args.access.secrets.map_or_else(|| default_secrets(&tls, &access), Into::into);
         let limits = args.limits;
         let waves = args.waves.policy()?;
         let rollout_trust = args.rollouts.rollout_ca.map(read_ca).transpose()?.unwrap_or_default();
@@ -298,8 +297,8 @@ impl fmt::Debug for AdminToken {
 }
 
 /// Once clients can prove who they are, only those that do get secrets.
-fn default_secrets(tls: &TlsConfig, needs_tokens: bool) -> xds_control::Secrets {
-    if tls.authenticates_clients() || needs_tokens {
+fn default_secrets(tls: &TlsConfig, access: &AccessConfig) -> xds_control::Secrets {
+    if tls.authenticates_clients() || access.needs_issuers {
         xds_control::Secrets::Identified
     } else {
         xds_control::Secrets::Any
