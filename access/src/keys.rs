@@ -25,6 +25,7 @@ pub(crate) struct KeySet {
 pub(crate) struct Key {
     algorithms: Vec<Algorithm>,
     material: Material,
+    fingerprint: [u8; 32],
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +102,7 @@ impl KeySet {
 
     /// Returns `true` if a key has this fingerprint.
     pub(crate) fn has(&self, fingerprint: [u8; 32]) -> bool {
-        self.keys.values().any(|key| key.fingerprint() == fingerprint)
+        self.keys.values().any(|key| key.fingerprint == fingerprint)
     }
 
     /// The key with that ID.
@@ -110,12 +111,11 @@ impl KeySet {
     }
 }
 
-impl Key {
-    /// SHA-256 of the key, whatever its ID is.
-    pub(crate) fn fingerprint(&self) -> [u8; 32] {
-        let parts = match &self.material {
-            Material::Rsa { n, e } => [&b"rsa"[..], n, e],
-            Material::Point(point) => [&b"point"[..], point, b""],
+impl Material {
+    fn fingerprint(&self) -> [u8; 32] {
+        let parts = match self {
+            Self::Rsa { n, e } => [&b"rsa"[..], n, e],
+            Self::Point(point) => [&b"point"[..], point, b""],
         };
         let mut context = Context::new(&SHA256);
         for part in parts {
@@ -125,6 +125,13 @@ impl Key {
         let mut fingerprint = [0; 32];
         fingerprint.copy_from_slice(context.finish().as_ref());
         fingerprint
+    }
+}
+
+impl Key {
+    /// SHA-256 of the key, whatever its ID is.
+    pub(crate) fn fingerprint(&self) -> [u8; 32] {
+        self.fingerprint
     }
 
     /// Returns `true` if the key may be used with an algorithm.
@@ -205,7 +212,8 @@ fn read_key(key: Node<'_>) -> Option<(String, Key)> {
             vec![only]
         }
     };
-    Some((id.to_owned(), Key { algorithms, material }))
+    let fingerprint = material.fingerprint();
+    Some((id.to_owned(), Key { algorithms, material, fingerprint }))
 }
 
 fn rsa(n: Vec<u8>, e: Vec<u8>) -> Option<Material> {
