@@ -269,7 +269,8 @@ impl<C> Streams<C> {
         ended.len()
     }
 
-    /// Ends the streams of those for whose proofs `judge` has an ending, and soon the connections of their certificates.
+    /// Ends the streams of those for whose proofs `judge` has an ending, and soon the connections of their certificates. Returns how many;
+    /// streams that were told to end before, and have not yet, are not among them.
     pub(crate) fn end_withdrawn(
         &self,
         judge: impl Fn(&[Proof]) -> Option<(StreamEnding, Reason)>,
@@ -279,9 +280,10 @@ impl<C> Streams<C> {
         let mut n = 0;
         for handle in handles {
             let Some((ending, reason)) = judge(&handle.proofs) else { continue };
-            handle.end_as(ending.code());
-            self.withdraw(&handle, ending, reason, now);
-            n += 1;
+            if handle.end_as(ending.code()) {
+                self.withdraw(&handle, ending, reason, now);
+                n += 1;
+            }
         }
         n
     }
@@ -365,8 +367,9 @@ impl<C> Open<C> {
         while let Some((_, id)) = self.expiring.first().copied().filter(|(end, _)| *end <= now) {
             self.expiring.pop_first();
             let Some(handle) = self.all.get(&id) else { continue };
-            handle.end_as(EXPIRED);
-            ended.push(Arc::clone(handle));
+            if handle.end_as(EXPIRED) {
+                ended.push(Arc::clone(handle));
+            }
         }
         ended
     }
@@ -390,9 +393,11 @@ impl<C> StreamHandle<C> {
         self.end_as(SHUTDOWN);
     }
 
-    fn end_as(&self, ending: u8) {
-        self.ending.store(ending, Ordering::Release);
+    /// Tells the stream why to end, unless it was told before; tells whether it was not.
+    fn end_as(&self, ending: u8) -> bool {
+        let told = self.ending.compare_exchange(GOES_ON, ending, Ordering::AcqRel, Ordering::Acquire);
         self.waker.wake();
+        told.is_ok()
     }
 }
 
@@ -476,3 +481,26 @@ const DENIED_TOKEN: u8 = 6;
 const DISTRUSTED: u8 = 7;
 /// How long a stream may take to end that is told to; it takes longer only where the client does not let it write.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_was_told_to_end_is_neither_told_nor_counted_again() {
+        let refusals = Arc::new(Refusals::default());
+        let streams: Arc<Streams<()>> = Streams::new(1, Arc::clone(&refusals));
+        let now = SystemTime::now();
+        let proof =
+            Proof { subject: Subject::CommonName("edge".into()), expires: Some(now), certificate: None };
+        let open = streams.open(&Peer::unknown(), &[proof].into_iter().collect()).unwrap();
+        let denied = StreamEnding::Denied { by: Credential::Certificate };
+        let deny = |_: &[Proof]| Some((denied, Reason::Denied));
+        assert_eq!(streams.end_withdrawn(deny, now), 1);
+        let distrust = |_: &[Proof]| Some((StreamEnding::Distrusted, Reason::BadToken));
+        assert_eq!((streams.end_withdrawn(deny, now), streams.end_withdrawn(distrust, now)), (0, 0));
+        assert_eq!(streams.end_expired(now), 0);
+        assert_eq!(open.ending(), Some(denied));
+        assert_eq!(refusals.counts().values().sum::<u64>(), 1);
+    }
+}
