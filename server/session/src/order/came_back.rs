@@ -31,9 +31,8 @@ pub(super) fn believe(view: &View, streams: &mut BTreeMap<StreamId, Stream>, now
 /// Notes what a client that came back may have under a name that it never asked for: a virtual host that it was sent for an alias. It
 /// shows no version of that, and has to hear that it is gone.
 pub(super) fn note_other_names(view: &View, streams: &mut BTreeMap<StreamId, Stream>, now: Instant) {
-    let is_new =
-        |state: &&mut TypeState| state.has(Quirk::NamesAreHosts) && state.ledger.responses().is_empty();
-    for state in streams.values_mut().flat_map(Stream::types_mut).filter(is_new) {
+    let has_hosts = |state: &&mut TypeState| state.has(Quirk::NamesAreHosts) && state.awaits_first_response();
+    for state in streams.values_mut().flat_map(Stream::types_mut).filter(has_hosts) {
         let table = view.table(&state.resource_type);
         let recent = view.recent_tables(&state.resource_type, now);
         let found = state.wants.names().iter().flat_map(|asked| {
@@ -57,8 +56,8 @@ pub(super) fn doubt_referents(view: &View, streams: &mut BTreeMap<StreamId, Stre
             continue;
         }
         let states = streams.values_mut().filter_map(|stream| stream.find_mut(&row.to));
-        let mut new = states.filter(|state| state.ledger.responses().is_empty()).peekable();
-        if new.peek().is_none() {
+        let mut shown = states.filter(|state| state.awaits_first_response() && state.is_exact()).peekable();
+        if shown.peek().is_none() {
             continue;
         }
         let table = view.table(&row.from);
@@ -69,7 +68,7 @@ pub(super) fn doubt_referents(view: &View, streams: &mut BTreeMap<StreamId, Stre
             .flat_map(|changes| changes.changed.iter().map(|new| Arc::clone(new.name())).collect::<Vec<_>>())
             .collect();
         let changed: Vec<&Arc<Resource>> = changed.iter().filter_map(|name| table.find(name)).collect();
-        for state in new {
+        for state in shown {
             for from in &changed {
                 let names: Vec<Name> = if has_hosts {
                     state.wants.names().of_route(from.name()).cloned().collect()
@@ -240,6 +239,11 @@ impl TypeState {
     pub(super) fn claims_another(&self, resource: &Resource) -> bool {
         let claimed = self.ledger.claimed(resource.name());
         claimed.is_some_and(|claimed| claimed != resource.version())
+    }
+
+    /// Returns `true` if the stream may have to be sent something, and was sent nothing yet.
+    fn awaits_first_response(&self) -> bool {
+        self.is_dirty && self.ledger.responses().is_empty()
     }
 
     /// Returns `true` if the client said what it has of each name.
