@@ -476,6 +476,9 @@ mod tests {
             (&format!("{tls} --xds-client-ca a"), Identified),
             (&format!("{tls} --xds-client-ca a --allow-anonymous-xds"), Identified),
             (&format!("{tls} --xds-client-ca a --secrets any"), Any),
+            (&format!("{tls} --xds-trust-domain a.org=b"), Identified),
+            (&format!("{tls} --access-policy p --xds-listen 0.0.0.0:1"), Identified),
+            (&format!("{tls} --access-policy p"), Any),
             ("--secrets identified", Identified),
         ];
         for (line, expected) in table {

@@ -178,7 +178,7 @@ pub struct AccessArgs {
         hide_default_value = true, value_parser = BoolishValueParser::new())]
     pub allow_unauthenticated_admin: bool,
     /// Node groups that may have resources with secrets: `identified` for those with `identities`, `any` for all [default:
-    /// identified if --xds-client-ca is given, else any]
+    /// identified once clients can prove who they are, by --xds-client-ca, --xds-trust-domain, or tokens alone; else any]
     #[arg(long, env = "XDS_SERVER_SECRETS", value_name = "GROUPS")]
     pub secrets: Option<Secrets>,
     /// Also serve client status (CSDS) on the xDS port, where anyone can read everything about every client; it is always on the

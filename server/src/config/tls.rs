@@ -114,7 +114,10 @@ impl TlsConfig {
             }
         }
         if trust.crl.is_some() && !trust.asks() {
-            return Err(ConfigError::Needs { flag: "xds-client-crl", other: "xds-client-ca" });
+            return Err(ConfigError::Needs {
+                flag: "xds-client-crl",
+                other: "xds-client-ca or --xds-trust-domain",
+            });
         }
         if trust.is_crl_strict && trust.crl.is_none() {
             return Err(ConfigError::Needs { flag: "xds-client-crl-strict", other: "xds-client-crl" });
@@ -125,7 +128,10 @@ impl TlsConfig {
             xds.needs_client_certificate = args.xds_require_client_cert;
         }
         if args.xds_require_client_cert && xds.as_ref().is_none_or(|xds| !xds.trust.asks()) {
-            return Err(ConfigError::Needs { flag: "xds-require-client-cert", other: "xds-client-ca" });
+            return Err(ConfigError::Needs {
+                flag: "xds-require-client-cert",
+                other: "xds-client-ca or --xds-trust-domain",
+            });
         }
         if args.xds_require_client_cert && args.allow_anonymous_xds {
             return Err(ConfigError::Contradiction {
