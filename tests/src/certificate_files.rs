@@ -1,11 +1,13 @@
 //! Certificates as files: a test authority of `xds-server ca`, and what it issues.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use tempfile::TempDir;
 
-use crate::server::{Setup, cli};
+use crate::envoy::Envoy;
+use crate::server::{Server, Setup, cli};
 
 /// A test authority, and the certificates that it issued. Dropping it deletes them.
 #[derive(Debug)]
@@ -77,6 +79,33 @@ impl CertificateFiles {
         [("--tls-ca", "ca.crt"), ("--tls-cert", "client.crt"), ("--tls-key", "client.key")]
             .map(|(flag, file)| format!("{flag}={}", self.path(file)))
             .to_vec()
+    }
+
+    /// The bootstrap of an Envoy or gRPC `client` as `edge-1`, with these flags.
+    ///
+    /// # Errors
+    ///
+    /// If `xds-server bootstrap` fails.
+    pub async fn bootstrap(&self, server: &Server, client: &str, flags: &[String]) -> Result<String> {
+        let xds = server.xds().to_string();
+        let mut args = vec!["bootstrap", client, "--node-id", "edge-1", "--xds-address", &xds];
+        args.extend(flags.iter().map(String::as_str));
+        cli(&args).await
+    }
+
+    /// Starts an Envoy as `edge-1` that follows the files of the certificate `client`. Its own files are in the directory that is
+    /// returned.
+    ///
+    /// # Errors
+    ///
+    /// If it does not start.
+    pub async fn envoy(&self, server: &Server, more: &[&str]) -> Result<(Envoy, PathBuf)> {
+        let out = self.0.path().join("envoy");
+        let mut flags = self.bootstrap_flags();
+        flags.push(format!("--out-dir={}", out.display()));
+        flags.extend(more.iter().map(|flag| (*flag).to_owned()));
+        self.bootstrap(server, "envoy", &flags).await?;
+        Ok((Envoy::start(&fs::read_to_string(out.join("envoy.json"))?).await?, out))
     }
 
     /// The flags of a command with the certificate `client`.

@@ -36,6 +36,18 @@ pub fn listener(name: &str, port: u16, route_config: &str) -> Value {
     })
 }
 
+/// Has all requests go to one backend: of Envoys by the listener `web`, of gRPC clients to the target `greeter`.
+#[must_use]
+pub fn one_backend(addr: SocketAddr) -> [Value; 5] {
+    [
+        listener("web", 0, "web"),
+        api_listener("greeter", "web"),
+        route_config("web", &[("/", to("all"))]),
+        cluster("all"),
+        endpoints("all", &[addr]),
+    ]
+}
+
 /// The listener that a proxyless gRPC client asks for when its target is `xds:///NAME`.
 #[must_use]
 pub fn api_listener(name: &str, route_config: &str) -> Value {

@@ -242,6 +242,17 @@ impl Server {
         self.http.get(&self.url(path)).await
     }
 
+    /// The value of a metric, written as it is exposed: its name and labels. 0 if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer.
+    pub async fn metric(&self, name: &str) -> Result<u64> {
+        let metrics = self.get("/metrics").await?.text();
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        Ok(value.unwrap_or(0))
+    }
+
     /// Returns what `GET` of a path answers, as JSON.
     ///
     /// # Errors

@@ -9,7 +9,6 @@ use tokio::time::{MissedTickBehavior, interval};
 use xds_tests::backend::Backend;
 use xds_tests::certificate_files::CertificateFiles;
 use xds_tests::config::{self, ConfigDir};
-use xds_tests::envoy::Envoy;
 use xds_tests::http::Connection;
 use xds_tests::random::Random;
 use xds_tests::server::{Server, Setup, cli};
@@ -200,37 +199,16 @@ impl World {
         Ok(Self { certificates, dir, server, first, second })
     }
 
-    async fn bootstrap(&self, client: &str, more: &[String]) -> Result<String> {
-        let xds = self.server.xds().to_string();
-        let mut args = vec!["bootstrap", client, "--node-id", "edge-1", "--xds-address", &xds];
-        args.extend(more.iter().map(String::as_str));
-        cli(&args).await
-    }
-
-    async fn envoy(&self, more: &[&str]) -> Result<Envoy> {
-        let out = self.certificates.directory().join("envoy");
-        let mut flags = self.certificates.bootstrap_flags();
-        flags.push(format!("--out-dir={}", out.display()));
-        flags.extend(more.iter().map(|flag| (*flag).to_owned()));
-        self.bootstrap("envoy", &flags).await?;
-        Envoy::start(&fs::read_to_string(out.join("envoy.json"))?).await
-    }
-
     /// A gRPC client that looks for a new certificate every second.
     async fn worker(&self, library: Library) -> Result<Option<Worker>> {
-        let bootstrap = self.bootstrap("grpc", &self.certificates.bootstrap_flags()).await?;
+        let bootstrap =
+            self.certificates.bootstrap(&self.server, "grpc", &self.certificates.bootstrap_flags()).await?;
         Worker::start(library, &bootstrap.replace("\"60s\"", "\"1s\"")).await
-    }
-
-    async fn metric(&self, name: &str) -> Result<u64> {
-        let metrics = self.server.get("/metrics").await?.text();
-        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        Ok(value.unwrap_or(0))
     }
 
     async fn wait_metric(&self, name: &str, least: u64) -> Result<()> {
         wait_for(name, PATIENCE, async || {
-            let found = self.metric(name).await?;
+            let found = self.server.metric(name).await?;
             ensure!(found >= least, "{found}");
             Ok(())
         })
@@ -251,14 +229,7 @@ impl World {
 
 /// Has all requests go to one backend.
 fn serve(dir: &ConfigDir, backend: &Backend) -> Result<()> {
-    let resources = [
-        config::listener("web", 0, "web"),
-        config::api_listener("greeter", "web"),
-        config::route_config("web", &[("/", config::to("all"))]),
-        config::cluster("all"),
-        config::endpoints("all", &[backend.addr()]),
-    ];
-    dir.write_resources("edge/resources.yaml", &resources).map(drop)
+    dir.write_resources("edge/resources.yaml", &config::one_backend(backend.addr())).map(drop)
 }
 
 /// Sends requests every 200 ms until `end` says so; none may fail.
@@ -294,7 +265,7 @@ async fn loses_and_regains(world: &World, mut ask: impl AsyncFnMut() -> Result<S
 
 async fn an_envoy_loses_and_regains(more: &[&str]) -> Result<()> {
     let world = World::start().await?;
-    let envoy = world.envoy(more).await?;
+    let (envoy, _) = world.certificates.envoy(&world.server, more).await?;
     envoy.wait_live().await?;
     let addr = envoy.wait_listener("web").await?;
     loses_and_regains(&world, async || Ok(Connection::open(addr).await?.get("/").await?.success()?.text()))

@@ -1,7 +1,7 @@
 //! TLS with real clients: certificates of `xds-server ca`, bootstraps of `xds-server bootstrap`, and files that change.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -36,23 +36,6 @@ impl World {
         Ok(Self { certificates, config, server, first, second })
     }
 
-    async fn bootstrap(&self, client: &str, more: &[String]) -> Result<String> {
-        let xds = self.server.xds().to_string();
-        let mut args = vec!["bootstrap", client, "--node-id", NODE, "--xds-address", &xds];
-        args.extend(more.iter().map(String::as_str));
-        cli(&args).await
-    }
-
-    /// An Envoy that follows its certificate.
-    async fn envoy(&self, more: &[&str]) -> Result<(Envoy, PathBuf)> {
-        let out = self.certificates.directory().join("envoy");
-        let mut flags = self.certificates.bootstrap_flags();
-        flags.push(format!("--out-dir={}", out.display()));
-        flags.extend(more.iter().map(|flag| (*flag).to_owned()));
-        self.bootstrap("envoy", &flags).await?;
-        Ok((Envoy::start(&fs::read_to_string(out.join("envoy.json"))?).await?, out))
-    }
-
     async fn node(&self) -> Result<Value> {
         self.server.get_json(&format!("/v1/nodes/{NODE}")).await
     }
@@ -64,13 +47,7 @@ impl World {
     }
 
     async fn generation(&self) -> Result<u64> {
-        self.metric("xds_tls_generation{listener=\"xds\"}").await
-    }
-
-    async fn metric(&self, name: &str) -> Result<u64> {
-        let metrics = self.server.get("/metrics").await?.text();
-        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        Ok(value.unwrap_or(0))
+        self.server.metric("xds_tls_generation{listener=\"xds\"}").await
     }
 
     async fn wait_generation(&self, expected: u64) -> Result<()> {
@@ -93,14 +70,7 @@ impl World {
 
 /// Has all requests go to one backend.
 fn serve(config: &ConfigDir, backend: &Backend) -> Result<()> {
-    let resources = [
-        config::listener("web", 0, "web"),
-        config::api_listener("greeter", "web"),
-        config::route_config("web", &[("/", config::to("all"))]),
-        config::cluster("all"),
-        config::endpoints("all", &[backend.addr()]),
-    ];
-    config.write_resources("all.yaml", &resources).map(drop)
+    config.write_resources("all.yaml", &config::one_backend(backend.addr())).map(drop)
 }
 
 /// Waits until an Envoy sends requests to a backend.
@@ -116,12 +86,12 @@ async fn wait_backend(envoy: &Envoy, backend: &Backend) -> Result<()> {
 
 async fn an_envoy_is_served(more: &[&str]) -> Result<()> {
     let world = World::start().await?;
-    let (envoy, _) = world.envoy(more).await?;
+    let (envoy, _) = world.certificates.envoy(&world.server, more).await?;
     envoy.wait_live().await.with_context(|| world.server.log().to_string())?;
     wait_backend(&envoy, &world.first).await?;
     serve(&world.config, &world.second)?;
     wait_backend(&envoy, &world.second).await?;
-    ensure!(world.metric("xds_tls_handshakes_total{listener=\"xds\",version=\"1.3\"}").await? >= 1);
+    ensure!(world.server.metric("xds_tls_handshakes_total{listener=\"xds\",version=\"1.3\"}").await? >= 1);
     Ok(())
 }
 
@@ -144,7 +114,7 @@ async fn an_envoy_with_streams_per_type_and_a_certificate_is_served() -> Result<
 #[tokio::test]
 async fn certificates_change_under_load_and_no_request_fails() -> Result<()> {
     let mut world = World::start().await?;
-    let (envoy, out) = world.envoy(&[]).await?;
+    let (envoy, out) = world.certificates.envoy(&world.server, &[]).await?;
     envoy.wait_live().await?;
     let addr = envoy.wait_listener("web").await?;
     let mut connection = Connection::open(addr).await?;
@@ -187,7 +157,8 @@ async fn certificates_change_under_load_and_no_request_fails() -> Result<()> {
 
 async fn a_grpc_client_is_served(library: Library) -> Result<()> {
     let world = World::start().await?;
-    let bootstrap = world.bootstrap("grpc", &world.certificates.bootstrap_flags()).await?;
+    let bootstrap =
+        world.certificates.bootstrap(&world.server, "grpc", &world.certificates.bootstrap_flags()).await?;
     let Some(worker) = Worker::start(library, &bootstrap).await? else { return Ok(()) };
     let channel = worker.open("xds:///greeter").await?;
     assert_eq!(channel.who().await?, "first");
@@ -221,7 +192,7 @@ async fn clients_without_a_good_certificate_are_told_and_get_nothing() -> Result
     let error =
         world.get(std::slice::from_ref(&ca)).await.expect_err("served without a certificate").to_string();
     ensure!(error.contains("no-credential") && error.contains("Unauthenticated"), "{error}");
-    ensure!(world.metric("xds_refused_total{reason=\"no-credential\"}").await? >= 1);
+    ensure!(world.server.metric("xds_refused_total{reason=\"no-credential\"}").await? >= 1);
 
     let others = Certificates::new().await?;
     let mut flags = others.client_flags();
@@ -230,7 +201,7 @@ async fn clients_without_a_good_certificate_are_told_and_get_nothing() -> Result
     ensure!(!error.contains("\"all\""), "{error}");
     wait_for("the count", PATIENCE, async || {
         let name = "xds_tls_handshake_failures_total{listener=\"xds\",reason=\"unknown-issuer\"}";
-        ensure!(world.metric(name).await? >= 1);
+        ensure!(world.server.metric(name).await? >= 1);
         Ok(())
     })
     .await?;
@@ -240,7 +211,7 @@ async fn clients_without_a_good_certificate_are_told_and_get_nothing() -> Result
     ensure!(!error.contains("\"all\""), "{error}");
 
     let without = vec![format!("--tls-ca={}", certificates.path("ca.crt"))];
-    let bootstrap = world.bootstrap("envoy", &without).await?;
+    let bootstrap = world.certificates.bootstrap(&world.server, "envoy", &without).await?;
     let envoy = Envoy::start(&bootstrap).await?;
     wait_for("the reason in the log of Envoy", PATIENCE, async || {
         ensure!(envoy.log().to_string().contains("no-credential"));
@@ -306,7 +277,7 @@ async fn bad_files_keep_the_last_good_ones_and_are_a_problem() -> Result<()> {
         |ready: &Value| ready["problems"].to_string().contains("TLS files of the xds port are not used");
     world.server.wait_json("/readyz", has_problem).await?;
     world.get(&world.certificates.client_flags()).await?;
-    ensure!(world.metric("xds_tls_reloads_total{listener=\"xds\",outcome=\"kept\"}").await? == 1);
+    ensure!(world.server.metric("xds_tls_reloads_total{listener=\"xds\",outcome=\"kept\"}").await? == 1);
     fs::write(&path, good)?;
     world.server.wait_json("/readyz", |ready| ready["problems"] == json!([])).await?;
     // An authority of both is how one is replaced.
