@@ -5,7 +5,6 @@
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot start has nothing to say")]
 
-use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -38,13 +37,7 @@ fn put(groups: &mut Groups, name: &str, resource: Arc<Resource>) {
     resources.insert(resource);
     let definition =
         if name.is_default() { NodeGroup::default_group() } else { NodeGroup::for_node_id(name.clone()) };
-    let group = EffectiveGroup {
-        definition,
-        label: None,
-        resources,
-        generated: BTreeMap::new(),
-        withheld: Arc::default(),
-    };
+    let group = EffectiveGroup::new(definition, resources);
     groups.insert(name, Arc::new(group));
 }
 

@@ -136,6 +136,14 @@ pub struct EffectiveGroup {
     pub withheld: Arc<[Withheld]>,
 }
 
+impl EffectiveGroup {
+    /// A group with these resources, of which nothing is generated or withheld.
+    #[must_use]
+    pub fn new(definition: NodeGroup, resources: Resources) -> Self {
+        Self { definition, label: None, resources, generated: BTreeMap::new(), withheld: Arc::default() }
+    }
+}
+
 /// A part of a group that is not served, because it holds a secret and the group has no `identities`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Withheld {

@@ -132,10 +132,7 @@ fn effective<'d>(
         };
         let was_split = before.is_some_and(|placed| placed.was_split) || stored_statuses.was_split(key);
         let (document, group) = (Arc::clone(document), group.clone());
-        documents.insert(
-            (*key).clone(),
-            Placed { document, group, generation, was_split, withholds_secrets: false },
-        );
+        documents.insert((*key).clone(), Placed { generation, was_split, ..Placed::new(document, group) });
     }
     // A split can be there before its Service.
     let roots = match has_new_service {

@@ -29,6 +29,14 @@ pub struct Placed {
     pub withholds_secrets: bool,
 }
 
+impl Placed {
+    /// A new document, of a group that may have secrets.
+    #[must_use]
+    pub fn new(document: Arc<Document>, group: GroupName) -> Self {
+        Self { document, group, generation: 1, was_split: false, withholds_secrets: false }
+    }
+}
+
 impl PartialEq for Placed {
     fn eq(&self, other: &Self) -> bool {
         self.group == other.group

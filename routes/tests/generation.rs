@@ -27,13 +27,7 @@ fn documents(text: &str) -> Documents {
         };
         for object in objects {
             let (document, _) = object.outcome.unwrap();
-            let placed = Placed {
-                document,
-                group: GroupName::default_group(),
-                generation: 1,
-                was_split: false,
-                withholds_secrets: false,
-            };
+            let placed = Placed::new(document, GroupName::default_group());
             documents.insert(object.key, placed);
         }
     }

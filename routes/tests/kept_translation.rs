@@ -24,13 +24,7 @@ fn add(documents: &mut Documents, json: &Json) {
     let ReadOutcome::Objects(objects) = outcome else { panic!("not read: {json}") };
     for object in objects {
         let (document, _) = object.outcome.unwrap();
-        let placed = Placed {
-            document,
-            group: GroupName::default_group(),
-            generation: 1,
-            was_split: false,
-            withholds_secrets: false,
-        };
+        let placed = Placed::new(document, GroupName::default_group());
         documents.insert(object.key, placed);
     }
 }

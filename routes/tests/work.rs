@@ -106,10 +106,7 @@ fn add(documents: &mut Documents, json: &Json) {
     for object in objects {
         let (document, _) = object.outcome.expect("a document without faults");
         let group = GroupName::default_group();
-        documents.insert(
-            object.key,
-            Placed { document, group, generation: 1, was_split: false, withholds_secrets: false },
-        );
+        documents.insert(object.key, Placed::new(document, group));
     }
 }
 

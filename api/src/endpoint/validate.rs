@@ -136,15 +136,7 @@ impl ReadDocuments {
                                 self.tell(Severity::Error, "duplicate-document", tree, message);
                                 continue;
                             }
-                            // Nobody knows which group it is for.
-                            let withholds_secrets = false;
-                            let placed = Placed {
-                                document,
-                                group,
-                                generation: 1,
-                                was_split: false,
-                                withholds_secrets,
-                            };
+                            let placed = Placed::new(document, group);
                             self.documents.insert(object.key, placed);
                         }
                         Err(found) => self.diagnostics.extend(found),

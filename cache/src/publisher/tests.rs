@@ -22,13 +22,7 @@ fn put(groups: &mut Groups, name: &str, resources: impl IntoIterator<Item = Arc<
         if name.is_default() { NodeGroup::default_group() } else { NodeGroup::for_node_id(name.clone()) };
     let known: Resources = groups.get(&name).map(|group| group.resources.clone()).unwrap_or_default();
     let resources = known.values().cloned().chain(resources).collect();
-    let group = EffectiveGroup {
-        definition,
-        label: None,
-        resources,
-        generated: BTreeMap::new(),
-        withheld: Arc::default(),
-    };
+    let group = EffectiveGroup::new(definition, resources);
     groups.insert(name, Arc::new(group));
 }
 

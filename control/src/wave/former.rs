@@ -94,13 +94,7 @@ pub(crate) fn former(accepted: &Accepted, terms: Terms<'_>) -> Result<Option<Arc
 }
 
 fn without_resources(group: EffectiveGroup) -> EffectiveGroup {
-    EffectiveGroup {
-        label: None,
-        resources: Resources::new(),
-        generated: BTreeMap::new(),
-        withheld: Arc::default(),
-        ..group
-    }
+    EffectiveGroup::new(group.definition, Resources::new())
 }
 
 /// The groups of the changed objects as both layers had them.

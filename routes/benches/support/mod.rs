@@ -81,9 +81,6 @@ pub(crate) fn add(documents: &mut Documents, json: &Json) {
         let (document, warnings) = object.outcome.expect("a document without faults");
         assert_eq!(warnings, [], "{json}");
         let group = GroupName::default_group();
-        documents.insert(
-            object.key,
-            Placed { document, group, generation: 1, was_split: false, withholds_secrets: false },
-        );
+        documents.insert(object.key, Placed::new(document, group));
     }
 }

@@ -59,10 +59,7 @@ fn add(documents: &mut Documents, json: &Json) {
     for object in objects {
         let Ok((document, _)) = object.outcome else { continue };
         let group = GroupName::default_group();
-        documents.insert(
-            object.key,
-            Placed { document, group, generation: 1, was_split: false, withholds_secrets: false },
-        );
+        documents.insert(object.key, Placed::new(document, group));
     }
 }
 

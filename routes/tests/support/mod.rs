@@ -53,13 +53,7 @@ impl Reading {
                         Ok((document, warnings)) => {
                             self.diagnostics.extend(warnings);
                             let group = GroupName::default_group();
-                            let placed = Placed {
-                                document,
-                                group,
-                                generation: 1,
-                                was_split: false,
-                                withholds_secrets: false,
-                            };
+                            let placed = Placed::new(document, group);
                             self.documents.insert(object.key, placed);
                         }
                         Err(diagnostics) => self.diagnostics.extend(diagnostics),

@@ -5,7 +5,6 @@
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot start has nothing to say")]
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -44,13 +43,7 @@ fn routes(n: usize) -> [Arc<View>; 2] {
         let references = (0..2 * n).map(reference).collect();
         let changed = Arc::new(Resource::new(ResourceDraft { references, ..plain.to_draft() }));
         resources.insert(changed);
-        let group = EffectiveGroup {
-            definition: NodeGroup::default_group(),
-            label: None,
-            resources: resources.clone(),
-            generated: BTreeMap::new(),
-            withheld: Arc::default(),
-        };
+        let group = EffectiveGroup::new(NodeGroup::default_group(), resources.clone());
         let groups = Groups::from_iter([(GroupName::default_group(), Arc::new(group))]);
         publisher.publish(Revision(revision), groups);
         publisher.follow(&Node::with_id("n")).take().unwrap()

@@ -87,13 +87,7 @@ pub(crate) fn groups(resources: Vec<Resource>) -> Groups {
     let definition = NodeGroup::default_group();
     let resources = resources.into_iter().map(Arc::new).collect();
     let name = definition.name.clone();
-    let group = EffectiveGroup {
-        definition,
-        label: None,
-        resources,
-        generated: BTreeMap::new(),
-        withheld: Arc::default(),
-    };
+    let group = EffectiveGroup::new(definition, resources);
     Groups::from_iter([(name, Arc::new(group))])
 }
 

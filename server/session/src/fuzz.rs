@@ -336,13 +336,7 @@ fn any_resource(bytes: &mut Bytes<'_>) -> Resource {
 fn groups(resources: BTreeMap<ResourceKey, Arc<Resource>>) -> Groups {
     let definition = NodeGroup::default_group();
     let name = definition.name.clone();
-    let group = EffectiveGroup {
-        definition,
-        label: None,
-        resources: resources.into_values().collect(),
-        generated: BTreeMap::new(),
-        withheld: Arc::default(),
-    };
+    let group = EffectiveGroup::new(definition, resources.into_values().collect());
     Groups::from_iter([(name, Arc::new(group))])
 }
 

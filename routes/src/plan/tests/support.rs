@@ -24,13 +24,7 @@ pub(crate) fn documents(list: impl IntoIterator<Item = Document>) -> Documents {
 pub(crate) fn in_groups<'g>(list: impl IntoIterator<Item = (&'g str, Document)>) -> Documents {
     let placed = list.into_iter().map(|(group, document)| {
         let group = GroupName::new(group).unwrap();
-        let placed = Placed {
-            document: Arc::new(document),
-            group,
-            generation: 1,
-            was_split: false,
-            withholds_secrets: false,
-        };
+        let placed = Placed::new(Arc::new(document), group);
         (placed.document.key.clone(), placed)
     });
     placed.collect()

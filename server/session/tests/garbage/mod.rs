@@ -1,6 +1,5 @@
 //! Calls of a client's public interface with anything in them (P6).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -180,14 +179,5 @@ fn groups(resources: &[(usize, String, u8)]) -> Groups {
     };
     let resources = resources.iter().map(resource).collect();
     let name = definition.name.clone();
-    Groups::from_iter([(
-        name,
-        Arc::new(EffectiveGroup {
-            definition,
-            label: None,
-            resources,
-            generated: BTreeMap::new(),
-            withheld: Arc::default(),
-        }),
-    )])
+    Groups::from_iter([(name, Arc::new(EffectiveGroup::new(definition, resources)))])
 }

@@ -185,13 +185,7 @@ impl World {
         let resources = resources.chain([always]).map(Arc::new).collect();
         let definition = NodeGroup::default_group();
         let name = definition.name.clone();
-        let group = EffectiveGroup {
-            definition,
-            label: None,
-            resources,
-            generated: BTreeMap::new(),
-            withheld: Arc::default(),
-        };
+        let group = EffectiveGroup::new(definition, resources);
         self.note_published();
         let revision = self.view.as_ref().map_or(0, |view| view.revision().0) + 1;
         self.publisher.publish(Revision(revision), Groups::from_iter([(name, Arc::new(group))]));

@@ -70,13 +70,7 @@ fn first_nonce(id: StreamId) -> u64 {
 impl Server {
     pub(crate) fn new() -> Self {
         let default = NodeGroup::default_group();
-        let group = EffectiveGroup {
-            definition: default.clone(),
-            label: None,
-            resources: Resources::new(),
-            generated: BTreeMap::new(),
-            withheld: Arc::default(),
-        };
+        let group = EffectiveGroup::new(default.clone(), Resources::new());
         Self {
             publisher: Publisher::new(),
             board: StatusBoard::new(),
@@ -191,16 +185,8 @@ impl Server {
         };
         let label = words.option("label").map(Into::into);
         let resources = self.groups.get(&name).map(|group| group.resources.clone()).unwrap_or_default();
-        self.groups.insert(
-            name,
-            Arc::new(EffectiveGroup {
-                definition,
-                label,
-                resources,
-                generated: BTreeMap::new(),
-                withheld: Arc::default(),
-            }),
-        );
+        self.groups
+            .insert(name, Arc::new(EffectiveGroup { label, ..EffectiveGroup::new(definition, resources) }));
         Ok(())
     }
 

@@ -194,16 +194,7 @@ impl World {
             // So that the node is never one that the server knows nothing of, and every publication makes views of its revision.
             let always = Resource::plain(ResourceType::Runtime, "always", revision.to_string());
             let resources = resources.chain([always]).map(Arc::new).collect();
-            (
-                definition.name.clone(),
-                Arc::new(EffectiveGroup {
-                    definition,
-                    label: None,
-                    resources,
-                    generated: BTreeMap::new(),
-                    withheld: Arc::default(),
-                }),
-            )
+            (definition.name.clone(), Arc::new(EffectiveGroup::new(definition, resources)))
         };
         let mut groups = Groups::from_iter([group(NodeGroup::default_group(), &self.default)]);
         let name = GroupName::new("other").expect("a name");
