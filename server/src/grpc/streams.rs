@@ -261,12 +261,12 @@ impl<C> Streams<C> {
     /// Ends the streams whose certificate or token has ended by `now`, and soon the connections of such certificates. To be called
     /// about every second.
     pub(crate) fn end_expired(&self, now: SystemTime) -> usize {
-        let ended = self.lock().take_expired(now);
-        for handle in &ended {
-            let Some(ending) = StreamEnding::by_time(&handle.proofs) else { continue };
-            self.withdraw(handle, ending, Reason::Expired, now);
-        }
-        ended.len()
+        let expired = self.lock().take_expired(now);
+        let is_ended = |handle: &Arc<StreamHandle<C>>| {
+            let ending = StreamEnding::by_time(&handle.proofs);
+            ending.is_some_and(|ending| self.withdraw(handle, ending, Reason::Expired, now))
+        };
+        expired.iter().filter(|handle| is_ended(handle)).count()
     }
 
     /// Ends the streams of those for whose proofs `judge` has an ending, and soon the connections of their certificates. Returns how many;
@@ -277,25 +277,32 @@ impl<C> Streams<C> {
         now: SystemTime,
     ) -> usize {
         let handles: Vec<_> = self.lock().all.values().cloned().collect();
-        let mut n = 0;
-        for handle in handles {
-            let Some((ending, reason)) = judge(&handle.proofs) else { continue };
-            if handle.end_as(ending.code()) {
-                self.withdraw(&handle, ending, reason, now);
-                n += 1;
-            }
-        }
-        n
+        let is_ended = |handle: &Arc<StreamHandle<C>>| {
+            judge(&handle.proofs).is_some_and(|(ending, reason)| self.withdraw(handle, ending, reason, now))
+        };
+        handles.iter().filter(|handle| is_ended(handle)).count()
     }
 
-    /// Counts a stream that ends because its client may not go on.
-    fn withdraw(&self, handle: &StreamHandle<C>, ending: StreamEnding, reason: Reason, now: SystemTime) {
+    /// Ends a stream whose client may not go on, and counts it, unless it was told to end before; tells whether it was not.
+    fn withdraw(
+        &self,
+        handle: &StreamHandle<C>,
+        ending: StreamEnding,
+        reason: Reason,
+        now: SystemTime,
+    ) -> bool {
+        if handle.ending.load(Ordering::Acquire) != GOES_ON {
+            return false;
+        }
         let detail = format!("{}: stream ended: {ending}", handle.peer.address());
+        // Before its client can know, which may look at the count.
         self.refusals.record(reason, &detail, now);
+        handle.end_as(ending.code());
         // A client would come back on the same connection with the same certificate.
         if ending.is_of_connection() {
             handle.peer.retire();
         }
+        true
     }
 
     fn refuse(&self, peer: &Peer, why: &dyn fmt::Display) {
@@ -361,15 +368,12 @@ impl<C> Open<C> {
         Expired { late, stuck: stuck.filter_map(|(id, _)| self.all.get(id).cloned()).collect() }
     }
 
-    /// The streams whose certificate or token has ended, which they are told.
+    /// The streams whose certificate or token has ended.
     fn take_expired(&mut self, now: SystemTime) -> Vec<Arc<StreamHandle<C>>> {
         let mut ended = Vec::new();
         while let Some((_, id)) = self.expiring.first().copied().filter(|(end, _)| *end <= now) {
             self.expiring.pop_first();
-            let Some(handle) = self.all.get(&id) else { continue };
-            if handle.end_as(EXPIRED) {
-                ended.push(Arc::clone(handle));
-            }
+            ended.extend(self.all.get(&id).cloned());
         }
         ended
     }
@@ -393,11 +397,10 @@ impl<C> StreamHandle<C> {
         self.end_as(SHUTDOWN);
     }
 
-    /// Tells the stream why to end, unless it was told before; tells whether it was not.
-    fn end_as(&self, ending: u8) -> bool {
-        let told = self.ending.compare_exchange(GOES_ON, ending, Ordering::AcqRel, Ordering::Acquire);
+    /// Tells the stream why to end, unless it was told before.
+    fn end_as(&self, ending: u8) {
+        let _ = self.ending.compare_exchange(GOES_ON, ending, Ordering::AcqRel, Ordering::Acquire);
         self.waker.wake();
-        told.is_ok()
     }
 }
 
