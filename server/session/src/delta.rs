@@ -7,7 +7,7 @@ use std::sync::Arc;
 use xds_cache::status::EventKind;
 use xds_cache::{Name, Resource, TypeTable, xdstp};
 
-use crate::ledger::Answered;
+use crate::ledger::{Answered, Held};
 use crate::owed::Owed;
 use crate::quirks::Quirk;
 use crate::request::DeltaRequest;
@@ -123,6 +123,14 @@ pub(crate) fn compose(
         std::mem::take(&mut sent.missing).into_iter().partition(|name| without_content.contains(name));
     entries.extend(unknown.into_iter().map(Entry::Unpopulated));
     let mut removed = sent.removed;
+    if state.has(Quirk::AbsenceIsAResource) {
+        // A removal does not end its wait; no name may be both in one response.
+        for name in missing.iter().filter(|name| state.wants.names().contains(name)) {
+            state.ledger.exceptions.insert(Arc::clone(name), Held::Nothing);
+            owed.missing.push(Arc::clone(name));
+        }
+        owed.missing.sort();
+    }
     removed.extend(missing);
     // Only the absence of a name is news; resources go to those who ask for them.
     let is_held = |name: &Name| state.wants.covers_name(name) || table.find(name).is_some();

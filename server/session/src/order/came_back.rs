@@ -29,20 +29,22 @@ pub(super) fn believe(view: &View, streams: &mut BTreeMap<StreamId, Stream>, now
 }
 
 /// Notes what a client that came back may have under a name that it never asked for: a virtual host that it was sent for an alias. It
-/// shows no version of that, and has to hear that it is gone.
+/// shows no version of that, and has to hear if it is gone.
 pub(super) fn note_other_names(view: &View, streams: &mut BTreeMap<StreamId, Stream>, now: Instant) {
     let has_hosts = |state: &&mut TypeState| state.has(Quirk::NamesAreHosts) && state.awaits_first_response();
     for state in streams.values_mut().flat_map(Stream::types_mut).filter(has_hosts) {
-        let table = view.table(&state.resource_type);
         let recent = view.recent_tables(&state.resource_type, now);
         let found = state.wants.names().iter().flat_map(|asked| {
             let found = recent.iter().filter_map(|recent| recent.look_up(asked));
-            found
-                .map(|found| found.name(asked))
-                .filter(move |name| *name != asked && table.find(name).is_none())
+            found.map(|found| found.name(asked)).filter(move |name| *name != asked)
         });
-        let gone: BTreeSet<Name> = found.cloned().collect();
-        gone.into_iter().for_each(|name| state.ledger.exceptions.insert_new(name, Held::Stale));
+        let others: BTreeSet<Name> = found.cloned().collect();
+        if others.is_empty() {
+            continue;
+        }
+        others.into_iter().for_each(|name| state.ledger.exceptions.insert_new(name, Held::Stale));
+        state.ledger.come_back();
+        state.ledger.believe(recent);
     }
 }
 
@@ -230,8 +232,8 @@ impl TypeState {
         if !self.is_exact() {
             return newest;
         }
-        // It does not claim what it still waits for.
-        let may_have = self.ledger.claimed(name).is_some() || self.wants.names().contains(name);
+        // It does not claim what it still waits for, nor what it asks for by another name.
+        let may_have = self.ledger.may_hold(name) || self.wants.names().contains(name);
         self.claimed(name).or(newest.filter(|_| may_have))
     }
 

@@ -372,7 +372,11 @@ impl TypeState {
         let name = resource.name();
         let needs_others = references::refers_to_unasked(&self.resource_type);
         let has_this = self.ledger.claimed(name) == Some(resource.version());
-        let is_unanswered = || self.wants.names().contains(name) && !self.holds(name);
+        let is_asked_for = || {
+            let is_host = self.has(Quirk::NamesAreHosts);
+            self.wants.names().contains(name) || (is_host && self.wants.wants(self.ledger.settled(), name))
+        };
+        let is_unanswered = || !self.holds(name) && is_asked_for();
         let is_unsure = self.ledger.came_back() || is_unanswered();
         if !needs_others || Quirk::CompleteLists.is_of(&self.resource_type) || !is_unsure || has_this {
             return Ok(Arc::clone(resource));

@@ -53,8 +53,8 @@ impl TypeState {
 
     fn add_removed(&self, name: &Name, owed: &mut Owed) {
         let settled = self.ledger.settled();
-        let was_covered = settled.find(name).is_some_and(|resource| self.wants.covers(settled, resource));
-        if was_covered && !self.ledger.exceptions.contains(name) {
+        let was_given = settled.find(name).is_some_and(|resource| self.is_given(resource));
+        if was_given && !self.ledger.exceptions.contains(name) {
             owed.removed.push(Arc::clone(name));
         }
     }
@@ -153,7 +153,24 @@ impl TypeState {
     pub(crate) fn sent(&self, name: &str) -> Option<&Arc<Resource>> {
         let settled = self.ledger.settled();
         let resource = settled.find(name).filter(|_| !self.ledger.exceptions.contains(name))?;
-        self.wants.covers(settled, resource).then_some(resource)
+        self.is_given(resource).then_some(resource)
+    }
+
+    /// Returns `true` if the client was given a resource of the table that it was brought up to, in some version: it wants that, and does
+    /// not only ask for it by other names that were not answered yet.
+    pub(super) fn is_given(&self, resource: &Resource) -> bool {
+        let settled = self.ledger.settled();
+        let wants_by_name = self.wants.covers_name(resource.name());
+        if wants_by_name || !settled.has_other_names() {
+            return wants_by_name && self.wants.covers(settled, resource);
+        }
+        let stands_for_it = |asked: &&Name| {
+            self.wants.names().contains(asked)
+                && settled.look_up(asked).is_some_and(|found| found.name(asked) == resource.name())
+        };
+        let aliases = resource.aliases().iter().filter(stands_for_it).cloned();
+        let mut asked = aliases.chain(self.wants.hosts(settled, resource));
+        asked.any(|asked| !matches!(self.ledger.exceptions.get(&asked), Some(Held::Nothing | Held::Gone)))
     }
 
     /// Returns `true` if the client was sent the resource in some version, or said that it has one.

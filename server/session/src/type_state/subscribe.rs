@@ -60,7 +60,11 @@ impl TypeState {
     /// Subscribes to one name; what the client holds of it is unknown from now on, also if it was subscribed to before (R7).
     pub(crate) fn add_name(&mut self, name: &str) {
         let name = Name::from(name);
-        let was_wanted = self.wants.wants(self.ledger.settled(), &name);
+        let settled = Arc::clone(self.ledger.settled());
+        let may_hold = match settled.resolve(&name) {
+            Some(resource) => self.is_given(&resource) || self.ledger.exceptions.contains(&name),
+            None => true,
+        };
         self.wants.insert(&name);
         if xdstp::is_glob(&name) {
             // Every member is owed, whatever the client said that it holds. It must still hear of members that are gone.
@@ -73,8 +77,7 @@ impl TypeState {
             }
         }
         self.ledger.recall(&name);
-        let is_known = was_wanted || self.ledger.exceptions.contains(&name);
-        if is_known || self.ledger.settled().find(&name).is_none() {
+        if may_hold {
             self.doubt(name);
         } else {
             // It was there before, and nobody sent it to the client.

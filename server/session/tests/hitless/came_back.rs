@@ -3,7 +3,7 @@
 use crate::config::Edit;
 use crate::found::{
     ADS, DELTA, ON_DEMAND, YES, cluster, listener, no_listener, no_scope, poll, publish, reject, route,
-    scope, to_server,
+    scope, to_client, to_server,
 };
 use crate::world::Setup;
 use crate::{OTHER_NAME, Step, history};
@@ -431,4 +431,121 @@ fn endpoints_of_a_cluster_that_changed_before_the_connection_was_lost() {
         Step::Reconnect,
     ];
     assert_eq!(history(DELTA, &steps), Ok(()));
+}
+
+#[test]
+fn a_scope_that_moves_twice_around_a_lost_connection() {
+    let steps = [
+        publish([scope(0, 0)]),
+        poll(1),
+        to_client(1),
+        publish([scope(0, 2)]),
+        poll(1),
+        to_client(1),
+        Step::Reconnect,
+        to_server(3),
+        poll(2),
+        to_server(3),
+        poll(3),
+        publish([route(0, 12), no_scope()]),
+    ];
+    assert_eq!(history(Setup { is_scoped: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_that_is_asked_for_by_both_names_when_it_is_gone() {
+    let steps = [
+        publish([route(0, 0), Edit::Host { route: 0, clusters: None }]),
+        Step::Request { route: 0, host: 2 },
+        Step::Request { route: 0, host: 1 },
+    ];
+    assert_eq!(history(Setup { is_on_demand: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_that_changes_while_a_client_is_away_that_asked_by_its_other_name() {
+    let steps = [
+        BY_OTHER_NAME,
+        publish([route(0, 0), Edit::Host { route: 0, clusters: Some(8) }]),
+        Step::Drain,
+        publish([route(0, 0), Edit::Host { route: 0, clusters: Some(0) }]),
+        Step::Reconnect,
+    ];
+    assert_eq!(history(Setup { is_on_demand: true, is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_that_is_asked_for_by_its_other_name_and_leads_to_a_new_cluster() {
+    let steps = [
+        publish([
+            Edit::Listener { listener: 1, to: None, secret: None },
+            Edit::Host { route: 0, clusters: Some(4) },
+        ]),
+        publish([route(0, 0)]),
+        BY_OTHER_NAME,
+    ];
+    assert_eq!(history(Setup { is_on_demand: true, is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_that_goes_while_it_is_asked_for_by_a_second_name() {
+    let steps = [
+        BY_OTHER_NAME,
+        publish([Edit::Endpoints { cluster: 0 }, route(0, 4), Edit::Table { route: 0 }]),
+        to_server(1),
+        poll(3),
+        publish([route(0, 0)]),
+        Step::Request { route: 0, host: 1 },
+        publish([route(0, 0), Edit::Host { route: 0, clusters: None }]),
+    ];
+    assert_eq!(history(Setup { is_on_demand: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_that_is_asked_for_by_its_other_name_for_the_first_time_after_the_reconnect_and_goes() {
+    let steps = [
+        BY_OTHER_NAME,
+        Step::Reconnect,
+        Step::Request { route: 1, host: 0 },
+        publish([route(0, 0), Edit::Host { route: 0, clusters: Some(4) }]),
+        publish([Edit::Listener { listener: 0, to: Some((false, 1)), secret: None }]),
+    ];
+    assert_eq!(history(Setup { is_on_demand: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_route_with_a_host_that_nobody_answered_for_goes_while_the_client_is_away() {
+    let steps = [
+        publish([no_listener()]),
+        Step::Drain,
+        publish([route(0, 0), Edit::Host { route: 1, clusters: Some(0) }]),
+        Step::Request { route: 1, host: 2 },
+        publish([Edit::Listener { listener: 1, to: None, secret: None }]),
+        Step::Reconnect,
+    ];
+    assert_eq!(history(Setup { is_on_demand: true, is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_that_waits_under_its_other_name_when_the_connection_is_lost() {
+    let steps = [
+        publish([route(0, 0), Edit::Host { route: 0, clusters: Some(4) }]),
+        publish([Edit::Listener { listener: 0, to: Some((false, 2)), secret: None }]),
+        BY_OTHER_NAME,
+        publish([route(0, 0)]),
+        Step::Reconnect,
+    ];
+    assert_eq!(history(Setup { is_on_demand: true, is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_that_is_asked_for_by_its_other_name_after_its_route_left_the_listener() {
+    let steps = [
+        publish([route(0, 0)]),
+        publish([route(0, 0), Edit::Host { route: 1, clusters: Some(4) }]),
+        Step::Reconnect,
+        publish([Edit::Listener { listener: 1, to: Some((false, 2)), secret: None }]),
+        Step::Request { route: 1, host: 2 },
+    ];
+    assert_eq!(history(Setup { is_on_demand: true, ..DELTA }, &steps), Ok(()));
 }

@@ -29,7 +29,7 @@ pub(crate) fn to_server(n: usize) -> Step {
     Step::ToServer { pipe: 0, n }
 }
 
-fn to_client(n: usize) -> Step {
+pub(crate) fn to_client(n: usize) -> Step {
     Step::ToClient { pipe: 0, n, verdict: YES }
 }
 

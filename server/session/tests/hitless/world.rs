@@ -9,7 +9,9 @@ use xds_cache::status::{StreamId, Variant};
 use xds_cache::{HeldBack, Node, NodeGroup, Publisher, Resource, Revision, View, ViewReceiver};
 use xds_session::{Client, DeltaRequest, Entries, Entry, Limits, Nonce, Request, SotwRequest};
 
-use crate::config::{CLUSTER, Config, HOST, LISTENER, N_KINDS, ROUTE, SCOPE, resource, resource_type};
+use crate::config::{
+    CLUSTER, Config, ENDPOINTS, HOST, LISTENER, N_KINDS, ROUTE, SCOPE, resource, resource_type,
+};
 use crate::envoy::Envoy;
 use crate::grpc::Grpc;
 use crate::vhds::route_of;
@@ -381,7 +383,10 @@ impl World {
         let is_on_its_way = |route: &String| {
             let mut replies = pipe.to_client.iter().filter(|reply| reply.kind == ROUTE);
             let is_asked_anew = pipe.to_server.iter().any(|ask| ask.kind == ROUTE && ask.answer.is_none());
-            let waits = |held: &HeldBack| !held.is_removal && held.resource.name[..] == **route;
+            // A route that is to go afterwards is listed as a removal, also while it waits for its clusters.
+            let waits = |held: &HeldBack| {
+                held.resource.name[..] == **route && (!held.is_removal || self.has_clusters_on_their_way())
+            };
             is_asked_anew
                 || replies.any(|reply| reply.resources.contains_key(route))
                 || self.client.held_back().iter().any(waits)
@@ -389,6 +394,14 @@ impl World {
         let mut awaited = envoy.awaited_routes();
         let route = awaited.find(|route| pipe.routes.contains(route) && !is_on_its_way(route))?;
         Some(format!("the server is silent, and a scope leads to {route}, which is not there"))
+    }
+
+    fn has_clusters_on_their_way(&self) -> bool {
+        let is_of_cluster = |kind: usize| [CLUSTER, ENDPOINTS].contains(&kind);
+        self.pipes.iter().any(|pipe| {
+            pipe.to_client.iter().any(|reply| is_of_cluster(reply.kind))
+                || pipe.to_server.iter().any(|ask| is_of_cluster(ask.kind))
+        })
     }
 
     /// Delivers the oldest response of a stream; what the client says to it is on its way then.
