@@ -141,7 +141,7 @@ impl Envoy {
 async fn wait_admin(process: &mut Process, admin_path: PathBuf) -> Result<SocketAddr> {
     let log = process.log();
     let found = wait_for("Envoy's admin address", PATIENCE, async || {
-        if let Some(status) = process.try_exit()? {
+        if let Some(status) = process.try_exit().await? {
             return Ok(Err(status));
         }
         let address = fs::read_to_string(&admin_path)?;

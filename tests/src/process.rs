@@ -68,13 +68,17 @@ impl Process {
         self.child.id()
     }
 
-    /// Returns how the process ended, or `None` if it runs.
+    /// Returns how the process ended, or `None` if it runs. Whatever it wrote before it ended is in the log then.
     ///
     /// # Errors
     ///
     /// If the operating system gives no answer.
-    pub fn try_exit(&mut self) -> Result<Option<ExitStatus>> {
-        Ok(self.child.try_wait()?)
+    pub async fn try_exit(&mut self) -> Result<Option<ExitStatus>> {
+        let ended = self.child.try_wait()?;
+        if ended.is_some() {
+            self.finish_log().await;
+        }
+        Ok(ended)
     }
 
     /// Waits until the process has ended.
@@ -103,10 +107,7 @@ impl Process {
     ) -> Result<T> {
         let log = self.log.clone();
         let found = wait_for(what, limit, async || {
-            let ended = self.try_exit()?;
-            if ended.is_some() {
-                self.finish_log().await;
-            }
+            let ended = self.try_exit().await?;
             match (log.find(&find), ended) {
                 (Some(value), _) => Ok(Ok(value)),
                 (None, Some(status)) => Ok(Err(status)),

@@ -186,7 +186,7 @@ impl Server {
     ///
     /// As [`start_with`](Self::start_with).
     pub async fn restart(&mut self) -> Result<()> {
-        if self.process.try_exit()?.is_none() {
+        if self.process.try_exit().await?.is_none() {
             self.kill().await?;
         }
         *self = Self::start_with(self.setup.clone()).await?;
