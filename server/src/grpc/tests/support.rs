@@ -106,6 +106,7 @@ impl World {
 pub(super) struct Server {
     pub(super) world: Arc<World>,
     pub(super) address: SocketAddr,
+    pub(super) port: Arc<Port>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<Result<(), ServeError>>,
 }
@@ -136,13 +137,14 @@ impl Server {
             stalled: silence,
         };
         let port = Port::new(rules, tls, Arc::clone(&world.refusals));
+        let served = Arc::clone(&port);
         let serving = tokio::spawn(async move {
-            grpc.serve(listener, port, async {
+            grpc.serve(listener, served, async {
                 let _ = stopped.await;
             })
             .await
         });
-        Self { world, address, stop: Some(stop), serving }
+        Self { world, address, port, stop: Some(stop), serving }
     }
 
     pub(super) async fn channel(&self) -> Channel {

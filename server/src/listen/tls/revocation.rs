@@ -16,7 +16,9 @@ pub(super) struct RevocationLists {
     lists: Vec<CertificateRevocationListDer<'static>>,
     /// True if a list counts no more when it should have been replaced.
     is_strict: bool,
-    /// When the first of them is to be replaced, and a quarter of the time from its issue until then.
+    /// When each of them is to be replaced.
+    pub(super) ends: Vec<SystemTime>,
+    /// The first of these times, and a quarter of the time from the issue of that list until then.
     pub(super) first_end: SystemTime,
     pub(super) margin: Duration,
 }
@@ -32,6 +34,7 @@ impl RevocationLists {
         let lists = CertificateRevocationListDer::pem_slice_iter(contents).collect::<Result<Vec<_>, _>>();
         let lists = lists.map_err(|error| unfit(format!("not valid PEM: {error}")))?;
         let mut first: Option<(SystemTime, Duration)> = None;
+        let mut ends = Vec::new();
         for (index, list) in lists.iter().enumerate() {
             let number = index + 1;
             let (_, list) = CertificateRevocationList::from_der(list)
@@ -39,12 +42,13 @@ impl RevocationLists {
             let end = list.next_update().map(time);
             let end = end.ok_or_else(|| unfit(format!("CRL {number}: it has no nextUpdate")))?;
             let margin = end.duration_since(time(list.last_update())).unwrap_or_default() / 4;
+            ends.push(end);
             first = Some(first.map_or((end, margin), |first| first.min((end, margin))));
         }
         let Some((first_end, margin)) = first else {
             return Err(unfit("it contains no CRL: write it as PEM, -----BEGIN X509 CRL-----".to_owned()));
         };
-        Ok(Self { lists, is_strict, first_end, margin })
+        Ok(Self { lists, is_strict, ends, first_end, margin })
     }
 
     /// Has clients refused whose own certificate is on a list, or whose issuer has no list.

@@ -52,6 +52,8 @@ pub(super) struct TrustContents {
 pub(super) struct Trust {
     authorities: Option<Arc<dyn ClientCertVerifier>>,
     domains: BTreeMap<TrustDomain, Arc<dyn ClientCertVerifier>>,
+    /// When the CRLs count no more, each; empty if they always count.
+    due: Vec<SystemTime>,
     is_required: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -196,8 +198,25 @@ impl Trust {
             ends.push(End { of, at: bundle.last_end, margin: bundle.last_lifetime / 4 });
             domains.insert(name.clone(), bundle.verifier(revoked.as_ref())?);
         }
+        let due = revoked.filter(|_| files.is_crl_strict).map(|revoked| revoked.ends).unwrap_or_default();
         let algorithms = ring::default_provider().signature_verification_algorithms;
-        Ok((Self { authorities, domains, is_required, algorithms }, ends))
+        Ok((Self { authorities, domains, due, is_required, algorithms }, ends))
+    }
+
+    /// How many CRLs count no more at `now`.
+    pub(super) fn n_due(&self, now: SystemTime) -> usize {
+        self.due.iter().filter(|due| **due <= now).count()
+    }
+
+    /// Verifies the certificates that a client showed, its own first; a client without one is not refused here.
+    ///
+    /// # Errors
+    ///
+    /// As a handshake at `now` would fail.
+    pub(super) fn verify(&self, chain: &[CertificateDer<'_>], now: SystemTime) -> Result<(), rustls::Error> {
+        let Some((leaf, intermediates)) = chain.split_first() else { return Ok(()) };
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.verify_client_cert(leaf, intermediates, UnixTime::since_unix_epoch(now)).map(drop)
     }
 
     /// Who can vouch for a certificate that nobody has verified yet.
