@@ -553,6 +553,44 @@ async fn an_open_connection_ends_when_a_list_is_due_that_counts_only_in_time() {
 }
 
 #[tokio::test]
+async fn a_list_counts_for_the_authority_that_signed_it_and_not_for_another_of_its_name() {
+    let end = SystemTime::now() + 10 * DAY;
+    let (rig, _) = with_crl(false, &[], end).await;
+    let (old, new) = (Ca::new("same name"), Ca::new("same name"));
+    rig.replace("ca.crt", &format!("{}{}", old.pem(), new.pem()));
+    let issue = |ca: &Ca, serial| ca.issue("edge-1", Flaw { serial, ..Flaw::default() });
+    let (of_old, of_new) = (issue(&old, 7), issue(&new, 7));
+    let table: [(&str, Vec<String>, bool, bool); 7] = [
+        ("the old one", vec![old.crl(&[7], end), new.crl(&[], end)], false, true),
+        ("the new one", vec![old.crl(&[], end), new.crl(&[7], end)], true, false),
+        ("the other order", vec![new.crl(&[7], end), old.crl(&[], end)], true, false),
+        ("both", vec![new.crl(&[7], end), old.crl(&[3, 7], end)], false, false),
+        ("only one has a list", vec![new.crl(&[3], end)], false, true),
+        (
+            "an old list beside a new one",
+            vec![old.crl(&[], end), new.crl(&[], end), old.crl(&[7], end)],
+            false,
+            true,
+        ),
+        (
+            "a list of a third",
+            vec![Ca::new("same name").crl(&[], end), rig.clients.crl(&[7], end)],
+            false,
+            false,
+        ),
+    ];
+    for (what, lists, old_is_good, new_is_good) in table {
+        rig.list(&lists.concat());
+        assert_eq!(rig.tls.status().fault, None, "{what}");
+        assert_eq!(rig.ask(Some(&of_old)).await.is_ok(), old_is_good, "{what}: of the old one");
+        assert_eq!(rig.ask(Some(&of_new)).await.is_ok(), new_is_good, "{what}: of the new one");
+    }
+    rig.list(&vec![old.crl(&[], end); 17].concat());
+    let fault = rig.tls.status().fault.unwrap_or_default();
+    assert!(fault.contains("crl: it contains 17 CRLs of one issuer, and may contain 16"), "{fault}");
+}
+
+#[tokio::test]
 async fn a_file_without_a_usable_list_changes_nothing() {
     let (rig, revoked) = with_crl(false, &[7], SystemTime::now() + 10 * DAY).await;
     let certificate = rig.clients.pem();
