@@ -147,6 +147,7 @@ impl Port {
             reason => Distrust::Untrusted(reason),
         };
         self.refuse(why.reason(), peer, &format!("the connection ends: {why}: {failure}"));
+        tls.record_distrust(peer.address(), &peer.proofs(), failure.reason, now);
         peer.set_distrust(why);
         self.n_distrusted.fetch_add(1, Ordering::AcqRel);
     }

@@ -95,7 +95,7 @@ impl Rig {
             max_handshakes: 4096,
             expiry_warning: DAY,
         };
-        let tls = Tls::open("test", files, timing).unwrap();
+        let tls = Tls::open("test", files, timing, Arc::default()).unwrap();
         let config = GrpcConfig {
             needs_credential: true,
             load_report_interval: Some(Duration::from_secs(5)),
@@ -343,6 +343,31 @@ async fn a_stream_ends_with_its_certificate_and_the_connection_soon_after() {
     assert_eq!(refused.unwrap_err().code(), Code::Unauthenticated);
     rig.server.world.wait("the end of the connection", |world| world.board.n_streams() == 0).await;
     assert_eq!(rig.server.world.refusals.counts()[&Reason::Expired], 2);
+}
+
+#[tokio::test]
+async fn the_audit_log_has_who_was_denied_and_as_whom() {
+    let rig = Rig::start().await;
+    rig.publish(&[("edge", edge())]);
+    let (known, anonymous) = (rig.channel(EDGE_1).await, rig.anonymous().await);
+    for channel in [&known, &known, &anonymous] {
+        for answer in asked(channel, "edge-2").await {
+            answer.unwrap_err();
+        }
+    }
+    let lines = rig.server.world.trail.newest(10);
+    let [no_credential, mismatch] = &lines[..] else { panic!("{lines:?}") };
+    for (line, reason, identity, node) in [
+        (mismatch, "node-id-mismatch", json!("spiffe://example.org/node/edge-1"), json!("edge-2")),
+        (no_credential, "no-credential", Value::Null, Value::Null),
+    ] {
+        assert_eq!(
+            (&line["event"], &line["outcome"], &line["reason"]),
+            (&"xds.denied".into(), &"denied".into(), &reason.into())
+        );
+        assert_eq!((&line["identity"], &line["node"], &line["count"]), (&identity, &node, &1.into()));
+        assert!(line["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+    }
 }
 
 #[tokio::test]

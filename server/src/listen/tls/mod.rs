@@ -23,7 +23,10 @@ use tokio::task::spawn_blocking;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tracing::{info, warn};
+use xds_access::Trail;
+use xds_access::audit::Entry;
 use xds_api::rfc3339;
+use xds_cache::Proofs;
 
 pub(super) use handshake::{Agreed, CLOSED, DISPLACED, Failure, REVOKED, Secured, TIMEOUT};
 use material::Contents;
@@ -52,6 +55,7 @@ pub(crate) struct Tls {
     port: &'static str,
     files: TlsFiles,
     timing: TlsTiming,
+    trail: Arc<Trail>,
     state: Mutex<State>,
     handshakes: Mutex<BTreeMap<Outcome, u64>>,
     wake: Notify,
@@ -69,6 +73,8 @@ struct State {
     seen: Found,
     /// Why the files that lie there now are not used.
     fault: Option<String>,
+    /// What lay there when `fault` was found.
+    faulty: Option<Found>,
     n_kept: u64,
     /// How many CRLs counted no more at the last look, because they should have been replaced.
     n_due: usize,
@@ -111,7 +117,7 @@ pub(crate) struct TlsHealth {
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Reads the files. Each time that they are used or kept is on record in `trail`.
     ///
     /// # Errors
     ///
@@ -120,10 +126,11 @@ impl Tls {
         port: &'static str,
         files: TlsFiles,
         timing: TlsTiming,
+        trail: Arc<Trail>,
     ) -> Result<Arc<Self>, TlsError> {
         let (contents, now) = (Contents::read(&files)?, SystemTime::now());
         let material = Material::new(&files, &contents, now)?;
-        log_loaded(port, 1, &material);
+        record_loaded(&trail, port, 1, &material, now);
         let loaded: Found = Ok(contents.hash());
         let state = State {
             n_due: material.trust.n_due(now),
@@ -132,11 +139,12 @@ impl Tls {
             seen: loaded.clone(),
             loaded,
             fault: None,
+            faulty: None,
             n_kept: 0,
         };
         let (state, handshakes) = (Mutex::new(state), Mutex::default());
         let (wake, trust_generation) = (Notify::new(), watch::Sender::new(0));
-        Ok(Arc::new(Self { port, files, timing, state, handshakes, wake, trust_generation }))
+        Ok(Arc::new(Self { port, files, timing, trail, state, handshakes, wake, trust_generation }))
     }
 
     /// Looks at the files for ever, and says after each look how things are.
@@ -209,6 +217,16 @@ impl Tls {
         (trust.verify(chain, now).map_err(|error| Failure::of(&error)), generation)
     }
 
+    /// Records that the certificate of an open connection, which proved this, is not trusted any more. Those with the same reason make
+    /// one line a minute; revoked ones are told apart by their identity.
+    pub(super) fn record_distrust(&self, address: &str, proofs: &Proofs, reason: &str, now: SystemTime) {
+        let identity = proofs.first().map(|proof| proof.subject.to_string());
+        let who = identity.as_deref().filter(|_| reason == REVOKED).unwrap_or_default();
+        let kind = format!("tls.untrusted {} {reason} {who}", self.port);
+        let entry = Entry::new("tls.untrusted", "denied").with("listener", self.port).with("reason", reason);
+        self.trail.refuse(&kind, entry.with("identity", identity).with("peer", address), now);
+    }
+
     /// Has open connections verified again if a CRL is due by `now` that counts only until then. To be called about every second.
     pub(super) fn note_due(&self, now: SystemTime) {
         let mut state = self.lock();
@@ -239,7 +257,7 @@ impl Tls {
         let is_steady = found == state.seen;
         state.seen = found.clone();
         if found == state.loaded {
-            state.fault = None;
+            (state.fault, state.faulty) = (None, None);
             return;
         }
         if !is_steady {
@@ -255,25 +273,26 @@ impl Tls {
         match made {
             Ok(material) => {
                 state.generation += 1;
-                log_loaded(self.port, state.generation, &material);
+                record_loaded(&self.trail, self.port, state.generation, &material, now);
                 let trusts_others = material.trust_hash != state.material.trust_hash;
                 state.n_due = material.trust.n_due(now);
                 state.material = Arc::new(material);
                 state.loaded = found;
-                state.fault = None;
+                (state.fault, state.faulty) = (None, None);
                 // Under the lock, so that no connection takes the old material with the new number.
                 if trusts_others {
                     self.trust_generation.send_modify(|generation| *generation += 1);
                 }
             }
             Err(error) => {
-                let fault = Some(error.to_string());
-                // A certificate that is not valid yet is tried again and again.
-                if state.fault != fault {
+                // A certificate that is not valid yet is tried again and again, and the error says what time it is.
+                if state.faulty.as_ref() != Some(&found) {
                     warn!(port = self.port, %error, "tls kept: the changed files are not used");
                     state.n_kept += 1;
-                    state.fault = fault;
+                    let entry = Entry::new("tls.kept", "error").with("listener", self.port);
+                    self.trail.record(entry.with("error", error.to_string()), now);
                 }
+                (state.fault, state.faulty) = (Some(error.to_string()), Some(found));
             }
         }
     }
@@ -321,9 +340,11 @@ impl TlsStatus {
     }
 }
 
-fn log_loaded(port: &'static str, generation: u64, material: &Material) {
+fn record_loaded(trail: &Trail, port: &'static str, generation: u64, material: &Material, now: SystemTime) {
     let (names, not_after) = (material.names.join(", "), rfc3339(material.not_after));
     info!(port, generation, names, not_after, "tls loaded");
+    let entry = Entry::new("tls.loaded", "allowed").with("listener", port).with("generation", generation);
+    trail.record(entry.with("names", names).with("notAfter", not_after), now);
 }
 
 /// The time between two looks at files that have changed.

@@ -124,6 +124,7 @@ impl Ca {
 struct Rig {
     dir: TempDir,
     tls: Arc<Tls>,
+    trail: Arc<Trail>,
     refusals: Arc<Refusals>,
     port: Arc<Port>,
     address: std::net::SocketAddr,
@@ -154,7 +155,8 @@ impl Rig {
         fs::write(dir.path().join("ca.crt"), clients.pem()).unwrap();
         let mut files = files(dir.path());
         change(&mut files);
-        let tls = Tls::open("test", files, timing).unwrap();
+        let trail = Arc::<Trail>::default();
+        let tls = Tls::open("test", files, timing, Arc::clone(&trail)).unwrap();
         let refusals = Arc::<Refusals>::default();
         let rules = PortRules {
             name: "test",
@@ -174,7 +176,7 @@ impl Rig {
         let router = Router::new().route("/", get(handler));
         let serving = Arc::clone(&port);
         tokio::spawn(serve_http(listener, serving, router, std::future::pending(), Duration::ZERO));
-        Self { dir, tls, refusals, port, address, server, clients }
+        Self { dir, tls, trail, refusals, port, address, server, clients }
     }
 
     fn client(&self, pair: Option<&Pair>) -> ClientConfig {
@@ -241,6 +243,10 @@ impl Rig {
         }
         let n = within("the end of the connection", stream.read(&mut [0])).await.unwrap_or(0);
         assert_eq!((n, self.refusals.counts()[&reason]), (0, 1));
+    }
+
+    fn issue_early(&self) -> Pair {
+        self.server.issue("localhost", Flaw { is_early: true, ..Flaw::default() })
     }
 
     fn n(&self, outcome: Outcome) -> u64 {
@@ -426,6 +432,41 @@ async fn an_open_connection_ends_when_its_authority_is_taken_out_and_others_go_o
     assert_eq!(ask(&mut anonymous).await.as_deref(), Ok("anonymous"));
     assert_eq!(ask(&mut other).await.as_deref(), Ok("verified"));
     assert!(rig.ask(Some(&pair)).await.is_err());
+}
+
+#[tokio::test]
+async fn the_audit_log_has_what_was_taken_what_was_not_and_who_is_not_trusted_any_more() {
+    let end = SystemTime::now() + 10 * DAY;
+    let (rig, pair) = with_crl(false, &[], end).await;
+    let revoked = rig.connect(rig.client(Some(&pair))).await.unwrap();
+    let kept = rig.issue_early();
+    write(rig.dir.path(), &kept);
+    // Its error says what time it is, and that is no new fault.
+    for seconds in 0..5 {
+        rig.tls.look(SystemTime::now() + Duration::from_secs(seconds));
+    }
+    assert_eq!(rig.tls.status().n_kept, 1);
+    write(rig.dir.path(), &rig.server.issue("localhost", Flaw::default()));
+    rig.list(&rig.clients.crl(&[7], end));
+    rig.ends(revoked, Reason::Revoked, "revoked").await;
+    let lines = rig.trail.newest(10);
+    let lines: Vec<_> =
+        lines.iter().rev().map(|line| [&line["event"], &line["outcome"], &line["listener"]]).collect();
+    let expected = [
+        ("tls.loaded", "allowed"),
+        ("tls.loaded", "allowed"),
+        ("tls.kept", "error"),
+        ("tls.loaded", "allowed"),
+        ("tls.untrusted", "denied"),
+    ];
+    assert_eq!(lines, expected.map(|(event, outcome)| [event, outcome, "test"]));
+    let [untrusted, loaded, kept, ..] = &rig.trail.newest(10)[..] else { panic!("no lines") };
+    assert_eq!((&untrusted["reason"], &untrusted["identity"]), (&"revoked".into(), &"dns:edge-7".into()));
+    assert_eq!((&loaded["names"], &loaded["generation"]), (&"localhost".into(), &3.into()));
+    assert!(
+        kept["error"].as_str().unwrap().contains("tls.crt: the certificate is not valid before"),
+        "{kept}"
+    );
 }
 
 #[tokio::test]
@@ -821,6 +862,6 @@ fn a_chain_is_read_and_the_names_are_those_of_its_first_certificate() {
         &Pair { certificate: format!("{}{}", leaf.pem(), between.pem()), key: key.serialize_pem() },
     );
     let files = TlsFiles { trust: TrustFiles::default(), ..files(dir.path()) };
-    let tls = Tls::open("test", files, TIMING).unwrap();
+    let tls = Tls::open("test", files, TIMING, Arc::default()).unwrap();
     assert_eq!(tls.status().material.names, ["localhost", "10.0.0.1"]);
 }
