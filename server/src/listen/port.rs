@@ -190,13 +190,20 @@ impl Port {
     async fn review(&self) {
         let Some(tls) = &self.tls else { return };
         let mut changes = tls.trust_changes();
+        // The port may have been served for a moment already.
+        changes.mark_changed();
         while changes.changed().await.is_ok() {
             let generation = *changes.borrow_and_update();
             // One whose handshake is not over looks for itself when it is.
             let is_affected = |peer: &&Peer| peer.is_verified() && peer.trust() != generation;
             let peers: Vec<_> = self.lock().values().filter(is_affected).cloned().collect();
-            let n_connections = peers.len();
-            info!(port = self.rules.name, n_connections, "the certificates of clients are verified again");
+            if !peers.is_empty() {
+                let n_connections = peers.len();
+                info!(
+                    port = self.rules.name,
+                    n_connections, "the certificates of clients are verified again"
+                );
+            }
             let mut ticks = tokio::time::interval(REVIEW_INTERVAL);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             for slice in peers.chunks(REVIEW_SLICE) {
