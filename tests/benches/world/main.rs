@@ -50,7 +50,7 @@ async fn main() -> Result<()> {
                 let seconds = rest.first().map_or(Ok(600), |seconds| seconds.parse()).context("seconds")?;
                 println!("{}", soak::run(Duration::from_secs(seconds)).await?);
             }
-            "tls" => println!("{}", tls::table(&sizes(rest, &CONNECTIONS)?).await?),
+            "tls" => tls::print(&sizes(rest, &CONNECTIONS)?).await?,
             other => bail!("routes, groups, plot, soak or tls, not {other}"),
         },
     }
@@ -59,4 +59,4 @@ async fn main() -> Result<()> {
 
 const ROUTES: [usize; 3] = [100, 1_000, 10_000];
 const GROUPS: [usize; 3] = [10, 1_000, 5_000];
-const CONNECTIONS: [usize; 2] = [1_000, 9_000];
+const CONNECTIONS: [usize; 2] = [1_000, 10_000];
