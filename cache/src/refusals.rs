@@ -96,6 +96,10 @@ reasons! {
     NodeIdMismatch = "node-id-mismatch", "`nodeIds` in `identities` of the node group";
     /// A client's certificate or token has ended, and so its streams do.
     Expired = "expired", "the end of the client's certificate or token";
+    /// The issuer of a client's certificate has revoked it, and so its connection ends.
+    Revoked = "revoked", "the CRLs of the port's clients";
+    /// A client's certificate is not trusted any more, and so its connection ends.
+    Untrusted = "untrusted", "the authorities and the CRLs of the port's clients";
     /// A client sent so many control frames that its connection was ended.
     Flood = "flood", "50,000 control frames, and 2,000 more a second";
     /// There is no room for a message while it is being received.

@@ -11,6 +11,7 @@ use axum::Router;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use xds_access::Trail;
 use xds_api::{Access, ApiState, EventHub, Token, Trials};
 use xds_cache::loads::LoadLimits;
 use xds_cache::{LoadBoard, Publisher, Reason, Refusals, Revision, StatusBoard};
@@ -41,9 +42,9 @@ use crate::source::watch::{FileSource, FileSourceHandle};
 pub async fn serve(config: Config) -> anyhow::Result<()> {
     let signals = Signals::new().context("signals cannot be received")?;
     let listeners = Listeners::bind(config.listen).await?;
-    let tls = Encryption::open(&config.tls)?;
     let access =
         AccessFiles::open(&config.access, config.admin_token.is_some(), config.tls.timing.poll_interval)?;
+    let tls = Encryption::open(&config.tls, access.trail())?;
     let parts = ServerParts::open(&config, &tls, &access)?;
     let (shutdown, stop) = watch::channel(false);
     let ports = parts.ports(&config, &tls);
@@ -189,6 +190,7 @@ impl ServerParts {
             board: Arc::clone(&self.board),
             loads: Arc::clone(&self.loads),
             refusals: Arc::clone(&self.refusals),
+            trail: Arc::clone(access.trail()),
         };
         Grpc::new(boards, access.policy(), self.codec.clone(), Arc::clone(&self.metrics), settings)
     }
@@ -399,9 +401,10 @@ struct Encryption {
 }
 
 impl Encryption {
-    fn open(config: &TlsConfig) -> anyhow::Result<Self> {
+    fn open(config: &TlsConfig, trail: &Arc<Trail>) -> anyhow::Result<Self> {
         let open = |port, files: &Option<TlsFiles>| {
-            let opened = files.clone().map(|files| Tls::open(port, files, config.timing)).transpose();
+            let open = |files| Tls::open(port, files, config.timing, Arc::clone(trail));
+            let opened = files.clone().map(open).transpose();
             opened.with_context(|| format!("TLS on the {port} port cannot be set up"))
         };
         Ok(Self { xds: open("xds", &config.xds)?, admin: open("admin", &config.admin)? })

@@ -2,8 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
+use rcgen::{
+    CertificateParams, CertificateRevocationListParams, Issuer, KeyIdMethod, KeyPair, RevokedCertParams,
+    SanType,
+};
 use tempfile::TempDir;
 
 use crate::envoy::Envoy;
@@ -63,13 +68,70 @@ impl CertificateFiles {
         cli(&args).await.map(drop)
     }
 
+    /// Issues `NAME.crt` and `NAME.key` for a host, with a serial number by which the certificate can be [revoked](Self::revoke).
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read or written.
+    pub fn issue_numbered(&self, name: &str, host: &str, serial: u64) -> Result<()> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = vec![SanType::DnsName(host.try_into()?)];
+        params.serial_number = Some(serial.into());
+        let certificate = params.signed_by(&key, &self.issuer()?)?;
+        self.replace(&format!("{name}.key"), &key.serialize_pem())?;
+        self.replace(&format!("{name}.crt"), &certificate.pem())
+    }
+
+    /// Writes the file `crl.pem`, in which the authority revokes these serial numbers and no others. It is due in a day.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read or written.
+    pub fn revoke(&self, serials: &[u64]) -> Result<()> {
+        let (now, day) = (SystemTime::now(), Duration::from_secs(24 * 60 * 60));
+        let revoked_certs = serials.iter().map(|serial| RevokedCertParams {
+            serial_number: (*serial).into(),
+            revocation_time: now.into(),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: now.into(),
+            next_update: (now + day).into(),
+            crl_number: 1_u64.into(),
+            issuing_distribution_point: None,
+            revoked_certs: revoked_certs.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        self.replace("crl.pem", &params.signed_by(&self.issuer()?)?.pem()?)
+    }
+
+    fn issuer(&self) -> Result<Issuer<'static, KeyPair>> {
+        let key = KeyPair::from_pem(&fs::read_to_string(self.path("ca.key"))?)?;
+        Ok(Issuer::from_ca_cert_pem(&fs::read_to_string(self.path("ca.crt"))?, key)?)
+    }
+
+    /// Writes a whole file and renames it, so that nobody reads half of it.
+    fn replace(&self, file: &str, text: &str) -> Result<()> {
+        let new = self.path(&format!("{file}.new"));
+        fs::write(&new, text)?;
+        Ok(fs::rename(new, self.path(file))?)
+    }
+
     /// The flags of a server whose port `xds` or `admin` speaks TLS and asks for certificates.
     #[must_use]
     pub fn protect(&self, setup: Setup, port: &str) -> Setup {
+        self.protect_from(setup, port, "ca.crt")
+    }
+
+    /// The same with the authorities of clients in another file of the directory.
+    #[must_use]
+    pub fn protect_from(&self, setup: Setup, port: &str, authorities: &str) -> Setup {
         setup
             .arg(format!("--{port}-tls-cert={}", self.path("server.crt")))
             .arg(format!("--{port}-tls-key={}", self.path("server.key")))
-            .arg(format!("--{port}-client-ca={}", self.path("ca.crt")))
+            .arg(format!("--{port}-client-ca={}", self.path(authorities)))
             .arg("--tls-poll-interval=100ms")
     }
 

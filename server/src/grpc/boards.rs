@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use xds_access::Trail;
 use xds_cache::{LoadBoard, Publisher, Refusals, StatusBoard};
 
 /// The publisher that the services read from, and the boards that they write to.
@@ -15,4 +16,6 @@ pub struct Boards {
     pub loads: Arc<LoadBoard>,
     /// Counts requests over a limit.
     pub refusals: Arc<Refusals>,
+    /// Records the clients that are denied.
+    pub trail: Arc<Trail>,
 }

@@ -12,6 +12,8 @@ use std::time::{Instant, SystemTime};
 
 use tonic::Status;
 use tracing::warn;
+use xds_access::Trail;
+use xds_access::audit::Entry;
 use xds_cache::admission::Denial;
 use xds_cache::status::{EventKind, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant};
 use xds_cache::{
@@ -25,7 +27,7 @@ use crate::grpc::boards::Boards;
 use crate::grpc::budget::{Budget, Reserved};
 use crate::grpc::config::GrpcConfig;
 use crate::grpc::convert::SentNode;
-use crate::grpc::gate::{self, Caller};
+use crate::grpc::gate::{self, Caller, GateRefusal};
 use crate::grpc::identity::{Identities, Identity};
 use crate::grpc::kinds::StreamKind;
 use crate::grpc::nacks::{Nacks, Repeats};
@@ -75,6 +77,7 @@ pub(crate) struct Clients {
     publisher: Arc<Publisher>,
     board: Arc<StatusBoard>,
     refusals: Arc<Refusals>,
+    trail: Arc<Trail>,
     metrics: Arc<Metrics>,
     limits: Limits,
     /// Room for what is kept of the nodes to decide by.
@@ -112,6 +115,7 @@ impl Clients {
             publisher: Arc::clone(&boards.publisher),
             board: Arc::clone(&boards.board),
             refusals: Arc::clone(&boards.refusals),
+            trail: Arc::clone(&boards.trail),
             metrics,
             limits: config.limits,
             nodes: Budget::new(config.max_node_memory / 2),
@@ -179,13 +183,36 @@ impl Clients {
     /// Counts a client that is not let in, and gives the status that it is told.
     pub(crate) fn deny(&self, peer: &Peer, denial: &Denial) -> Status {
         self.refuse(gate::reason_of(denial), peer, format_args!("stream refused: {denial}"));
+        self.record_denial(peer, denial);
         gate::status_of(denial)
     }
 
     /// The same for one that was let in, and is denied since groups or their identities changed.
     pub(crate) fn end(&self, peer: &Peer, denial: &Denial) -> Status {
         self.refuse(gate::reason_of(denial), peer, format_args!("stream ended: {denial}"));
+        self.record_denial(peer, denial);
         gate::status_of(denial)
+    }
+
+    /// Records a client that is not let in at all, whatever it proved.
+    pub(crate) fn record_refusal(&self, peer: &Peer, refusal: &GateRefusal) {
+        let proofs = peer.proofs();
+        let identity = proofs.first().map(|proof| proof.subject.to_string());
+        self.record(peer, refusal.reason().as_str(), identity.as_deref(), |entry| entry);
+    }
+
+    fn record_denial(&self, peer: &Peer, denial: &Denial) {
+        let identity = Some(&*denial.identity).filter(|identity| !identity.is_empty());
+        self.record(peer, denial.reason.slug(), identity, |entry| {
+            entry.with("node", &*denial.node).with("group", denial.group.as_str())
+        });
+    }
+
+    /// One line a minute for a reason and an identity.
+    fn record(&self, peer: &Peer, reason: &str, identity: Option<&str>, more: impl FnOnce(Entry) -> Entry) {
+        let entry = Entry::new("xds.denied", "denied").with("reason", reason).with("identity", identity);
+        let kind = format!("xds.denied {reason} {:.128}", identity.unwrap_or_default());
+        self.trail.refuse(&kind, more(entry).with("peer", &**peer.address()), SystemTime::now());
     }
 
     /// The client that the connection's other per-type streams of this node have, or a new one.

@@ -55,7 +55,7 @@ pub(crate) enum GateRefusal {
     /// The certificate ended while the connection was open.
     #[error(transparent)]
     Expired(StreamEnding),
-    /// The access policy denies the client, or trusts its token no more.
+    /// The port trusts the certificate no more, or the access policy denies the client or trusts its token no more.
     #[error("{0}")]
     Withdrawn(StreamEnding, Reason),
 }
@@ -75,8 +75,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`GateRefusal`] if the certificate has ended, if a token is bad, also beside a good certificate, if the policy denies one of
-    /// them, and if there is neither and one is needed.
+    /// [`GateRefusal`] if the certificate has ended or is not trusted any more, if a token is bad, also beside a good certificate, if
+    /// the policy denies one of them, and if there is neither and one is needed.
     pub(crate) fn admit(
         &self,
         peer: &Peer,
@@ -85,6 +85,9 @@ impl Gate {
     ) -> Result<Caller, GateRefusal> {
         let policy = Arc::clone(&self.policy.borrow());
         let mut proofs = peer.proofs();
+        if let Some((ending, reason)) = distrusted(peer) {
+            return Err(GateRefusal::Withdrawn(ending, reason));
+        }
         if let Some(ending) = StreamEnding::by_time(&proofs).filter(|_| peer.is_expired(now)) {
             return Err(GateRefusal::Expired(ending));
         }
@@ -94,7 +97,7 @@ impl Gate {
             let proof = policy.verify_bearer(token, now)?;
             proofs = proofs.iter().cloned().chain([proof]).collect();
         }
-        if let Some((ending, reason)) = withdrawn(&policy, &proofs) {
+        if let Some((ending, reason)) = denied(&policy, &proofs) {
             return Err(GateRefusal::Withdrawn(ending, reason));
         }
         match self.needs_credential && token.is_none() && !peer.is_verified() {
@@ -108,7 +111,7 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// There is no place for it, or the policy has changed since.
+    /// There is no place for it, or the policy or the trust in the certificate has changed since.
     pub(crate) fn open<C>(
         &self,
         streams: &Arc<Streams<C>>,
@@ -116,15 +119,23 @@ impl Gate {
     ) -> Result<OpenStream<C>, Status> {
         let open = streams.open(caller.peer(), caller.proofs())?;
         // A change after this line finds the stream, and one before it is found here.
-        match withdrawn(&self.policy.borrow(), caller.proofs()) {
+        match withdrawn(&self.policy.borrow(), caller.peer(), caller.proofs()) {
             Some((ending, _)) => Err(ending.into()),
             None => Ok(open),
         }
     }
 }
 
-/// The ending for somebody whom the policy denies, or whose token it trusts no more.
-pub(crate) fn withdrawn(policy: &Policy, proofs: &[Proof]) -> Option<(StreamEnding, Reason)> {
+/// The ending for somebody whose certificate the port trusts no more, whom the policy denies, or whose token it trusts no more.
+pub(crate) fn withdrawn(policy: &Policy, peer: &Peer, proofs: &[Proof]) -> Option<(StreamEnding, Reason)> {
+    distrusted(peer).or_else(|| denied(policy, proofs))
+}
+
+fn distrusted(peer: &Peer) -> Option<(StreamEnding, Reason)> {
+    peer.distrust().map(|why| (StreamEnding::Untrusted { why }, why.reason()))
+}
+
+fn denied(policy: &Policy, proofs: &[Proof]) -> Option<(StreamEnding, Reason)> {
     if let Some(denied) = proofs.iter().find(|proof| policy.is_denied(proof)) {
         return Some((StreamEnding::Denied { by: Credential::of(denied) }, Reason::Denied));
     }

@@ -70,6 +70,9 @@ pub(crate) async fn guard(State(grpc): State<Arc<Grpc>>, mut request: Request, n
         Refusal::Host { .. } => (StatusCode::MISDIRECTED_REQUEST, Reason::Host),
     };
     grpc.refuse(reason, &peer, &refusal);
+    if let Refusal::Gate(refusal) = &refusal {
+        grpc.clients.record_refusal(&peer, refusal);
+    }
     if is_grpc(request.headers()) {
         let code = match refusal {
             Refusal::Gate(_) => tonic::Code::Unauthenticated,

@@ -30,7 +30,7 @@ use crate::grpc::metered::{Calls, Metered};
 use crate::grpc::requests::Rules;
 use crate::grpc::streams::Streams;
 use crate::grpc::{Grpc, discovery, loads};
-use crate::listen::{Port, incoming, keep_pace};
+use crate::listen::{Peer, Port, incoming, keep_pace};
 
 /// Why the port cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +70,7 @@ impl Grpc {
             let _ = stopped.await;
         });
         tokio::pin!(server);
-        let sweeping = self.sweep();
+        let sweeping = self.sweep(&port);
         let running = async {
             self.wait_loaded().await;
             self.report(&reporter, ServingStatus::Serving).await;
@@ -81,7 +81,7 @@ impl Grpc {
             () = shutdown => {}
             () = running => {}
             () = sweeping => {}
-            () = port.sweep() => {}
+            () = port.tend() => {}
         }
         self.report(&reporter, ServingStatus::NotServing).await;
         let _ = stop.send(());
@@ -165,17 +165,18 @@ impl Grpc {
     }
 
     /// Ends what takes too long, for ever.
-    async fn sweep(&self) {
+    async fn sweep(&self, port: &Port) {
         let shortest = self.config.first_request_timeout.min(self.config.receive.patience);
         let mut ticks = tokio::time::interval((shortest / 4).clamp(MIN_SWEEP, MAX_SWEEP));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut policy = self.gate.policy();
+        let (mut policy, mut n_distrusted) = (self.gate.policy(), 0);
         loop {
             let now = ticks.tick().await.into_std();
             self.streams.sweep(now, self.config.first_request_timeout);
             self.streams.end_expired(SystemTime::now());
             self.calls.end_expired(SystemTime::now());
-            if policy.has_changed().unwrap_or(false) {
+            let n_distrusted_before = std::mem::replace(&mut n_distrusted, port.n_distrusted());
+            if policy.has_changed().unwrap_or(false) || n_distrusted != n_distrusted_before {
                 let policy = Arc::clone(&policy.borrow_and_update());
                 self.end_withdrawn(policy).await;
             }
@@ -187,18 +188,21 @@ impl Grpc {
         }
     }
 
-    /// Ends what nobody may do any more by a changed policy. It looks at every stream, so it works aside.
+    /// Ends what nobody may do any more by the policy and the trust in certificates. It looks at every stream, so it works aside.
     async fn end_withdrawn(&self, policy: Arc<Policy>) {
         let (streams, calls) = (Arc::clone(&self.streams), Arc::clone(&self.calls));
         let ended = tokio::task::spawn_blocking(move || {
-            let (judge, now) = (|proofs: &[Proof]| withdrawn(&policy, proofs), SystemTime::now());
+            let judge = |peer: &Peer, proofs: &[Proof]| withdrawn(&policy, peer, proofs);
+            let now = SystemTime::now();
             streams.end_withdrawn(judge, now) + calls.end_withdrawn(judge, now)
         });
         match ended.await {
             Ok(0) => {}
-            Ok(n_streams) => info!(n_streams, "streams ended by the changed access policy"),
+            Ok(n_streams) => {
+                info!(n_streams, "streams ended by the changed access policy or trust in certificates");
+            }
             Err(error) => {
-                warn!(%error, "the changed access policy could not be compared with the open streams");
+                warn!(%error, "the changed access policy or trust could not be compared with the open streams");
             }
         }
     }

@@ -67,7 +67,7 @@ impl Grpc {
         config: GrpcConfig,
     ) -> Arc<Self> {
         let clients = Clients::new(&boards, Arc::clone(&metrics), &config);
-        let Boards { publisher, board, loads, refusals } = boards;
+        let Boards { publisher, board, loads, refusals, trail: _ } = boards;
         Arc::new(Self {
             publisher,
             board,

@@ -102,9 +102,10 @@ impl From<StreamEnding> for Status {
             StreamEnding::Shutdown => Self::unavailable(message),
             StreamEnding::Displaced => Self::resource_exhausted(message),
             StreamEnding::Silent => Self::deadline_exceeded(message),
-            StreamEnding::Expired { .. } | StreamEnding::Denied { .. } | StreamEnding::Distrusted => {
-                Self::unauthenticated(message)
-            }
+            StreamEnding::Expired { .. }
+            | StreamEnding::Untrusted { .. }
+            | StreamEnding::Denied { .. }
+            | StreamEnding::Distrusted => Self::unauthenticated(message),
         }
     }
 }

@@ -13,7 +13,7 @@ use xds_api::rfc3339;
 use xds_cache::status::StreamId;
 use xds_cache::{Proof, Proofs, Reason, Refusals, Subject};
 
-use crate::listen::{Busy, Peer};
+use crate::listen::{Busy, Distrust, Peer};
 
 /// The open streams of a kind, up to a limit.
 ///
@@ -92,6 +92,12 @@ pub(crate) enum StreamEnding {
         /// Which of them.
         by: Credential,
     },
+    /// The port does not trust the client's certificate any more.
+    #[error("{why}; connect with another one")]
+    Untrusted {
+        /// Why not.
+        why: Distrust,
+    },
     /// The access policy denies the client.
     #[error("denied: the access policy denies the identity of this {by}")]
     Denied {
@@ -152,6 +158,7 @@ impl StreamEnding {
     fn is_of_connection(self) -> bool {
         match self {
             Self::Expired { by, .. } | Self::Denied { by } => by == Credential::Certificate,
+            Self::Untrusted { .. } => true,
             Self::Shutdown | Self::Displaced | Self::Silent | Self::Distrusted => false,
         }
     }
@@ -162,6 +169,7 @@ impl StreamEnding {
             Self::Displaced => DISPLACED,
             Self::Silent => SILENT,
             Self::Expired { .. } => EXPIRED,
+            Self::Untrusted { .. } => UNTRUSTED,
             Self::Denied { by: Credential::Certificate } => DENIED_CERTIFICATE,
             Self::Denied { by: Credential::Token } => DENIED_TOKEN,
             Self::Distrusted => DISTRUSTED,
@@ -269,16 +277,17 @@ impl<C> Streams<C> {
         expired.iter().filter(|handle| is_ended(handle)).count()
     }
 
-    /// Ends the streams of those for whose proofs `judge` has an ending, and soon the connections of their certificates. Returns how many;
+    /// Ends the streams of those for whom, with what they have proved, `judge` has an ending, and soon the connections of their certificates. Returns how many;
     /// streams that were told to end before, and have not yet, are not among them.
     pub(crate) fn end_withdrawn(
         &self,
-        judge: impl Fn(&[Proof]) -> Option<(StreamEnding, Reason)>,
+        judge: impl Fn(&Peer, &[Proof]) -> Option<(StreamEnding, Reason)>,
         now: SystemTime,
     ) -> usize {
         let handles: Vec<_> = self.lock().all.values().cloned().collect();
         let is_ended = |handle: &Arc<StreamHandle<C>>| {
-            judge(&handle.proofs).is_some_and(|(ending, reason)| self.withdraw(handle, ending, reason, now))
+            let ending = judge(&handle.peer, &handle.proofs);
+            ending.is_some_and(|(ending, reason)| self.withdraw(handle, ending, reason, now))
         };
         handles.iter().filter(|handle| is_ended(handle)).count()
     }
@@ -440,6 +449,7 @@ impl<C> OpenStream<C> {
             DISPLACED => Some(StreamEnding::Displaced),
             SILENT => Some(StreamEnding::Silent),
             EXPIRED => StreamEnding::by_time(&self.handle.proofs),
+            UNTRUSTED => self.handle.peer.distrust().map(|why| StreamEnding::Untrusted { why }),
             DENIED_CERTIFICATE => Some(StreamEnding::Denied { by: Credential::Certificate }),
             DENIED_TOKEN => Some(StreamEnding::Denied { by: Credential::Token }),
             DISTRUSTED => Some(StreamEnding::Distrusted),
@@ -482,6 +492,7 @@ const EXPIRED: u8 = 4;
 const DENIED_CERTIFICATE: u8 = 5;
 const DENIED_TOKEN: u8 = 6;
 const DISTRUSTED: u8 = 7;
+const UNTRUSTED: u8 = 8;
 /// How long a stream may take to end that is told to; it takes longer only where the client does not let it write.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
@@ -498,9 +509,9 @@ mod tests {
             Proof { subject: Subject::CommonName("edge".into()), expires: Some(now), certificate: None };
         let open = streams.open(&Peer::unknown(), &[proof].into_iter().collect()).unwrap();
         let denied = StreamEnding::Denied { by: Credential::Certificate };
-        let deny = |_: &[Proof]| Some((denied, Reason::Denied));
+        let deny = |_: &Peer, _: &[Proof]| Some((denied, Reason::Denied));
         assert_eq!(streams.end_withdrawn(deny, now), 1);
-        let distrust = |_: &[Proof]| Some((StreamEnding::Distrusted, Reason::BadToken));
+        let distrust = |_: &Peer, _: &[Proof]| Some((StreamEnding::Distrusted, Reason::BadToken));
         assert_eq!((streams.end_withdrawn(deny, now), streams.end_withdrawn(distrust, now)), (0, 0));
         assert_eq!(streams.end_expired(now), 0);
         assert_eq!(open.ending(), Some(denied));

@@ -65,7 +65,20 @@ impl Connection {
         if self.peer.is_cut_off() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
+        self.resolve_doubt();
         Ok(())
+    }
+
+    /// Verifies the client's certificate again, if somebody doubts it and the handshake is over.
+    fn resolve_doubt(&self) {
+        if !self.peer.is_doubted() {
+            return;
+        }
+        let Stream::Tls(secured) = &self.stream else { return };
+        let Some(chain) = secured.chain() else { return };
+        // Before, so that a change meanwhile has it verified once more.
+        self.peer.settle();
+        self.port.verify_again(&self.peer, chain);
     }
 
     /// Goes on with the handshake, if the connection has one.
@@ -75,6 +88,7 @@ impl Connection {
             Ok(None) => Poll::Ready(Ok(())),
             Ok(Some(agreed)) => {
                 self.port.agreed(&self.peer, agreed);
+                self.resolve_doubt();
                 Poll::Ready(Ok(()))
             }
             Err(failure) => {

@@ -56,7 +56,7 @@ pub(crate) async fn serve_http(
     };
     tokio::select! {
         () = accepting => {}
-        () = port.sweep() => {}
+        () = port.tend() => {}
         () = stopped => {}
     }
     if tokio::time::timeout(drain_timeout, graceful.shutdown()).await.is_err() {

@@ -1,7 +1,7 @@
 //! Accepting connections: one loop for every port, and the connections that are open.
 //!
 //! A [`Port`] has rules: how many connections there may be, and how long they may be silent or idle, or refuse to read. A
-//! [`Connection`] knows its [`Peer`], can be cut off from outside, and ends if its client floods it with control frames. Everything
+//! [`Connection`] knows its [`Peer`], can be cut off from outside, verifies its client's certificate again when asked, and ends if its client floods it with control frames. Everything
 //! that happens to the bytes of a connection before HTTP sees them belongs here.
 
 mod accept;
@@ -23,7 +23,7 @@ pub(crate) use body::keep_pace;
 pub(crate) use connection::Connection;
 pub(crate) use files::{Shares, raise_limit};
 pub(crate) use http::serve_http;
-pub(crate) use peer::{Busy, Peer, Source};
+pub(crate) use peer::{Busy, Distrust, Peer, Source};
 pub(crate) use port::{Port, PortRules};
 pub(crate) use tls::{End, Outcome, Tls, TlsHealth, TlsStatus};
 pub use tls::{TlsFiles, TlsTiming, TlsVersion, TrustFiles};

@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::task::AtomicWaker;
-use xds_cache::{Proof, Proofs};
+use xds_cache::{Proof, Proofs, Reason};
 
 /// The other end of a connection; every request carries it as an extension. All clones are one.
 #[derive(Clone)]
@@ -30,7 +30,13 @@ struct Shared {
     handshake: AtomicU8,
     /// What the client's certificate proves.
     proofs: OnceLock<Proofs>,
-    /// When the certificate ended, in microseconds of the process; 0 if it has not.
+    /// By which generation of its port's trust the certificate was verified.
+    trust: AtomicU64,
+    /// True if the certificate is to be verified again, because it has changed whom the port trusts.
+    is_doubted: AtomicBool,
+    /// Why the certificate is not trusted any more.
+    distrust: OnceLock<Distrust>,
+    /// Since when the certificate is good for nothing, in microseconds of the process; 0 if it is good.
     retired_at: AtomicU64,
     /// Since when there is no request, and since when the client takes nothing of what it is sent, in microseconds of the
     /// process; 0 if it does.
@@ -49,6 +55,15 @@ pub(super) enum Handshake {
     Anonymous,
     /// It ended, and the client showed a certificate that was verified.
     Verified,
+}
+
+/// Why the certificate of an open connection is not trusted any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Distrust {
+    /// Its issuer has revoked it.
+    Revoked,
+    /// A handshake with it would fail now, for this reason of those that are counted.
+    Untrusted(&'static str),
 }
 
 /// How long a connection has been as it is.
@@ -105,6 +120,9 @@ impl Peer {
             has_spoken: AtomicBool::new(false),
             handshake: AtomicU8::new(Handshake::None as u8),
             proofs: OnceLock::new(),
+            trust: AtomicU64::new(0),
+            is_doubted: AtomicBool::new(false),
+            distrust: OnceLock::new(),
             retired_at: AtomicU64::new(0),
             idle_since: AtomicU64::new(now_us()),
             blocked_since: AtomicU64::new(0),
@@ -159,9 +177,46 @@ impl Peer {
         all.into_iter().find(|handshake| *handshake as u8 == stored).unwrap_or(Handshake::None)
     }
 
-    /// Returns `true` if the client has shown a certificate of an authority that its port trusts.
+    /// Returns `true` if the client has shown a certificate that its port trusts.
     pub(crate) fn is_verified(&self) -> bool {
-        self.handshake() == Handshake::Verified
+        self.handshake() == Handshake::Verified && self.distrust().is_none()
+    }
+
+    /// Remembers by which generation of trust the client's certificate is verified.
+    pub(super) fn set_trust(&self, generation: u64) {
+        self.shared.trust.store(generation, Ordering::Release);
+    }
+
+    /// By which generation of trust the client's certificate was verified.
+    pub(super) fn trust(&self) -> u64 {
+        self.shared.trust.load(Ordering::Acquire)
+    }
+
+    /// Has the certificate verified again before anything else is read or written, or as soon as the handshake is over.
+    pub(super) fn doubt(&self) {
+        self.shared.is_doubted.store(true, Ordering::Release);
+        self.shared.reader.wake();
+    }
+
+    pub(super) fn is_doubted(&self) -> bool {
+        self.shared.is_doubted.load(Ordering::Acquire)
+    }
+
+    /// The certificate is about to be verified again.
+    pub(super) fn settle(&self) {
+        self.shared.is_doubted.store(false, Ordering::Release);
+    }
+
+    /// The certificate is not trusted any more: it proves nothing from now on, and the connection ends soon.
+    pub(super) fn set_distrust(&self, why: Distrust) {
+        // The first reason stays.
+        let _ = self.shared.distrust.set(why);
+        self.retire();
+    }
+
+    /// Why the client's certificate is not trusted any more; `None` while it is, and if there is none.
+    pub(crate) fn distrust(&self) -> Option<Distrust> {
+        self.shared.distrust.get().copied()
     }
 
     pub(super) fn set_proofs(&self, proofs: Proofs) {
@@ -169,8 +224,11 @@ impl Peer {
         let _ = self.shared.proofs.set(proofs);
     }
 
-    /// What the client's certificate proves; nothing if it showed none.
+    /// What the client's certificate proves; nothing if it showed none, or one that is not trusted any more.
     pub(crate) fn proofs(&self) -> Proofs {
+        if self.distrust().is_some() {
+            return Proofs::default();
+        }
         self.shared.proofs.get().cloned().unwrap_or_default()
     }
 
@@ -228,6 +286,27 @@ impl Peer {
     }
 }
 
+impl Distrust {
+    /// The reason, as it is counted.
+    pub(crate) fn reason(self) -> Reason {
+        match self {
+            Self::Revoked => Reason::Revoked,
+            Self::Untrusted(_) => Reason::Untrusted,
+        }
+    }
+}
+
+impl fmt::Display for Distrust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Revoked => f.write_str("revoked: the issuer of the client certificate has revoked it"),
+            Self::Untrusted(why) => {
+                write!(f, "untrusted: the server no longer accepts the client certificate ({why})")
+            }
+        }
+    }
+}
+
 impl Drop for Busy {
     fn drop(&mut self) {
         let shared = &self.0.shared;
@@ -261,7 +340,7 @@ impl fmt::Debug for Peer {
     }
 }
 
-/// How long a connection goes on whose certificate has ended: its streams end within a second, and clients read why.
+/// How long a connection goes on whose certificate is good for nothing any more: its streams end within a second, and clients read why.
 const RETIREMENT: Duration = Duration::from_secs(2);
 
 static LAST_CONNECTION: AtomicU64 = AtomicU64::new(0);

@@ -3,17 +3,19 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::net::TcpStream;
 use tokio::time::MissedTickBehavior;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tracing::{debug, info};
 use xds_cache::{Reason, Refusals};
 
-use crate::listen::peer::{Elapsed, Handshake, Peer};
+use crate::listen::peer::{Distrust, Elapsed, Handshake, Peer};
 use crate::listen::stream::Stream;
-use crate::listen::tls::{Agreed, CLOSED, DISPLACED, Failure, Outcome, Secured, TIMEOUT, Tls};
+use crate::listen::tls::{Agreed, CLOSED, DISPLACED, Failure, Outcome, REVOKED, Secured, TIMEOUT, Tls};
 
 /// The rules of a port.
 #[derive(Clone, Copy, Debug)]
@@ -40,12 +42,15 @@ pub(crate) struct Port {
     open: Mutex<HashMap<u64, Peer>>,
     /// Connections that began a handshake, the oldest first; some have ended it.
     handshakes: Mutex<VecDeque<Peer>>,
+    /// How many connections had a certificate that is not trusted any more.
+    n_distrusted: AtomicU64,
 }
 
 impl Port {
     /// A port of plaintext, or of TLS alone.
     pub(crate) fn new(rules: PortRules, tls: Option<Arc<Tls>>, refusals: Arc<Refusals>) -> Arc<Self> {
-        Arc::new(Self { rules, tls, refusals, open: Mutex::default(), handshakes: Mutex::default() })
+        let (open, handshakes, n_distrusted) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Arc::new(Self { rules, tls, refusals, open, handshakes, n_distrusted })
     }
 
     /// Gives a connection that was accepted its place. Where the port is full, those that have been idle for longest make room;
@@ -76,7 +81,9 @@ impl Port {
             Some(tls) => {
                 peer.set_handshake(Handshake::Pending);
                 self.make_room_for_handshake(tls, &peer);
-                Stream::Tls(Box::new(Secured::new(&tls.acceptor(), stream)))
+                let (acceptor, trust) = tls.acceptor();
+                peer.set_trust(trust);
+                Stream::Tls(Box::new(Secured::new(&acceptor, stream)))
             }
         };
         Some((stream, peer))
@@ -116,7 +123,38 @@ impl Port {
         });
         if let Some(tls) = &self.tls {
             tls.count(Outcome::Completed(agreed.version));
+            // A change after this line finds the peer verified, and one before it is found here.
+            if tls.trust_generation() != peer.trust() {
+                peer.doubt();
+            }
         }
+    }
+
+    /// Verifies once more the certificates that a client showed, its own first. If they are not trusted any more, the connection ends
+    /// soon; its streams and requests are told why until then.
+    pub(super) fn verify_again(&self, peer: &Peer, chain: &[CertificateDer<'_>]) {
+        let Some(tls) = &self.tls else { return };
+        let now = SystemTime::now();
+        let (verified, generation) = tls.verify_again(chain, now);
+        peer.set_trust(generation);
+        let Err(failure) = verified else { return };
+        // Certificates that end are followed everywhere, and have a reason of their own.
+        if peer.is_expired(now) || peer.distrust().is_some() {
+            return;
+        }
+        let why = match failure.reason {
+            REVOKED => Distrust::Revoked,
+            reason => Distrust::Untrusted(reason),
+        };
+        self.refuse(why.reason(), peer, &format!("the connection ends: {why}: {failure}"));
+        tls.record_distrust(peer.address(), &peer.proofs(), failure.reason, now);
+        peer.set_distrust(why);
+        self.n_distrusted.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many connections had a certificate that is not trusted any more.
+    pub(crate) fn n_distrusted(&self) -> u64 {
+        self.n_distrusted.load(Ordering::Acquire)
     }
 
     /// A handshake failed.
@@ -142,8 +180,41 @@ impl Port {
         self.refusals.record(reason, &detail, SystemTime::now());
     }
 
+    /// Looks after the connections, for ever.
+    pub(crate) async fn tend(&self) {
+        tokio::join!(self.sweep(), self.review());
+    }
+
+    /// Has the certificates of clients verified again whenever it has changed whom the port trusts, for ever. Each connection does it
+    /// for itself, a few at a time.
+    async fn review(&self) {
+        let Some(tls) = &self.tls else { return };
+        let mut changes = tls.trust_changes();
+        // The port may have been served for a moment already.
+        changes.mark_changed();
+        while changes.changed().await.is_ok() {
+            let generation = *changes.borrow_and_update();
+            // One whose handshake is not over looks for itself when it is.
+            let is_affected = |peer: &&Peer| peer.is_verified() && peer.trust() != generation;
+            let peers: Vec<_> = self.lock().values().filter(is_affected).cloned().collect();
+            if !peers.is_empty() {
+                let n_connections = peers.len();
+                info!(
+                    port = self.rules.name,
+                    n_connections, "the certificates of clients are verified again"
+                );
+            }
+            let mut ticks = tokio::time::interval(REVIEW_INTERVAL);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            for slice in peers.chunks(REVIEW_SLICE) {
+                ticks.tick().await;
+                slice.iter().for_each(Peer::doubt);
+            }
+        }
+    }
+
     /// Cuts off what breaks the rules of time, for ever.
-    pub(crate) async fn sweep(&self) {
+    async fn sweep(&self) {
         let PortRules { opening, idle, stalled, .. } = self.rules;
         let handshake = self.tls.as_ref().map_or(opening, |tls| tls.timing().handshake);
         let shortest = opening.min(idle).min(stalled).min(handshake);
@@ -170,11 +241,15 @@ impl Port {
                 }
                 peer.cut_off();
             }
-            self.end_expired(SystemTime::now());
+            let now = SystemTime::now();
+            self.end_expired(now);
+            if let Some(tls) = &self.tls {
+                tls.note_due(now);
+            }
         }
     }
 
-    /// Ends the connections whose client certificate has ended, a moment after they were told so.
+    /// Ends the connections whose client certificate has ended or is not trusted any more, a moment after they were told so.
     fn end_expired(&self, now: SystemTime) {
         let open = self.lock();
         for peer in open.values().filter(|peer| peer.is_expired(now)) {
@@ -191,6 +266,12 @@ impl Port {
             info!(port = self.rules.name, n_connections, "cutting off the connections that are left");
         }
         open.values().for_each(Peer::cut_off);
+    }
+
+    /// How many connections are open.
+    #[cfg(test)]
+    pub(crate) fn n_open(&self) -> usize {
+        self.lock().len()
     }
 
     /// Returns `true` if there are as many connections as may be, each with a request.
@@ -249,6 +330,10 @@ impl fmt::Debug for Port {
 
 /// This fraction of all connections makes room at once when a port is full, so that they are not searched for each new one.
 const DISPLACED_SHARE: usize = 64;
+/// So many certificates are verified again at once, and so long after those before them: 50 take 4 to 7 ms of one core, so 10,000
+/// connections take two seconds, and no task of another waits for more than one of them.
+const REVIEW_SLICE: usize = 50;
+const REVIEW_INTERVAL: Duration = Duration::from_millis(10);
 /// How often the connections are looked at: a quarter of the shortest time, within these bounds.
 const MIN_SWEEP: Duration = Duration::from_millis(50);
 const MAX_SWEEP: Duration = Duration::from_secs(1);

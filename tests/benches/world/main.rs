@@ -6,6 +6,7 @@
 //! $ cargo bench -p xds-tests --bench world -- groups 10 5000
 //! $ cargo bench -p xds-tests --bench world -- plot docs/performance.svg   # 100 to 30,000 routes, or other sizes behind it
 //! $ cargo bench -p xds-tests --bench world -- soak 600   # 20 changes a second with 1,000 clients, for ten minutes
+//! $ cargo bench -p xds-tests --bench world -- tls 1000 10000   # connections in plaintext, with TLS, and with client certificates
 //! ```
 //!
 //! It builds the server with optimisation, or takes the one that `XDS_TESTS_SERVER` names. Ratios between sizes of one run are what it
@@ -19,6 +20,7 @@ mod plot;
 mod routes;
 mod samples;
 mod soak;
+mod tls;
 
 use std::time::Duration;
 
@@ -48,7 +50,8 @@ async fn main() -> Result<()> {
                 let seconds = rest.first().map_or(Ok(600), |seconds| seconds.parse()).context("seconds")?;
                 println!("{}", soak::run(Duration::from_secs(seconds)).await?);
             }
-            other => bail!("routes, groups, plot or soak, not {other}"),
+            "tls" => tls::print(&sizes(rest, &CONNECTIONS)?).await?,
+            other => bail!("routes, groups, plot, soak or tls, not {other}"),
         },
     }
     Ok(())
@@ -56,3 +59,4 @@ async fn main() -> Result<()> {
 
 const ROUTES: [usize; 3] = [100, 1_000, 10_000];
 const GROUPS: [usize; 3] = [10, 1_000, 5_000];
+const CONNECTIONS: [usize; 2] = [1_000, 10_000];

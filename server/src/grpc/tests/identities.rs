@@ -68,7 +68,8 @@ impl Ca {
 struct Rig {
     server: Server,
     ca: Ca,
-    _dir: TempDir,
+    tls: Arc<Tls>,
+    dir: TempDir,
 }
 
 impl Rig {
@@ -94,15 +95,15 @@ impl Rig {
             max_handshakes: 4096,
             expiry_warning: DAY,
         };
-        let tls = Tls::open("test", files, timing).unwrap();
+        let tls = Tls::open("test", files, timing, Arc::default()).unwrap();
         let config = GrpcConfig {
             needs_credential: true,
             load_report_interval: Some(Duration::from_secs(5)),
             first_request_timeout: Duration::from_secs(2),
             ..GrpcConfig::default()
         };
-        let server = Server::on(config, Some(tls)).await;
-        Self { server, ca, _dir: dir }
+        let server = Server::on(config, Some(Arc::clone(&tls))).await;
+        Self { server, ca, tls, dir }
     }
 
     /// Has a policy count from now on.
@@ -342,6 +343,73 @@ async fn a_stream_ends_with_its_certificate_and_the_connection_soon_after() {
     assert_eq!(refused.unwrap_err().code(), Code::Unauthenticated);
     rig.server.world.wait("the end of the connection", |world| world.board.n_streams() == 0).await;
     assert_eq!(rig.server.world.refusals.counts()[&Reason::Expired], 2);
+}
+
+#[tokio::test]
+async fn the_audit_log_has_who_was_denied_and_as_whom() {
+    let rig = Rig::start().await;
+    rig.publish(&[("edge", edge())]);
+    let (known, anonymous) = (rig.channel(EDGE_1).await, rig.anonymous().await);
+    for channel in [&known, &known, &anonymous] {
+        for answer in asked(channel, "edge-2").await {
+            answer.unwrap_err();
+        }
+    }
+    let lines = rig.server.world.trail.newest(10);
+    let [no_credential, mismatch] = &lines[..] else { panic!("{lines:?}") };
+    for (line, reason, identity, node) in [
+        (mismatch, "node-id-mismatch", json!("spiffe://example.org/node/edge-1"), json!("edge-2")),
+        (no_credential, "no-credential", Value::Null, Value::Null),
+    ] {
+        assert_eq!(
+            (&line["event"], &line["outcome"], &line["reason"]),
+            (&"xds.denied".into(), &"denied".into(), &reason.into())
+        );
+        assert_eq!((&line["identity"], &line["node"], &line["count"]), (&identity, &node, &1.into()));
+        assert!(line["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn streams_end_when_the_authority_of_their_certificate_is_taken_out_and_nothing_is_withdrawn() {
+    let rig = Rig::start().await;
+    rig.publish(&[("edge", edge()), ("open", open())]);
+    let following = tokio::spawn(Arc::clone(&rig.tls).follow(|_| ()));
+    let channel = rig.channel(EDGE_1).await;
+    let mut stream = Sotw::open(&channel, ADS).await.unwrap();
+    stream.send(all_clusters("edge-1"));
+    let first = stream.next().await;
+    stream.ack(&first, &[]);
+    let mut reports = Lrs::open(&channel, LRS).await.unwrap();
+    reports.send(LoadStatsRequest { node: node("edge-1"), ..Default::default() });
+    reports.next().await;
+    fs::write(rig.dir.path().join("ca.crt"), Ca::new().0.pem()).unwrap();
+    rig.tls.look_soon();
+    for status in [stream.end().await, ended(&mut reports).await] {
+        assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+        assert_eq!(
+            status.message(),
+            "untrusted: the server no longer accepts the client certificate (unknown-issuer); connect with another one"
+        );
+    }
+    // It cannot go on over the same connection, nor over a new one.
+    for answer in asked(&channel, "edge-1").await {
+        answer.unwrap_err();
+    }
+    until(&rig, "the end of the connection", |rig| rig.server.port.n_open() == 0).await;
+    // The connection and its two streams, besides calls that came before its end.
+    let n = rig.server.world.refusals.counts()[&Reason::Untrusted];
+    assert!((3..=8).contains(&n), "{n}");
+    following.abort();
+}
+
+async fn until(rig: &Rig, what: &str, holds: impl Fn(&Rig) -> bool) {
+    within(what, async {
+        while !holds(rig) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
-use xds_access::Policy;
+use xds_access::{Policy, Trail};
 use xds_cache::loads::LoadLimits;
 use xds_cache::{
     GroupName, Layer, LoadBoard, Publisher, Reason, Refusals, Resource, ResourceType, Revision, StatusBoard,
@@ -48,6 +48,7 @@ pub(super) struct World {
     pub(super) loads: Arc<LoadBoard>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) refusals: Arc<Refusals>,
+    pub(super) trail: Arc<Trail>,
     pub(super) grpc: Arc<Grpc>,
     pub(super) policy: watch::Sender<Arc<Policy>>,
     revision: AtomicU64,
@@ -62,15 +63,17 @@ impl World {
             Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals), vec![]));
         let codec = Codec::new().unwrap();
         let loads = Arc::new(LoadBoard::new(LoadLimits::default()));
+        let trail = Arc::<Trail>::default();
         let boards = Boards {
             publisher: Arc::clone(&publisher),
             board: Arc::clone(&board),
             loads: Arc::clone(&loads),
             refusals: Arc::clone(&refusals),
+            trail: Arc::clone(&trail),
         };
         let (policy, current) = watch::channel(Arc::default());
         let grpc = Grpc::new(boards, current, codec, Arc::clone(&metrics), config);
-        Self { publisher, board, loads, metrics, refusals, grpc, policy, revision: AtomicU64::new(0) }
+        Self { publisher, board, loads, metrics, refusals, trail, grpc, policy, revision: AtomicU64::new(0) }
     }
 
     /// Makes these what every node is served.
@@ -106,6 +109,7 @@ impl World {
 pub(super) struct Server {
     pub(super) world: Arc<World>,
     pub(super) address: SocketAddr,
+    pub(super) port: Arc<Port>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<Result<(), ServeError>>,
 }
@@ -136,13 +140,14 @@ impl Server {
             stalled: silence,
         };
         let port = Port::new(rules, tls, Arc::clone(&world.refusals));
+        let served = Arc::clone(&port);
         let serving = tokio::spawn(async move {
-            grpc.serve(listener, port, async {
+            grpc.serve(listener, served, async {
                 let _ = stopped.await;
             })
             .await
         });
-        Self { world, address, stop: Some(stop), serving }
+        Self { world, address, port, stop: Some(stop), serving }
     }
 
     pub(super) async fn channel(&self) -> Channel {

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::net::TcpStream;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{self, CertificateError, ProtocolVersion};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
@@ -81,6 +82,14 @@ impl Secured {
         }
     }
 
+    /// The certificates that the client showed, its own first; `None` before the end of the handshake.
+    pub(in crate::listen) fn chain(&self) -> Option<&[CertificateDer<'static>]> {
+        match self {
+            Self::Open(stream) => Some(stream.get_ref().1.peer_certificates().unwrap_or_default()),
+            Self::Handshake(_) | Self::Failed => None,
+        }
+    }
+
     /// The stream of what was encrypted.
     ///
     /// # Errors
@@ -100,7 +109,12 @@ impl Failure {
         let Some(inner) = inner else {
             return Self { reason: CLOSED, detail: error.to_string() };
         };
-        Self { reason: reason(inner), detail: detail(inner) }
+        Self::of(inner)
+    }
+
+    /// The failure of a verification.
+    pub(super) fn of(error: &rustls::Error) -> Self {
+        Self { reason: reason(error), detail: detail(error) }
     }
 }
 
@@ -129,7 +143,7 @@ fn reason(error: &rustls::Error) -> &'static str {
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => "expired",
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "not-yet-valid",
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => "bad-usage",
-            CertificateError::Revoked => "revoked",
+            CertificateError::Revoked => REVOKED,
             CertificateError::UnknownRevocationStatus => "unknown-revocation",
             CertificateError::ExpiredRevocationList
             | CertificateError::ExpiredRevocationListContext { .. } => "crl-expired",
@@ -150,6 +164,8 @@ fn reason(error: &rustls::Error) -> &'static str {
 
 /// The names of the client's certificate are ambiguous or malformed.
 const BAD_NAME: &str = "bad-name";
+/// The issuer of the client's certificate has revoked it.
+pub(in crate::listen) const REVOKED: &str = "revoked";
 /// The client closed the connection.
 pub(in crate::listen) const CLOSED: &str = "closed";
 /// The handshake did not end in time.

@@ -51,6 +51,9 @@ pub(super) struct Contents {
 #[derive(Clone, Debug)]
 pub(crate) struct Material {
     pub(super) config: Arc<ServerConfig>,
+    pub(super) trust: Arc<Trust>,
+    /// Equal for those that trust the same.
+    pub(super) trust_hash: blake3::Hash,
     /// When the server's certificate begins and ends.
     pub(crate) not_before: SystemTime,
     pub(crate) not_after: SystemTime,
@@ -103,11 +106,14 @@ impl Material {
             },
         })?;
         let (trust, ends) = Trust::new(&files.trust, &contents.trust, files.needs_client_certificate)?;
-        let verifier: Arc<dyn ClientCertVerifier> =
-            if files.trust.asks() { Arc::new(trust) } else { WebPkiClientVerifier::no_client_auth() };
-        let config = config(files, verifier, chain, key)?;
+        let trust = Arc::new(trust);
+        let verifier: Arc<dyn ClientCertVerifier> = match files.trust.asks() {
+            true => Arc::clone(&trust) as _,
+            false => WebPkiClientVerifier::no_client_auth(),
+        };
+        let config = Arc::new(config(files, verifier, chain, key)?);
         let Leaf { not_before, not_after, names, .. } = leaf;
-        Ok(Self { config: Arc::new(config), not_before, not_after, ends, names })
+        Ok(Self { config, trust, trust_hash: contents.trust.hash(), not_before, not_after, ends, names })
     }
 }
 

@@ -1,8 +1,9 @@
 //! TLS on a port: certificates from files, which may change while they are used.
 //!
 //! The server looks at the files of a port every few seconds. If they have changed, it makes a whole new configuration, which new
-//! connections use; open connections continue. If the new files cannot be used, the last good configuration stays, and the problem is
-//! reported. Events of the file system are not used, because a mount of Kubernetes replaces the directory that they would watch.
+//! connections use. Open connections continue, and their clients' certificates are verified again if it has changed whom the port
+//! trusts, or if a CRL that counts only in time is due. If the new files cannot be used, the last good configuration stays, and the
+//! problem is reported. Events of the file system are not used, because a mount of Kubernetes replaces the directory that they would watch.
 
 mod handshake;
 mod material;
@@ -17,13 +18,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::spawn_blocking;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tracing::{info, warn};
+use xds_access::Trail;
+use xds_access::audit::Entry;
 use xds_api::rfc3339;
+use xds_cache::Proofs;
 
-pub(super) use handshake::{Agreed, CLOSED, DISPLACED, Failure, Secured, TIMEOUT};
+pub(super) use handshake::{Agreed, CLOSED, DISPLACED, Failure, REVOKED, Secured, TIMEOUT};
 use material::Contents;
 pub(crate) use material::Material;
 pub use material::{TlsFiles, TlsVersion};
@@ -50,9 +55,12 @@ pub(crate) struct Tls {
     port: &'static str,
     files: TlsFiles,
     timing: TlsTiming,
+    trail: Arc<Trail>,
     state: Mutex<State>,
     handshakes: Mutex<BTreeMap<Outcome, u64>>,
     wake: Notify,
+    /// How often it has changed whose certificates are accepted. Changed only together with the state.
+    trust_generation: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -65,7 +73,11 @@ struct State {
     seen: Found,
     /// Why the files that lie there now are not used.
     fault: Option<String>,
+    /// What lay there when `fault` was found.
+    faulty: Option<Found>,
     n_kept: u64,
+    /// How many CRLs counted no more at the last look, because they should have been replaced.
+    n_due: usize,
 }
 
 /// The hash of what files hold, or why they cannot be read.
@@ -105,7 +117,7 @@ pub(crate) struct TlsHealth {
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Reads the files. Each time that they are used or kept is on record in `trail`.
     ///
     /// # Errors
     ///
@@ -114,21 +126,25 @@ impl Tls {
         port: &'static str,
         files: TlsFiles,
         timing: TlsTiming,
+        trail: Arc<Trail>,
     ) -> Result<Arc<Self>, TlsError> {
-        let contents = Contents::read(&files)?;
-        let material = Material::new(&files, &contents, SystemTime::now())?;
-        log_loaded(port, 1, &material);
+        let (contents, now) = (Contents::read(&files)?, SystemTime::now());
+        let material = Material::new(&files, &contents, now)?;
+        record_loaded(&trail, port, 1, &material, now);
         let loaded: Found = Ok(contents.hash());
         let state = State {
+            n_due: material.trust.n_due(now),
             material: Arc::new(material),
             generation: 1,
             seen: loaded.clone(),
             loaded,
             fault: None,
+            faulty: None,
             n_kept: 0,
         };
         let (state, handshakes) = (Mutex::new(state), Mutex::default());
-        Ok(Arc::new(Self { port, files, timing, state, handshakes, wake: Notify::new() }))
+        let (wake, trust_generation) = (Notify::new(), watch::Sender::new(0));
+        Ok(Arc::new(Self { port, files, timing, trail, state, handshakes, wake, trust_generation }))
     }
 
     /// Looks at the files for ever, and says after each look how things are.
@@ -173,8 +189,57 @@ impl Tls {
         &self.timing
     }
 
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(Arc::clone(&self.lock().material.config))
+    /// What a new connection takes, and the generation of trust that its client's certificate is verified by.
+    pub(super) fn acceptor(&self) -> (TlsAcceptor, u64) {
+        let state = self.lock();
+        (TlsAcceptor::from(Arc::clone(&state.material.config)), self.trust_generation())
+    }
+
+    /// The number of the trust that counts now; a larger one is newer.
+    pub(super) fn trust_generation(&self) -> u64 {
+        *self.trust_generation.borrow()
+    }
+
+    /// Told whenever certificates of clients that were accepted may not be any more.
+    pub(super) fn trust_changes(&self) -> watch::Receiver<u64> {
+        self.trust_generation.subscribe()
+    }
+
+    /// Verifies once more what a client showed in its handshake, and says by which generation of trust: as if the handshake were `now`.
+    pub(super) fn verify_again(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: SystemTime,
+    ) -> (Result<(), Failure>, u64) {
+        let state = self.lock();
+        let (trust, generation) = (Arc::clone(&state.material.trust), self.trust_generation());
+        drop(state);
+        (trust.verify(chain, now).map_err(|error| Failure::of(&error)), generation)
+    }
+
+    /// Records that the certificate of an open connection, which proved this, is not trusted any more. Those with the same reason make
+    /// one line a minute; revoked ones are told apart by their identity.
+    pub(super) fn record_distrust(&self, address: &str, proofs: &Proofs, reason: &str, now: SystemTime) {
+        let identity = proofs.first().map(|proof| proof.subject.to_string());
+        let who = identity.as_deref().filter(|_| reason == REVOKED).unwrap_or_default();
+        let kind = format!("tls.untrusted {} {reason} {who}", self.port);
+        let entry = Entry::new("tls.untrusted", "denied").with("listener", self.port).with("reason", reason);
+        self.trail.refuse(&kind, entry.with("identity", identity).with("peer", address), now);
+    }
+
+    /// Has open connections verified again if a CRL is due by `now` that counts only until then. To be called about every second.
+    pub(super) fn note_due(&self, now: SystemTime) {
+        let mut state = self.lock();
+        let n_due = state.material.trust.n_due(now);
+        // Fewer after a clock went back: what ended by them comes back by itself.
+        if n_due > state.n_due {
+            info!(
+                port = self.port,
+                n_due, "CRLs of clients count no more, because they should have been replaced"
+            );
+            self.trust_generation.send_modify(|generation| *generation += 1);
+        }
+        state.n_due = n_due;
     }
 
     pub(super) fn count(&self, outcome: Outcome) {
@@ -192,7 +257,7 @@ impl Tls {
         let is_steady = found == state.seen;
         state.seen = found.clone();
         if found == state.loaded {
-            state.fault = None;
+            (state.fault, state.faulty) = (None, None);
             return;
         }
         if !is_steady {
@@ -200,27 +265,34 @@ impl Tls {
         }
         drop(state);
         let made = contents.and_then(|contents| Material::new(&self.files, &contents, now));
-        self.take(made, found);
+        self.take(made, found, now);
     }
 
-    fn take(&self, made: Result<Material, TlsError>, found: Found) {
+    fn take(&self, made: Result<Material, TlsError>, found: Found, now: SystemTime) {
         let mut state = self.lock();
         match made {
             Ok(material) => {
                 state.generation += 1;
-                log_loaded(self.port, state.generation, &material);
+                record_loaded(&self.trail, self.port, state.generation, &material, now);
+                let trusts_others = material.trust_hash != state.material.trust_hash;
+                state.n_due = material.trust.n_due(now);
                 state.material = Arc::new(material);
                 state.loaded = found;
-                state.fault = None;
+                (state.fault, state.faulty) = (None, None);
+                // Under the lock, so that no connection takes the old material with the new number.
+                if trusts_others {
+                    self.trust_generation.send_modify(|generation| *generation += 1);
+                }
             }
             Err(error) => {
-                let fault = Some(error.to_string());
-                // A certificate that is not valid yet is tried again and again.
-                if state.fault != fault {
+                // A certificate that is not valid yet is tried again and again, and the error says what time it is.
+                if state.faulty.as_ref() != Some(&found) {
                     warn!(port = self.port, %error, "tls kept: the changed files are not used");
                     state.n_kept += 1;
-                    state.fault = fault;
+                    let entry = Entry::new("tls.kept", "error").with("listener", self.port);
+                    self.trail.record(entry.with("error", error.to_string()), now);
                 }
+                (state.fault, state.faulty) = (Some(error.to_string()), Some(found));
             }
         }
     }
@@ -268,9 +340,11 @@ impl TlsStatus {
     }
 }
 
-fn log_loaded(port: &'static str, generation: u64, material: &Material) {
+fn record_loaded(trail: &Trail, port: &'static str, generation: u64, material: &Material, now: SystemTime) {
     let (names, not_after) = (material.names.join(", "), rfc3339(material.not_after));
     info!(port, generation, names, not_after, "tls loaded");
+    let entry = Entry::new("tls.loaded", "allowed").with("listener", port).with("generation", generation);
+    trail.record(entry.with("names", names).with("notAfter", not_after), now);
 }
 
 /// The time between two looks at files that have changed.

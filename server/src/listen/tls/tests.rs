@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, HandshakeKind, RootCertStore, version};
+use tokio_rustls::rustls::{ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion, version};
 use xds_api::VerifiedClient;
 use xds_cache::identity::TrustDomain;
 use xds_cache::{Reason, Refusals};
@@ -124,7 +124,9 @@ impl Ca {
 struct Rig {
     dir: TempDir,
     tls: Arc<Tls>,
+    trail: Arc<Trail>,
     refusals: Arc<Refusals>,
+    port: Arc<Port>,
     address: std::net::SocketAddr,
     server: Ca,
     clients: Ca,
@@ -153,7 +155,8 @@ impl Rig {
         fs::write(dir.path().join("ca.crt"), clients.pem()).unwrap();
         let mut files = files(dir.path());
         change(&mut files);
-        let tls = Tls::open("test", files, timing).unwrap();
+        let trail = Arc::<Trail>::default();
+        let tls = Tls::open("test", files, timing, Arc::clone(&trail)).unwrap();
         let refusals = Arc::<Refusals>::default();
         let rules = PortRules {
             name: "test",
@@ -171,15 +174,20 @@ impl Rig {
             if is_verified { "verified" } else { "anonymous" }
         };
         let router = Router::new().route("/", get(handler));
-        tokio::spawn(serve_http(listener, port, router, std::future::pending(), Duration::ZERO));
-        Self { dir, tls, refusals, address, server, clients }
+        let serving = Arc::clone(&port);
+        tokio::spawn(serve_http(listener, serving, router, std::future::pending(), Duration::ZERO));
+        Self { dir, tls, trail, refusals, port, address, server, clients }
     }
 
     fn client(&self, pair: Option<&Pair>) -> ClientConfig {
+        self.client_of(&[&version::TLS12, &version::TLS13], pair)
+    }
+
+    fn client_of(&self, versions: &[&'static SupportedProtocolVersion], pair: Option<&Pair>) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.server.0.der().clone()).unwrap();
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let builder = builder.with_protocol_versions(&[&version::TLS12, &version::TLS13]).unwrap();
+        let builder = builder.with_protocol_versions(versions).unwrap();
         let builder = builder.with_root_certificates(roots);
         match pair {
             None => builder.with_no_client_auth(),
@@ -193,7 +201,14 @@ impl Rig {
     }
 
     async fn connect(&self, config: ClientConfig) -> std::io::Result<TlsStream<TcpStream>> {
-        let stream = TcpStream::connect(self.address).await?;
+        self.shake_hands(TcpStream::connect(self.address).await?, config).await
+    }
+
+    async fn shake_hands(
+        &self,
+        stream: TcpStream,
+        config: ClientConfig,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from("localhost").unwrap();
         TlsConnector::from(Arc::new(config)).connect(name, stream).await
     }
@@ -206,10 +221,32 @@ impl Rig {
 
     /// Replaces the CRLs, and has them read.
     fn list(&self, text: &str) {
-        fs::write(self.dir.path().join("crl"), text).unwrap();
+        self.replace("crl", text);
+    }
+
+    /// Replaces a file, and has it read.
+    fn replace(&self, file: &str, text: &str) {
+        fs::write(self.dir.path().join(file), text).unwrap();
         for _ in 0..2 {
             self.tls.look(SystemTime::now());
         }
+    }
+
+    /// Waits until the certificate of a connection is not trusted any more: it proves nothing from then on, and the connection ends.
+    async fn ends(&self, mut stream: TlsStream<TcpStream>, reason: Reason, detail: &str) {
+        until("the count", || self.refusals.counts()[&reason] > 0).await;
+        let recent = self.refusals.recent(SystemTime::now());
+        let found = &recent.iter().find(|refused| refused.reason == reason).unwrap().last_detail;
+        assert!(found.contains(detail), "{found}");
+        if let Ok(answer) = ask(&mut stream).await {
+            assert_eq!(answer, "anonymous");
+        }
+        let n = within("the end of the connection", stream.read(&mut [0])).await.unwrap_or(0);
+        assert_eq!((n, self.refusals.counts()[&reason]), (0, 1));
+    }
+
+    fn issue_early(&self) -> Pair {
+        self.server.issue("localhost", Flaw { is_early: true, ..Flaw::default() })
     }
 
     fn n(&self, outcome: Outcome) -> u64 {
@@ -371,6 +408,103 @@ async fn a_trust_domain_is_a_problem_when_its_last_authority_ends() {
     assert!(problem.starts_with("the last authority of the trust domain a.org on the test port ends at "));
 }
 
+#[tokio::test]
+async fn an_open_connection_ends_when_its_authority_is_taken_out_and_others_go_on() {
+    let rig = Rig::start(TIMING, |_| ()).await;
+    let pair = rig.clients.issue("edge-1", Flaw::default());
+    let mut verified = rig.connect(rig.client(Some(&pair))).await.unwrap();
+    let mut anonymous = rig.connect(rig.client(None)).await.unwrap();
+    // One more authority ends nothing, and neither does another certificate of the server.
+    let others = Ca::new("others");
+    rig.replace("ca.crt", &format!("{}{}", others.pem(), rig.clients.pem()));
+    assert_eq!(rig.tls.trust_generation(), 1);
+    let other = others.issue("edge-2", Flaw::default());
+    let mut other = rig.connect(rig.client(Some(&other))).await.unwrap();
+    write(rig.dir.path(), &rig.server.issue("localhost", Flaw::default()));
+    for _ in 0..2 {
+        rig.tls.look(SystemTime::now());
+    }
+    assert_eq!((rig.tls.status().generation, rig.tls.trust_generation()), (3, 1));
+    assert_eq!(ask(&mut verified).await.as_deref(), Ok("verified"));
+
+    rig.replace("ca.crt", &others.pem());
+    rig.ends(verified, Reason::Untrusted, "no longer accepts the client certificate (unknown-issuer)").await;
+    assert_eq!(ask(&mut anonymous).await.as_deref(), Ok("anonymous"));
+    assert_eq!(ask(&mut other).await.as_deref(), Ok("verified"));
+    assert!(rig.ask(Some(&pair)).await.is_err());
+}
+
+#[tokio::test]
+async fn the_audit_log_has_what_was_taken_what_was_not_and_who_is_not_trusted_any_more() {
+    let end = SystemTime::now() + 10 * DAY;
+    let (rig, pair) = with_crl(false, &[], end).await;
+    let revoked = rig.connect(rig.client(Some(&pair))).await.unwrap();
+    let kept = rig.issue_early();
+    write(rig.dir.path(), &kept);
+    // Its error says what time it is, and that is no new fault.
+    for seconds in 0..5 {
+        rig.tls.look(SystemTime::now() + Duration::from_secs(seconds));
+    }
+    assert_eq!(rig.tls.status().n_kept, 1);
+    write(rig.dir.path(), &rig.server.issue("localhost", Flaw::default()));
+    rig.list(&rig.clients.crl(&[7], end));
+    rig.ends(revoked, Reason::Revoked, "revoked").await;
+    let lines = rig.trail.newest(10);
+    let lines: Vec<_> =
+        lines.iter().rev().map(|line| [&line["event"], &line["outcome"], &line["listener"]]).collect();
+    let expected = [
+        ("tls.loaded", "allowed"),
+        ("tls.loaded", "allowed"),
+        ("tls.kept", "error"),
+        ("tls.loaded", "allowed"),
+        ("tls.untrusted", "denied"),
+    ];
+    assert_eq!(lines, expected.map(|(event, outcome)| [event, outcome, "test"]));
+    let [untrusted, loaded, kept, ..] = &rig.trail.newest(10)[..] else { panic!("no lines") };
+    assert_eq!((&untrusted["reason"], &untrusted["identity"]), (&"revoked".into(), &"dns:edge-7".into()));
+    assert_eq!((&loaded["names"], &loaded["generation"]), (&"localhost".into(), &3.into()));
+    assert!(
+        kept["error"].as_str().unwrap().contains("tls.crt: the certificate is not valid before"),
+        "{kept}"
+    );
+}
+
+#[tokio::test]
+async fn a_handshake_that_is_under_way_when_trust_changes_does_not_slip_through() {
+    let rig = Rig::start(TIMING, |_| ()).await;
+    let pair = rig.clients.issue("edge-1", Flaw::default());
+    let stream = TcpStream::connect(rig.address).await.unwrap();
+    until("the connection", || rig.port.n_open() == 1).await;
+    // From here on it has the old authority.
+    rig.replace("ca.crt", &Ca::new("others").pem());
+    let stream = rig.shake_hands(stream, rig.client(Some(&pair))).await.unwrap();
+    rig.ends(stream, Reason::Untrusted, "unknown-issuer").await;
+}
+
+#[tokio::test]
+async fn many_connections_are_verified_again_in_parts() {
+    let rig = Rig::start(TIMING, |_| ()).await;
+    let pairs = ["edge-1", "edge-2"].map(|name| rig.clients.issue(name, Flaw::default()));
+    let others = Ca::new("others");
+    rig.replace("ca.crt", &format!("{}{}", others.pem(), rig.clients.pem()));
+    let good = others.issue("edge-3", Flaw::default());
+    let mut open = Vec::new();
+    for n in 0..150 {
+        let pair = if n % 3 == 0 { &good } else { &pairs[n % 2] };
+        open.push(rig.connect(rig.client(Some(pair))).await.unwrap());
+    }
+    rig.replace("ca.crt", &others.pem());
+    until("the count", || rig.refusals.counts()[&Reason::Untrusted] == 100).await;
+    for (n, stream) in open.iter_mut().enumerate() {
+        if n % 3 == 0 {
+            assert_eq!(ask(stream).await.as_deref(), Ok("verified"), "{n}");
+        } else {
+            assert_ne!(ask(stream).await.as_deref(), Ok("verified"), "{n}");
+        }
+    }
+    assert_eq!(rig.port.n_distrusted(), 100);
+}
+
 /// A rig whose clients must not be on the list `crl`, and a certificate with the serial number 7 of its authority.
 async fn with_crl(is_strict: bool, revoked: &[u64], end: SystemTime) -> (Rig, Pair) {
     let rig = Rig::start(TIMING, |files| {
@@ -431,6 +565,73 @@ async fn a_list_that_is_out_of_date_is_a_problem_and_counts_no_more_when_strict(
 }
 
 #[tokio::test]
+async fn an_open_connection_ends_when_its_certificate_is_revoked_and_others_go_on() {
+    let end = SystemTime::now() + 10 * DAY;
+    let (rig, pair) = with_crl(false, &[], end).await;
+    let revoked = rig.connect(rig.client(Some(&pair))).await.unwrap();
+    let good = rig.clients.issue("edge-8", Flaw { serial: 8, ..Flaw::default() });
+    let mut good = rig.connect(rig.client(Some(&good))).await.unwrap();
+    rig.list(&rig.clients.crl(&[7], end));
+    rig.ends(revoked, Reason::Revoked, "revoked: the issuer of the client certificate has revoked it").await;
+    assert_eq!(ask(&mut good).await.as_deref(), Ok("verified"));
+}
+
+#[tokio::test]
+async fn an_open_connection_ends_when_a_list_is_due_that_counts_only_in_time() {
+    for is_strict in [false, true] {
+        let (rig, pair) = with_crl(is_strict, &[], SystemTime::now() + 10 * DAY).await;
+        let mut stream = rig.connect(rig.client(Some(&pair))).await.unwrap();
+        let due = SystemTime::now() + Duration::from_secs(2);
+        rig.list(&rig.clients.crl(&[], due));
+        if is_strict {
+            rig.ends(stream, Reason::Untrusted, "(crl-expired)").await;
+            assert!(SystemTime::now() + Duration::from_secs(1) > due, "too early");
+        } else {
+            until("the time", || SystemTime::now() > due + Duration::from_secs(1)).await;
+            assert_eq!(ask(&mut stream).await.as_deref(), Ok("verified"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_list_counts_for_the_authority_that_signed_it_and_not_for_another_of_its_name() {
+    let end = SystemTime::now() + 10 * DAY;
+    let (rig, _) = with_crl(false, &[], end).await;
+    let (old, new) = (Ca::new("same name"), Ca::new("same name"));
+    rig.replace("ca.crt", &format!("{}{}", old.pem(), new.pem()));
+    let issue = |ca: &Ca, serial| ca.issue("edge-1", Flaw { serial, ..Flaw::default() });
+    let (of_old, of_new) = (issue(&old, 7), issue(&new, 7));
+    let table: [(&str, Vec<String>, bool, bool); 7] = [
+        ("the old one", vec![old.crl(&[7], end), new.crl(&[], end)], false, true),
+        ("the new one", vec![old.crl(&[], end), new.crl(&[7], end)], true, false),
+        ("the other order", vec![new.crl(&[7], end), old.crl(&[], end)], true, false),
+        ("both", vec![new.crl(&[7], end), old.crl(&[3, 7], end)], false, false),
+        ("only one has a list", vec![new.crl(&[3], end)], false, true),
+        (
+            "an old list beside a new one",
+            vec![old.crl(&[], end), new.crl(&[], end), old.crl(&[7], end)],
+            false,
+            true,
+        ),
+        (
+            "a list of a third",
+            vec![Ca::new("same name").crl(&[], end), rig.clients.crl(&[7], end)],
+            false,
+            false,
+        ),
+    ];
+    for (what, lists, old_is_good, new_is_good) in table {
+        rig.list(&lists.concat());
+        assert_eq!(rig.tls.status().fault, None, "{what}");
+        assert_eq!(rig.ask(Some(&of_old)).await.is_ok(), old_is_good, "{what}: of the old one");
+        assert_eq!(rig.ask(Some(&of_new)).await.is_ok(), new_is_good, "{what}: of the new one");
+    }
+    rig.list(&vec![old.crl(&[], end); 17].concat());
+    let fault = rig.tls.status().fault.unwrap_or_default();
+    assert!(fault.contains("crl: it contains 17 CRLs of one issuer, and may contain 16"), "{fault}");
+}
+
+#[tokio::test]
 async fn a_file_without_a_usable_list_changes_nothing() {
     let (rig, revoked) = with_crl(false, &[7], SystemTime::now() + 10 * DAY).await;
     let certificate = rig.clients.pem();
@@ -472,17 +673,25 @@ async fn versions_before_the_oldest_are_refused() {
 #[tokio::test]
 async fn no_session_is_resumed() {
     let rig = Rig::start(TIMING, |_| ()).await;
+    let pair = rig.clients.issue("edge-1", Flaw::default());
+    let others = Ca::new("others");
     for versions in [&[&version::TLS12], &[&version::TLS13]] {
-        let mut roots = RootCertStore::empty();
-        roots.add(rig.server.0.der().clone()).unwrap();
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let builder = builder.with_protocol_versions(versions).unwrap();
-        // A client of rustls keeps what it could resume with.
-        let client = builder.with_root_certificates(roots).with_no_client_auth();
-        for _ in 0..3 {
-            let mut stream = rig.connect(client.clone()).await.unwrap();
-            ask(&mut stream).await.unwrap();
-            assert_eq!(stream.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
+        for (pair, expected) in [(None, "anonymous"), (Some(&pair), "verified")] {
+            // A client of rustls keeps what it could resume with.
+            let client = rig.client_of(versions, pair);
+            rig.replace("ca.crt", &rig.clients.pem());
+            for _ in 0..3 {
+                let mut stream = rig.connect(client.clone()).await.unwrap();
+                assert_eq!(ask(&mut stream).await.as_deref(), Ok(expected));
+                assert_eq!(stream.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
+            }
+            // Nor does an earlier session help when its authority is gone.
+            rig.replace("ca.crt", &others.pem());
+            let again = async {
+                let mut stream = rig.connect(client).await.map_err(|error| error.to_string())?;
+                ask(&mut stream).await
+            };
+            assert_ne!(again.await.as_deref(), Ok("verified"), "{expected}");
         }
     }
 }
@@ -653,6 +862,6 @@ fn a_chain_is_read_and_the_names_are_those_of_its_first_certificate() {
         &Pair { certificate: format!("{}{}", leaf.pem(), between.pem()), key: key.serialize_pem() },
     );
     let files = TlsFiles { trust: TrustFiles::default(), ..files(dir.path()) };
-    let tls = Tls::open("test", files, TIMING).unwrap();
+    let tls = Tls::open("test", files, TIMING, Arc::default()).unwrap();
     assert_eq!(tls.status().material.names, ["localhost", "10.0.0.1"]);
 }

@@ -50,11 +50,17 @@ pub(super) struct TrustContents {
 /// Verifies the certificates of clients.
 #[derive(Debug)]
 pub(super) struct Trust {
-    authorities: Option<Arc<dyn ClientCertVerifier>>,
-    domains: BTreeMap<TrustDomain, Arc<dyn ClientCertVerifier>>,
+    authorities: Option<Verifiers>,
+    domains: BTreeMap<TrustDomain, Verifiers>,
+    /// When the CRLs count no more, each; empty if they always count.
+    due: Vec<SystemTime>,
     is_required: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
+
+/// The same authorities with each layer of CRLs, or one verifier without.
+#[derive(Debug)]
+struct Verifiers(Vec<Arc<dyn ClientCertVerifier>>);
 
 /// When something ends that clients are verified with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,7 +190,7 @@ impl Trust {
             (Some(path), Some(contents)) => {
                 let bundle = Bundle::read(path, contents)?;
                 ends.push(End { of: EndOf::Authorities, at: bundle.first_end, margin: Duration::MAX });
-                Some(bundle.verifier(revoked.as_ref())?)
+                Some(bundle.verifiers(revoked.as_ref())?)
             }
             (_, _) => None,
         };
@@ -194,27 +200,73 @@ impl Trust {
             let bundle = Bundle::read(path, contents)?;
             let of = EndOf::Domain(name.clone());
             ends.push(End { of, at: bundle.last_end, margin: bundle.last_lifetime / 4 });
-            domains.insert(name.clone(), bundle.verifier(revoked.as_ref())?);
+            domains.insert(name.clone(), bundle.verifiers(revoked.as_ref())?);
         }
+        let due = revoked.filter(|_| files.is_crl_strict).map(|revoked| revoked.ends).unwrap_or_default();
         let algorithms = ring::default_provider().signature_verification_algorithms;
-        Ok((Self { authorities, domains, is_required, algorithms }, ends))
+        Ok((Self { authorities, domains, due, is_required, algorithms }, ends))
+    }
+
+    /// How many CRLs count no more at `now`.
+    pub(super) fn n_due(&self, now: SystemTime) -> usize {
+        self.due.iter().filter(|due| **due <= now).count()
+    }
+
+    /// Verifies the certificates that a client showed, its own first; a client without one is not refused here.
+    ///
+    /// # Errors
+    ///
+    /// As a handshake at `now` would fail.
+    pub(super) fn verify(&self, chain: &[CertificateDer<'_>], now: SystemTime) -> Result<(), rustls::Error> {
+        let Some((leaf, intermediates)) = chain.split_first() else { return Ok(()) };
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.verify_client_cert(leaf, intermediates, UnixTime::since_unix_epoch(now)).map(drop)
     }
 
     /// Who can vouch for a certificate that nobody has verified yet.
-    fn verifier_of(&self, leaf: &CertificateDer<'_>) -> Result<&dyn ClientCertVerifier, Untrusted> {
-        let verifier = match self.domains.is_empty() {
+    fn verifiers_of(&self, leaf: &CertificateDer<'_>) -> Result<&Verifiers, Untrusted> {
+        let verifiers = match self.domains.is_empty() {
             true => self.authorities.as_ref(),
             false => match names::spiffe_id(leaf)? {
                 Some(id) => {
                     let domain = self.domains.get(id.trust_domain());
-                    return domain
-                        .map(|verifier| &**verifier)
-                        .ok_or_else(|| Untrusted::Domain(id.trust_domain().into()));
+                    return domain.ok_or_else(|| Untrusted::Domain(id.trust_domain().into()));
                 }
                 None => self.authorities.as_ref(),
             },
         };
-        verifier.map(|verifier| &**verifier).ok_or(Untrusted::NoSpiffeId)
+        verifiers.ok_or(Untrusted::NoSpiffeId)
+    }
+}
+
+impl Verifiers {
+    /// # Errors
+    ///
+    /// If the certificate is revoked by any layer, and if none accepts it.
+    fn verify(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let mut is_verified = false;
+        let mut last = None;
+        for verifier in &self.0 {
+            match verifier.verify_client_cert(leaf, intermediates, now) {
+                Ok(_) => is_verified = true,
+                Err(revoked @ rustls::Error::InvalidCertificate(CertificateError::Revoked)) => {
+                    return Err(revoked);
+                }
+                // A list that another authority of the same name signed says nothing about this certificate.
+                Err(rustls::Error::InvalidCertRevocationList(_)) if last.is_some() => {}
+                Err(error) => last = Some(error),
+            }
+        }
+        match last {
+            _ if is_verified => Ok(ClientCertVerified::assertion()),
+            Some(error) => Err(error),
+            None => Err(CertificateError::UnknownIssuer.into()),
+        }
     }
 }
 
@@ -234,10 +286,10 @@ impl ClientCertVerifier for Trust {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let verifier = self
-            .verifier_of(end_entity)
+        let verifiers = self
+            .verifiers_of(end_entity)
             .map_err(|error| CertificateError::Other(OtherError(Arc::new(error))))?;
-        verifier.verify_client_cert(end_entity, intermediates, now)
+        verifiers.verify(end_entity, intermediates, now)
     }
 
     fn verify_tls12_signature(
@@ -292,10 +344,12 @@ impl Bundle {
         Ok(Self { roots, first_end, last_end, last_lifetime })
     }
 
-    fn verifier(self, revoked: Option<&RevocationLists>) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    fn verifiers(self, revoked: Option<&RevocationLists>) -> Result<Verifiers, TlsError> {
         let (roots, provider) = (Arc::new(self.roots), Arc::new(ring::default_provider()));
         let builder = WebPkiClientVerifier::builder_with_provider(roots, provider);
-        let builder = revoked.into_iter().fold(builder, |builder, revoked| revoked.apply(builder));
-        builder.build().map(|verifier| verifier as _).map_err(|error| TlsError::Unfit(error.to_string()))
+        let layers = revoked.map(|revoked| revoked.apply(&builder)).unwrap_or_else(|| vec![builder]);
+        let built = layers.into_iter().map(|layer| layer.build().map(|verifier| verifier as _));
+        let verifiers = built.collect::<Result<_, _>>();
+        verifiers.map(Verifiers).map_err(|error| TlsError::Unfit(error.to_string()))
     }
 }
