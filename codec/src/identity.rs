@@ -93,8 +93,7 @@ fn claims(findings: &mut Findings, tree: Node<'_>, path: &Path<'_>) -> Vec<(Box<
         match entry.value.value() {
             TreeValue::String("{node}") => claims.push((entry.key.into(), ClaimPattern::NodeId)),
             TreeValue::String(text) if text.contains(['{', '}']) => {
-                let text =
-                    "the only text in braces is {node}, the id that the node claims, and it stands alone";
+                let text = "only {node} can be in braces, for the id that the node claims, and it must be the whole value";
                 bad(findings, text.to_owned(), entry.value, &path);
             }
             TreeValue::Null
@@ -129,8 +128,9 @@ fn name(findings: &mut Findings, tree: Node<'_>, path: &Path<'_>) -> Option<Box<
         return None;
     };
     if text.is_empty() || text.len() > MAX_PATTERN_BYTES || text.contains('*') {
-        let text =
-            format!("expected 1 to {MAX_PATTERN_BYTES} bytes without `*`: this name is compared as it is");
+        let text = format!(
+            "expected 1 to {MAX_PATTERN_BYTES} bytes without `*`, because this name is not a pattern"
+        );
         bad(findings, text, tree, path);
         return None;
     }

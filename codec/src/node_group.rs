@@ -346,7 +346,7 @@ impl Reader {
             return Vec::new();
         };
         if items.len() == 0 {
-            let text = "an empty list allows no node id; leave it out to allow every one";
+            let text = "an empty list allows no node id; leave it out to allow all";
             self.bad("empty-list", text.to_owned(), tree, path);
         }
         let mut node_ids = Vec::new();
@@ -396,7 +396,7 @@ impl Reader {
             self.findings.push(Finding::error("empty-selector", path, text));
         }
         if selector.all && selector.has_conditions() {
-            let text = "`all: true` allows no other condition";
+            let text = "`all: true` cannot be combined with other conditions";
             self.findings.push(Finding::error("selector-conflict", path, text));
         }
         Some(selector)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use xds_cache::{Resource, ResourceDraft, Version};
 use xds_codec::{Codec, Diagnostic, Keys, Stencils, VirtualHost, VirtualHosts};
 
-use crate::emit::{Emitted, FoundBy, Part};
+use crate::emit::{Emitted, EmittedPart, FoundBy};
 
 /// Makes resources. Those that are equal in several node groups are made once.
 pub(crate) struct Encoder<'a> {
@@ -19,8 +19,8 @@ pub(crate) struct Encoder<'a> {
     hosts: HashMap<Version, Arc<VirtualHost>>,
 }
 
-/// A resource that our own codec refuses. Documents are checked so that this does not happen.
-pub(crate) struct Refused {
+/// A generated resource that the codec refuses. Documents are checked, so this is a bug.
+pub(crate) struct RefusedResource {
     /// Its type URL and name, as far as it has them.
     pub(crate) what: String,
     /// The codec's diagnostics; at least one.
@@ -30,7 +30,7 @@ pub(crate) struct Refused {
 }
 
 /// The previous RouteConfiguration, and the parts from which it was assembled.
-pub(crate) type Assembled<'l, K> = (&'l Resource, &'l VirtualHosts<K>);
+pub(crate) type LastAssembled<'l, K> = (&'l Resource, &'l VirtualHosts<K>);
 
 impl<'a> Encoder<'a> {
     pub(crate) fn new(codec: &'a Codec) -> Self {
@@ -57,7 +57,7 @@ impl<'a> Encoder<'a> {
         &mut self,
         emitted: &Emitted<'_>,
         last: &[Arc<Resource>],
-    ) -> Result<Arc<[Arc<Resource>]>, Refused> {
+    ) -> Result<Arc<[Arc<Resource>]>, RefusedResource> {
         if let Some(known) = self.resources.get(&emitted.fingerprint) {
             return Ok(Arc::clone(known));
         }
@@ -77,9 +77,9 @@ impl<'a> Encoder<'a> {
         &self,
         emitted: &Emitted<'_>,
         hosts: Result<&VirtualHosts<K>, Vec<Diagnostic>>,
-        like: Option<Assembled<'_, K>>,
+        like: Option<LastAssembled<'_, K>>,
         last: &[Arc<Resource>],
-    ) -> Result<Arc<[Arc<Resource>]>, Refused> {
+    ) -> Result<Arc<[Arc<Resource>]>, RefusedResource> {
         let frame = self.codec.resource_from_json(&emitted.message());
         let made = frame.and_then(|frame| self.codec.route_configuration(&frame, hosts?, like));
         let made = made.map_err(|diagnostics| refused(emitted, last, diagnostics))?;
@@ -91,7 +91,7 @@ impl<'a> Encoder<'a> {
     /// # Errors
     ///
     /// The codec refuses it.
-    pub(crate) fn host(&mut self, host: &Part<'_>) -> Result<Arc<VirtualHost>, Vec<Diagnostic>> {
+    pub(crate) fn host(&mut self, host: &EmittedPart<'_>) -> Result<Arc<VirtualHost>, Vec<Diagnostic>> {
         if let Some(known) = self.hosts.get(&host.fingerprint) {
             return Ok(Arc::clone(known));
         }
@@ -116,7 +116,7 @@ fn named(mut draft: ResourceDraft, emitted: &Emitted<'_>, last: &[Arc<Resource>]
     iter::once(first).chain(further).collect()
 }
 
-fn refused(emitted: &Emitted<'_>, last: &[Arc<Resource>], diagnostics: Vec<Diagnostic>) -> Refused {
+fn refused(emitted: &Emitted<'_>, last: &[Arc<Resource>], diagnostics: Vec<Diagnostic>) -> RefusedResource {
     let message = emitted.message();
     let text = |key: &str| message.get(key).and_then(|value| value.as_str()).unwrap_or_default();
     let name = ["name", "cluster_name"].into_iter().map(text).find(|name| !name.is_empty());
@@ -127,7 +127,7 @@ fn refused(emitted: &Emitted<'_>, last: &[Arc<Resource>], diagnostics: Vec<Diagn
             && (is_named(name) || emitted.further_names.iter().any(|name| is_named(name)))
     };
     let kept = last.iter().filter(is_it).cloned().collect();
-    Refused { what: format!("{type_url} {name:?}"), diagnostics, kept }
+    RefusedResource { what: format!("{type_url} {name:?}"), diagnostics, kept }
 }
 
 /// The diagnostic code for a resource that our own codec refuses.
@@ -146,7 +146,7 @@ mod tests {
         json!({"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "c", "connect_timeout": timeout})
     }
 
-    fn encode(codec: &Codec, timeout: &str, last: &[Arc<Resource>]) -> Result<Made, Refused> {
+    fn encode(codec: &Codec, timeout: &str, last: &[Arc<Resource>]) -> Result<Made, RefusedResource> {
         Encoder::new(codec).resource(&Emitted::new("cluster", timeout, cluster, &Origin::Api), last)
     }
 
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_route_configuration_put_together_of_hosts_is_the_one_that_is_encoded_whole() {
         let codec = Codec::new().unwrap();
-        let parts = || [("a", "x"), ("b", "y")].map(|inputs| Part::new("host", inputs, host));
+        let parts = || [("a", "x"), ("b", "y")].map(|inputs| EmittedPart::new("host", inputs, host));
         let emitted = || Emitted::new("routes", "r", frame, &Origin::Api);
         let mut encoder = Encoder::new(&codec);
         let hosts = parts().iter().map(|part| encoder.host(part).ok().unwrap()).enumerate().collect();

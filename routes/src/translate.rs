@@ -56,7 +56,7 @@ impl Translation {
             })
             .or_else(|| {
                 let is_other = self.grpc_unsupported != other.grpc_unsupported;
-                is_other.then(|| "the number of rules that gRPC clients cannot have".to_owned())
+                is_other.then(|| "the number of rules that gRPC clients do not support".to_owned())
             })
     }
 }

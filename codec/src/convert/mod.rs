@@ -89,7 +89,7 @@ impl Converter<'_> {
         let path = path.field(field.name());
         if let Some((_, first)) = members.seen.iter().find(|(number, _)| *number == field.number()) {
             let text =
-                format!("the field appears twice, as {} and in its other spelling", echo_name(entry.key));
+                format!("the field appears twice, as {} and in another spelling", echo_name(entry.key));
             let finding = Finding::error("duplicate-field", &path, text).at(entry.position);
             return self.findings.push(Finding { related: vec![*first], ..finding });
         }

@@ -71,7 +71,7 @@ pub(super) fn too_deep(position: Position) -> SyntaxProblem {
 
 pub(super) fn too_many_values(position: Position, limits: &Limits) -> SyntaxProblem {
     let message = format!(
-        "the document has more than {} values (--max-document-values), and this is the first beyond; split it",
+        "the document has more than {} values (--max-document-values), and this is the first one too many; split it",
         limits.max_document_values
     );
     SyntaxProblem::new("too-many-values", position, message)

@@ -162,7 +162,7 @@ impl<'a> Builder<'a> {
         };
         // Two characters of text would be an object with an entry.
         if !is_written && style == ScalarStyle::Plain {
-            let message = "the key is missing; an empty one is written `\"\"`";
+            let message = "the key is missing; write an empty key as `\"\"`";
             return Err(SyntaxProblem::new("syntax", position, message));
         }
         if text == "<<" && style == ScalarStyle::Plain {

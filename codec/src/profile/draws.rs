@@ -50,7 +50,7 @@ pub(super) fn virtual_host(message: &Message, path: &Path<'_>, scope: &mut Scope
 fn report(path: &Path<'_>, field: &str, by: &str, scope: &mut Scope<'_>) {
     let fault = Fault::new("C10", Differs, "envoy-one-random-number");
     let text = format!(
-        "Envoy draws one random number for each request, and {by} depends on the same one: the share will differ from what is written"
+        "Envoy draws one random number for each request, and {by} depends on the same one, so the share will differ from the configured one"
     );
     let suggestion = "weights with a sum that has no divisor in common with the fraction's denominator, or \
                       fractions whose numerators are multiples of the smaller denominator";

@@ -23,19 +23,19 @@ pub(crate) struct Emitted<'p> {
     pub(crate) further_names: Vec<Name>,
     /// The virtual hosts of a RouteConfiguration for Envoys, which are encoded one by one.
     #[cfg(test)]
-    pub(crate) hosts: Vec<Part<'p>>,
+    pub(crate) hosts: Vec<EmittedPart<'p>>,
     write: Box<dyn Fn() -> Json + 'p>,
 }
 
 /// A part of a resource before it is written. It stays the same value as long as its inputs do.
-pub(crate) struct Part<'p> {
-    /// Equal for parts that are equal in every respect.
+pub(crate) struct EmittedPart<'p> {
+    /// Equal for equal parts.
     pub(crate) fingerprint: Version,
     write: Box<dyn Fn() -> Json + 'p>,
 }
 
-impl<'p> Part<'p> {
-    /// A part whose message `write` makes, as in [`Emitted::found_by`].
+impl<'p> EmittedPart<'p> {
+    /// A part whose message is made by `write`, as in [`Emitted::found_by`].
     pub(crate) fn new<I: Hash + 'p>(kind: &'static str, inputs: I, write: fn(&I) -> Json) -> Self {
         let fingerprint = fingerprint(&(kind, &inputs));
         Self { fingerprint, write: Box::new(move || write(&inputs)) }
@@ -119,7 +119,7 @@ impl<'p> Emitted<'p> {
 
     /// The same RouteConfiguration with these virtual hosts.
     #[cfg(test)]
-    pub(crate) fn with_hosts(mut self, hosts: Vec<Part<'p>>) -> Self {
+    pub(crate) fn with_hosts(mut self, hosts: Vec<EmittedPart<'p>>) -> Self {
         let of_hosts: Vec<Version> = hosts.iter().map(|host| host.fingerprint).collect();
         (self.fingerprint, self.hosts) = (fingerprint(&(self.fingerprint, of_hosts)), hosts);
         self

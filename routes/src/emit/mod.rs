@@ -5,7 +5,7 @@ pub(crate) mod envoy;
 pub(crate) mod grpc;
 mod shared;
 
-pub(crate) use emitted::{Emitted, FoundBy, GrpcLoss, Part};
+pub(crate) use emitted::{Emitted, EmittedPart, FoundBy, GrpcLoss};
 #[cfg(test)]
 pub(crate) use emitted::{Sink, all};
 pub(crate) use envoy::{Frame as EnvoyFrame, Listener as EnvoyListener};

@@ -14,7 +14,7 @@ use crate::plan::{
     Parent, PlannedRoute, RefProblem, Requests, Seniority, TlsSecret, Usage, Verdict, is_route,
 };
 
-use super::hosts::{Hosts, Part};
+use super::hosts::{EncodedHost, Hosts};
 use super::key::{HostKey, InGroup, Name, ServiceName};
 use super::unit::Unit;
 use crate::thin::Thin;
@@ -243,7 +243,7 @@ pub(crate) enum Value {
     Front(Arc<Front>),
     Requests(Arc<Requests>),
     Calls(Arc<Calls>),
-    Refused(Arc<Refused>),
+    Refused(Arc<RefusedRoute>),
     Fault(Arc<Fault>),
     /// A `creationTimestamp`.
     Age(Option<i64>),
@@ -252,13 +252,13 @@ pub(crate) enum Value {
     Group(Option<Arc<NodeGroup>>),
     Standing(Arc<ObjectConditions>),
     Frame(Arc<EnvoyFrame>),
-    Parents(Arc<[mesh::Request]>),
+    Parents(Arc<[mesh::ServiceRequest]>),
     Split(Arc<PlannedSplit>),
     Seniority(Box<Seniority>),
     Wish(Arc<mesh::Wish>),
     Home(GroupName),
     Names(Arc<Names>),
-    Service(Arc<MeshService>),
+    Service(Arc<MeshPort>),
     Ancestors(Arc<[String]>),
     Routes(Arc<[PlannedRoute]>),
     Listener(Arc<(EnvoyListener, Origin)>),
@@ -269,7 +269,7 @@ pub(crate) enum Value {
     Outline(Arc<Outline>),
     Verdict(Arc<Verdict>),
     Usage(Usage),
-    Part(Box<Part>),
+    Part(Box<EncodedHost>),
     Hosts(Arc<Hosts>),
     Assembled(Assembled),
     Origin(Box<Origin>),
@@ -299,8 +299,8 @@ pub(crate) struct Calls {
 
 /// A route that is refused by the limits of its group.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Refused {
-    /// Why.
+pub(crate) struct RefusedRoute {
+    /// The limit that it exceeds.
     pub(crate) fault: Fault,
     /// True if not even its Gateways were asked.
     pub(crate) is_tired: bool,
@@ -382,8 +382,8 @@ impl Sole {
 
 /// A Service at a port of the mesh.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct MeshService {
-    /// True if its name alone means it.
+pub(crate) struct MeshPort {
+    /// True if its name without namespace is unique.
     pub(crate) has_short_name: bool,
     /// True if it is the lowest of the Service's ports, which is meant where none is dialled.
     pub(crate) is_lowest_port: bool,
@@ -395,7 +395,7 @@ pub(crate) struct MeshService {
     pub(crate) lost: Vec<String>,
 }
 
-impl MeshService {
+impl MeshPort {
     /// The names by which gRPC clients dial it.
     pub(crate) fn dialled(&self, namespace: &str, name: &str, port: u16) -> Vec<String> {
         let mut names =

@@ -7,7 +7,7 @@ use xds_cache::{GroupName, NodeGroup};
 use xds_codec::{Codec, Diagnostic};
 
 use super::Memo;
-use super::fact::{Fact, MeshService as Found, Value};
+use super::fact::{Fact, MeshPort, Value};
 use super::key::{HostKey, InGroup};
 use super::unit::Unit;
 use crate::conditions::Conditions;
@@ -143,7 +143,7 @@ fn service(memo: &Memo, host: &HostKey, routes: &[PlannedRoute]) -> Option<MeshS
     };
     let own = find(Fact::MeshService(table.clone(), Some(name.clone())));
     let found = own.or_else(|| find(Fact::Framed(table, Some(name))))?;
-    let Found { has_short_name, is_lowest_port, is_implicit, origin, .. } = (**found).clone();
+    let MeshPort { has_short_name, is_lowest_port, is_implicit, origin, .. } = (**found).clone();
     Some(MeshService {
         namespace: host.namespace.to_string(),
         name: host.name.to_string(),

@@ -10,7 +10,7 @@ use xds_codec::Codec;
 
 use super::fact::Fact;
 use super::made::Made;
-use super::names::Names;
+use super::names::NamePool;
 use super::reader::Reader;
 use super::state::Memo;
 use super::unit::Unit;
@@ -22,7 +22,7 @@ use crate::input::Options;
 pub(super) struct Runner<'r> {
     codec: &'r Codec,
     encoder: Encoder<'r>,
-    names: Arc<Names>,
+    names: Arc<NamePool>,
     options: &'r Options,
 }
 

@@ -127,15 +127,15 @@ fn count(fact: &Fact, value: &Value, sign: i64, changes: &mut Changes) {
 fn load(requests: &Requests, add: &mut impl FnMut(Fact, Cost)) {
     add(Fact::Load(Some(Load::Asked)), of_count(requests.n_asked));
     let mut own = Cost::default();
-    for place in requests.places() {
+    for attachment in requests.attachments() {
         let is_wildcard = |host: &&Host| host.is_wildcard();
-        let n_wildcards = place.hosts.iter().filter(is_wildcard).count();
-        let listener = Load::Listener(Arc::clone(&place.listener.key));
+        let n_wildcards = attachment.hosts.iter().filter(is_wildcard).count();
+        let listener = Load::Listener(Arc::clone(&attachment.listener.key));
         add(
             Fact::Load(Some(listener)),
-            Cost { hosts: place.hosts.len(), ..requests.cost.times(n_wildcards) },
+            Cost { hosts: attachment.hosts.len(), ..requests.cost.times(n_wildcards) },
         );
-        own.add(Cost { hosts: 1, ..requests.cost }.times(place.hosts.len()));
+        own.add(Cost { hosts: 1, ..requests.cost }.times(attachment.hosts.len()));
     }
     add(Fact::Load(Some(Load::Group(requests.group.clone()))), own);
 }

@@ -17,15 +17,15 @@ pub struct Backend {
     pub tls: Option<NativeTls>,
     /// How requests are spread over its endpoints (native form).
     pub lb_policy: LbPolicy,
-    /// How much one client may ask of it at once (native form).
-    pub limits: Limits,
+    /// The limits for each client (native form).
+    pub limits: BackendLimits,
     /// How long it and its endpoints drain (native form).
     pub drain: DrainPolicy,
 }
 
 /// How much one client may ask of a backend at once, each from 1. Without a limit nothing is ever dropped for one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Limits {
+pub struct BackendLimits {
     /// Requests in progress.
     pub requests: Option<u32>,
     /// Connections; Envoy only.

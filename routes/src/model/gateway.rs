@@ -29,8 +29,8 @@ pub struct GatewayListener {
     /// The port, from 1.
     pub port: u16,
     /// The protocol.
-    pub protocol: Protocol,
-    /// The host name; `None` takes every host.
+    pub protocol: ListenerProtocol,
+    /// The host name; `None` for every host.
     pub hostname: Option<Hostname>,
     /// The `certificateRefs` of an HTTPS listener that terminates TLS.
     pub certificates: Vec<ObjectRef>,
@@ -40,7 +40,7 @@ pub struct GatewayListener {
 
 /// The protocol of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum ListenerProtocol {
     /// Plain HTTP/1.1 and HTTP/2 with prior knowledge.
     Http,
     /// The same over TLS that ends here.

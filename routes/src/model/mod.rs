@@ -16,10 +16,14 @@ mod source;
 mod split;
 mod spot;
 
-pub use backend::{Backend, BackendMember, BackendSource, LbPolicy, Limits, NativeTls, StaticEndpoint};
+pub use backend::{
+    Backend, BackendLimits, BackendMember, BackendSource, LbPolicy, NativeTls, StaticEndpoint,
+};
 pub use document::{Document, Meta, Spec};
 pub use filter::{Cors, Filter, FilterKind, Fraction, HeaderEdits, PathRewrite, Redirect};
-pub use gateway::{AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, LabelSelector, Protocol};
+pub use gateway::{
+    AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, LabelSelector, ListenerProtocol,
+};
 pub(crate) use hostname::is_dns_label;
 pub use hostname::{Hostname, InvalidHostname};
 pub use key::{DocumentKey, DocumentName, Kind};

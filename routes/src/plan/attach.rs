@@ -13,8 +13,8 @@ use super::hostnames::{intersection, specificity};
 use super::hosts::owner;
 use super::listeners::{document_kind, resolved_refs};
 use super::lookup::RefProblem;
-use super::statuses::{Fault, LIMIT_EXCEEDED, ObjectConditions, code_of, partially_invalid};
-use crate::conditions::{Condition, ParentStatus, Truth};
+use super::statuses::{Fault, ObjectConditions, partially_invalid};
+use crate::conditions::{Condition, ConditionReason, ConditionType, ParentStatus, Truth};
 use crate::input::Placed;
 use crate::model::{
     AllowedNamespaces, Document, DocumentKey, Hostname, Kind, LabelSelector, ParentRef, Route, RouteKind,
@@ -102,13 +102,13 @@ pub(crate) struct Request {
     unnamed: Option<DocumentKey>,
     /// True if it leads to the implicit gateway, which stands in for whatever is named, section and port included.
     pub(crate) is_implicit: bool,
-    /// The listeners that accept the route, at least one; or the reason why none does.
-    pub(crate) places: Result<Vec<Place>, Fault>,
+    /// The listeners that accept the route, at least one; or the reason why none accepts it.
+    pub(crate) attachments: Result<Vec<Attachment>, Fault>,
 }
 
 /// A listener that accepts a route.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct Attachment {
     /// The listener.
     pub(crate) listener: Arc<ParentListener>,
     /// The hosts that both have in common, at least one.
@@ -124,10 +124,10 @@ impl Requests {
         let is_alone = list.is_empty() && route.route.parents.is_empty();
         let fault = is_alone.then(|| {
             let message = "the route names no parent, and there is no implicit gateway for it";
-            Fault::new("NoMatchingParent", message)
+            Fault::new(ConditionReason::NoMatchingParent, message)
         });
-        let places: usize = list.iter().flat_map(|request| &request.places).map(Vec::len).sum();
-        Self { n_asked: list.len() + places, fault, list, ..Self::none(route) }
+        let attachments: usize = list.iter().flat_map(|request| &request.attachments).map(Vec::len).sum();
+        Self { n_asked: list.len() + attachments, fault, list, ..Self::none(route) }
     }
 
     /// The requests of a route that attaches to Gateways of the native form, when there are too many of these to ask before
@@ -164,14 +164,14 @@ impl Requests {
         self.fault.is_none() && self.list.is_empty() && self.n_asked == 0
     }
 
-    /// All listeners that take the route, some more than once.
-    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
-        self.list.iter().flat_map(|request| request.places.iter().flatten())
+    /// All listeners that accept the route, some more than once.
+    pub(crate) fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        self.list.iter().flat_map(|request| request.attachments.iter().flatten())
     }
 
     /// The listeners that take the route, each once.
     pub(crate) fn listeners(&self) -> BTreeSet<&Arc<ListenerKey>> {
-        self.places().map(|place| &place.listener.key).collect()
+        self.attachments().map(|attachment| &attachment.listener.key).collect()
     }
 
     /// The same for a route that passes a limit.
@@ -182,15 +182,15 @@ impl Requests {
             self.fault = Some(fault.clone());
             return;
         }
-        let accepted = self.list.iter_mut().filter(|request| request.places.is_ok());
-        accepted.for_each(|request| request.places = Err(fault.clone()));
+        let accepted = self.list.iter_mut().filter(|request| request.attachments.is_ok());
+        accepted.for_each(|request| request.attachments = Err(fault.clone()));
     }
 }
 
 /// Why a route that names no parent is not even asked for.
 pub(crate) fn tired() -> Fault {
-    let message = "older routes have asked all listeners that may be asked; name a parent";
-    Fault::new(LIMIT_EXCEEDED, message)
+    let message = "older routes without parents have reached the limit of attempts to attach; name a parent in this route";
+    Fault::new(ConditionReason::LimitExceeded, message)
 }
 
 /// The listeners that the parents of a route lead to, without Services and without the Gateways of others.
@@ -206,22 +206,23 @@ fn requests(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<Request>
         let key = DocumentKey::new(Kind::Gateway, &parent.namespace, &parent.name);
         let known = parents.gateway(&key);
         let is_gateway = key.kind.is_named(&parent.group, &parent.kind);
-        let (is_implicit, places) = match known {
+        let (is_implicit, attachments) = match known {
             Known::Foreign => continue,
             Known::Ours(_) | Known::Missing if !is_gateway => {
                 let message = format!("routes cannot attach to a {} of {:?}", parent.kind, parent.group);
-                (false, Err(Fault::new("UnsupportedValue", message)))
+                (false, Err(Fault::new(ConditionReason::UnsupportedValue, message)))
             }
-            Known::Ours(gateway) => (false, places(parents, route, &gateway, Some(parent))),
+            Known::Ours(gateway) => (false, attachments(parents, route, &gateway, Some(parent))),
             Known::Missing => {
                 let implicit =
                     parents.is_without_documents().then(|| parents.implicit(route.group)).flatten();
-                let missing = || Err(Fault::new("NoMatchingParent", format!("there is no {key}")));
-                let found = implicit.as_ref().map(|gateway| places(parents, route, gateway, None));
+                let missing =
+                    || Err(Fault::new(ConditionReason::NoMatchingParent, format!("there is no {key}")));
+                let found = implicit.as_ref().map(|gateway| attachments(parents, route, gateway, None));
                 (implicit.is_some(), found.unwrap_or_else(missing))
             }
         };
-        requests.push(Request { index, unnamed: None, is_implicit, places });
+        requests.push(Request { index, unnamed: None, is_implicit, attachments });
     }
     requests
 }
@@ -239,24 +240,24 @@ fn unnamed_parents(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<R
         index,
         unnamed: Some(gateway.key.clone()),
         is_implicit: gateway.is_implicit,
-        places: places(parents, route, &gateway, None),
+        attachments: attachments(parents, route, &gateway, None),
     };
     targets.into_iter().enumerate().map(request).collect()
 }
 
 /// The listeners that take a route by a reference, or why none does.
 ///
-/// The first of these that leaves no listener is the reason: section and port, permission, host names, validity.
-fn places(
+/// The reason is the first check that leaves no listener: section and port, permission, host names, validity.
+fn attachments(
     parents: &impl Parents,
     route: &AttachableRoute<'_>,
     gateway: &Parent,
     parent: Option<&ParentRef>,
-) -> Result<Vec<Place>, Fault> {
+) -> Result<Vec<Attachment>, Fault> {
     let mut meant: Vec<&Arc<ParentListener>> = gateway.listeners.iter().collect();
     meant.retain(|listener| parent.is_none_or(|parent| is_meant(parent, listener)));
     if meant.is_empty() {
-        return Err(Fault::new("NoMatchingParent", nothing_meant(gateway, parent)));
+        return Err(Fault::new(ConditionReason::NoMatchingParent, nothing_meant(gateway, parent)));
     }
     let mut refusals = Vec::new();
     let mut allowed = Vec::new();
@@ -267,7 +268,7 @@ fn places(
         }
     }
     if allowed.is_empty() {
-        return Err(Fault::new("NotAllowedByListeners", refusals.join("; ")));
+        return Err(Fault::new(ConditionReason::NotAllowedByListeners, refusals.join("; ")));
     }
     let hostnames = &route.route.hostnames;
     let mut matching = Vec::new();
@@ -279,24 +280,27 @@ fn places(
     }
     if matching.is_empty() {
         let listeners = allowed.iter().map(|listener| (&*listener.key.name, &listener.host));
-        return Err(Fault::new("NoMatchingListenerHostname", no_common_host(hostnames, listeners)));
+        return Err(Fault::new(
+            ConditionReason::NoMatchingListenerHostname,
+            no_common_host(hostnames, listeners),
+        ));
     }
-    let mut places: Vec<Place> = Vec::new();
+    let mut attachments: Vec<Attachment> = Vec::new();
     let mut faults = Vec::new();
     for (listener, hosts) in matching {
         if let Some(fault) = &listener.fault {
             faults.push(format!("listener {} is not accepted: {}", listener.key.name, fault.message));
             continue;
         }
-        let same = places.last().map(|last| &last.hosts).filter(|last| ***last == *hosts);
+        let same = attachments.last().map(|last| &last.hosts).filter(|last| ***last == *hosts);
         let hosts = same.map_or_else(|| hosts.into(), Arc::clone);
         let elsewhere = elsewhere(listener, &hosts, gateway);
-        places.push(Place { listener: Arc::clone(listener), hosts, elsewhere });
+        attachments.push(Attachment { listener: Arc::clone(listener), hosts, elsewhere });
     }
-    if places.is_empty() {
-        return Err(Fault::new("NoReadyListeners", faults.join("; ")));
+    if attachments.is_empty() {
+        return Err(Fault::new(ConditionReason::NoReadyListeners, faults.join("; ")));
     }
-    Ok(places)
+    Ok(attachments)
 }
 
 /// The hosts of a route at a listener that another listener of the port owns.
@@ -398,17 +402,21 @@ impl Attached<'_> {
         let Self { document, requests, problems, .. } = self;
         if let Some(fault) = &requests.fault {
             diagnostics.push(self.warning(fault, &Spot::default()));
-            parts.conditions.push(Condition::fails("Accepted", fault.reason, fault.message.clone()));
+            parts.conditions.push(Condition::fails(
+                ConditionType::Accepted,
+                fault.reason,
+                fault.message.clone(),
+            ));
             return;
         }
         let is_lost = |listener: &Arc<ListenerKey>| winner(listener).is_some();
         let taken: BTreeSet<_> = requests.listeners().into_iter().filter(|one| !is_lost(one)).collect();
         for request in &requests.list {
             self.report_request(request, &winner, parts, diagnostics);
-            let places = request.places.iter().flatten();
-            for place in places.filter(|place| taken.contains(&place.listener.key)) {
-                let unserved = place.elsewhere.iter().filter(|(_, owner)| !taken.contains(owner));
-                diagnostics.extend(unserved.map(|(host, owner)| self.unserved(host, owner, place)));
+            let attachments = request.attachments.iter().flatten();
+            for attachment in attachments.filter(|attachment| taken.contains(&attachment.listener.key)) {
+                let unserved = attachment.elsewhere.iter().filter(|(_, owner)| !taken.contains(owner));
+                diagnostics.extend(unserved.map(|(host, owner)| self.unserved(host, owner, attachment)));
             }
         }
         if !requests.list.is_empty() {
@@ -432,27 +440,29 @@ impl Attached<'_> {
         let name = parent.map_or_else(unnamed, named);
         let document_spot = Spot::default();
         let spot = parent.map_or(&document_spot, |parent| &parent.spot);
-        let lost = request.places.iter().flatten().filter_map(|place| {
-            let listener = &place.listener.key;
+        let lost = request.attachments.iter().flatten().filter_map(|attachment| {
+            let listener = &attachment.listener.key;
             Some(format!("listener {} has {} for the same host", listener.name, winner(listener)?))
         });
         let lost: Vec<String> = lost.collect();
-        let fault = match &request.places {
-            Ok(places) if places.len() == lost.len() => Some(Fault::new("HostnameConflict", lost.join("; "))),
+        let fault = match &request.attachments {
+            Ok(attachments) if attachments.len() == lost.len() => {
+                Some(Fault::new(ConditionReason::HostnameConflict, lost.join("; ")))
+            }
             Ok(_) => None,
             Err(fault) => Some(fault.clone()),
         };
         let mut accepted = match &fault {
-            None => Condition::holds("Accepted", "Accepted"),
+            None => Condition::accepted(),
             Some(fault) => {
                 let message =
                     format!("{name} does not accept the route ({}): {}", fault.reason, fault.message);
                 diagnostics.push(self.warning(&Fault::new(fault.reason, message), spot));
-                Condition::fails("Accepted", fault.reason, fault.message.clone())
+                Condition::fails(ConditionType::Accepted, fault.reason, fault.message.clone())
             }
         };
         if fault.is_none() {
-            let lost = lost.into_iter().map(|message| Fault::new("HostnameConflict", message));
+            let lost = lost.into_iter().map(|message| Fault::new(ConditionReason::HostnameConflict, message));
             diagnostics.extend(lost.map(|fault| self.warning(&fault, spot)));
             if request.is_implicit {
                 accepted.message = "served by the implicit gateway default/implicit".to_owned();
@@ -471,16 +481,21 @@ impl Attached<'_> {
         parts.parents.insert(request.index, ParentStatus { parent: name, section, port, conditions });
     }
 
-    /// Warns of a host that is never asked for, because another listener of the port owns it.
-    fn unserved(&self, host: &Host, owner: &ListenerKey, place: &Place) -> Diagnostic {
+    /// Warns about a host that gets no requests because another listener of the port owns it.
+    fn unserved(&self, host: &Host, owner: &ListenerKey, attachment: &Attachment) -> Diagnostic {
         let message = format!(
-            "requests for {host} belong to listener {} of {}, so listener {} never sends any to this route",
-            owner.name, owner.gateway, place.listener.key.name
+            "requests for {host} belong to listener {} of {}, so listener {} never sends them to this route",
+            owner.name, owner.gateway, attachment.listener.key.name
         );
         self.document.diagnostic(Severity::Warning, "host-of-another-listener", &Spot::default(), message)
     }
 
     fn warning(&self, fault: &Fault, spot: &Spot) -> Diagnostic {
-        self.document.diagnostic(Severity::Warning, code_of(fault.reason), spot, fault.message.clone())
+        self.document.diagnostic(
+            Severity::Warning,
+            fault.reason.diagnostic_code(),
+            spot,
+            fault.message.clone(),
+        )
     }
 }

@@ -3,7 +3,8 @@
 use xds_cache::DrainPolicy;
 
 use super::lookup::{Lookup, RefProblem};
-use super::parts::Protocol;
+use super::parts::BackendProtocol;
+use crate::conditions::ConditionReason;
 use crate::model::{
     Backend, Document, DocumentKey, DocumentName, Kind, ObjectRef, Service, ServicePort, Spec,
 };
@@ -66,7 +67,7 @@ impl<'d> Lookup<'d> {
         let Some(kind) = to.backend_kind() else {
             let shown = shown_kind(&to.group, &to.kind);
             return Err(problem(
-                "InvalidKind",
+                ConditionReason::InvalidKind,
                 format!("{shown} is not a kind of backend{}", self.hint(from, to)),
             ));
         };
@@ -75,17 +76,21 @@ impl<'d> Lookup<'d> {
                 "the namespace {} has no ReferenceGrant that lets a {} of {} refer to the {kind} {}",
                 to.namespace, from.kind, from.namespace, to.name,
             );
-            return Err(problem("RefNotPermitted", message));
+            return Err(problem(ConditionReason::RefNotPermitted, message));
         }
         let missing = |hint: &str| {
-            problem("BackendNotFound", format!("there is no {kind} {}/{}{hint}", to.namespace, to.name))
+            problem(
+                ConditionReason::BackendNotFound,
+                format!("there is no {kind} {}/{}{hint}", to.namespace, to.name),
+            )
         };
         if kind == Kind::Backend {
             return self.backend_named(&to.namespace, &to.name).ok_or_else(|| missing(""));
         }
         let found = self.service(&to.namespace, &to.name).ok_or_else(|| missing(&self.hint(from, to)));
         let (document, service) = found?;
-        let port = service_port(service, to).map_err(|message| problem("BackendNotFound", message))?;
+        let port = service_port(service, to)
+            .map_err(|message| problem(ConditionReason::BackendNotFound, message))?;
         Ok(Referent::Port { document, service, port })
     }
 
@@ -141,11 +146,11 @@ impl<'d> Lookup<'d> {
         }
     }
 
-    /// The protocol of connections to a backend: its own setting, and always HTTP/2 for gRPC.
-    pub(super) fn protocol(&self, referent: &Referent<'d>, is_grpc: bool) -> Protocol {
+    /// The protocol of connections to a backend: HTTP/2 for gRPC, otherwise its own setting.
+    pub(super) fn protocol(&self, referent: &Referent<'d>, is_grpc: bool) -> BackendProtocol {
         match is_grpc || self.speaks_http2(referent) {
-            true => Protocol::Http2,
-            false => Protocol::Http1,
+            true => BackendProtocol::Http2,
+            false => BackendProtocol::Http1,
         }
     }
 
@@ -163,12 +168,12 @@ impl<'d> Lookup<'d> {
             "kubernetes.io/ws" | "kubernetes.io/wss" if is_grpc => "gRPC does not run over WebSocket",
             "kubernetes.io/wss" if self.policy(referent).is_none() => "it needs a BackendTLSPolicy",
             "kubernetes.io/h2c" | "kubernetes.io/ws" | "kubernetes.io/wss" => return Ok(()),
-            _ if name.starts_with("kubernetes.io/") => "it is not known",
+            _ if name.starts_with("kubernetes.io/") => "it is unknown",
             _ => return Ok(()),
         };
         let message =
             format!("the port {} of the {} has the appProtocol {name}: {why}", port.port, document.key);
-        Err(RefProblem { reason: "UnsupportedProtocol", message, spot: to.spot.clone() })
+        Err(RefProblem { reason: ConditionReason::UnsupportedProtocol, message, spot: to.spot.clone() })
     }
 
     /// The hint that a Backend of the same name exists, if the referring object may know.
@@ -179,7 +184,7 @@ impl<'d> Lookup<'d> {
         if !exists || !self.is_granted(from.kind, &from.namespace, &backend) {
             return String::new();
         }
-        format!("; there is a Backend of that name: to use it, write `group: {group}` and `kind: Backend`")
+        format!("; there is a Backend with this name: to use it, write `group: {group}` and `kind: Backend`")
     }
 }
 

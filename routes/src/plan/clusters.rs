@@ -8,13 +8,13 @@ use super::backends::Referent;
 use super::endpoints;
 use super::lookup::Lookup;
 use super::parts::{
-    Action, Assignment, Backend, Cluster, PlannedRoute, Protocol, Target, TlsSecret, UpstreamTls,
+    Action, Assignment, BackendProtocol, Cluster, ClusterRef, PlannedRoute, Target, TlsSecret, UpstreamTls,
 };
 use super::tls::invalid_tls;
-use crate::model::{BackendSource, LbPolicy, Limits, Spot};
+use crate::model::{BackendLimits, BackendSource, LbPolicy, Spot};
 
 /// All protocols, sorted.
-const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
+const PROTOCOLS: [BackendProtocol; 2] = [BackendProtocol::Http1, BackendProtocol::Http2];
 
 /// How routes use a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,7 +38,7 @@ impl Usage {
     }
 
     /// The protocols that routes for Envoys use, sorted.
-    fn protocols(&self) -> Vec<Protocol> {
+    fn protocols(&self) -> Vec<BackendProtocol> {
         let all = PROTOCOLS.into_iter().zip(self.is_spoken_to);
         all.filter_map(|(protocol, is_spoken)| is_spoken.then_some(protocol)).collect()
     }
@@ -79,7 +79,7 @@ impl Lookup<'_> {
             warn("invalid-tls", &referent, invalid_tls(&referent).to_owned(), &mut diagnostics);
         }
         let (lb_policy, limits) = match &referent {
-            Referent::Port { .. } => (LbPolicy::default(), Limits::default()),
+            Referent::Port { .. } => (LbPolicy::default(), BackendLimits::default()),
             Referent::Backend { backend, .. } => (backend.lb_policy, backend.limits),
         };
         let cluster = Cluster {
@@ -128,7 +128,7 @@ pub(crate) fn usages(
 
 /// The clusters that a route names.
 fn uses(route: &PlannedRoute) -> Vec<(String, Usage)> {
-    let usage = |backend: &Backend, has_sessions| {
+    let usage = |backend: &ClusterRef, has_sessions| {
         let is_spoken_to = PROTOCOLS.map(|protocol| protocol == backend.protocol);
         (backend.name.clone(), Usage { is_spoken_to, has_sessions, ..Usage::default() })
     };
@@ -147,7 +147,7 @@ fn warn_of_idle_tls(referent: &Referent<'_>, diagnostics: &mut Vec<Diagnostic>) 
     let Referent::Backend { backend, .. } = referent else { return };
     match &backend.source {
         BackendSource::Fallback(_) if backend.tls.is_some() => {
-            let message = "a fallback makes no connections itself: its members define TLS";
+            let message = "a fallback makes no connections itself; set TLS on its members";
             warn("unused-tls", referent, message.to_owned(), diagnostics);
         }
         BackendSource::Fallback(_) | BackendSource::Endpoints(_) => {}

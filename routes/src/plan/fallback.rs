@@ -6,6 +6,7 @@ pub(super) mod verdicts;
 
 use std::fmt;
 
+use crate::conditions::ConditionReason;
 use crate::model::{DocumentKey, Kind};
 
 /// A fallback that can be used.
@@ -21,10 +22,10 @@ pub(crate) struct Fallback {
 
 /// Why a fallback cannot be used.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Fault {
-    /// The reason for those who refer to it.
-    pub(super) reason: &'static str,
-    /// The clusters from it to where the fault is.
+pub(crate) struct FallbackFault {
+    /// The reason for conditions of the objects that refer to it.
+    pub(super) reason: ConditionReason,
+    /// The path of clusters from it to the fault.
     path: Vec<String>,
     /// The fault there.
     what: String,
@@ -32,7 +33,7 @@ pub(crate) struct Fault {
 }
 
 /// The verdict on a fallback.
-pub(crate) type Verdict = Result<Fallback, Fault>;
+pub(crate) type Verdict = Result<Fallback, FallbackFault>;
 
 /// The Backend of a cluster, which may be a fallback; `None` if the cluster is that of a Service.
 pub(crate) fn fallback_of_cluster(cluster: &str) -> Option<DocumentKey> {
@@ -43,14 +44,14 @@ pub(crate) fn fallback_of_cluster(cluster: &str) -> Option<DocumentKey> {
 /// How many clusters may be on a path, the first and the last included (B178).
 const MAX_PATH: usize = 16;
 
-impl fmt::Display for Fault {
+impl fmt::Display for FallbackFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.what, self.path.join(" → "))
     }
 }
 
-impl Fault {
-    /// The same fault, seen from a fallback that has the faulty one as a member.
+impl FallbackFault {
+    /// The same fault as seen from a fallback whose member is faulty.
     fn above(&self, name: &str) -> Self {
         if self.is_cycle && self.path.iter().any(|one| one == name) {
             return self.clone();

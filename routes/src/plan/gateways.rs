@@ -9,14 +9,14 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::listeners::{PlannedListener, listeners};
 use super::precedence::Seniority;
-use super::statuses::{Fault, ObjectConditions, code_of};
+use super::statuses::{Fault, ObjectConditions};
 use super::{Host, Lookup};
-use crate::conditions::{Condition, Truth};
+use crate::conditions::{Condition, ConditionReason, ConditionType, Truth};
 use crate::input::of_kinds;
 use crate::input::{Documents, Options, Placed};
 use crate::model::{
-    AllowedNamespaces, AllowedRoutes, Document, DocumentKey, Gateway, GatewayListener, Kind, ObjectRef,
-    Protocol, RouteKind, Spec, Spot,
+    AllowedNamespaces, AllowedRoutes, Document, DocumentKey, Gateway, GatewayListener, Kind,
+    ListenerProtocol, ObjectRef, RouteKind, Spec, Spot,
 };
 
 /// A Gateway and its state.
@@ -133,19 +133,24 @@ impl<'d> Gateways<'d> {
     pub(crate) fn diagnose(&self, diagnostics: &mut Vec<Diagnostic>) {
         for gateway in &self.list {
             let Some(document) = gateway.document else { continue };
-            let mut warn = |reason: &str, spot: &Spot, message: String| {
-                diagnostics.push(document.diagnostic(Severity::Warning, code_of(reason), spot, message));
+            let mut warn = |reason: ConditionReason, spot: &Spot, message: String| {
+                diagnostics.push(document.diagnostic(
+                    Severity::Warning,
+                    reason.diagnostic_code(),
+                    spot,
+                    message,
+                ));
             };
             if let (Some(Fault { reason, message }), Spec::Gateway(spec)) = (&gateway.fault, &document.spec) {
                 let spot = spec.parameters.as_ref().map_or(&spec.class_spot, |parameters| &parameters.spot);
-                warn(reason, spot, message.clone());
+                warn(*reason, spot, message.clone());
                 continue;
             }
             for listener in &gateway.listeners {
                 let name = &listener.spec.name;
                 if let Some(Fault { reason, message }) = &listener.fault {
                     warn(
-                        reason,
+                        *reason,
                         &listener.spec.spot,
                         format!("listener {name} is not accepted ({reason}): {message}"),
                     );
@@ -167,7 +172,7 @@ impl<'d> Gateways<'d> {
         for (key, placed) in of_kinds(documents, Kind::GatewayClass..=Kind::GatewayClass) {
             let Spec::GatewayClass { controller } = &placed.document.spec else { continue };
             if options.controller_name.as_ref().is_none_or(|ours| ours == controller) {
-                let conditions = vec![Condition::holds("Accepted", "Accepted")];
+                let conditions = vec![Condition::accepted()];
                 all.push((key.clone(), ObjectConditions { conditions, ..ObjectConditions::default() }));
             }
         }
@@ -229,8 +234,10 @@ impl PlannedGateway<'_> {
     /// The identity of one of its listeners.
     pub(crate) fn listener_key(&self, listener: &PlannedListener) -> Arc<ListenerKey> {
         let chain = match listener.spec.protocol {
-            Protocol::Https => format!("{}/{}", self.port_name(listener.spec.port), listener.spec.name),
-            Protocol::Http | Protocol::Other(_) => self.port_name(listener.spec.port),
+            ListenerProtocol::Https => {
+                format!("{}/{}", self.port_name(listener.spec.port), listener.spec.name)
+            }
+            ListenerProtocol::Http | ListenerProtocol::Other(_) => self.port_name(listener.spec.port),
         };
         let (group, gateway) = (self.group.clone(), self.key.clone());
         Arc::new(ListenerKey {
@@ -266,7 +273,10 @@ fn yield_ports(gateway: &mut PlannedGateway<'_>, other: &PlannedGateway<'_>) {
 }
 
 fn taken(other: &DocumentKey, port: u16) -> Fault {
-    Fault::new("PortUnavailable", format!("{other} of the same node group listens on port {port}"))
+    Fault::new(
+        ConditionReason::PortUnavailable,
+        format!("{other} of the same node group listens on port {port}"),
+    )
 }
 
 /// Returns `true` if a port of both addresses cannot be bound twice.
@@ -295,7 +305,7 @@ fn implicit_listener(port: u16) -> GatewayListener {
         spot: Spot::default(),
         name: "http".to_owned(),
         port,
-        protocol: Protocol::Http,
+        protocol: ListenerProtocol::Http,
         hostname: None,
         certificates: Vec::new(),
         allowed: AllowedRoutes {
@@ -311,9 +321,10 @@ fn unknown_parameters(gateway: &Gateway) -> Option<Fault> {
     let ObjectRef { group, kind, name, .. } = gateway.parameters.as_ref()?;
     let shown =
         xds_codec::echo_name(&if group.is_empty() { kind.to_string() } else { format!("{group}/{kind}") });
-    let message =
-        format!("parameters of a Gateway cannot be of the kind {shown}, so {name} cannot be used; remove it");
-    Some(Fault::new("InvalidParameters", message))
+    let message = format!(
+        "parameters of the kind {shown} are not supported, so {name} cannot be used; remove the reference"
+    );
+    Some(Fault::new(ConditionReason::InvalidParameters, message))
 }
 
 /// The conditions of a Gateway.
@@ -325,17 +336,28 @@ fn conditions(gateway: &PlannedGateway<'_>) -> [Condition; 3] {
         .map(|listener| listener.spec.name.as_str())
         .collect();
     let accepted = match (&gateway.fault, faulty.is_empty()) {
-        (Some(Fault { reason, message }), _) => Condition::fails("Accepted", reason, message.clone()),
-        (None, true) => Condition::holds("Accepted", "Accepted"),
+        (Some(Fault { reason, message }), _) => {
+            Condition::fails(ConditionType::Accepted, *reason, message.clone())
+        }
+        (None, true) => Condition::accepted(),
         (None, false) => {
             let status = if faulty.len() < listeners.len() { Truth::True } else { Truth::False };
             let message = format!("these listeners are not accepted: {}", faulty.join(", "));
-            Condition { kind: "Accepted", status, reason: "ListenersNotValid", message }
+            Condition {
+                kind: ConditionType::Accepted,
+                status,
+                reason: ConditionReason::ListenersNotValid,
+                message,
+            }
         }
     };
     let programmed = match listeners.iter().any(PlannedListener::is_programmed) {
-        true => Condition::holds("Programmed", "Programmed"),
-        false => Condition::fails("Programmed", "Invalid", "Envoys do not listen for any of its listeners"),
+        true => Condition::programmed(),
+        false => Condition::fails(
+            ConditionType::Programmed,
+            ConditionReason::Invalid,
+            "Envoys do not listen for any of its listeners",
+        ),
     };
     let unresolved: Vec<&str> = listeners
         .iter()
@@ -343,11 +365,11 @@ fn conditions(gateway: &PlannedGateway<'_>) -> [Condition; 3] {
         .map(|listener| listener.spec.name.as_str())
         .collect();
     let resolved = match unresolved.is_empty() {
-        true => Condition::holds("ResolvedRefs", "ResolvedRefs"),
+        true => Condition::resolved_refs(),
         false => {
             let message =
                 format!("references of these listeners are not resolved: {}", unresolved.join(", "));
-            Condition::fails("ResolvedRefs", "ListenersNotResolved", message)
+            Condition::fails(ConditionType::ResolvedRefs, ConditionReason::ListenersNotResolved, message)
         }
     };
     [accepted, programmed, resolved]

@@ -20,7 +20,7 @@ use super::listeners::PlannedListener;
 use super::precedence::Rank;
 use super::{Chain, Host, PlannedRoute, Port, RouteId, TlsTermination};
 use crate::input::Options;
-use crate::model::Protocol;
+use crate::model::ListenerProtocol;
 
 /// A chain without its hosts, and the listeners of its port that are accepted.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,8 +64,8 @@ pub(crate) fn ports(gateway: &PlannedGateway<'_>, origin: &Origin) -> Vec<(Port,
     }
     let port = |(port, listeners): (u16, Vec<&PlannedListener>)| {
         let name = gateway.port_name(port);
-        // Listeners of one port have the same protocol: else all of them are in conflict.
-        let is_tls = listeners.iter().any(|listener| listener.spec.protocol == Protocol::Https);
+        // Accepted listeners of one port have the same protocol; otherwise all of them are in conflict.
+        let is_tls = listeners.iter().any(|listener| listener.spec.protocol == ListenerProtocol::Https);
         let chains: Vec<Chain> = match is_tls {
             true => listeners.iter().map(|listener| tls_chain(&name, listener)).collect(),
             false => vec![Chain { name: name.clone(), tls: None, is_programmed: true, hosts: Vec::new() }],

@@ -18,7 +18,8 @@ use super::attach::Requests;
 use super::cost::Cost;
 use super::gateways::ListenerKey;
 use super::hostnames::rungs;
-use super::statuses::{Fault, LIMIT_EXCEEDED};
+use super::statuses::Fault;
+use crate::conditions::ConditionReason;
 use crate::input::GenerationLimits;
 use crate::model::Document;
 
@@ -134,14 +135,14 @@ impl<'d> Ledger<'d> {
         let routes = Cost { bytes: document.source.text().len(), ..requests.cost };
         let nothing = Levels::default();
         let mut cost = Cost::default();
-        for place in requests.places() {
-            let levels = self.listeners.get(&place.listener.key).unwrap_or(&nothing);
-            place.hosts.iter().for_each(|host| cost.add(levels.cost(host, routes)));
+        for attachment in requests.attachments() {
+            let levels = self.listeners.get(&attachment.listener.key).unwrap_or(&nothing);
+            attachment.hosts.iter().for_each(|host| cost.add(levels.cost(host, routes)));
         }
         self.charge(group, cost)?;
-        for place in requests.places() {
-            let levels = self.listeners.entry(Arc::clone(&place.listener.key)).or_default();
-            place.hosts.iter().for_each(|host| levels.add(host, routes));
+        for attachment in requests.attachments() {
+            let levels = self.listeners.entry(Arc::clone(&attachment.listener.key)).or_default();
+            attachment.hosts.iter().for_each(|host| levels.add(host, routes));
         }
         Ok(())
     }
@@ -176,9 +177,9 @@ impl<'d> Ledger<'d> {
         for (sum, most, own, what, flag) in bounds {
             if sum > most {
                 let message = format!(
-                    "the route generates {own} {what}; with the older routes of the node group {group} that is more than {most} ({flag}): attach it to fewer listeners, give it fewer host names, or move routes to another group"
+                    "the route generates {own} {what}; together with the older routes of the node group {group} that is more than {most} ({flag}): attach it to fewer listeners, give it fewer host names, or move routes to another group"
                 );
-                return Err(Fault::new(LIMIT_EXCEEDED, message));
+                return Err(Fault::new(ConditionReason::LimitExceeded, message));
             }
         }
         self.groups.insert(group, sum);

@@ -10,7 +10,7 @@ use super::fallback::Verdict;
 use super::fallback::verdicts::verdicts;
 use super::parts::PlannedRoute;
 use super::policies::Policies;
-use super::statuses::code_of;
+use crate::conditions::ConditionReason;
 use crate::input::{Documents, Options, Placed, of_kinds};
 use crate::model::{Document, DocumentKey, EndpointSlice, Kind, ReferenceGrant, Spec, Spot};
 
@@ -45,9 +45,9 @@ pub(crate) struct RoutePlan {
 /// A reference that cannot be followed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RefProblem {
-    /// Why, in the words of the condition `ResolvedRefs`.
-    pub(crate) reason: &'static str,
-    /// Why, for people.
+    /// The reason for the condition `ResolvedRefs`.
+    pub(crate) reason: ConditionReason,
+    /// The reason in words.
     pub(crate) message: String,
     /// The reference.
     pub(crate) spot: Spot,
@@ -57,7 +57,7 @@ impl RefProblem {
     /// The warning of it in the document with the reference.
     pub(crate) fn diagnostic(&self, document: &Document) -> Diagnostic {
         let Self { reason, message, spot } = self;
-        document.diagnostic(Severity::Warning, code_of(reason), spot, message.clone())
+        document.diagnostic(Severity::Warning, reason.diagnostic_code(), spot, message.clone())
     }
 }
 

@@ -19,12 +19,12 @@ use super::backends::Referent;
 use super::ledger::Ledger;
 use super::listeners::resolved_refs;
 use super::lookup::{Lookup, ROUTES, RefProblem};
-use super::parts::{Action, Backend, PlannedRoute, RouteId, Target, Weighted};
+use super::parts::{Action, ClusterRef, PlannedRoute, RouteId, Target, Weighted};
 use super::precedence::{Rank, Seniority};
 use super::rules;
 use super::split::{self, PlannedSplit, Wanted};
-use super::statuses::{Fault, code_of, partially_invalid};
-use crate::conditions::{Condition, ParentStatus};
+use super::statuses::{Fault, partially_invalid};
+use crate::conditions::{Condition, ConditionReason, ConditionType, ParentStatus};
 use crate::input::GoesOn;
 use crate::input::of_kinds;
 use crate::input::{Documents, Options, Placed};
@@ -41,7 +41,7 @@ const MESH_ANNOTATION: &str = "xds-server.io/mesh";
 
 /// The request of a route to a parent that is a Service.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Request {
+pub(crate) struct ServiceRequest {
     /// The position of the parent in the document.
     pub(crate) index: usize,
     /// The ports that it wants, or why it gets none.
@@ -88,7 +88,7 @@ impl Class {
 }
 
 /// The requests of a route to those of its parents that are Services.
-pub(crate) fn requests(lookup: &Lookup<'_>, placed: &Placed, route: &Route) -> Vec<Request> {
+pub(crate) fn requests(lookup: &Lookup<'_>, placed: &Placed, route: &Route) -> Vec<ServiceRequest> {
     let parents = route.parents.iter().enumerate().filter(|(_, parent)| parent.is_service());
     let request = |(index, parent): (usize, &ParentRef)| {
         let found = lookup.service(&parent.namespace, &parent.name);
@@ -98,7 +98,7 @@ pub(crate) fn requests(lookup: &Lookup<'_>, placed: &Placed, route: &Route) -> V
             Ok(Wanted { group, service: document.key.clone(), ports })
         });
         let is_external = found.is_some_and(|(_, service)| service.external_name.is_some());
-        Request { index, wanted, is_external }
+        ServiceRequest { index, wanted, is_external }
     };
     parents.map(request).collect()
 }
@@ -145,7 +145,10 @@ pub(crate) fn refused<'d>(
 }
 
 fn missing(parent: &ParentRef) -> Fault {
-    Fault::new("NoMatchingParent", format!("there is no Service {}/{}", parent.namespace, parent.name))
+    Fault::new(
+        ConditionReason::NoMatchingParent,
+        format!("there is no Service {}/{}", parent.namespace, parent.name),
+    )
 }
 
 /// The ports of a Service that a parent means: all, unless it gives a number or, as `sectionName`, a name.
@@ -160,7 +163,10 @@ fn ports(key: &DocumentKey, service: &Service, parent: &ParentRef) -> Result<Vec
     if ports.is_empty() {
         let section = parent.section.as_ref().map(|name| format!(" named {name}")).unwrap_or_default();
         let number = parent.port.map(|number| format!(" {number}")).unwrap_or_default();
-        return Err(Fault::new("NoMatchingParent", format!("the {key} has no port{number}{section}")));
+        return Err(Fault::new(
+            ConditionReason::NoMatchingParent,
+            format!("the {key} has no port{number}{section}"),
+        ));
     }
     Ok(ports)
 }
@@ -183,7 +189,7 @@ pub(crate) fn settle<'c>(
 pub(crate) fn report_route(
     document: &Document,
     parent: &ParentRef,
-    request: &Request,
+    request: &ServiceRequest,
     refused: Option<&Fault>,
     lost: &Lost,
     (problems, partly): (&[RefProblem], &[String]),
@@ -200,21 +206,21 @@ pub(crate) fn report_route(
     match accepted {
         Ok(message) => {
             if !message.is_empty() {
-                warn(code_of("Conflicted"), &parent.spot, message.clone());
+                warn(ConditionReason::Conflicted.diagnostic_code(), &parent.spot, message.clone());
             }
-            conditions.push(Condition { message, ..Condition::holds("Accepted", "Accepted") });
+            conditions.push(Condition { message, ..Condition::accepted() });
             conditions.extend((!partly.is_empty()).then(|| partially_invalid(partly)));
         }
         Err(Fault { reason, message }) => {
-            warn(code_of(reason), &parent.spot, message.clone());
-            conditions.push(Condition::fails("Accepted", reason, message));
+            warn(reason.diagnostic_code(), &parent.spot, message.clone());
+            conditions.push(Condition::fails(ConditionType::Accepted, reason, message));
         }
     }
     conditions.insert(1, resolved_refs(problems));
     let name = format!("{} {}/{}", parent.kind, parent.namespace, parent.name);
     if request.is_external {
         let message =
-            format!("the {name} is another host's name; routes for it hold only for clients of the mesh");
+            format!("the {name} is of type ExternalName; routes for it apply only to clients of the mesh");
         warn("external-name-parent", &parent.spot, message);
     }
     let (section, port) = (parent.section.clone(), parent.port);
@@ -244,12 +250,12 @@ pub(crate) fn report_split(
         && is_new
         && !told.is_empty()
     {
-        let (code, message) = (code_of("Conflicted"), told.clone());
+        let (code, message) = (ConditionReason::Conflicted.diagnostic_code(), told.clone());
         doubt = Some(document.diagnostic(Severity::Warning, code, &spec.service_spot, message));
     }
     let accepted = match accepted {
-        Ok(message) => Condition { message, ..Condition::holds("Accepted", "Accepted") },
-        Err(Fault { reason, message }) => Condition::fails("Accepted", reason, message),
+        Ok(message) => Condition { message, ..Condition::accepted() },
+        Err(Fault { reason, message }) => Condition::fails(ConditionType::Accepted, reason, message),
     };
     ([accepted, resolved_refs(&split.problems)], doubt)
 }
@@ -272,7 +278,7 @@ pub(crate) fn uncounted(
         let (namespace, name) = (object.namespace.clone(), object.name.clone());
         let Some(split) = split_of(&DocumentKey::of(Kind::Service, namespace, name)) else { continue };
         let message = format!(
-            "{split} does not apply to requests through a Gateway: they go to the endpoints of the Service {}/{} itself; write the weights into the `backendRefs` of this route",
+            "{split} does not apply to requests through a Gateway, which go to the endpoints of the Service {}/{} itself; write the weights into the `backendRefs` of this route",
             object.namespace, object.name
         );
         diagnostics.push(document.diagnostic(Severity::Warning, "split-not-counted", &object.spot, message));
@@ -300,7 +306,10 @@ fn accepted(
         _ if wanted.is_some_and(|wanted| messages.len() == wanted.ports.len()) => {
             // The Gateway API has its own reason for routes, which other controllers use too.
             let is_split = document.key.kind == Kind::TrafficSplit;
-            Err(Fault::new(if is_split { "Conflicted" } else { "RouteReasonConflicted" }, message))
+            Err(Fault::new(
+                if is_split { ConditionReason::Conflicted } else { ConditionReason::RouteReasonConflicted },
+                message,
+            ))
         }
         Some(fault) => Err(fault.clone()),
         None => Ok(message),
@@ -322,7 +331,7 @@ pub(crate) fn once_split(placed: &Placed) -> Option<Diagnostic> {
         return None;
     }
     let message = format!(
-        "Envoys still listen for this Service because a TrafficSplit named it once; to keep this, give it the annotation {MESH_ANNOTATION}: \"true\"; to end it, \"false\""
+        "Envoys still listen for this Service because a TrafficSplit once named it; set the annotation {MESH_ANNOTATION} to \"true\" to keep this, or to \"false\" to end it"
     );
     Some(document.diagnostic(Severity::Info, "once-split", &Spot::default(), message))
 }
@@ -370,7 +379,7 @@ pub(crate) fn route_to_itself(lookup: &Lookup<'_>, key: &DocumentKey, port: u16)
     let own = lookup.port_of(&key.namespace, &key.name, port)?;
     let Referent::Port { port, .. } = own else { return None };
     let is_grpc = split::is_grpc(port);
-    let backend = Backend { name: own.cluster_name(), protocol: lookup.protocol(&own, is_grpc) };
+    let backend = ClusterRef { name: own.cluster_name(), protocol: lookup.protocol(&own, is_grpc) };
     let weighted = Weighted::plain(Target::Backend(backend), 1);
     let id = RouteId { document: key.clone(), rule: 0, rule_name: None, match_index: 0 };
     let everything = Match::of_path(&Spot::default(), PathMatch::Any);

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use xds_cache::{DrainPolicy, Origin};
 
 use crate::model::{
-    Cors, DocumentKey, DocumentName, Fraction, HeaderEdits, Hostname, LbPolicy, Limits, Match, PathRewrite,
-    Redirect, Retry, SessionPersistence, Timeouts,
+    BackendLimits, Cors, DocumentKey, DocumentName, Fraction, HeaderEdits, Hostname, LbPolicy, Match,
+    PathRewrite, Redirect, Retry, SessionPersistence, Timeouts,
 };
 use crate::rare::{Rare, Silent};
 
@@ -264,23 +264,23 @@ impl Weighted {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A backend.
-    Backend(Backend),
-    /// Nowhere: the reference is invalid, and its share fails.
+    Backend(ClusterRef),
+    /// An invalid reference, whose share of the requests fails.
     Broken,
 }
 
 /// A backend, spoken to by one protocol.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Backend {
+pub struct ClusterRef {
     /// The key in [`Plan::clusters`]: `namespace/service/port` or `namespace/backend`.
     pub name: String,
     /// The protocol.
-    pub protocol: Protocol,
+    pub protocol: BackendProtocol,
 }
 
 /// The protocol towards a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Protocol {
+pub enum BackendProtocol {
     /// HTTP/1.1.
     Http1,
     /// HTTP/2.
@@ -290,8 +290,8 @@ pub enum Protocol {
 /// A copy of requests.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Mirror {
-    /// Where to.
-    pub backend: Backend,
+    /// The backend that gets the copies.
+    pub backend: ClusterRef,
     /// The share; never 0.
     pub fraction: Fraction,
 }
@@ -309,15 +309,15 @@ pub struct Session {
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Cluster {
     /// The protocols that routes for Envoys use, sorted; empty if only gRPC clients reach it.
-    pub protocols: Vec<Protocol>,
-    /// Where its endpoints come from.
+    pub protocols: Vec<BackendProtocol>,
+    /// The source of its endpoints.
     pub discovery: Discovery,
     /// TLS towards it.
     pub tls: Option<UpstreamTls>,
     /// How requests are spread.
     pub lb_policy: LbPolicy,
-    /// How many requests one client may have in progress to it.
-    pub limits: Limits,
+    /// The limits for each client.
+    pub limits: BackendLimits,
     /// True if a route with session persistence reaches it.
     pub has_sessions: bool,
     /// True if it is a member of an aggregate, so dead endpoints must be detected.

@@ -4,8 +4,9 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::backends::Referent;
 use super::lookup::{Lookup, RefProblem, RoutePlan};
-use super::parts::{Action, Backend, Effects, Mirror, PlannedRoute, RouteId, Session, Target, Weighted};
+use super::parts::{Action, ClusterRef, Effects, Mirror, PlannedRoute, RouteId, Session, Target, Weighted};
 use super::weights;
+use crate::conditions::ConditionReason;
 use crate::input::Placed;
 use crate::model::{
     BackendRef, Document, DocumentKey, DocumentName, Filter, FilterKind, Fraction, HeaderEdits, ObjectRef,
@@ -47,7 +48,7 @@ pub(super) fn without_backends(document: &Document) -> impl Iterator<Item = Diag
     let rules = if let Spec::Route(route) = &document.spec { route.rules.as_slice() } else { &[] };
     let unanswered = rules.iter().filter(|rule| rule.backends.is_empty() && rule.filters.is_empty());
     unanswered.map(|rule| {
-        let message = "the rule has no backend, so every request of it fails".to_owned();
+        let message = "the rule has no backend, so all its requests fail".to_owned();
         document.diagnostic(Severity::Warning, "no-backend", &rule.spot, message)
     })
 }
@@ -224,11 +225,11 @@ impl Planner<'_, '_> {
         weighted
     }
 
-    /// The backend with the protocol that the rule speaks to it.
-    fn spoken_to(&self, referent: &Referent<'_>, to: &ObjectRef) -> Result<Backend, RefProblem> {
+    /// The backend with the protocol of this rule.
+    fn spoken_to(&self, referent: &Referent<'_>, to: &ObjectRef) -> Result<ClusterRef, RefProblem> {
         self.lookup.check_protocol(referent, self.is_grpc, to)?;
         let protocol = self.lookup.protocol(referent, self.is_grpc);
-        Ok(Backend { name: referent.cluster_name(), protocol })
+        Ok(ClusterRef { name: referent.cluster_name(), protocol })
     }
 
     fn refuse_extension(&mut self, filter: &Filter) {
@@ -238,7 +239,7 @@ impl Planner<'_, '_> {
             false => format!("the filter {group}/{kind} is unknown, so requests for {name} fail"),
         };
         let spot = filter.spot.clone();
-        self.plan.problems.push(RefProblem { reason: "InvalidKind", message, spot });
+        self.plan.problems.push(RefProblem { reason: ConditionReason::InvalidKind, message, spot });
     }
 
     /// Something of the rule is not done at all, and its requests fail.

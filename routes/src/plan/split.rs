@@ -7,9 +7,10 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::backends::{Referent, is_http2_name};
 use super::lookup::{Lookup, RefProblem};
-use super::parts::{Action, Backend, PlannedRoute, RouteId, Target, Weighted};
-use super::statuses::{Fault, code_of};
+use super::parts::{Action, ClusterRef, PlannedRoute, RouteId, Target, Weighted};
+use super::statuses::Fault;
 use super::{split_matches, weights};
+use crate::conditions::ConditionReason;
 use crate::input::Placed;
 use crate::model::{
     Document, DocumentKey, Kind, Match, PathMatch, Service, ServicePort, Spec, Spot, TrafficSplit,
@@ -75,7 +76,7 @@ pub(crate) fn plan_split(
         Err(fault) => (Some(fault), None, Vec::new()),
     };
     if let Some(Fault { reason, message }) = &fault {
-        planner.warn(code_of(reason), &split.service_spot, message.clone());
+        planner.warn(reason.diagnostic_code(), &split.service_spot, message.clone());
     }
     let problems = planner.problems;
     PlannedSplit { fault, problems, wanted, ports }
@@ -108,14 +109,19 @@ impl<'l, 'd> Planner<'l, 'd> {
     /// The root. Without its Service its ports are unknown, and nothing can be done.
     fn root(&self) -> Result<(&'d Document, &'d Service), Fault> {
         let namespace = self.namespace();
-        let name =
-            name_in(&self.split.service, namespace).map_err(|why| Fault::new("RefNotPermitted", why))?;
+        let name = name_in(&self.split.service, namespace)
+            .map_err(|why| Fault::new(ConditionReason::RefNotPermitted, why))?;
         let winner = self.holding(name);
         if let Some(winner) = winner.filter(|winner| **winner != self.document.key) {
             let message = format!("{winner} splits the same Service and takes precedence");
-            return Err(Fault::new("Conflicted", message));
+            return Err(Fault::new(ConditionReason::Conflicted, message));
         }
-        let missing = || Fault::new("RootServiceNotFound", format!("there is no Service {namespace}/{name}"));
+        let missing = || {
+            Fault::new(
+                ConditionReason::RootServiceNotFound,
+                format!("there is no Service {namespace}/{name}"),
+            )
+        };
         self.lookup.service(namespace, name).ok_or_else(missing)
     }
 
@@ -151,8 +157,9 @@ impl<'l, 'd> Planner<'l, 'd> {
         }
         let root = &root.key;
         let none = || {
-            let message = "no backend has a port of the root and a weight: requests go to the root itself";
-            Fault::new("NoEligibleBackends", format!("{message}, {root}"))
+            let message =
+                "no backend with a weight has a port of the root, so requests go to the root itself";
+            Fault::new(ConditionReason::NoEligibleBackends, format!("{message}, {root}"))
         };
         ((!splits_any).then(none), ports)
     }
@@ -166,25 +173,25 @@ impl<'l, 'd> Planner<'l, 'd> {
             let name = match name_in(&backend.service, namespace) {
                 Ok(name) => name,
                 Err(message) => {
-                    self.problem("RefNotPermitted", spot, message);
+                    self.problem(ConditionReason::RefNotPermitted, spot, message);
                     continue;
                 }
             };
             if let Some(same) = candidates.iter_mut().find(|one| one.name == name) {
                 same.weight = same.weight.saturating_add(backend.weight);
-                let message = format!("the backend {name} is named twice: the weights are added");
+                let message = format!("the backend {name} is named twice, so its weights are added");
                 self.warn("duplicate-backend", spot, message);
                 continue;
             }
             candidates.push(Candidate { name, spot, weight: backend.weight });
             if name == root {
                 let message = format!(
-                    "the backend {name} is the root itself: this share goes to all of its endpoints, of any version",
+                    "the backend {name} is the root itself, so this share goes to all of its endpoints, of any version",
                 );
                 self.warn("self-referential-split", spot, message);
             } else if let Some(other) = self.holding(name) {
                 let message = format!(
-                    "the backend {name} is split by {other}, which has no effect here: its own endpoints are used",
+                    "the backend {name} is split by {other}, which has no effect here; requests go to its own endpoints",
                 );
                 self.warn("nested-split", spot, message);
             }
@@ -192,10 +199,10 @@ impl<'l, 'd> Planner<'l, 'd> {
         for candidate in candidates.iter().filter(|candidate| candidate.weight > 0) {
             if self.lookup.document(Kind::Service, namespace, candidate.name).is_none() {
                 let message = format!(
-                    "there is no Service {namespace}/{}: traffic will not be split for it",
+                    "there is no Service {namespace}/{}, so it gets no share of the traffic",
                     candidate.name,
                 );
-                self.problem("BackendNotFound", candidate.spot, message);
+                self.problem(ConditionReason::BackendNotFound, candidate.spot, message);
             }
         }
         candidates
@@ -211,7 +218,7 @@ impl<'l, 'd> Planner<'l, 'd> {
             } else if self.lookup.document(Kind::Service, namespace, candidate.name).is_some() {
                 let (name, number) = (candidate.name, port.port);
                 let message = format!(
-                    "the Service {name} has no port {number}: traffic to port {number} will not be split for {name}",
+                    "the Service {name} has no port {number}, so it gets no share of the traffic to this port",
                 );
                 self.warn("split-port-mismatch", candidate.spot, message);
             }
@@ -242,8 +249,8 @@ impl<'l, 'd> Planner<'l, 'd> {
                 }
                 Some(_) | None => {
                     let message =
-                        format!("there is no HTTPRouteGroup {namespace}/{name}: it matches nothing");
-                    self.problem("HTTPRouteGroupNotFound", spot, message);
+                        format!("there is no HTTPRouteGroup {namespace}/{name}, so it matches nothing");
+                    self.problem(ConditionReason::HttpRouteGroupNotFound, spot, message);
                 }
             }
         }
@@ -291,7 +298,7 @@ impl<'l, 'd> Planner<'l, 'd> {
             Referent::Backend { .. } => false,
         };
         let protocol = self.lookup.protocol(referent, is_grpc || is_http2);
-        Weighted::plain(Target::Backend(Backend { name: referent.cluster_name(), protocol }), weight)
+        Weighted::plain(Target::Backend(ClusterRef { name: referent.cluster_name(), protocol }), weight)
     }
 
     /// The split that applies to a Service of the namespace, if any.
@@ -299,7 +306,7 @@ impl<'l, 'd> Planner<'l, 'd> {
         self.holding.get(&DocumentKey::new(Kind::Service, self.namespace(), name))
     }
 
-    fn problem(&mut self, reason: &'static str, spot: &Spot, message: String) {
+    fn problem(&mut self, reason: ConditionReason, spot: &Spot, message: String) {
         let problem = RefProblem { reason, message, spot: spot.clone() };
         self.diagnostics.push(problem.diagnostic(self.document));
         self.problems.push(problem);

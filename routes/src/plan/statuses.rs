@@ -2,20 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use crate::conditions::{Condition, ListenerStatus, ObjectStatus, ParentStatus, Truth};
+use crate::conditions::{
+    Condition, ConditionReason, ConditionType, ListenerStatus, ObjectStatus, ParentStatus, Truth,
+};
 
 /// Why something is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// The reason of the condition.
-    pub(crate) reason: &'static str,
+    pub(crate) reason: ConditionReason,
     /// Its message.
     pub(crate) message: String,
 }
 
 impl Fault {
     /// A fault.
-    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: ConditionReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 }
@@ -51,35 +53,10 @@ impl ObjectConditions {
 /// The condition `PartiallyInvalid`, from texts that each begin with `Dropped Rule` or `Fall Back`; at least one.
 pub(crate) fn partially_invalid(messages: &[String]) -> Condition {
     let message = messages.join("; ");
-    Condition { kind: "PartiallyInvalid", status: Truth::True, reason: "UnsupportedValue", message }
-}
-
-/// The code of the diagnostic that says what a condition with this reason says.
-pub(crate) fn code_of(reason: &str) -> &'static str {
-    match reason {
-        "BackendNotFound" => "backend-not-found",
-        "Conflicted" | "RouteReasonConflicted" => "mesh-conflict",
-        "HTTPRouteGroupNotFound" => "route-group-not-found",
-        "HostnameConflict" => "hostname-conflict",
-        "InvalidCertificateRef" => "invalid-certificate-ref",
-        "InvalidKind" => "invalid-kind",
-        "InvalidParameters" => "invalid-parameters",
-        "InvalidRouteKinds" => "invalid-route-kinds",
-        LIMIT_EXCEEDED => "too-much-generated",
-        "NoEligibleBackends" => "no-eligible-backends",
-        "NoMatchingListenerHostname" => "no-matching-listener-hostname",
-        "NoMatchingParent" => "no-matching-parent",
-        "NoReadyListeners" => "no-ready-listeners",
-        "NotAllowedByListeners" => "not-allowed-by-listeners",
-        "PortUnavailable" => "port-unavailable",
-        "ProtocolConflict" => "protocol-conflict",
-        "RefNotPermitted" => "ref-not-permitted",
-        "RootServiceNotFound" => "root-service-not-found",
-        "UnsupportedProtocol" => "unsupported-protocol",
-        "UnsupportedValue" => "unsupported-value",
-        _ => "unresolved-reference",
+    Condition {
+        kind: ConditionType::PartiallyInvalid,
+        status: Truth::True,
+        reason: ConditionReason::UnsupportedValue,
+        message,
     }
 }
-
-/// The reason of the condition of a route that is not admitted.
-pub(crate) const LIMIT_EXCEEDED: &str = "LimitExceeded";

@@ -7,6 +7,7 @@ use xds_cache::Origin;
 use super::backends::Referent;
 use super::lookup::{Lookup, RefProblem};
 use super::parts::{TlsSecret, UpstreamTls};
+use crate::conditions::ConditionReason;
 use crate::model::{
     BackendSource, BackendTlsPolicy, Document, DocumentName, Kind, NativeTls, ObjectRef, Secret, Spec,
 };
@@ -30,11 +31,11 @@ impl Lookup<'_> {
         reference: &ObjectRef,
     ) -> Result<(String, TlsSecret), RefProblem> {
         let problem = |reason, message| RefProblem { reason, message, spot: reference.spot.clone() };
-        let invalid = |message| problem("InvalidCertificateRef", message);
+        let invalid = |message| problem(ConditionReason::InvalidCertificateRef, message);
         let ObjectRef { group, kind, namespace, name, .. } = reference;
         if (&**group, &**kind) != ("", "Secret") {
             return Err(invalid(format!(
-                "{} is not a kind that can have a certificate: use a Secret",
+                "{} is not a kind with a certificate; use a Secret",
                 xds_codec::echo_name(kind)
             )));
         }
@@ -43,7 +44,7 @@ impl Lookup<'_> {
                 "the namespace {namespace} has no ReferenceGrant that lets a {} of {} refer to the Secret {name}",
                 gateway.key.kind, gateway.key.namespace,
             );
-            return Err(problem("RefNotPermitted", message));
+            return Err(problem(ConditionReason::RefNotPermitted, message));
         }
         let Some((document, secret)) = self.secret(namespace, name) else {
             return Err(invalid(format!("there is no Secret {namespace}/{name}")));
@@ -143,10 +144,10 @@ impl Lookup<'_> {
             }
             (_, kind) => {
                 let message = format!(
-                    "{} is not a kind that can have a certificate: use a ConfigMap or a Secret",
+                    "{} is not a kind with a certificate; use a ConfigMap or a Secret",
                     xds_codec::echo_name(kind)
                 );
-                return Err(problem("InvalidKind", message));
+                return Err(problem(ConditionReason::InvalidKind, message));
             }
         };
         match found {
@@ -158,7 +159,7 @@ impl Lookup<'_> {
             Some(_) | None => {
                 let message =
                     format!("there is no {kind} {namespace}/{name} with a certificate in PEM as ca.crt");
-                Err(problem("InvalidCACertificateRef", message))
+                Err(problem(ConditionReason::InvalidCaCertificateRef, message))
             }
         }
     }

@@ -7,7 +7,7 @@ use xds_cache::DrainPolicy;
 use super::address::{read_dns_name, read_ip};
 use super::context::Context;
 use super::fields::{Object, Reader, Value};
-use crate::model::{Backend, BackendSource, LbPolicy, Limits, NativeTls, Spec, StaticEndpoint};
+use crate::model::{Backend, BackendLimits, BackendSource, LbPolicy, NativeTls, Spec, StaticEndpoint};
 
 /// Reads a Backend.
 ///
@@ -21,7 +21,7 @@ pub(crate) fn read_backend(
     if let Some(kind) = spec.take("type")
         && kind.choice(&["Endpoints", "DynamicResolver"], reader)? == "DynamicResolver"
     {
-        reader.error("unsupported", &kind.spot, "a backend without endpoints of its own cannot be served");
+        reader.error("unsupported", &kind.spot, "only backends with their own endpoints can be served");
         return None;
     }
     let list = spec.need("endpoints", reader);
@@ -37,7 +37,7 @@ pub(crate) fn read_backend(
     if let Some(fallback) = spec.take("fallback")
         && fallback.truth(reader) == Some(true)
     {
-        let message = "a backend cannot be reserved for failures of others; it always gets its share";
+        let message = "a backend cannot be kept for failures of others, so it always gets its share; use a backend with `fallback`";
         reader.warn("unsupported", &fallback.spot, message);
     }
     spec.finish(reader);
@@ -47,7 +47,7 @@ pub(crate) fn read_backend(
         source,
         tls,
         lb_policy: LbPolicy::default(),
-        limits: Limits::default(),
+        limits: BackendLimits::default(),
         drain: DrainPolicy::default(),
     })))
 }
@@ -227,7 +227,7 @@ fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader
     }
     fields.finish(reader);
     let Some(sni) = sni else {
-        let message = "without `sni` there is no name to verify the certificate against";
+        let message = "the certificate cannot be verified without a name; set `sni`";
         reader.error("missing-field", &value.spot, message);
         return None;
     };

@@ -147,7 +147,7 @@ fn read_body(
         Tag::Rewrite => read_rewrite(body, reader),
         Tag::Cors => Some(FilterKind::Cors(read_cors(body, reader))),
         Tag::ExternalAuth => {
-            let message = "ExternalAuth is not supported; requests that reach this filter fail";
+            let message = "ExternalAuth is not supported; every request that reaches this filter fails";
             reader.warn("unsupported", body.spot(), message);
             body.ignore(&["protocol", "backendRef", "grpc", "http", "forwardBody"]);
             let group = context.kind.api_group().to_owned();
@@ -220,7 +220,8 @@ fn is_first<'a>(
 fn read_edited_name<'t>(value: &Value<'t>, reader: &mut Reader) -> Option<&'t str> {
     let name = read_header_name(value, reader)?;
     if name.eq_ignore_ascii_case("host") {
-        let message = "the header `host` cannot be changed by this filter; URLRewrite of an HTTPRoute can";
+        let message =
+            "this filter cannot change the header `host`; use the filter URLRewrite of an HTTPRoute";
         reader.error("bad-header-name", &value.spot, message);
         return None;
     }

@@ -9,8 +9,8 @@ use super::context::Context;
 use super::fields::{Object, Reader, Value};
 use super::meta::{read_group, read_hostname, read_kind, read_map, read_name, read_section_name};
 use crate::model::{
-    AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, Kind, LabelSelector, ObjectRef, Protocol,
-    Spec, Spot,
+    AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, Kind, LabelSelector, ListenerProtocol,
+    ObjectRef, Spec, Spot,
 };
 
 /// Reads a Gateway.
@@ -65,8 +65,7 @@ fn read_gateway_tls(mut tls: Object<'_>, reader: &mut Reader) {
         reader.error("unsupported", &frontend.spot, NO_CLIENT_CERTIFICATES);
     }
     if let Some(backend) = tls.take("backend") {
-        let message =
-            "no client certificate is sent to backends; a backend that requires one rejects the connection";
+        let message = "client certificates are not sent to backends; a backend that requires one rejects the connection";
         reader.warn("unsupported", &backend.spot, message);
     }
     tls.finish(reader);
@@ -122,12 +121,12 @@ fn read_listener(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) 
     Some(GatewayListener { spot, name, port, protocol, hostname, certificates, allowed })
 }
 
-fn read_protocol(value: &Value<'_>, reader: &mut Reader) -> Option<Protocol> {
+fn read_protocol(value: &Value<'_>, reader: &mut Reader) -> Option<ListenerProtocol> {
     let text = value.bounded_text(1, 255, reader)?;
     Some(match text {
-        "HTTP" => Protocol::Http,
-        "HTTPS" => Protocol::Https,
-        other => Protocol::Other(other.to_owned()),
+        "HTTP" => ListenerProtocol::Http,
+        "HTTPS" => ListenerProtocol::Https,
+        other => ListenerProtocol::Other(other.to_owned()),
     })
 }
 
@@ -272,7 +271,7 @@ fn read_addresses(list: &Value<'_>, reader: &mut Reader) -> Option<IpAddr> {
             continue;
         }
         let Some(text) = text else {
-            reader.warn("unsupported", &value.spot, "no address can be assigned; give one as `value`");
+            reader.warn("unsupported", &value.spot, "addresses cannot be assigned; set one as `value`");
             continue;
         };
         let Some(address) = text.text(reader) else { continue };
@@ -290,12 +289,12 @@ fn read_addresses(list: &Value<'_>, reader: &mut Reader) -> Option<IpAddr> {
     addresses.first().copied()
 }
 
-/// A protocol as documents write it.
-fn name_of(protocol: &Protocol) -> &str {
+/// The name of a protocol in documents.
+fn name_of(protocol: &ListenerProtocol) -> &str {
     match protocol {
-        Protocol::Http => "HTTP",
-        Protocol::Https => "HTTPS",
-        Protocol::Other(name) => name,
+        ListenerProtocol::Http => "HTTP",
+        ListenerProtocol::Https => "HTTPS",
+        ListenerProtocol::Other(name) => name,
     }
 }
 

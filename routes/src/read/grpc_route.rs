@@ -101,11 +101,11 @@ fn read_method(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) ->
         return None;
     }
     let service = match service {
-        Some(service) => Some(read_part(&service, match_type, Part::Service, reader)?),
+        Some(service) => Some(read_part(&service, match_type, NameHalf::Service, reader)?),
         None => None,
     };
     let method = match method {
-        Some(method) => Some(read_part(&method, match_type, Part::Method, reader)?),
+        Some(method) => Some(read_part(&method, match_type, NameHalf::Method, reader)?),
         None => None,
     };
     Some(PathMatch::Method(MethodMatch { match_type, service, method }))
@@ -113,19 +113,24 @@ fn read_method(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) ->
 
 /// The halves of a method's name.
 #[derive(Clone, Copy)]
-enum Part {
+enum NameHalf {
     Service,
     Method,
 }
 
-fn read_part(value: &Value<'_>, match_type: MatchType, part: Part, reader: &mut Reader) -> Option<String> {
+fn read_part(
+    value: &Value<'_>,
+    match_type: MatchType,
+    part: NameHalf,
+    reader: &mut Reader,
+) -> Option<String> {
     if match_type == MatchType::RegularExpression {
         return regex::read_regex(value, 1, 1_024, reader);
     }
     let text = value.bounded_text(0, 1_024, reader)?;
     let (is_valid, message) = match part {
-        Part::Service => (is_service(text), BAD_SERVICE),
-        Part::Method => (is_identifier(text), BAD_METHOD),
+        NameHalf::Service => (is_service(text), BAD_SERVICE),
+        NameHalf::Method => (is_identifier(text), BAD_METHOD),
     };
     if !is_valid {
         reader.error("bad-method", &value.spot, message);

@@ -24,7 +24,7 @@ pub(crate) fn read_redirect(body: &mut Object<'_>, reader: &mut Reader) -> Optio
 pub(crate) fn read_status(value: &Value<'_>, reader: &mut Reader) -> Option<u16> {
     let status = value.integer(300, 399, reader).and_then(|status| u16::try_from(status).ok())?;
     if !REDIRECT_STATUSES.contains(&status) {
-        let message = format!("{status} is not one of 301, 302, 303, 307, 308");
+        let message = format!("{status} is not one of 301, 302, 303, 307 and 308");
         reader.error("unknown-value", &value.spot, message);
         return None;
     }

@@ -77,7 +77,7 @@ pub(crate) fn read_name(value: &Value<'_>, reader: &mut Reader) -> Option<Arc<st
         return None;
     }
     if text.starts_with("xdstp:") {
-        let message = format!("{} begins like the URL of a resource", echo(text));
+        let message = format!("{} begins with `xdstp:`, as the URL of a resource does", echo(text));
         reader.error("bad-name", &value.spot, message);
         return None;
     }

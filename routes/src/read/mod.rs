@@ -39,7 +39,7 @@ use xds_codec::{Tree, echo_name};
 use crate::model::{Document, Kind, Namespace, Source, Spec, Spot};
 use context::Context;
 use fields::{Object, Reader, Value};
-use kinds::{Age, Named};
+use kinds::{Age, KindLookup};
 pub use outcome::{ReadObject, ReadOutcome, UnknownFields};
 use outcome::{one, place_of};
 pub use stand_in::stand_in;
@@ -76,7 +76,7 @@ pub fn read(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> ReadOutcome
     };
     match kinds::look_up(api_version, kind) {
         _ if reader.has_errors() => {}
-        Named::Ours(kind, age) => {
+        KindLookup::Ours(kind, age) => {
             if age == Age::Removed {
                 let newest = kinds::newest(kind);
                 let message =
@@ -85,24 +85,24 @@ pub fn read(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> ReadOutcome
             }
             return read_object(file, tree, kind, api_version, object, reader);
         }
-        Named::BadVersion(kind, message) => {
+        KindLookup::BadVersion(kind, message) => {
             reader.error("unknown-version", &version_spot, message);
             return refuse(file, tree, kind, &mut object, reader);
         }
-        Named::MisspeltKind(near) => {
+        KindLookup::MisspeltKind(near) => {
             let message = format!("the kind {} is unknown", echo_name(kind));
             reader.suggest("unknown-kind", &kind_spot, message, Some(near.as_str()));
             return refuse(file, tree, near, &mut object, reader);
         }
-        Named::WrongGroup(kind) => {
+        KindLookup::WrongGroup(kind) => {
             let message = format!("{kind} is not a kind of {}", echo_name(api_version));
             reader.suggest("unknown-version", &version_spot, message, Some(&kinds::newest(kind)));
             return refuse(file, tree, kind, &mut object, reader);
         }
-        Named::NotOurs if api_version.is_empty() => {
+        KindLookup::NotOurs if api_version.is_empty() => {
             reader.error("missing-kind", &version_spot, "the document has no `apiVersion`");
         }
-        Named::NotOurs => {
+        KindLookup::NotOurs => {
             return foreign_policy::read(file, tree, api_version, kind).unwrap_or(ReadOutcome::NotOurs);
         }
     }

@@ -32,7 +32,7 @@ pub(crate) fn read_gateway_class(
         reader.warn(
             "unsupported",
             &parameters.spot,
-            "parameters of a class are not supported and are ignored",
+            "parameters of a class are not supported, and are ignored",
         );
     }
     spec.ignore(&["description"]);
@@ -186,7 +186,7 @@ fn read_trusted(
         (true, Some(("System", _))) => Some((objects, true)),
         (true, Some((other, spot))) => {
             let message = format!(
-                "{} is unknown, only `System` is supported; requests to the backend fail",
+                "{} is unknown, so requests to the backend fail; only `System` is supported",
                 echo(other)
             );
             reader.warn("unsupported", &spot, message);

@@ -62,7 +62,7 @@ fn size_of(text: &str) -> Result<u64, String> {
     match regex::Regex::new(&rust) {
         Ok(_) => Ok(group.size.saturating_add(PROGRAM_OVERHEAD)),
         Err(regex::Error::CompiledTooBig(_)) => Err("it is too large when compiled".to_owned()),
-        Err(_) => Err("clients do not agree on its meaning".to_owned()),
+        Err(_) => Err("clients disagree about its meaning".to_owned()),
     }
 }
 
@@ -289,7 +289,9 @@ impl<'t> Scanner<'t> {
     fn repeat(&mut self, times: u64, rust: &str) -> Result<(), String> {
         let (size, n_repeats) = match self.group.last {
             Last::Nothing => return Err(format!("`{rust}` repeats nothing")),
-            Last::Repeated => return Err(format!("`{rust}` repeats a repetition; write a group")),
+            Last::Repeated => {
+                return Err(format!("`{rust}` repeats a repetition; put the inner one into a group"));
+            }
             Last::Part { size, n_repeats } => (size, n_repeats.saturating_mul(times)),
         };
         if n_repeats > MAX_REPEATS {

@@ -41,7 +41,7 @@ pub(crate) fn read_parents(
         let asks = scope.choice(&["All", "None"], reader) == Some("All");
         uses_default_gateways = asks && parents.is_empty();
         if asks && !uses_default_gateways {
-            let message = "`useDefaultGateways` counts only for a route without `parentRefs`";
+            let message = "`useDefaultGateways` has an effect only without `parentRefs`";
             reader.warn("unsupported", &scope.spot, message);
         }
     }

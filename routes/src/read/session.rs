@@ -18,7 +18,11 @@ pub(crate) fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<Ses
     let absolute_timeout = timeout.as_ref().map(|timeout| timeout.duration(reader));
     if let Some(idle) = object.take("idleTimeout") {
         idle.duration(reader);
-        reader.warn("unsupported", &idle.spot, "no client can end idle sessions");
+        reader.warn(
+            "unsupported",
+            &idle.spot,
+            "idle sessions cannot be ended, because no client supports it",
+        );
     }
     let name = object.take("sessionName");
     let is_header = match object.take("type") {
@@ -52,8 +56,7 @@ pub(crate) fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<Ses
     let absolute_timeout = absolute_timeout.flatten();
     let session = SessionPersistence { spot: value.spot.clone(), absolute_timeout, kind: kind? };
     if let Some(timeout) = timeout.filter(|_| session.max_age().is_none() && absolute_timeout.is_some()) {
-        let message =
-            "sessions expire only with a cookie whose lifetimeType is Permanent, and a timeout above 0";
+        let message = "the timeout has no effect: sessions expire only if lifetimeType is Permanent and the timeout is above 0";
         reader.warn("unsupported", &timeout.spot, message);
     }
     Some(session)

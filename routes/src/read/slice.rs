@@ -27,10 +27,14 @@ pub(crate) fn read_endpoint_slice(
     let mut endpoints = Vec::with_capacity(items.len());
     endpoints.extend(items.iter().filter_map(|item| read_endpoint(item, family, reader)));
     if service.is_none() {
-        let message = format!("without the label {SERVICE_LABEL} the slice belongs to no service");
+        let message = format!("the label {SERVICE_LABEL} is missing, so the slice belongs to no service");
         reader.warn("no-service", document.spot(), message);
     } else if ports.is_empty() && !endpoints.is_empty() {
-        reader.warn("no-ports", document.spot(), "without ports the slice serves no port of its service");
+        reader.warn(
+            "no-ports",
+            document.spot(),
+            "the slice has no ports, so it serves no port of its service",
+        );
     }
     let address_type = if family == Family::Fqdn { AddressType::Fqdn } else { AddressType::Ip };
     Some(Spec::EndpointSlice(EndpointSlice { service, address_type, ports, endpoints }))
@@ -109,7 +113,7 @@ fn read_address(value: &Value<'_>, family: Family, reader: &mut Reader) -> Optio
     let parsed = match family {
         Family::V4 | Family::V6 => parse_ip(text).and_then(|address| match (address, family) {
             (IpAddr::V4(_), Family::V4) | (IpAddr::V6(_), Family::V6) => Ok(address.to_string()),
-            _ => Err(format!("{address} is not of the slice's `addressType`")),
+            _ => Err(format!("{address} is not an address of the slice's `addressType`")),
         }),
         Family::Fqdn => parse_dns_name(text),
     };

@@ -90,7 +90,7 @@ pub(super) const RULES: &[Rule] = &[
         (Differs, "grpc-retry"),
         RETRY,
         (When::Above(4), &["num_retries"]),
-        "gRPC tries five times at most, which is 4 retries",
+        "gRPC tries at most five times, which is 4 retries",
     ),
     Rule::new(
         "B132",
@@ -139,7 +139,7 @@ pub(super) fn route_configuration(message: &Message, path: &Path<'_>, scope: &mu
         }
         if !names.insert(text(&extension, "name").unwrap_or_default()) {
             let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier");
-            let text = "gRPC (C-core) rejects two cluster specifier plugins of one name";
+            let text = "gRPC (C-core) rejects two cluster specifier plugins with the same name";
             scope.report(fault, &path, "extension.name", text);
         }
     }

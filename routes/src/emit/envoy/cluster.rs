@@ -10,8 +10,8 @@ use crate::emit::shared::{
     NO_LIMIT, UNAVAILABLE, ads, aggregate_type, duration, eds_config, socket_address, type_of, with,
     with_drain,
 };
-use crate::model::{LbPolicy, Limits};
-use crate::plan::{Address, Backend, Cluster, Discovery, Plan, Protocol, UpstreamTls};
+use crate::model::{BackendLimits, LbPolicy};
+use crate::plan::{Address, BackendProtocol, Cluster, ClusterRef, Discovery, Plan, UpstreamTls};
 
 /// A cluster of the plan as Envoys use it, once for each protocol.
 pub(crate) fn cluster<'p>(plan: &'p Plan, name: &'p str, cluster: &'p Cluster) -> Vec<Emitted<'p>> {
@@ -20,21 +20,21 @@ pub(crate) fn cluster<'p>(plan: &'p Plan, name: &'p str, cluster: &'p Cluster) -
         Discovery::Eds { .. } | Discovery::Dns(_) | Discovery::Static(_) => Vec::new(),
     };
     let emitted = cluster.protocols.iter().map(|protocol| {
-        let backend = Backend { name: name.to_owned(), protocol: *protocol };
+        let backend = ClusterRef { name: name.to_owned(), protocol: *protocol };
         let inputs = (backend, cluster, leaves.clone());
-        let write: fn(&(Backend, &'p Cluster, Vec<&'p str>)) -> Json =
+        let write: fn(&(ClusterRef, &'p Cluster, Vec<&'p str>)) -> Json =
             |(backend, cluster, leaves)| message(backend, cluster, leaves);
         Emitted::new("Envoy cluster", inputs, write, &cluster.origin)
     });
     emitted.collect()
 }
 
-/// The name of the cluster for a backend: the backend's own, with `/h2` behind it for HTTP/2. It depends on nothing else, so
-/// that it means the same whatever other routes come and go.
-pub(super) fn name(backend: &Backend) -> String {
+/// The name of the cluster for a backend: the backend's own name, followed by `/h2` for HTTP/2. It depends on nothing else, so changes
+/// of other routes never change its meaning.
+pub(super) fn name(backend: &ClusterRef) -> String {
     match backend.protocol {
-        Protocol::Http1 => backend.name.clone(),
-        Protocol::Http2 => format!("{}/h2", backend.name),
+        BackendProtocol::Http1 => backend.name.clone(),
+        BackendProtocol::Http2 => format!("{}/h2", backend.name),
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) fn unavailable() -> Json {
     merged(common, discovery)
 }
 
-fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
+fn message(backend: &ClusterRef, cluster: &Cluster, leaves: &[&str]) -> Json {
     let name = name(backend);
     let timeout = if cluster.is_fallback_member { MEMBER_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
     let common = with_drain(common(&name, timeout), cluster.drain);
@@ -77,7 +77,7 @@ fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
     };
     message = with(message, "lb_policy", lb_policy);
     message = with(message, "common_lb_config", common_lb_config(cluster));
-    if backend.protocol == Protocol::Http2 {
+    if backend.protocol == BackendProtocol::Http2 {
         message = with(message, "typed_extension_protocol_options", http2());
     }
     if let Some(tls) = tls {
@@ -89,8 +89,8 @@ fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
     }
 }
 
-/// Without limits an Envoy drops what goes beyond 1,024 requests, connections, or requests that wait, and beyond 3 retries.
-fn circuit_breakers(limits: Limits) -> Json {
+/// Limits of the cluster. By default, Envoy allows 1,024 connections, 1,024 requests, 1,024 waiting requests and 3 retries.
+fn circuit_breakers(limits: BackendLimits) -> Json {
     let or_none = |limit: Option<u32>| limit.unwrap_or(NO_LIMIT);
     json!({"thresholds": [{
         "max_connections": or_none(limits.connections),
@@ -162,10 +162,10 @@ fn inline_assignment(cluster: &str, addresses: Vec<Json>) -> Json {
     json!({"cluster_name": cluster, "endpoints": [{"lb_endpoints": endpoints}]})
 }
 
-/// Envoys demand the policy that gRPC refuses.
-fn aggregate(leaves: &[&str], protocol: Protocol) -> Map<String, Json> {
+/// Envoys require the load balancing policy that gRPC rejects.
+fn aggregate(leaves: &[&str], protocol: BackendProtocol) -> Map<String, Json> {
     let names: Vec<String> =
-        leaves.iter().map(|leaf| name(&Backend { name: (*leaf).to_owned(), protocol })).collect();
+        leaves.iter().map(|leaf| name(&ClusterRef { name: (*leaf).to_owned(), protocol })).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     fields([("cluster_type", aggregate_type(&names)), ("lb_policy", "CLUSTER_PROVIDED".into())])
 }
@@ -235,10 +235,15 @@ fn outlier_detection() -> Json {
     })
 }
 
-fn transport_socket(sni: &str, alt_names: &[String], trusted: Option<&str>, protocol: Protocol) -> Json {
+fn transport_socket(
+    sni: &str,
+    alt_names: &[String],
+    trusted: Option<&str>,
+    protocol: BackendProtocol,
+) -> Json {
     let alpn = match protocol {
-        Protocol::Http1 => "http/1.1",
-        Protocol::Http2 => "h2",
+        BackendProtocol::Http1 => "http/1.1",
+        BackendProtocol::Http2 => "h2",
     };
     let matchers: Vec<Json> = alt_names
         .iter()

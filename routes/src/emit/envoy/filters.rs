@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::parts::VirtualHost;
+use super::parts::HostContext;
 use super::session;
 use crate::emit::shared::{STATEFUL_SESSION, http_filter, quote, router, type_of, with};
 use crate::model::{Cors, HeaderEdits};
@@ -25,7 +25,7 @@ pub(super) fn http_filters(is_on_demand: bool) -> Vec<Json> {
 }
 
 /// The overrides of a route for filters, by their names.
-pub(super) fn overrides(host: &VirtualHost<'_>, route: &PlannedRoute) -> Option<Json> {
+pub(super) fn overrides(host: &HostContext<'_>, route: &PlannedRoute) -> Option<Json> {
     let mut overrides = Map::new();
     if let Some(cors) = &route.effects.cors {
         overrides.insert(CORS.to_owned(), cors_policy(cors));

@@ -3,14 +3,14 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::draws::Draws;
-use super::parts::VirtualHost;
+use super::parts::HostContext;
 use crate::emit::shared::{Path, method_path, quote, with};
 use crate::model::{HeaderMatch, HeaderValue, Match, MatchType, PathMatch, QueryMatch};
 use crate::plan::PlannedRoute;
 
 /// A `RouteMatch`; `headers` must hold besides those of the route.
 pub(super) fn route_match(
-    host: &VirtualHost<'_>,
+    host: &HostContext<'_>,
     route: &PlannedRoute,
     draws: &Draws,
     headers: Vec<Json>,

@@ -27,8 +27,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use xds_cache::Origin;
 
-use self::parts::{ListenerPort, VirtualHost};
-use super::{Emitted, Part};
+use self::parts::{HostContext, ListenerPort};
+use super::{Emitted, EmittedPart};
 use crate::model::Hostname;
 use crate::plan::{Action, Chain, Host, Plan, PlannedRoute, Port, Target};
 
@@ -107,10 +107,10 @@ pub(crate) fn configuration(name: String, is_on_demand: bool, origin: &Origin) -
     Emitted::new("Envoy routes", (name, is_on_demand), route::configuration, origin)
 }
 
-/// A virtual host; of the plan, the backends count with which sessions can be.
-pub(crate) fn host<'p>(frame: Frame, routes: &'p [PlannedRoute], plan: &Plan) -> Part<'p> {
-    let host = VirtualHost { frame, routes, pins: session::pins(plan, routes) };
-    Part::new("Envoy host", host, route::virtual_host)
+/// A virtual host. The plan is only needed for backends that can have sessions.
+pub(crate) fn host<'p>(frame: Frame, routes: &'p [PlannedRoute], plan: &Plan) -> EmittedPart<'p> {
+    let host = HostContext { frame, routes, pins: session::pins(plan, routes) };
+    EmittedPart::new("Envoy host", host, route::virtual_host)
 }
 
 /// The same as a resource of its own, by the name under which Envoys ask for it: that of its RouteConfiguration, `/` and the host.
@@ -122,7 +122,7 @@ pub(crate) fn host_on_demand<'p>(
     origin: &'p Origin,
 ) -> Emitted<'p> {
     let frame = Frame { name: format!("{table}/{}", frame.name), ..frame };
-    let host = VirtualHost { frame, routes, pins: session::pins(plan, routes) };
+    let host = HostContext { frame, routes, pins: session::pins(plan, routes) };
     Emitted::new("Envoy host on demand", host, route::virtual_host, origin)
 }
 

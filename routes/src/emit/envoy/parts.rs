@@ -40,7 +40,7 @@ impl Frame {
 
 /// A virtual host, and the context of its routes.
 #[derive(Hash)]
-pub(super) struct VirtualHost<'p> {
+pub(super) struct HostContext<'p> {
     pub(super) frame: Frame,
     pub(super) routes: &'p [PlannedRoute],
     /// The facts about the backends of routes with sessions.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::parts::VirtualHost;
+use super::parts::HostContext;
 use crate::emit::shared::{quote, with};
 use crate::model::{Match, PathMatch, PathRewrite, Redirect};
 
@@ -79,9 +79,9 @@ pub(super) struct RedirectPort {
     pub(super) displacing: Option<u16>,
 }
 
-/// Without a port the redirect leads to that of its scheme, or of the listener if it names no scheme. The port of a scheme
-/// is not written.
-pub(super) fn redirect_port(host: &VirtualHost<'_>, redirect: &Redirect) -> RedirectPort {
+/// A redirect without a port leads to the port of its scheme, or to that of the listener if it has no scheme either. The default port
+/// of a scheme is not in the location.
+pub(super) fn redirect_port(host: &HostContext<'_>, redirect: &Redirect) -> RedirectPort {
     let own_scheme = if host.frame.port.is_tls { "https" } else { "http" };
     let scheme = redirect.scheme.as_deref().unwrap_or(own_scheme);
     let default_port = |scheme: &str| if scheme == "https" { 443 } else { 80 };

@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::draws::{self, Draws};
-use super::parts::VirtualHost;
+use super::parts::HostContext;
 use super::{action, filters, matcher, path, session};
 use crate::emit::shared::{ads, type_of, with};
 use crate::plan::{Action, PlannedRoute, Weighted};
@@ -22,7 +22,7 @@ pub(super) fn configuration((name, is_on_demand): &(String, bool)) -> Json {
 }
 
 /// A virtual host.
-pub(super) fn virtual_host(host: &VirtualHost<'_>) -> Json {
+pub(super) fn virtual_host(host: &HostContext<'_>) -> Json {
     let misdirected =
         host.frame.is_misdirected.then(|| json!({"name": "misdirected", "match": {"prefix": "/", "case_sensitive": true}, "direct_response": {"status": 421}}));
     let draws = draws::of(host.routes);
@@ -33,8 +33,8 @@ pub(super) fn virtual_host(host: &VirtualHost<'_>) -> Json {
     if routes.is_empty() { written } else { with(written, "routes", routes) }
 }
 
-/// A route, after those for requests that the same route must treat in another way.
-fn routes(host: &VirtualHost<'_>, route: &PlannedRoute, draws: &Draws) -> Vec<Json> {
+/// The routes for a planned route. The last one is general; those before it are for special cases.
+fn routes(host: &HostContext<'_>, route: &PlannedRoute, draws: &Draws) -> Vec<Json> {
     let name = route.id.to_string();
     match &route.action {
         Action::Forward(targets) => forwards(host, route, draws, targets),
@@ -54,8 +54,8 @@ fn routes(host: &VirtualHost<'_>, route: &PlannedRoute, draws: &Draws) -> Vec<Js
     }
 }
 
-/// A route that forwards, after those that keep sessions with their backends.
-fn forwards(host: &VirtualHost<'_>, route: &PlannedRoute, draws: &Draws, targets: &[Weighted]) -> Vec<Json> {
+/// The routes that keep sessions with their backends, followed by the one that forwards all other requests.
+fn forwards(host: &HostContext<'_>, route: &PlannedRoute, draws: &Draws, targets: &[Weighted]) -> Vec<Json> {
     let mut entries = Vec::new();
     for pin in session::pins_of(host, route, targets) {
         // The weight says nothing about sessions that exist: they stay, also at weight 0 (GEP-1619).
@@ -76,7 +76,7 @@ fn forwards(host: &VirtualHost<'_>, route: &PlannedRoute, draws: &Draws, targets
 }
 
 fn entry(
-    (host, draws): (&VirtualHost<'_>, &Draws),
+    (host, draws): (&HostContext<'_>, &Draws),
     route: &PlannedRoute,
     name: String,
     headers: Vec<Json>,

@@ -12,11 +12,13 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value as Json, json};
 
-use super::parts::{Pinned, Pins, VirtualHost};
+use super::parts::{HostContext, Pinned, Pins};
 use super::{cluster, matcher};
 use crate::emit::shared::{cookie_session_override, duration, quote, session_override, type_of, with};
 use crate::model::SessionKind;
-use crate::plan::{Action, Backend, Discovery, Plan, PlannedRoute, Session, Target, UpstreamTls, Weighted};
+use crate::plan::{
+    Action, ClusterRef, Discovery, Plan, PlannedRoute, Session, Target, UpstreamTls, Weighted,
+};
 
 /// The override of a route for the filter. A missing endpoint is replaced by another, and the client is informed.
 pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
@@ -89,7 +91,7 @@ pub(super) fn pins<'p>(plan: &Plan, routes: &'p [PlannedRoute]) -> Pins<'p> {
 
 /// The pins of a route, one for each backend with which sessions can be; none if there is only one target, or no session.
 pub(super) fn pins_of<'t>(
-    host: &VirtualHost<'_>,
+    host: &HostContext<'_>,
     route: &PlannedRoute,
     targets: &'t [Weighted],
 ) -> Vec<Pin<'t>> {
@@ -115,8 +117,8 @@ pub(super) fn pins_of<'t>(
     pins
 }
 
-/// Returns `true` if a session can continue there. The sessions of a backend without endpoints move elsewhere.
-fn may_have_endpoints(plan: &Plan, backend: &Backend) -> bool {
+/// Returns `true` if a session can continue with this backend. Without endpoints, its sessions move elsewhere.
+fn may_have_endpoints(plan: &Plan, backend: &ClusterRef) -> bool {
     let Some(cluster) = plan.clusters.get(&backend.name) else { return false };
     if cluster.tls == Some(UpstreamTls::Invalid) {
         return false;
@@ -129,9 +131,8 @@ fn may_have_endpoints(plan: &Plan, backend: &Backend) -> bool {
     }
 }
 
-/// The values of a session header for the endpoints of a backend, as an expression; nothing if they are not known here, or too
-/// many.
-fn endpoints_regex(plan: &Plan, backend: &Backend) -> Option<String> {
+/// An expression that matches the session headers of a backend's endpoints. `None` if the endpoints are unknown, or too many.
+fn endpoints_regex(plan: &Plan, backend: &ClusterRef) -> Option<String> {
     let Discovery::Eds { assignment } = &plan.clusters.get(&backend.name)?.discovery else { return None };
     let endpoints =
         plan.assignments.get(assignment)?.localities.iter().flat_map(|locality| &locality.endpoints);
@@ -153,8 +154,8 @@ pub(super) struct Marks<'p> {
 }
 
 impl<'p> Marks<'p> {
-    /// Nothing if there is only one target, or no session by cookie.
-    pub(super) fn new(host: &VirtualHost<'_>, route: &'p PlannedRoute, targets: &[Weighted]) -> Option<Self> {
+    /// `None` if there is only one target, or no session by cookie.
+    pub(super) fn new(host: &HostContext<'_>, route: &'p PlannedRoute, targets: &[Weighted]) -> Option<Self> {
         let session = route.effects.session.as_ref().filter(|_| targets.len() > 1)?;
         match &session.persistence.kind {
             SessionKind::Cookie { path, .. } => Some(Self { session, path, is_tls: host.frame.port.is_tls }),

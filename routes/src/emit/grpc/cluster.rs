@@ -39,13 +39,13 @@ struct Leaf<'p> {
     name: Cow<'p, str>,
     /// The cluster of the plan that it is of.
     of: &'p str,
-    source: Source<'p>,
+    source: EndpointSource<'p>,
     cluster: &'p Planned,
 }
 
 /// Where the endpoints of a [`Leaf`] come from.
 #[derive(Clone, Debug)]
-enum Source<'p> {
+enum EndpointSource<'p> {
     /// An assignment of the plan.
     Assignment(&'p str),
     /// An assignment under the leaf's backend's name, of these addresses.
@@ -143,9 +143,9 @@ pub(crate) fn root<'p>(plan: &'p Plan, name: &'p str) -> Option<Root<'p>> {
     Some(Root { aggregate, reached: leaves.into_iter().map(|leaf| leaf.of).collect(), has_sessions })
 }
 
-/// A cluster with endpoints of its own.
-pub(crate) struct Cluster<'p> {
-    /// Its messages, and endpoints that are not those of the plan.
+/// A cluster with its own endpoints.
+pub(crate) struct EmittedCluster<'p> {
+    /// Its messages, and its endpoints if they differ from those of the plan.
     pub(crate) emitted: Vec<Emitted<'p>>,
     /// The assignment of the plan that it needs.
     pub(crate) assignment: Option<&'p str>,
@@ -159,23 +159,23 @@ pub(crate) fn cluster<'p>(
     options: &Options,
     name: &'p str,
     has_sessions: bool,
-) -> Cluster<'p> {
-    let mut made = Cluster { emitted: Vec::new(), assignment: None, nowhere: None };
+) -> EmittedCluster<'p> {
+    let mut made = EmittedCluster { emitted: Vec::new(), assignment: None, nowhere: None };
     let (leaves, _) = leaves(plan, name);
     for Leaf { name, source, cluster, .. } in leaves {
         let origin = &cluster.origin;
         let discovery = match source {
-            Source::Assignment(name) => {
+            EndpointSource::Assignment(name) => {
                 made.assignment = Some(name);
                 WrittenDiscovery::Eds(name)
             }
-            Source::Addresses(name, addresses) => {
+            EndpointSource::Addresses(name, addresses) => {
                 let addresses = endpoints::of_addresses(&addresses, origin);
                 made.emitted.push(assignment(name, Cow::Owned(addresses), origin));
                 WrittenDiscovery::Eds(name)
             }
-            Source::Name(host, port) => WrittenDiscovery::LogicalDns(host, port),
-            Source::Nowhere => {
+            EndpointSource::Name(host, port) => WrittenDiscovery::LogicalDns(host, port),
+            EndpointSource::Nowhere => {
                 made.nowhere = Some(name.to_string());
                 WrittenDiscovery::Eds(UNAVAILABLE)
             }
@@ -324,13 +324,13 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
         let Some(cluster) = plan.clusters.get(name).filter(|_| seen.insert(name)) else { continue };
         // Ours wins over a backend that has this name of all names: what must fail, fails.
         if name == UNAVAILABLE {
-            leaves.push(Leaf { name: name.into(), of: name, source: Source::Nowhere, cluster });
+            leaves.push(Leaf { name: name.into(), of: name, source: EndpointSource::Nowhere, cluster });
             continue;
         }
         losses.extend(lost_policy(name, cluster).map(|reason| (GrpcFeature::Balancing, reason)));
         if cluster.limits.connections.is_some() || cluster.limits.pending.is_some() {
             let reason = format!(
-                "gRPC clients limit the calls to backend {name} by max_requests only, not by max_connections or max_pending"
+                "gRPC clients limit the calls to backend {name} only by max_requests, and ignore max_connections and max_pending"
             );
             losses.insert((GrpcFeature::Balancing, reason));
         }
@@ -340,14 +340,14 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
                 let uneven = plan.assignments.get(assignment).is_some_and(endpoints::has_uneven_weights);
                 if uneven {
                     let reason = format!(
-                        "gRPC clients spread calls evenly over the endpoints of a zone of backend {name}"
+                        "gRPC clients ignore the weights of endpoints within a zone of backend {name}"
                     );
                     losses.insert((GrpcFeature::Balancing, reason));
                 }
                 leaves.push(Leaf {
                     name: name.into(),
                     of: name,
-                    source: Source::Assignment(assignment),
+                    source: EndpointSource::Assignment(assignment),
                     cluster,
                 });
             }
@@ -370,12 +370,12 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
                     // Nobody can use it, which is not a limitation of gRPC.
                     UpstreamTls::Invalid => {}
                 }
-                leaves.push(Leaf { name: name.into(), of: name, source: Source::Nowhere, cluster });
+                leaves.push(Leaf { name: name.into(), of: name, source: EndpointSource::Nowhere, cluster });
             }
         }
     }
     if let (true, Some(cluster)) = (leaves.is_empty(), plan.clusters.get(root)) {
-        leaves.push(Leaf { name: root.into(), of: root, source: Source::Nowhere, cluster });
+        leaves.push(Leaf { name: root.into(), of: root, source: EndpointSource::Nowhere, cluster });
     }
     (leaves, losses)
 }
@@ -434,19 +434,31 @@ fn several<'p>(
     let mut seen = BTreeSet::new();
     names.retain(|host| seen.insert(*host));
     match (ips.is_empty(), names.as_slice()) {
-        (true, []) => leaves.push(Leaf { name: name.into(), of: name, source: Source::Nowhere, cluster }),
+        (true, []) => {
+            leaves.push(Leaf { name: name.into(), of: name, source: EndpointSource::Nowhere, cluster });
+        }
         (true, [(host, port)]) => {
-            leaves.push(Leaf { name: name.into(), of: name, source: Source::Name(host, *port), cluster });
+            leaves.push(Leaf {
+                name: name.into(),
+                of: name,
+                source: EndpointSource::Name(host, *port),
+                cluster,
+            });
         }
         (false, []) => {
-            leaves.push(Leaf { name: name.into(), of: name, source: Source::Addresses(name, ips), cluster });
+            leaves.push(Leaf {
+                name: name.into(),
+                of: name,
+                source: EndpointSource::Addresses(name, ips),
+                cluster,
+            });
         }
         (has_no_ips, names) => {
             if !has_no_ips {
                 leaves.push(Leaf {
                     name: format!("{name}/ip").into(),
                     of: name,
-                    source: Source::Addresses(name, ips),
+                    source: EndpointSource::Addresses(name, ips),
                     cluster,
                 });
             }
@@ -455,12 +467,12 @@ fn several<'p>(
                     // Not by its place: a name that is added must not rename the others.
                     name: format!("{name}/dns/{host}:{port}").into(),
                     of: name,
-                    source: Source::Name(host, *port),
+                    source: EndpointSource::Name(host, *port),
                     cluster,
                 });
             }
             let reason = format!(
-                "gRPC clients try the addresses and host names of backend {name} one after the other, not in turn"
+                "gRPC clients use the addresses and host names of backend {name} as fallbacks of each other, not at the same time"
             );
             losses.insert((GrpcFeature::Balancing, reason));
         }

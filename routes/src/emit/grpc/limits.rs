@@ -52,7 +52,7 @@ pub(super) fn retry_policy(retry: &Retry) -> (Option<Json>, Vec<String>) {
         return (None, lost);
     }
     if retry.attempts > MAX_RETRIES {
-        lost.push(format!("gRPC clients retry a call {MAX_RETRIES} times at most"));
+        lost.push(format!("gRPC clients retry a call at most {MAX_RETRIES} times"));
     }
     // C-core takes no blanks and no capitals (row B128).
     let policy = json!({"retry_on": conditions.join(","), "num_retries": retry.attempts.min(MAX_RETRIES)});

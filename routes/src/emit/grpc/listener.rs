@@ -34,7 +34,7 @@ pub(crate) struct Dialled {
 /// The part of the plan that a host is of.
 #[cfg(test)]
 #[derive(Clone, Copy)]
-pub(crate) enum Place<'p> {
+pub(crate) enum PlannedHost<'p> {
     /// A host of a chain.
     Host(&'p Port, &'p VirtualHost),
     /// A Service.
@@ -42,7 +42,7 @@ pub(crate) enum Place<'p> {
 }
 
 #[cfg(test)]
-impl<'p> Place<'p> {
+impl<'p> PlannedHost<'p> {
     /// Its routes.
     pub(crate) fn routes(self) -> &'p [PlannedRoute] {
         match self {
@@ -62,9 +62,9 @@ impl<'p> Place<'p> {
 
 /// The hosts of a plan that can be dialled, in order of their first names.
 #[cfg(test)]
-pub(crate) fn tables(plan: &Plan) -> Vec<(Place<'_>, Dialled)> {
+pub(crate) fn tables(plan: &Plan) -> Vec<(PlannedHost<'_>, Dialled)> {
     let gateways = gateway_tables(plan);
-    let mut tables: Vec<(Place<'_>, Dialled)> = Vec::new();
+    let mut tables: Vec<(PlannedHost<'_>, Dialled)> = Vec::new();
     let mut taken: BTreeSet<String> = BTreeSet::new();
     for (port, _, dialled) in &gateways {
         taken.extend([dialled.host.to_string(), format!("{}:{port}", dialled.host)]);
@@ -74,17 +74,17 @@ pub(crate) fn tables(plan: &Plan) -> Vec<(Place<'_>, Dialled)> {
         let MeshService { namespace, name, port, hosts, is_lowest_port, .. } = service;
         let mut names = mesh::dialled(hosts.clone(), *port, *is_lowest_port);
         names.retain(|name| taken.insert(name.clone()));
-        (Place::Service(service), Dialled::service(namespace, name, *port, names))
+        (PlannedHost::Service(service), Dialled::service(namespace, name, *port, names))
     });
     let of_services: Vec<_> = of_services.collect();
     let first = |is_meant: &dyn Fn(u16, &Dialled) -> bool| {
         gateways.iter().position(|(port, _, dialled)| is_meant(*port, dialled))
     };
-    for (index, (port, place, dialled)) in gateways.iter().enumerate() {
+    for (index, (port, planned, dialled)) in gateways.iter().enumerate() {
         let is_first = first(&|_, other| other.host == dialled.host) == Some(index);
         let is_first_of_port = first(&|at, other| (at, &other.host) == (*port, &dialled.host)) == Some(index);
         let names = dialled.gateway_names(*port, is_first, is_first_of_port);
-        tables.push((*place, Dialled { names, ..dialled.clone() }));
+        tables.push((*planned, Dialled { names, ..dialled.clone() }));
     }
     tables.extend(of_services);
     tables.retain(|(_, dialled)| !dialled.names.is_empty());
@@ -123,14 +123,14 @@ impl Dialled {
 /// The hosts of all gateways with their ports, those that come first where names clash at the front: the lowest port, the
 /// first gateway, and of one port the chain whose server name says most of the host, as in a TLS handshake.
 #[cfg(test)]
-fn gateway_tables(plan: &Plan) -> Vec<(u16, Place<'_>, Dialled)> {
+fn gateway_tables(plan: &Plan) -> Vec<(u16, PlannedHost<'_>, Dialled)> {
     let mut tables = Vec::new();
     for port in &plan.ports {
         for chain in &port.chains {
             for host in &chain.hosts {
                 let dialled = Dialled::gateway(&chain.name, &host.host);
                 let rank = (port.port, port.name.as_str(), Reverse(specificity(chain)), chain.name.as_str());
-                tables.push((rank, (port.port, Place::Host(port, host), dialled)));
+                tables.push((rank, (port.port, PlannedHost::Host(port, host), dialled)));
             }
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct RouteMatch<'p> {
 /// The match for gRPC; or why gRPC cannot have it.
 pub(super) fn route_match(matches: &Match) -> Result<RouteMatch<'_>, String> {
     if !matches.query.is_empty() {
-        return Err("gRPC calls have no query parameters to match".to_owned());
+        return Err("gRPC calls have no query parameters".to_owned());
     }
     if let Some(method) = matches.method.as_ref().filter(|method| *method != "POST") {
         return Err(format!(

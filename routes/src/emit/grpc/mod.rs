@@ -47,13 +47,13 @@ use listener::tables;
 #[cfg(test)]
 pub(crate) fn grpc<'p>(plan: &'p Plan, options: &Options, emit: &mut super::Sink<'_, 'p>) -> Vec<GrpcLoss> {
     let (mut roots, mut losses, mut unavailable) = (BTreeSet::new(), BTreeSet::new(), None);
-    for (place, dialled) in tables(plan) {
-        let table = table(plan, options, &Arc::new(dialled), place.routes(), place.origin());
+    for (planned, dialled) in tables(plan) {
+        let table = table(plan, options, &Arc::new(dialled), planned.routes(), planned.origin());
         table.emitted.into_iter().for_each(&mut *emit);
         roots.extend(table.roots);
         losses.extend(table.losses);
         if table.needs_unavailable {
-            unavailable.get_or_insert(place.origin());
+            unavailable.get_or_insert(planned.origin());
         }
     }
     cluster::clusters(plan, options, &roots, unavailable, emit);

@@ -128,7 +128,7 @@ fn route<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Opti
         }
         // Java refuses redirects (row B109).
         Action::Redirect(_) => {
-            let reason = "gRPC clients do not follow redirects; calls fail as UNAVAILABLE";
+            let reason = "gRPC clients do not follow redirects, so calls fail with UNAVAILABLE";
             emission.drops(id, GrpcFeature::Redirect, reason);
             (nowhere(emission), None)
         }
@@ -143,7 +143,7 @@ fn route<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Opti
 /// another path a call is another method, which is never right, so the route is left out.
 fn takes_filters(planned: &PlannedRoute, targets: &[Weighted], emission: &mut Emission<'_, '_>) -> bool {
     if planned.effects.path_rewrite.is_some() {
-        let reason = "gRPC clients cannot rewrite paths, and a rewrite would call a different method";
+        let reason = "gRPC clients cannot rewrite paths, so the call would reach a different method";
         emission.drops(&planned.id, GrpcFeature::Rewrite, reason);
         return false;
     }
@@ -207,7 +207,7 @@ fn clusters<'p>(
     let keeps_sessions =
         planned.effects.session.as_ref().is_some_and(|session| session::loss(session).is_none());
     if clusters.len() > 1 && keeps_sessions && session::keep_drained(&mut clusters) {
-        let reason = "gRPC clients keep the sessions of a backend of weight 0 only if it gets some calls, so it gets the \
+        let reason = "gRPC clients keep the sessions of a backend with weight 0 only if it still gets calls, so it gets the \
                       smallest possible share";
         emission.lacks(&planned.id, GrpcFeature::Session, reason);
     }

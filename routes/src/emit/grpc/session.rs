@@ -22,7 +22,7 @@ pub(super) fn loss(session: &Session) -> Option<&'static str> {
         // C-core refuses every state but the cookie (row B155).
         SessionKind::Header { .. } => Some("gRPC clients keep sessions only by cookie, not by header"),
         SessionKind::Cookie { .. } if session.name.is_empty() => {
-            Some("gRPC clients keep no session by cookie unless the cookie has a name")
+            Some("gRPC clients keep sessions only by a cookie with a name")
         }
         SessionKind::Cookie { .. } => None,
     }

@@ -8,7 +8,7 @@ use xds_cache::GroupName;
 use super::context::Context;
 use super::gateways::implicit;
 use crate::input::Placed;
-use crate::memo::fact::{Calls, Fact, Load, Refused, Value};
+use crate::memo::fact::{Calls, Fact, Load, RefusedRoute, Value};
 use crate::memo::made::Made;
 use crate::model::{DocumentKey, Kind, RouteKind, Spec};
 use crate::plan::{
@@ -103,7 +103,7 @@ impl Context<'_, '_, '_> {
         let route = AttachableRoute::of(placed)?;
         if route.route.parents.is_empty() && ledger.is_tired() {
             let listeners = requests.listeners().into_iter().map(Arc::clone).collect();
-            let refused = Refused { fault: tired(), is_tired: true, listeners };
+            let refused = RefusedRoute { fault: tired(), is_tired: true, listeners };
             return Some((Fact::Refused(key()), Value::Refused(refused.into())));
         }
         let (is_deferred, requests) = match requests.is_deferred() {
@@ -115,14 +115,14 @@ impl Context<'_, '_, '_> {
             Err(fault) => {
                 let listeners = if is_deferred { BTreeSet::new() } else { requests.listeners() };
                 let listeners = listeners.into_iter().map(Arc::clone).collect();
-                let refused = Refused { fault, is_tired: false, listeners };
+                let refused = RefusedRoute { fault, is_tired: false, listeners };
                 Some((Fact::Refused(key()), Value::Refused(refused.into())))
             }
         }
     }
 
-    /// The requests of a route, as far as they are allowed; and the reason why it gets nothing, if limits say so.
-    pub(super) fn requests(&self, key: &DocumentKey) -> Option<(Arc<Requests>, Option<Arc<Refused>>)> {
+    /// The requests of a route, and the refusal if it exceeds a limit.
+    pub(super) fn requests(&self, key: &DocumentKey) -> Option<(Arc<Requests>, Option<Arc<RefusedRoute>>)> {
         let admitted = self.reader.value(Fact::Admitted(key.clone()));
         let requests = admitted.or_else(|| self.reader.value(Fact::Requests(Some(key.clone()))));
         let Some(Value::Requests(requests)) = requests else { return None };
@@ -140,7 +140,7 @@ impl Context<'_, '_, '_> {
         if refused.as_ref().is_none_or(|refused| !refused.is_tired) {
             let mut implicit = requests.list.iter().filter(|request| request.is_implicit).peekable();
             if implicit.peek().is_some() {
-                let is_attached = refused.is_none() && implicit.any(|request| request.places.is_ok());
+                let is_attached = refused.is_none() && implicit.any(|request| request.attachments.is_ok());
                 let asks = Fact::Asks(requests.group.clone(), Some(key.clone()));
                 facts.push((asks, Value::Flag(is_attached)));
             }
@@ -149,8 +149,8 @@ impl Context<'_, '_, '_> {
             return Some(facts);
         }
         let mut brought: BTreeSet<(&Arc<ListenerKey>, &Host)> = BTreeSet::new();
-        for place in requests.places() {
-            brought.extend(place.hosts.iter().map(|host| (&place.listener.key, host)));
+        for attachment in requests.attachments() {
+            brought.extend(attachment.hosts.iter().map(|host| (&attachment.listener.key, host)));
         }
         facts.extend(brought.into_iter().map(|(listener, host)| {
             let on = Fact::On(Arc::clone(listener), Thin::new(host.clone()), Some(key.clone()));

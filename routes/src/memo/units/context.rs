@@ -7,12 +7,12 @@ use xds_cache::{GroupName, Origin, Profile, Resource};
 use xds_codec::{Diagnostic, Place, Severity};
 
 use crate::emit::{self, Emitted, UNAVAILABLE};
-use crate::encode::{Encoder, REFUSED, Refused};
+use crate::encode::{Encoder, REFUSED, RefusedResource};
 use crate::input::Options;
 use crate::memo::fact::{Fact, Value};
 use crate::memo::key::InGroup;
 use crate::memo::made::{Clients, Given, Made, Written};
-use crate::memo::names::Names;
+use crate::memo::names::NamePool;
 use crate::memo::reader::Reader;
 use crate::plan::{Assignment, Cluster, Discovery, Plan, UpstreamTls};
 
@@ -22,7 +22,7 @@ pub(super) type Facts = Vec<(Fact, Value)>;
 /// The context of a unit.
 pub(crate) struct Context<'r, 'm, 'c> {
     pub(super) reader: &'r Reader<'m>,
-    pub(super) names: &'r Names,
+    pub(super) names: &'r NamePool,
     pub(super) encoder: &'r mut Encoder<'c>,
     pub(super) options: &'r Options,
 }
@@ -129,13 +129,13 @@ impl<'m> Context<'_, 'm, '_> {
 pub(super) fn written(
     group: &GroupName,
     clients: Clients,
-    made: Vec<Result<Arc<[Arc<Resource>]>, Refused>>,
+    made: Vec<Result<Arc<[Arc<Resource>]>, RefusedResource>>,
 ) -> Made {
     let (mut resources, mut doubts) = (Vec::new(), Vec::new());
     for made in made {
         match made {
             Ok(made) => resources.extend(made.iter().cloned()),
-            Err(Refused { what, diagnostics, kept }) => {
+            Err(RefusedResource { what, diagnostics, kept }) => {
                 resources.extend(kept);
                 doubts.push(refused(&what, &diagnostics));
             }

@@ -8,7 +8,7 @@ use xds_codec::{Diagnostic, Severity};
 use super::context::{Context, written};
 use crate::emit::{EnvoyFrame, UNAVAILABLE, envoy};
 use crate::memo::fact::{Assembled, Claim, Fact, Value};
-use crate::memo::hosts::Part;
+use crate::memo::hosts::EncodedHost;
 use crate::memo::key::{HostKey, InGroup};
 use crate::memo::made::{Clients, Made};
 use crate::model::Spot;
@@ -26,7 +26,7 @@ impl<'m> Context<'_, 'm, '_> {
         let encoded = self.encoder.host(&envoy::host(frame, routes, &plan));
         let needs_unavailable = routes.iter().any(envoy::uses_unavailable);
         let table = key.table.clone();
-        let part = Part { encoded: encoded.map_err(Into::into), needs_unavailable };
+        let part = EncodedHost { encoded: encoded.map_err(Into::into), needs_unavailable };
         Some(Made::one(Fact::Part(table, key.clone()), Value::Part(part.into())))
     }
 

@@ -13,7 +13,7 @@ use crate::memo::fact::{Fact, Maker, TablePlace, Value};
 use crate::memo::key::{HostKey, InGroup};
 use crate::memo::made::Made;
 use crate::memo::reader::Reader;
-use crate::model::{Kind, Protocol, Spec};
+use crate::model::{Kind, ListenerProtocol, Spec};
 use crate::plan::mesh;
 use crate::plan::{Cost, Gateways, Host as HostName, Parent, PlannedGateway, Port, is_tired, ports};
 use crate::thin::Thin;
@@ -25,7 +25,8 @@ impl Context<'_, '_, '_> {
         for placed in self.reader.of_kind(Kind::GatewayClass).chain(self.reader.of_kind(Kind::Gateway)) {
             surroundings.add_placed(placed);
             let Spec::Gateway(gateway) = &placed.document.spec else { continue };
-            let secured = gateway.listeners.iter().filter(|listener| listener.protocol == Protocol::Https);
+            let secured =
+                gateway.listeners.iter().filter(|listener| listener.protocol == ListenerProtocol::Https);
             secured
                 .flat_map(|listener| &listener.certificates)
                 .for_each(|to| surroundings.add_certificate(&placed.document.key.namespace, to));

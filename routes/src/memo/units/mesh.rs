@@ -10,7 +10,7 @@ use super::context::{Context, Facts};
 use super::surroundings::Surroundings;
 use crate::emit::envoy;
 use crate::input::Placed;
-use crate::memo::fact::{Fact, MeshService, Names, Sole, TablePlace, Value};
+use crate::memo::fact::{Fact, MeshPort, Names, Sole, TablePlace, Value};
 use crate::memo::key::{HostKey, InGroup, Name, ServiceName};
 use crate::memo::made::Made;
 use crate::model::{Document, DocumentKey, Kind, Route, Service, Spec};
@@ -259,7 +259,7 @@ impl<'m> Context<'_, 'm, '_> {
         }
         let is_implicit = is_alone && !mesh::is_asked_for(placed);
         let is_shown = self.reader.has(Fact::Shown(group.clone(), port));
-        let mut mesh_service = MeshService {
+        let mut mesh_service = MeshPort {
             has_short_name,
             is_lowest_port: service.lowest_port() == Some(port),
             is_implicit,
@@ -427,14 +427,8 @@ impl<'m> Context<'_, 'm, '_> {
         ports
     }
 
-    /// The names of a Service by which clients dial something else: a host of a Gateway, or another Service that comes first.
-    fn lost_names(
-        &self,
-        group: &GroupName,
-        key: &DocumentKey,
-        port: u16,
-        service: &MeshService,
-    ) -> Vec<String> {
+    /// The names of a Service by which clients dial something else: a host of a Gateway, or another Service that takes precedence.
+    fn lost_names(&self, group: &GroupName, key: &DocumentKey, port: u16, service: &MeshPort) -> Vec<String> {
         let label = InGroup::of(group.clone(), label(&key.name));
         let Some(Value::Names(names)) = self.reader.value(Fact::Names(label.clone())) else {
             return Vec::new();
@@ -505,7 +499,7 @@ impl<'m> Context<'_, 'm, '_> {
         let routes = Fact::Routes(HostKey::of_service(&table(other, port), &name));
         let Some(Value::Routes(routes)) = self.reader.value(routes) else { return None };
         let has_short_name = self.has_short_name(host.group(), &placed.document.key);
-        let service = MeshService { has_short_name, ..(**there).clone() };
+        let service = MeshPort { has_short_name, ..(**there).clone() };
         let mut diagnostics = Vec::new();
         let served = Served { is_for_envoys: true, is_asked_for: !there.is_implicit };
         let mut facts: Made = self.routes_of(host, Arc::clone(routes), served).into_iter().collect();

@@ -15,7 +15,7 @@ mod surroundings;
 
 use self::context::Context;
 use super::made::Made;
-use super::names::Names;
+use super::names::NamePool;
 use super::reader::Reader;
 use super::unit::Unit;
 use crate::encode::Encoder;
@@ -25,7 +25,7 @@ use crate::input::Options;
 pub(super) fn run(
     unit: &Unit,
     reader: &Reader<'_>,
-    names: &Names,
+    names: &NamePool,
     encoder: &mut Encoder<'_>,
     options: &Options,
     goes_on: &dyn Fn() -> bool,

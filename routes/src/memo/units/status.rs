@@ -7,7 +7,9 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::context::Context;
 use super::surroundings::Surroundings;
-use crate::conditions::{Condition, GrpcFeature, ParentStatus, Truth};
+use crate::conditions::{
+    Condition, ConditionReason, ConditionType, GRPC_CLIENTS, GrpcFeature, ParentStatus, Truth,
+};
 use crate::emit::GrpcLoss;
 use crate::memo::fact::{Fact, Value};
 use crate::memo::made::Made;
@@ -43,12 +45,12 @@ impl Context<'_, '_, '_> {
                 ));
             }
             let condition = Condition {
-                kind: "PartiallyInvalid",
+                kind: ConditionType::PartiallyInvalid,
                 status: Truth::True,
-                reason: "UnsupportedValue",
+                reason: ConditionReason::UnsupportedValue,
                 message,
             };
-            let parent = "gRPC clients".to_owned();
+            let parent = GRPC_CLIENTS.to_owned();
             let status = ParentStatus { parent, section: None, port: None, conditions: vec![condition] };
             parts.get_or_insert_default().parents.insert(usize::MAX, status);
             facts.push((Fact::Unsupported(key.clone()), Value::Unsupported(counted(&losses).into())));

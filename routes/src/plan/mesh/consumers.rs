@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use xds_cache::{DrainPolicy, GroupName, NodeGroup, Scalar, Selector};
 
+use crate::conditions::ConditionReason;
 use crate::input::Placed;
 use crate::model::ParentRef;
 use crate::plan::statuses::Fault;
@@ -25,8 +26,9 @@ pub(super) fn group_of(route: &Placed, parent: &ParentRef) -> Result<GroupName, 
     if *namespace == *parent.namespace {
         return Ok(route.group.clone());
     }
-    let invalid =
-        |error: xds_cache::group::InvalidGroupName| Fault::new("UnsupportedValue", error.to_string());
+    let invalid = |error: xds_cache::group::InvalidGroupName| {
+        Fault::new(ConditionReason::UnsupportedValue, error.to_string())
+    };
     GroupName::new(&format!("{CONSUMERS}{namespace}")).map_err(invalid)
 }
 

@@ -6,9 +6,10 @@ use xds_codec::echo;
 
 use super::target::{one_or_list, read_target};
 use crate::model::{
-    Backend, BackendMember, BackendSource, Kind, LbPolicy, Limits, NativeTls, ObjectRef, Spec, StaticEndpoint,
+    Backend, BackendLimits, BackendMember, BackendSource, Kind, LbPolicy, NativeTls, ObjectRef, Spec,
+    StaticEndpoint,
 };
-use crate::read::address::{Host, read_dns_name, read_host_port};
+use crate::read::address::{EndpointHost, read_dns_name, read_host_port};
 use crate::read::backend::{Endpoints, read_unix_path, single_host};
 use crate::read::context::Context;
 use crate::read::fields::{Object, Reader, Value};
@@ -28,7 +29,7 @@ pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mu
             source,
             tls: None,
             lb_policy: LbPolicy::default(),
-            limits: Limits::default(),
+            limits: BackendLimits::default(),
             drain: DrainPolicy::default(),
         })));
     }
@@ -83,15 +84,15 @@ pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mu
     Some(Spec::Backend(Box::new(Backend { is_http2, source, tls, lb_policy, limits, drain })))
 }
 
-/// `max_requests`, `max_connections` and `max_pending`.
-fn read_limits(fields: &mut Object<'_>, reader: &mut Reader) -> Limits {
+/// Reads `max_requests`, `max_connections` and `max_pending`.
+fn read_limits(fields: &mut Object<'_>, reader: &mut Reader) -> BackendLimits {
     let mut limit = |field| {
         let limit = fields.take(field)?.integer(1, i64::from(u32::MAX), reader)?;
         u32::try_from(limit).ok()
     };
     let (requests, connections, pending) =
         (limit("max_requests"), limit("max_connections"), limit("max_pending"));
-    Limits { requests, connections, pending }
+    BackendLimits { requests, connections, pending }
 }
 
 /// `{ endpoints: 30s, cluster: 1m }`, either of them.
@@ -132,17 +133,17 @@ fn read_endpoint_object(value: &Value<'_>, reader: &mut Reader) -> Option<Static
     };
     fields.finish(reader);
     let (host, port) = address?;
-    if matches!(host, Host::Dns(_)) && (!zone.is_empty() || weight.is_some()) {
+    if matches!(host, EndpointHost::Dns(_)) && (!zone.is_empty() || weight.is_some()) {
         let message = "only endpoints with an address have a zone and a weight";
         reader.warn("unsupported", &value.spot, message);
     }
     Some(endpoint_of(host, port, zone, weight))
 }
 
-fn endpoint_of(host: Host, port: u16, zone: String, weight: Option<u32>) -> StaticEndpoint {
+fn endpoint_of(host: EndpointHost, port: u16, zone: String, weight: Option<u32>) -> StaticEndpoint {
     match host {
-        Host::Ip(address) => StaticEndpoint::Ip { address, port, zone, weight },
-        Host::Dns(host) => StaticEndpoint::Dns { host, port },
+        EndpointHost::Ip(address) => StaticEndpoint::Ip { address, port, zone, weight },
+        EndpointHost::Dns(host) => StaticEndpoint::Dns { host, port },
     }
 }
 
@@ -152,8 +153,10 @@ fn read_dns(value: &Value<'_>, endpoints: &mut Endpoints, reader: &mut Reader) {
     endpoints.list.reserve_exact(items.len());
     for item in items {
         match read_host_port(&item, reader) {
-            Some((Host::Dns(host), port)) => endpoints.add(StaticEndpoint::Dns { host, port }, &item, reader),
-            Some((Host::Ip(address), _)) => {
+            Some((EndpointHost::Dns(host), port)) => {
+                endpoints.add(StaticEndpoint::Dns { host, port }, &item, reader);
+            }
+            Some((EndpointHost::Ip(address), _)) => {
                 let message = format!("{address} is not a host name; write addresses under `endpoints`");
                 reader.error("bad-address", &item.spot, message);
             }
@@ -206,7 +209,7 @@ fn is_same(one: &ObjectRef, other: &ObjectRef) -> bool {
 fn check_fallback(fields: &Object<'_>, reader: &mut Reader) {
     for field in ["endpoints", "dns", "unix", "tls", "max_requests", "max_connections", "max_pending"] {
         if fields.has(field) {
-            let message = format!("a backend with `fallback` has no `{field}`; its members have");
+            let message = format!("a backend with `fallback` cannot have `{field}`; set it on the members");
             reader.error("misplaced-field", fields.spot(), message);
         }
     }
@@ -237,7 +240,7 @@ fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader
         fields.finish(reader);
     }
     let Some(sni) = sni else {
-        let message = "without `sni` there is no name to verify the certificate against";
+        let message = "the certificate cannot be verified without a name; set `sni`";
         reader.error("missing-field", &value.spot, message);
         return None;
     };
@@ -255,7 +258,7 @@ fn read_certificates(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     }
     if !text.contains("-----BEGIN CERTIFICATE-----") {
         let message = format!(
-            "{} is not a certificate in PEM; this field is not the name of a file, so write the certificate itself, or put it into a ConfigMap that a BackendTLSPolicy names",
+            "{} is not a certificate in PEM; write the certificate itself, not the name of a file, or put it into a ConfigMap that a BackendTLSPolicy names",
             echo(text)
         );
         reader.error("bad-certificate", &value.spot, message);

@@ -24,7 +24,7 @@ pub(super) fn read_edits(
     [set, add, remove]: [&'static str; 3],
     reader: &mut Reader,
 ) -> Option<(Spot, HeaderEdits)> {
-    let mut names = Names::default();
+    let mut names = ChangedNames::default();
     let mut first = None;
     let mut edits = HeaderEdits::default();
     for (field, pairs) in [(set, &mut edits.set), (add, &mut edits.add)] {
@@ -59,14 +59,14 @@ fn check_count(count: usize, map: &Value<'_>, reader: &mut Reader) {
 
 /// The names that were changed, in lower case.
 #[derive(Default)]
-struct Names(BTreeSet<String>);
+struct ChangedNames(BTreeSet<String>);
 
-impl Names {
-    /// Checks a name. Clients refuse changes of `host` and of what is a header only in HTTP/2.
+impl ChangedNames {
+    /// Checks a name. Clients reject changes of `host` and of the pseudo-headers of HTTP/2.
     fn check(&mut self, name: &str, spot: &Spot, reader: &mut Reader) {
         let lower = name.to_ascii_lowercase();
         if lower == "host" || lower == ":authority" {
-            let message = "the host is changed by `rewrite`, not as a header";
+            let message = "use `rewrite` to change the host";
             reader.error("bad-header-name", spot, message);
         } else {
             check_header_name(name, spot, reader);

@@ -90,7 +90,11 @@ fn read_redirect(value: &Value<'_>, matches: &[Match], reader: &mut Reader) -> O
         None => 302,
     };
     if !["scheme", "host", "path", "prefix", "port"].iter().any(|field| fields.has(field)) {
-        reader.error("missing-field", &value.spot, "the redirect changes nothing, so it would never end");
+        reader.error(
+            "missing-field",
+            &value.spot,
+            "the redirect changes nothing, so clients would be redirected forever",
+        );
     }
     fields.finish(reader);
     Some(FilterKind::Redirect(Redirect { scheme: scheme.map(str::to_owned), host, path, port, status }))
@@ -118,7 +122,7 @@ fn read_path_rewrite(fields: &mut Object<'_>, matches: &[Match], reader: &mut Re
         (None, Some(prefix)) => {
             let is_prefix = |one: &Match| matches!(one.path, PathMatch::Any | PathMatch::Prefix(_));
             if !matches.iter().all(is_prefix) {
-                let message = "a new `prefix` needs a rule that matches only prefixes";
+                let message = "only a rule that matches nothing but prefixes can replace the `prefix`";
                 reader.error("misplaced-field", &prefix.spot, message);
             }
             read_path(&prefix, reader).map(PathRewrite::Prefix)
@@ -133,7 +137,7 @@ pub(super) fn read_path(value: &Value<'_>, reader: &mut Reader) -> Option<String
     let is_path_byte = |byte: u8| byte.is_ascii_graphic() && byte != b'?' && byte != b'#';
     if !text.starts_with('/') || !text.bytes().all(is_path_byte) {
         let message = format!(
-            "{} is not a path: a path begins with `/`, has no query or fragment, and percent-encodes all that is not ASCII",
+            "{} is not a path: a path begins with `/`, has no query or fragment, and percent-encodes everything but ASCII",
             echo(text)
         );
         reader.error("bad-path", &value.spot, message);

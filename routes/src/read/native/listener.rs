@@ -4,7 +4,7 @@ use xds_codec::document::TreeValue;
 
 use super::target::{one_or_list, read_qualified};
 use crate::model::{
-    AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, Kind, ObjectRef, Protocol, Spec,
+    AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, Kind, ListenerProtocol, ObjectRef, Spec,
 };
 use crate::read::address::parse_ip;
 use crate::read::context::Context;
@@ -37,7 +37,7 @@ pub(super) fn read_listener(value: &Value<'_>, context: &Context<'_>, reader: &m
         fields.finish(reader);
     }
     let spot = value.spot.clone();
-    let protocol = if certificates.is_empty() { Protocol::Http } else { Protocol::Https };
+    let protocol = if certificates.is_empty() { ListenerProtocol::Http } else { ListenerProtocol::Https };
     let allowed =
         AllowedRoutes { namespaces: AllowedNamespaces::All, kinds: Vec::new(), kinds_spot: spot.clone() };
     let name = context.key.name.to_string();
@@ -74,7 +74,7 @@ fn read_certificates(tls: &Value<'_>, context: &Context<'_>, reader: &mut Reader
                 reader.error("duplicate-field", &tls.spot, message);
             }
             (None, None) => {
-                let message = "the field `certificate`, the name of a Secret, is missing";
+                let message = "the field `certificate` is missing; it names a Secret";
                 reader.error("missing-field", &tls.spot, message);
             }
         }

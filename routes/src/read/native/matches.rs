@@ -60,7 +60,7 @@ fn read_path_match(fields: &mut Object<'_>, reader: &mut Reader) -> Option<PathM
         [] => return Some(PathMatch::Any),
         [(field, value)] => (*field, value),
         [_, (_, second), ..] => {
-            let message = format!("a match has at most one of {}", PATH_FIELDS.join(", "));
+            let message = format!("a match can have only one of {}", PATH_FIELDS.join(", "));
             reader.error("misplaced-field", &second.spot, message);
             return None;
         }
@@ -119,9 +119,9 @@ fn read_headers(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
             reader.error("duplicate-name", &value.spot, format!("the header {} appears twice", echo(&name)));
         }
         let value_match = match read_value(&value, reader) {
-            Some(Wanted::Exact(text)) => HeaderValue::Exact(text),
-            Some(Wanted::Regex(regex)) => HeaderValue::Regex(regex),
-            Some(Wanted::Anything) => HeaderValue::Present,
+            Some(ValueCondition::Exact(text)) => HeaderValue::Exact(text),
+            Some(ValueCondition::Regex(regex)) => HeaderValue::Regex(regex),
+            Some(ValueCondition::Anything) => HeaderValue::Present,
             None => continue,
         };
         headers.push(HeaderMatch { spot: value.spot, name, value: value_match });
@@ -140,9 +140,9 @@ fn read_query(value: &Value<'_>, reader: &mut Reader) -> Vec<QueryMatch> {
             continue;
         }
         let (match_type, text) = match read_value(&value, reader) {
-            Some(Wanted::Exact(text)) => (MatchType::Exact, text),
-            Some(Wanted::Regex(regex)) => (MatchType::RegularExpression, regex),
-            Some(Wanted::Anything) => (MatchType::RegularExpression, ".*".to_owned()),
+            Some(ValueCondition::Exact(text)) => (MatchType::Exact, text),
+            Some(ValueCondition::Regex(regex)) => (MatchType::RegularExpression, regex),
+            Some(ValueCondition::Anything) => (MatchType::RegularExpression, ".*".to_owned()),
             None => continue,
         };
         query.push(QueryMatch { name: name.to_owned(), match_type, value: text });
@@ -160,29 +160,29 @@ fn entries_of<'t>(value: &Value<'t>, reader: &mut Reader) -> Vec<(&'t str, Value
 }
 
 /// The condition on a value.
-enum Wanted {
+enum ValueCondition {
     Exact(String),
     Regex(String),
     Anything,
 }
 
-fn read_value(value: &Value<'_>, reader: &mut Reader) -> Option<Wanted> {
+fn read_value(value: &Value<'_>, reader: &mut Reader) -> Option<ValueCondition> {
     if let TreeValue::Number(_) | TreeValue::Bool(_) = value.tree.value() {
         value.wrong("a string; write it in quotes", reader);
         return None;
     }
     let text = value.bounded_text(1, 4_096, reader)?;
     if text == "*" {
-        return Some(Wanted::Anything);
+        return Some(ValueCondition::Anything);
     }
     if let Some(regex) = text.strip_prefix('~') {
         if regex.is_empty() {
             reader.error("bad-regex", &value.spot, "there is no expression after `~`");
             return None;
         }
-        return check(regex, &value.spot, reader).then(|| Wanted::Regex(regex.to_owned()));
+        return check(regex, &value.spot, reader).then(|| ValueCondition::Regex(regex.to_owned()));
     }
-    Some(Wanted::Exact(text.to_owned()))
+    Some(ValueCondition::Exact(text.to_owned()))
 }
 
 /// The ways to say which path: a method of gRPC, a whole path, one path and those below it, a beginning, an expression.

@@ -53,7 +53,7 @@ pub(crate) fn read(file: &Arc<str>, tree: &Tree, refuses_unknown: bool) -> ReadO
     document.ignore(&["version"]);
     let namespace = document.take("namespace").and_then(|namespace| read_name(&namespace, &mut reader));
     if let Some(nodes) = document.take("nodes") {
-        let message = "the NodeGroup document of the directory says which clients get a document";
+        let message = "clients are selected by the NodeGroup document of the directory";
         reader.error("unsupported", &nodes.spot, message);
     }
     let mut objects = Vec::new();
@@ -76,7 +76,7 @@ pub(crate) fn read(file: &Arc<str>, tree: &Tree, refuses_unknown: bool) -> ReadO
     document.finish(&mut reader);
     if objects.is_empty() && !reader.has_errors() {
         let message =
-            "the document has no listeners, routes or backends; to remove those that it had, delete it";
+            "the document has no listeners, routes or backends; delete it to remove those that it had";
         reader.error("empty-document", &spot, message);
     }
     let is_broken = reader.has_errors();
@@ -126,7 +126,7 @@ fn check_name(section: &Section, name: &str, spot: &Spot, reader: &mut Reader) {
     let (tree, spot) = (Tree::of_text(name), spot.clone());
     read_name(&Value { tree: tree.root(), spot: spot.clone() }, reader);
     if section.kind == Kind::Backend && name.contains(':') {
-        let message = format!("{}: a name with `:` means a service and its port", echo_name(name));
+        let message = format!("{} contains `:`, which separates a service from its port", echo_name(name));
         reader.error("bad-name", &spot, message);
     }
     if section.kind == Kind::Gateway && name == route::ALL_GRPC {

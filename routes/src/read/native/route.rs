@@ -43,7 +43,7 @@ fn read_rules(
 ) -> Vec<Rule> {
     for field in RULE_FIELDS {
         if let Some(misplaced) = route.take(field) {
-            let message = format!("`{field}` is beside `rules`; move it into one of them");
+            let message = format!("`{field}` cannot be next to `rules`; move it into a rule");
             reader.error("misplaced-field", &misplaced.spot, message);
         }
     }
@@ -90,7 +90,7 @@ fn read_listeners(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader)
     let mut parents: Vec<ParentRef> = Vec::with_capacity(items.len());
     for item in items {
         if item.tree.as_str() == Some(ALL_GRPC) {
-            let message = "`grpc` is not a listener: gRPC clients find a route by its `hosts`, whatever its listeners are";
+            let message = "`grpc` is not a listener; remove it: gRPC clients find a route by its `hosts`";
             reader.error("unsupported", &item.spot, message);
             continue;
         }

@@ -31,14 +31,14 @@ pub(super) fn read_rule(fields: &mut Object<'_>, context: &Context<'_>, reader: 
                 reader.error(
                     "misplaced-field",
                     &to.spot,
-                    "a rule with `redirect` sends no requests to backends, so it has no `to`",
+                    "a rule with `redirect` sends no requests to backends; remove `to`",
                 );
             }
             read_backends(&to, context, reader)
         }
         None => {
             if !redirects && !fields.has("redirect") {
-                let message = "the field `to` is missing: the backends that requests go to";
+                let message = "the field `to` is missing; it names the backends that get the requests";
                 reader.error("missing-field", fields.spot(), message);
             }
             Vec::new()
@@ -156,9 +156,7 @@ fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<SessionPersist
     let ttl = fields.take("ttl");
     let absolute_timeout = ttl.as_ref().and_then(|ttl| positive_duration(ttl, reader));
     let path = fields.take("path");
-    for (field, message) in
-        [(&path, "only a cookie has a path"), (&ttl, "only a cookie can end a session after a time")]
-    {
+    for (field, message) in [(&path, "only a cookie has a path"), (&ttl, "only a cookie can expire")] {
         if let (Some(field), Some(_)) = (field, &header) {
             reader.error("misplaced-field", &field.spot, message);
         }

@@ -29,7 +29,7 @@ pub(crate) fn read_http_route_group(
     };
     let list = match (top, below) {
         (Some(_), Some(below)) => {
-            let message = "`matches` is at the top of the document as well; write only one of them";
+            let message = "`matches` is also at the top of the document; remove one of them";
             reader.error("duplicate-field", &below.spot, message);
             return None;
         }

@@ -65,7 +65,8 @@ pub(crate) fn read_traffic_split(
 fn read_service_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let name = read_name(value, reader)?;
     if name.contains(':') {
-        let message = format!("{}: a split has no ports; it applies to every port", echo(&name));
+        let message =
+            format!("{} has a port; write only the name, because a split applies to every port", echo(&name));
         reader.error("bad-name", &value.spot, message);
         return None;
     }
