@@ -20,10 +20,9 @@ pub struct Conditions {
 /// The status of one object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectStatus {
-    /// The generation that was judged: 1 for an object that is new, one more for each change of its content.
+    /// The generation that was judged: 1 for a new object, and one more for each change of its content.
     pub observed_generation: u64,
-    /// The conditions of the object itself: of a Gateway, a GatewayClass, a TrafficSplit, a Backend; of a route or policy that
-    /// reaches no parent.
+    /// The conditions of the object itself: a Gateway, a GatewayClass, a TrafficSplit, a Backend, or a route or policy without a parent.
     pub conditions: Vec<Condition>,
     /// The conditions of a route or policy: one for each of its parents or ancestors, in the order of the document.
     pub parents: Vec<ParentStatus>,
@@ -51,13 +50,13 @@ pub struct ListenerStatus {
     pub name: String,
     /// How many routes it accepted.
     pub attached_routes: usize,
-    /// The kinds of routes that it takes, of those that are known.
+    /// The kinds of routes that it accepts.
     pub supported_kinds: Vec<String>,
     /// The conditions.
     pub conditions: Vec<Condition>,
 }
 
-/// One condition.
+/// A condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// Its type.
@@ -137,7 +136,7 @@ impl fmt::Display for Truth {
 }
 
 impl Condition {
-    /// A condition that holds.
+    /// The condition of an object that is accepted.
     #[must_use]
     pub fn accepted() -> Self {
         Self::holds(ConditionType::Accepted, ConditionReason::Accepted)
@@ -166,7 +165,7 @@ impl Condition {
     }
 }
 
-/// A feature of a rule that gRPC clients may not have, for counting.
+/// A feature of a rule that gRPC clients may not support, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GrpcFeature {
     /// A match.
@@ -187,7 +186,7 @@ pub enum GrpcFeature {
     Timeout,
     /// Session persistence.
     Session,
-    /// How requests are spread over endpoints.
+    /// How requests are distributed over endpoints.
     Balancing,
     /// Endpoints that cannot be reached.
     Endpoints,
@@ -196,7 +195,7 @@ pub enum GrpcFeature {
 }
 
 impl GrpcFeature {
-    /// Every one of them.
+    /// Every feature.
     pub const ALL: [Self; 12] = [
         Self::Match,
         Self::Redirect,
@@ -212,7 +211,7 @@ impl GrpcFeature {
         Self::Tls,
     ];
 
-    /// A word for it.
+    /// The feature in one word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

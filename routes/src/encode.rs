@@ -1,4 +1,4 @@
-//! From emitted messages to resources. Each distinct content is encoded once.
+//! Encodes emitted messages as resources. Equal contents are encoded once.
 
 use std::collections::HashMap;
 use std::iter;
@@ -9,12 +9,11 @@ use xds_codec::{Codec, Diagnostic, Keys, Stencils, VirtualHost, VirtualHosts};
 
 use crate::emit::{Emitted, EmittedPart, FoundBy};
 
-/// Makes resources. Those that are equal in several node groups are made once.
+/// Makes resources. Equal resources of several node groups are made once.
 pub(crate) struct Encoder<'a> {
     codec: &'a Codec,
     stencils: Stencils,
-    /// By the fingerprint of their inputs. Each entry has at least one resource; several are the same content under several
-    /// names.
+    /// By the fingerprint of their inputs. Each entry has at least one resource. Several are the same content under different names.
     resources: HashMap<Version, Arc<[Arc<Resource>]>>,
     hosts: HashMap<Version, Arc<VirtualHost>>,
 }
@@ -37,7 +36,7 @@ impl<'a> Encoder<'a> {
         Self::with_keys(codec, Arc::default())
     }
 
-    /// One that shares keys with another.
+    /// An encoder that shares keys with another.
     pub(crate) fn with_keys(codec: &'a Codec, keys: Arc<Keys>) -> Self {
         let stencils = Stencils::with_keys(codec, keys);
         Self { codec, stencils, resources: HashMap::new(), hosts: HashMap::new() }
@@ -48,7 +47,7 @@ impl<'a> Encoder<'a> {
         self.stencils.keys()
     }
 
-    /// A resource under each of its names. If it equals the one in `last`, it is the same shared value.
+    /// Encodes a resource under each of its names. A resource that equals the one in `last` is the same shared value.
     ///
     /// # Errors
     ///
@@ -68,11 +67,11 @@ impl<'a> Encoder<'a> {
         Ok(made)
     }
 
-    /// A RouteConfiguration that has these virtual hosts.
+    /// Assembles a RouteConfiguration with these virtual hosts.
     ///
     /// # Errors
     ///
-    /// The codec refuses it, or refused a host: then `hosts` says why.
+    /// The codec refuses it, or has refused a host; then the diagnostics are those of `hosts`.
     pub(crate) fn assembled<K: Ord + Clone + Send + Sync + 'static>(
         &self,
         emitted: &Emitted<'_>,
@@ -86,7 +85,7 @@ impl<'a> Encoder<'a> {
         Ok(named(made, emitted, last))
     }
 
-    /// A virtual host.
+    /// Encodes a virtual host.
     ///
     /// # Errors
     ///
@@ -111,7 +110,7 @@ fn named(mut draft: ResourceDraft, emitted: &Emitted<'_>, last: &[Arc<Resource>]
         last.iter().find(is_same).cloned().unwrap_or_else(|| Arc::new(resource))
     };
     let first = kept(Resource::new(draft));
-    // A kept resource is shared by the other names as well, so that these are seen to be the same at a glance.
+    // The other names share a kept resource too, so that comparing them is cheap.
     let further: Vec<_> = emitted.further_names.iter().map(|name| kept(first.renamed(name))).collect();
     iter::once(first).chain(further).collect()
 }
@@ -130,7 +129,7 @@ fn refused(emitted: &Emitted<'_>, last: &[Arc<Resource>], diagnostics: Vec<Diagn
     RefusedResource { what: format!("{type_url} {name:?}"), diagnostics, kept }
 }
 
-/// The diagnostic code for a resource that our own codec refuses.
+/// The diagnostic code for a generated resource that the codec refuses.
 pub(crate) const REFUSED: &str = "generated-resource";
 
 #[cfg(test)]

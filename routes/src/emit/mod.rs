@@ -1,4 +1,4 @@
-//! Plans as resources, for each profile in the form that its clients accept (D3).
+//! Writes plans as resources, for each profile in the form that its clients accept (D3).
 
 mod emitted;
 pub(crate) mod envoy;

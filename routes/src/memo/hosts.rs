@@ -10,25 +10,25 @@ use super::key::HostKey;
 /// The virtual hosts of a RouteConfiguration. A copy shares its contents with the original.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Hosts {
-    /// Those that are encoded.
+    /// The encoded hosts.
     encoded: VirtualHosts<HostKey>,
-    /// Why others cannot be.
+    /// The errors of the other hosts.
     faulty: OrdMap<HostKey, Arc<[Diagnostic]>>,
-    /// How many have a route that must fail with UNAVAILABLE.
+    /// The number of hosts with a route that must fail with UNAVAILABLE.
     n_unavailable: usize,
 }
 
 impl Hosts {
-    /// All of them.
+    /// All hosts.
     ///
     /// # Errors
     ///
-    /// The reason of the first one that cannot be encoded.
+    /// Returns the errors of the first host that cannot be encoded.
     pub(crate) fn encoded(&self) -> Result<&VirtualHosts<HostKey>, &[Diagnostic]> {
         self.faulty.get_min().map_or(Ok(&self.encoded), |(_, faults)| Err(faults))
     }
 
-    /// Returns `true` if a route of them must fail with UNAVAILABLE.
+    /// Returns `true` if a route of a host must fail with UNAVAILABLE.
     pub(crate) fn needs_unavailable(&self) -> bool {
         self.n_unavailable > 0
     }

@@ -7,7 +7,7 @@ use xds_cache::GroupName;
 
 use super::key::{InGroup, Name};
 
-/// The names of clusters that one translation came across: facts that say the same name share it.
+/// The names of clusters in one translation. Facts with the same name share it.
 #[derive(Debug, Default)]
 pub(super) struct NamePool(Mutex<HashMap<GroupName, HashMap<Name, InGroup>>>);
 

@@ -1,4 +1,4 @@
-//! Assembles plans from units again, for tests that look at plans.
+//! Assembles plans from the results of units, for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -34,12 +34,12 @@ pub(crate) struct Planned {
 pub(crate) struct PlannedGroup {
     pub(crate) definition: Option<NodeGroup>,
     pub(crate) plan: Plan,
-    /// The Services that Envoys are served, by namespace, name and port.
+    /// The Services that Envoys get, by namespace, name and port.
     shown: BTreeSet<(String, String, u16)>,
 }
 
 impl PlannedGroup {
-    /// The Services that Envoys are served.
+    /// The Services that Envoys get.
     pub(crate) fn services_for_envoys(&self) -> impl Iterator<Item = &MeshService> {
         let key = |one: &MeshService| (one.namespace.clone(), one.name.clone(), one.port);
         self.plan.services.iter().filter(move |service| self.shown.contains(&key(service)))

@@ -1,5 +1,5 @@
-//! The contents of documents after reading: typed, checked, with defaults filled in, and with the place of everything that another document
-//! can make wrong.
+//! The contents of documents after reading: typed, checked, and with defaults filled in. They keep the places of fields that depend on
+//! other documents, for diagnostics.
 
 mod backend;
 mod document;

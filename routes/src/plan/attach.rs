@@ -28,7 +28,7 @@ pub(crate) struct AttachableRoute<'d> {
     pub(crate) document: &'d Document,
     /// The content.
     pub(crate) route: &'d Route,
-    /// The group of its document, for which an implicit gateway would be.
+    /// The group of its document. An implicit gateway would belong to it.
     pub(crate) group: &'d GroupName,
 }
 
@@ -51,26 +51,26 @@ pub(crate) trait Parents {
     /// The Gateway with a document of this identity.
     fn gateway(&self, key: &DocumentKey) -> Known;
 
-    /// Those of the native form.
+    /// The Gateways of the native form.
     fn natives(&self) -> Arc<[Arc<Parent>]>;
 
-    /// Returns `true` if there is no Gateway document at all, of whichever controller.
+    /// Returns `true` if there is no Gateway document at all, not even of another controller.
     fn is_without_documents(&self) -> bool;
 
-    /// The implicit gateway of a group; `None` if there can be none.
+    /// The implicit gateway of a group; `None` if it cannot have one.
     fn implicit(&self, group: &GroupName) -> Option<Arc<Parent>>;
 
     /// The labels of a namespace.
     fn namespace_labels(&self, namespace: &str) -> Vec<(String, String)>;
 }
 
-/// A Gateway, as far as it is known.
+/// The Gateway that a reference leads to.
 pub(crate) enum Known {
     /// One of ours.
     Ours(Arc<Parent>),
     /// One of another controller.
     Foreign,
-    /// There is none.
+    /// It does not exist.
     Missing,
 }
 
@@ -83,24 +83,24 @@ pub(crate) struct Requests {
     pub(crate) kind: RouteKind,
     /// The `creationTimestamp` of the route.
     pub(crate) created: Option<i64>,
-    /// The cost of the route in each virtual host; of its text, at most so many bytes.
+    /// The cost of the route in each virtual host. The bytes are an upper bound.
     pub(crate) cost: Cost,
     /// How often Gateways and listeners are asked.
     pub(crate) n_asked: usize,
     /// Why the route is not accepted, if it has no parent at all.
     pub(crate) fault: Option<Fault>,
-    /// One for each reference, but for Services and the Gateways of others.
+    /// One for each reference, except for Services and Gateways of other controllers.
     pub(crate) list: Vec<Request>,
 }
 
 /// One reference of a route to a parent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Request {
-    /// The position in the status; that in the document, if it names parents.
+    /// The position in the status; the same as in the document, if it names parents.
     index: usize,
     /// The Gateway, if the document names none.
     unnamed: Option<DocumentKey>,
-    /// True if it leads to the implicit gateway, which stands in for whatever is named, section and port included.
+    /// True if it leads to the implicit gateway, which stands in for any parent, section and port.
     pub(crate) is_implicit: bool,
     /// The listeners that accept the route, at least one; or the reason why none accepts it.
     pub(crate) attachments: Result<Vec<Attachment>, Fault>,
@@ -111,9 +111,9 @@ pub(crate) struct Request {
 pub(crate) struct Attachment {
     /// The listener.
     pub(crate) listener: Arc<ParentListener>,
-    /// The hosts that both have in common, at least one.
+    /// The hosts that route and listener have in common, at least one.
     pub(crate) hosts: Arc<[Host]>,
-    /// Those of them that another listener of the port owns, and which.
+    /// The hosts among these that another listener of the port owns, and that listener.
     elsewhere: Box<[(Host, Arc<ListenerKey>)]>,
 }
 
@@ -130,8 +130,7 @@ impl Requests {
         Self { n_asked: list.len() + attachments, fault, list, ..Self::none(route) }
     }
 
-    /// The requests of a route that attaches to Gateways of the native form, when there are too many of these to ask before
-    /// limits are checked.
+    /// The requests of a route that attaches to all Gateways of the native form, if limits must be checked before so many are asked.
     pub(crate) fn deferred(route: &AttachableRoute<'_>, n_asked: usize) -> Self {
         Self { n_asked, ..Self::none(route) }
     }
@@ -149,7 +148,7 @@ impl Requests {
         }
     }
 
-    /// The cost of a route in each virtual host; of its text, as many bytes as it can have without a change of its outline.
+    /// The cost of a route in each virtual host. The bytes are the most that its text can have without a change of its outline.
     pub(crate) fn cost_of(document: &Document, route: &Route) -> Cost {
         Cost::of(route, length_class(document.source.text().len()))
     }
@@ -159,7 +158,7 @@ impl Requests {
         self.fault.is_none() && self.list.is_empty() && self.n_asked > 0
     }
 
-    /// Returns `true` if there is anything to say of the route.
+    /// Returns `true` if there is nothing to report about the route.
     pub(crate) fn is_empty(&self) -> bool {
         self.fault.is_none() && self.list.is_empty() && self.n_asked == 0
     }
@@ -169,15 +168,15 @@ impl Requests {
         self.list.iter().flat_map(|request| request.attachments.iter().flatten())
     }
 
-    /// The listeners that take the route, each once.
+    /// The listeners that accept the route, without duplicates.
     pub(crate) fn listeners(&self) -> BTreeSet<&Arc<ListenerKey>> {
         self.attachments().map(|attachment| &attachment.listener.key).collect()
     }
 
-    /// The same for a route that passes a limit.
+    /// Refuses the route everywhere, because it exceeds a limit.
     pub(crate) fn refuse(&mut self, fault: &Fault, names_parents: bool) {
         if !names_parents {
-            // Reported once: the text names no parent at which to report it.
+            // Reported once, because there is no parent in the document to report it at.
             self.list.clear();
             self.fault = Some(fault.clone());
             return;
@@ -187,13 +186,13 @@ impl Requests {
     }
 }
 
-/// Why a route that names no parent is not even asked for.
+/// The reason why a route without parents is no longer attached.
 pub(crate) fn tired() -> Fault {
     let message = "older routes without parents have reached the limit of attempts to attach; name a parent in this route";
     Fault::new(ConditionReason::LimitExceeded, message)
 }
 
-/// The listeners that the parents of a route lead to, without Services and without the Gateways of others.
+/// The requests to the parents of a route, without Services and Gateways of other controllers.
 fn requests(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<Request> {
     if route.route.parents.is_empty() {
         return unnamed_parents(route, parents);
@@ -227,8 +226,8 @@ fn requests(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<Request>
     requests
 }
 
-/// The parents of a route that names none. Native routes attach to all Gateways of their form; routes of the Gateway API attach
-/// to the implicit gateway, if there is no other or the route asks for it.
+/// The parents of a route that names none. Native routes attach to all Gateways of the native form. Routes of the Gateway API attach
+/// to the implicit gateway if there is no other Gateway or the route asks for it.
 fn unnamed_parents(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<Request> {
     let is_native = route.route.kind == RouteKind::Native;
     let mut targets: Vec<Arc<Parent>> = if is_native { parents.natives().to_vec() } else { Vec::new() };
@@ -245,7 +244,7 @@ fn unnamed_parents(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<R
     targets.into_iter().enumerate().map(request).collect()
 }
 
-/// The listeners that take a route by a reference, or why none does.
+/// The listeners that accept a route by a reference, or the reason why none does.
 ///
 /// The reason is the first check that leaves no listener: section and port, permission, host names, validity.
 fn attachments(
@@ -316,7 +315,7 @@ fn elsewhere(listener: &ParentListener, hosts: &[Host], gateway: &Parent) -> Box
     hosts.iter().filter_map(owner_of).collect()
 }
 
-/// Returns `true` if section and port of a reference are those of a listener.
+/// Returns `true` if section and port of a reference match a listener.
 fn is_meant(parent: &ParentRef, listener: &ParentListener) -> bool {
     parent.section.as_ref().is_none_or(|section| **section == *listener.key.name)
         && parent.port.is_none_or(|port| port == listener.port)
@@ -344,8 +343,7 @@ fn no_common_host<'a>(
     )
 }
 
-/// Checks that a listener may accept a route of this kind and namespace; otherwise returns the reason, to be written after its
-/// name.
+/// Checks that a listener may accept a route of this kind and namespace. The error is a text that follows the listener's name.
 fn admission(
     parents: &impl Parents,
     route: &AttachableRoute<'_>,
@@ -369,7 +367,7 @@ fn admission(
     Err(format!("accepts no {}{why}", document_kind(route.route.kind)))
 }
 
-/// Returns `true` if labels match a selector. `NotIn` matches a label that is absent.
+/// Returns `true` if labels match a selector. `NotIn` matches an absent label.
 pub(super) fn selects(selector: &LabelSelector, labels: &[(String, String)]) -> bool {
     let label = |key: &str| labels.iter().find(|(name, _)| name == key).map(|(_, value)| value);
     selector
@@ -381,13 +379,13 @@ pub(super) fn selects(selector: &LabelSelector, labels: &[(String, String)]) -> 
 
 /// The result of attaching a route to listeners.
 pub(crate) struct Attached<'r> {
-    /// Its document, of which only spots and place are used.
+    /// Its document. Only its spots and place are used.
     pub(crate) document: &'r Document,
-    /// The requests; without those that limits took away.
+    /// The requests that limits allow.
     pub(crate) requests: &'r Requests,
     /// The references that cannot be followed.
     pub(crate) problems: &'r [RefProblem],
-    /// The parts of the rules that are not carried out.
+    /// The parts of the rules that have no effect.
     pub(crate) partly_invalid: &'r [String],
 }
 

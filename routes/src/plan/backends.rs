@@ -19,8 +19,7 @@ pub(super) enum Referent<'d> {
 }
 
 impl<'d> Referent<'d> {
-    /// The name of its cluster: `namespace/service/port` or `namespace/backend`. Names have no slash in them, so that no two
-    /// backends share one.
+    /// The name of its cluster: `namespace/service/port` or `namespace/backend`. It is unique, because names have no slash.
     pub(super) fn cluster_name(&self) -> String {
         let DocumentName { namespace, name, .. } = &*self.document().key;
         match self {
@@ -49,7 +48,7 @@ impl<'d> Referent<'d> {
 impl<'d> Lookup<'d> {
     /// The target of a backendRef, or the reason why it cannot be used: `InvalidKind`, `RefNotPermitted` or `BackendNotFound`.
     ///
-    /// A fallback that cannot be used as a whole counts as not found.
+    /// A fallback that cannot be used counts as not found.
     pub(super) fn backend(&self, from: &DocumentKey, to: &ObjectRef) -> Result<Referent<'d>, RefProblem> {
         let found = self.referent(from, to)?;
         if let Some(Err(fault)) = self.fallbacks.get(&found.document().key) {
@@ -61,7 +60,7 @@ impl<'d> Lookup<'d> {
 
     /// The same, without checking the members of a fallback.
     ///
-    /// A target that is not permitted is not looked up, so that the answer does not tell whether it exists.
+    /// Permission is checked first, so an error does not reveal whether a forbidden target exists.
     pub(super) fn referent(&self, from: &DocumentKey, to: &ObjectRef) -> Result<Referent<'d>, RefProblem> {
         let problem = |reason, message| RefProblem { reason, message, spot: to.spot.clone() };
         let Some(kind) = to.backend_kind() else {
@@ -94,8 +93,8 @@ impl<'d> Lookup<'d> {
         Ok(Referent::Port { document, service, port })
     }
 
-    /// Returns `true` if a route refers to the Service that is its own parent, which needs no grant: the route may only send
-    /// requests where they would go without it (MeshConsumerRoute).
+    /// Returns `true` if a route refers to a Service that is its own parent. That needs no grant, because requests would go there without
+    /// the route too (MeshConsumerRoute).
     fn is_parent(&self, from: &DocumentKey, to: &ObjectRef) -> bool {
         let document = self.document(from.kind, &from.namespace, &from.name);
         let Some(Spec::Route(route)) = document.map(|document| &document.spec) else { return false };
@@ -125,7 +124,7 @@ impl<'d> Lookup<'d> {
         Some(Referent::Port { document, service, port })
     }
 
-    /// The backend whose cluster has that name.
+    /// The backend whose cluster has this name.
     pub(super) fn of_cluster_name(&self, name: &str) -> Option<Referent<'d>> {
         let mut parts = name.split('/');
         let (namespace, name) = (parts.next()?, parts.next()?);
@@ -135,7 +134,7 @@ impl<'d> Lookup<'d> {
         }
     }
 
-    /// Returns `true` if a backend says that it speaks HTTP/2. A fallback does so too if all its members do.
+    /// Returns `true` if a backend declares HTTP/2. A fallback also does if all its members do.
     pub(super) fn speaks_http2(&self, referent: &Referent<'d>) -> bool {
         match referent {
             Referent::Port { port, .. } => is_http2_name(port.app_protocol.as_deref().unwrap_or_default()),
@@ -154,8 +153,7 @@ impl<'d> Lookup<'d> {
         }
     }
 
-    /// Returns `true` if routes can speak the `appProtocol` of a port; the `kubernetes.io/` names are the ones with a fixed
-    /// meaning.
+    /// Checks that routes support the `appProtocol` of a port. Only names with `kubernetes.io/` have a fixed meaning.
     pub(super) fn check_protocol(
         &self,
         referent: &Referent<'d>,
@@ -176,7 +174,7 @@ impl<'d> Lookup<'d> {
         Err(RefProblem { reason: ConditionReason::UnsupportedProtocol, message, spot: to.spot.clone() })
     }
 
-    /// The hint that a Backend of the same name exists, if the referring object may know.
+    /// The hint that a Backend of the same name exists, if the referring object may know about it.
     fn hint(&self, from: &DocumentKey, to: &ObjectRef) -> String {
         let group = Kind::Backend.api_group();
         let backend = ObjectRef { group: group.into(), kind: "Backend".into(), ..to.clone() };
@@ -188,12 +186,12 @@ impl<'d> Lookup<'d> {
     }
 }
 
-/// Returns `true` if a port's `appProtocol` or name says HTTP/2: `kubernetes.io/h2c`, and by common use `grpc…`, `http2…`, `h2c…`.
+/// Returns `true` if a port's `appProtocol` or name means HTTP/2: `kubernetes.io/h2c`, or by common use `grpc…`, `http2…`, `h2c…`.
 pub(super) fn is_http2_name(name: &str) -> bool {
     name == "kubernetes.io/h2c" || ["grpc", "http2", "h2c"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The port that a reference means: the only one if it names none.
+/// The port of a reference; the only port if it names none.
 fn service_port<'d>(service: &'d Service, to: &ObjectRef) -> Result<&'d ServicePort, String> {
     let name = format!("{}/{}", to.namespace, to.name);
     let Some(number) = to.port else {

@@ -19,16 +19,16 @@ const PROTOCOLS: [BackendProtocol; 2] = [BackendProtocol::Http1, BackendProtocol
 /// How routes use a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Usage {
-    /// True if routes for Envoys use it by HTTP/1.1, and by HTTP/2.
+    /// True if routes for Envoys use it over HTTP/1.1, and over HTTP/2.
     is_spoken_to: [bool; 2],
     has_sessions: bool,
     is_fallback_member: bool,
-    /// True if a document asks for a route that does: not only the one that a Service has to itself.
+    /// True if a route of a document uses it. False if only the implicit route of a Service to itself does.
     pub(crate) is_asked_for: bool,
 }
 
 impl Usage {
-    /// Adds the uses by others.
+    /// Adds the uses of another route.
     pub(crate) fn join(&mut self, other: &Self) {
         let both = self.is_spoken_to.iter_mut().zip(other.is_spoken_to);
         both.for_each(|(own, other)| *own |= other);
@@ -44,19 +44,19 @@ impl Usage {
     }
 }
 
-/// The clients that are served routes.
+/// The clients that get a route.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Served {
-    /// True if Envoys are.
+    /// True if Envoys get it.
     pub(crate) is_for_envoys: bool,
-    /// True if a document asks for them.
+    /// True if a document asks for it.
     pub(crate) is_asked_for: bool,
 }
 
-/// A cluster with what it needs.
+/// A cluster with its endpoints and its secret.
 pub(crate) struct Reached {
     pub(crate) cluster: Cluster,
-    /// Its endpoints, if they are assigned.
+    /// Its endpoints, if they come by EDS.
     pub(crate) assignment: Option<Assignment>,
     /// The secret that it names.
     pub(crate) secret: Option<(String, TlsSecret)>,
@@ -65,12 +65,12 @@ pub(crate) struct Reached {
 }
 
 impl Lookup<'_> {
-    /// The cluster of that name, which is used so; `None` if nothing has that name.
+    /// The cluster with this name and usage; `None` if nothing has this name.
     pub(crate) fn reached(&self, name: &str, usage: &Usage) -> Option<Reached> {
         let referent = self.of_cluster_name(name)?;
         let mut diagnostics = Vec::new();
         let found = endpoints::find(self, &referent, name);
-        // Nothing requests clusters that only a gRPC client could dial.
+        // Reported only for clusters of Envoys, because gRPC clients could dial every Service.
         if let Some(message) = found.warning.filter(|_| usage.is_spoken_to.contains(&true)) {
             warn("no-endpoints", &referent, message, &mut diagnostics);
         }
@@ -98,7 +98,7 @@ impl Lookup<'_> {
     }
 }
 
-/// Every cluster that routes reach, by themselves and as members of fallbacks. Routes that Envoys are not served add no protocol.
+/// Every cluster that routes reach, directly or as a member of a fallback. Routes that Envoys do not get add no protocol.
 pub(crate) fn usages(
     routes: &[PlannedRoute],
     served: Served,
@@ -142,7 +142,7 @@ fn uses(route: &PlannedRoute) -> Vec<(String, Usage)> {
     uses
 }
 
-/// A fallback has no connections of its own that could use TLS.
+/// Warns about TLS settings of a fallback, which makes no connections itself.
 fn warn_of_idle_tls(referent: &Referent<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let Referent::Backend { backend, .. } = referent else { return };
     match &backend.source {

@@ -1,4 +1,4 @@
-//! Fallbacks: Backends that stand for other backends in order, as aggregate clusters (gRFC A37).
+//! Fallbacks: Backends with an ordered list of other backends, as aggregate clusters (gRFC A37).
 //!
 //! A fallback with a fault is refused as a whole, because all calls of gRPC clients to it would fail (B178, B179).
 
@@ -14,9 +14,9 @@ use crate::model::{DocumentKey, Kind};
 pub(crate) struct Fallback {
     /// The clusters of its members in order, each at its earliest position; at least one.
     pub(crate) members: Vec<String>,
-    /// True if it speaks HTTP/2: it says so, or all its members do.
+    /// True if it uses HTTP/2: by its own setting, or because all its members do.
     pub(super) is_http2: bool,
-    /// The clusters on the longest path down from it, itself included.
+    /// The clusters on the longest path down from it, including itself.
     longest_path: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct FallbackFault {
     pub(super) reason: ConditionReason,
     /// The path of clusters from it to the fault.
     path: Vec<String>,
-    /// The fault there.
+    /// The fault.
     what: String,
     is_cycle: bool,
 }
@@ -35,13 +35,13 @@ pub(crate) struct FallbackFault {
 /// The verdict on a fallback.
 pub(crate) type Verdict = Result<Fallback, FallbackFault>;
 
-/// The Backend of a cluster, which may be a fallback; `None` if the cluster is that of a Service.
+/// The Backend of a cluster, which may be a fallback; `None` for the cluster of a Service.
 pub(crate) fn fallback_of_cluster(cluster: &str) -> Option<DocumentKey> {
     let (namespace, name) = cluster.split_once('/').filter(|(_, name)| !name.contains('/'))?;
     Some(DocumentKey::new(Kind::Backend, namespace, name))
 }
 
-/// How many clusters may be on a path, the first and the last included (B178).
+/// The limit of clusters on a path, including the first and the last (B178).
 const MAX_PATH: usize = 16;
 
 impl fmt::Display for FallbackFault {
@@ -61,7 +61,7 @@ impl FallbackFault {
     }
 }
 
-/// The path for people: the middle of a long one is left out, its ends stay.
+/// The path for messages: the middle of a long one is left out.
 fn shortened(path: Vec<String>) -> Vec<String> {
     if path.len() <= MAX_PATH + 2 {
         return path;

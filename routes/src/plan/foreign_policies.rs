@@ -1,7 +1,7 @@
-//! Policies that are not supported: the served objects that they target, and how that is reported.
+//! Unsupported policies: the served objects that they target, and their reports.
 //!
-//! Whoever writes a policy for authentication or limits must learn that requests are served without it. So it is reported at the policy, and
-//! as a condition at each of its targets.
+//! The author of a policy for authentication or limits must learn that requests are served without it. So it is reported at the policy,
+//! and as a condition at each of its targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::model::{
 };
 use crate::read::left_out;
 
-/// The targets that exist for policies.
+/// The objects that policies can target.
 pub(crate) trait Targets<'d> {
     /// A document.
     fn document(&self, key: &DocumentKey) -> Option<&'d Document>;
@@ -25,14 +25,14 @@ pub(crate) trait Targets<'d> {
     /// The documents of a kind, in order.
     fn of_kind(&self, kind: Kind) -> Box<dyn Iterator<Item = &'d Placed> + 'd>;
 
-    /// Returns `true` if the object of a document is served here. Objects of other controllers have no conditions.
+    /// Returns `true` if the object is served here. Objects of other controllers have no conditions.
     fn is_known(&self, key: &DocumentKey) -> bool;
 }
 
 /// A target, with a listener if the policy is only for that.
 type AffectedTarget<'d> = (&'d DocumentKey, Option<&'d str>);
 
-/// Some of many, by name.
+/// The names of policies or targets, some of which are shown.
 #[derive(Default)]
 struct NameList {
     first: Vec<String>,
@@ -47,7 +47,7 @@ impl NameList {
         }
     }
 
-    /// The verb that goes with them.
+    /// The verb that follows the names.
     fn verb(&self) -> &'static str {
         if self.n == 1 { "is" } else { "are" }
     }
@@ -65,7 +65,7 @@ impl NameList {
 /// The conditions from policies, by target.
 pub(crate) type Affections<'d> = BTreeMap<AffectedTarget<'d>, Condition>;
 
-/// Looks at every policy: reports its targets, and returns the diagnostics for them.
+/// Reports every policy in `diagnostics`, and returns the conditions of the targets.
 pub(crate) fn affected<'d>(served: &impl Targets<'d>, diagnostics: &mut Vec<Diagnostic>) -> Affections<'d> {
     let mut search = Search { served, n_left: MAX_COMPARED };
     let mut affected: BTreeMap<AffectedTarget<'d>, NameList> = BTreeMap::new();
@@ -131,7 +131,7 @@ pub(crate) fn affected<'d>(served: &impl Targets<'d>, diagnostics: &mut Vec<Diag
 /// Looks for targets among served objects.
 struct Search<'s, S> {
     served: &'s S,
-    /// How many more objects labels may be compared with.
+    /// How many more comparisons of labels are allowed.
     n_left: usize,
 }
 
@@ -210,7 +210,7 @@ fn shown((key, listener): &AffectedTarget<'_>) -> String {
     }
 }
 
-/// `SecurityPolicy default/guard`.
+/// Shows `SecurityPolicy default/guard`.
 fn name_of(key: &DocumentKey, policy: &ForeignPolicy) -> String {
     format!("{} {}/{}", policy.kind, key.namespace, policy.name)
 }
@@ -228,9 +228,8 @@ fn note(place: &Place, message: String) -> Diagnostic {
     }
 }
 
-/// How many objects a message names; the others are counted.
+/// The number of names in a message. The others are only counted.
 const MAX_NAMED: usize = 3;
 
-/// How often labels of policies are compared with those of objects: enough for twenty selectors of ten thousand routes, and a
-/// small part of the time that planning so many takes.
+/// The limit of comparisons of labels: enough for twenty selectors and ten thousand routes, and short compared with planning these.
 const MAX_COMPARED: usize = 200_000;

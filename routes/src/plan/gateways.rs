@@ -1,4 +1,4 @@
-//! Gateways: which are ours, which ports they get, and their conditions.
+//! Gateways: which of them are served here, their ports and their conditions.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -26,15 +26,15 @@ pub(crate) struct PlannedGateway<'d> {
     pub(crate) document: Option<&'d Document>,
     /// Its identity.
     pub(crate) key: DocumentKey,
-    /// The node group that it is for.
+    /// The node group that it serves.
     pub(crate) group: GroupName,
-    /// Where it listens; `None` means every address.
+    /// The address on which it listens; `None` for every address.
     pub(crate) address: Option<IpAddr>,
     /// True if it was written in the native form.
     pub(crate) is_native: bool,
     /// True if Envoys request its hosts one by one.
     pub(crate) is_on_demand: bool,
-    /// Why it is not accepted, if so.
+    /// The reason why it is not accepted, if so.
     fault: Option<Fault>,
     /// Its listeners, in the order of the document.
     pub(crate) listeners: Vec<PlannedListener>,
@@ -43,13 +43,13 @@ pub(crate) struct PlannedGateway<'d> {
 /// All Gateways.
 #[derive(Debug)]
 pub(crate) struct Gateways<'d> {
-    /// Those that are ours, sorted by identity.
+    /// The Gateways that are served here, sorted by identity.
     pub(crate) list: Vec<PlannedGateway<'d>>,
-    /// Those of another controller.
+    /// The Gateways of other controllers.
     pub(crate) foreign: BTreeSet<DocumentKey>,
 }
 
-/// A listener.
+/// The identity of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ListenerKey {
     /// The node group of the Gateway.
@@ -86,12 +86,12 @@ pub(crate) struct ParentListener {
     pub(crate) namespaces: AllowedNamespaces,
     /// The kinds of routes that it accepts.
     pub(crate) kinds: Vec<RouteKind>,
-    /// Why it accepts none, if so.
+    /// The reason why it accepts no routes, if so.
     pub(crate) fault: Option<Fault>,
 }
 
 impl<'d> Gateways<'d> {
-    /// Those of the documents, with the ports that they get.
+    /// The Gateways of the documents, with the ports that they get.
     pub(crate) fn of(
         lookup: &Lookup<'_>,
         documents: &'d Documents,
@@ -129,7 +129,7 @@ impl<'d> Gateways<'d> {
         gateways
     }
 
-    /// Warns of faults of listeners.
+    /// Warns about faults of listeners.
     pub(crate) fn diagnose(&self, diagnostics: &mut Vec<Diagnostic>) {
         for gateway in &self.list {
             let Some(document) = gateway.document else { continue };
@@ -199,7 +199,7 @@ impl<'d> Gateways<'d> {
 }
 
 impl PlannedGateway<'_> {
-    /// The implicit gateway of a group, in which `other` has its port.
+    /// The implicit gateway of a group. It gets no port if `other` has it.
     pub(crate) fn implicit(group: &GroupName, port: u16, other: Option<&DocumentKey>) -> Self {
         let mut listener = PlannedListener::new(implicit_listener(port));
         listener.fault = other.map(|other| taken(other, port));
@@ -215,7 +215,7 @@ impl PlannedGateway<'_> {
         }
     }
 
-    /// As routes see it.
+    /// Returns the Gateway as routes see it.
     pub(crate) fn parent(&self) -> Parent {
         let listeners = self.listeners.iter().map(|listener| {
             let listener = ParentListener {
@@ -253,13 +253,13 @@ impl PlannedGateway<'_> {
         format!("{}/{}/{port}", self.key.namespace, self.key.name)
     }
 
-    /// Where it is from, if it has a document.
+    /// Its origin, if it has a document.
     pub(crate) fn origin(&self) -> Option<Origin> {
         self.document.map(Document::origin)
     }
 }
 
-/// Takes the ports from `gateway` that `other` has.
+/// Takes ports away from `gateway` that `other` has.
 fn yield_ports(gateway: &mut PlannedGateway<'_>, other: &PlannedGateway<'_>) {
     if gateway.group != other.group || !is_same_address(gateway.address, other.address) {
         return;
@@ -279,14 +279,14 @@ fn taken(other: &DocumentKey, port: u16) -> Fault {
     )
 }
 
-/// Returns `true` if a port of both addresses cannot be bound twice.
+/// Returns `true` if the same port cannot be bound on both addresses.
 fn is_same_address(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
     let (Some(one), Some(other)) = (one, other) else { return true };
     let has_every = one.is_unspecified() || other.is_unspecified();
     one == other || has_every && one.is_ipv4() == other.is_ipv4()
 }
 
-/// Checks that a Gateway is ours; otherwise returns the reason.
+/// Checks that a Gateway is served here; otherwise returns the reason.
 fn ownership(gateway: &Gateway, documents: &Documents, options: &Options) -> Result<(), String> {
     let Some(ours) = &options.controller_name else { return Ok(()) };
     if gateway.class.is_empty() {
@@ -316,7 +316,7 @@ fn implicit_listener(port: u16) -> GatewayListener {
     }
 }
 
-/// Why a Gateway with parameters is not accepted: parameters are not supported (Core, GatewayInvalidParametersRef).
+/// Refuses a Gateway with parameters, which are not supported (Core, GatewayInvalidParametersRef).
 fn unknown_parameters(gateway: &Gateway) -> Option<Fault> {
     let ObjectRef { group, kind, name, .. } = gateway.parameters.as_ref()?;
     let shown =

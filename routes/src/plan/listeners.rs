@@ -1,4 +1,4 @@
-//! The listeners of one Gateway: which of them are valid, which routes they accept, and their conditions.
+//! The listeners of one Gateway: their validity, the routes that they accept, and their conditions.
 
 use super::hostnames::{host_of, overlaps};
 use super::statuses::Fault;
@@ -15,20 +15,20 @@ pub(crate) struct PlannedListener {
     pub(crate) host: Host,
     /// The kinds of routes that it accepts.
     pub(crate) kinds: Vec<RouteKind>,
-    /// Why it is not accepted. Then it accepts no routes.
+    /// The reason why it is not accepted, if so. Then it accepts no routes.
     pub(crate) fault: Option<Fault>,
-    /// The properties that it shares with other listeners of the Gateway on its port.
+    /// Its conflict with another listener of the Gateway, if there is one.
     pub(crate) conflict: Option<Fault>,
-    /// The references that do not resolve.
+    /// The references that cannot be followed.
     pub(crate) problems: Vec<RefProblem>,
-    /// Its certificates, each once; only if its protocol is HTTPS.
+    /// Its certificates, without duplicates; only for HTTPS.
     pub(crate) certificates: Vec<(String, TlsSecret)>,
-    /// With which other HTTPS listeners of its port it shares hosts; empty for none.
+    /// The other HTTPS listeners of its port with which it shares hosts.
     shares_hosts_with: Vec<String>,
 }
 
 impl PlannedListener {
-    /// One listener, without a look at conflicts and certificates.
+    /// A listener before conflicts and certificates are checked.
     pub(crate) fn new(spec: GatewayListener) -> Self {
         let (kinds, unknown) = route_kinds(&spec);
         let mut problems = Vec::new();
@@ -74,7 +74,7 @@ impl PlannedListener {
         self.is_accepted() && can_listen
     }
 
-    /// Its status without any routes. `is_native` is said of listeners that were not written as a Gateway of the Gateway API.
+    /// Its status without any routes. `is_native` is true for a listener of the native form.
     pub(crate) fn status(&self, is_native: bool) -> ListenerStatus {
         ListenerStatus {
             name: self.spec.name.clone(),
@@ -84,8 +84,8 @@ impl PlannedListener {
         }
     }
 
-    /// Native routes are not a kind of the Gateway API, so they are listed only for listeners of the native form, and for those that
-    /// name their kinds.
+    /// Native routes are not a kind of the Gateway API, so they are listed only for listeners of the native form, and for listeners that
+    /// name the kinds of routes.
     fn supported_kinds(&self, is_native: bool) -> Vec<String> {
         let is_shown =
             |kind: &RouteKind| *kind != RouteKind::Native || is_native || !self.spec.allowed.kinds.is_empty();
@@ -149,14 +149,14 @@ pub(crate) fn listeners(lookup: &Lookup<'_>, document: &Document, gateway: &Gate
     listeners
 }
 
-/// The condition `ResolvedRefs`: the reason is that of the first problem, the message tells of all.
+/// The condition `ResolvedRefs`, with the reason of the first problem and a message about all of them.
 pub(crate) fn resolved_refs(problems: &[RefProblem]) -> Condition {
     let Some(first) = problems.first() else { return Condition::resolved_refs() };
     let messages: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
     Condition::fails(ConditionType::ResolvedRefs, first.reason, messages.join("; "))
 }
 
-/// The kind of document that a kind of route is written as.
+/// The kind of documents with this kind of route.
 pub(crate) fn document_kind(kind: RouteKind) -> Kind {
     match kind {
         RouteKind::Grpc => Kind::GrpcRoute,
@@ -165,7 +165,7 @@ pub(crate) fn document_kind(kind: RouteKind) -> Kind {
     }
 }
 
-/// The kinds that a listener takes, and the names of those that it names and cannot take.
+/// The kinds that a listener accepts, and the names of those that it allows but cannot accept.
 fn route_kinds(spec: &GatewayListener) -> (Vec<RouteKind>, Vec<String>) {
     let all = [RouteKind::Http, RouteKind::Grpc, RouteKind::Native];
     let mut kinds = Vec::new();
@@ -205,7 +205,7 @@ fn resolve_certificates(lookup: &Lookup<'_>, document: &Document, listener: &mut
     }
 }
 
-/// If a request cannot distinguish listeners, all of them are refused, whichever comes first.
+/// Finds conflicts. If requests cannot distinguish listeners, all of these are refused, whichever comes first.
 fn find_conflicts(listeners: &mut [PlannedListener]) {
     let conflicts: Vec<Option<Fault>> = listeners
         .iter()
@@ -275,7 +275,7 @@ impl Transport {
     }
 }
 
-/// HTTP/2 clients reuse a connection for every host of its certificate, whatever server name it was opened with.
+/// Finds HTTPS listeners that share hosts: HTTP/2 clients reuse a connection for every host of its certificate, whatever its server name.
 fn find_overlaps(listeners: &mut [PlannedListener]) {
     let is_https = |listener: &PlannedListener| {
         listener.is_accepted() && listener.spec.protocol == ListenerProtocol::Https

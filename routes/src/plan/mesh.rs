@@ -36,7 +36,7 @@ use crate::model::{
 use consumers::group_of;
 pub(crate) use consumers::{consumed_by, definition, others};
 
-/// Says `"true"` on Services for which Envoys of the mesh listen without any route too.
+/// The annotation with which a Service asks Envoys of the mesh to listen even without a route: `"true"` or `"false"`.
 const MESH_ANNOTATION: &str = "xds-server.io/mesh";
 
 /// The request of a route to a parent that is a Service.
@@ -44,9 +44,9 @@ const MESH_ANNOTATION: &str = "xds-server.io/mesh";
 pub(crate) struct ServiceRequest {
     /// The position of the parent in the document.
     pub(crate) index: usize,
-    /// The ports that it wants, or why it gets none.
+    /// The ports that it wants, or the reason why it gets none.
     pub(crate) wanted: Result<Wanted, Fault>,
-    /// True if the Service is another host's name.
+    /// True if the Service is of type `ExternalName`.
     is_external: bool,
 }
 
@@ -55,13 +55,13 @@ pub(crate) struct ServiceRequest {
 pub(crate) struct Wish {
     /// Its kind.
     pub(crate) class: Class,
-    /// Its place among others of the kind.
+    /// Its seniority among objects of its class.
     pub(crate) seniority: Seniority,
     /// The ports, in any order.
     pub(crate) ports: Vec<u16>,
 }
 
-/// The object to which a port of a Service was lost, by port.
+/// The lost ports of Services, each with the object that has it.
 pub(crate) type Lost = BTreeMap<(GroupName, DocumentKey, u16), DocumentKey>;
 
 /// The kinds that exclude each other; the first wins.
@@ -103,14 +103,14 @@ pub(crate) fn requests(lookup: &Lookup<'_>, placed: &Placed, route: &Route) -> V
     parents.map(request).collect()
 }
 
-/// The routes of the mesh that pass a limit of their group, the youngest first.
+/// The routes of the mesh that exceed a limit of their group, the youngest first.
 pub(crate) fn refused<'d>(
     lookup: &Lookup<'d>,
     documents: &'d Documents,
     ledger: &mut Ledger<'d>,
     goes_on: GoesOn<'_>,
 ) -> BTreeMap<DocumentKey, Fault> {
-    // The clients of a consumer get all Services of a port that it asks for.
+    // If a consumer asks for a port, its clients get all Services of that port.
     let mut of_port: BTreeMap<u16, usize> = BTreeMap::new();
     for (_, placed) in of_kinds(documents, Kind::Service..=Kind::Service) {
         let Spec::Service(service) = &placed.document.spec else { continue };
@@ -151,7 +151,7 @@ fn missing(parent: &ParentRef) -> Fault {
     )
 }
 
-/// The ports of a Service that a parent means: all, unless it gives a number or, as `sectionName`, a name.
+/// The ports of a Service that a parent refers to: all of them, unless it has a `port` or a `sectionName`.
 fn ports(key: &DocumentKey, service: &Service, parent: &ParentRef) -> Result<Vec<u16>, Fault> {
     let is_meant = |port: &&ServicePort| {
         parent.port.is_none_or(|number| number == port.port)
@@ -171,8 +171,8 @@ fn ports(key: &DocumentKey, service: &Service, parent: &ParentRef) -> Result<Vec
     Ok(ports)
 }
 
-/// The object that gets a port, of those that want it, by key; and the object to which the others lose it. The option of
-/// Gateways to allow both kinds of routes applies here too.
+/// Decides who gets a port, of the objects that want it. Returns the winners by key, and the object that the others lose to. The option
+/// that allows both kinds of routes on a host of a Gateway applies here too.
 pub(crate) fn settle<'c>(
     rivals: &[(&'c DocumentKey, &'c Wish)],
     options: &Options,
@@ -286,8 +286,7 @@ pub(crate) fn uncounted(
     diagnostics
 }
 
-/// Checks that an object got any of the ports that it wants. Returns a message about those that it did not get, or the fault if
-/// it got none.
+/// Checks that an object got at least one of the ports that it wants. Returns a message about the lost ones, or a fault if all are lost.
 fn accepted(
     document: &Document,
     wanted: Option<&Wanted>,
@@ -304,7 +303,7 @@ fn accepted(
     let message = messages.join("; ");
     match fault {
         _ if wanted.is_some_and(|wanted| messages.len() == wanted.ports.len()) => {
-            // The Gateway API has its own reason for routes, which other controllers use too.
+            // For routes, the Gateway API has its own reason, which other controllers use too.
             let is_split = document.key.kind == Kind::TrafficSplit;
             Err(Fault::new(
                 if is_split { ConditionReason::Conflicted } else { ConditionReason::RouteReasonConflicted },
@@ -316,7 +315,7 @@ fn accepted(
     }
 }
 
-/// Returns `true` if Envoys listen for a Service without any route: its annotation says so, or a split named it once.
+/// Returns `true` if Envoys listen for a Service even without a route: by its annotation, or because a TrafficSplit once named it.
 pub(crate) fn is_asked_for(placed: &Placed) -> bool {
     match placed.document.meta.annotation(MESH_ANNOTATION) {
         Some(said) => said == "true",
@@ -324,7 +323,7 @@ pub(crate) fn is_asked_for(placed: &Placed) -> bool {
     }
 }
 
-/// Reports that Envoys listen for a Service although no document asks for that any more.
+/// Reports that Envoys still listen for a Service, although no document asks for it any more.
 pub(crate) fn once_split(placed: &Placed) -> Option<Diagnostic> {
     let document = &placed.document;
     if !placed.was_split || document.meta.annotation(MESH_ANNOTATION).is_some() {
@@ -336,7 +335,7 @@ pub(crate) fn once_split(placed: &Placed) -> Option<Diagnostic> {
     Some(document.diagnostic(Severity::Info, "once-split", &Spot::default(), message))
 }
 
-/// Reports that Envoys do not listen for a Service, because a Gateway has the port.
+/// Reports that Envoys do not listen for a Service, because a Gateway has its port.
 pub(crate) fn taken_port(document: &Document, port: u16, gateway_port: &str) -> Diagnostic {
     let gateway = gateway_port.rsplit_once('/').map_or(gateway_port, |(gateway, _)| gateway);
     let message = format!(
@@ -347,13 +346,13 @@ pub(crate) fn taken_port(document: &Document, port: u16, gateway_port: &str) -> 
     document.diagnostic(Severity::Info, "mesh-port-taken", &Spot::default(), message)
 }
 
-/// The names under which a Service is called, the shortest first.
+/// The names of a Service, the shortest first.
 pub(crate) fn hosts(namespace: &str, name: &str, is_unique: bool) -> Vec<String> {
     let long = ["", ".svc", ".svc.cluster.local"].map(|end| [name, ".", namespace, end].concat());
     is_unique.then(|| name.to_owned()).into_iter().chain(long).collect()
 }
 
-/// The names by which gRPC clients dial a port of a Service that is called so: with the port, and without it if it is the lowest.
+/// The names by which gRPC clients dial a port of a Service with these hosts: with the port, and also without it for the lowest port.
 pub(crate) fn dialled(hosts: Vec<String>, port: u16, is_lowest_port: bool) -> Vec<String> {
     let mut names = Vec::new();
     for host in hosts {
@@ -363,7 +362,7 @@ pub(crate) fn dialled(hosts: Vec<String>, port: u16, is_lowest_port: bool) -> Ve
     names
 }
 
-/// The routes of documents of one kind that hold a port together, in order of precedence.
+/// The routes of all documents that share a port, in order of precedence.
 pub(crate) fn ranked<'p>(
     of_routes: impl Iterator<Item = (&'p Seniority, &'p [PlannedRoute])>,
 ) -> Vec<PlannedRoute> {
@@ -374,7 +373,7 @@ pub(crate) fn ranked<'p>(
     ranked.into_iter().map(|(_, route)| route.clone()).collect()
 }
 
-/// The route that a port of a Service has if there is no other.
+/// The route of a port of a Service that has no other route.
 pub(crate) fn route_to_itself(lookup: &Lookup<'_>, key: &DocumentKey, port: u16) -> Option<PlannedRoute> {
     let own = lookup.port_of(&key.namespace, &key.name, port)?;
     let Referent::Port { port, .. } = own else { return None };

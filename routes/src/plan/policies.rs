@@ -16,7 +16,7 @@ pub(super) struct Policies<'d> {
 pub(super) type TlsPolicyTarget = (DocumentKey, Option<String>);
 
 impl<'d> Policies<'d> {
-    /// The oldest of several policies with the same target applies.
+    /// Indexes the policies. If several have the same target, the oldest applies.
     pub(super) fn of(documents: &'d Documents) -> Self {
         let mut policies = Self::default();
         for (_, placed) in of_kinds(documents, Kind::BackendTlsPolicy..=Kind::BackendTlsPolicy) {
@@ -35,7 +35,7 @@ impl<'d> Policies<'d> {
     }
 }
 
-/// The Services and Backends that a policy targets, each at most once for each target.
+/// The Services and Backends that a policy targets. May have duplicates.
 pub(crate) fn policy_targets(policy: &BackendTlsPolicy) -> impl Iterator<Item = DocumentKey> {
     targets(policy).map(|(key, _)| key)
 }

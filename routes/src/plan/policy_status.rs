@@ -13,7 +13,7 @@ use crate::conditions::{Condition, ConditionReason, ConditionType, ParentStatus}
 use crate::model::{Backend, BackendTlsPolicy, Document, ObjectRef, Spec};
 
 impl<'d> Lookup<'d> {
-    /// The policy that applies to a backend: that of its port before that of the whole Service.
+    /// The policy that applies to a backend. A policy for its port wins over one for the whole Service.
     pub(super) fn policy(&self, referent: &Referent<'_>) -> Option<(&'d Document, &'d BackendTlsPolicy)> {
         let key = &referent.document().key;
         let section = match referent {
@@ -25,8 +25,8 @@ impl<'d> Lookup<'d> {
         Some((document, policy))
     }
 
-    /// The conditions of a BackendTLSPolicy, for each Gateway (or Service of the mesh) from which one of its targets is reached;
-    /// or of a Backend. `None` of anything else.
+    /// The conditions of a Backend, or of a BackendTLSPolicy for each Gateway or Service of the mesh that leads to one of its targets. `None`
+    /// for any other document.
     pub(crate) fn standing(
         &self,
         document: &Document,
@@ -83,7 +83,7 @@ impl<'d> Lookup<'d> {
         }
     }
 
-    /// Why a policy applies to none of its targets.
+    /// The reason why a policy applies to none of its targets, if so.
     fn targeting_fault(
         &self,
         document: &Document,

@@ -1,4 +1,4 @@
-//! TrafficSplits of SMI: the requests to one Service, shared between several.
+//! TrafficSplits of SMI: they divide the requests to one Service between several.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,24 +23,24 @@ pub(crate) struct Wanted {
     pub(crate) group: GroupName,
     /// The Service.
     pub(crate) service: DocumentKey,
-    /// Its ports, each once.
+    /// Its ports, without duplicates.
     pub(crate) ports: Vec<u16>,
 }
 
 /// The plan of one split.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlannedSplit {
-    /// Why it is not accepted, if it is not.
+    /// The reason why it is not accepted, if so.
     pub(crate) fault: Option<Fault>,
-    /// The references that do not resolve.
+    /// The references that cannot be followed.
     pub(crate) problems: Vec<RefProblem>,
-    /// The ports of the root, for the clients of the split's group; `None` if nothing is done.
+    /// The ports of the root, for the clients of the split's group; `None` if the split has no effect.
     pub(crate) wanted: Option<Wanted>,
     /// The routes of each of these ports.
     pub(crate) ports: Vec<(u16, Vec<PlannedRoute>)>,
 }
 
-/// The root of a split: a Service of its own namespace, by name; `None` if it names one of another.
+/// The root of a split, a Service of its own namespace; `None` if it names one of another namespace.
 pub(crate) fn root_of(document: &Document) -> Option<DocumentKey> {
     let Spec::TrafficSplit(split) = &document.spec else { return None };
     let namespace = &document.key.namespace;
@@ -56,7 +56,7 @@ pub(crate) fn backends_of(document: &Document) -> Vec<DocumentKey> {
     names.map(|name| DocumentKey::new(Kind::Service, namespace, name)).collect()
 }
 
-/// Plans a split; `holding` says which split holds for a root in the split's group. What is doubtful goes to `diagnostics`.
+/// Plans a split. `holding` has the split that applies to each root in the split's group. Warnings go to `diagnostics`.
 pub(crate) fn plan_split(
     lookup: &Lookup<'_>,
     placed: &Placed,
@@ -82,7 +82,7 @@ pub(crate) fn plan_split(
     PlannedSplit { fault, problems, wanted, ports }
 }
 
-/// The Services that TrafficSplits name as their roots, whether they are there or not.
+/// The Services that TrafficSplits name as their roots. They may be missing.
 #[must_use]
 pub fn split_roots<'d>(documents: impl Iterator<Item = &'d Document>) -> BTreeSet<DocumentKey> {
     documents.filter_map(root_of).collect()
@@ -98,7 +98,7 @@ struct Planner<'l, 'd> {
     problems: Vec<RefProblem>,
 }
 
-/// A backend of a split, once for each Service.
+/// A backend of a split. There is one for each Service.
 struct Candidate<'d> {
     name: &'d str,
     spot: &'d Spot,
@@ -106,7 +106,7 @@ struct Candidate<'d> {
 }
 
 impl<'l, 'd> Planner<'l, 'd> {
-    /// The root. Without its Service its ports are unknown, and nothing can be done.
+    /// The root. If its Service is missing, its ports are unknown and the split has no effect.
     fn root(&self) -> Result<(&'d Document, &'d Service), Fault> {
         let namespace = self.namespace();
         let name = name_in(&self.split.service, namespace)
@@ -125,8 +125,7 @@ impl<'l, 'd> Planner<'l, 'd> {
         self.lookup.service(namespace, name).ok_or_else(missing)
     }
 
-    /// The routes of every port of the root. Where no backend is left, requests go to the root itself: a split never makes a
-    /// hole.
+    /// The routes of every port of the root. If no backend is left for a port, its requests go to the root itself.
     fn ports(
         &mut self,
         root: &'d Document,
@@ -164,7 +163,7 @@ impl<'l, 'd> Planner<'l, 'd> {
         ((!splits_any).then(none), ports)
     }
 
-    /// The backends with their weights. Doubtful ones are reported.
+    /// The backends with their weights. Reports doubtful ones.
     fn candidates(&mut self, root: &str) -> Vec<Candidate<'d>> {
         let (namespace, split) = (self.namespace(), self.split);
         let mut candidates: Vec<Candidate<'d>> = Vec::new();
@@ -208,7 +207,7 @@ impl<'l, 'd> Planner<'l, 'd> {
         candidates
     }
 
-    /// The action for the requests to a port that are split; `None` if no backend is left. Ports are compared by number.
+    /// The action for split requests to a port; `None` if no backend is left. Ports are compared by number.
     fn action(&mut self, candidates: &[Candidate<'d>], port: &ServicePort, is_grpc: bool) -> Option<Action> {
         let namespace = self.namespace();
         let mut eligible = Vec::new();
@@ -234,7 +233,7 @@ impl<'l, 'd> Planner<'l, 'd> {
         ))
     }
 
-    /// The matches of all groups; `None` if everything is split. A group that is missing matches nothing, never everything.
+    /// The matches of all groups; `None` if all requests are split. A missing group matches nothing.
     fn matches(&mut self) -> Option<Vec<Match>> {
         let (namespace, split) = (self.namespace(), self.split);
         if split.matches.is_empty() {
@@ -257,7 +256,7 @@ impl<'l, 'd> Planner<'l, 'd> {
         Some(matches)
     }
 
-    /// The routes of a port: what matches is split, everything else goes to the root.
+    /// The routes of a port: requests that match are split, all others go to the root.
     fn routes(
         &self,
         matches: Option<&[Match]>,
@@ -321,7 +320,7 @@ impl<'l, 'd> Planner<'l, 'd> {
     }
 }
 
-/// Returns `true` if a port is for gRPC by its `appProtocol` or its name: SMI has no other sign for it.
+/// Returns `true` if a port is for gRPC by its `appProtocol` or its name. SMI has no field for it.
 pub(super) fn is_grpc(port: &ServicePort) -> bool {
     match &port.app_protocol {
         Some(protocol) => is_http2_name(protocol),
@@ -329,7 +328,7 @@ pub(super) fn is_grpc(port: &ServicePort) -> bool {
     }
 }
 
-/// The name of a Service of the namespace, of its short or fully qualified form; why not, if it is of another one.
+/// The name of a Service of the namespace, from its short or fully qualified form. The error says that it is in another one.
 fn name_in<'a>(service: &'a str, namespace: &str) -> Result<&'a str, String> {
     let text = service.strip_suffix('.').unwrap_or(service);
     let Some((name, rest)) = text.split_once('.') else {

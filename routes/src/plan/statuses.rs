@@ -6,7 +6,7 @@ use crate::conditions::{
     Condition, ConditionReason, ConditionType, ListenerStatus, ObjectStatus, ParentStatus, Truth,
 };
 
-/// Why something is not accepted.
+/// The reason why an object is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// The reason of the condition.
@@ -32,7 +32,7 @@ pub(crate) struct ObjectConditions {
 }
 
 impl ObjectConditions {
-    /// Adds a condition of what a policy targets: of a Gateway's listener, of a route at each of its parents, else of the object.
+    /// Adds a condition from policies: to a Gateway's listener, to a route at each of its parents, or to the object.
     pub(crate) fn affect(&mut self, listener: Option<&str>, condition: &Condition) {
         let mut parents = self.parents.values_mut().map(|parent| &mut parent.conditions).peekable();
         let listeners = self.listeners.iter_mut().filter(|one| listener == Some(&one.name));
@@ -43,14 +43,14 @@ impl ObjectConditions {
         }
     }
 
-    /// All of it, with the generation that was judged.
+    /// Returns the status, with the generation that was judged.
     pub(crate) fn finish(self, observed_generation: u64) -> ObjectStatus {
         let Self { conditions, parents, listeners } = self;
         ObjectStatus { observed_generation, conditions, parents: parents.into_values().collect(), listeners }
     }
 }
 
-/// The condition `PartiallyInvalid`, from texts that each begin with `Dropped Rule` or `Fall Back`; at least one.
+/// The condition `PartiallyInvalid`, from at least one text. Each begins with `Dropped Rule` or `Fall Back`.
 pub(crate) fn partially_invalid(messages: &[String]) -> Condition {
     let message = messages.join("; ");
     Condition {

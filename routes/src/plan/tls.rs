@@ -15,7 +15,7 @@ use crate::model::{
 /// TLS towards a backend, with the secret that it names.
 pub(super) type Upstream = (UpstreamTls, Option<(String, TlsSecret)>);
 
-/// Trusted certificates: the name of their secret, their text, and where they are from.
+/// Trusted certificates: the name of their secret, their text and their origin.
 pub(super) struct Trusted {
     name: String,
     pem: String,
@@ -23,8 +23,8 @@ pub(super) struct Trusted {
 }
 
 impl Lookup<'_> {
-    /// The secret of a certificateRef of a Gateway listener: its name in [`Plan::secrets`](super::Plan::secrets), and its
-    /// content. A problem is `RefNotPermitted` or `InvalidCertificateRef`.
+    /// The secret for a `certificateRef` of a listener: its name in [`Plan::secrets`](super::Plan::secrets), and its content. The reason of
+    /// a problem is `RefNotPermitted` or `InvalidCertificateRef`.
     pub(crate) fn certificate(
         &self,
         gateway: &Document,
@@ -64,8 +64,8 @@ impl Lookup<'_> {
         Ok((format!("{namespace}/{name}"), certificate))
     }
 
-    /// TLS towards a backend, if a policy or the backend itself asks for it. It fails closed: TLS that cannot be set up as
-    /// specified is [`UpstreamTls::Invalid`], never plaintext.
+    /// TLS towards a backend, if a policy or the backend itself asks for it. If it cannot be set up as specified, it is
+    /// [`UpstreamTls::Invalid`], never plaintext.
     pub(super) fn upstream_tls(&self, referent: &Referent<'_>) -> Option<Upstream> {
         let policy = self.policy(referent);
         if let Some((document, policy)) = policy.filter(|_| !is_fallback(referent)) {
@@ -74,7 +74,7 @@ impl Lookup<'_> {
         let Referent::Backend { document, backend } = referent else { return None };
         match (&backend.source, &backend.tls) {
             (BackendSource::Endpoints(_), Some(tls)) => Some(native_tls(document, tls)),
-            // Its members define their own connections, so the policy would not apply to them.
+            // The members have their own connections, so the policy would not apply to them.
             (BackendSource::Fallback(_), _) if policy.is_some() => Some((UpstreamTls::Invalid, None)),
             (BackendSource::Endpoints(_), None) | (BackendSource::Fallback(_), _) => None,
         }
@@ -93,8 +93,8 @@ impl Lookup<'_> {
         verified(sni, alt_names, trusted)
     }
 
-    /// The certificates that a policy trusts, those of the references that can be used; and what is wrong with the others:
-    /// `InvalidKind` or `InvalidCACertificateRef`.
+    /// The certificates that a policy trusts, and the problems of references that cannot be used: `InvalidKind` or
+    /// `InvalidCACertificateRef`.
     pub(super) fn trusted(
         &self,
         document: &Document,
@@ -123,7 +123,7 @@ impl Lookup<'_> {
         (trusted, problems)
     }
 
-    /// Trusted certificates of a ConfigMap or a Secret. The last part of the name keeps objects of equal names apart.
+    /// Trusted certificates of a ConfigMap or a Secret. The last part of the name distinguishes the two kinds.
     fn ca_certificate(&self, reference: &ObjectRef) -> Result<Trusted, RefProblem> {
         let ObjectRef { group, kind, namespace, name, spot, .. } = reference;
         let problem = |reason, message| RefProblem { reason, message, spot: spot.clone() };
@@ -184,7 +184,7 @@ fn pem<'d>(secret: &'d Secret, key: &str, is_label: fn(&str) -> bool) -> Option<
     text.filter(|text| has_pem(text, is_label))
 }
 
-/// Why TLS towards a backend is [`UpstreamTls::Invalid`].
+/// The reason why TLS towards a backend is [`UpstreamTls::Invalid`].
 pub(super) fn invalid_tls(referent: &Referent<'_>) -> &'static str {
     match is_fallback(referent) {
         true => {
@@ -223,9 +223,9 @@ fn verified(sni: String, alt_names: Vec<String>, trusted: Option<Trusted>) -> Up
     (UpstreamTls::Verified { sni, alt_names, trusted: name }, secret)
 }
 
-/// Returns `true` if the first PEM block of a text has such a label, and is complete. Text before it is allowed, as OpenSSL does.
+/// Returns `true` if the first PEM block of a text is complete and has a matching label. Text before it is allowed, as in OpenSSL.
 ///
-/// This only checks the form: a client that cannot read the content reports that itself.
+/// Only the form is checked. A client that cannot read the content reports that itself.
 pub(super) fn has_pem(text: &str, is_label: fn(&str) -> bool) -> bool {
     let mut lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with("-----BEGIN "));
     let label = lines.next().and_then(|line| line.strip_prefix("-----BEGIN ")?.strip_suffix("-----"));
@@ -245,7 +245,7 @@ pub(super) fn is_certificate(label: &str) -> bool {
     label == "CERTIFICATE"
 }
 
-/// `PRIVATE KEY`, `RSA PRIVATE KEY`, `EC PRIVATE KEY`; an encrypted one could not be used.
+/// Returns `true` for `PRIVATE KEY`, `RSA PRIVATE KEY` and `EC PRIVATE KEY`. An encrypted key cannot be used.
 pub(super) fn is_private_key(label: &str) -> bool {
     label.ends_with("PRIVATE KEY") && !label.starts_with("ENCRYPTED")
 }

@@ -11,17 +11,17 @@ use super::fields::{Reader, Value};
 pub(crate) enum EndpointHost {
     /// An address.
     Ip(IpAddr),
-    /// A name to be resolved, in lower case and without the dot at the end.
+    /// A name that clients resolve, in lower case and without the dot at the end.
     Dns(String),
 }
 
-/// An IP address; an error if it is none, or one that no request can be sent to.
+/// Reads an IP address that requests can be sent to; anything else is an error.
 pub(crate) fn read_ip(value: &Value<'_>, reader: &mut Reader) -> Option<IpAddr> {
     let text = value.text(reader)?;
     or_report(parse_ip(text), value, reader)
 }
 
-/// A host name to be resolved; an error if it is none.
+/// Reads a host name that clients resolve; anything else is an error.
 pub(crate) fn read_dns_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.text(reader)?;
     or_report(parse_dns_name(text), value, reader)
@@ -38,7 +38,7 @@ fn or_report<T>(parsed: Result<T, String>, value: &Value<'_>, reader: &mut Reade
     parsed.map_err(|message| reader.error("bad-address", &value.spot, message)).ok()
 }
 
-/// An address that requests can be sent to.
+/// Parses an address that requests can be sent to.
 pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, String> {
     let address: IpAddr = text.parse().map_err(|_| format!("{} is not an IP address", echo(text)))?;
     if address == Ipv4Addr::UNSPECIFIED || address == Ipv6Addr::UNSPECIFIED || address.is_multicast() {
@@ -47,10 +47,10 @@ pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, String> {
     Ok(address)
 }
 
-/// A name as resolvers take it: labels of letters, digits, `-` and `_`, in any case.
+/// Parses a name that resolvers accept: labels of letters, digits, `-` and `_`, in any case.
 ///
-/// Unlike host names of routes it may have `_`, because names of containers do. A last label of digits only is a mistyped
-/// address, and never a top-level domain.
+/// Unlike a host name of a route, it may have `_`, because names of containers do. A last label that is all digits is a mistyped
+/// address, never a top-level domain.
 pub(crate) fn parse_dns_name(text: &str) -> Result<String, String> {
     let fail = |reason: &str| Err(format!("{} is not a host name: {reason}", echo(text)));
     let name = text.strip_suffix('.').unwrap_or(text);
@@ -105,7 +105,7 @@ pub(crate) fn parse_host_port(text: &str) -> Result<(EndpointHost, u16), String>
     Ok((host, parse_port(port)?))
 }
 
-/// A port as text: digits only, 1 to 65535.
+/// Parses a port: digits only, 1 to 65535.
 pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let port = text.parse().ok().filter(|port: &u16| is_number && *port > 0);

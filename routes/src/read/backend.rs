@@ -52,7 +52,7 @@ pub(crate) fn read_backend(
     })))
 }
 
-/// Endpoints, each once: gRPC clients refuse an assignment in which an address is twice.
+/// Endpoints, each once: gRPC clients reject an assignment that lists an address twice.
 #[derive(Default)]
 pub(crate) struct Endpoints {
     /// Those that were added.
@@ -62,7 +62,7 @@ pub(crate) struct Endpoints {
 }
 
 impl Endpoints {
-    /// Adds an endpoint that was read from `value`; one that is there already is left out with a warning.
+    /// Adds an endpoint that was read from `value`. A duplicate is left out with a warning.
     pub(crate) fn add(&mut self, endpoint: StaticEndpoint, value: &Value<'_>, reader: &mut Reader) {
         let address = match &endpoint {
             StaticEndpoint::Ip { address, port, .. } => format!("{address}#{port}"),
@@ -81,7 +81,7 @@ impl Endpoints {
         self.list.push(endpoint);
     }
 
-    /// Refuses sockets beside host names, once: an Envoy's cluster that resolves names takes no sockets.
+    /// Refuses Unix sockets next to host names, and reports it once: a cluster of Envoy that resolves names cannot have sockets.
     fn refuse_mixture(&mut self, endpoint: &StaticEndpoint, value: &Value<'_>, reader: &mut Reader) {
         let is_apart = |other: &StaticEndpoint| {
             matches!(
@@ -170,7 +170,7 @@ pub(crate) fn read_unix_path(value: &Value<'_>, reader: &mut Reader) -> Option<S
     Some(text.to_owned())
 }
 
-/// Returns `true` if HTTP/2 is among the protocols.
+/// Reads the protocols. Returns `true` if HTTP/2 is one of them.
 fn read_protocols(value: &Value<'_>, reader: &mut Reader) -> bool {
     let mut is_http2 = false;
     for item in value.list(16, reader) {
@@ -185,7 +185,7 @@ fn read_protocols(value: &Value<'_>, reader: &mut Reader) -> bool {
     is_http2
 }
 
-/// TLS with the certificates of the system. Others are given by a BackendTLSPolicy or in the native form.
+/// Reads TLS that trusts the certificates of the system. Other certificates need a BackendTLSPolicy or the native form.
 fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader) -> Option<NativeTls> {
     let mut fields = value.object(reader)?;
     let mut can_be_done = true;
@@ -234,7 +234,7 @@ fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader
     can_be_done.then(|| NativeTls { spot: value.spot.clone(), sni, ca_pem: None })
 }
 
-/// The host name that all endpoints have.
+/// The host name, if all endpoints have the same one.
 pub(crate) fn single_host(endpoints: &[StaticEndpoint]) -> Option<String> {
     let mut hosts = endpoints.iter().map(|endpoint| match endpoint {
         StaticEndpoint::Dns { host, .. } => Some(host),
@@ -244,7 +244,7 @@ pub(crate) fn single_host(endpoints: &[StaticEndpoint]) -> Option<String> {
     hosts.all(|host| host == Some(first)).then(|| first.clone())
 }
 
-/// As Envoy Gateway has it.
+/// The limit of Envoy Gateway.
 const MAX_ENDPOINTS: usize = 256;
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub(crate) fn read_gateway(
     Some(Spec::Gateway(Box::new(Gateway { class, class_spot, parameters, address, listeners })))
 }
 
-/// Reads `spec.infrastructure`. Its labels and annotations are for objects that an operator would make.
+/// Reads `spec.infrastructure`. Its labels and annotations are for objects that an operator creates.
 fn read_parameters(
     mut infrastructure: Object<'_>,
     context: &Context<'_>,
@@ -59,7 +59,7 @@ fn read_parameters(
     object
 }
 
-/// Reads `spec.tls`, of which nothing is supported.
+/// Reads `spec.tls`, and reports it: nothing in it is supported.
 fn read_gateway_tls(mut tls: Object<'_>, reader: &mut Reader) {
     if let Some(frontend) = tls.take("frontend").filter(|frontend| frontend.tree.entries().len() > 0) {
         reader.error("unsupported", &frontend.spot, NO_CLIENT_CERTIFICATES);
@@ -130,7 +130,7 @@ fn read_protocol(value: &Value<'_>, reader: &mut Reader) -> Option<ListenerProto
     })
 }
 
-/// Reads `tls` of a listener; the references to certificates.
+/// Reads `tls` of a listener. Returns the references to certificates.
 fn read_tls(value: &Value<'_>, protocol: &str, context: &Context<'_>, reader: &mut Reader) -> Vec<ObjectRef> {
     if ["HTTP", "TCP", "UDP"].contains(&protocol) {
         let message = "tls must not be specified for protocols ['HTTP', 'TCP', 'UDP']";
@@ -257,7 +257,7 @@ fn read_expression(value: &Value<'_>, selector: &mut LabelSelector, reader: &mut
     }
 }
 
-/// Reads `addresses`, at most 16: the first IP address, which is all that a listener can have.
+/// Reads `addresses`, at most 16. Returns the first IP address, because a listener has only one.
 fn read_addresses(list: &Value<'_>, reader: &mut Reader) -> Option<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();
     for value in list.list(16, reader) {
@@ -300,11 +300,11 @@ fn name_of(protocol: &ListenerProtocol) -> &str {
 
 const NO_CLIENT_CERTIFICATES: &str = "listeners cannot require client certificates; remove this only if anyone who can reach the port may be served";
 
-/// Fields of a Gateway that are not supported, and the consequence.
+/// Unsupported fields of a Gateway, and the consequence.
 const UNSUPPORTED: [(&str, &str); 2] = [
     ("allowedListeners", "ListenerSets are not read"),
     ("defaultScope", "default Gateways are not supported; name the Gateway in `parentRefs`"),
 ];
 
-/// More requirements or values are hardly meant.
+/// The limit of requirements and values; more are hardly intended.
 const MAX_EXPRESSIONS: usize = 1_000;

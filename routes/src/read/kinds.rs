@@ -1,4 +1,4 @@
-//! The kinds that are read, and their versions.
+//! The supported kinds and their versions.
 
 use strsim::damerau_levenshtein;
 use xds_codec::echo_name;
@@ -10,22 +10,22 @@ use crate::model::Kind;
 pub(crate) enum KindLookup {
     /// A kind that is not supported.
     NotOurs,
-    /// Nearly a supported kind: its name is misspelt.
+    /// A misspelt name of a supported kind.
     MisspeltKind(Kind),
-    /// A supported kind in an API group that has no such kind.
+    /// A supported kind, but in an API group that does not have it.
     WrongGroup(Kind),
-    /// A supported kind in a version that it does not have. The text lists the versions.
+    /// A supported kind, but in a version that does not exist. The text lists the versions.
     BadVersion(Kind, String),
-    /// A supported kind; the flag says whether the Gateway API has removed the version.
+    /// A supported kind, and the age of the version.
     Ours(Kind, Age),
 }
 
-/// The age of a version: still one of the API, or not.
+/// The age of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Age {
-    /// It is.
+    /// The API has it.
     Current,
-    /// It was removed; documents in it are still read.
+    /// The API has removed it. Documents in this version are still read.
     Removed,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn look_up(api_version: &str, kind: &str) -> KindLookup {
     KindLookup::Ours(*kind, if is_removed { Age::Removed } else { Age::Current })
 }
 
-/// The supported kind that a pair which names none probably meant.
+/// Finds the supported kind that an unknown pair of `apiVersion` and `kind` probably meant.
 ///
 /// Only a few letters may differ, so that a foreign kind is not mistaken for a supported one.
 fn near(group: &str, kind: &str) -> KindLookup {
@@ -85,7 +85,7 @@ pub(crate) fn newest(kind: Kind) -> String {
     full(kind, versions.and_then(<[_]>::first).copied().unwrap_or_default())
 }
 
-/// Returns `true` if documents of the kind may have no `apiVersion`: the examples of SMI have none.
+/// Returns `true` if documents of the kind may omit `apiVersion`, as the examples of SMI do.
 fn is_smi(kind: Kind) -> bool {
     matches!(kind, Kind::TrafficSplit | Kind::HttpRouteGroup)
 }
@@ -97,14 +97,14 @@ fn full(kind: Kind, version: &str) -> String {
     }
 }
 
-/// Kinds of the Gateway API that are not served, and whose names are near one that is.
+/// Kinds of the Gateway API that are not served, but have similar names as served ones.
 const FOREIGN: [&str; 3] = ["TCPRoute", "TLSRoute", "UDPRoute"];
 
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
-/// The kinds that documents can have, each with its versions, the newest first.
+/// The supported kinds, each with its versions, the newest first.
 ///
-/// BackendTLSPolicy changed its shape after `v1alpha2`, and no release had a GRPCRoute `v1beta1`.
+/// BackendTLSPolicy changed its shape after `v1alpha2`. No release had `v1beta1` of GRPCRoute.
 const ACCEPTED: [(Kind, &[&str]); 15] = [
     (Kind::GatewayClass, &["v1", "v1beta1", "v1alpha2"]),
     (Kind::Gateway, &["v1", "v1beta1", "v1alpha2"]),
@@ -123,7 +123,7 @@ const ACCEPTED: [(Kind, &[&str]); 15] = [
     (Kind::HttpRouteGroup, &["v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"]),
 ];
 
-/// The kinds that can be served and that a policy can target.
+/// The kinds that a policy can target.
 pub(super) const TARGETS: [Kind; 8] = [
     Kind::GatewayClass,
     Kind::Gateway,

@@ -1,7 +1,7 @@
 //! Reads one document, and reports its own faults.
 //!
-//! [`read()`] finds the kind and passes the document to the reader of that kind. It takes field by field from an [`Object`], and reports faults
-//! to a [`Reader`]. Documents of the native form have their own reader.
+//! [`read()`] finds the kind and passes the document to the function for that kind. This takes field by field from an [`Object`], and
+//! reports faults to a [`Reader`]. Documents of the native form have their own functions.
 
 mod address;
 mod backend;
@@ -46,8 +46,8 @@ pub use stand_in::stand_in;
 
 /// Reads a document.
 ///
-/// `file` is shown in places and empty for a body. `tree` is the whole document: with `apiVersion` and `kind`, or of the native
-/// form with `version: xds-server/v1`.
+/// `file` is shown in diagnostics; it is empty for a body. `tree` is the whole document: with `apiVersion` and `kind`, or in the
+/// native form with `version: xds-server/v1`.
 #[must_use]
 pub fn read(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> ReadOutcome {
     let (whole, tree) = (tree, tree.root());
@@ -109,7 +109,7 @@ pub fn read(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> ReadOutcome
     ReadOutcome::Unreadable(reader.into_diagnostics())
 }
 
-/// The message, once for all documents of a kind that is not served.
+/// The one message for all documents of a kind that is not served.
 #[must_use]
 pub fn left_out(kind: &str, n_documents: usize) -> String {
     match n_documents {
@@ -118,7 +118,7 @@ pub fn left_out(kind: &str, n_documents: usize) -> String {
     }
 }
 
-/// Refuses a document of a supported kind whose faults are reported. Its object keeps its last good version.
+/// Refuses a document of a supported kind; its faults are already reported. Its object keeps its last good version.
 fn refuse(
     file: &Arc<str>,
     tree: Node<'_>,
@@ -133,7 +133,7 @@ fn refuse(
     one(file, tree, key, Err(reader.into_diagnostics()), stand_in)
 }
 
-/// Refuses a document in another version of the native form.
+/// Refuses a document in an unknown version of the native form.
 fn refuse_native(file: &Arc<str>, tree: Node<'_>, version: &str) -> ReadOutcome {
     let mut reader = Reader::new(file, true);
     let root = Value::root(tree).spot;
@@ -159,7 +159,7 @@ fn read_object(
     let spec = read_spec(&mut object, &Context { kind, api_version, key: &key }, &mut reader);
     object.finish(&mut reader);
     if kind == Kind::Secret {
-        // A misspelt `data` contains secrets like `data`, so no line of the document may be shown.
+        // A misspelt `data` contains secrets too, so no line of the document may be shown.
         reader.make_sensitive(0);
     }
     if spec.is_none() && !reader.has_errors() {
@@ -177,7 +177,7 @@ fn read_object(
     one(file, tree, key, Ok((Arc::new(document), diagnostics)), None)
 }
 
-/// Reads the content of a kind besides its metadata; `None` only with an error.
+/// Reads everything except the metadata; `None` only with an error.
 fn read_spec(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Spec> {
     match context.kind {
         Kind::GatewayClass => policy::read_gateway_class(object, context, reader),

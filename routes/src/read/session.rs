@@ -1,4 +1,4 @@
-//! `sessionPersistence` (GEP-1619), in its released and in its future form.
+//! `sessionPersistence` (GEP-1619), in its released and its future form.
 //!
 //! Up to version 1.5 of the Gateway API, the name is `sessionName` for both types, and `cookieConfig` may be omitted. Since then, each type has
 //! its own object. Both forms are read; one document cannot mix them.
@@ -129,7 +129,7 @@ fn read_lifetime(cookie: &mut Object<'_>, reader: &mut Reader) -> Option<Session
     Some(if choice == "Permanent" { SessionLifetime::Permanent } else { SessionLifetime::Session })
 }
 
-/// Reads the name of a cookie: a token of HTTP.
+/// Reads the name of a cookie: an HTTP token.
 pub(crate) fn read_cookie_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.bounded_text(1, 256, reader)?;
     if !text.bytes().all(is_token) {
@@ -140,7 +140,7 @@ pub(crate) fn read_cookie_name(value: &Value<'_>, reader: &mut Reader) -> Option
     Some(text.to_owned())
 }
 
-/// Reads the path of a cookie; what is beyond a `;` would be another attribute of it.
+/// Reads the path of a cookie. It has no `;`, which would begin another attribute.
 pub(crate) fn read_cookie_path(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.bounded_text(1, 1_024, reader)?;
     if !text.starts_with('/') || !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';') {

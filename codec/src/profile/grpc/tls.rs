@@ -166,7 +166,7 @@ pub(super) fn common_tls_context(message: &Message, path: &Path<'_>, scope: &mut
     }
 }
 
-/// Row B72: a client must know whom to trust.
+/// Row B72: a client needs a trusted CA.
 pub(super) fn upstream_tls_context(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let context = child(message, "common_tls_context");
     let validation = context.as_ref().and_then(validation);

@@ -13,7 +13,7 @@ use crate::emit::shared::{
 use crate::model::{BackendLimits, LbPolicy};
 use crate::plan::{Address, BackendProtocol, Cluster, ClusterRef, Discovery, Plan, UpstreamTls};
 
-/// A cluster of the plan as Envoys use it, once for each protocol.
+/// A cluster of the plan for Envoys, once for each protocol.
 pub(crate) fn cluster<'p>(plan: &'p Plan, name: &'p str, cluster: &'p Cluster) -> Vec<Emitted<'p>> {
     let leaves = match &cluster.discovery {
         Discovery::Aggregate(_) => leaves(plan, name),
@@ -38,7 +38,7 @@ pub(super) fn name(backend: &ClusterRef) -> String {
     }
 }
 
-/// The cluster to which the broken part of a gRPC route goes: it has no endpoints (C48).
+/// The cluster for the broken part of a gRPC route. It has no endpoints (C48).
 pub(super) fn unavailable() -> Json {
     let (discovery, common) = (eds(UNAVAILABLE), common(UNAVAILABLE, CONNECT_TIMEOUT));
     merged(common, discovery)
@@ -53,7 +53,7 @@ fn message(backend: &ClusterRef, cluster: &Cluster, leaves: &[&str]) -> Json {
         Some(UpstreamTls::Invalid) => {
             let message = merged(common, eds(UNAVAILABLE));
             return match cluster.has_sessions {
-                // There is no endpoint to keep a session with, but this decides whether sessions can be kept (C87).
+                // There is no endpoint for a session, but this setting decides whether sessions can be kept at all (C87).
                 true => with(message, "common_lb_config", common_lb_config(cluster)),
                 false => message,
             };
@@ -120,8 +120,8 @@ fn eds(assignment: &str) -> Map<String, Json> {
     fields([("type", "EDS".into()), ("eds_cluster_config", eds_config(assignment))])
 }
 
-/// One name is one logical host, over whichever of its addresses answers first; of several, each address is an endpoint, so
-/// that one family must be enough: where IPv6 is off, its addresses would only fail.
+/// A single name is one logical host, reached by whichever of its addresses answers first. Of several names, each address is an
+/// endpoint. Then only one address family is used, because addresses of IPv6 would fail where it is off.
 fn dns(cluster: &str, names: &[(String, u16)]) -> Map<String, Json> {
     let (discovery, family) = match names {
         [_] => ("LOGICAL_DNS", "ALL"),
@@ -135,8 +135,8 @@ fn dns(cluster: &str, names: &[(String, u16)]) -> Map<String, Json> {
     ])
 }
 
-/// Names need a resolver, which takes addresses as well but no sockets of Unix. Readers refuse names and sockets together;
-/// here the sockets would be left out, since an Envoy refuses the whole cluster.
+/// Fixed endpoints. Names need a resolver, which accepts addresses too, but no Unix sockets. Documents cannot mix names and sockets; if
+/// they did, the sockets would be left out here, because Envoy rejects the whole cluster.
 fn fixed(cluster: &str, addresses: &[Address]) -> Map<String, Json> {
     let has_names = addresses.iter().any(|address| matches!(address, Address::Dns(..)));
     let endpoints = addresses.iter().filter_map(|address| match address {
@@ -170,8 +170,8 @@ fn aggregate(leaves: &[&str], protocol: BackendProtocol) -> Map<String, Json> {
     fields([("cluster_type", aggregate_type(&names)), ("lb_policy", "CLUSTER_PROVIDED".into())])
 }
 
-/// The members of an aggregate. Envoys see no endpoints in an aggregate of aggregates, so that members which are aggregates are
-/// replaced by theirs, each cluster where it comes first.
+/// The members of an aggregate. Envoys see no endpoints in an aggregate of aggregates, so members that are aggregates are replaced by
+/// their own members. A duplicate stays only at its first position.
 fn leaves<'p>(plan: &'p Plan, aggregate: &'p str) -> Vec<&'p str> {
     let (mut leaves, mut seen) = (Vec::new(), BTreeSet::new());
     let mut open = vec![aggregate];
@@ -191,17 +191,18 @@ fn leaves<'p>(plan: &'p Plan, aggregate: &'p str) -> Vec<&'p str> {
     leaves
 }
 
-/// Panic is when requests go to endpoints that are not healthy because too few are. A member of a fallback never does that,
-/// or nothing would be left for the next one, and it tells at once which endpoints are dead: by default changes of health
-/// wait for a second, in which all but the first dead endpoint would be asked on. Elsewhere panic is for when none is healthy:
-/// endpoints that are going away still serve then, but a rollout, where most of them are, must not send new requests there.
+/// The settings for panic: sending requests to unhealthy endpoints because too few are healthy.
+///
+/// A member of a fallback never panics, or the next member would get no requests. It also applies changes of health at once; by
+/// default these are merged for a second, in which dead endpoints would still get requests. Other clusters panic only if no endpoint
+/// is healthy. Then draining endpoints still serve, but in a rollout, where most endpoints drain, they get no new requests.
 fn common_lb_config(cluster: &Cluster) -> Json {
     let config = match cluster.is_fallback_member {
         true => json!({"healthy_panic_threshold": {"value": 0}, "update_merge_window": "0s"}),
         false => json!({"healthy_panic_threshold": {"value": 1}}),
     };
     match cluster.has_sessions {
-        // The default lacks draining endpoints, with which sessions stay until they are gone.
+        // Sessions stay with draining endpoints until these are gone. The default leaves these out.
         true => {
             let statuses = ["UNKNOWN", "HEALTHY", "DEGRADED", "DRAINING"];
             with(config, "override_host_status", json!({"statuses": statuses}))
@@ -217,8 +218,8 @@ fn http2() -> Json {
     }})
 }
 
-/// Detects dead endpoints by failing connections only, as gRPC does (gRFC A37): an application's answer is no reason to leave
-/// it. All of them may be found dead, or nothing would move on.
+/// Detects dead endpoints only by failed connections, like gRPC (gRFC A37): an error from the application is no reason to leave an
+/// endpoint. All endpoints may be ejected, or requests would never move on to the next member.
 fn outlier_detection() -> Json {
     json!({
         "split_external_local_origin_errors": true,
@@ -273,11 +274,11 @@ fn transport_socket(
     })
 }
 
-/// Where Debian and those who follow it, Envoy's own images among them, keep trusted certificates.
+/// The path of trusted certificates in Debian and its derivatives, such as Envoy's own images.
 const SYSTEM_CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Envoy's default, written out.
+/// Envoy's default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Shorter, because requests wait for it until a dead endpoint is found out.
+/// Shorter, because requests wait this long until a dead endpoint is detected.
 const MEMBER_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -8,14 +8,14 @@ use super::{action, filters, matcher, path, session};
 use crate::emit::shared::{ads, type_of, with};
 use crate::plan::{Action, PlannedRoute, Weighted};
 
-/// A RouteConfiguration without its virtual hosts: by name, and whether Envoys ask for these one by one.
+/// A RouteConfiguration of this name without its virtual hosts. If `is_on_demand`, Envoys ask for these one by one.
 pub(super) fn configuration((name, is_on_demand): &(String, bool)) -> Json {
     let configuration = json!({
         "@type": type_of("config.route.v3.RouteConfiguration"),
         "name": name,
-        // Clusters may arrive later than routes; refusing the routes for it would keep the old ones.
+        // Clusters may arrive later than routes. With validation, Envoys would reject the routes.
         "validate_clusters": false,
-        // A client may write the port behind the host or not.
+        // Clients may send the host with or without its port.
         "ignore_port_in_host_matching": true,
     });
     if *is_on_demand { with(configuration, "vhds", json!({"config_source": ads()})) } else { configuration }
@@ -58,7 +58,7 @@ fn routes(host: &HostContext<'_>, route: &PlannedRoute, draws: &Draws) -> Vec<Js
 fn forwards(host: &HostContext<'_>, route: &PlannedRoute, draws: &Draws, targets: &[Weighted]) -> Vec<Json> {
     let mut entries = Vec::new();
     for pin in session::pins_of(host, route, targets) {
-        // The weight says nothing about sessions that exist: they stay, also at weight 0 (GEP-1619).
+        // Existing sessions stay, whatever the weight, even 0 (GEP-1619).
         let target = Weighted { weight: 1, ..pin.target.clone() };
         let action = ("route", action::forward(route, &[target], draws, None));
         entries.push(entry(

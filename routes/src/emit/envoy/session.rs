@@ -20,7 +20,7 @@ use crate::plan::{
     Action, ClusterRef, Discovery, Plan, PlannedRoute, Session, Target, UpstreamTls, Weighted,
 };
 
-/// The override of a route for the filter. A missing endpoint is replaced by another, and the client is informed.
+/// The override of a route for the filter. If the endpoint is gone, another one takes over and the client gets a new value.
 pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
     match &session.persistence.kind {
         SessionKind::Header { .. } => {
@@ -31,7 +31,7 @@ pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
             session_override("envoy.http.stateful_session.header", config)
         }
         SessionKind::Cookie { path, .. } => {
-            // The filter itself adds `HttpOnly`.
+            // The filter adds `HttpOnly` itself.
             let own = attributes(is_tls).into_iter().filter(|(name, _)| *name != "HttpOnly");
             let attributes = own.map(|(name, value)| match value {
                 Some(value) => json!({"name": name, "value": value}),
@@ -48,7 +48,7 @@ pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
     }
 }
 
-/// A browser would never send a secure cookie back over plaintext.
+/// The attributes of cookies. `Secure` is only for TLS, because browsers never send a secure cookie over plaintext.
 fn attributes(is_tls: bool) -> Vec<(&'static str, Option<&'static str>)> {
     let mut attributes = vec![("SameSite", Some("Strict")), ("HttpOnly", None)];
     if is_tls {
@@ -57,17 +57,17 @@ fn attributes(is_tls: bool) -> Vec<(&'static str, Option<&'static str>)> {
     attributes
 }
 
-/// How the requests of a session with a backend are recognised.
+/// Recognises the requests of sessions with one backend.
 pub(super) struct Pin<'p> {
     /// The name of the backend's cluster.
     pub(super) name: String,
     /// The backend.
     pub(super) target: &'p Weighted,
-    /// The matcher of their header.
+    /// The matcher for their header.
     pub(super) header: Json,
 }
 
-/// The pins that routes need.
+/// The facts that the pins of these routes need.
 pub(super) fn pins<'p>(plan: &Plan, routes: &'p [PlannedRoute]) -> Pins<'p> {
     let mut pins = Pins::new();
     for route in routes {
@@ -89,7 +89,7 @@ pub(super) fn pins<'p>(plan: &Plan, routes: &'p [PlannedRoute]) -> Pins<'p> {
     pins
 }
 
-/// The pins of a route, one for each backend with which sessions can be; none if there is only one target, or no session.
+/// The pins of a route, one for each backend that can have sessions. None if there is only one target, or no session.
 pub(super) fn pins_of<'t>(
     host: &HostContext<'_>,
     route: &PlannedRoute,
@@ -143,7 +143,7 @@ fn endpoints_regex(plan: &Plan, backend: &ClusterRef) -> Option<String> {
     (1..=MAX_PINNED_ENDPOINTS).contains(&values.len()).then(|| values.join("|"))
 }
 
-/// More would make routes large, which change with every endpoint.
+/// The limit of endpoints in an expression. More would make routes large, and these routes change with every endpoint.
 const MAX_PINNED_ENDPOINTS: usize = 256;
 
 /// Marks new sessions with the backend that the weights chose.
@@ -163,7 +163,7 @@ impl<'p> Marks<'p> {
         }
     }
 
-    /// The header that a response of the cluster gets.
+    /// The header that is added to responses of the cluster.
     pub(super) fn set_cookie(&self, cluster: &str) -> (String, String) {
         let mut cookie = format!("{}={cluster}; Path={}", backend_cookie(self.session), self.path);
         if let Some(age) = self.session.persistence.max_age() {

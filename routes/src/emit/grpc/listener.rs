@@ -1,4 +1,4 @@
-//! Listeners: the names that applications dial, and the routes behind them.
+//! Listeners: the names that applications dial, and their routes.
 
 #[cfg(test)]
 use std::cmp::Reverse;
@@ -27,11 +27,11 @@ pub(crate) struct Dialled {
     pub(crate) name: Arc<str>,
     /// The virtual host's name.
     pub(crate) host: Arc<str>,
-    /// How the listener without port is found: as a pattern if the host is a wildcard.
+    /// How the listener without port is found: by a pattern if the host is a wildcard.
     pub(crate) found_by: FoundBy,
 }
 
-/// The part of the plan that a host is of.
+/// The part of the plan that has a host.
 #[cfg(test)]
 #[derive(Clone, Copy)]
 pub(crate) enum PlannedHost<'p> {
@@ -111,8 +111,8 @@ impl Dialled {
         }
     }
 
-    /// The names of a host of a Gateway, sorted: that with the port if it is the first of all who have it there, that without if it is
-    /// the first of all.
+    /// The names of a host of a Gateway, sorted: with the port if it is the first one with this host on the port, and without the port if
+    /// it is the first one with this host at all.
     pub(crate) fn gateway_names(&self, port: u16, is_first: bool, is_first_of_port: bool) -> Vec<Name> {
         let with_port = is_first_of_port && self.found_by == FoundBy::Authority;
         let with_port = with_port.then(|| format!("{}:{port}", self.host));
@@ -120,8 +120,8 @@ impl Dialled {
     }
 }
 
-/// The hosts of all gateways with their ports, those that come first where names clash at the front: the lowest port, the
-/// first gateway, and of one port the chain whose server name says most of the host, as in a TLS handshake.
+/// The hosts of all Gateways with their ports. If names clash, the first one wins: the lowest port, then the first Gateway, and on the
+/// same port the chain with the most specific server name, as in a TLS handshake.
 #[cfg(test)]
 fn gateway_tables(plan: &Plan) -> Vec<(u16, PlannedHost<'_>, Dialled)> {
     let mut tables = Vec::new();
@@ -145,7 +145,7 @@ fn found_by(host: &Host) -> FoundBy {
     }
 }
 
-/// How much a chain's server name says: nothing, the end of names by its length, or a whole name.
+/// How specific a chain's server name is: none, a suffix by its length, or a whole name.
 #[cfg(test)]
 fn specificity(chain: &Chain) -> usize {
     match chain.tls.as_ref().and_then(|tls| tls.server_name.as_ref()) {
@@ -154,9 +154,9 @@ fn specificity(chain: &Chain) -> usize {
     }
 }
 
-/// A Listener for a client's channel. It says nothing of forwarded addresses, which gRPC refuses (rows B23 and B24).
+/// A Listener for a client's channel. It has no settings for forwarded addresses, which gRPC rejects (rows B23 and B24).
 pub(super) fn message(name: &str, configuration: &str, has_sessions: bool) -> Json {
-    // The router is the last one: Java refuses even optional filters behind it (rows B33 and B35).
+    // The router comes last: Java rejects even optional filters after it (rows B33 and B35).
     let filters = match has_sessions {
         true => vec![session::filter(), router()],
         false => vec![router()],

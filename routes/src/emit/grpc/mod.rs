@@ -64,15 +64,15 @@ pub(crate) fn grpc<'p>(plan: &'p Plan, options: &Options, emit: &mut super::Sink
 pub(crate) struct Table<'p> {
     /// Its Listeners and its RouteConfiguration.
     pub(crate) emitted: [Emitted<'p>; 2],
-    /// The clusters that it names, but for the one without endpoints.
+    /// The clusters that it names, except for the one without endpoints.
     pub(crate) roots: BTreeSet<&'p str>,
-    /// True if it names the one without endpoints.
+    /// True if it names the cluster without endpoints.
     pub(crate) needs_unavailable: bool,
-    /// The parts that clients cannot have.
+    /// The features that clients do not support.
     pub(crate) losses: BTreeSet<GrpcLoss>,
 }
 
-/// A host with these routes, the clusters of which are in the plan.
+/// Emits a host with these routes, whose clusters are in the plan.
 pub(crate) fn table<'p>(
     plan: &'p Plan,
     options: &Options,

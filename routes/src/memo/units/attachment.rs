@@ -39,7 +39,7 @@ impl Context<'_, '_, '_> {
         Requests::of(route, self)
     }
 
-    /// The resources that a route gives in the mesh, at most.
+    /// An upper bound of the resources that a route generates in the mesh.
     fn calls(&self, placed: &Placed) -> Option<Calls> {
         let Spec::Route(route) = &placed.document.spec else { return None };
         let (mut n_ports, mut n_consumed) = (0, 0);
@@ -56,7 +56,7 @@ impl Context<'_, '_, '_> {
         (n_ports > 0).then(|| Calls { group: placed.group.clone(), cost, n_consumed })
     }
 
-    /// The routes that generate too much. They are not checked one by one as long as all together stay below the limit.
+    /// The routes that exceed limits. They are checked one by one only if the sum of all exceeds a limit.
     pub(super) fn ledger(self, goes_on: &dyn Fn() -> bool) -> Option<Made> {
         let mut sums = Sums::default();
         for (fact, value) in self.reader.all(Fact::Load(None)) {
@@ -92,7 +92,7 @@ impl Context<'_, '_, '_> {
         Some(facts)
     }
 
-    /// Admits a route, or says why not.
+    /// Admits a route, or returns the limit that it exceeds.
     fn admit<'p>(
         &self,
         placed: &'p Placed,
@@ -159,7 +159,7 @@ impl Context<'_, '_, '_> {
         Some(facts)
     }
 
-    /// The routes that leave a listener to those of another kind. Nobody looks as long as no host of both has a name in common.
+    /// The routes that leave a listener to those of another kind. Skipped if no hosts of both kinds overlap.
     pub(super) fn kinds(self, listener: &Arc<ListenerKey>) -> Option<Made> {
         if self.reader.sum(Fact::Rivals(Arc::clone(listener))).hosts == 0 {
             return None;
@@ -194,7 +194,7 @@ impl Context<'_, '_, '_> {
         Some(facts)
     }
 
-    /// The winner over a route at a listener, if it lost that.
+    /// The route that won a listener, if this one lost it.
     pub(super) fn winner(&self, listener: &Arc<ListenerKey>, route: &DocumentKey) -> Option<DocumentKey> {
         let lost = Fact::Lost(Arc::clone(listener), route.clone());
         let Some(Value::Key(winner)) = self.reader.value(lost) else { return None };

@@ -78,7 +78,7 @@ impl Context<'_, '_, '_> {
         Some(facts)
     }
 
-    /// The Gateways of the native form, all of which a route can take.
+    /// The Gateways of the native form. A route can attach to all of them.
     fn natives(&self, natives: Vec<Arc<Parent>>) -> Facts {
         if natives.is_empty() {
             return Facts::new();
@@ -118,7 +118,7 @@ impl Context<'_, '_, '_> {
         Some(facts)
     }
 
-    /// A node group: it is there as long as anything makes it.
+    /// A node group. It exists as long as an object creates it.
     pub(super) fn group(self, name: &GroupName) -> Option<Made> {
         let is_made = self.reader.all(Fact::Makes(name.clone(), None)).next().is_some();
         let n_ports = self.reader.sum(Fact::Ports(name.clone())).hosts;
@@ -132,7 +132,7 @@ impl Context<'_, '_, '_> {
     }
 }
 
-/// The implicit gateway that a group would have; `None` if there can be none.
+/// The implicit gateway that a group would have; `None` if it cannot have one.
 pub(super) fn implicit<'m>(
     reader: &Reader<'m>,
     group: &GroupName,
@@ -193,7 +193,7 @@ fn own_hosts(gateway: &PlannedGateway<'_>, facts: &mut Made) {
     }
 }
 
-/// The certificates of all listeners, each once.
+/// The certificates of all listeners, without duplicates.
 fn certificates(gateways: &Gateways<'_>) -> Facts {
     let accepted = gateways.list.iter().flat_map(|gateway| {
         let listeners = gateway.listeners.iter().filter(|listener| listener.is_accepted());

@@ -21,7 +21,7 @@ use super::unit::Unit;
 use crate::encode::Encoder;
 use crate::input::Options;
 
-/// Runs a unit; `None` if there is none any more.
+/// Runs a unit; `None` if it no longer exists.
 pub(super) fn run(
     unit: &Unit,
     reader: &Reader<'_>,

@@ -32,7 +32,7 @@ struct Walk<'l, 'd> {
 struct Step<'d> {
     document: &'d Document,
     name: String,
-    /// The members that were not taken yet.
+    /// The members that are still to be checked.
     members: &'d [BackendMember],
     says_http2: bool,
     found: Fallback,
@@ -41,7 +41,7 @@ struct Step<'d> {
 /// The target of a member.
 enum Below<'d> {
     Known(String, Fallback),
-    /// A fallback that has to be judged first.
+    /// A fallback that must be judged first.
     Unknown(&'d Document, &'d Backend, &'d [BackendMember]),
 }
 
@@ -129,7 +129,7 @@ impl Step<'_> {
         }
     }
 
-    /// The verdict when every member was found usable.
+    /// The verdict if every member can be used.
     fn verdict(&self) -> Verdict {
         let n_clusters = self.found.longest_path.len();
         if n_clusters <= MAX_PATH {

@@ -17,8 +17,8 @@ use crate::read::meta::read_drain_time;
 
 /// Reads a backend: one endpoint, a list of endpoints, or an object.
 ///
-/// The object has `endpoints`, `dns` and `unix`, of which at least one is there, or `fallback` alone; and `protocol`, `tls`,
-/// `lb`, `drain` and limits.
+/// The object has at least one of `endpoints`, `dns` and `unix`, or only `fallback`; and `protocol`, `tls`, `lb`, `drain` and
+/// limits.
 pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Spec> {
     let mut endpoints = Endpoints::default();
     if !value.is_object() {
@@ -95,7 +95,7 @@ fn read_limits(fields: &mut Object<'_>, reader: &mut Reader) -> BackendLimits {
     BackendLimits { requests, connections, pending }
 }
 
-/// `{ endpoints: 30s, cluster: 1m }`, either of them.
+/// Reads `{ endpoints: 30s, cluster: 1m }`; each field is optional.
 fn read_drain(value: &Value<'_>, reader: &mut Reader) -> Option<DrainPolicy> {
     let mut fields = value.object(reader)?;
     let endpoints = fields.take("endpoints").and_then(|time| read_drain_time(&time, reader));
@@ -119,7 +119,7 @@ fn read_endpoints(value: &Value<'_>, endpoints: &mut Endpoints, reader: &mut Rea
     }
 }
 
-/// `{ addr: "10.0.0.4:50051", zone: b, weight: 2 }`.
+/// Reads `{ addr: "10.0.0.4:50051", zone: b, weight: 2 }`.
 fn read_endpoint_object(value: &Value<'_>, reader: &mut Reader) -> Option<StaticEndpoint> {
     let mut fields = value.object(reader)?;
     let address = fields.need("addr", reader).and_then(|address| read_host_port(&address, reader));
@@ -147,7 +147,7 @@ fn endpoint_of(host: EndpointHost, port: u16, zone: String, weight: Option<u32>)
     }
 }
 
-/// Names with ports, to be resolved by the clients. An address is no name.
+/// Reads names with ports, which clients resolve. An address is refused.
 fn read_dns(value: &Value<'_>, endpoints: &mut Endpoints, reader: &mut Reader) {
     let items = one_or_list(value, MAX_ENDPOINTS, reader);
     endpoints.list.reserve_exact(items.len());
@@ -165,7 +165,7 @@ fn read_dns(value: &Value<'_>, endpoints: &mut Endpoints, reader: &mut Reader) {
     }
 }
 
-/// The members, each once: the first mention counts, as in gRFC A37.
+/// Reads the members. A duplicate is dropped: the first one counts, as in gRFC A37.
 fn read_fallback(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<BackendMember> {
     let items = one_or_list(value, MAX_MEMBERS, reader);
     let mut members: Vec<BackendMember> = Vec::with_capacity(items.len());
@@ -187,7 +187,7 @@ fn read_fallback(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) 
     members
 }
 
-/// An error if an object is among others, in whatever spelling.
+/// Reports an error if an object is one of `others`, in whatever spelling.
 pub(super) fn refuse_twice<'a>(
     object: &ObjectRef,
     mut others: impl Iterator<Item = &'a ObjectRef>,
@@ -205,7 +205,7 @@ fn is_same(one: &ObjectRef, other: &ObjectRef) -> bool {
         == (&other.group, &other.kind, &other.namespace, &other.name, &other.port)
 }
 
-/// Checks for fields that a backend which is only a list of others cannot have.
+/// Refuses fields that a backend with `fallback` cannot have.
 fn check_fallback(fields: &Object<'_>, reader: &mut Reader) {
     for field in ["endpoints", "dns", "unix", "tls", "max_requests", "max_connections", "max_pending"] {
         if fields.has(field) {
@@ -218,7 +218,7 @@ fn check_fallback(fields: &Object<'_>, reader: &mut Reader) {
     }
 }
 
-/// `tls: true`, or an object with `sni` and `ca`.
+/// Reads `tls: true`, or an object with `sni` and `ca`.
 fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader) -> Option<NativeTls> {
     let (mut sni, mut ca_pem) = (single_host(endpoints), None);
     if let TreeValue::Bool(is_on) = value.tree.value() {
@@ -247,7 +247,7 @@ fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader
     Some(NativeTls { spot: value.spot.clone(), sni, ca_pem })
 }
 
-/// Certificates in PEM. Files other than the document are never read, and no key belongs here.
+/// Reads certificates in PEM. A private key or the name of a file is refused.
 fn read_certificates(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.text(reader)?;
     if text.contains("PRIVATE KEY-----") {
@@ -267,11 +267,11 @@ fn read_certificates(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// As many endpoints as Kubernetes has in a slice.
+/// The limit of a Kubernetes EndpointSlice.
 const MAX_ENDPOINTS: usize = 1_000;
 
-/// As many as clients follow one below the other (gRFC A37).
+/// The depth to which clients follow fallbacks (gRFC A37).
 const MAX_MEMBERS: usize = 16;
 
-/// As with the weights of routes.
+/// The same limit as for weights of routes.
 const MAX_WEIGHT: i64 = 1_000_000;

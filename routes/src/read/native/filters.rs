@@ -1,4 +1,4 @@
-//! Changes to requests on their way: changed headers, copies, redirects, rewrites.
+//! Changes to requests: headers, mirrors, redirects, rewrites.
 
 use xds_codec::echo;
 
@@ -44,7 +44,7 @@ pub(super) fn read_filters(
     filters
 }
 
-/// One backend that gets a copy of everything, or several with the share of each.
+/// Reads one backend that gets a copy of every request, or several with a share each.
 fn read_mirrors(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<Filter> {
     let mut entries = Vec::new();
     if let Some(name) = value.tree.as_str() {
@@ -111,7 +111,7 @@ fn read_rewrite(value: &Value<'_>, matches: &[Match], reader: &mut Reader) -> Op
     Some(FilterKind::Rewrite { host, path })
 }
 
-/// `path` replaces the whole path, or `prefix` replaces the matched prefix.
+/// Reads `path`, which replaces the whole path, or `prefix`, which replaces the matched prefix.
 fn read_path_rewrite(fields: &mut Object<'_>, matches: &[Match], reader: &mut Reader) -> Option<PathRewrite> {
     match (fields.take("path"), fields.take("prefix")) {
         (Some(_), Some(prefix)) => {
@@ -131,7 +131,7 @@ fn read_path_rewrite(fields: &mut Object<'_>, matches: &[Match], reader: &mut Re
     }
 }
 
-/// A path: it begins with `/` and is as requests have it, without query and fragment.
+/// Reads a path in the form that requests have: it begins with `/`, and has no query or fragment.
 pub(super) fn read_path(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.bounded_text(1, 1_024, reader)?;
     let is_path_byte = |byte: u8| byte.is_ascii_graphic() && byte != b'?' && byte != b'#';
@@ -146,5 +146,5 @@ pub(super) fn read_path(value: &Value<'_>, reader: &mut Reader) -> Option<String
     Some(text.to_owned())
 }
 
-/// As many as a rule of the Gateway API has filters.
+/// The limit of filters in a rule of the Gateway API.
 const MAX_MIRRORS: usize = 16;

@@ -13,7 +13,7 @@ use crate::read::regex::{check, read_regex};
 use crate::read::route::MAX_MATCHES_OF_RULE;
 use crate::read::smi::read_header_key;
 
-/// Reads `match`: one object, or a list of which one must hold; everything if it is left out.
+/// Reads `match`: one object, or a list of alternatives. Without it, the rule matches every request.
 pub(super) fn read_matches(rule: &mut Object<'_>, reader: &mut Reader) -> Vec<Match> {
     let Some(value) = rule.take("match") else { return vec![Match::of_path(rule.spot(), PathMatch::Any)] };
     let items = one_or_list(&value, MAX_MATCHES_OF_RULE, reader);
@@ -53,7 +53,7 @@ fn read_match(value: &Value<'_>, reader: &mut Reader) -> Option<Match> {
     Some(Match { spot, path: path?, headers, query: query.into(), method, fraction, case_sensitive })
 }
 
-/// At most one of the five ways to say which path.
+/// Reads the match of the path: at most one of [`PATH_FIELDS`].
 fn read_path_match(fields: &mut Object<'_>, reader: &mut Reader) -> Option<PathMatch> {
     let given: Vec<_> = PATH_FIELDS.iter().filter_map(|field| Some((*field, fields.take(field)?))).collect();
     let (field, value) = match given.as_slice() {
@@ -80,7 +80,7 @@ fn read_path_match(fields: &mut Object<'_>, reader: &mut Reader) -> Option<PathM
     }
 }
 
-/// `package.Service/Method`, `package.Service`, or `*/Method`; a leading `/` is allowed, as on the wire.
+/// Reads `package.Service/Method`, `package.Service` or `*/Method`. A leading `/` is allowed, as on the wire.
 fn read_method(value: &Value<'_>, reader: &mut Reader) -> Option<MethodMatch> {
     let text = value.bounded_text(1, 1_024, reader)?;
     let (service, method) = match text.strip_prefix('/').unwrap_or(text).split_once('/') {
@@ -109,7 +109,7 @@ fn read_method(value: &Value<'_>, reader: &mut Reader) -> Option<MethodMatch> {
     Some(MethodMatch { match_type: MatchType::Exact, service, method })
 }
 
-/// Headers: the value itself, `~` and an expression for the whole value, or `*` for any value.
+/// Reads headers, each with a value, with `~` and an expression for the whole value, or with `*` for any value.
 fn read_headers(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
     let entries = entries_of(value, reader);
     let mut headers: Vec<HeaderMatch> = Vec::with_capacity(entries.len());
@@ -129,7 +129,7 @@ fn read_headers(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
     headers
 }
 
-/// Query parameters, written as headers are; their names keep their case.
+/// Reads query parameters, which are written like headers. Their names keep their case.
 fn read_query(value: &Value<'_>, reader: &mut Reader) -> Vec<QueryMatch> {
     let entries = entries_of(value, reader);
     let mut query: Vec<QueryMatch> = Vec::with_capacity(entries.len());
@@ -185,8 +185,8 @@ fn read_value(value: &Value<'_>, reader: &mut Reader) -> Option<ValueCondition> 
     Some(ValueCondition::Exact(text.to_owned()))
 }
 
-/// The ways to say which path: a method of gRPC, a whole path, one path and those below it, a beginning, an expression.
+/// The fields that match the path: a gRPC method, a whole path, a path and everything below it, a text prefix, an expression.
 const PATH_FIELDS: [&str; 5] = ["grpc", "path", "prefix", "text_prefix", "regex"];
 
-/// As the Gateway API has it.
+/// The limit of the Gateway API.
 const MAX_VALUES: usize = 16;

@@ -17,8 +17,8 @@
 //! ```
 //!
 //! Every listener becomes a Gateway, every route a Route, every backend a Backend. Each has its own faults: a bad one does not affect the
-//! others. A fault of the document as a whole affects all of it, because then nothing says which objects it should have. The meaning is that
-//! of the Gateway API, including its order of precedence: the first rule does not win because it is first.
+//! others. A fault of the document as a whole affects all of it, because its objects are not known then. Rules mean the same as in the
+//! Gateway API, including the order of precedence: the first rule does not win just because it is first.
 
 mod backend;
 mod edits;
@@ -121,7 +121,7 @@ fn read_object(
     ReadObject { key, place, outcome: Ok((Arc::new(document), diagnostics)), stand_in: None }
 }
 
-/// Checks the name of an object. References to it must not be read as something else.
+/// Checks the name of an object: references to it must be unambiguous.
 fn check_name(section: &Section, name: &str, spot: &Spot, reader: &mut Reader) {
     let (tree, spot) = (Tree::of_text(name), spot.clone());
     read_name(&Value { tree: tree.root(), spot: spot.clone() }, reader);
@@ -160,5 +160,5 @@ const SECTIONS: [Section; 3] = [
     Section { field: "backends", kind: Kind::Backend, read: backend::read_backend },
 ];
 
-/// The one version that there is.
+/// The only version.
 pub(super) const VERSION: &str = "xds-server/v1";
