@@ -217,17 +217,12 @@ fn reason(error: &io::Error) -> String {
     format!("the audit log cannot be written: {error}")
 }
 
-/// The text, or its beginning.
+/// At most [`MAX_TEXT_BYTES`] of a text; a longer one ends with `...`.
 fn cut(text: &str) -> String {
     if text.len() <= MAX_TEXT_BYTES {
         return text.to_owned();
     }
-    let cut: String = text
-        .char_indices()
-        .take_while(|(at, character)| at + character.len_utf8() <= MAX_TEXT_BYTES)
-        .map(|(_, character)| character)
-        .collect();
-    format!("{cut}...")
+    format!("{}...", &text[..text.floor_char_boundary(MAX_TEXT_BYTES)])
 }
 
 const MINUTE: Duration = Duration::from_secs(60);

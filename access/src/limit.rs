@@ -37,13 +37,13 @@ impl Failures {
     /// knows is one address.
     #[must_use]
     pub fn wait(&self, from: Option<IpAddr>, now: Instant) -> Option<Duration> {
-        self.0.wait(&network(from), now)
+        self.0.wait(&from.map(network), now)
     }
 
     /// Counts a failure.
     pub fn record(&mut self, from: Option<IpAddr>, now: Instant) {
         // An address that has nothing left stays without.
-        self.0.take(network(from), FAILURES_PER_MINUTE, now).unwrap_or_default();
+        self.0.take(from.map(network), FAILURES_PER_MINUTE, now).unwrap_or_default();
     }
 }
 
@@ -113,12 +113,14 @@ impl Bucket {
     }
 }
 
-/// One IPv4 address, or one IPv6 network of 64 bits, because a host has all of its addresses.
-fn network(from: Option<IpAddr>) -> Option<IpAddr> {
-    from.map(|address| match address.to_canonical() {
+/// The addresses that count as one client: one IPv4 address, or one IPv6 network of 64 bits, because a host has all addresses of
+/// that.
+#[must_use]
+pub fn network(from: IpAddr) -> IpAddr {
+    match from.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
         v4 @ IpAddr::V4(_) => v4,
-    })
+    }
 }
 
 /// Failures of one address in a minute. A person who mistypes makes fewer; 2^256 tokens cannot be tried with any number.

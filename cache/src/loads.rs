@@ -10,9 +10,11 @@ mod board;
 mod report;
 mod window;
 
-pub use board::query::{ClusterLoad, LoadTotals, NodeLoad, PlaceLoad, Since};
-pub use board::{LoadBoard, LoadLimits, MAX_DROP_REASONS, MAX_METRICS, MAX_PLACES, MAX_UNKNOWN_CLUSTERS};
+pub use board::query::{ClusterLoad, LoadTotals, LocalityLoad, NodeLoad, Since};
+pub use board::{
+    LoadBoard, LoadLimits, MAX_DROP_REASONS, MAX_LOCALITIES_PER_CLUSTER, MAX_METRICS, MAX_UNKNOWN_CLUSTERS,
+};
 pub use report::{
     ClusterReport, Counts, LocalityReport, MAX_LABEL_BYTES, MAX_LOCALITY_BYTES, MAX_NAME_BYTES,
-    MAX_REQUESTS_PER_REPORT, Metric, Metrics, Place, Recorded, Reporter,
+    MAX_REQUESTS_PER_REPORT, Metric, Metrics, PriorityLocality, Recorded, Reporter,
 };

@@ -154,7 +154,7 @@ impl Refusals {
     ///
     /// `detail` says what was refused and from whom, without secrets; it is cut at [`MAX_DETAIL_BYTES`].
     pub fn record(&self, reason: Reason, detail: &str, now: SystemTime) {
-        let detail = shortened(detail);
+        let detail = &detail[..detail.floor_char_boundary(MAX_DETAIL_BYTES)];
         let mut rows = self.lock();
         let row = rows.entry(reason).or_insert_with(|| Row::new(now));
         row.n += 1;
@@ -211,15 +211,6 @@ impl Row {
         self.logged_at = Some(now);
         Some(std::mem::take(&mut self.n_unlogged))
     }
-}
-
-/// At most [`MAX_DETAIL_BYTES`] of a text, cut between characters.
-fn shortened(text: &str) -> &str {
-    let mut end = text.len().min(MAX_DETAIL_BYTES);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 /// Enough for a node id, an address and a number.

@@ -15,7 +15,7 @@ mod share;
 
 pub use deployment::{AlreadyPaused, Decision, Deployment, Fault, NotPaused, Obstacle, Seen, Stage};
 pub use members::{AWAY_TIME, ClientId, Loss, Losses, Members, Present};
-pub use order::{By, Census, MAX_VALUE_BYTES, MAX_VALUES, Order, Place, Ranking, order};
+pub use order::{By, Census, MAX_VALUE_BYTES, MAX_VALUES, Order, RankedValue, Ranking, order};
 pub use policy::{LATER_MAX_LOST, MAX_WAVES, PolicyTexts, Tolerance, WavePolicy};
 pub use share::{InvalidWaves, Share};
 
@@ -49,7 +49,7 @@ impl Split {
         let (start, end) = match &self.ranking {
             Ranking::Hash => (0, Share::ALL.hundredths()),
             Ranking::Awaited => return false,
-            Ranking::Ordered(order) => order.part(order.place_of(node)),
+            Ranking::Ordered(order) => order.part(order.index_of(node)),
         };
         let mut hasher = VersionHasher::new();
         hasher.update(&self.deployment.to_le_bytes());

@@ -1,5 +1,5 @@
-//! RouteConfigurations assembled from virtual hosts that are already encoded. A change of one host costs only that host, however many
-//! others there are. The bytes are assembled when they are first needed.
+//! RouteConfigurations assembled from encoded virtual hosts. A change of one host costs only that host, however many others there are. The
+//! bytes are assembled when they are first needed.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,21 +22,21 @@ use crate::message::{Message, texts};
 use crate::path::Path;
 use crate::wire::Writer;
 
-/// A virtual host that is read, checked and encoded, to be part of RouteConfigurations.
+/// A virtual host that is read, checked and encoded, for use in RouteConfigurations.
 #[derive(Clone, Debug)]
 pub struct VirtualHost {
     name: Arc<str>,
     /// As encoded in a RouteConfiguration, with key and length.
     field: Bytes,
     hash: HostHash,
-    /// The resource's references. Paths begin with `virtual_hosts["NAME"]`, because its place differs from version to version.
+    /// Its references. Paths begin with `virtual_hosts["NAME"]`, because the index changes from version to version.
     references: References,
     /// The hashes of its domains, which no two hosts may share.
     domains: Box<[u64]>,
 }
 
 impl PartialEq for VirtualHost {
-    /// Equal bytes.
+    /// Compares the bytes.
     fn eq(&self, other: &Self) -> bool {
         self.hash == other.hash
     }
@@ -45,9 +45,9 @@ impl PartialEq for VirtualHost {
 impl Eq for VirtualHost {}
 
 impl VirtualHost {
-    /// The hashes of the texts that no other host may have: its name and its domains.
+    /// The hashes of the texts that must be unique: its name and its domains.
     fn own(&self) -> impl Iterator<Item = u64> {
-        // A name may well be the domain of another host.
+        // A name may be the domain of another host.
         let name = lint::hash(&format!("name {}", self.name));
         self.domains.iter().copied().chain([name])
     }
@@ -58,11 +58,11 @@ impl VirtualHost {
 pub struct VirtualHosts<K> {
     hosts: OrdMap<K, Arc<VirtualHost>>,
     sum: HostSum,
-    /// How many bytes they have together.
+    /// The sum of their lengths in bytes.
     n_bytes: usize,
-    /// How many have a name or domain, by its hash.
+    /// The number of hosts with a name or domain, by its hash.
     owners: OrdMap<u64, usize>,
-    /// How many of these have others too.
+    /// The number of names and domains that several hosts have.
     n_shared: usize,
 }
 
@@ -73,7 +73,7 @@ impl<K> Default for VirtualHosts<K> {
 }
 
 impl<K> fmt::Debug for VirtualHosts<K> {
-    /// Only how many there are.
+    /// Shows only their number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} virtual hosts", self.hosts.len())
     }
@@ -94,7 +94,7 @@ impl<K: Ord + Clone> FromIterator<(K, Arc<VirtualHost>)> for VirtualHosts<K> {
 }
 
 impl<K: Ord + Clone> VirtualHosts<K> {
-    /// Adds a host, or replaces the one of that key. Costs the logarithm of their number.
+    /// Adds a host, or replaces the one with this key. Costs the logarithm of their number.
     pub fn insert(&mut self, key: K, host: Arc<VirtualHost>) {
         self.remove(&key);
         self.sum.insert(host.hash, self.neighbours(&key));
@@ -107,7 +107,7 @@ impl<K: Ord + Clone> VirtualHosts<K> {
         self.hosts.insert(key, host);
     }
 
-    /// Takes a host out, if there is one of that key. Costs the same.
+    /// Removes the host with this key, if there is one. Costs the same.
     pub fn remove(&mut self, key: &K) {
         let Some(host) = self.hosts.remove(key) else { return };
         self.sum.remove(host.hash, self.neighbours(key));
@@ -136,7 +136,7 @@ impl<K: Ord + Clone> VirtualHosts<K> {
         [before, after].map(|found| found.map(|(_, host)| host.hash))
     }
 
-    /// The references of hosts that `former` has and these have not, and the other way round.
+    /// The references that only hosts of `former` have, and those that only these hosts have.
     fn difference<'h>(&'h self, former: &'h Self) -> [Vec<&'h Reference>; 2] {
         let (mut gone, mut new) = (Vec::new(), Vec::new());
         for item in former.hosts.diff(&self.hosts) {
@@ -157,12 +157,12 @@ impl Codec {
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it, at least one diagnostic.
+    /// Returns all faults, at least one diagnostic.
     pub fn virtual_host(&self, json: &serde_json::Value) -> Result<VirtualHost, Vec<Diagnostic>> {
         Ok(self.host_of(&self.resource_from_json(json)?.to_draft()))
     }
 
-    /// The virtual host that was read as a resource of its own.
+    /// The virtual host from a resource of its own.
     pub(crate) fn host_of(&self, host: &ResourceDraft) -> VirtualHost {
         let name = Arc::clone(&host.key.name);
         let place = format!("virtual_hosts[{:?}]", &*name);
@@ -182,14 +182,14 @@ impl Codec {
         VirtualHost { name, field, hash, references, domains }
     }
 
-    /// The RouteConfiguration that `frame`, which has no virtual hosts, is with these: with the bytes that
-    /// [`resource_from_json`](Self::resource_from_json) makes of the whole. Costs what differs from `like`: the version that
-    /// was put together of the same frame and other hosts, with these. If what hosts refer to differs, a walk over all
-    /// references comes on top; if not, the references are the same shared value.
+    /// Assembles a RouteConfiguration from `frame`, which has no virtual hosts, and `hosts`. The bytes are those that
+    /// [`resource_from_json`](Self::resource_from_json) makes of the whole. `like` is an earlier version from the same frame and other
+    /// hosts, with these hosts; the cost is that of the differences. If references differ, there is also a walk over all of them; if not,
+    /// they are the same shared value.
     ///
     /// # Errors
     ///
-    /// Two hosts have one name or one domain: diagnostics of that.
+    /// Returns diagnostics if two hosts have the same name or domain.
     pub fn route_configuration<K: Ord + Clone + Send + Sync + 'static>(
         &self,
         frame: &Resource,
@@ -224,13 +224,13 @@ impl Codec {
     }
 }
 
-/// How many bytes a RouteConfiguration has before its virtual hosts.
+/// The number of bytes of a RouteConfiguration before its virtual hosts.
 fn n_before(frame: &[u8]) -> usize {
     let before = Fields::of(frame).map_while(Result::ok).take_while(|field| field.number < VIRTUAL_HOSTS);
     before.map(|field| field.raw.len()).sum()
 }
 
-/// Names and domains that two hosts share, found by their hashes.
+/// Reports names and domains that two hosts share, by their hashes.
 fn said_twice<'h>(hosts: impl Iterator<Item = &'h Arc<VirtualHost>>) -> Vec<Diagnostic> {
     let (mut names, mut domains) = (HashSet::new(), HashSet::new());
     let mut told = Vec::new();

@@ -1,4 +1,4 @@
-//! The codec: one value that knows all message types, shared by all code that reads or writes resources.
+//! The codec: one value with all message types, shared by all code that reads or writes resources.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -57,7 +57,7 @@ pub enum MessageError {
 impl Codec {
     /// A codec that knows Envoy's v3 API.
     ///
-    /// Takes some 20 ms; make one and share it.
+    /// Takes some 20 ms, so make one and share it.
     ///
     /// # Errors
     ///
@@ -104,34 +104,34 @@ impl Codec {
         &self.inner.pool
     }
 
-    /// The resource as JSON: `@type` first, proto field names, keys in a fixed order, secrets as [`REDACTED`].
+    /// The resource as JSON: `@type` first, then proto field names in a fixed order. Secrets are replaced by [`REDACTED`].
     ///
-    /// A message that cannot be decoded is shown as `{"@type", "value": base64}`; it is never an error.
+    /// A message that cannot be decoded is not an error; it is shown as `{"@type", "value": base64}`.
     #[must_use]
     pub fn to_json(&self, resource: &Resource) -> Json {
         self.write(resource, Secrets::Redacted)
     }
 
-    /// Like [`to_json`](Self::to_json), with private keys and passwords in plain text. For writing a resource back and
-    /// for the client that it is meant for; never for logs, differences or history.
+    /// Like [`to_json`](Self::to_json), but with private keys and passwords in plain text. Only for writing a resource back, and for the
+    /// client that gets it; never for logs, differences or history.
     #[must_use]
     pub fn to_json_with_secrets(&self, resource: &Resource) -> Json {
         self.write(resource, Secrets::Shown)
     }
 
-    /// [`to_json`](Self::to_json) as a YAML document, secrets left out.
+    /// The same as [`to_json`](Self::to_json), as a YAML document.
     #[must_use]
     pub fn to_yaml(&self, resource: &Resource) -> String {
         yaml_of(&self.to_json(resource))
     }
 
-    /// An encoded message as JSON, **with secrets**: the answer of REST-JSON polling, whose reader needs them.
+    /// An encoded message as JSON, **with secrets**, for REST-JSON polling.
     ///
     /// `type_name` is a full name or a type URL.
     ///
     /// # Errors
     ///
-    /// [`MessageError`] if the type is not known or the bytes are not of the type.
+    /// [`MessageError`] if the type is unknown, or the bytes are not a message of the type.
     pub fn message_to_json(&self, type_name: &str, bytes: &[u8]) -> Result<Json, MessageError> {
         let descriptor = self.message_named(type_name)?;
         let message = encode::canonical(&self.inner, &descriptor, &Bytes::copy_from_slice(bytes));
@@ -142,11 +142,11 @@ impl Codec {
         Ok(to_json(&self.inner, Secrets::Shown, None, &message))
     }
 
-    /// The canonical bytes of a message that came as JSON. Only its form is checked, not its meaning.
+    /// The canonical bytes of a message in JSON. Only its form is checked.
     ///
     /// # Errors
     ///
-    /// [`MessageError`] if the type is not known or the JSON is not of the type.
+    /// [`MessageError`] if the type is unknown, or the JSON is not a message of the type.
     pub fn message_from_json(
         &self,
         type_name: &str,
@@ -156,12 +156,12 @@ impl Codec {
         self.message_from_tree(type_name, &Tree::from_json(json), unknown_fields)
     }
 
-    /// Like [`message_from_json`](Self::message_from_json), from a tree: for texts of clients, of which
-    /// [`parse`](crate::parse) makes trees that are not much larger.
+    /// Like [`message_from_json`](Self::message_from_json), from a tree. For texts of clients, because the trees of [`parse`](crate::parse)
+    /// are not much larger than the texts.
     ///
     /// # Errors
     ///
-    /// [`MessageError`] if the type is not known or the tree is not of the type.
+    /// [`MessageError`] if the type is unknown, or the tree is not a message of the type.
     pub fn message_from_tree(
         &self,
         type_name: &str,
@@ -184,14 +184,14 @@ impl Codec {
         self.inner.message(name).ok_or_else(|| MessageError::UnknownType { type_name: type_name.to_owned() })
     }
 
-    /// Returns `true` if [`to_json`](Self::to_json) hides anything of the resource.
+    /// Returns `true` if [`to_json`](Self::to_json) hides a part of the resource.
     #[must_use]
     pub fn has_secrets(&self, resource: &Resource) -> bool {
         self.secret_path(resource).is_some()
     }
 
-    /// The path of the first field that [`to_json`](Self::to_json) hides, empty if that is the whole resource; `None` if it hides
-    /// nothing. Takes no memory to speak of.
+    /// The path of the first field that [`to_json`](Self::to_json) hides, empty for the whole resource; `None` if it hides nothing. Takes
+    /// hardly any memory.
     #[must_use]
     pub fn secret_path(&self, resource: &Resource) -> Option<String> {
         match self.decode(resource) {
@@ -200,12 +200,11 @@ impl Codec {
         }
     }
 
-    /// Like [`secret_path`](Self::secret_path), for a resource of which an earlier version, `free`, hides nothing. Looks only at the
-    /// fields of the message that the earlier one does not have, so the cost of a large one with a small change is that of
-    /// comparing bytes.
+    /// Like [`secret_path`](Self::secret_path), if an earlier version `free` of the resource hides nothing. Looks only at the fields that
+    /// differ, so a small change of a large resource costs little more than comparing bytes.
     #[must_use]
     pub fn secret_path_beside(&self, resource: &Resource, free: &Resource) -> Option<String> {
-        // A type of somebody else's may be one whose fields say of each other that they are secret.
+        // In a type of a user, one field may decide whether another one is secret.
         if let ResourceType::Other(_) = resource.resource_type() {
             return self.secret_path(resource);
         }
@@ -219,7 +218,7 @@ impl Codec {
             }
         }
         let part = Resource::plain(resource.resource_type().clone(), resource.name(), changed);
-        // The part has other positions in lists.
+        // In the part, list items have other positions.
         self.secret_path(&part).and_then(|_| self.secret_path(resource))
     }
 
@@ -241,14 +240,14 @@ impl Codec {
 }
 
 impl fmt::Debug for Codec {
-    /// The number of message types and the PGV level.
+    /// Shows the number of message types and the PGV level.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n_messages = self.inner.pool.all_messages().len();
         f.debug_struct("Codec").field("n_messages", &n_messages).field("pgv", &self.inner.pgv).finish()
     }
 }
 
-/// JSON always has a YAML form; should the writer fail nevertheless, JSON is YAML too.
+/// JSON as YAML. If the writer fails, it stays JSON, which is YAML too.
 fn yaml_of(json: &Json) -> String {
     serde_saphyr::to_string(json).unwrap_or_else(|_| format!("{json:#}\n"))
 }

@@ -39,7 +39,7 @@ pub(crate) fn descriptor_set() -> Result<Bytes, CodecError> {
     Ok(set.into())
 }
 
-/// The pool of the built-in set and of the sets that a user adds.
+/// The pool of the built-in set and the user's sets.
 pub(crate) fn load(more: &[Bytes]) -> Result<DescriptorPool, CodecError> {
     let mut pool = DescriptorPool::decode(descriptor_set()?)
         .map_err(|error| CodecError::Descriptors { reason: error.to_string() })?;

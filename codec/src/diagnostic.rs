@@ -1,21 +1,21 @@
-//! Diagnostics: faults of a file or a body. Each says where, what is wrong, and what would be right.
+//! Diagnostics: faults of a file or a body. Each says where it is, what is wrong, and what would be right.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// How bad a [`Diagnostic`] is.
+/// The severity of a [`Diagnostic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The object cannot be used.
     Error,
     /// The object is used; clients may reject it, or it may not do what was intended.
     Warning,
-    /// Nothing is wrong; something was left out or filled in on purpose.
+    /// Nothing is wrong, but a part was left out or filled in on purpose.
     Info,
 }
 
 impl Severity {
-    /// `error`, `warning` or `info`.
+    /// The severity as a word: `error`, `warning` or `info`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -37,14 +37,14 @@ impl fmt::Display for Severity {
 pub struct Place {
     /// The file's path as the caller gave it; empty for a body that came with a request.
     pub file: Arc<str>,
-    /// The line, from 1; 0 if there is none, as in a parsed JSON body.
+    /// The line, from 1; 0 if it is unknown, as in a parsed JSON body.
     pub line: u32,
-    /// The column in characters, from 1; 0 if there is none.
+    /// The column in characters, from 1; 0 if it is unknown.
     pub column: u32,
 }
 
 impl fmt::Display for Place {
-    /// `file:line:column`, without the parts that are unknown.
+    /// Writes `file:line:column`, without the unknown parts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if self.line == 0 {
@@ -57,29 +57,29 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that is wrong, or worth knowing. Its texts never hold the value of a secret field.
+/// A fault or a note. Its texts never contain the value of a secret field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// The kind of fault, in kebab-case; stable, for filters and tests.
+    /// The kind of fault in kebab-case. It is stable, for filters and tests.
     pub code: &'static str,
     /// Where it is.
     pub place: Place,
-    /// The field, from the resource's message on: `virtual_hosts[0].routes[1].route.cluster`. Empty for the whole document.
+    /// The path of the field in the resource: `virtual_hosts[0].routes[1].route.cluster`. Empty for the whole document.
     pub path: String,
     /// The fault.
     pub message: String,
-    /// The right text, ready to be pasted.
+    /// A right text, ready to be pasted.
     pub suggestion: Option<String>,
     /// Other places that belong to the fault, such as the first of two definitions.
     pub related: Vec<Place>,
-    /// True if the place is in a field whose value is secret, so its lines must not be shown.
+    /// True if the place is in a secret field, so its lines must not be shown.
     pub is_sensitive: bool,
 }
 
 impl Diagnostic {
-    /// Returns `true` if it forbids the use of the object.
+    /// Returns `true` for an error, so that the object cannot be used.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
@@ -87,7 +87,7 @@ impl Diagnostic {
 }
 
 impl fmt::Display for Diagnostic {
-    /// One line: `file:line:column: error[code] path: message; did you mean …? (see …)`.
+    /// Writes one line: `file:line:column: error[code] path: message; did you mean …? (see …)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = self.place.to_string();
         if !place.is_empty() {
@@ -115,7 +115,7 @@ pub fn echo(value: &str) -> String {
     shorten(value, MAX_ECHO)
 }
 
-/// Quotes a name (a field, a type, a resource) for a message; names are never secret and may be longer than values.
+/// Quotes a name (a field, a type, a resource) for a message. Names are never secret, and may be longer than values.
 #[must_use]
 pub fn echo_name(name: &str) -> String {
     shorten(name, MAX_NAME_ECHO)
@@ -133,7 +133,7 @@ const MAX_ECHO: usize = 40;
 /// The longest message names of Envoy have 120 characters.
 const MAX_NAME_ECHO: usize = 160;
 
-/// The candidate that `wrong` most likely stands for, if one is near enough to be a misspelling of it.
+/// The candidate that `wrong` is most likely a misspelling of, if one is near enough.
 #[must_use]
 pub fn nearest<'a>(wrong: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let wrong: String = wrong.chars().take(MAX_NAME_ECHO).collect::<String>().to_lowercase();

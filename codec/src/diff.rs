@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 
-/// One place at which two values differ.
+/// A difference between two values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// RFC 6901 pointer. Of a list item that is only in one of the two, the index there.
+    /// The JSON pointer (RFC 6901). For a list item that only one of the values has, the index in that value.
     pub pointer: String,
     /// The value before; `None` if there was none.
     pub old: Option<Json>,
@@ -15,10 +15,10 @@ pub struct Change {
     pub new: Option<Json>,
 }
 
-/// The changes from `old` to `new`, smallest parts first named by their pointers, in the order of the keys.
+/// The changes from `old` to `new`, each as small as possible, in the order of the keys.
 ///
-/// In two lists, equal beginnings and ends are skipped; the rest is compared item by item. Give it redacted JSON
-/// ([`Codec::to_json`](crate::Codec::to_json)) wherever the result is stored or shown.
+/// For lists, equal beginnings and ends are skipped, and the rest is compared item by item. If the result is stored or shown, pass
+/// redacted JSON ([`Codec::to_json`](crate::Codec::to_json)).
 #[must_use]
 pub fn json_diff(old: &Json, new: &Json) -> Vec<Change> {
     let mut changes = Vec::new();

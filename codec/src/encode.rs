@@ -1,7 +1,7 @@
 //! The canonical encoding (D4): equal content gives equal bytes, in whatever order the keys were written.
 //!
-//! Fields are in the order of their numbers and maps in the order of their keys, also inside nested `Any`s and `Struct`s. Unknown fields
-//! are where their number belongs, unchanged and in their original order. An `Any` that cannot be decoded keeps its bytes.
+//! Fields are sorted by number and maps by key, also inside nested `Any`s and `Struct`s. Unknown fields are sorted in by their number,
+//! unchanged and in their original order. An `Any` that cannot be decoded keeps its bytes.
 
 use bytes::Bytes;
 use prost_reflect::{FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
@@ -11,7 +11,7 @@ use crate::inner::{Inner, MAX_ANY_DEPTH};
 use crate::message::{Message, text};
 use crate::wire::{Writer, message_in, next_packed, packed, scalar};
 
-/// Makes the bytes of a message canonical; `None` if they are not of the type.
+/// Makes the bytes of a message canonical; `None` if they are not a message of the type.
 pub(crate) fn canonical(inner: &Inner, descriptor: &MessageDescriptor, bytes: &Bytes) -> Option<Message> {
     let mut encoder = Encoder { inner, writer: Writer::default(), n_messages: 0, n_anys: 0 };
     encoder.message(descriptor, bytes)?;
@@ -32,7 +32,7 @@ pub(crate) fn decode_any(inner: &Inner, any: &Message) -> Option<Message> {
 struct Encoder<'c> {
     inner: &'c Inner,
     writer: Writer,
-    /// How many messages enclose the present one, up to the nearest `Any`.
+    /// The number of messages around this one, up to the nearest `Any`.
     n_messages: usize,
     n_anys: usize,
 }
@@ -42,7 +42,7 @@ impl Encoder<'_> {
         if self.n_messages > MAX_DEPTH {
             return None;
         }
-        // Where each field stands is enough: it may be as short as two bytes.
+        // Only offsets are kept, because a field may be as short as two bytes.
         let (mut found, mut start) = (Vec::new(), 0_u32);
         for field in Fields::of(bytes) {
             let field = field.ok()?;
@@ -95,7 +95,7 @@ impl Encoder<'_> {
         Some(())
     }
 
-    /// A field that is there once; of several numbers or texts the last one counts, messages are joined.
+    /// Writes a single field. If it appears several times, the last number or text counts, and messages are merged.
     fn single(&mut self, field: &FieldDescriptor, bytes: &Bytes, all: &[Field<'_>]) -> Option<()> {
         if let Kind::Message(descriptor) = field.kind() {
             let contents: Option<Vec<&[u8]>> = all.iter().map(|one| message_in(field, one.value)).collect();
@@ -198,7 +198,7 @@ impl Encoder<'_> {
         Some(())
     }
 
-    /// The value of an entry is always written, also what an unset field would have.
+    /// Writes the value of a map entry, which is always written, even if it is the default.
     fn map_value(&mut self, field: &FieldDescriptor, entry: &Bytes, all: &[Field<'_>]) -> Option<()> {
         self.n_messages += 1;
         match (field.kind(), all.last()) {
@@ -220,7 +220,7 @@ impl Encoder<'_> {
     }
 }
 
-/// The last member of a oneof counts.
+/// Drops all members of a oneof but the last.
 fn drop_superseded(descriptor: &MessageDescriptor, found: &mut Vec<(u32, u32)>) {
     for oneof in descriptor.oneofs().filter(|oneof| !oneof.is_synthetic()) {
         let is_member = |number: u32| oneof.fields().any(|field| field.number() == number);
@@ -232,8 +232,7 @@ fn drop_superseded(descriptor: &MessageDescriptor, found: &mut Vec<(u32, u32)>) 
     }
 }
 
-/// Returns `true` if the bytes are a message of the type: every field of the form that it must have, texts of UTF-8, nothing too
-/// deep.
+/// Returns `true` if the bytes are a message of the type: every field has the right form, texts are UTF-8, and nothing nests too deeply.
 fn is_valid(descriptor: &MessageDescriptor, bytes: &Bytes, depth: usize) -> bool {
     if depth > MAX_DEPTH {
         return false;

@@ -11,7 +11,7 @@ use prost_reflect::{
 };
 use regex::Regex;
 
-/// The facts of every message type that was looked at so far.
+/// The facts of every message type that was used so far.
 pub(crate) struct FactsTable {
     annotations: Annotations,
     cache: RwLock<HashMap<String, Arc<MessageFacts>>>,
@@ -21,9 +21,9 @@ pub(crate) struct FactsTable {
 pub(crate) struct MessageFacts {
     /// The fields in the order of their declaration.
     pub(crate) fields: Vec<FieldFacts>,
-    /// The oneofs of which a member must be set.
+    /// The oneofs that must have a member set.
     pub(crate) required_oneofs: Vec<OneofDescriptor>,
-    /// True if `validate.disabled` or `validate.ignored` takes the message out of PGV.
+    /// True if `validate.disabled` or `validate.ignored` excludes the message from PGV.
     pub(crate) is_unchecked: bool,
     /// Index into `fields` by proto name and by JSON name.
     by_name: HashMap<String, usize>,
@@ -40,7 +40,7 @@ pub(crate) struct FieldFacts {
     pub(crate) is_deprecated: bool,
 }
 
-/// The extensions that are read; each may be missing from a pool that a user composed.
+/// The extensions that are read. Each may be missing from a user's pool.
 struct Annotations {
     rules: Option<ExtensionDescriptor>,
     required: Option<ExtensionDescriptor>,
@@ -62,7 +62,7 @@ impl FactsTable {
         Self { annotations, cache: RwLock::default() }
     }
 
-    /// The facts of a message type, read from its options the first time.
+    /// The facts of a message type. They are read from its options on first use.
     pub(crate) fn of(&self, message: &MessageDescriptor) -> Arc<MessageFacts> {
         let name = message.full_name();
         if let Some(facts) = self.cache.read().unwrap_or_else(PoisonError::into_inner).get(name) {
@@ -75,12 +75,12 @@ impl FactsTable {
 }
 
 impl MessageFacts {
-    /// The field with that proto or JSON name.
+    /// The field with this proto or JSON name.
     pub(crate) fn field(&self, name: &str) -> Option<&FieldFacts> {
         self.fields.get(self.position(name)?)
     }
 
-    /// The index of the field with that proto or JSON name.
+    /// The index of the field with this proto or JSON name.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
@@ -131,7 +131,7 @@ fn is_set(options: &DynamicMessage, extension: Option<&ExtensionDescriptor>) -> 
     })
 }
 
-/// Fields that hold secrets though Envoy does not mark them.
+/// Secret fields that Envoy does not mark.
 const ALSO_SENSITIVE: [&str; 8] = [
     "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.access_token",
     "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.google_refresh_token",

@@ -1,4 +1,4 @@
-//! A file: its objects, each of which decodes or fails independently.
+//! Files: each object of a file decodes or fails independently.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::resource::{Read, Surroundings};
 pub struct DecodedFile {
     /// The objects in the order of the text.
     pub objects: Vec<Object>,
-    /// Diagnostics about the file as a whole, and the warnings of its good objects. Errors of an object are with the object.
+    /// Diagnostics about the file as a whole, and the warnings of its good objects. The errors of an object are in the object.
     pub diagnostics: Vec<Diagnostic>,
-    /// True if the text itself is at fault, so that nothing of the file can be used. `objects` is empty then.
+    /// True if the text itself is broken, so nothing in the file can be used. `objects` is empty then.
     pub broken: bool,
 }
 
@@ -39,21 +39,21 @@ pub enum ObjectContent {
     Resource {
         /// Its type and name.
         key: ResourceKey,
-        /// The resource, or what is wrong with it: at least one diagnostic.
+        /// The resource, or its errors: at least one diagnostic.
         outcome: Result<Resource, Vec<Diagnostic>>,
     },
-    /// Something of which not even type and name can be read: it may be any object that the file held before.
+    /// An object whose type and name cannot be read. It may be any object that the file had before.
     Unreadable(Vec<Diagnostic>),
     /// A `NodeGroup` document.
     NodeGroup {
         /// Its name; empty if there is none.
         name: String,
-        /// The group, or what is wrong with it: at least one diagnostic.
+        /// The group, or its errors: at least one diagnostic.
         outcome: Result<NodeGroup, Vec<Diagnostic>>,
     },
     /// A document of another kind, for another reader.
     Other {
-        /// Its `apiVersion`; of the native form, its `version`; empty for a kind that needs none and has none.
+        /// Its `apiVersion`, or the `version` of the native form. Empty if the kind does not need one.
         api_version: String,
         /// Its `kind`; empty for the native form.
         kind: String,
@@ -61,13 +61,13 @@ pub enum ObjectContent {
         name: String,
         /// `metadata.namespace`; empty if there is none.
         namespace: String,
-        /// All of it.
+        /// The whole document.
         tree: Tree,
     },
 }
 
 impl DecodedFile {
-    /// Every diagnostic, those of the objects too, in the order of the text.
+    /// All diagnostics, including those of objects, in the order of the text.
     #[must_use]
     pub fn all_diagnostics(&self) -> Vec<&Diagnostic> {
         let of_objects = self.objects.iter().flat_map(|object| object.diagnostics());
@@ -100,7 +100,7 @@ impl Object {
 }
 
 impl Codec {
-    /// Reads a file. `path` is shown in places and decides between JSON (`.json`) and YAML.
+    /// Reads a file. `path` is shown in diagnostics, and decides between JSON (`.json`) and YAML.
     #[must_use]
     pub fn decode_file(&self, path: &str, content: &[u8], limits: &Limits) -> DecodedFile {
         let file: Arc<str> = path.into();
@@ -134,13 +134,13 @@ impl Codec {
     }
 }
 
-/// Reads a text, such as the body of a request, into its documents: at least one, none of them null.
+/// Parses a text, such as the body of a request, into its documents: at least one, none of them null.
 ///
-/// `name` is shown in places; it may be empty.
+/// `name` is shown in diagnostics. It may be empty.
 ///
 /// # Errors
 ///
-/// The faults of the text, at least one diagnostic.
+/// Returns the faults of the text, at least one diagnostic.
 pub fn parse(
     name: &str,
     content: &[u8],
@@ -183,11 +183,11 @@ struct Reader<'c> {
     max_objects: usize,
     deprecated: Deprecated,
     objects: Vec<Object>,
-    /// How many of them are unreadable.
+    /// The number of unreadable objects.
     n_unreadable: usize,
-    /// How many more diagnostics of objects may be reported, in addition to one for each.
+    /// The number of diagnostics of objects that may still be reported, in addition to one for each.
     n_left: usize,
-    /// Faults that are not reported because there are so many.
+    /// The number of faults that are not reported because there are too many.
     n_untold: usize,
     /// True if there are more than [`max_objects`](Self::max_objects).
     is_full: bool,
@@ -223,7 +223,7 @@ impl Reader<'_> {
             }
         };
         if let ObjectContent::Unreadable(found) = &content {
-            // One object that is unreadable says that something is; a file can be full of them.
+            // One unreadable object is enough to report, and a file can be full of them.
             if self.n_unreadable >= self.limits.max_diagnostics.max(1) {
                 self.n_untold += found.len();
                 return;
@@ -274,7 +274,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Keeps the diagnostics of an object that may still be reported, at least one.
+    /// Keeps as many diagnostics of an object as may still be reported, at least one.
     fn cut(&mut self, diagnostics: &mut Vec<Diagnostic>) {
         let n_told = diagnostics.len().min(self.n_left.max(1));
         self.n_untold += diagnostics.len() - n_told;
@@ -283,14 +283,14 @@ impl Reader<'_> {
     }
 }
 
-/// Refuses every resource that the file defines more than once (row A70), because nothing says which definition is right.
+/// Refuses every resource that the file defines more than once (row A70), because the right definition is unknown.
 fn refuse_duplicates(objects: &mut [Object]) {
     let key = |object: &Object| match &object.content {
         ObjectContent::Resource { key, .. } => Some(key.clone()),
         ObjectContent::Unreadable(_) | ObjectContent::NodeGroup { .. } | ObjectContent::Other { .. } => None,
     };
     let mut sorted: Vec<usize> = (0..objects.len()).collect();
-    // Stable, so that the places of one key are in the order of the text.
+    // The sort is stable, so the places of one key are in the order of the text.
     sorted.sort_by_cached_key(|index| objects.get(*index).and_then(key));
     let same = |a: &usize, b: &usize| {
         let [a, b] = [a, b].map(|index| objects.get(*index).and_then(key));
@@ -299,7 +299,7 @@ fn refuse_duplicates(objects: &mut [Object]) {
     let runs: Vec<Vec<usize>> =
         sorted.chunk_by(same).filter(|run| run.len() > 1).map(<[usize]>::to_vec).collect();
     for run in runs {
-        // One more than is shown, because an object does not show itself.
+        // One more than is shown, because an object does not list its own place.
         let place = |index: &usize| objects.get(*index).map(|object| object.place.clone());
         let places: Vec<Place> = run.iter().take(MAX_RELATED + 1).filter_map(place).collect();
         for index in &run {
@@ -329,8 +329,8 @@ fn refuse_duplicate(object: &mut Object, places: &[Place], n_times: usize) {
     }
 }
 
-/// Keeps `limit` diagnostics of a file, at least one of each bad object whose name is known, and as many objects that
-/// are unreadable: one would do to say that something is.
+/// Keeps `limit` diagnostics of a file, with at least one for each bad object whose name is known, and at most `limit` unreadable
+/// objects.
 fn shorten(objects: &mut Vec<Object>, diagnostics: &mut Vec<Diagnostic>, limit: usize, n_untold: usize) {
     let file = objects.first().map(|object| Arc::clone(&object.place.file)).unwrap_or_default();
     let mut left = limit.max(1);
@@ -360,5 +360,5 @@ fn and_more(file: &Arc<str>, n_more: usize) -> Diagnostic {
     Diagnostic { severity: Severity::Info, ..place_problem(file, problem) }
 }
 
-/// More places do not help.
+/// The limit of related places. More do not help.
 const MAX_RELATED: usize = 10;

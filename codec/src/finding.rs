@@ -13,7 +13,7 @@ pub(crate) struct Finding {
     pub(crate) severity: Severity,
     pub(crate) code: &'static str,
     pub(crate) steps: Vec<Step>,
-    /// Where it is, if the text says it better than the path: a key rather than its value.
+    /// Its position, if it is more precise than that of the path: of a key instead of its value.
     pub(crate) position: Option<Position>,
     pub(crate) message: String,
     pub(crate) suggestion: Option<String>,
@@ -47,7 +47,7 @@ impl Finding {
         Self { suggestion: suggestion.map(Into::into), ..self }
     }
 
-    /// Gives the finding its place: its own, else that of the nearest value on its path that `tree` has.
+    /// Gives the finding its place: its own position, or that of the nearest value on its path in `tree`.
     pub(crate) fn locate(self, file: &Arc<str>, tree: Node<'_>) -> Diagnostic {
         let position = self.position.unwrap_or_else(|| find(tree, &self.steps));
         let place = |position: Position| Place {
@@ -96,7 +96,7 @@ fn find(tree: Node<'_>, steps: &[Step]) -> Position {
     found.position()
 }
 
-/// `snake_case` as `camelCase`.
+/// Converts `snake_case` to `camelCase`.
 pub(crate) fn json_name(name: &str) -> String {
     let mut json = String::with_capacity(name.len());
     let mut upper = false;
@@ -120,12 +120,12 @@ struct FirstUse {
     position: Position,
     steps: Vec<Step>,
     is_sensitive: bool,
-    /// How often it is set after that.
+    /// How often it is set again.
     n_more: usize,
 }
 
 impl Deprecated {
-    /// Notes that a field is set, in the order of the fields' numbers and not of the text.
+    /// Records that a field is set. Calls come in the order of field numbers, not of the text.
     pub(crate) fn note(&mut self, full_name: &str, position: Position, path: &Path<'_>, is_sensitive: bool) {
         let Some(known) = self.0.get_mut(full_name) else {
             let first = FirstUse { position, steps: path.to_steps(), is_sensitive, n_more: 0 };
@@ -150,8 +150,7 @@ impl Deprecated {
         }
     }
 
-    /// A warning for each of the first [`MAX_DEPRECATED`] fields, where it is set first, and one for the others: such fields
-    /// come in swarms.
+    /// A warning for each of the first [`MAX_DEPRECATED`] fields, at its first use, and one for all others.
     pub(crate) fn warnings(self, file: &Arc<str>) -> Vec<Diagnostic> {
         let mut uses: Vec<(String, FirstUse)> = self.0.into_iter().collect();
         uses.sort_by_key(|(_, first)| first.position);
@@ -178,7 +177,7 @@ impl Deprecated {
 #[derive(Default)]
 pub(crate) struct Findings {
     list: Vec<Finding>,
-    /// Errors beyond [`MAX_FINDINGS`].
+    /// The number of errors beyond [`MAX_FINDINGS`].
     n_dropped: usize,
     /// The deprecated fields that are set.
     pub(crate) deprecated: Deprecated,
@@ -193,12 +192,12 @@ impl Findings {
         }
     }
 
-    /// Returns `true` if a costly suggestion is still worth its time.
+    /// Returns `true` if there is still time for costly suggestions.
     pub(crate) fn wants_suggestions(&self) -> bool {
         self.list.len() < MAX_SUGGESTIONS
     }
 
-    /// Returns `true` if there is nothing to say, not even a warning.
+    /// Returns `true` if there are no findings, not even warnings.
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -217,7 +216,7 @@ impl Findings {
         diagnostics
     }
 
-    /// The findings with their places, in the order of the text, and how many errors there are besides.
+    /// The findings with their places, in the order of the text, and the number of further errors.
     pub(crate) fn locate_some(self, file: &Arc<str>, tree: Node<'_>) -> (Vec<Diagnostic>, usize) {
         let mut diagnostics: Vec<_> =
             self.list.into_iter().map(|finding| finding.locate(file, tree)).collect();
@@ -226,13 +225,13 @@ impl Findings {
     }
 }
 
-/// Nobody reads more of one resource, and each one takes a walk to find its place.
+/// The limit for one resource. Nobody reads more, and finding the place of each takes a walk.
 const MAX_FINDINGS: usize = 100;
 
-/// More names do not help.
+/// The limit of deprecated fields with a warning of their own. More do not help.
 const MAX_DEPRECATED: usize = 10;
 
-/// Comparing a type's name with all others takes milliseconds.
+/// The limit of costly suggestions. Comparing a type's name with all others takes milliseconds.
 const MAX_SUGGESTIONS: usize = 50;
 
 #[cfg(test)]

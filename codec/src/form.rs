@@ -7,7 +7,7 @@ use crate::document::{Entries, Entry, Node, TreeValue};
 use crate::finding::Finding;
 use crate::path::Path;
 
-/// A part of a document that can be used, or fail, without the others.
+/// A part of a document that can be used, or fail, independently.
 pub(crate) enum Piece<'t> {
     /// A resource, wrapped or not.
     Resource { tree: Node<'t>, expected: Expected },
@@ -15,23 +15,23 @@ pub(crate) enum Piece<'t> {
     NodeGroup(Node<'t>),
     /// A document of another kind, or in the native form. The API version is empty if a kind that needs none has none.
     Other { api_version: String, kind: String, tree: Node<'t> },
-    /// None of these; the finding's path begins at the tree.
+    /// None of these. The finding's path begins at the tree.
     Bad { tree: Node<'t>, finding: Finding },
-    /// Something to know about the document.
+    /// A note about the document.
     Note { tree: Node<'t>, finding: Finding },
 }
 
-/// Takes the pieces of a document one after the other: all of them at once could take more than the document does.
+/// Takes the pieces of a document one by one, because all of them together could take more memory than the document.
 pub(crate) type Pieces<'p, 't> = &'p mut dyn FnMut(Piece<'t>);
 
-/// The type that the list around a resource gives it.
+/// The type of a resource by the list that contains it.
 #[derive(Clone)]
 pub(crate) enum Expected {
-    /// Nothing, or there is no list: the resource says its type.
+    /// None: the resource names its type.
     Nothing,
     /// Its type.
     Type(ResourceType),
-    /// Its type, and that it is one of a bootstrap's `static_resources`, where a listener needs no name.
+    /// Its type, in `static_resources` of a bootstrap, where a listener needs no name.
     Static(ResourceType),
 }
 
@@ -48,13 +48,13 @@ impl Expected {
 /// The end of the wrapper's type URL.
 pub(crate) const WRAPPER_TYPE: &str = "/envoy.service.discovery.v3.Resource";
 
-/// The API version of our own kinds.
+/// The API version of this program's kinds.
 pub(crate) const OWN_API_VERSION: &str = "xds-server.io/v1";
 
-/// The kinds of SMI, whose specification shows them without an `apiVersion`; no other API has kinds of these names.
+/// The kinds of SMI. Its specification shows them without an `apiVersion`, and no other API has kinds with these names.
 const KINDS_WITHOUT_VERSION: [&str; 2] = ["TrafficSplit", "HTTPRouteGroup"];
 
-/// The sections of a native document, each with objects by name; lists of resources by type are lists.
+/// The sections of a native document. They have objects by name; lists of resources by type are lists.
 const NATIVE_SECTIONS: [&str; 3] = ["listeners", "routes", "backends"];
 
 /// Splits a document into its pieces, in the order of the text.
@@ -124,7 +124,7 @@ fn split_kind<'t>(tree: Node<'t>, pieces: Pieces<'_, 't>) {
     pieces(Piece::Other { api_version: api_version.to_owned(), kind: kind.to_owned(), tree });
 }
 
-/// Splits what holds lists of resources: a `resources` list, a bootstrap, lists by type.
+/// Splits documents with lists of resources: a `resources` list, a bootstrap, lists by type.
 fn split_lists<'t>(tree: Node<'t>, entries: Entries<'t>, pieces: Pieces<'_, 't>) {
     let list_type = read_list_type(tree, pieces);
     let has = |key: &str| {
@@ -175,7 +175,7 @@ fn split_lists<'t>(tree: Node<'t>, entries: Entries<'t>, pieces: Pieces<'_, 't>)
     }
 }
 
-/// The type that a discovery response says all its resources have.
+/// The type of all resources in a discovery response.
 fn read_list_type<'t>(tree: Node<'t>, pieces: Pieces<'_, 't>) -> Option<ResourceType> {
     let url = tree.get("type_url").or_else(|| tree.get("typeUrl"))?;
     let Some(type_url) = url.as_str() else {
@@ -212,7 +212,7 @@ fn split_list<'t>(tree: Node<'t>, entry: Entry<'t>, expected: &Expected, pieces:
         return;
     };
     for tree in items {
-        // A list by type may hold wrappers too; these say their type inside.
+        // A list by type may contain wrappers too, which name the type inside.
         let is_wrapper = match tree.get("@type").and_then(Node::as_str) {
             Some(type_url) => type_url.ends_with(WRAPPER_TYPE),
             None => tree.get("resource").is_some(),
@@ -232,27 +232,27 @@ fn unknown_key(entry: Entry<'_>) -> Finding {
         .suggest(nearest(entry.key, names))
 }
 
-/// The type whose list a key names, in any spelling.
+/// The type of the list with this key, in any spelling.
 fn type_of_list(normal_key: &str) -> Option<ResourceType> {
     ResourceType::KNOWN.into_iter().find(|known| known.slug().replace('-', "") == normal_key)
 }
 
-/// A key without what differs between snake, kebab and camel case.
+/// A key in a form that is the same for snake, kebab and camel case.
 fn normal(key: &str) -> String {
     key.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
 }
 
-/// Enough to see which part of the file it is.
+/// The limit of ignored keys in a message.
 const MAX_IGNORED: usize = 20;
 
-/// Messages that hold resources and are none.
+/// Messages that contain resources, but are no resources.
 const COLLECTION_TYPES: [&str; 3] = [
     "envoy.service.discovery.v3.DiscoveryResponse",
     "envoy.service.discovery.v3.DeltaDiscoveryResponse",
     "envoy.config.bootstrap.v3.Bootstrap",
 ];
 
-/// The keys that may stand beside `resources`, in normal form; they describe a response and not the resources.
+/// The keys that are allowed next to `resources`, in normal form. They describe a response, not the resources.
 const RESPONSE_KEYS: [&str; 9] = [
     "versioninfo",
     "nonce",

@@ -1,4 +1,4 @@
-//! Patterns of identities, as node groups and access policies write them.
+//! Patterns of identities in node groups and access policies.
 
 use xds_cache::Scalar;
 use xds_cache::identity::{
@@ -10,7 +10,7 @@ use crate::document::{Entry, Node, Number, TreeValue};
 use crate::finding::{Finding, Findings};
 use crate::path::Path;
 
-/// The patterns of an entry: `spiffe`, `dns`, `cn` and `jwt`, in this order. Fields that are in `others` are left to the caller.
+/// Reads the patterns of an entry: `spiffe`, `dns`, `cn` and `jwt`, in this order. Fields in `others` are left to the caller.
 pub(crate) fn subjects(
     findings: &mut Findings,
     tree: Node<'_>,
@@ -49,7 +49,7 @@ fn subject(findings: &mut Findings, field: &str, tree: Node<'_>, path: &Path<'_>
     pattern.map_err(|error: InvalidPattern| bad(findings, error.to_string(), tree, path)).ok()
 }
 
-/// `{issuer: cluster, subject: …, claims: {"/kubernetes.io/pod/name": "{node}"}}`.
+/// Reads `{issuer: cluster, subject: …, claims: {"/kubernetes.io/pod/name": "{node}"}}`.
 fn token(findings: &mut Findings, tree: Node<'_>, path: &Path<'_>) -> Option<TokenPattern> {
     if !tree.is_object() {
         wrong(findings, "an object with `issuer`, such as {issuer: cluster, subject: edge}", tree, path);
@@ -93,8 +93,7 @@ fn claims(findings: &mut Findings, tree: Node<'_>, path: &Path<'_>) -> Vec<(Box<
         match entry.value.value() {
             TreeValue::String("{node}") => claims.push((entry.key.into(), ClaimPattern::NodeId)),
             TreeValue::String(text) if text.contains(['{', '}']) => {
-                let text =
-                    "the only text in braces is {node}, the id that the node claims, and it stands alone";
+                let text = "only {node} can be in braces, for the id that the node claims, and it must be the whole value";
                 bad(findings, text.to_owned(), entry.value, &path);
             }
             TreeValue::Null
@@ -111,7 +110,7 @@ fn claims(findings: &mut Findings, tree: Node<'_>, path: &Path<'_>) -> Vec<(Box<
     claims
 }
 
-/// A value that may be compared: a string, a number or a bool; `None` for anything else.
+/// Reads a value that can be compared: a string, a number or a bool; `None` for anything else.
 pub(crate) fn scalar(tree: Node<'_>) -> Option<Scalar> {
     match tree.value() {
         TreeValue::String(text) => Some(Scalar::String(text.to_owned())),
@@ -122,15 +121,16 @@ pub(crate) fn scalar(tree: Node<'_>) -> Option<Scalar> {
     }
 }
 
-/// A text that is compared as it is, so nothing in it is a pattern.
+/// Reads a name that is compared literally.
 fn name(findings: &mut Findings, tree: Node<'_>, path: &Path<'_>) -> Option<Box<str>> {
     let Some(text) = tree.as_str() else {
         wrong(findings, "a string", tree, path);
         return None;
     };
     if text.is_empty() || text.len() > MAX_PATTERN_BYTES || text.contains('*') {
-        let text =
-            format!("expected 1 to {MAX_PATTERN_BYTES} bytes without `*`: this name is compared as it is");
+        let text = format!(
+            "expected 1 to {MAX_PATTERN_BYTES} bytes without `*`, because this name is not a pattern"
+        );
         bad(findings, text, tree, path);
         return None;
     }
@@ -154,5 +154,5 @@ fn unknown(findings: &mut Findings, entry: Entry<'_>, path: &Path<'_>, known: &[
 
 const SUBJECTS: [&str; 4] = ["spiffe", "dns", "cn", "jwt"];
 
-/// Claims of one entry: a token has few.
+/// The limit of claims in one entry. A token has few.
 const MAX_CLAIMS: usize = 32;

@@ -1,46 +1,46 @@
-//! The shared base of all parts of the codec: the pool, the facts, and the lookup of types by URL.
+//! The shared base of the codec: the pool, the facts, and the lookup of types by URL.
 
 use bytes::Bytes;
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 
 use crate::facts::FactsTable;
 
-/// The parts that never change once a codec is made.
+/// The parts of a codec that never change.
 pub(crate) struct Inner {
     pub(crate) pool: DescriptorPool,
     pub(crate) facts: FactsTable,
     pub(crate) pgv: PgvLevel,
-    /// The built-in set and the user's, concatenated, which is how protobuf joins them.
+    /// The built-in set and the user's sets. Concatenating their bytes merges them.
     pub(crate) descriptor_set: Bytes,
 }
 
-/// The consequence of breaking the rules in Envoy's protos (`validate.rules`).
+/// How violations of the rules in Envoy's protos (`validate.rules`) are treated.
 ///
-/// A client that is newer than our protos may accept values that they forbid (row A220), so there is a choice.
+/// A newer client may accept values that the built-in protos forbid (row A220), so this is an option.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PgvLevel {
-    /// The rules are not looked at.
+    /// The rules are not checked.
     Off,
-    /// A warning; the resource is served.
+    /// A violation is a warning. The resource is served.
     Warn,
-    /// An error; the resource is refused, as Envoy would refuse it.
+    /// A violation is an error. The resource is refused, as Envoy would reject it.
     #[default]
     Error,
 }
 
 impl Inner {
-    /// The message type of that full name.
+    /// The message type with this full name.
     pub(crate) fn message(&self, name: &str) -> Option<MessageDescriptor> {
         self.pool.get_message_by_name(name)
     }
 
-    /// The message type that a type URL names, whatever is before its last slash.
+    /// The message type of a type URL. The part before the last slash does not matter.
     pub(crate) fn message_of_url(&self, type_url: &str) -> Option<MessageDescriptor> {
         let (_, name) = type_url.rsplit_once('/')?;
         self.message(name)
     }
 
-    /// The type URL that a wrong one most likely means: the same message in another package, else the nearest name.
+    /// The most likely right type URL for a wrong one: the same message in another package, or else the nearest name.
     pub(crate) fn suggest_type_url(&self, type_url: &str) -> Option<String> {
         let name = type_url.rsplit('/').next().unwrap_or(type_url);
         if name.len() > 200 || name.is_empty() {
@@ -67,12 +67,12 @@ impl Inner {
     }
 }
 
-/// Names of several messages, such as `Config`, do not say which was meant.
+/// The limit of messages with the same name, such as `Config`. Among more, the intended one cannot be guessed.
 const MAX_NAMESAKES: usize = 4;
 
 /// The beginning of every resource's type URL.
 pub(crate) const TYPE_PREFIX: &str = "type.googleapis.com/";
 
-/// How deep `Any`s are entered. Each one starts a new count of nested messages, so without a bound a small input could
-/// exhaust the stack. Envoy's deepest filters (composite in a matcher in a connection manager) need 8.
+/// The limit of nested `Any`s. Each one restarts the count of nested messages, so without a limit a small input could exhaust the stack.
+/// Envoy's deepest filters (composite in a matcher in a connection manager) need 8.
 pub(crate) const MAX_ANY_DEPTH: usize = 16;

@@ -1,4 +1,4 @@
-//! From a message to JSON. Secrets are left out unless the caller asks for them.
+//! Writes messages as JSON, without secrets unless the caller asks for them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,15 +13,15 @@ use crate::inner::{Inner, MAX_ANY_DEPTH};
 use crate::message::{Item, Message, default_of, key_text, seconds_and_nanos, text, texts};
 use crate::secrets::{Context, SECRET_TYPE};
 
-/// Stands for a secret.
+/// Replaces a secret.
 pub const REDACTED: &str = "[redacted]";
 
 /// How secrets are shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Secrets {
-    /// `[redacted]` stands for them.
+    /// They are replaced by [`REDACTED`].
     Redacted,
-    /// They are shown: only for the client that they belong to, and for writing a resource back.
+    /// They are shown. Only for the client that gets the resource, and for writing it back.
     Shown,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn to_json(inner: &Inner, secrets: Secrets, type_url: Option<&str>, m
     }
 }
 
-/// An `Any` whose content is not understood: `{"@type", "value": base64}`.
+/// An `Any` whose content cannot be decoded: `{"@type", "value": base64}`.
 pub(crate) fn opaque(type_url: &str, content: &[u8]) -> Json {
     let mut object = Map::new();
     object.insert("@type".to_owned(), Json::from(type_url));
@@ -74,7 +74,7 @@ impl Writer<'_> {
         Json::Object(fields.collect())
     }
 
-    /// The value of a field of the message; the default if it is not set.
+    /// The value of a field; the default if it is not set.
     fn field(&mut self, message: &Message, field: &FieldDescriptor, context: Context) -> Json {
         if field.is_map() {
             let value_kind = field.kind().as_message().map(|entry| entry.map_entry_value_field().kind());
@@ -181,7 +181,7 @@ fn enum_value(kind: &Kind, number: i32) -> Json {
     descriptor.get_value(number).map_or_else(|| Json::from(number), |value| Json::from(value.name()))
 }
 
-/// A number as short as it can be; what JSON has no notation for is a word, as protobuf writes it.
+/// A number in its shortest form. Like protobuf, it writes values that JSON does not have, such as infinity, as words.
 fn float(number: f64, text: &str) -> Json {
     if number.is_nan() {
         return Json::from("NaN");
@@ -189,7 +189,7 @@ fn float(number: f64, text: &str) -> Json {
     if number.is_infinite() {
         return Json::from(if number > 0.0 { "Infinity" } else { "-Infinity" });
     }
-    // A whole number is written without a fraction, as protobuf does; floats of 32 bits by their own shortest text.
+    // Like protobuf, it writes whole numbers without a fraction. Floats of 32 bits have their own shortest text.
     if number.fract() == 0.0 && number.abs() < 9e15 {
         return Json::from(number as i64);
     }

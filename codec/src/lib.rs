@@ -5,8 +5,7 @@
 //! resource are canonical: equal content gives equal bytes, in whatever order the keys were written. All faults of a text
 //! are reported at once as [`Diagnostic`]s, with file, line, column, field path and a suggestion.
 //!
-//! The crate does no I/O. No outside input makes it panic. No text that it writes shows a secret, unless the name of the function
-//! says so.
+//! The crate does no I/O. No outside input makes it panic. No text that it writes shows a secret, unless the name of the function says so.
 
 mod assembled;
 mod checks;

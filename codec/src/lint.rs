@@ -1,4 +1,4 @@
-//! Faults that neither the types nor `validate.rules` can express, but that clients reject or that do harm.
+//! Faults that types and `validate.rules` cannot express, but that clients reject or that do harm.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,14 +13,14 @@ use crate::finding::{Finding, Findings};
 use crate::message::{Message, child, entries, enum_number, messages, number, text, texts};
 use crate::path::Path;
 
-/// Checks one message of a resource; `walk` brings them all.
+/// Checks one message of a resource. The caller visits all messages.
 pub(crate) fn check(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     if let Some(lint) = lint_of(message.name()) {
         (lint.check)(message, path, findings);
     }
 }
 
-/// Returns `true` if texts anywhere in a message of that type decide about its faults, besides the rules of their fields.
+/// Returns `true` if the faults of a message of this type depend on texts in it, besides the rules of their fields.
 pub(crate) fn depends_on_texts(message: &str) -> bool {
     lint_of(message).is_some_and(|lint| lint.depends_on_texts)
 }
@@ -28,7 +28,7 @@ pub(crate) fn depends_on_texts(message: &str) -> bool {
 /// The checks of a message type.
 struct Lint {
     message: &'static str,
-    /// True if it looks at texts; otherwise it looks only at numbers and at which fields are set.
+    /// True if it depends on texts. Otherwise it depends only on numbers and on which fields are set.
     depends_on_texts: bool,
     check: fn(&Message, &Path<'_>, &mut Findings),
 }
@@ -57,10 +57,10 @@ const LINTS: &[Lint] = &[
     Lint { message: "envoy.type.matcher.v3.RegexMatcher", depends_on_texts: true, check: regex },
 ];
 
-/// Weights must have a sum from 1 to 2^32-1, and `total_weight`, where it is set, must be the sum (pitfall 76).
+/// Weights must have a sum from 1 to 2^32-1. `total_weight`, if it is set, must be the sum (pitfall 76).
 fn weighted_clusters(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     let mut n_clusters = 0;
-    // Without a weight a cluster counts nothing, unless its weight comes from a header... which Envoy has not.
+    // A cluster without a weight has weight 0.
     let weight = |cluster: Message| child(&cluster, "weight").and_then(|weight| number(&weight, "value"));
     let weights = messages(message, "clusters").inspect(|_| n_clusters += 1);
     let sum: u64 = weights.map(|cluster| u64::from(weight(cluster).unwrap_or_default())).sum();
@@ -83,7 +83,7 @@ fn weighted_clusters(message: &Message, path: &Path<'_>, findings: &mut Findings
     }
 }
 
-/// Virtual hosts must differ in their names, and no domain may be there twice.
+/// Virtual hosts must have distinct names and domains.
 fn route_configuration(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     let path = path.field("virtual_hosts");
     let hosts = || messages(message, "virtual_hosts");
@@ -125,7 +125,7 @@ fn route_configuration(message: &Message, path: &Path<'_>, findings: &mut Findin
     }
 }
 
-/// A name or domain of a virtual host, represented by its hash: there can be half as many as the text has bytes.
+/// A name or domain of a virtual host, represented by its hash, because there can be one for every two bytes of text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Spot {
     hash: u64,
@@ -140,17 +140,17 @@ pub(crate) fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// Those that were there before, each with the first one: at most [`MAX_REPEATED`].
+/// The duplicates, each with the first one; at most [`MAX_REPEATED`].
 fn repeated(mut spots: Vec<Spot>) -> Vec<(Spot, Spot)> {
     spots.sort_unstable();
     let same = spots.chunk_by(|a, b| a.hash == b.hash).filter_map(<[_]>::split_first);
     same.flat_map(|(first, others)| others.iter().map(|other| (*first, *other))).take(MAX_REPEATED).collect()
 }
 
-/// Nobody reads more of one resource.
+/// The limit for one resource. Nobody reads more.
 const MAX_REPEATED: usize = 100;
 
-/// No address may be there twice (pitfall 75); priorities must have no gap, or gRPC refuses the resource.
+/// Addresses must be distinct (pitfall 75). Priorities must have no gap, or gRPC rejects the resource.
 fn load_assignment(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     let path = path.field("endpoints");
     let mut addresses: HashMap<String, (usize, usize)> = HashMap::new();
@@ -183,7 +183,7 @@ fn load_assignment(message: &Message, path: &Path<'_>, findings: &mut Findings) 
     }
 }
 
-/// The identity of an `LbEndpoint` for clients: its socket address or pipe. Fields are told by their numbers, because an
+/// The identity of an `LbEndpoint` for clients: its socket address or pipe. Fields are found by number, which is fast, because an
 /// assignment can have thousands of endpoints.
 fn address_of(endpoint: &[u8]) -> Option<String> {
     let endpoint = bytes_of(endpoint, LB_ENDPOINT_ENDPOINT)?;
@@ -198,7 +198,7 @@ fn address_of(endpoint: &[u8]) -> Option<String> {
         None => shown.push_str(text_of(socket, SOCKET_NAMED_PORT).unwrap_or_default()),
     }
     let is_udp = number_of(socket, SOCKET_PROTOCOL) == Some(1);
-    // The endpoint's host name and network namespace tell endpoints behind one address apart.
+    // Endpoints with the same address can have different host names and network namespaces.
     let host_name = text_of(endpoint, ENDPOINT_HOSTNAME).unwrap_or_default();
     let namespace = text_of(socket, SOCKET_NAMESPACE).unwrap_or_default();
     if is_udp || !host_name.is_empty() || !namespace.is_empty() {
@@ -217,7 +217,7 @@ fn bytes_of(message: &[u8], number: u32) -> Option<&[u8]> {
     field_of(message, number)?.bytes().ok()
 }
 
-/// A text that is not empty.
+/// A text field, unless it is empty.
 fn text_of(message: &[u8], number: u32) -> Option<&str> {
     field_of(message, number)?.text().ok().filter(|text| !text.is_empty())
 }
@@ -238,7 +238,7 @@ const SOCKET_PORT: u32 = 3;
 const SOCKET_NAMED_PORT: u32 = 4;
 const SOCKET_NAMESPACE: u32 = 7;
 
-/// With an `xdstp:` name, EDS must be asked by a name of its own (row A160).
+/// A cluster with an `xdstp:` name needs a separate name for EDS (row A160).
 fn cluster(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     let is_eds = enum_number(message, "type") == 3;
     let is_xdstp = text(message, "name").is_some_and(|name| name.starts_with("xdstp:"));
@@ -253,7 +253,7 @@ fn cluster(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     }
 }
 
-/// A cluster's metadata for this server alone: how long it and its endpoints drain.
+/// Metadata of a cluster for this server: how long it and its endpoints drain.
 fn own_metadata(metadata: &Message, path: &Path<'_>, findings: &mut Findings) {
     let mut filters = entries(metadata, "filter_metadata");
     let Some((_, own)) = filters.find(|(name, _)| name == METADATA) else { return };
@@ -277,7 +277,7 @@ fn own_metadata(metadata: &Message, path: &Path<'_>, findings: &mut Findings) {
     }
 }
 
-/// Envoy compiles with RE2, whose syntax is nearly that of the `regex` crate; hence only a warning.
+/// Checks a regular expression. The fault is only a warning, because Envoy uses RE2, whose syntax differs a little from the `regex` crate.
 fn regex(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     let Some(pattern) = text(message, "regex").filter(|pattern| pattern.len() <= MAX_REGEX_LENGTH) else {
         return;
@@ -288,7 +288,7 @@ fn regex(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     }
 }
 
-/// Longer ones are compiled by the client alone.
+/// The limit for compiling. Longer expressions are not checked.
 const MAX_REGEX_LENGTH: usize = 4096;
 
 #[cfg(test)]

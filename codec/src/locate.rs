@@ -7,11 +7,10 @@ use crate::document::{Node, Position, Tree, TreeValue};
 use crate::finding::json_name;
 use crate::path;
 
-/// Moves each diagnostic whose place is the beginning of a resource to the field that its path names. `documents` are
-/// those of its file, or of its body.
+/// Moves each diagnostic at the beginning of a resource to the field of its path. `documents` are those of the file or body.
 ///
-/// A diagnostic stays where it is if it has no path, or if the documents do not have all of the path at that place. The
-/// documents are gone through once, however many diagnostics there are.
+/// A diagnostic stays where it is if it has no path, or if the documents do not have the whole path at this place. All diagnostics
+/// together take one pass over the documents.
 pub fn move_to_fields<'d>(documents: &[Tree], diagnostics: impl IntoIterator<Item = &'d mut Diagnostic>) {
     let mut wanted: HashMap<Position, Vec<&mut Diagnostic>> = HashMap::new();
     for diagnostic in diagnostics {
@@ -31,7 +30,7 @@ pub fn move_to_fields<'d>(documents: &[Tree], diagnostics: impl IntoIterator<Ite
     });
 }
 
-/// The object that begins at the place, which is how [`Origin`](xds_cache::Origin) remembers a resource.
+/// The object that begins at this position. An [`Origin`](xds_cache::Origin) identifies a resource in this way.
 pub(crate) fn resource_at(documents: &[Tree], line: u32, column: u32) -> Option<Node<'_>> {
     let wanted = Position { line, column };
     let mut found = None;
@@ -44,7 +43,7 @@ pub(crate) fn resource_at(documents: &[Tree], line: u32, column: u32) -> Option<
     found
 }
 
-/// Shows all objects, those that hold others first, as long as `goes_on` returns true.
+/// Visits all objects, outer ones before inner ones, as long as `goes_on` returns `true`.
 fn each_object<'t>(documents: &'t [Tree], mut goes_on: impl FnMut(Node<'t>) -> bool) {
     let mut left: Vec<Node<'t>> = documents.iter().rev().map(Tree::root).collect();
     while let Some(tree) = left.pop() {
@@ -61,7 +60,7 @@ fn each_object<'t>(documents: &'t [Tree], mut goes_on: impl FnMut(Node<'t>) -> b
     }
 }
 
-/// The value at a path as [`path::format_steps`] writes it, if all of the path is there.
+/// The value at a path in the form of [`path::format_steps`], if the whole path exists.
 fn follow<'t>(tree: Node<'t>, path: &str) -> Option<Node<'t>> {
     let (mut found, mut rest) = (tree, path);
     while !rest.is_empty() {
@@ -81,7 +80,7 @@ fn follow<'t>(tree: Node<'t>, path: &str) -> Option<Node<'t>> {
     Some(found)
 }
 
-/// Puts values on the stack so that the first one comes off first.
+/// Pushes values so that the first one is popped first.
 fn extend_reversed<'t>(left: &mut Vec<Node<'t>>, more: impl Iterator<Item = Node<'t>>) {
     let start = left.len();
     left.extend(more);

@@ -1,7 +1,7 @@
 //! Encoded messages whose fields are found when they are needed.
 //!
-//! A message that is decoded into maps and boxes takes hundreds of times its bytes; this one takes no more than the bytes. The bytes are
-//! canonical ([`crate::encode`]): each field that is set is there once, or once for each of its items.
+//! Decoded into maps and boxes, a message can take hundreds of times its bytes. Here it takes only the bytes. They are canonical
+//! ([`crate::encode`]): each field that is set appears once, or once for each of its items.
 
 use bytes::Bytes;
 use prost_reflect::{FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
@@ -19,14 +19,14 @@ pub(crate) struct Message {
 /// One value of a field.
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
-    /// A number, text, bool, enum or bytes; never a message, list or map.
+    /// A number, text, bool, enum or bytes. Never a message, list or map.
     Scalar(Value),
     /// A message.
     Message(Message),
 }
 
 impl Message {
-    /// Takes bytes that are canonical.
+    /// A message with these bytes, which must be canonical.
     pub(crate) fn new(descriptor: MessageDescriptor, bytes: Bytes) -> Self {
         Self { descriptor, bytes }
     }
@@ -43,12 +43,12 @@ impl Message {
         &self.bytes
     }
 
-    /// Returns `true` if a field is set; of a list or map, whether it has an item.
+    /// Returns `true` if a field is set. A list or map is set if it has an item.
     pub(crate) fn has(&self, field: &FieldDescriptor) -> bool {
         self.occurrences(field).next().is_some()
     }
 
-    /// The fields that are set and known, each once, in the order of their numbers.
+    /// The known fields that are set, without duplicates, sorted by number.
     pub(crate) fn fields(&self) -> impl Iterator<Item = FieldDescriptor> {
         let mut last = 0;
         Fields::of(&self.bytes).flatten().filter_map(move |field| {
@@ -68,7 +68,7 @@ impl Message {
         Items { message: self, number: field.number(), fields, kind: field.kind(), packed: &[] }
     }
 
-    /// The entries of a map in the order of their keys. What an entry leaves out is what an unset field has.
+    /// The entries of a map, sorted by key. A missing key or value is the default.
     pub(crate) fn entries<'m>(
         &'m self,
         field: &FieldDescriptor,
@@ -113,7 +113,7 @@ pub(crate) struct Items<'m> {
     number: u32,
     fields: Fields<'m>,
     kind: Kind,
-    /// The numbers of a packed list that are left.
+    /// The rest of a packed list.
     packed: &'m [u8],
 }
 
@@ -183,12 +183,12 @@ pub(crate) fn messages(message: &Message, field: &str) -> impl Iterator<Item = M
     field.into_iter().flat_map(|field| message.items(&field)).filter_map(Item::into_message)
 }
 
-/// The messages of a repeated field, all at once.
+/// All messages of a repeated field.
 pub(crate) fn list(message: &Message, field: &str) -> Vec<Message> {
     messages(message, field).collect()
 }
 
-/// The entries of a map to messages, in the order of their keys.
+/// The entries of a map of messages, sorted by key.
 pub(crate) fn entries(message: &Message, field: &str) -> impl Iterator<Item = (String, Message)> {
     let field = message.descriptor.get_field_by_name(field).filter(FieldDescriptor::is_map);
     field
@@ -197,7 +197,7 @@ pub(crate) fn entries(message: &Message, field: &str) -> impl Iterator<Item = (S
         .filter_map(|(key, value)| Some((key_text(&key), value.into_message()?)))
 }
 
-/// A number of 32 bits without sign; 0 if it is not set.
+/// An unsigned number of 32 bits; 0 if it is not set.
 pub(crate) fn number(message: &Message, field: &str) -> Option<u32> {
     let field = message.descriptor.get_field_by_name(field)?;
     match message.value(&field) {
@@ -223,7 +223,7 @@ pub(crate) fn seconds_and_nanos(message: &Message) -> Option<(i64, i32)> {
     Some((value("seconds")?.as_i64()?, value("nanos")?.as_i32()?))
 }
 
-/// The key of a map as JSON writes it.
+/// The key of a map in JSON.
 pub(crate) fn key_text(key: &MapKey) -> String {
     match key {
         MapKey::Bool(truth) => truth.to_string(),

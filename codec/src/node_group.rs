@@ -18,12 +18,12 @@ use crate::identity;
 use crate::path::Path;
 
 impl Codec {
-    /// A node group from a REST body: `{"name", "selector": {"nodeIds", "clusters", "metadata", "userAgents", "all"},
-    /// "identities", "priority", "client", "waves", "drain"}`. A document with `apiVersion` and `kind`, as in files, is taken too.
+    /// Reads a node group from a REST body: `{"name", "selector": {"nodeIds", "clusters", "metadata", "userAgents", "all"},
+    /// "identities", "priority", "client", "waves", "drain"}`. A document with `apiVersion` and `kind`, as in files, is accepted too.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it, at least one diagnostic.
+    /// Returns all faults, at least one diagnostic.
     pub fn node_group_from_json(&self, json: &serde_json::Value) -> Result<NodeGroup, Vec<Diagnostic>> {
         self.node_group_from_tree(&Tree::from_json(json))
     }
@@ -32,17 +32,17 @@ impl Codec {
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it, at least one diagnostic.
+    /// Returns all faults, at least one diagnostic.
     pub fn node_group_from_tree(&self, tree: &Tree) -> Result<NodeGroup, Vec<Diagnostic>> {
         read_node_group(&"".into(), tree.root()).1
     }
 }
 
-/// Reads what `identities` of a group holds, as JSON.
+/// Reads the `identities` of a group from JSON.
 ///
 /// # Errors
 ///
-/// Everything that is wrong with it, at least one diagnostic.
+/// Returns all faults, at least one diagnostic.
 pub fn identities_from_json(json: &serde_json::Value) -> Result<Vec<Identity>, Vec<Diagnostic>> {
     let tree = Tree::from_json(json);
     let mut reader = Reader { findings: Findings::default() };
@@ -53,7 +53,7 @@ pub fn identities_from_json(json: &serde_json::Value) -> Result<Vec<Identity>, V
     Ok(identities)
 }
 
-/// Reads a group, in the envelope of a document or without it, and its name, which is empty if there is none.
+/// Reads a group, with or without the envelope of a document. Returns also its name, which is empty if it has none.
 pub(crate) fn read_node_group(
     file: &Arc<str>,
     tree: Node<'_>,
@@ -72,7 +72,7 @@ struct Reader {
     findings: Findings,
 }
 
-/// The parts of a group before they are put together.
+/// The fields of a group.
 struct GroupParts {
     selector: Option<Selector>,
     priority: i64,
@@ -183,7 +183,7 @@ impl Reader {
         Some(parts)
     }
 
-    /// `{shares: [1%, 10%], by: zone, order: [b, a], hold: 30s, maxNacks: 1, ackTimeout: 5m, maxLost: 2%, allowEmpty: true,
+    /// Reads `{shares: [1%, 10%], by: zone, order: [b, a], hold: 30s, maxNacks: 1, ackTimeout: 5m, maxLost: 2%, allowEmpty: true,
     /// maxErrorRate: 5%}`.
     fn waves(&mut self, tree: Node<'_>, path: &Path<'_>) -> Option<WavePolicy> {
         let Some(shares) = tree.get("shares").filter(|_| tree.is_object()) else {
@@ -233,7 +233,7 @@ impl Reader {
         }
     }
 
-    /// `[1%, 10%]` or `each`.
+    /// Reads `[1%, 10%]` or `each`.
     fn shares(&mut self, tree: Node<'_>, path: &Path<'_>) -> Option<WavePolicy> {
         if tree.as_str() == Some("each") {
             return Some(WavePolicy::each());
@@ -252,7 +252,7 @@ impl Reader {
         }
     }
 
-    /// `[eu-west-1b, eu-west-1a]`.
+    /// Reads `[eu-west-1b, eu-west-1a]`.
     fn order(&mut self, tree: Node<'_>, path: &Path<'_>) -> Result<Arc<[Arc<str>]>, InvalidWaves> {
         let Some(items) = tree.as_list() else {
             self.wrong("a list of values, such as [eu-west-1b, eu-west-1a]", tree, path);
@@ -262,7 +262,7 @@ impl Reader {
         wave::order(values.iter().map(String::as_str))
     }
 
-    /// `{endpoints: 30s, clusters: 1m}`.
+    /// Reads `{endpoints: 30s, clusters: 1m}`.
     fn drain(&mut self, tree: Node<'_>, path: &Path<'_>) -> DrainPolicy {
         let mut policy = DrainPolicy::default();
         if !tree.is_object() {
@@ -291,7 +291,7 @@ impl Reader {
         policy
     }
 
-    /// The group `default` is for every client, so nothing can be asked of them.
+    /// Refuses `identities` of the group `default`, which is for every client.
     fn refuse_guarded_default(&mut self, name: Option<&GroupName>, spec: Option<Node<'_>>, path: &Path<'_>) {
         let entries = spec.and_then(|spec| spec.get("identities")).filter(|entries| !entries.is_null());
         if let Some(entries) = entries.filter(|_| name.is_some_and(GroupName::is_default)) {
@@ -301,7 +301,7 @@ impl Reader {
         }
     }
 
-    /// `[{spiffe: "spiffe://example.org/node/*", nodeIds: ["{1}"]}, …]`.
+    /// Reads `[{spiffe: "spiffe://example.org/node/*", nodeIds: ["{1}"]}, …]`.
     fn identities(&mut self, tree: Node<'_>, path: &Path<'_>) -> Vec<Identity> {
         let Some(items) = tree.as_list() else {
             self.wrong(
@@ -322,7 +322,7 @@ impl Reader {
         items.enumerate().filter_map(|(index, item)| self.identity(item, &path.index(index))).collect()
     }
 
-    /// One entry of `identities`.
+    /// Reads one entry of `identities`.
     fn identity(&mut self, tree: Node<'_>, path: &Path<'_>) -> Option<Identity> {
         let subjects = identity::subjects(&mut self.findings, tree, path, &["nodeIds"]);
         let node_ids_path = path.field("nodeIds");
@@ -346,7 +346,7 @@ impl Reader {
             return Vec::new();
         };
         if items.len() == 0 {
-            let text = "an empty list allows no node id; leave it out to allow every one";
+            let text = "an empty list allows no node id; leave it out to allow all";
             self.bad("empty-list", text.to_owned(), tree, path);
         }
         let mut node_ids = Vec::new();
@@ -396,7 +396,7 @@ impl Reader {
             self.findings.push(Finding::error("empty-selector", path, text));
         }
         if selector.all && selector.has_conditions() {
-            let text = "`all: true` allows no other condition";
+            let text = "`all: true` cannot be combined with other conditions";
             self.findings.push(Finding::error("selector-conflict", path, text));
         }
         Some(selector)
@@ -427,7 +427,7 @@ impl Reader {
         globs
     }
 
-    /// `{path: value}` or `{path: [value, …]}`.
+    /// Reads `{path: value}` or `{path: [value, …]}`.
     fn metadata(&mut self, tree: Node<'_>, path: &Path<'_>) -> BTreeMap<String, Vec<Scalar>> {
         let TreeValue::Object(entries) = tree.value() else {
             self.wrong("an object", tree, path);
@@ -494,10 +494,10 @@ fn join(name: Option<GroupName>, parts: Option<GroupParts>) -> Option<NodeGroup>
     Some(NodeGroup { name: name?, selector: selector?, priority, client, waves, drain, identities })
 }
 
-/// Conditions in one list, besides one for every 16 bytes of it: a condition takes some 60 bytes, and names of nodes are longer.
+/// The limit of conditions in one list, plus one for every 16 bytes of text. A condition takes some 60 bytes of memory.
 const MAX_CONDITIONS: usize = 10_000;
 
-/// A text, or a number as one; empty for everything else.
+/// A string, or a number as a string; empty for anything else.
 fn text(tree: Node<'_>) -> String {
     match tree.value() {
         TreeValue::String(text) => text.to_owned(),
@@ -507,7 +507,7 @@ fn text(tree: Node<'_>) -> String {
     }
 }
 
-/// A string, a number or a bool as values of metadata are written; empty for everything else.
+/// A string, a number or a bool as a metadata value; empty for anything else.
 fn scalar_text(tree: Node<'_>) -> String {
     identity::scalar(tree).map(|value| value.to_string()).unwrap_or_default()
 }

@@ -1,11 +1,11 @@
-//! Field paths: the place of a value in a message.
+//! Field paths: the way to a value in a message.
 
 use std::fmt;
 
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A field, by its proto name, or as it was written if there is no such field.
+    /// A field by its proto name, or as it was written if there is no such field.
     Field(Box<str>),
     /// A list item, from 0.
     Index(usize),
@@ -13,16 +13,16 @@ pub(crate) enum Step {
     Key(Box<str>),
 }
 
-/// A path that is built on the stack while a message is walked; costs nothing until it is wanted.
+/// A path on the stack, built while a message is walked. Costs nothing until it is converted.
 #[derive(Clone, Copy)]
 pub(crate) enum Path<'a> {
     /// The resource itself.
     Root,
-    /// A field of the value at the first path.
+    /// A field of the value at the path.
     Field(&'a Self, &'a str),
-    /// An item of it.
+    /// An item of the list at the path.
     Index(&'a Self, usize),
-    /// The value of one of its keys.
+    /// The value for a key of the map at the path.
     Key(&'a Self, &'a str),
 }
 
@@ -64,15 +64,15 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// The beginning of a key: a path is kept for each finding, and keys of users can be of any length.
+/// Shortens a key. Each finding keeps a path, and keys can have any length.
 pub(crate) fn cut(key: &str) -> &str {
     key.char_indices().nth(MAX_KEY_CHARACTERS).and_then(|(end, _)| key.get(..end)).unwrap_or(key)
 }
 
-/// Keys of use, such as names of extensions and URLs, are shorter.
+/// Longer than real keys, such as names of extensions and URLs.
 const MAX_KEY_CHARACTERS: usize = 200;
 
-/// `a.b[0].c["key"]`.
+/// Writes `a.b[0].c["key"]`.
 pub(crate) fn format_steps(steps: &[Step]) -> String {
     struct Steps<'a>(&'a [Step]);
     impl fmt::Display for Steps<'_> {

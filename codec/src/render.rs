@@ -1,10 +1,10 @@
-//! A diagnostic for people at a terminal: the line of the file, with a caret under the place.
+//! Renders a diagnostic for a terminal: the line of the file, with a caret under the place.
 
 use crate::diagnostic::{Diagnostic, Severity};
 
-/// Renders a diagnostic with the line of `source_text` that it is about, over several lines, ending in a line break.
+/// Renders a diagnostic with its line of `source_text`. The result has several lines and ends with a line break.
 ///
-/// A line that belongs to a secret field, or that looks as if it held one, is not shown.
+/// A line of a secret field, or one that looks like a secret, is not shown.
 #[must_use]
 pub fn render(diagnostic: &Diagnostic, source_text: &str, colour: bool) -> String {
     let paint = |code: &'static str, text: &str| {
@@ -43,7 +43,7 @@ pub fn render(diagnostic: &Diagnostic, source_text: &str, colour: bool) -> Strin
     text
 }
 
-/// Returns `true` if a character neither moves the cursor nor changes the direction of writing.
+/// Returns `true` if a character neither moves the cursor nor changes the writing direction.
 const fn is_visible(c: char) -> bool {
     !matches!(
         c,
@@ -52,7 +52,7 @@ const fn is_visible(c: char) -> bool {
     )
 }
 
-/// At most [`MAX_WIDTH`] characters around the column, and where the caret stands below them.
+/// At most [`MAX_WIDTH`] characters around the column, and the position of the caret below them.
 fn excerpt(line: &str, column: usize) -> (String, usize) {
     let start = column.saturating_sub(MAX_WIDTH / 2);
     let shown = line.chars().skip(start).take(MAX_WIDTH);
@@ -61,15 +61,15 @@ fn excerpt(line: &str, column: usize) -> (String, usize) {
     (shown.trim_end().to_owned(), caret)
 }
 
-/// Returns `true` if a line could belong to a secret that begins further up: without a path nothing says where the value ends.
+/// Returns `true` if a line could belong to a secret that begins further up. Without a path, the end of the value is unknown.
 fn is_after_secret(diagnostic: &Diagnostic, source_text: &str) -> bool {
     let number = diagnostic.place.line as usize;
     let before = source_text.lines().take(number).skip(number.saturating_sub(LONGEST_SECRET));
     diagnostic.path.is_empty() && before.into_iter().any(looks_secret)
 }
 
-/// Guesses by the text alone, because after a syntax error nothing else is known: words that name secrets, PEM, and long
-/// runs of base64.
+/// Guesses from the text, because after a syntax error nothing else is known. Looks for words that name secrets, PEM, and long runs of
+/// base64.
 fn looks_secret(line: &str) -> bool {
     let lower = line.to_lowercase();
     let names = [
@@ -92,7 +92,7 @@ fn looks_secret(line: &str) -> bool {
     has_long_run || names.iter().any(|name| lower.contains(name))
 }
 
-/// Lines; an RSA key of 8192 bits has 100 as PEM.
+/// In lines. An RSA key of 8192 bits has 100 in PEM.
 const LONGEST_SECRET: usize = 110;
 
 /// Fits a terminal of 100 columns with its margin.

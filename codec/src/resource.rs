@@ -1,4 +1,4 @@
-//! One resource: from a tree, JSON or bytes to a [`Resource`], with every check.
+//! Reads a [`Resource`] from a tree, JSON or bytes, with all checks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,23 +20,23 @@ use crate::{checks, encode, references};
 
 /// The outcome of reading a resource.
 pub(crate) enum Read {
-    /// Type and name are known; the outcome is the resource with its warnings, or its faults and the number of further faults.
+    /// Type and name are known. The outcome is the resource with its warnings, or its faults and the number of further faults.
     Keyed {
         key: ResourceKey,
         outcome: Result<(Box<Resource>, Vec<Diagnostic>), Vec<Diagnostic>>,
         n_more: usize,
     },
-    /// Not even type and name could be read.
+    /// Type and name cannot be read.
     Unreadable(Vec<Diagnostic>),
 }
 
-/// The surroundings of a resource while it is read.
+/// The context in which a resource is read.
 pub(crate) struct Surroundings<'a> {
-    /// The file, empty for a body.
+    /// The file; empty for a body.
     pub(crate) file: &'a Arc<str>,
-    /// Where the resource comes from, without its position.
+    /// True if the resource is from a file.
     pub(crate) is_file: bool,
-    /// The type that the surrounding list gives, if there is one.
+    /// The type by the surrounding list.
     pub(crate) expected: &'a Expected,
     /// The deprecated fields that the file's resources set.
     pub(crate) deprecated: &'a mut Deprecated,
@@ -51,12 +51,12 @@ struct Wrapper {
 }
 
 impl Codec {
-    /// A resource from a JSON body, or from a YAML body that was parsed as JSON: an object with `@type`, or the wrapper
-    /// `envoy.service.discovery.v3.Resource`. Warnings are dropped; [`Diagnostic::path`] is the field path.
+    /// Reads a resource from a body in JSON, or in YAML that was parsed as JSON: an object with `@type`, or the wrapper
+    /// `envoy.service.discovery.v3.Resource`. Warnings are dropped. [`Diagnostic::path`] is the field path.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it, at least one diagnostic.
+    /// Returns all faults, at least one diagnostic.
     pub fn resource_from_json(&self, json: &serde_json::Value) -> Result<Resource, Vec<Diagnostic>> {
         self.resource_from_tree(&Tree::from_json(json)).map(|(resource, _)| resource)
     }
@@ -65,7 +65,7 @@ impl Codec {
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it, at least one diagnostic.
+    /// Returns all faults, at least one diagnostic.
     pub fn resource_from_tree(&self, tree: &Tree) -> Result<(Resource, Vec<Diagnostic>), Vec<Diagnostic>> {
         let mut deprecated = Deprecated::default();
         let file = "".into();
@@ -77,12 +77,12 @@ impl Codec {
         }
     }
 
-    /// A resource from a type URL and encoded bytes. The bytes are made canonical; unknown fields stay. A type without
-    /// descriptor has no name that could be read and needs [`opaque_resource`](Self::opaque_resource).
+    /// Reads a resource from a type URL and encoded bytes. The bytes are made canonical; unknown fields stay. For a type without descriptor,
+    /// the name cannot be read: use [`opaque_resource`](Self::opaque_resource).
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it, at least one diagnostic.
+    /// Returns all faults, at least one diagnostic.
     pub fn resource_from_any(&self, type_url: &str, bytes: &[u8]) -> Result<Resource, Vec<Diagnostic>> {
         let file: Arc<str> = "".into();
         let nowhere = Tree::null(Position::default());
@@ -114,7 +114,7 @@ impl Codec {
             .map_err(|finding| vec![finding.locate(&file, nowhere.root())])
     }
 
-    /// A resource whose bytes are used unchanged: its type has no descriptor, or no name field.
+    /// A resource with unchanged bytes, for a type without descriptor or name field.
     #[must_use]
     pub fn opaque_resource(&self, type_url: &str, name: &str, bytes: impl Into<Bytes>) -> Resource {
         Resource::plain(ResourceType::from_type_url(type_url), name, bytes)
@@ -206,17 +206,17 @@ impl Codec {
         Read::Keyed { key, outcome, n_more }
     }
 
-    /// `{address}_{port}` of a listener. Other faults of the address are reported when all of it is read.
+    /// The name `{address}_{port}` of a listener. Faults of the address are reported later.
     fn derived_name(&self, tree: Node<'_>) -> Option<String> {
         let descriptor = self.inner.message("envoy.config.core.v3.Address")?;
         let mut converter = Converter::new(&self.inner, UnknownFields::Ignore);
         let address = converter.convert(&descriptor, tree.get("address")?);
         let socket = child(&address, "socket_address")?;
-        // Port 0 is one too: the system chooses.
+        // Port 0 is valid: the system chooses.
         Some(format!("{}_{}", text(&socket, "address")?, number(&socket, "port_value")?))
     }
 
-    /// The other faults of a resource that has no name.
+    /// Reports the other faults of a resource without a name.
     fn nameless(
         &self,
         (resource_type, finding): (ResourceType, Finding),
@@ -231,7 +231,7 @@ impl Codec {
         converter.findings.locate(around.file, tree)
     }
 
-    /// The type of a resource: that of its `@type`, which must agree with its list.
+    /// The type of a resource by its `@type`, which must agree with its list.
     fn read_type(&self, tree: Node<'_>, expected: Option<&ResourceType>) -> Result<ResourceType, Findings> {
         let mut findings = Findings::default();
         let type_path = Path::Root.field("@type");
@@ -279,7 +279,7 @@ impl Codec {
         Ok(Resource::new(draft(key, message.bytes().clone(), references, wrapper, origin)))
     }
 
-    /// A resource with another message in it; its surroundings and its origin stay. `None` if it refers to too many others.
+    /// The same resource with another message. Its wrapper and its origin stay. `None` if it refers to too many others.
     pub(crate) fn remade(&self, resource: &Resource, message: &Message) -> Option<Resource> {
         let references = references::find(&self.inner, resource.key(), message).ok()?;
         let value = message.bytes().clone().into();
@@ -307,7 +307,7 @@ fn draft(
     }
 }
 
-/// The field that names a resource of the type; `None` if only the wrapper can.
+/// The field with the name of a resource of the type; `None` if only the wrapper has it.
 pub(crate) fn name_field(resource_type: &ResourceType) -> Option<&'static str> {
     match resource_type {
         ResourceType::ClusterLoadAssignment => Some("cluster_name"),
@@ -328,7 +328,7 @@ fn inner_name<'t>(resource_type: &ResourceType, tree: Node<'t>) -> Option<Node<'
     tree.get(field).or_else(|| tree.get(&crate::finding::json_name(field)))
 }
 
-/// The name of a resource; if it has none, its type again with the fault.
+/// The key of a resource. If it has no name, the error has its type and the fault.
 fn read_key(
     resource_type: ResourceType,
     tree: Node<'_>,
@@ -358,7 +358,7 @@ fn read_key(
     Err(Box::new((resource_type, finding)))
 }
 
-/// A listener with a name instead of none. The name is its first field, so that the bytes stay canonical.
+/// Adds a name to a listener. It is the first field, so the bytes stay canonical.
 fn named(listener: &Message, name: &str) -> Message {
     let mut bytes = crate::wire::Writer::default();
     bytes.bytes_field(1, name.as_bytes());
@@ -366,13 +366,13 @@ fn named(listener: &Message, name: &str) -> Message {
     Message::new(listener.descriptor().clone(), bytes.finish())
 }
 
-/// Returns `true` if it is a listener that a bootstrap may leave without a name: an empty name is none.
+/// Returns `true` for a listener of a bootstrap with no name or an empty one, which is allowed there.
 fn is_unnamed_static_listener(tree: Node<'_>, expected: &Expected) -> bool {
     matches!(expected, Expected::Static(ResourceType::Listener))
         && tree.get("name").is_none_or(|name| name.as_str() == Some(""))
 }
 
-/// If a wrapper has a name, it must be that of the resource: clients look at one, caches at the other.
+/// If a wrapper has a name, it must be that of the resource, because clients read the one and caches the other.
 fn check_wrapper_name(key: &ResourceKey, tree: Node<'_>, wrapper: &Wrapper, findings: &mut Findings) {
     let Some(own) = inner_name(&key.resource_type, tree) else { return };
     let Some(wrapped) = wrapper.name.as_deref().filter(|name| !name.is_empty()) else { return };
@@ -438,5 +438,5 @@ fn read_wrapper(tree: Node<'_>, findings: &mut Findings) -> Wrapper {
     wrapper
 }
 
-/// Other names of one resource. Virtual hosts have the most, one for each domain.
+/// The limit of aliases of one resource. Virtual hosts have the most, one for each domain.
 const MAX_ALIASES: usize = 10_000;

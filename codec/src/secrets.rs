@@ -1,4 +1,4 @@
-//! Secret parts of messages: the rules, and a search for the first of a message.
+//! Secret parts of messages: the rules, and the search for the first one in a message.
 
 use prost_reflect::FieldDescriptor;
 
@@ -7,15 +7,15 @@ use crate::inner::{Inner, MAX_ANY_DEPTH};
 use crate::message::{Item, Message, key_text, text};
 use crate::path::Path;
 
-/// Facts about a part of a message that follow from the messages around it.
+/// Facts about a part of a message that follow from the outer messages.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Context {
-    /// Every value in it is secret.
+    /// True if every value in it is secret.
     pub(crate) is_secret: bool,
 }
 
 impl Context {
-    /// The fields of the message that are set, each with what is known about its values.
+    /// The fields of the message that are set, each with the context of its values.
     pub(crate) fn fields(
         self,
         inner: &Inner,
@@ -35,7 +35,7 @@ impl Context {
     }
 }
 
-/// A secret that cannot be decoded is hidden whole.
+/// The type of secrets. One that cannot be decoded is hidden as a whole.
 pub(crate) const SECRET_TYPE: &str = "/envoy.extensions.transport_sockets.tls.v3.Secret";
 
 /// Returns `true` if the message is a header that carries a credential.
@@ -50,7 +50,7 @@ fn is_secret_header(message: &Message) -> bool {
 const SECRET_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token"];
 
-/// The path of the first secret in the message; `None` if it has none. Keeps nothing that it has read.
+/// The path of the first secret in the message; `None` if it has none.
 pub(crate) fn find(inner: &Inner, message: &Message) -> Option<String> {
     Search { inner, n_anys: 0 }.message(message, &Path::Root, Context::default())
 }

@@ -7,8 +7,8 @@ use crate::inner::{Inner, MAX_ANY_DEPTH};
 use crate::message::{Message, key_text};
 use crate::path::Path;
 
-/// Calls `visit` for the message and for each message below it, a parent before its children. The content of an `Any`
-/// has the path of the `Any`, as in JSON. `Any`s that cannot be decoded are left out; so is the `Any` itself if it can.
+/// Calls `visit` for the message and for each nested message, parents first. The content of an `Any` is visited in place of the `Any`, with
+/// its path, as in JSON. `Any`s that cannot be decoded are skipped.
 pub(crate) fn walk(inner: &Inner, message: &Message, visit: &mut dyn FnMut(&Path<'_>, &Message)) {
     Walker { inner, visit, n_anys: 0 }.message(message, &Path::Root);
 }

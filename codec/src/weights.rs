@@ -1,4 +1,4 @@
-//! Weights: how the requests of one rule are shared between its backends, and overrides of that.
+//! The weights with which a rule divides requests between its backends, and their overrides.
 //!
 //! The types here serve every kind of object with weights. The functions read and change a RouteConfiguration in the form of files and
 //! bodies. There, a rule is a route that forwards to a `cluster` or to `weighted_clusters`, and a backend is the name of a cluster.
@@ -15,36 +15,34 @@ use crate::encode::canonical;
 use crate::message::{self, Message, child, messages, number};
 use crate::{Codec, UnknownFields};
 
-/// The weights of one rule, as its object says them.
+/// The weights of one rule in its object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleWeights {
-    /// The rule's id: see [`rule_ids`]. Of a RouteConfiguration `{virtual host}/{route}`.
+    /// The rule's ID: see [`rule_ids`]. For a RouteConfiguration, `{virtual host}/{route}`.
     pub id: String,
-    /// The weights, by key of the backend, in the order of the object; no key appears twice. Empty if the rule forwards
-    /// nothing.
+    /// The weights by key of the backend, in the order of the object, without duplicates. Empty if the rule forwards no requests.
     pub backends: Vec<(String, u64)>,
 }
 
-/// Weights that are laid over those of one rule.
+/// Weights that override those of one rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overlay {
-    /// Weights, 0 to 1,000,000, by key of the backend; backends that are not named keep theirs, and a key that the rule has
-    /// not does nothing.
+    /// Weights by key of the backend, 0 to 1,000,000. Other backends keep theirs. A key that the rule does not have has no effect.
     #[serde(default)]
     pub backends: BTreeMap<String, u32>,
-    /// Requests that are taken out of the split, asked in this order.
+    /// Requests that are not split, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub header_routes: Vec<HeaderRoute>,
 }
 
-/// Requests with certain headers that go wholly to one backend of the rule, such as those of testers.
+/// Requests with certain headers, such as those of testers, which all go to one backend of the rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeaderRoute {
     /// The backend's name; unique in the rule.
     pub name: String,
-    /// The headers, all of which must match besides what the rule matches; at least one.
+    /// The headers, at least one. All must match, in addition to the matches of the rule.
     pub headers: Vec<HeaderCondition>,
     /// The key of the backend.
     pub backend: String,
@@ -67,18 +65,18 @@ pub struct HeaderCondition {
 pub enum HeaderText {
     /// Equal.
     Exact(String),
-    /// An RE2 expression for the whole value.
+    /// An RE2 expression that matches the whole value.
     Regex(String),
 }
 
-/// The highest weight that may be laid over a rule, as in the Gateway API.
+/// The highest weight of an override, as in the Gateway API.
 pub const MAX_WEIGHT: u32 = 1_000_000;
 
-/// The highest sum of the weights of a route that clients take (gRFC A28, `WeightedCluster.total_weight`).
+/// The highest sum of weights of a route that clients accept (gRFC A28, `WeightedCluster.total_weight`).
 pub const MAX_SUM: u64 = u32::MAX as u64;
 
-/// The ids of rules with these names, in order: a rule goes by its name if no other has the same, else by its index. An index that
-/// is also the name of another rule has a `#` before it.
+/// The IDs of rules with these names, in order. The ID is the name if it is unique, and the index otherwise. An index that is also the
+/// name of another rule is preceded by `#`.
 #[must_use]
 pub fn rule_ids<'a>(names: impl IntoIterator<Item = Option<&'a str>>) -> Vec<String> {
     let names: Vec<Option<&str>> =
@@ -98,7 +96,7 @@ pub fn rule_ids<'a>(names: impl IntoIterator<Item = Option<&'a str>>) -> Vec<Str
     names.iter().enumerate().map(id).collect()
 }
 
-/// Keys that tell backends apart: one that is there already gets `#2`, then `#3`, behind it.
+/// Makes keys of backends unique: a duplicate is followed by `#2`, the next one by `#3`.
 #[must_use]
 pub fn distinct(keys: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut seen: BTreeSet<String> = BTreeSet::new();
@@ -115,7 +113,7 @@ pub fn distinct(keys: impl IntoIterator<Item = String>) -> Vec<String> {
     distinct
 }
 
-/// The rules of a RouteConfiguration that forward requests, in its order; none for any other resource.
+/// The rules of a RouteConfiguration that forward requests, in its order. Empty for any other resource.
 #[must_use]
 pub fn rules(codec: &Codec, resource: &Resource) -> Vec<RuleWeights> {
     let mut rules = Vec::new();
@@ -136,7 +134,7 @@ pub fn rules(codec: &Codec, resource: &Resource) -> Vec<RuleWeights> {
     rules
 }
 
-/// The clusters of a route action. A single cluster takes everything, which is a weight of 1.
+/// The clusters of a route action with their weights. A single cluster has weight 1.
 fn backends(action: &Message) -> Vec<(String, u64)> {
     if let Some(cluster) = message::text(action, "cluster") {
         return vec![(cluster, 1)];
@@ -152,13 +150,13 @@ fn backends(action: &Message) -> Vec<(String, u64)> {
     keys.into_iter().zip(weights).collect()
 }
 
-/// A cluster is identified by its name, or by the header that names it.
+/// The key of a cluster: its name, or the header that has its name.
 fn key_of(name: &str, header: &str) -> String {
     if name.is_empty() { format!("cluster_header:{header}") } else { name.to_owned() }
 }
 
-/// A RouteConfiguration with other weights, by rule. Where it comes from, and what surrounds it, stays; so does the
-/// whole resource if it is none, or has none of the rules.
+/// A RouteConfiguration with other weights, by rule. Its origin and its wrapper stay. Any other resource, and one without these rules,
+/// stays as it is.
 #[must_use]
 pub fn lay(codec: &Codec, resource: &Resource, overlays: &BTreeMap<&str, &Overlay>) -> Option<Resource> {
     let descriptor = codec.inner.message_of_url(resource.resource_type().type_url())?;
@@ -196,7 +194,7 @@ pub fn lay(codec: &Codec, resource: &Resource, overlays: &BTreeMap<&str, &Overla
     (made != *resource).then_some(made)
 }
 
-/// Gives the clusters of a route other weights. `total_weight`, if it is there, must stay their sum.
+/// Sets the weights of the clusters of a route. `total_weight`, if it is set, must stay their sum.
 fn set_weights(route: &mut DynamicMessage, weights: &BTreeMap<String, u32>) {
     let Some(clusters) = weighted_clusters(route) else { return };
     let mut total = 0_u64;
@@ -213,7 +211,7 @@ fn set_weights(route: &mut DynamicMessage, weights: &BTreeMap<String, u32>) {
     }
 }
 
-/// A copy of a route for requests with certain headers; `None` if the route has not the backend.
+/// A copy of a route for requests with certain headers; `None` if the route does not have the backend.
 fn header_route(codec: &Codec, route: &DynamicMessage, wanted: &HeaderRoute) -> Option<Value> {
     let mut copy = route.clone();
     if let Some(clusters) = weighted_clusters(&mut copy) {
@@ -261,7 +259,7 @@ fn cluster_key(cluster: &DynamicMessage) -> String {
     key_of(&text(cluster, "name"), &text(cluster, "cluster_header"))
 }
 
-/// A field, if it is set: asking for one that is not would set it.
+/// A field, if it is set. (Accessing an unset field would set it.)
 fn field_mut<'m>(message: &'m mut DynamicMessage, name: &str) -> Option<&'m mut Value> {
     let field = message.descriptor().get_field_by_name(name)?;
     (field.is_list() || message.has_field(&field)).then(|| message.get_field_mut(&field))

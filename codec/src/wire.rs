@@ -1,10 +1,10 @@
-//! Protobuf's wire format: the meaning of the fields that [`xds_cache::wire`] finds, and the writing of messages.
+//! Protobuf's wire format: decodes the fields that [`xds_cache::wire`] finds, and writes messages.
 
 use bytes::Bytes;
 use prost_reflect::{FieldDescriptor, Kind, MapKey, Value};
 use xds_cache::wire;
 
-/// How the content of a field stands there.
+/// The encoding of a field's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Varint,
@@ -14,7 +14,7 @@ pub(crate) enum Form {
     Fixed32,
 }
 
-/// The form that single values of a kind have.
+/// The encoding of single values of a kind.
 pub(crate) fn form_of(kind: &Kind) -> Form {
     match kind {
         Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => Form::Fixed64,
@@ -31,9 +31,9 @@ pub(crate) fn form_of(kind: &Kind) -> Form {
     }
 }
 
-/// The value of a field of a kind; `None` for a message, and if the value has another form.
+/// The value of a field of a kind; `None` for a message, or if the value has another encoding.
 ///
-/// `message` is where the value stands: bytes share its memory.
+/// `message` contains the value. Bytes share its memory.
 pub(crate) fn scalar(kind: &Kind, message: &Bytes, value: wire::Value<'_>) -> Option<Value> {
     let unzigzag = |number: u64| (number >> 1) as i64 ^ -((number & 1) as i64);
     let value = match (kind, value) {
@@ -58,13 +58,13 @@ pub(crate) fn scalar(kind: &Kind, message: &Bytes, value: wire::Value<'_>) -> Op
     Some(value)
 }
 
-/// The list that a length holds instead of a single value of a kind: numbers, one behind the other.
+/// The bytes of a packed list of numbers of a kind, if the value is one.
 pub(crate) fn packed<'b>(kind: &Kind, value: wire::Value<'b>) -> Option<&'b [u8]> {
     let wire::Value::Bytes(list) = value else { return None };
     (form_of(kind) != Form::Length).then_some(list)
 }
 
-/// Takes the next number off a packed list; `None` if there is none.
+/// Takes the next number from a packed list; `None` at the end.
 pub(crate) fn next_packed<'b>(kind: &Kind, list: &mut &'b [u8]) -> Option<wire::Value<'b>> {
     match form_of(kind) {
         Form::Varint => wire::take_varint(list).map(wire::Value::Varint),
@@ -74,7 +74,7 @@ pub(crate) fn next_packed<'b>(kind: &Kind, list: &mut &'b [u8]) -> Option<wire::
     }
 }
 
-/// The bytes inside of a message field; `None` for a value of another form.
+/// The bytes of a message field; `None` for a value with another encoding.
 pub(crate) fn message_in<'b>(field: &FieldDescriptor, value: wire::Value<'b>) -> Option<&'b [u8]> {
     match (field.is_group(), value) {
         (false, wire::Value::Bytes(content)) | (true, wire::Value::Group(content)) => Some(content),
@@ -82,13 +82,13 @@ pub(crate) fn message_in<'b>(field: &FieldDescriptor, value: wire::Value<'b>) ->
     }
 }
 
-/// Writes messages in one run of bytes.
+/// Writes messages into one buffer.
 #[derive(Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
 }
 
-/// A length that is not known yet.
+/// The position of a length that is not known yet.
 #[derive(Clone, Copy)]
 pub(crate) struct Open {
     field: usize,
@@ -96,8 +96,8 @@ pub(crate) struct Open {
 }
 
 impl Writer {
-    /// The bytes in an allocation of their size. Shrinking their buffer would leave up to half of it unused, because the
-    /// allocator keeps it in place.
+    /// The bytes in an allocation of their exact size. Shrinking the buffer would leave up to half of it unused, because the allocator keeps
+    /// it in place.
     pub(crate) fn finish(self) -> Bytes {
         Bytes::copy_from_slice(&self.bytes)
     }
@@ -110,7 +110,7 @@ impl Writer {
         self.bytes.truncate(len);
     }
 
-    /// Raw bytes.
+    /// Writes raw bytes.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.reserve(bytes.len());
         self.bytes.extend_from_slice(bytes);
@@ -136,11 +136,11 @@ impl Writer {
         self.varint(u64::from(number) << 3 | form);
     }
 
-    /// Begins a field with a length; what is written until [`close`](Self::close) is its content.
+    /// Begins a field with a length. Everything until [`close`](Self::close) is its content.
     pub(crate) fn open(&mut self, number: u32) -> Open {
         let field = self.bytes.len();
         self.key(number, Form::Length);
-        // Most messages are shorter than 128 bytes; others are moved when they are closed.
+        // One byte is enough for messages shorter than 128 bytes. Longer ones are moved when they are closed.
         self.bytes.push(0);
         Open { field, content: self.bytes.len() }
     }
@@ -155,7 +155,7 @@ impl Writer {
         }
         let end = self.bytes.len();
         self.varint(n_bytes as u64);
-        // The length goes from behind the content to before it, and the byte that was kept for it goes.
+        // Moves the length from the end to the beginning, and drops the reserved byte.
         let n_length = self.bytes.len() - end;
         if let Some(tail) = self.bytes.get_mut(open.content - 1..) {
             tail.rotate_right(n_length);
@@ -164,7 +164,7 @@ impl Writer {
         self.bytes.pop();
     }
 
-    /// Takes a field back that has no content; whether it had any.
+    /// Closes a field, or removes it if it has no content. Returns `true` if it had any.
     pub(crate) fn close_unless_empty(&mut self, open: Open) -> bool {
         if self.bytes.len() == open.content {
             self.bytes.truncate(open.field);
@@ -182,7 +182,7 @@ impl Writer {
         self.varint(u64::from(number) << 3 | 4);
     }
 
-    /// A field of one scalar, its key included.
+    /// Writes a field of one scalar, with its key.
     pub(crate) fn field(&mut self, number: u32, kind: &Kind, value: &Value) {
         match value {
             Value::String(text) => self.bytes_field(number, text.as_bytes()),
@@ -214,7 +214,7 @@ impl Writer {
         self.field(1, kind, &key.into());
     }
 
-    /// A number, bool or enum without its key; anything else writes nothing.
+    /// Writes a number, bool or enum without its key. Writes nothing for other values.
     pub(crate) fn number(&mut self, kind: &Kind, value: &Value) {
         let zigzag = |number: i64| ((number << 1) ^ (number >> 63)) as u64;
         match (kind, value) {
@@ -235,7 +235,7 @@ impl Writer {
         }
     }
 
-    /// Grows by a half, because the written bytes are the largest result of reading.
+    /// Reserves capacity. Grows by half, because the written bytes are the largest result of reading.
     fn reserve(&mut self, more: usize) {
         if self.bytes.capacity() - self.bytes.len() < more {
             self.bytes.reserve_exact(more.max(self.bytes.len() / 2).max(64));

@@ -62,18 +62,18 @@ impl Health {
     }
 }
 
-/// The places of writes. Changes that the server starts come one at a time, and need no place.
+/// The slots of writes. Changes that the server starts come one at a time, and need no slot.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     /// The room for waiting causes, in KiB.
     room: Arc<Semaphore>,
 }
 
-/// The place of a write, until it is done.
+/// The slot of a write, until it is done.
 #[derive(Debug)]
-pub(crate) struct Place {
-    _place: OwnedSemaphorePermit,
+pub(crate) struct QueueSlot {
+    _slot: OwnedSemaphorePermit,
     _room: OwnedSemaphorePermit,
 }
 
@@ -403,7 +403,7 @@ impl Shared {
 impl Default for Queue {
     fn default() -> Self {
         let semaphore = |n| Arc::new(Semaphore::new(n));
-        Self { places: semaphore(MAX_WRITES), room: semaphore(MAX_KIB) }
+        Self { slots: semaphore(MAX_WRITES), room: semaphore(MAX_KIB) }
     }
 }
 
@@ -413,12 +413,12 @@ impl Queue {
     /// # Errors
     ///
     /// [`WriteError::Busy`] if too many writes wait, or if they hold too many bytes.
-    pub(crate) fn enter(&self, n_bytes: usize) -> Result<Place, WriteError> {
+    pub(crate) fn enter(&self, n_bytes: usize) -> Result<QueueSlot, WriteError> {
         let n_kib = (n_bytes / 1024 + 1).min(MAX_KIB);
         let n_kib = u32::try_from(n_kib).map_err(|_| WriteError::Busy)?;
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| WriteError::Busy)?;
+        let slot = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| WriteError::Busy)?;
         let room = Arc::clone(&self.room).try_acquire_many_owned(n_kib).map_err(|_| WriteError::Busy)?;
-        Ok(Place { _place: place, _room: room })
+        Ok(QueueSlot { _slot: slot, _room: room })
     }
 }
 
@@ -466,7 +466,7 @@ mod tests {
     #[test]
     fn as_many_writes_wait_as_may_and_no_more_than_they_may_bring() {
         let queue = Queue::default();
-        let mut all: Vec<Place> = (0..MAX_WRITES).map(|_| queue.enter(0).unwrap()).collect();
+        let mut all: Vec<QueueSlot> = (0..MAX_WRITES).map(|_| queue.enter(0).unwrap()).collect();
         assert!(matches!(queue.enter(0), Err(WriteError::Busy)));
         all.pop();
         assert!(queue.enter(0).is_ok());

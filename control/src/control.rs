@@ -12,7 +12,7 @@ use xds_rollout::Event as RolloutEvent;
 use xds_store::StoreError;
 
 use crate::accepted::Base;
-use crate::change::{Place, Shared, note_of_copies};
+use crate::change::{QueueSlot, Shared, note_of_copies};
 use crate::env::{At, ControlParts, Env, Options, Reload};
 use crate::load::Load;
 use crate::model::document::{DocumentState, GroupedDocuments};
@@ -129,9 +129,9 @@ impl Control {
         }
         let needs_none =
             matches!(&write, Write::StepRollouts { .. } | Write::EndOverrides | Write::Revert { .. });
-        let place = if needs_none { None } else { Some(self.shared.queue.enter(write.n_bytes())?) };
+        let slot = if needs_none { None } else { Some(self.shared.queue.enter(write.n_bytes())?) };
         let Done { outcome, revision, publication, .. } =
-            self.change(Cause::Write(Box::new(write), options), place).await?;
+            self.change(Cause::Write(Box::new(write), options), slot).await?;
         written(outcome).map(|(outcome, _)| WriteOutcome { revision, publication, ..outcome })
     }
 
@@ -165,17 +165,17 @@ impl Control {
         verb: WaveVerb,
         actor: String,
     ) -> Result<WaveReport, WriteError> {
-        let place = Some(self.shared.queue.enter(0)?);
+        let slot = Some(self.shared.queue.enter(0)?);
         let accepted = self.shared.accepted();
         let is_active = accepted.wave.as_ref().is_some_and(|wave| wave.id == deployment);
         let (deployment, accepted) = if is_active {
-            let done = self.change(Cause::Ask { deployment, verb, actor }, place).await?;
+            let done = self.change(Cause::Ask { deployment, verb, actor }, slot).await?;
             (deployment, done.accepted)
         } else {
             let (put_back, policy) = step::again(&accepted, deployment, verb)?;
             let options = WriteOptions { actor, waves: WaveChoice::By(policy), ..WriteOptions::default() };
             let write = Box::new(Write::Revert { of: put_back });
-            let done = self.change(Cause::Write(write, options), place).await?;
+            let done = self.change(Cause::Write(write, options), slot).await?;
             let wave = written(done.outcome)?.0.wave.ok_or_else(|| {
                 WriteError::WaveState("everything in the change has changed again since".to_owned())
             })?;
@@ -217,12 +217,12 @@ impl Control {
         &self.shared
     }
 
-    /// Makes a change, and then frees its place in the queue.
-    async fn change(&self, cause: Cause, place: Option<Place>) -> Result<Done, WriteError> {
+    /// Makes a change, and then frees its slot in the queue.
+    async fn change(&self, cause: Cause, slot: Option<QueueSlot>) -> Result<Done, WriteError> {
         let shared = Arc::clone(&self.shared);
         detached(async move {
             let done = shared.change(cause).await;
-            drop(place);
+            drop(slot);
             done
         })
         .await

@@ -103,7 +103,7 @@ impl StoredStatuses {
         let record = self.documents.get(object)?;
         let is_it = |since: &&Since| {
             since.part().as_ref() == Some(part)
-                && since.r#type == condition.kind
+                && since.r#type == condition.kind.as_str()
                 && since.status == condition.status.to_string()
         };
         let since = record.since.iter().find(is_it)?;
@@ -118,7 +118,7 @@ impl Since {
             ConditionPart::Parent(parent, section, port) => (None, Some(parent), section, port),
             ConditionPart::Listener(name) => (Some(name), None, None, None),
         };
-        let (r#type, status) = (condition.kind.to_owned(), condition.status.to_string());
+        let (r#type, status) = (condition.kind.to_string(), condition.status.to_string());
         Self { listener, parent, section, port, r#type, status, at: millis(at) }
     }
 

@@ -1,11 +1,13 @@
 //! Conditions: the state of every object, in the terms of the Gateway API.
 
-use std::sync::Arc;
+mod reason;
 
 use std::fmt;
+use std::sync::Arc;
 
 use xds_cache::OrdMap;
 
+pub use self::reason::ConditionReason;
 use crate::model::DocumentKey;
 
 /// The conditions of all objects that have any. Deterministic: everything is sorted.
@@ -18,10 +20,9 @@ pub struct Conditions {
 /// The status of one object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectStatus {
-    /// The generation that was judged: 1 for an object that is new, one more for each change of its content.
+    /// The generation that was judged: 1 for a new object, and one more for each change of its content.
     pub observed_generation: u64,
-    /// The conditions of the object itself: of a Gateway, a GatewayClass, a TrafficSplit, a Backend; of a route or policy that
-    /// reaches no parent.
+    /// The conditions of the object itself: a Gateway, a GatewayClass, a TrafficSplit, a Backend, or a route or policy without a parent.
     pub conditions: Vec<Condition>,
     /// The conditions of a route or policy: one for each of its parents or ancestors, in the order of the document.
     pub parents: Vec<ParentStatus>,
@@ -49,28 +50,69 @@ pub struct ListenerStatus {
     pub name: String,
     /// How many routes it accepted.
     pub attached_routes: usize,
-    /// The kinds of routes that it takes, of those that are known.
+    /// The kinds of routes that it accepts.
     pub supported_kinds: Vec<String>,
     /// The conditions.
     pub conditions: Vec<Condition>,
 }
 
-/// One condition.
+/// A condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Its type: `Accepted`, `ResolvedRefs`, `Programmed`, `Conflicted`, `PartiallyInvalid` …
-    pub kind: &'static str,
+    /// Its type.
+    pub kind: ConditionType,
     /// The truth of the condition.
     pub status: Truth,
-    /// The reason, in one CamelCase word of the Gateway API, or one of ours where that has none.
-    pub reason: &'static str,
+    /// The reason for the status.
+    pub reason: ConditionReason,
     /// For people; empty if the reason says it all.
     pub message: String,
 }
 
-/// The condition of an object that a policy targets which is not supported here: it is `False`, and the object is served without
-/// the policy. The prefix is that of whoever sets the condition, as [GEP-713](https://gateway-api.sigs.k8s.io/geps/gep-713/) asks.
-pub const POLICY_AFFECTED: &str = "xds-server.io/PolicyAffected";
+/// The type of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConditionType {
+    /// The object is used.
+    Accepted,
+    /// The listener cannot be told apart from another one.
+    Conflicted,
+    /// The listener shares hosts with others, so a client may send a request on the connection of another listener.
+    OverlappingTlsConfig,
+    /// A part of the object is not served, or not as it is written.
+    PartiallyInvalid,
+    /// Unsupported policies target the object, which is served without them; always `False`.
+    PolicyAffected,
+    /// Envoys listen.
+    Programmed,
+    /// Every reference leads to something that can be used.
+    ResolvedRefs,
+}
+
+impl ConditionType {
+    /// The type as answers and logs show it. A type that the Gateway API lacks has our prefix, as
+    /// [GEP-713](https://gateway-api.sigs.k8s.io/geps/gep-713/) asks.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "Accepted",
+            Self::Conflicted => "Conflicted",
+            Self::OverlappingTlsConfig => "OverlappingTLSConfig",
+            Self::PartiallyInvalid => "PartiallyInvalid",
+            Self::PolicyAffected => "xds-server.io/PolicyAffected",
+            Self::Programmed => "Programmed",
+            Self::ResolvedRefs => "ResolvedRefs",
+        }
+    }
+}
+
+impl fmt::Display for ConditionType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The parent under which a route reports what gRPC clients do not support.
+pub const GRPC_CLIENTS: &str = "gRPC clients";
 
 /// The truth of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,20 +136,36 @@ impl fmt::Display for Truth {
 }
 
 impl Condition {
-    /// A condition that holds.
+    /// The condition of an object that is accepted.
     #[must_use]
-    pub fn holds(kind: &'static str, reason: &'static str) -> Self {
-        Self { kind, status: Truth::True, reason, message: String::new() }
+    pub fn accepted() -> Self {
+        Self::holds(ConditionType::Accepted, ConditionReason::Accepted)
+    }
+
+    /// The condition of a listener, or a Gateway, that Envoys listen for.
+    #[must_use]
+    pub fn programmed() -> Self {
+        Self::holds(ConditionType::Programmed, ConditionReason::Programmed)
+    }
+
+    /// The condition of an object whose references can all be followed.
+    #[must_use]
+    pub fn resolved_refs() -> Self {
+        Self::holds(ConditionType::ResolvedRefs, ConditionReason::ResolvedRefs)
     }
 
     /// A condition that does not hold.
     #[must_use]
-    pub fn fails(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn fails(kind: ConditionType, reason: ConditionReason, message: impl Into<String>) -> Self {
         Self { kind, status: Truth::False, reason, message: message.into() }
+    }
+
+    fn holds(kind: ConditionType, reason: ConditionReason) -> Self {
+        Self { kind, status: Truth::True, reason, message: String::new() }
     }
 }
 
-/// A feature of a rule that gRPC clients may not have, for counting.
+/// A feature of a rule that gRPC clients may not support, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GrpcFeature {
     /// A match.
@@ -128,7 +186,7 @@ pub enum GrpcFeature {
     Timeout,
     /// Session persistence.
     Session,
-    /// How requests are spread over endpoints.
+    /// How requests are distributed over endpoints.
     Balancing,
     /// Endpoints that cannot be reached.
     Endpoints,
@@ -137,7 +195,7 @@ pub enum GrpcFeature {
 }
 
 impl GrpcFeature {
-    /// Every one of them.
+    /// Every feature.
     pub const ALL: [Self; 12] = [
         Self::Match,
         Self::Redirect,
@@ -153,7 +211,7 @@ impl GrpcFeature {
         Self::Tls,
     ];
 
-    /// A word for it.
+    /// The feature in one word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! From emitted messages to resources. Each distinct content is encoded once.
+//! Encodes emitted messages as resources. Equal contents are encoded once.
 
 use std::collections::HashMap;
 use std::iter;
@@ -7,20 +7,19 @@ use std::sync::Arc;
 use xds_cache::{Resource, ResourceDraft, Version};
 use xds_codec::{Codec, Diagnostic, Keys, Stencils, VirtualHost, VirtualHosts};
 
-use crate::emit::{Emitted, FoundBy, Part};
+use crate::emit::{Emitted, EmittedPart, FoundBy};
 
-/// Makes resources. Those that are equal in several node groups are made once.
+/// Makes resources. Equal resources of several node groups are made once.
 pub(crate) struct Encoder<'a> {
     codec: &'a Codec,
     stencils: Stencils,
-    /// By the fingerprint of their inputs. Each entry has at least one resource; several are the same content under several
-    /// names.
+    /// By the fingerprint of their inputs. Each entry has at least one resource. Several are the same content under different names.
     resources: HashMap<Version, Arc<[Arc<Resource>]>>,
     hosts: HashMap<Version, Arc<VirtualHost>>,
 }
 
-/// A resource that our own codec refuses. Documents are checked so that this does not happen.
-pub(crate) struct Refused {
+/// A generated resource that the codec refuses. Documents are checked, so this is a bug.
+pub(crate) struct RefusedResource {
     /// Its type URL and name, as far as it has them.
     pub(crate) what: String,
     /// The codec's diagnostics; at least one.
@@ -30,14 +29,14 @@ pub(crate) struct Refused {
 }
 
 /// The previous RouteConfiguration, and the parts from which it was assembled.
-pub(crate) type Assembled<'l, K> = (&'l Resource, &'l VirtualHosts<K>);
+pub(crate) type LastAssembled<'l, K> = (&'l Resource, &'l VirtualHosts<K>);
 
 impl<'a> Encoder<'a> {
     pub(crate) fn new(codec: &'a Codec) -> Self {
         Self::with_keys(codec, Arc::default())
     }
 
-    /// One that shares keys with another.
+    /// An encoder that shares keys with another.
     pub(crate) fn with_keys(codec: &'a Codec, keys: Arc<Keys>) -> Self {
         let stencils = Stencils::with_keys(codec, keys);
         Self { codec, stencils, resources: HashMap::new(), hosts: HashMap::new() }
@@ -48,7 +47,7 @@ impl<'a> Encoder<'a> {
         self.stencils.keys()
     }
 
-    /// A resource under each of its names. If it equals the one in `last`, it is the same shared value.
+    /// Encodes a resource under each of its names. A resource that equals the one in `last` is the same shared value.
     ///
     /// # Errors
     ///
@@ -57,7 +56,7 @@ impl<'a> Encoder<'a> {
         &mut self,
         emitted: &Emitted<'_>,
         last: &[Arc<Resource>],
-    ) -> Result<Arc<[Arc<Resource>]>, Refused> {
+    ) -> Result<Arc<[Arc<Resource>]>, RefusedResource> {
         if let Some(known) = self.resources.get(&emitted.fingerprint) {
             return Ok(Arc::clone(known));
         }
@@ -68,30 +67,30 @@ impl<'a> Encoder<'a> {
         Ok(made)
     }
 
-    /// A RouteConfiguration that has these virtual hosts.
+    /// Assembles a RouteConfiguration with these virtual hosts.
     ///
     /// # Errors
     ///
-    /// The codec refuses it, or refused a host: then `hosts` says why.
+    /// The codec refuses it, or has refused a host; then the diagnostics are those of `hosts`.
     pub(crate) fn assembled<K: Ord + Clone + Send + Sync + 'static>(
         &self,
         emitted: &Emitted<'_>,
         hosts: Result<&VirtualHosts<K>, Vec<Diagnostic>>,
-        like: Option<Assembled<'_, K>>,
+        like: Option<LastAssembled<'_, K>>,
         last: &[Arc<Resource>],
-    ) -> Result<Arc<[Arc<Resource>]>, Refused> {
+    ) -> Result<Arc<[Arc<Resource>]>, RefusedResource> {
         let frame = self.codec.resource_from_json(&emitted.message());
         let made = frame.and_then(|frame| self.codec.route_configuration(&frame, hosts?, like));
         let made = made.map_err(|diagnostics| refused(emitted, last, diagnostics))?;
         Ok(named(made, emitted, last))
     }
 
-    /// A virtual host.
+    /// Encodes a virtual host.
     ///
     /// # Errors
     ///
     /// The codec refuses it.
-    pub(crate) fn host(&mut self, host: &Part<'_>) -> Result<Arc<VirtualHost>, Vec<Diagnostic>> {
+    pub(crate) fn host(&mut self, host: &EmittedPart<'_>) -> Result<Arc<VirtualHost>, Vec<Diagnostic>> {
         if let Some(known) = self.hosts.get(&host.fingerprint) {
             return Ok(Arc::clone(known));
         }
@@ -111,12 +110,12 @@ fn named(mut draft: ResourceDraft, emitted: &Emitted<'_>, last: &[Arc<Resource>]
         last.iter().find(is_same).cloned().unwrap_or_else(|| Arc::new(resource))
     };
     let first = kept(Resource::new(draft));
-    // A kept resource is shared by the other names as well, so that these are seen to be the same at a glance.
+    // The other names share a kept resource too, so that comparing them is cheap.
     let further: Vec<_> = emitted.further_names.iter().map(|name| kept(first.renamed(name))).collect();
     iter::once(first).chain(further).collect()
 }
 
-fn refused(emitted: &Emitted<'_>, last: &[Arc<Resource>], diagnostics: Vec<Diagnostic>) -> Refused {
+fn refused(emitted: &Emitted<'_>, last: &[Arc<Resource>], diagnostics: Vec<Diagnostic>) -> RefusedResource {
     let message = emitted.message();
     let text = |key: &str| message.get(key).and_then(|value| value.as_str()).unwrap_or_default();
     let name = ["name", "cluster_name"].into_iter().map(text).find(|name| !name.is_empty());
@@ -127,10 +126,10 @@ fn refused(emitted: &Emitted<'_>, last: &[Arc<Resource>], diagnostics: Vec<Diagn
             && (is_named(name) || emitted.further_names.iter().any(|name| is_named(name)))
     };
     let kept = last.iter().filter(is_it).cloned().collect();
-    Refused { what: format!("{type_url} {name:?}"), diagnostics, kept }
+    RefusedResource { what: format!("{type_url} {name:?}"), diagnostics, kept }
 }
 
-/// The diagnostic code for a resource that our own codec refuses.
+/// The diagnostic code for a generated resource that the codec refuses.
 pub(crate) const REFUSED: &str = "generated-resource";
 
 #[cfg(test)]
@@ -146,7 +145,7 @@ mod tests {
         json!({"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "c", "connect_timeout": timeout})
     }
 
-    fn encode(codec: &Codec, timeout: &str, last: &[Arc<Resource>]) -> Result<Made, Refused> {
+    fn encode(codec: &Codec, timeout: &str, last: &[Arc<Resource>]) -> Result<Made, RefusedResource> {
         Encoder::new(codec).resource(&Emitted::new("cluster", timeout, cluster, &Origin::Api), last)
     }
 
@@ -228,7 +227,7 @@ mod tests {
     #[test]
     fn a_route_configuration_put_together_of_hosts_is_the_one_that_is_encoded_whole() {
         let codec = Codec::new().unwrap();
-        let parts = || [("a", "x"), ("b", "y")].map(|inputs| Part::new("host", inputs, host));
+        let parts = || [("a", "x"), ("b", "y")].map(|inputs| EmittedPart::new("host", inputs, host));
         let emitted = || Emitted::new("routes", "r", frame, &Origin::Api);
         let mut encoder = Encoder::new(&codec);
         let hosts = parts().iter().map(|part| encoder.host(part).ok().unwrap()).enumerate().collect();

@@ -9,28 +9,27 @@ use xds_cache::{GroupName, OrdMap};
 use crate::model::{Document, DocumentKey, Kind};
 use crate::read::UnknownFields;
 
-/// All documents by key: of the files and the API, one for each key.
+/// All documents of files and the API, one for each key.
 pub type Documents = OrdMap<DocumentKey, Placed>;
 
-/// A document and the node group that its place gives it.
+/// A document and its node group.
 #[derive(Clone, Debug)]
 pub struct Placed {
     /// The document.
     pub document: Arc<Document>,
-    /// The group of its directory, or that of the API call. A gateway and what is attached to it belongs to the gateway's
-    /// group; a route of the mesh and a split to their own.
+    /// The group of its directory, or that of the API call. A Gateway and the routes that attach to it belong to the Gateway's group; a route
+    /// of the mesh and a split belong to their own.
     pub group: GroupName,
-    /// How often its content has changed, from 1.
+    /// 1 for a new document, and one more for each change of its content.
     pub generation: u64,
-    /// The past of a Service: whether a TrafficSplit names it as its root, or once did. Envoys that listen for it continue to
-    /// do so.
+    /// True if a TrafficSplit names this Service as its root, or once did. Envoys continue to listen for it.
     pub was_split: bool,
-    /// True if it is a Gateway of a group that must have no secrets, because clients that have proved nothing are in it.
+    /// True for a Gateway of a group that must have no secrets, because its clients have not proved their identity.
     pub withholds_secrets: bool,
 }
 
 impl Placed {
-    /// A new document, of a group that may have secrets.
+    /// A new document of a group that may have secrets.
     #[must_use]
     pub fn new(document: Arc<Document>, group: GroupName) -> Self {
         Self { document, group, generation: 1, was_split: false, withholds_secrets: false }
@@ -50,23 +49,23 @@ impl PartialEq for Placed {
 /// How documents are translated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Only Gateways of a class with this `controllerName` are served; `None` means all.
+    /// The `controllerName` of the classes whose Gateways are served; `None` for all.
     pub controller_name: Option<String>,
     /// The port of the implicit gateway, to which routes attach if there is no Gateway at all; `None` for none.
     pub implicit_port: Option<u16>,
-    /// Where Envoys of the mesh listen for the ports of services; `None` for no such listeners.
+    /// The address on which Envoys of the mesh listen for ports of services; `None` for no such listeners.
     pub mesh_address: Option<IpAddr>,
-    /// True if a GRPCRoute and an HTTPRoute may share a host of a listener, against the letter of the Gateway API.
+    /// True if a GRPCRoute and an HTTPRoute may share a host of a listener, which the Gateway API forbids.
     pub merges_route_kinds: bool,
-    /// True if a route that uses a filter which gRPC clients ignore is left out for them.
+    /// True if a route with a filter that gRPC clients ignore is left out for them.
     pub is_grpc_strict: bool,
-    /// True if `pathRegex` of an HTTPRouteGroup must match the whole path, not its beginning.
+    /// True if `pathRegex` of an HTTPRouteGroup must match the whole path, not only its beginning.
     pub matches_whole_paths: bool,
     /// True if gRPC clients report the load of their clusters to the server that serves them (row A218).
     pub reports_loads: bool,
-    /// The limits of the resources that one group's routes may generate.
+    /// The limits on the resources that the routes of a group generate.
     pub limits: GenerationLimits,
-    /// The treatment of documents with unknown fields, where they are read.
+    /// How unknown fields of documents are treated.
     pub unknown_fields: UnknownFields,
 }
 
@@ -86,10 +85,10 @@ impl Default for Options {
     }
 }
 
-/// Bounds on the resources that the routes of one node group generate, those of Gateways and of the mesh together.
+/// Limits on the resources that the routes of one node group generate, for Gateways and the mesh together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationLimits {
-    /// Routes in virtual hosts. Each takes a client and this server some kilobytes.
+    /// Routes in virtual hosts. Each costs clients and this server some kilobytes.
     pub max_routes: usize,
     /// Virtual hosts. gRPC clients get two resources for each, a Listener and a RouteConfiguration.
     pub max_hosts: usize,
@@ -98,18 +97,18 @@ pub struct GenerationLimits {
 }
 
 impl Default for GenerationLimits {
-    /// 10,000 routes with two listeners each, one of them for TLS, and three matches are 60,000 in 20,000 virtual hosts, of a text
-    /// of some 20 MB.
+    /// For comparison: 10,000 routes with three matches each, on two listeners (one with TLS), are 60,000 routes in 20,000 virtual hosts, with
+    /// some 20 MB of text.
     fn default() -> Self {
         Self { max_routes: 100_000, max_hosts: 100_000, max_bytes: 256 << 20 }
     }
 }
 
-/// Returns `true` while somebody still waits for the result. Once it has returned `false`, it never returns `true` again, and
-/// the result is dropped.
+/// Returns `true` while somebody waits for the result. After it has returned `false`, it never returns `true` again, and the result is
+/// dropped.
 pub(crate) type GoesOn<'a> = &'a dyn Fn() -> bool;
 
-/// The documents of some kinds, in order. The others are not even looked at: they may be many, and each is far away in memory.
+/// The documents of some kinds, in order. Costs nothing for documents of other kinds.
 pub(crate) fn of_kinds(
     documents: &Documents,
     kinds: RangeInclusive<Kind>,

@@ -5,13 +5,13 @@ use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// A value that nearly always says nothing: then it takes a pointer. Copies share it.
+/// A value that is nearly always empty and then takes only a pointer. Copies share it.
 #[derive(Clone)]
 pub(crate) struct Rare<T>(Option<Arc<T>>);
 
-/// A type with a value that says nothing.
+/// A type with an empty value.
 pub(crate) trait Silent: Clone + PartialEq + 'static {
-    /// The value that says nothing.
+    /// The empty value.
     const SILENT: &Self;
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A value that many keep: a copy is a pointer, and those that are the very same are equal at a glance.
+/// A value with many owners. A copy is a pointer, and comparing copies is cheap.
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Thin<T>(Arc<T>);
 

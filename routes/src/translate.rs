@@ -1,4 +1,4 @@
-//! All documents together: plans, resources, conditions.
+//! Translates all documents together, into resources and conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,31 +13,30 @@ use crate::encode::REFUSED;
 use crate::input::{Documents, Options};
 use crate::memo::{Delta, Diagnostics, Memo, Outputs, Work};
 
-/// The resources that documents give.
+/// The resources and conditions that documents give.
 #[derive(Clone, Default)]
 pub struct Translation {
-    /// By group. A group is defined here if it exists only because of documents: consumer routes of a namespace.
+    /// The resources by group. A group that exists only because of consumer routes has its definition here.
     pub groups: Generated,
     /// The conditions of every object.
     pub conditions: Conditions,
-    /// The warnings about several documents together, in the order of files and lines. None of them is an error: one bad object
-    /// never affects another.
+    /// The warnings about several documents together, in the order of files and lines. None of them is an error, because a bad object never
+    /// affects another.
     pub diagnostics: Diagnostics,
-    /// How many rules have something that gRPC clients cannot have, by what it is; only what there is.
+    /// The number of rules with features that gRPC clients do not support, by feature. Never 0.
     pub grpc_unsupported: BTreeMap<GrpcFeature, usize>,
     /// The differences from the previous translation.
     pub delta: Delta,
-    /// The work that it took.
+    /// The work that the translation took.
     pub work: Work,
     options: Options,
     memo: Memo,
 }
 
 impl Translation {
-    /// Where this differs from another translation of the same documents, in words; `None` if nobody could tell them apart. Costs all of
-    /// both.
+    /// Describes how this differs from another translation of the same documents; `None` if they are equal. Compares everything.
     ///
-    /// A resource that the codec refuses keeps its last version, which another history may not have: then nothing is compared.
+    /// If the codec refuses a resource, its last version stays, which depends on the history. Then nothing is compared.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<String> {
         if self.diagnostics.iter().any(|found| found.code == REFUSED) {
@@ -56,7 +55,7 @@ impl Translation {
             })
             .or_else(|| {
                 let is_other = self.grpc_unsupported != other.grpc_unsupported;
-                is_other.then(|| "the number of rules that gRPC clients cannot have".to_owned())
+                is_other.then(|| "the number of rules that gRPC clients do not support".to_owned())
             })
     }
 }
@@ -86,7 +85,7 @@ fn changed_key<'i, K, V>(item: &'i DiffItem<'_, '_, K, V>) -> &'i K {
 }
 
 impl fmt::Debug for Translation {
-    /// Only how much there is; the content may be a secret.
+    /// Shows only numbers, because the content may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { groups, conditions, diagnostics, .. } = self;
         let n_objects = conditions.objects.len();
@@ -96,8 +95,8 @@ impl fmt::Debug for Translation {
 
 /// Translates all documents.
 ///
-/// Costs what differs from the documents of `previous`; resources whose content is still the same are the very same values, so that
-/// views can tell at once.
+/// The cost is that of the differences from the documents of `previous`. Unchanged resources stay the same shared values, so views compare
+/// them at once.
 #[must_use]
 pub fn translate(
     codec: &Codec,
@@ -108,8 +107,8 @@ pub fn translate(
     translate_while(codec, documents, options, previous, &|| true).unwrap_or_default()
 }
 
-/// Like [`translate`], as long as `goes_on` says so: it is asked for each document and each resource, must be cheap, and must not
-/// say yes again once it said no. `None` if it said no.
+/// Like [`translate`], but stops and returns `None` once `goes_on` returns `false`. It is called for each document and each resource, must
+/// be cheap, and must not return `true` after `false`.
 #[must_use]
 pub fn translate_while(
     codec: &Codec,

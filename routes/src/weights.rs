@@ -1,10 +1,10 @@
 //! Weights of documents: those of each rule, and documents with overrides applied.
 //!
-//! A backend is identified by a text, because people and JSON merge patches name it so:
+//! A backend is identified by a text, which people and JSON merge patches can use:
 //!
 //! | kind | key |
 //! |---|---|
-//! | GRPCRoute, HTTPRoute | `name:port` of a Service; with `namespace/` before it unless it is the route's; with `Kind/` before that unless it is a Service |
+//! | GRPCRoute, HTTPRoute | `name:port` of a Service; preceded by `namespace/` unless it is the route's; preceded by `Kind/` unless it is a Service |
 //! | native Route | as under `to`: `backend` or `service:port`, with `namespace/` unless it is the route's |
 //! | TrafficSplit | the service as written; its only rule is `0` |
 
@@ -21,7 +21,7 @@ pub use clusters::{ClusterNames, clusters};
 use self::keys::{Weighted, ids, keys, split_keys, weighted};
 use crate::model::{BackendRef, Document, HeaderMatch, HeaderValue, Kind, Match, Rule, Spec};
 
-/// The rules of a document with their weights, in its order; `None` if documents of its kind have none.
+/// The rules of a document with their weights, in its order; `None` if its kind has no weights.
 #[must_use]
 pub fn rules(document: &Document) -> Option<Vec<RuleWeights>> {
     match weighted(document)? {
@@ -45,7 +45,7 @@ pub fn rules(document: &Document) -> Option<Vec<RuleWeights>> {
 /// The kinds whose documents have weights.
 pub const KINDS: [Kind; 4] = [Kind::GrpcRoute, Kind::HttpRoute, Kind::Route, Kind::TrafficSplit];
 
-/// Returns `true` if a document of that kind can distinguish requests by headers. A split of SMI cannot.
+/// Returns `true` if documents of this kind can match headers. A split of SMI cannot.
 #[must_use]
 pub fn takes_header_routes(kind: Kind) -> bool {
     matches!(kind, Kind::GrpcRoute | Kind::HttpRoute | Kind::Route)
@@ -54,7 +54,7 @@ pub fn takes_header_routes(kind: Kind) -> bool {
 /// The rule of a TrafficSplit.
 const SPLIT_RULE: &str = "0";
 
-/// The document with other weights, by rule; what it says of itself (`source`) stays. The very same if nothing differs.
+/// The document with other weights, by rule. Its `source` stays. If nothing differs, it is the same shared value.
 #[must_use]
 pub fn lay(document: &Arc<Document>, overlays: &BTreeMap<&str, &Overlay>) -> Arc<Document> {
     if weighted(document).is_none() {
@@ -72,8 +72,8 @@ pub fn lay(document: &Arc<Document>, overlays: &BTreeMap<&str, &Overlay>) -> Arc
                 backend.weight = overlay.backends.get(&key).copied().unwrap_or(backend.weight);
             }
         }
-        // The order of a route's rules says nothing but what comes first of equals, and more headers come first. At the end they
-        // move no other rule, whose index is in names.
+        // The order of rules only decides between equal matches, and matches with more headers come first anyway. At the end, the new rules
+        // do not change the index of other rules, which is in names.
         route.rules.extend(added);
     }
     if let Spec::TrafficSplit(split) = &mut spec
@@ -90,7 +90,7 @@ pub fn lay(document: &Arc<Document>, overlays: &BTreeMap<&str, &Overlay>) -> Arc
     Arc::new(Document { spec, ..(**document).clone() })
 }
 
-/// A copy of a rule for requests with certain headers; `None` if the rule has not the backend, or never takes such requests.
+/// A copy of a rule for requests with certain headers; `None` if the rule does not have the backend, or never matches such requests.
 fn header_rule(rule: &Rule, keys: &[String], wanted: &HeaderRoute) -> Option<Rule> {
     let index = keys.iter().position(|key| *key == wanted.backend)?;
     let backend = BackendRef { weight: 1, ..rule.backends.get(index)?.clone() };
@@ -106,8 +106,8 @@ fn header_rule(rule: &Rule, keys: &[String], wanted: &HeaderRoute) -> Option<Rul
     Some(Rule { name: Some(name.into()), matches, backends: vec![backend], ..rule.clone() })
 }
 
-/// A match with more headers. Of one that it has already, the new condition counts if the old one takes everything, or the very
-/// same; a match that asks for another value takes none of these requests.
+/// A match with more headers; `None` if it already requires another value of a header, because then no such request matches. A condition
+/// that matches every value is replaced.
 fn with_headers(one: &Match, conditions: &[HeaderCondition]) -> Option<Match> {
     let mut headers = one.headers.clone();
     for HeaderCondition { name, value } in conditions {

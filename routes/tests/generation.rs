@@ -63,7 +63,7 @@ fn refused(translation: &Translation) -> Vec<String> {
         |(_, status): &(&xds_routes::DocumentKey, &std::sync::Arc<xds_routes::conditions::ObjectStatus>)| {
             let conditions =
                 status.conditions.iter().chain(status.parents.iter().flat_map(|one| &one.conditions));
-            conditions.into_iter().any(|condition| condition.reason == "LimitExceeded")
+            conditions.into_iter().any(|condition| condition.reason.as_str() == "LimitExceeded")
         };
     let objects = translation.conditions.objects.iter().filter(is_refused);
     objects.map(|(key, _)| key.name.to_string()).collect()

@@ -82,13 +82,13 @@ impl<'a> Draft<'a> {
             if self.blobs.contains(&hash) || !seen.insert(hash) {
                 continue;
             }
-            let place = self.shared.index.blob(&hash);
-            if place.as_ref().is_some_and(|place| place.segment.number >= self.durable_from) {
+            let location = self.shared.index.blob(&hash);
+            if location.as_ref().is_some_and(|location| location.segment.number >= self.durable_from) {
                 continue;
             }
-            let content = match (self.shared.pending_blob(&hash), place) {
+            let content = match (self.shared.pending_blob(&hash), location) {
                 (Some(content), _) => content,
-                (None, Some(place)) => journal::read_blob(&place.segment, place.position, hash)?,
+                (None, Some(location)) => journal::read_blob(&location.segment, location.position, hash)?,
                 (None, None) => return Err(CommitError::UnknownBlob { key: change.key.clone(), hash }),
             };
             missing.push((hash, content));

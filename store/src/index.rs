@@ -36,7 +36,7 @@ pub(crate) struct Addition {
 
 /// A frame of the journal.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct FrameLocation {
     pub(crate) segment: Arc<Segment>,
     pub(crate) position: Position,
 }
@@ -78,13 +78,13 @@ impl Index {
     }
 
     /// Where the record of `revision` is, if it is kept.
-    pub(crate) fn record(&self, revision: Revision) -> Option<Place> {
+    pub(crate) fn record(&self, revision: Revision) -> Option<FrameLocation> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         inner.resolve(inner.records.get(&revision).copied())
     }
 
     /// Where the blob `hash` is, if it is kept.
-    pub(crate) fn blob(&self, hash: &BlobHash) -> Option<Place> {
+    pub(crate) fn blob(&self, hash: &BlobHash) -> Option<FrameLocation> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         inner.resolve(inner.blobs.position(hash))
     }
@@ -103,9 +103,9 @@ impl Index {
 }
 
 impl Inner {
-    fn resolve(&self, position: Option<Position>) -> Option<Place> {
+    fn resolve(&self, position: Option<Position>) -> Option<FrameLocation> {
         let position = position?;
         let segment = Arc::clone(self.segments.get(&position.segment)?);
-        Some(Place { segment, position })
+        Some(FrameLocation { segment, position })
     }
 }

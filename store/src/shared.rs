@@ -83,16 +83,16 @@ impl Shared {
         if let Some(content) = self.pending_blob(&hash) {
             return Ok(Some(content));
         }
-        let Some(place) = self.index.blob(&hash) else { return Ok(None) };
-        journal::read_blob(&place.segment, place.position, hash).map(Some)
+        let Some(location) = self.index.blob(&hash) else { return Ok(None) };
+        journal::read_blob(&location.segment, location.position, hash).map(Some)
     }
 
     pub(crate) fn record(&self, revision: Revision) -> Result<Option<Record>, StoreError> {
         if revision > self.published().head {
             return Ok(None);
         }
-        let Some(place) = self.index.record(revision) else { return Ok(None) };
-        journal::read_record(&place.segment, place.position).map(Some)
+        let Some(location) = self.index.record(revision) else { return Ok(None) };
+        journal::read_record(&location.segment, location.position).map(Some)
     }
 
     pub(crate) fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Record>, StoreError> {

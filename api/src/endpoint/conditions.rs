@@ -168,9 +168,9 @@ fn entry(key: &DocumentKey, status: &ObjectStatus, known: Option<&Translated>) -
     let list = |part: ConditionPart, conditions: &[Condition]| -> Vec<ConditionEntry> {
         let since = |kind| since.get(&(part.clone(), kind)).map(|at| rfc3339(*at));
         let entry = |condition: &Condition| ConditionEntry {
-            kind: condition.kind,
+            kind: condition.kind.as_str(),
             status: condition.status.to_string(),
-            reason: condition.reason,
+            reason: condition.reason.as_str(),
             message: condition.message.clone(),
             observed_generation,
             last_transition_time: since(condition.kind),

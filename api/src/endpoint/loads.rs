@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use xds_cache::loads::{ClusterLoad, Metric, NodeLoad, Place, PlaceLoad, Since};
+use xds_cache::loads::{ClusterLoad, LocalityLoad, Metric, NodeLoad, PriorityLocality, Since};
 use xds_cache::time::duration;
 use xds_units::{parse_rfc3339, rfc3339};
 
@@ -178,12 +178,12 @@ fn cluster(load: ClusterLoad, n_reporters: usize) -> ClusterLoadEntry {
         dropped_by: load.dropped_by.iter().map(|(reason, n)| (reason.to_string(), *n)).collect(),
         nodes: load.nodes.len(),
         last_report: load.last_report.map(rfc3339),
-        localities: load.places.into_iter().map(|(place, load)| locality(place, &load)).collect(),
+        localities: load.localities.into_iter().map(|(place, load)| locality(place, &load)).collect(),
         reporters: load.nodes.iter().take(n_reporters).map(|(id, node)| reporter(id, node)).collect(),
     }
 }
 
-fn entry(load: &PlaceLoad) -> LoadEntry {
+fn entry(load: &LocalityLoad) -> LoadEntry {
     LoadEntry {
         issued: load.counts.issued,
         successful: load.counts.successful,
@@ -194,7 +194,7 @@ fn entry(load: &PlaceLoad) -> LoadEntry {
     }
 }
 
-fn locality(place: Place, load: &PlaceLoad) -> LocalityLoadEntry {
+fn locality(place: PriorityLocality, load: &LocalityLoad) -> LocalityLoadEntry {
     let metrics = load.metrics.iter().map(|(name, metric)| (name.to_string(), metric_entry(metric)));
     LocalityLoadEntry {
         region: place.locality.region,

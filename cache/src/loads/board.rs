@@ -9,7 +9,9 @@ use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use super::report::{ClusterReport, Counts, MAX_LABEL_BYTES, Metric, Metrics, Place, Recorded, Reporter};
+use super::report::{
+    ClusterReport, Counts, MAX_LABEL_BYTES, Metric, Metrics, PriorityLocality, Recorded, Reporter,
+};
 use super::window::{Millis, Period, Window};
 use crate::group::GroupName;
 use crate::time::{duration_millis, millis};
@@ -70,7 +72,7 @@ struct NodeReports {
     overall: Window<Overall>,
     /// The names of reasons for drops; cells tell their numbers in this order.
     drop_reasons: Vec<Arc<str>>,
-    places: BTreeMap<Place, Series>,
+    localities: BTreeMap<PriorityLocality, Series>,
 }
 
 /// The part of a report that is about a cluster as a whole.
@@ -194,9 +196,9 @@ impl BoardState {
         };
         node.groups = Arc::clone(&reporter.groups);
         let room = limits.max_series - *n_series;
-        let n_before = node.places.len();
+        let n_before = node.localities.len();
         let is_whole = node.record(limits, report, room, now);
-        *n_series += node.places.len() - n_before;
+        *n_series += node.localities.len() - n_before;
         if is_whole {
             return Ok(());
         }
@@ -215,9 +217,9 @@ impl BoardState {
         let Self { clusters, n_series, n_unknown, .. } = self;
         clusters.retain(|_, cluster| {
             cluster.nodes.retain(|_, node| {
-                let n_before = node.places.len();
+                let n_before = node.localities.len();
                 let is_kept = node.forget_before(horizon);
-                *n_series -= if is_kept { n_before - node.places.len() } else { n_before + 1 };
+                *n_series -= if is_kept { n_before - node.localities.len() } else { n_before + 1 };
                 is_kept
             });
             let is_kept = !cluster.nodes.is_empty();
@@ -235,7 +237,7 @@ impl NodeReports {
             interval: 0,
             overall: Window::default(),
             drop_reasons: Vec::new(),
-            places: BTreeMap::new(),
+            localities: BTreeMap::new(),
         }
     }
 
@@ -257,15 +259,15 @@ impl NodeReports {
             }
         });
         // A place that a report does not mention has no request in progress any more.
-        self.places.values_mut().for_each(|series| series.in_progress = 0);
-        let max_places = (self.places.len() + room).min(MAX_PLACES);
+        self.localities.values_mut().for_each(|series| series.in_progress = 0);
+        let max_localities = (self.localities.len() + room).min(MAX_LOCALITIES_PER_CLUSTER);
         let mut is_whole = true;
         for locality in &report.localities {
-            if !self.places.contains_key(&locality.place) && self.places.len() >= max_places {
+            if !self.localities.contains_key(&locality.place) && self.localities.len() >= max_localities {
                 is_whole = false;
                 continue;
             }
-            let series = self.places.entry(locality.place.clone()).or_default();
+            let series = self.localities.entry(locality.place.clone()).or_default();
             series.in_progress = series.in_progress.saturating_add(locality.in_progress);
             series.keep_metrics(&locality.metrics);
             series.window.add(period, bucket, |sum| *sum += locality.counts);
@@ -300,7 +302,7 @@ impl NodeReports {
     /// Tells whether anything is left.
     fn forget_before(&mut self, horizon: Millis) -> bool {
         self.overall.forget_before(horizon);
-        self.places.retain(|_, series| {
+        self.localities.retain(|_, series| {
             series.window.forget_before(horizon);
             !series.window.is_empty()
         });
@@ -329,7 +331,7 @@ fn bucket(limits: &LoadLimits) -> Millis {
 /// limit prevents invented clusters from using up the room of others.
 pub const MAX_UNKNOWN_CLUSTERS: usize = 1_000;
 /// How many localities and priorities a node may report of one cluster.
-pub const MAX_PLACES: usize = 64;
+pub const MAX_LOCALITIES_PER_CLUSTER: usize = 64;
 /// How many reasons for drops have a name, for one cluster of a node.
 pub const MAX_DROP_REASONS: usize = 8;
 /// How many metrics of backends are kept for one locality.

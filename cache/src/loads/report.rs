@@ -38,7 +38,7 @@ pub struct ClusterReport {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalityReport {
     /// The locality.
-    pub place: Place,
+    pub place: PriorityLocality,
     /// Since the last report.
     pub counts: Counts,
     /// Now.
@@ -49,7 +49,7 @@ pub struct LocalityReport {
 
 /// A locality of a priority. All of it is empty for endpoints that a client found by DNS, and for unknown zones (row A214).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct PriorityLocality {
     /// The priority, 0 first.
     pub priority: u32,
     /// The locality.

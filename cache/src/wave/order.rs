@@ -39,13 +39,13 @@ pub struct Census {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     by: By,
-    places: Vec<Place>,
+    values: Vec<RankedValue>,
     index: HashMap<Arc<str>, usize>,
 }
 
-/// The place of one value in an [`Order`].
+/// One value of an [`Order`], and where its part ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RankedValue {
     /// The value that nodes give; at most [`MAX_VALUE_BYTES`].
     pub value: Arc<str>,
     /// The share with which all nodes of the value are ahead.
@@ -160,14 +160,14 @@ impl Order {
         let whole = usize::from(Share::ALL.0);
         let (mut n_before, mut start) = (0, 0);
         let n_values = values.len();
-        let places = values.into_iter().enumerate().map(|(at, (value, n_nodes))| {
+        let values = values.into_iter().enumerate().map(|(at, (value, n_nodes))| {
             n_before += n_nodes;
             let n_after = n_values - at - 1 + usize::from(n_rest > 0);
             let exact = (n_before.saturating_mul(whole) + n_all / 2) / n_all.max(1);
             start = exact.clamp(start + 1, whole - n_after);
-            Place { value, end: Share(u16::try_from(start).unwrap_or(Share::ALL.0)) }
+            RankedValue { value, end: Share(u16::try_from(start).unwrap_or(Share::ALL.0)) }
         });
-        Self::of_places(by, places.collect())
+        Self::of_values(by, values.collect())
     }
 
     /// The order that was stored: each value with the [`hundredths`](Share::hundredths) of its end.
@@ -184,13 +184,14 @@ impl Order {
                 "the order of its values is wrong: the ends of at most {MAX_VALUES} must ascend from 1 to 10000"
             )));
         }
-        let places = stored.into_iter().map(|(value, end)| Place { value: value.into(), end: Share(end) });
-        Ok(Self::of_places(by, places.collect()))
+        let values =
+            stored.into_iter().map(|(value, end)| RankedValue { value: value.into(), end: Share(end) });
+        Ok(Self::of_values(by, values.collect()))
     }
 
-    fn of_places(by: By, places: Vec<Place>) -> Self {
-        let index = places.iter().enumerate().map(|(at, place)| (Arc::clone(&place.value), at)).collect();
-        Self { by, places, index }
+    fn of_values(by: By, values: Vec<RankedValue>) -> Self {
+        let index = values.iter().enumerate().map(|(at, one)| (Arc::clone(&one.value), at)).collect();
+        Self { by, values, index }
     }
 
     /// By what it is.
@@ -201,24 +202,24 @@ impl Order {
 
     /// The values, the first one first; at most [`MAX_VALUES`], the ends of which ascend.
     #[must_use]
-    pub fn places(&self) -> &[Place] {
-        &self.places
+    pub fn values(&self) -> &[RankedValue] {
+        &self.values
     }
 
-    /// The index in [`places`](Self::places) of the value of a node; `None` if it has another one, or none.
+    /// The index in [`values`](Self::values) of the value of a node; `None` if it has another one, or none.
     #[must_use]
-    pub fn place_of(&self, node: &Node) -> Option<usize> {
+    pub fn index_of(&self, node: &Node) -> Option<usize> {
         self.by.value_of(node).and_then(|value| self.index.get(&*value).copied())
     }
 
     /// Where the part of the value with this index begins, and where it ends; `None` means the nodes that have none of the values.
     #[must_use]
     pub fn part(&self, at: Option<usize>) -> (u16, u16) {
-        let end = |at: usize| self.places.get(at).map_or(0, |place| place.end.0);
+        let end = |at: usize| self.values.get(at).map_or(0, |one| one.end.0);
         match at {
             Some(at) => (at.checked_sub(1).map_or(0, end), end(at)),
             None => {
-                let last = self.places.last().map_or(0, |place| place.end.0);
+                let last = self.values.last().map_or(0, |one| one.end.0);
                 (last.min(Share::ALL.0 - 1), Share::ALL.0)
             }
         }
@@ -303,7 +304,7 @@ mod tests {
     }
 
     fn zones(order: &Order) -> Vec<(&str, String)> {
-        order.places().iter().map(|place| (&*place.value, place.end.to_string())).collect()
+        order.values().iter().map(|one| (&*one.value, one.end.to_string())).collect()
     }
 
     /// So many nodes of each zone.
@@ -364,7 +365,7 @@ mod tests {
         let expected = [("b", "58.82%"), ("new", "60.78%"), ("a", "80.39%"), ("c", "100%")];
         assert_eq!(zones(&found), expected.map(|(zone, end)| (zone, percent(end))));
         let none = ordered(&by_zone("each", &[]), &Census::default());
-        assert_eq!((none.places().len(), none.part(None)), (0, (0, 10_000)));
+        assert_eq!((none.values().len(), none.part(None)), (0, (0, 10_000)));
     }
 
     #[test]
@@ -405,12 +406,12 @@ mod tests {
                 nodes.iter().filter(|node| split.is_ahead(node)).collect()
             };
             let mut before = 0;
-            let ends = order.places().iter().map(|place| place.end.0);
+            let ends = order.values().iter().map(|one| one.end.0);
             for hundredths in (1..=10_000).step_by(97).chain(ends).collect::<BTreeSet<u16>>() {
                 let ahead = ahead(hundredths);
                 let has = |zone: &str| ahead.iter().filter(|node| node.locality.zone == zone).count();
                 let all = |zone: &str| counts.iter().find(|(name, _)| *name == zone).map_or(0, |(_, n)| *n);
-                let zones: Vec<&str> = order.places().iter().map(|place| &*place.value).collect();
+                let zones: Vec<&str> = order.values().iter().map(|one| &*one.value).collect();
                 let first_open = zones.iter().position(|zone| has(zone) < all(zone)).unwrap_or(zones.len());
                 let begun = zones.iter().skip(first_open + 1).filter(|zone| has(zone) > 0).count();
                 assert_eq!(begun, 0, "seed {seed}, round {round}: {hundredths}");
@@ -421,10 +422,10 @@ mod tests {
                         "seed {seed}, round {round}: unknown nodes are last"
                     );
                 }
-                for place in order.places().iter().filter(|place| place.end.0 <= hundredths) {
+                for one in order.values().iter().filter(|one| one.end.0 <= hundredths) {
                     assert_eq!(
-                        has(&place.value),
-                        all(&place.value),
+                        has(&one.value),
+                        all(&one.value),
                         "seed {seed}, round {round}: complete at its end"
                     );
                 }
@@ -459,7 +460,7 @@ mod tests {
         let nodes = fleet(&[("a", 3), ("b", 4), ("", 1)]);
         let order = ordered(&by_zone("each", &[]), &census(&nodes));
         let stored = |order: &Order| -> Vec<(String, u16)> {
-            order.places().iter().map(|place| (place.value.to_string(), place.end.hundredths())).collect()
+            order.values().iter().map(|one| (one.value.to_string(), one.end.hundredths())).collect()
         };
         assert_eq!(Order::stored(By::Zone, stored(&order)).unwrap(), order);
         for wrong in [vec![("a", 0)], vec![("a", 5), ("b", 5)], vec![("a", 10_001)]] {
@@ -472,7 +473,7 @@ mod tests {
     fn more_values_than_are_ranked_are_the_last() {
         let nodes: Vec<Node> = (0..2 * MAX_VALUES).map(|id| node(id, &format!("zone-{id:04}"))).collect();
         let order = ordered(&by_zone("each", &[]), &census(&nodes));
-        assert_eq!((order.places().len(), order.part(None)), (MAX_VALUES, (5_000, 10_000)));
-        assert!(nodes.iter().skip(MAX_VALUES).all(|node| order.place_of(node).is_none()));
+        assert_eq!((order.values().len(), order.part(None)), (MAX_VALUES, (5_000, 10_000)));
+        assert!(nodes.iter().skip(MAX_VALUES).all(|node| order.index_of(node).is_none()));
     }
 }

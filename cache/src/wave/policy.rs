@@ -174,7 +174,7 @@ impl WavePolicy {
         if !self.is_each {
             return self.clone();
         }
-        let ends = order.places().iter().map(|place| place.end).filter(|end| !end.is_all());
+        let ends = order.values().iter().map(|one| one.end).filter(|end| !end.is_all());
         let shares = ends.take(MAX_WAVES - 1).chain([Share::ALL]).collect();
         Self { shares, ..self.clone() }
     }

@@ -1,4 +1,4 @@
-//! One conversion: the parts that it works with, and how it reports faults.
+//! The state of one conversion, and its reports of faults.
 
 use crate::diagnostic::echo;
 use crate::document::{Node, TreeValue};
@@ -7,16 +7,16 @@ use crate::inner::Inner;
 use crate::path::Path;
 use crate::wire::Writer;
 
-/// The treatment of a field that the message does not have.
+/// How a field is treated that the message does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownFields {
     /// It is a fault.
     Refuse,
-    /// It is left out, because a newer client may know more than we do.
+    /// It is left out, because a newer client may know fields that the server does not.
     Ignore,
 }
 
-/// One conversion; the message is good only if the findings have no errors.
+/// One conversion. The message can be used only if the findings have no errors.
 pub(crate) struct Converter<'c> {
     pub(super) inner: &'c Inner,
     pub(super) unknown_fields: UnknownFields,
@@ -27,9 +27,9 @@ pub(crate) struct Converter<'c> {
 /// Facts that are collected on the way down to a value.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Scope {
-    /// How many messages enclose the value, up to the nearest `Any`, which is bytes to a reader of the outer message.
+    /// The number of messages around the value, up to the nearest `Any`, whose content is only bytes in the outer message.
     pub(super) n_messages: usize,
-    /// How many `Any`s do.
+    /// The number of `Any`s around the value.
     pub(super) n_anys: usize,
     /// True if an enclosing field is secret.
     pub(super) is_sensitive: bool,
@@ -42,7 +42,7 @@ impl<'c> Converter<'c> {
         Self { inner, unknown_fields, writer: Writer::default(), findings: Findings::default() }
     }
 
-    /// Reports a value of the wrong kind; shows a scalar unless it is secret.
+    /// Reports a value of the wrong kind. A scalar is shown unless it is secret.
     pub(super) fn wrong_type(&mut self, expected: &str, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
         let text = format!("expected {expected}, found {}", Self::describe(tree, scope));
         self.fault("wrong-type", text, tree, path, scope);

@@ -1,4 +1,4 @@
-//! The well-known types whose JSON is not an object with their fields.
+//! Well-known types with a JSON form of their own.
 
 use prost_reflect::prost_types::Timestamp;
 use prost_reflect::{Kind, MessageDescriptor, Value};
@@ -12,7 +12,7 @@ use crate::inner::{MAX_ANY_DEPTH, TYPE_PREFIX};
 use crate::path::Path;
 
 impl Converter<'_> {
-    /// Writes the content of a well-known type; `false` for every other type, and for those that look like any message.
+    /// Writes the content of a well-known type. Returns `false` for other types, and for those without a JSON form of their own.
     pub(super) fn known_message(
         &mut self,
         descriptor: &MessageDescriptor,
@@ -69,7 +69,7 @@ impl Converter<'_> {
         }
     }
 
-    /// The content beside `@type`; a type with its own JSON form is under `value`.
+    /// Converts the content next to `@type`. A type with its own JSON form is under `value`.
     fn any_content(&mut self, descriptor: &MessageDescriptor, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
         let known = descriptor.full_name().strip_prefix("google.protobuf.");
         if !known.is_some_and(|name| is_wrapper(name) || HAVE_OWN_JSON.contains(&name)) {
@@ -142,7 +142,7 @@ impl Converter<'_> {
         }
     }
 
-    /// The two fields that durations and times have.
+    /// Writes the two fields of durations and times.
     fn seconds_and_nanos(&mut self, seconds: i64, nanos: i32) {
         if seconds != 0 {
             self.writer.field(1, &Kind::Int64, &Value::I64(seconds));
@@ -152,7 +152,7 @@ impl Converter<'_> {
         }
     }
 
-    /// A text of a well-known type, which is not written if it is empty.
+    /// Writes a text of a well-known type, unless it is empty.
     fn text(&mut self, number: u32, text: &str) {
         if !text.is_empty() {
             self.writer.bytes_field(number, text.as_bytes());
@@ -218,7 +218,7 @@ impl Converter<'_> {
     }
 }
 
-/// The bytes of `{"@type": …, "value": base64}`, if there is nothing else in the object.
+/// The bytes of `{"@type": …, "value": base64}`, if the object has no other fields.
 pub(crate) fn opaque_value(entries: Entries<'_>) -> Option<Vec<u8>> {
     let find = |key: &str| {
         let mut entries = entries;
@@ -245,7 +245,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<(i64, i32)> {
     Some(if number.starts_with('-') { (-seconds, -nanos) } else { (seconds, nanos) })
 }
 
-/// `100ms`, `5m` and the like in seconds.
+/// Converts durations such as `100ms` or `5m` to seconds.
 fn suggest_duration(text: &str) -> Option<String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
@@ -262,7 +262,7 @@ fn suggest_duration(text: &str) -> Option<String> {
     }
 }
 
-/// A mask's path in proto names; a path that already uses them does not change.
+/// A mask's path with proto names. A path that already has them stays the same.
 fn snake_case(path: &str) -> String {
     let mut snake = String::with_capacity(path.len());
     for character in path.chars() {
@@ -279,7 +279,7 @@ pub(crate) fn is_wrapper(name: &str) -> bool {
     name.strip_suffix("Value").is_some_and(|kind| wrapped.contains(&kind))
 }
 
-/// Well-known types, besides wrappers, whose JSON is not an object with their fields.
+/// Well-known types with a JSON form of their own, except for wrappers.
 pub(crate) const HAVE_OWN_JSON: [&str; 7] =
     ["Any", "Duration", "Timestamp", "FieldMask", "Struct", "Value", "ListValue"];
 

@@ -1,7 +1,6 @@
 //! Converts a tree to the canonical bytes of a message, by the JSON mapping of proto3. It reports every fault, not only the first.
 //!
-//! The bytes are written directly, in the order of field numbers, because anything between the tree and the bytes would cost more than
-//! both.
+//! The bytes are written directly in the order of field numbers, because any form between tree and bytes would cost more than both.
 
 use std::cmp::Ordering;
 
@@ -24,8 +23,7 @@ use converter::Scope;
 pub use converter::UnknownFields;
 
 impl Converter<'_> {
-    /// Converts a whole message; an `@type` beside its fields is skipped. What is wrong is among the findings; the message is of
-    /// no use then.
+    /// Converts a whole message, and skips an `@type` next to its fields. If the findings have errors, the message cannot be used.
     pub(crate) fn convert(&mut self, message: &MessageDescriptor, tree: Node<'_>) -> Message {
         self.message(message, tree, &Path::Root, Scope { may_have_type: true, ..Scope::default() });
         let bytes = std::mem::take(&mut self.writer).finish();
@@ -77,7 +75,7 @@ impl Converter<'_> {
         }
     }
 
-    /// Notes that a field is set, unless it is set already or is null.
+    /// Records that a field is set. Reports a duplicate, and ignores null.
     fn member<'f, 't>(
         &mut self,
         members: &mut Members<'f, 't>,
@@ -89,7 +87,7 @@ impl Converter<'_> {
         let path = path.field(field.name());
         if let Some((_, first)) = members.seen.iter().find(|(number, _)| *number == field.number()) {
             let text =
-                format!("the field appears twice, as {} and in its other spelling", echo_name(entry.key));
+                format!("the field appears twice, as {} and in another spelling", echo_name(entry.key));
             let finding = Finding::error("duplicate-field", &path, text).at(entry.position);
             return self.findings.push(Finding { related: vec![*first], ..finding });
         }
@@ -176,7 +174,7 @@ impl Converter<'_> {
         }
     }
 
-    /// Writes the entries of a map in the order of their keys.
+    /// Writes the entries of a map, sorted by key.
     fn map(
         &mut self,
         number: u32,
@@ -189,7 +187,7 @@ impl Converter<'_> {
         let (key_kind, value_kind) = (key_field.kind(), value_field.kind());
         // A map entry is a message too.
         let scope = Scope { n_messages: scope.n_messages + 1, ..scope };
-        // Places instead of entries: a map can have as many entries as a quarter of the text has bytes.
+        // Offsets instead of entries, because a map can have one entry for every four bytes of text.
         let mut sorted = Vec::with_capacity(entries.len());
         for entry in entries {
             if scalar::map_key(&key_kind, entry.key).is_some() {
@@ -249,7 +247,7 @@ impl Converter<'_> {
     }
 }
 
-/// The fields and oneofs of one message that are set, and where.
+/// The fields and oneofs of one message that are set, with their positions.
 #[derive(Default)]
 struct Members<'f, 't> {
     seen: Vec<(u32, Position)>,
@@ -257,7 +255,7 @@ struct Members<'f, 't> {
     taken: Vec<(&'f FieldFacts, Node<'t>)>,
 }
 
-/// The order of the keys of a map, of which the text is given.
+/// Compares the texts of two map keys by the order of their kind.
 fn compare_keys(kind: &Kind, a: &str, b: &str) -> Ordering {
     if matches!(kind, Kind::String) {
         return a.cmp(b);
@@ -265,7 +263,7 @@ fn compare_keys(kind: &Kind, a: &str, b: &str) -> Ordering {
     scalar::map_key(kind, a).cmp(&scalar::map_key(kind, b))
 }
 
-/// Keys of users can be of any length; paths hold their beginning.
+/// Shortens a key for a path, because keys can have any length.
 fn cut(key: &str) -> String {
     key.chars().take(80).flat_map(char::escape_debug).collect()
 }
@@ -274,7 +272,7 @@ fn takes_null(field: &FieldDescriptor) -> bool {
     !field.is_list() && !field.is_map() && kind_takes_null(&field.kind())
 }
 
-/// `null` is a value of `google.protobuf.Value` and of `NullValue`; everywhere else it means that nothing is set.
+/// Returns `true` if `null` is a value of the kind: of `google.protobuf.Value` and `NullValue`. Elsewhere, it means that nothing is set.
 fn kind_takes_null(kind: &Kind) -> bool {
     match kind {
         Kind::Message(message) => message.full_name() == "google.protobuf.Value",
@@ -297,5 +295,5 @@ fn kind_takes_null(kind: &Kind) -> bool {
     }
 }
 
-/// Readers of protobuf, ours and Envoy's, refuse messages that nest deeper.
+/// The limit of protobuf parsers, including Envoy's.
 const MAX_MESSAGE_DEPTH: usize = 100;

@@ -121,7 +121,7 @@ impl Converter<'_> {
     }
 }
 
-/// The value of that name. Letters of the other case and dashes do, because Envoy reads them so: `type: strict_dns`.
+/// The value with this name. Like Envoy, it ignores case and accepts dashes: `type: strict_dns`.
 fn find_enum_value(descriptor: &EnumDescriptor, name: &str) -> Option<EnumValueDescriptor> {
     let exact = descriptor.get_value_by_name(name);
     exact.or_else(|| descriptor.get_value_by_name(&name.to_ascii_uppercase().replace('-', "_")))
@@ -154,7 +154,7 @@ fn suggest(kind: &Kind, tree: Node<'_>) -> Option<String> {
     }
 }
 
-/// Reads a number that stands in quotes, as proto3's JSON allows for every number.
+/// Reads a number in quotes, which proto3's JSON allows for every number.
 fn parse_text(kind: &Kind, text: &str) -> Option<Number> {
     let is_float = matches!(kind, Kind::Float | Kind::Double);
     match text {
@@ -166,7 +166,7 @@ fn parse_text(kind: &Kind, text: &str) -> Option<Number> {
     }
 }
 
-/// A number without quotes means what is written, never infinity.
+/// The fault of a number without quotes that would become infinity.
 pub(super) const BEYOND_DOUBLES: &str = "the number is too large for a double";
 
 fn to_number(kind: &Kind, number: Number) -> Option<Value> {
@@ -210,7 +210,7 @@ fn range(kind: &Kind) -> Option<(i128, i128)> {
     }
 }
 
-/// The name of the expected kind, with its article.
+/// The expected kind with its article.
 pub(super) fn expected(kind: &Kind) -> String {
     match kind {
         Kind::Double | Kind::Float => "a number".to_owned(),

@@ -5,7 +5,7 @@ use super::problem::{check_duplicates, too_deep, too_many_values};
 use super::tape::{Scalar, Writer};
 use super::{Limits, Position, Problems, SyntaxProblem, scalar};
 
-/// Writes one value to the tape; there must be nothing after it.
+/// Writes one value to the tape. Nothing may follow it.
 pub(super) fn parse(text: &str, limits: &Limits, tape: &mut Writer) -> Result<(), Problems> {
     let mut duplicates = Problems::new(limits);
     let mut reader = Reader {
@@ -28,10 +28,10 @@ struct Reader<'a> {
     rest: &'a str,
     position: Position,
     limits: &'a Limits,
-    /// How many more levels may be opened.
+    /// The number of levels that may still be opened.
     depth: usize,
     tape: &'a mut Writer,
-    /// The places on the tape of the keys of open objects, one object after the other.
+    /// The offsets on the tape of the keys of all open objects, from the outermost to the innermost.
     keys: Vec<u32>,
     duplicates: &'a mut Problems,
 }
@@ -255,7 +255,7 @@ impl Reader<'_> {
         self.rest.chars().next()
     }
 
-    /// The message shows one character at most, because a string may be a secret.
+    /// Reports an unexpected character. The message shows at most one, because a string may be a secret.
     fn unexpected(&self, expected: &str) -> SyntaxProblem {
         let message = match self.peek() {
             None => format!("the file ends where {expected} is expected"),

@@ -1,4 +1,4 @@
-//! YAML and JSON text as trees in which every key and every value knows its place.
+//! YAML and JSON texts as trees with the position of every key and every value.
 
 mod json;
 mod limits;
@@ -29,7 +29,7 @@ pub enum Syntax {
 }
 
 impl Syntax {
-    /// JSON for `.json`, in capitals too, YAML for every other name.
+    /// JSON for `.json` in any case, YAML for every other name.
     #[must_use]
     pub fn of_file(path: &str) -> Self {
         let is_json = path.rsplit_once('.').is_some_and(|(_, ending)| ending.eq_ignore_ascii_case("json"));
@@ -37,7 +37,7 @@ impl Syntax {
     }
 }
 
-/// Reads a text into its documents, at least one.
+/// Parses a text into its documents, at least one.
 pub(crate) fn parse(content: &[u8], syntax: Syntax, limits: &Limits) -> Result<Vec<Tree>, Problems> {
     let text = check_text(content, limits).map_err(|problem| Problems::of(problem, limits))?;
     let mut tape = Writer::default();
@@ -55,7 +55,7 @@ pub(crate) fn parse(content: &[u8], syntax: Syntax, limits: &Limits) -> Result<V
     Ok(documents)
 }
 
-/// Checks size and encoding; a byte order mark is left out.
+/// Checks size and encoding. Removes a byte order mark.
 pub(crate) fn check_text<'a>(content: &'a [u8], limits: &Limits) -> Result<&'a str, SyntaxProblem> {
     let max_bytes = limits.max_bytes.min(MAX_TEXT_BYTES);
     if content.len() > max_bytes {
@@ -72,5 +72,5 @@ pub(crate) fn check_text<'a>(content: &'a [u8], limits: &Limits) -> Result<&'a s
     })
 }
 
-/// The longest text in which a tape can record places. Longer texts are refused even if the limits allow them.
+/// The longest text whose positions fit into a tape. Longer texts are refused even if the limits allow them.
 const MAX_TEXT_BYTES: usize = 256 << 20;

@@ -1,4 +1,4 @@
-//! Trees: the contents of a tape, as values with their places.
+//! Trees: the contents of a tape as values with positions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 use super::tape::{Cursor, Scalar, Token, Writer};
 use super::{Number, Position};
 
-/// A document, or a part of one, that owns its data. Cheap to clone: the parts of one text share it.
+/// A document or a part of one. It owns its data, but is cheap to clone, because all parts of a text share it.
 #[derive(Clone)]
 pub struct Tree {
     tape: Arc<Vec<u8>>,
     at: usize,
 }
 
-/// A value of a [`Tree`] and where it begins.
+/// A value of a [`Tree`] with its position.
 #[derive(Clone, Copy)]
 pub struct Node<'t> {
     tree: &'t Tree,
     at: usize,
 }
 
-/// A JSON value; what YAML has beyond that is refused.
+/// A JSON value. YAML values that JSON does not have are refused.
 #[derive(Clone, Copy)]
 pub enum TreeValue<'t> {
     /// `null`, `~` or nothing.
     Null,
-    /// `true` or `false`, and no other word.
+    /// `true` or `false`.
     Bool(bool),
     /// A number in JSON's notation.
     Number(Number),
@@ -60,11 +60,11 @@ pub struct Entries<'t> {
 pub struct Entry<'t> {
     /// The key.
     pub key: &'t str,
-    /// Where the key begins.
+    /// The position of the key.
     pub position: Position,
     /// The value.
     pub value: Node<'t>,
-    /// Where the entry stands on the tape.
+    /// The offset of the entry on the tape.
     at: usize,
 }
 
@@ -100,7 +100,7 @@ impl Tree {
         Self { tape: Arc::new(tape.finish()), at: 0 }
     }
 
-    /// A tree of one text without a position.
+    /// A tree of one string without a position.
     #[must_use]
     pub fn of_text(text: &str) -> Self {
         let mut tape = Writer::default();
@@ -108,7 +108,7 @@ impl Tree {
         Self { tape: Arc::new(tape.finish()), at: 0 }
     }
 
-    /// A tree that says nothing, at that position.
+    /// A tree of `null` at this position.
     #[must_use]
     pub fn null(position: Position) -> Self {
         let mut tape = Writer::default();
@@ -130,7 +130,7 @@ impl Tree {
         Self { tape: Arc::new(tape.finish()), at: 0 }
     }
 
-    /// The value that the tree is.
+    /// The value of the whole tree.
     #[must_use]
     pub fn root(&self) -> Node<'_> {
         Node { tree: self, at: self.at }
@@ -171,7 +171,7 @@ fn write_json(json: &serde_json::Value, tape: &mut Writer) {
 }
 
 impl<'t> Node<'t> {
-    /// Where the value begins; of an alias, where the anchored value begins.
+    /// The position of the value; of an alias, that of the anchored value.
     #[must_use]
     pub fn position(self) -> Position {
         self.tree.cursor(self.at).begin().1
@@ -226,13 +226,13 @@ impl<'t> Node<'t> {
         }
     }
 
-    /// The entry with that key.
+    /// The entry with this key.
     #[must_use]
     pub fn entry(self, key: &str) -> Option<Entry<'t>> {
         self.entries().find(|entry| entry.key == key)
     }
 
-    /// The value with that key, unless it is null.
+    /// The value with this key, unless it is null.
     #[must_use]
     pub fn get(self, key: &str) -> Option<Self> {
         self.entry(key).map(|entry| entry.value).filter(|value| !value.is_null())
@@ -250,7 +250,7 @@ impl<'t> Node<'t> {
         if let TreeValue::List(items) = self.value() { Some(items) } else { None }
     }
 
-    /// The kind of value, with its article, for messages.
+    /// The kind of value with its article, for messages.
     #[must_use]
     pub fn kind(self) -> &'static str {
         match self.value() {
@@ -308,7 +308,7 @@ impl<'t> Node<'t> {
 }
 
 impl Items<'_> {
-    /// About how many bytes of text are left, for limits that grow with the text.
+    /// An estimate of the remaining bytes of text, for limits that grow with the text.
     pub(crate) fn n_bytes(&self) -> usize {
         self.end.saturating_sub(self.at)
     }
@@ -334,7 +334,7 @@ impl<'t> Iterator for Items<'t> {
 impl ExactSizeIterator for Items<'_> {}
 
 impl<'t> Entries<'t> {
-    /// About how many bytes of text are left, for limits that grow with the text.
+    /// An estimate of the remaining bytes of text, for limits that grow with the text.
     #[must_use]
     pub fn n_bytes(&self) -> usize {
         self.end.saturating_sub(self.at)
@@ -368,21 +368,21 @@ impl<'t> Iterator for Entries<'t> {
 impl ExactSizeIterator for Entries<'_> {}
 
 impl Entry<'_> {
-    /// Where the entry stands among those of its object, see [`Entries::at`].
+    /// The offset of the entry within its object, for [`Entries::at`].
     pub(crate) fn offset(&self) -> u32 {
         super::position::to_u32(self.at)
     }
 }
 
 impl fmt::Debug for Tree {
-    /// Kind and place; never the content, which may be a secret.
+    /// Shows kind and position, never the content, which may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.root().fmt(f)
     }
 }
 
 impl fmt::Debug for Node<'_> {
-    /// Kind and place; never the content, which may be a secret.
+    /// Shows kind and position, never the content, which may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Position { line, column } = self.position();
         write!(f, "{} at {line}:{column}", self.kind())
@@ -390,7 +390,7 @@ impl fmt::Debug for Node<'_> {
 }
 
 impl fmt::Debug for TreeValue<'_> {
-    /// Only the variant; never the content, which may be a secret.
+    /// Shows only the variant, never the content, which may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Null => "Null",
@@ -404,21 +404,21 @@ impl fmt::Debug for TreeValue<'_> {
 }
 
 impl fmt::Debug for Entry<'_> {
-    /// Key, kind and place.
+    /// Shows key, kind and position.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {:?}", self.key, self.value)
     }
 }
 
 impl fmt::Debug for Items<'_> {
-    /// How many there are.
+    /// Shows their number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} items", self.n_left)
     }
 }
 
 impl fmt::Debug for Entries<'_> {
-    /// How many there are.
+    /// Shows their number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} entries", self.n_left)
     }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// A number as exact as it was written.
+/// A number as it was written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// Written without fraction and exponent.
     Integer(i128),
-    /// Any other, and integers beyond 128 bits.
+    /// Any other number, and integers beyond 128 bits.
     Float(f64),
 }
 

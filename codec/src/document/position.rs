@@ -1,6 +1,6 @@
-//! Places in a text.
+//! Positions in a text.
 
-/// A place in a text; `0:0` if the value never had one.
+/// A position in a text; `0:0` if the value has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// The line, from 1.

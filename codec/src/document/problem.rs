@@ -4,7 +4,7 @@ use super::limits::Limits;
 use super::position::Position;
 use super::tape::Cursor;
 
-/// Why a text cannot be read; nothing of it can be used then.
+/// The reason why a text cannot be read. Nothing in it can be used then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SyntaxProblem {
     pub(crate) code: &'static str,
@@ -19,7 +19,7 @@ impl SyntaxProblem {
     }
 }
 
-/// The faults of a text: the problems that are reported, and how many more there are.
+/// The faults of a text: the reported problems, and the number of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problems {
     pub(crate) list: Vec<SyntaxProblem>,
@@ -49,7 +49,7 @@ impl Problems {
     }
 }
 
-/// Reports every key that appears twice: `keys` are the places of an object's keys on the tape.
+/// Reports every key that appears twice. `keys` has the offsets of an object's keys on the tape.
 pub(super) fn check_duplicates(written: &[u8], keys: &mut [u32], problems: &mut Problems) {
     let key = |at: &u32| Cursor { tape: written, at: *at as usize }.key(written.len()).unwrap_or_default();
     keys.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
@@ -71,7 +71,7 @@ pub(super) fn too_deep(position: Position) -> SyntaxProblem {
 
 pub(super) fn too_many_values(position: Position, limits: &Limits) -> SyntaxProblem {
     let message = format!(
-        "the document has more than {} values (--max-document-values), and this is the first beyond; split it",
+        "the document has more than {} values (--max-document-values), and this is the first one too many; split it",
         limits.max_document_values
     );
     SyntaxProblem::new("too-many-values", position, message)

@@ -1,8 +1,8 @@
-//! The documents of a text as one run of bytes, in which a value costs about as much as in the text.
+//! The documents of a text as one sequence of bytes, in which a value takes about as much as in the text.
 //!
 //! A tree of boxes costs a hundred bytes for a value that the text writes in two, so a file of 10 MB could take a gigabyte
 //! before anything in it was checked. On a tape, a value is a tag, its place as two varints, and its content. A list or object
-//! says how many bytes it has, so it can be skipped. Whole values can be copied as they are, which is all that an alias does.
+//! says how many bytes it has, so it can be skipped. Whole values can be copied, which is how aliases work.
 //!
 //! ```text
 //! value  = tag line column content
@@ -11,7 +11,7 @@
 //! entry  = (1 + length of key) key line column value | 0 n_bytes:u32 hidden value
 //! ```
 //!
-//! A hidden value is one that YAML's `<<` names: it was read in place, and its entries are written after the others.
+//! A hidden value belongs to YAML's `<<`: it is written where it was read, and its entries are copied after the others.
 
 use super::{Number, Position};
 
@@ -19,11 +19,11 @@ use super::{Number, Position};
 #[derive(Default)]
 pub(super) struct Writer {
     bytes: Vec<u8>,
-    /// Values so far.
+    /// The number of values so far.
     pub(super) n_values: usize,
 }
 
-/// A list or object that is not closed yet: where its two numbers stand.
+/// The offset of the two numbers of a list or object that is not closed yet.
 #[derive(Clone, Copy)]
 pub(super) struct Open(usize);
 
@@ -66,18 +66,18 @@ impl Writer {
         }
     }
 
-    /// Begins a string of which the content comes in pieces, see [`push`](Self::push).
+    /// Begins a string whose content comes in pieces, see [`push`](Self::push).
     pub(super) fn open_string(&mut self, position: Position) -> Open {
         self.begin(STRING, position);
         Open(self.bytes.len())
     }
 
-    /// Begins a key of which the content comes in pieces.
+    /// Begins a key whose content comes in pieces.
     pub(super) fn open_key(&self) -> Open {
         Open(self.bytes.len())
     }
 
-    /// Another piece of the open string or key.
+    /// Adds a piece to the open string or key.
     pub(super) fn push(&mut self, piece: &str) {
         self.reserve(piece.len());
         self.bytes.extend_from_slice(piece.as_bytes());
@@ -114,7 +114,7 @@ impl Writer {
         open
     }
 
-    /// Says how many items or entries it had.
+    /// Closes a list or object with the number of its items or entries.
     pub(super) fn close(&mut self, open: Open, n_children: usize) {
         let n_bytes = self.bytes.len() - open.0 - 8;
         self.put_u32(open.0, n_children);
@@ -135,12 +135,12 @@ impl Writer {
         self.put_u32(open.0, n_bytes);
     }
 
-    /// Where the value behind an [`open_hidden`](Self::open_hidden) begins.
+    /// The offset of the value after an [`open_hidden`](Self::open_hidden).
     pub(super) fn hidden_start(open: Open) -> usize {
         open.0 + 4
     }
 
-    /// Copies whole values or entries that were written there.
+    /// Copies whole values or entries from this range of the tape.
     pub(super) fn copy(&mut self, range: std::ops::Range<usize>) {
         self.reserve(range.len());
         if range.end <= self.bytes.len() {
@@ -148,7 +148,7 @@ impl Writer {
         }
     }
 
-    /// Whole values or entries of another tape.
+    /// Appends whole values or entries of another tape.
     pub(super) fn append(&mut self, written: &[u8]) {
         self.reserve(written.len());
         self.bytes.extend_from_slice(written);
@@ -158,12 +158,12 @@ impl Writer {
         self.bytes.len()
     }
 
-    /// The bytes that were written so far.
+    /// The bytes so far.
     pub(super) fn written(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The tape, without room to spare.
+    /// The tape, without spare capacity.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.bytes.shrink_to_fit();
         self.bytes
@@ -204,7 +204,7 @@ impl Writer {
         }
     }
 
-    /// Numbers are those of a text of less than 4 GiB, see [`super::check_text`].
+    /// Overwrites a number at an offset. Numbers fit, because a text has less than 4 GiB, see [`super::check_text`].
     fn put_u32(&mut self, at: usize, number: usize) {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         if let Some(place) = self.bytes.get_mut(at..at + 4) {
@@ -212,7 +212,7 @@ impl Writer {
         }
     }
 
-    /// Grows by a half instead of by the double: the tape is the largest thing that reading keeps.
+    /// Reserves capacity. Grows by half instead of doubling, because the tape is the largest result of parsing.
     fn reserve(&mut self, more: usize) {
         if self.bytes.capacity() - self.bytes.len() < more {
             self.bytes.reserve_exact(more.max(self.bytes.len() / 2).max(256));
@@ -220,7 +220,7 @@ impl Writer {
     }
 }
 
-/// Reads what a [`Writer`] wrote; anything that is not a tape reads as empty.
+/// Reads the bytes of a [`Writer`]. Anything that is not a tape reads as empty.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'t> {
     pub(super) tape: &'t [u8],
@@ -233,20 +233,20 @@ pub(super) enum Token<'t> {
     Bool(bool),
     Number(Number),
     String(&'t str),
-    /// How many items, and where they end.
+    /// A list: the number of items, and the offset of their end.
     List(usize, usize),
-    /// How many entries, and where they end.
+    /// An object: the number of entries, and the offset of their end.
     Object(usize, usize),
 }
 
 impl<'t> Cursor<'t> {
-    /// Reads the tag and place of the value, and moves the cursor to its content.
+    /// Reads the tag and the position of the value, and moves the cursor to its content.
     pub(super) fn begin(&mut self) -> (u8, Position) {
         let tag = self.byte();
         (tag, self.position())
     }
 
-    /// Reads the value, and moves the cursor behind a scalar, or to the first child of a list or object.
+    /// Reads the value. Moves the cursor past a scalar, or to the first child of a list or object.
     pub(super) fn token(&mut self) -> (Position, Token<'t>) {
         let (tag, position) = self.begin();
         let token = match tag {
@@ -271,14 +271,14 @@ impl<'t> Cursor<'t> {
         (position, token)
     }
 
-    /// Steps over a value.
+    /// Skips a value.
     pub(super) fn skip(&mut self) {
         if let (_, Token::List(_, end) | Token::Object(_, end)) = self.token() {
             self.at = end;
         }
     }
 
-    /// The key of an entry and its place; the cursor stands at its value then. Steps over hidden values; `None` at `end`.
+    /// Reads the key of an entry and its position, and moves the cursor to its value. Skips hidden values. `None` at `end`.
     pub(super) fn key(&mut self, end: usize) -> Option<(&'t str, Position)> {
         while self.at < end {
             if self.tape.get(self.at) != Some(&0) {
@@ -296,7 +296,7 @@ impl<'t> Cursor<'t> {
         Position { line, column: self.varint() as u32 }
     }
 
-    /// A text behind its length, of which `more` is no part.
+    /// Reads a text after its length, which is stored with `more` added.
     fn text(&mut self, more: u64) -> &'t str {
         let length = self.varint().saturating_sub(more);
         let end = usize::try_from(length).unwrap_or(usize::MAX).saturating_add(self.at);
@@ -340,7 +340,7 @@ const FLOAT: u8 = 5;
 const STRING: u8 = 6;
 const LIST: u8 = 7;
 const OBJECT: u8 = 8;
-/// The number 0; what follows are the next ones.
+/// The number 0. The next tags are the next numbers.
 const SMALL: u8 = 16;
-/// The first number that has no tag of its own.
+/// The first number without a tag of its own.
 const MAX_SMALL: i128 = 240;

@@ -1,4 +1,4 @@
-//! YAML 1.2 on a tape, from the parser's events.
+//! Writes YAML 1.2 to a tape, from the parser's events.
 
 use std::collections::{HashMap, HashSet};
 
@@ -45,10 +45,10 @@ fn position(marker: &Marker) -> Position {
 struct Frame {
     position: Position,
     anchor: usize,
-    /// Where it begins on the tape, and how many values there were before it.
+    /// Its offset on the tape, and the number of values before it.
     start: (usize, usize),
     open: Open,
-    /// How deep its values nest so far.
+    /// The depth of its values so far.
     depth: usize,
     content: Content,
 }
@@ -61,7 +61,7 @@ enum Content {
         /// The first of its keys among [`Builder::keys`].
         first_key: usize,
         wants: Wants,
-        /// Where what `<<` names stands, in order.
+        /// The offsets of the values of `<<`, in order.
         merged: Vec<u32>,
     },
 }
@@ -71,11 +71,11 @@ enum Content {
 enum Wants {
     Key,
     Value,
-    /// The object or list that `<<` at that place names.
+    /// The object or list for the `<<` at this position.
     Merged(Position, Open),
 }
 
-/// An anchored value: where it is on the tape, and what a copy of it costs.
+/// An anchored value: its range on the tape, and the cost of a copy.
 #[derive(Clone, Copy)]
 struct Anchored {
     start: usize,
@@ -89,12 +89,12 @@ struct Builder<'a> {
     limits: &'a Limits,
     tape: &'a mut Writer,
     frames: Vec<Frame>,
-    /// The places on the tape of the keys of open objects, one object after the other.
+    /// The offsets on the tape of the keys of all open objects, from the outermost to the innermost.
     keys: Vec<u32>,
     anchors: HashMap<usize, Anchored>,
-    /// The cost that copies may still have.
+    /// The remaining cost for copies.
     budget: usize,
-    /// How many values there were before the document.
+    /// The number of values before the document.
     n_before: usize,
     problems: Problems,
 }
@@ -160,9 +160,9 @@ impl<'a> Builder<'a> {
         else {
             return Ok(false);
         };
-        // Two characters of text would be an object with an entry.
+        // Otherwise, two characters of text would be an object with an entry.
         if !is_written && style == ScalarStyle::Plain {
-            let message = "the key is missing; an empty one is written `\"\"`";
+            let message = "the key is missing; write an empty key as `\"\"`";
             return Err(SyntaxProblem::new("syntax", position, message));
         }
         if text == "<<" && style == ScalarStyle::Plain {
@@ -183,7 +183,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// A value is on the tape as a whole; it begins at `start`.
+    /// Records that a whole value is on the tape, from `start` on.
     fn took_value(
         &mut self,
         start: (usize, usize),
@@ -288,7 +288,7 @@ fn key_is_no_scalar(position: Position) -> SyntaxProblem {
     SyntaxProblem::new("syntax", position, "a key must be a scalar")
 }
 
-/// Checks what `<<` names: an object, or a list of them.
+/// Checks that the value of `<<` is an object or a list of objects.
 fn check_merged(written: &[u8], at: usize, position: Position) -> Result<(), SyntaxProblem> {
     let mut cursor = Cursor { tape: written, at };
     let is_right = match cursor.token().1 {
@@ -305,7 +305,7 @@ fn check_merged(written: &[u8], at: usize, position: Position) -> Result<(), Syn
     if is_right { Ok(()) } else { Err(problem()) }
 }
 
-/// Where the entries stand that an object gets by `<<`: those whose key it has not yet, the first of each.
+/// The ranges of the entries that an object gets by `<<`: the first entry for each key that the object does not have.
 fn merged_entries(written: &[u8], keys: &[u32], merged: &[u32]) -> Vec<std::ops::Range<usize>> {
     if merged.is_empty() {
         return Vec::new();
@@ -328,7 +328,7 @@ fn merged_entries(written: &[u8], keys: &[u32], merged: &[u32]) -> Vec<std::ops:
             loop {
                 let start = cursor.at;
                 let Some((key, _)) = cursor.key(end) else { break };
-                // An entry that is hidden before the copy stays hidden.
+                // A hidden entry stays hidden in the copy.
                 cursor.skip();
                 if seen.insert(key) {
                     found.push(start..cursor.at);
@@ -375,7 +375,7 @@ fn check_collection_tag(tag: Option<&Tag>, position: Position) -> Result<(), Syn
     }
 }
 
-/// No file of use has a tenth of them; the parser keeps a hundred bytes for each.
+/// Real files do not have a tenth of this. The parser keeps a hundred bytes for each.
 const MAX_ANCHORS: usize = 10_000;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The rules in Envoy's protos (`validate.rules`). Envoy rejects a resource that breaks one, so the server reports it first.
 //!
-//! Only the fields of one message are checked here; `walk` visits every message, also those inside `Any`s.
+//! This checks the fields of one message. `walk` visits every message, also inside `Any`s.
 
 use std::hash::{Hash as _, Hasher as _};
 
@@ -15,7 +15,7 @@ use crate::path::Path;
 
 mod scalar;
 
-/// Where violations go.
+/// Receives violations.
 type Sink<'s> = &'s mut dyn FnMut(Finding);
 
 /// Reports every field of `message` that breaks a rule.
@@ -37,7 +37,7 @@ pub(crate) fn check(facts: &MessageFacts, message: &Message, path: &Path<'_>, si
     }
 }
 
-/// Returns `true` if a text breaks no rule of a field of strings, or of the items of a list of them.
+/// Returns `true` if a text breaks no rule of a string field, or of the items of a list of strings.
 pub(crate) fn allows(field: &FieldFacts, text: &str) -> bool {
     let Some(rules) = field.rules.as_ref().and_then(|rules| rules.r#type.as_ref()) else { return true };
     let rules = if let Type::Repeated(rules) = rules {
@@ -60,7 +60,7 @@ pub(crate) fn compares_items(field: &FieldFacts) -> bool {
 
 fn check_field(field: &FieldFacts, rules: &FieldRules, message: &Message, path: &Path<'_>, sink: Sink<'_>) {
     let has = message.has(&field.descriptor);
-    // A rule of a oneof's member counts only while that member is the one that is set.
+    // The rules of a member of a oneof apply only if this member is set.
     if !has && field.descriptor.containing_oneof().is_some_and(|oneof| !oneof.is_synthetic()) {
         return;
     }
@@ -136,7 +136,7 @@ impl Check<'_> {
         }
     }
 
-    /// The kind of what is checked: of a map, its values.
+    /// The kind of the checked value; for a map, that of its values.
     fn kind(&self) -> Kind {
         let kind = self.field.descriptor.kind();
         let entry = kind.as_message().filter(|message| message.is_map_entry());
@@ -165,7 +165,7 @@ impl Check<'_> {
         }
     }
 
-    /// Reports each item that is there before. Sorts short hashes: the items themselves can be as many as the text has bytes.
+    /// Reports each duplicate item. Compares hashes to save memory, because there can be as many items as bytes of text.
     fn unique(&mut self, message: &Message) {
         let mut hashes: Vec<(u64, u32)> = Vec::new();
         for (index, item) in message.items(&self.field.descriptor).enumerate() {
@@ -234,7 +234,7 @@ impl Check<'_> {
     }
 }
 
-/// The value inside a wrapper such as `UInt32Value`: rules are about it.
+/// The value inside a wrapper such as `UInt32Value`, which the rules are for.
 fn unwrap(message: &Message) -> Option<Item> {
     let name = message.name().strip_prefix("google.protobuf.")?;
     if !crate::convert::known::is_wrapper(name) {
@@ -244,7 +244,7 @@ fn unwrap(message: &Message) -> Option<Item> {
     Some(message.value(&field).unwrap_or_else(|| default_of(&field)))
 }
 
-/// Equal for equal items; different for all others that are likely to occur.
+/// A hash of an item. Different items have different hashes in practice.
 fn hash(item: &Item) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     match item {

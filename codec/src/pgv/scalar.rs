@@ -41,7 +41,7 @@ macro_rules! check_number {
     }};
 }
 
-/// Returns `true` if a number is what an unset field has.
+/// Returns `true` if a number is the default of an unset field.
 fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
     *number == T::default()
 }
@@ -122,7 +122,7 @@ impl Check<'_> {
         self.lengths(bytes.len() as u64, "byte(s)", [rules.len, rules.min_len, rules.max_len]);
     }
 
-    /// Checks a length against the exact, the least and the greatest that is allowed.
+    /// Checks a length against an exact value, a minimum and a maximum.
     fn lengths(&mut self, length: u64, unit: &str, [exact, least, most]: [Option<u64>; 3]) {
         if let Some(exact) = exact.filter(|exact| length != *exact) {
             self.fail("pgv-length", format!("must have {exact} {unit}, has {length}"));
@@ -185,7 +185,7 @@ fn has_line_break(text: &str) -> bool {
     text.contains(['\0', '\n', '\r'])
 }
 
-/// RFC 1034, as PGV reads it.
+/// Returns `true` for a host name by RFC 1034, in PGV's reading.
 fn is_host_name(text: &str) -> bool {
     let text = text.strip_suffix('.').unwrap_or(text);
     let is_label = |label: &str| {

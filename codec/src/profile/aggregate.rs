@@ -1,4 +1,4 @@
-//! Aggregate clusters together: how deep they nest, and whether they form a cycle (rows B178, B179).
+//! Depth and cycles of aggregate clusters (rows B178, B179).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,15 +10,15 @@ pub(super) type Members = BTreeMap<Name, Vec<Name>>;
 /// A fault of an aggregate cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It is a part of a cycle, or between two.
+    /// It is part of a cycle, or on a path between two cycles.
     Cycle,
-    /// So many clusters are on its longest path, itself and the leaf included.
+    /// The number of clusters on its longest path, including itself and the leaf.
     Depth(usize),
 }
 
 /// The aggregates that are part of a cycle or have more than [`MAX_DEPTH`] clusters on a path.
 ///
-/// Without recursion: a chain may be as long as there are clusters.
+/// Does not use recursion, because a chain may be as long as the number of clusters.
 pub(super) fn faults(members: &Members) -> BTreeMap<Name, Fault> {
     let mut parents: BTreeMap<&Name, Vec<&Name>> = BTreeMap::new();
     let mut n_open: BTreeMap<&Name, usize> = BTreeMap::new();
@@ -46,7 +46,7 @@ pub(super) fn faults(members: &Members) -> BTreeMap<Name, Fault> {
         (*depth > MAX_DEPTH).then(|| (Name::clone(name), Fault::Depth(*depth)))
     };
     let mut faults: BTreeMap<_, _> = depths.iter().filter_map(is_deep).collect();
-    // An aggregate that only leads to a cycle has no parent in one.
+    // An aggregate that only leads to a cycle is not part of it.
     let mut cyclic: BTreeSet<&Name> = members.keys().filter(|name| !depths.contains_key(*name)).collect();
     let mut left: Vec<&Name> = cyclic.iter().copied().collect();
     while let Some(name) = left.pop() {
@@ -59,5 +59,5 @@ pub(super) fn faults(members: &Members) -> BTreeMap<Name, Fault> {
     faults
 }
 
-/// gRFC A37; go, C-core and js count the root and the leaf.
+/// The limit of gRFC A37. go, C-core and js count the root and the leaf.
 pub(super) const MAX_DEPTH: usize = 16;

@@ -1,6 +1,6 @@
 //! `Any`s: their type, and their content.
 
-/// Full name of the message in an `Any`; of a `TypedStruct`, of the message that it stands for (row B14).
+/// The full name of the message in an `Any`. For a `TypedStruct`, that of the message that it represents (row B14).
 pub(super) fn type_of(inner: &crate::inner::Inner, any: &Message) -> String {
     let url = text(any, "type_url").unwrap_or_default();
     let name = after_slash(&url).to_owned();

@@ -1,5 +1,5 @@
-//! Shares that are right only if each is drawn independently (row C10). An Envoy has one random number for each request, and uses its
-//! remainder for the fraction of a route, for weights and for mirrors. gRPC clients draw a new number for each.
+//! Shares that need independent random draws (row C10). Envoy has one random number for each request, and uses its remainder for the
+//! fraction of a route, for weights and for mirrors. gRPC clients draw a new number for each.
 
 use std::collections::HashMap;
 
@@ -8,8 +8,8 @@ use super::rule::{Fault, Scope, enum_at, number_at};
 use crate::message::{Item, Message, child, messages};
 use crate::path::Path;
 
-/// Judges the routes of a virtual host whose draws depend on each other: those of one route, and those of routes with the same
-/// match, of which the first leaves requests to the others.
+/// Checks the routes of a virtual host for dependent draws: within one route, and between routes with the same match, of which the first
+/// leaves requests to the others.
 pub(super) fn virtual_host(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let list_path = path.field("routes");
     let mut before: HashMap<Vec<(String, String)>, Vec<Draw>> = HashMap::new();
@@ -18,7 +18,7 @@ pub(super) fn virtual_host(message: &Message, path: &Path<'_>, scope: &mut Scope
         let path = list_path.index(index);
         let fraction = child(&matches, "runtime_fraction").and_then(|fraction| Draw::of(&fraction));
         if fraction.is_none() && before.is_empty() {
-            // Mirrors and weights of one route are drawn in one way too, but each keeps its share.
+            // Mirrors and weights of one route depend on each other too, but each keeps its share.
             continue;
         }
         let draws = before.entry(without_fraction(&matches)).or_default();
@@ -50,14 +50,14 @@ pub(super) fn virtual_host(message: &Message, path: &Path<'_>, scope: &mut Scope
 fn report(path: &Path<'_>, field: &str, by: &str, scope: &mut Scope<'_>) {
     let fault = Fault::new("C10", Differs, "envoy-one-random-number");
     let text = format!(
-        "Envoy draws one random number for each request, and {by} depends on the same one: the share will differ from what is written"
+        "Envoy draws one random number for each request, and {by} depends on the same one, so the share will differ from the configured one"
     );
     let suggestion = "weights with a sum that has no divisor in common with the fraction's denominator, or \
                       fractions whose numerators are multiples of the smaller denominator";
     scope.report_with(fault, path, field, text, Some(suggestion.to_owned()));
 }
 
-/// A fraction of requests: those whose number has a remainder below the numerator.
+/// A fraction of requests: those whose random number has a remainder below the numerator.
 #[derive(Clone, Copy)]
 struct Draw {
     numerator: u64,
@@ -65,7 +65,7 @@ struct Draw {
 }
 
 impl Draw {
-    /// The share of a `RuntimeFractionalPercent`; nothing if it takes all requests or none.
+    /// The share of a `RuntimeFractionalPercent`; `None` if it takes all requests or none.
     fn of(fraction: &Message) -> Option<Self> {
         let percent = child(fraction, "default_value")?;
         let numerator = number_at(&percent, "numerator").unwrap_or_default();
@@ -77,7 +77,7 @@ impl Draw {
         (1..denominator).contains(&numerator).then_some(Self { numerator, denominator })
     }
 
-    /// Returns `true` if the remainder by `modulus` is spread evenly among the requests that it takes, and those that it leaves.
+    /// Returns `true` if the remainder by `modulus` is evenly distributed among the requests that it takes, and among those that it leaves.
     fn is_indifferent_to(self, modulus: u64) -> bool {
         self.numerator.is_multiple_of(gcd(self.denominator, modulus))
     }
@@ -87,14 +87,14 @@ impl Draw {
     }
 }
 
-/// The sum of weights; nothing if all requests go to one cluster.
+/// The sum of weights; `None` if all requests go to one cluster.
 fn sum(split: &Message) -> Option<u64> {
     let weights = messages(split, "clusters").filter_map(|cluster| number_at(&cluster, "weight"));
     let weights: Vec<u64> = weights.filter(|weight| *weight > 0).collect();
     (weights.len() > 1).then(|| weights.iter().sum())
 }
 
-/// The conditions of a match apart from its fraction.
+/// The conditions of a match without its fraction.
 fn without_fraction(matches: &Message) -> Vec<(String, String)> {
     let fields = matches.fields().filter(|field| field.name() != "runtime_fraction");
     let text = |item: Item| match item {
@@ -111,5 +111,5 @@ fn gcd(one: u64, other: u64) -> u64 {
     }
 }
 
-/// Nobody writes more fractions of one match.
+/// The limit of compared fractions of one match. Nobody writes more.
 const MAX_COMPARED: usize = 16;

@@ -16,7 +16,7 @@ use crate::message::{Message, child, list, text};
 use crate::path::Path;
 use crate::walk::walk;
 
-/// The rules that a table can say.
+/// The rules that fit into a table.
 pub(super) const RULES: &[Rule] = &[Rule::new(
     "D70",
     (Rejected, "envoy-leds"),
@@ -25,7 +25,7 @@ pub(super) const RULES: &[Rule] = &[Rule::new(
     "Envoy rejects a locality that has both `{}` and endpoints of its own",
 )];
 
-/// The resources that an Envoy comes to: what listeners name that are not gRPC's, and every cluster.
+/// The resources that Envoys can reach: those that listeners (except those for gRPC) name, and every cluster.
 pub(super) fn reach(inner: &Inner, resources: &Resources<'_>) -> HashSet<ResourceKey> {
     let listeners = resources.listeners(inner).into_iter();
     let listeners = listeners.filter(|(asker, _)| *asker == Asker::Envoy).map(|(_, listener)| listener);
@@ -39,7 +39,7 @@ pub(super) fn reach(inner: &Inner, resources: &Resources<'_>) -> HashSet<Resourc
     reached
 }
 
-/// Judges every resource that an Envoy comes to.
+/// Checks every resource that Envoys can reach.
 pub(super) fn lint(inner: &Inner, resources: &Resources<'_>) -> Vec<ProfileFinding> {
     let rules = Rules::new(&[RULES]);
     let mut findings = Vec::new();
@@ -122,7 +122,7 @@ fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     }
 }
 
-/// Row D44: clusters that balance themselves must say so, and no others may.
+/// Row D44: only clusters with their own load balancing need CLUSTER_PROVIDED, and these must have it.
 fn lb_policy(
     message: &Message,
     provides: Option<&str>,
@@ -152,7 +152,7 @@ fn lb_policy(
     }
 }
 
-/// Row D50: only DNS clusters take host names.
+/// Row D50: only DNS clusters accept host names.
 fn addresses(assignment: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let localities_path = path.field("endpoints");
     for (index, locality) in list(assignment, "endpoints").iter().enumerate() {
@@ -173,7 +173,7 @@ fn addresses(assignment: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     }
 }
 
-/// The filter that ends the way of a connection or request must be last.
+/// The terminal filter of a chain must be last.
 fn filter_chain(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let list_path = path.field("filters");
     let types = types(&list(message, "filters"), scope.inner);
@@ -222,7 +222,7 @@ fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     }
 }
 
-/// `aggregate` of `envoy.extensions.clusters.aggregate.v3.ClusterConfig`.
+/// Shortens `envoy.extensions.clusters.aggregate.v3.ClusterConfig` to `aggregate`.
 fn short_name(name: &str) -> &str {
     name.split('.').nth(3).unwrap_or(name)
 }
@@ -234,7 +234,7 @@ const ORIGINAL_DST: i32 = 4;
 const RING_HASH: i32 = 2;
 const CLUSTER_PROVIDED: i32 = 6;
 
-/// Custom types whose clusters balance themselves.
+/// Custom types of clusters with their own load balancing.
 const PROVIDERS: [&str; 3] = [
     "envoy.extensions.clusters.aggregate.v3.ClusterConfig",
     "envoy.extensions.clusters.dynamic_forward_proxy.v3.ClusterConfig",
@@ -248,7 +248,7 @@ const TERMINAL_FILTERS: [&str; 2] = [
 
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 
-/// HTTP filters of which it is certain that they do not end a chain.
+/// HTTP filters that are certainly not terminal.
 const NO_ENDS: [&str; 12] = [
     "Cors",
     "HTTPFault",

@@ -12,23 +12,23 @@ use crate::path::{Step, format_steps};
 pub struct ProfileFinding {
     /// The resource.
     pub resource: ResourceKey,
-    /// Where it came from; tells resources of equal keys in several groups apart.
+    /// Its origin, which distinguishes resources with the same key in several groups.
     pub origin: Origin,
     /// The kind of clients.
     pub profile: Profile,
     /// The effect on these clients.
     pub effect: Effect,
-    /// The kind of fault, in kebab-case; stable, for filters and tests.
+    /// The kind of fault in kebab-case. It is stable, for filters and tests.
     pub code: &'static str,
     /// The id of the rule in `docs/design/protocol-rules.md`: `B23`.
     pub row: &'static str,
-    /// The field, from the resource's message on; empty for the whole resource.
+    /// The path of the field in the resource; empty for the whole resource.
     pub path: String,
     /// The client and the effect, in words.
     pub message: String,
     /// The right value.
     pub suggestion: Option<String>,
-    /// True if clients of the other profile can also reach the resource, among the resources that were checked with it.
+    /// True if clients of the other profile can reach the resource too.
     pub is_shared: bool,
     pub(super) steps: Vec<Step>,
 }
@@ -36,19 +36,19 @@ pub struct ProfileFinding {
 /// The effect of a [`ProfileFinding`] on a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
-    /// It rejects the resource with a NACK; where languages differ, at least one of them does.
+    /// It rejects the resource with a NACK. If languages differ, at least one of them does.
     Rejected,
-    /// It takes the resource, and requests fail.
+    /// It accepts the resource, but requests fail.
     Fails,
     /// It ignores the part.
     Ignored,
-    /// It reads the part differently from clients of the other profile, or of another language.
+    /// It reads the part in another way than clients of the other profile, or of another language.
     Differs,
 }
 
 impl ProfileFinding {
-    /// The finding as a diagnostic of the file that the resource came from, whose documents are given: its place is that of
-    /// the nearest value on its path, or that of the resource if the documents do not have it.
+    /// The finding as a diagnostic of the resource's file. Its place is that of the nearest value on its path in `documents`, or that of the
+    /// resource if the documents do not have it.
     #[must_use]
     pub fn to_diagnostic(&self, severity: Severity, documents: &[Tree]) -> Diagnostic {
         let (file, line, column) = match &self.origin {

@@ -1,8 +1,8 @@
-//! A lint for each kind of client: how an Envoy or a gRPC client treats raw resources that are valid by their types.
+//! Checks for each kind of client: how an Envoy or a gRPC client treats valid raw resources.
 //!
-//! Raw resources are served to both unchanged (D3), and each kind of client rejects or ignores things that the other accepts.
-//! [`Codec::lint_profile`] checks what clients of one profile can reach, and nothing else: [`reach`] finds it, and the modules of
-//! `grpc`, [`envoy`] and [`session`] hold the rules, each with its id in `docs/design/protocol-rules.md`.
+//! Raw resources are served to both unchanged (D3), but each kind of client rejects or ignores things that the other accepts.
+//! [`Codec::lint_profile`] checks only the resources that clients of one profile can reach. [`reach`] finds these. The modules `grpc`,
+//! [`envoy`] and [`session`] have the rules, each with its ID in `docs/design/protocol-rules.md`.
 //!
 //! Faults that `validate.rules` or the lints find for every client are not repeated here.
 
@@ -25,12 +25,12 @@ mod session;
 pub use finding::{Effect, ProfileFinding};
 
 impl Codec {
-    /// The parts that clients of `profile` would reject, ignore or read differently in those of `resources` that they can
-    /// reach, in the order of resources and paths.
+    /// The parts of `resources` that clients of `profile` can reach and would reject, ignore or read differently, in the order of resources
+    /// and paths.
     ///
-    /// gRPC clients come to listeners with an `api_listener`, gRPC servers to those with the name of a server template
-    /// (`grpc/server?…`, `xds.resource.listening_address`), Envoys to all others and to every cluster; each then to what
-    /// these name. Resources whose bytes cannot be decoded are left out.
+    /// gRPC clients can reach listeners with an `api_listener`. gRPC servers can reach those with the name of a server template
+    /// (`grpc/server?…`, `xds.resource.listening_address`). Envoys can reach all others, and every cluster. Each can also reach the
+    /// resources that these name. Resources that cannot be decoded are left out.
     #[must_use]
     pub fn lint_profile<'a>(
         &self,
@@ -66,7 +66,7 @@ impl Codec {
     }
 }
 
-/// Each finding once: a resource that is reached as a client's and as a server's is judged as both.
+/// Sorts findings and removes duplicates: a resource that clients and servers can reach is checked for both.
 fn sorted(mut findings: Vec<ProfileFinding>) -> Vec<ProfileFinding> {
     let mut seen = HashSet::new();
     findings.retain(|finding| {

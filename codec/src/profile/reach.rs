@@ -1,4 +1,4 @@
-//! The resources that exist, and those that a kind of client asks for first.
+//! The checked resources, and the listeners that each kind of client requests.
 
 use std::collections::HashMap;
 
@@ -8,18 +8,18 @@ use crate::encode::canonical;
 use crate::inner::Inner;
 use crate::message::{Message, child};
 
-/// The resources that are judged together, by key.
+/// The resources that are checked together, by key.
 pub(super) struct Resources<'a> {
     in_order: Vec<&'a Resource>,
     by_key: HashMap<ResourceKey, &'a Resource>,
 }
 
-/// The kind of client that asks for a listener.
+/// The kind of client that requests a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asker {
     /// A gRPC client, by the name in its target.
     GrpcClient,
-    /// A gRPC server, by the name that its template gives.
+    /// A gRPC server, by a name from its template.
     GrpcServer,
     /// An Envoy.
     Envoy,
@@ -39,7 +39,7 @@ impl<'a> Resources<'a> {
         Self { in_order, by_key }
     }
 
-    /// The resource with that name or alias.
+    /// The resource with this name or alias.
     pub(super) fn find(&self, key: &ResourceKey) -> Option<&'a Resource> {
         self.by_key.get(key).copied()
     }
@@ -49,7 +49,7 @@ impl<'a> Resources<'a> {
         self.in_order.iter().copied().filter(move |resource| resource.resource_type() == resource_type)
     }
 
-    /// The listeners that clients ask for, with the kind of client.
+    /// The listeners that clients request, with the kind of client.
     pub(super) fn listeners(&self, inner: &Inner) -> Vec<(Asker, &'a Resource)> {
         let listeners = self.of_type(&ResourceType::Listener);
         listeners
@@ -58,7 +58,7 @@ impl<'a> Resources<'a> {
     }
 }
 
-/// The message of a resource, if its bytes are one.
+/// The message of a resource, if its bytes can be decoded.
 pub(super) fn decode(inner: &Inner, resource: &Resource) -> Option<Message> {
     let descriptor = inner.message_of_url(resource.resource_type().type_url())?;
     canonical(inner, &descriptor, &resource.value())
@@ -72,5 +72,5 @@ fn asker(message: &Message, listener: &Resource) -> Asker {
     if is_of_template { Asker::GrpcServer } else { Asker::Envoy }
 }
 
-/// The parameters that names of server templates contain (gRFCs A36 and A47).
+/// The parameters in names from server templates (gRFCs A36 and A47).
 const SERVER_NAMES: [&str; 2] = ["xds.resource.listening_address", "grpc/server?"];

@@ -10,12 +10,12 @@ use crate::inner::Inner;
 use crate::message::{Item, Message, child, default_of, seconds_and_nanos};
 use crate::path::{Path, Step, format_steps};
 
-/// As whose configuration a resource is read.
+/// The side that reads a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Side {
-    /// The listener of a client, or of an Envoy.
+    /// A gRPC client or an Envoy.
     Client,
-    /// The listener of a gRPC server.
+    /// A gRPC server.
     Server,
 }
 
@@ -24,7 +24,7 @@ pub(super) enum Side {
 pub(super) enum When {
     /// It is set, to any value.
     Set,
-    /// It is not set, or empty.
+    /// It is unset or empty.
     Unset,
     /// It is true.
     True,
@@ -32,9 +32,9 @@ pub(super) enum When {
     Zero,
     /// It is a number above this one.
     Above(u64),
-    /// It is an enum of one of these numbers.
+    /// It is an enum with one of these numbers.
     Is(&'static [i32]),
-    /// It is a duration that is negative or out of bounds (row B16).
+    /// It is a negative duration, or out of bounds (row B16).
     BadDuration,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Rule {
     pub(super) effect: Effect,
     pub(super) when: When,
     pub(super) fields: &'static [&'static str],
-    /// The message; `{}` stands for the field.
+    /// The message, with `{}` in place of the field.
     pub(super) text: &'static str,
     pub(super) side: Option<Side>,
     pub(super) suggestion: Option<&'static str>,
@@ -64,7 +64,7 @@ impl Rule {
         Self { row, message, code, effect, when, fields, text, side: None, suggestion: None }
     }
 
-    /// The rule for one side alone.
+    /// The rule for only one side.
     pub(super) const fn on(self, side: Side) -> Self {
         Self { side: Some(side), ..self }
     }
@@ -134,7 +134,7 @@ impl Fault {
     }
 }
 
-/// The resource that is judged, with its surroundings, and the place where findings go.
+/// The checked resource with its surroundings, and its findings.
 pub(super) struct Scope<'a> {
     pub(super) inner: &'a Inner,
     pub(super) profile: Profile,
@@ -153,7 +153,7 @@ impl<'a> Scope<'a> {
         self.report_with(fault, path, field, text.into(), None);
     }
 
-    /// Like [`report`](Self::report), with what would be right.
+    /// Like [`report`](Self::report), with a suggestion.
     pub(super) fn report_with(
         &mut self,
         fault: Fault,
@@ -183,7 +183,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// The value of a single field that is set, wrappers such as `UInt32Value` opened; follows dots. Any other message has none.
+/// The value of a single field that is set. Follows dots, and unwraps messages such as `UInt32Value`. Other messages have no value.
 pub(super) fn value_at(message: &Message, field: &str) -> Option<Value> {
     match item_at(message, field)? {
         Item::Scalar(value) => Some(value),
@@ -201,7 +201,7 @@ pub(super) fn value_at(message: &Message, field: &str) -> Option<Value> {
     }
 }
 
-/// The values of a list of numbers, texts or enums; follows dots.
+/// The values of a list of numbers, texts or enums. Follows dots.
 pub(super) fn values_at(message: &Message, field: &str) -> Vec<Value> {
     let Some((first, rest)) = field.split_once('.') else {
         let Some(field) = message.descriptor().get_field_by_name(field) else { return Vec::new() };
@@ -210,7 +210,7 @@ pub(super) fn values_at(message: &Message, field: &str) -> Vec<Value> {
     child(message, first).map(|child| values_at(&child, rest)).unwrap_or_default()
 }
 
-/// The value of a field that is set, or one value of a list or map; follows dots.
+/// The value of a field that is set, or one value of a list or map. Follows dots.
 fn item_at(message: &Message, field: &str) -> Option<Item> {
     match field.split_once('.') {
         Some((first, rest)) => item_at(&child(message, first)?, rest),
@@ -223,7 +223,7 @@ pub(super) fn has(message: &Message, field: &str) -> bool {
     item_at(message, field).is_some()
 }
 
-/// A number that is set; wrappers opened.
+/// A number that is set, also in a wrapper.
 pub(super) fn number_at(message: &Message, field: &str) -> Option<u64> {
     number(&value_at(message, field)?)
 }
@@ -243,8 +243,8 @@ fn number(value: &Value) -> Option<u64> {
     value.as_u32().map(u64::from).or_else(|| value.as_u64())
 }
 
-/// Nobody reads more of one resource.
+/// The limit for one resource. Nobody reads more.
 const MAX_FINDINGS: usize = 100;
 
-/// The bound of `google.protobuf.Duration`: ten thousand years.
+/// The limit of `google.protobuf.Duration`: ten thousand years.
 const MAX_DURATION_SECONDS: i128 = 315_576_000_000;

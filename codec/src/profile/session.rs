@@ -1,8 +1,8 @@
 //! Sessions that do not survive a drain (row C87): a session filter makes requests stick to endpoints of a cluster, but the cluster
-//! no longer sends them any once they are `DRAINING`.
+//! sends no more requests to an endpoint that is `DRAINING`.
 //!
-//! The listener's filter decides whether requests stick, unless the routes to the cluster override it. Routes are searched where
-//! listeners name them: not in scopes, and not in virtual hosts that are separate resources.
+//! The listener's filter decides whether requests stick, unless the routes to the cluster override it. Only routes that listeners name
+//! are searched, not those of scopes or of virtual hosts that are separate resources.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::message::{Message, child, entries, list, text};
 use crate::path::Path;
 use crate::walk::walk;
 
-/// Judges the clusters to which requests of clients of the profile stick.
+/// Checks the clusters to which requests of clients of the profile stick.
 pub(super) fn lint(inner: &Inner, resources: &Resources<'_>, profile: Profile) -> Vec<ProfileFinding> {
     let (asker, who, code, statuses) = match profile {
         Profile::Envoy => {
@@ -47,7 +47,7 @@ pub(super) fn lint(inner: &Inner, resources: &Resources<'_>, profile: Profile) -
         let Some(resource) = resources.find(&key) else { continue };
         let Some(message) = decode(inner, resource) else { continue };
         if child(&message, "cluster_type").is_some() {
-            // The endpoints are those of the members.
+            // The endpoints are in the members.
             left.extend(resource.references().of_type(&ResourceType::Cluster).cloned());
             continue;
         }
@@ -65,7 +65,7 @@ pub(super) fn lint(inner: &Inner, resources: &Resources<'_>, profile: Profile) -
     findings
 }
 
-/// The clusters to which requests stick by what an HTTP connection manager and its routes say.
+/// The clusters to which requests stick because of an HTTP connection manager and its routes.
 fn sticky_clusters(inner: &Inner, resources: &Resources<'_>, manager: &Message) -> Vec<Name> {
     let filters: Vec<(String, bool)> = list(manager, "http_filters")
         .iter()
@@ -103,7 +103,7 @@ fn sticky_clusters(inner: &Inner, resources: &Resources<'_>, manager: &Message) 
     clusters.into_iter().map(Into::into).collect()
 }
 
-/// The filters that keep sessions, by name, once a message with overrides has been read.
+/// The filters that keep sessions, by name, after the overrides of a message.
 fn overridden(inner: &Inner, message: &Message, filters: &[(String, bool)]) -> Vec<(String, bool)> {
     let said: Vec<_> = entries(message, "typed_per_filter_config").collect();
     let over = |(name, is_on): &(String, bool)| {
@@ -113,7 +113,7 @@ fn overridden(inner: &Inner, message: &Message, filters: &[(String, bool)]) -> V
     filters.iter().map(over).collect()
 }
 
-/// Returns `true` if an override makes the filter keep sessions; `None` if it does not say.
+/// Returns whether an override makes the filter keep sessions; `None` if it does not decide that.
 fn override_of(inner: &Inner, any: &Message) -> Option<bool> {
     let mut content = decode_any(inner, any)?;
     if content.name() == FILTER_CONFIG {
@@ -128,7 +128,7 @@ fn override_of(inner: &Inner, any: &Message) -> Option<bool> {
     child(&content, "stateful_session").map(|session| has(&session, "session_state"))
 }
 
-/// Returns `true` if endpoints that are `DRAINING` get the requests of their sessions.
+/// Returns `true` if endpoints that are `DRAINING` still get the requests of their sessions.
 fn keeps_draining(cluster: &Message) -> bool {
     let statuses = values_at(cluster, "common_lb_config.override_host_status.statuses");
     statuses.iter().any(|status| status.as_enum_number() == Some(DRAINING))

@@ -1,7 +1,7 @@
 //! References of resources: the cluster of a route, the secret of a listener (row A127).
 //!
-//! [`table::ROWS`] says which field of which message refers to which type. A message is found anywhere in a resource, also inside
-//! `Any`s.
+//! [`table::ROWS`] lists the fields that refer to resources, with the type of the target. Messages are found anywhere in a resource, also
+//! inside `Any`s.
 
 use std::collections::HashSet;
 
@@ -16,12 +16,12 @@ mod table;
 
 use table::{ROWS, Row, Served};
 
-/// A reference to something that is not there.
+/// A reference to a missing resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dangling {
     /// The resource that refers.
     pub from: ResourceKey,
-    /// Where that resource came from.
+    /// The origin of that resource.
     pub origin: Origin,
     /// The target, and the field that names it.
     pub reference: Reference,
@@ -29,8 +29,8 @@ pub struct Dangling {
 
 /// The references of `resources` whose target is not among them.
 ///
-/// Only a hint: a client may know the target from its own bootstrap. The other direction is no fault at all: a resource
-/// that nobody refers to is served to whoever asks (pitfall 74). Names that end in `*` stand for what is asked on demand.
+/// They are only hints: a client may have the target in its bootstrap. A resource without references to it is no fault, because any
+/// client may request it (pitfall 74). Names that end in `*` are for resources on demand.
 pub fn dangling<'a>(resources: impl Iterator<Item = &'a Resource>) -> Vec<Dangling> {
     let resources: Vec<&Resource> = resources.collect();
     let mut known: HashSet<&ResourceKey> = resources.iter().map(|resource| resource.key()).collect();
@@ -59,12 +59,12 @@ pub fn dangling<'a>(resources: impl Iterator<Item = &'a Resource>) -> Vec<Dangli
 ///
 /// # Errors
 ///
-/// If these are more than [`MAX_REFERENCES`] besides one for every 16 bytes of the message: how many they may be.
+/// Returns the limit if there are more than [`MAX_REFERENCES`] plus one for every 16 bytes of the message.
 pub(crate) fn find(inner: &Inner, key: &ResourceKey, message: &Message) -> Result<References, usize> {
     Ok(all(inner, message)?.into_iter().filter(|reference| *reference.to != *key).collect())
 }
 
-/// Like [`find`], unsorted, and the resource itself is there too if it names itself.
+/// Like [`find`], but unsorted, and including references of the resource to itself.
 ///
 /// # Errors
 ///
@@ -76,11 +76,11 @@ pub(crate) fn all(inner: &Inner, message: &Message) -> Result<Vec<Reference>, us
     if found.list.len() > most { Err(most) } else { Ok(found.list) }
 }
 
-/// References as they are found.
+/// Collects references.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) list: Vec<Reference>,
-    /// How many are kept, and one more; of the default none.
+    /// The limit plus one; 0 by default.
     pub(crate) most: usize,
 }
 
@@ -92,10 +92,10 @@ impl Found {
     }
 }
 
-/// References of a short resource. One takes some 150 bytes, and a list of clusters can name one with every four of its own.
+/// The limit of references of a short resource. A reference takes some 150 bytes of memory, but only four in a list of clusters.
 const MAX_REFERENCES: usize = 10_000;
 
-/// The references of one message, without those below it; the resource itself too if it is named.
+/// The references of one message, without nested messages, but including references to the resource itself.
 pub(crate) fn of_message(message: &Message, path: &Path<'_>, found: &mut Found) {
     for row in rows_of(message.name()) {
         follow(row, message, path, found);
@@ -138,7 +138,7 @@ fn follow(row: &Row, message: &Message, path: &Path<'_>, found: &mut Found) {
     }
 }
 
-/// An EDS cluster asks for its service name, or for its own.
+/// The assignment of an EDS cluster: by its service name, or by its own name.
 fn load_assignment(message: &Message, path: &Path<'_>) -> Option<Reference> {
     let eds = child(message, "eds_cluster_config")?;
     child(&eds, "eds_config").filter(is_xds)?;
@@ -157,14 +157,14 @@ fn load_assignment(message: &Message, path: &Path<'_>) -> Option<Reference> {
     }
 }
 
-/// With VHDS, clients request hosts one by one as `route configuration/host`.
+/// The virtual hosts of a route configuration with VHDS, which clients request as `route configuration/host`.
 fn virtual_hosts(message: &Message, path: &Path<'_>) -> Option<Reference> {
     child(&child(message, "vhds")?, "config_source").filter(is_xds)?;
     let name = text(message, "name")?;
     Some(reference(&ResourceType::VirtualHost, &format!("{name}/*"), &path.field("vhds")))
 }
 
-/// Returns `true` if a `ConfigSource` or `ExtensionConfigSource` is a management server and not a file.
+/// Returns `true` if a `ConfigSource` or `ExtensionConfigSource` is a management server, not a file.
 fn is_xds(source: &Message) -> bool {
     if let Some(source) = child(source, "config_source") {
         return is_xds(&source);

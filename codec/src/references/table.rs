@@ -1,28 +1,28 @@
-//! The table of types and the types that they refer to.
+//! The table of fields that refer to resources.
 
 use xds_cache::ResourceType;
 
 /// A field that names resources of one type.
 pub(crate) struct Row {
-    /// The message, wherever it stands.
+    /// The message, anywhere in a resource.
     pub(crate) message: &'static str,
-    /// Its field, a string or a list of them; [`ALL`] if it means every resource of the type.
+    /// Its field, a string or a list of strings; [`ALL`] for every resource of the type.
     pub(crate) field: &'static str,
     /// The type of the target.
     pub(crate) to: ResourceType,
-    /// When clients ask this server for the name.
+    /// When clients request the name from this server.
     pub(crate) served: Served,
 }
 
-/// When a client asks a management server for a name.
+/// When a client requests a name from a management server.
 pub(crate) enum Served {
-    /// The client looks among all that it knows.
+    /// Always: the client looks the name up among all its resources.
     Always,
-    /// If that field holds a config source that is a management server, not a file.
+    /// If this field has a config source that is a management server, not a file.
     By(&'static str),
 }
 
-/// Replaces the field where there is none, because the client asks for everything.
+/// In place of a field, if the client requests everything.
 pub(crate) const ALL: &str = "scoped_rds_config_source.*";
 
 const fn cluster(message: &'static str, field: &'static str) -> Row {

@@ -20,9 +20,9 @@ use crate::references;
 use crate::resource::name_field;
 use crate::wire::Writer;
 
-/// A message of which the texts in holes are open, with what else a resource is made of.
+/// A message with holes for texts, and the other parts of a resource.
 ///
-/// Texts are identified by their place among all texts of a value, see [`Skeleton::texts`](super::skeleton::Skeleton::texts).
+/// Texts are identified by their index in [`Skeleton::texts`](super::skeleton::Skeleton::texts).
 pub(super) struct Stencil {
     resource_type: ResourceType,
     message: MessageDescriptor,
@@ -38,32 +38,32 @@ pub(super) struct Stencil {
 /// A part of an encoded message.
 #[derive(Debug, PartialEq)]
 pub(super) enum Piece {
-    /// Bytes that are always the same.
+    /// Bytes that never change.
     Raw(Vec<u8>),
-    /// A field of that number, which is a text.
+    /// A text field with this number.
     Text(u32, usize),
-    /// The beginning of a field of that number, which is a message with holes in it.
+    /// The beginning of a message field with this number that has holes.
     Open(u32),
-    /// Its end.
+    /// The end of such a field.
     Close,
 }
 
-/// A reference of which the name is a text.
+/// A reference whose name is a text.
 pub(super) struct Named {
     to: ResourceType,
-    /// The text; `None` if it is `*`, for everything.
+    /// The text; `None` for `*`, which means everything.
     name: Option<usize>,
     pub(super) path: Arc<str>,
 }
 
 impl Stencil {
-    /// The stencil of `resource`, which the codec has made of `json`. `None` if something of it depends on texts in another way than a
-    /// stencil can have it.
+    /// Cuts the stencil of `resource`, which the codec has made from `json`. `None` if the resource depends on texts in a way that a stencil
+    /// does not support.
     pub(super) fn cut(inner: &Inner, json: &Json, resource: &Resource) -> Option<Self> {
         let resource_type = resource.resource_type().clone();
         let message = inner.message_of_url(resource_type.type_url())?;
         let is_bare = json.get("@type").and_then(Json::as_str) == Some(resource_type.type_url());
-        // Nothing keeps secrets longer than it must.
+        // Secrets must not be kept.
         if !is_bare || resource_type == ResourceType::Secret {
             return None;
         }
@@ -93,13 +93,13 @@ impl Stencil {
         is_whole.then_some(Self { resource_type, message, name, fixed, holes, pieces, references })
     }
 
-    /// Returns `true` if the texts that must not change have not changed.
+    /// Returns `true` if all texts without holes are the same.
     pub(super) fn fits(&self, texts: &[&str]) -> bool {
         self.fixed.iter().all(|(at, text)| texts.get(*at) == Some(&&**text))
     }
 
-    /// The resource with these texts, which [fit](Self::fits). `None` if a check has something to say, which may be a warning only: then
-    /// the codec knows what.
+    /// The resource with these texts, which must [fit](Self::fits). `None` if a check reports anything, even a warning. Then the codec must
+    /// read the message.
     pub(super) fn fill(&self, texts: &[&str], keys: &Keys) -> Option<ResourceDraft> {
         let is_allowed = |(at, hole): &(usize, Hole)| texts.get(*at).is_some_and(|text| hole.allows(text));
         if !self.holes.iter().all(is_allowed) {
@@ -120,7 +120,7 @@ impl Stencil {
         references.retain(|reference| reference.to != key);
         Some(ResourceDraft {
             key,
-            // Not the shared bytes, which have a counter of lookups beside them.
+            // A copy, because the shared bytes have a counter of lookups next to them.
             value: Bytes::copy_from_slice(message.bytes()).into(),
             ttl: None,
             aliases: Box::default(),
@@ -144,7 +144,7 @@ impl Stencil {
         Some(writer.finish())
     }
 
-    /// About how many bytes it takes.
+    /// An estimate of its memory in bytes.
     pub(super) fn n_bytes(&self) -> usize {
         let of_piece = |piece: &Piece| if let Piece::Raw(bytes) = piece { bytes.len() } else { 0 };
         let raw: usize = self.pieces.iter().map(of_piece).sum();
@@ -155,7 +155,7 @@ impl Stencil {
     }
 }
 
-/// The reference by its text; `None` if its name is no text as it stands.
+/// The reference by the index of its text; `None` if its name is not an unchanged text.
 fn named(reference: Reference, texts: &[Text<'_>], by_path: &HashMap<&str, usize>) -> Option<Named> {
     let Reference { to: key, path } = reference;
     let to = key.resource_type.clone();

@@ -14,13 +14,13 @@ use crate::{lint, pgv};
 /// One text of a value.
 pub(super) struct Text<'j> {
     pub(super) text: &'j str,
-    /// Where it stands, as a field path.
+    /// Its field path.
     pub(super) path: String,
-    /// The rules that each text must keep that stands in its place; `None` if only this one can.
+    /// The rules for other texts in its place; `None` if the text must not change.
     pub(super) hole: Option<Hole>,
 }
 
-/// The place of a text that may be another one.
+/// A field whose text may change.
 #[derive(Clone)]
 pub(super) struct Hole {
     message: Arc<MessageFacts>,
@@ -36,7 +36,7 @@ impl Hole {
     }
 }
 
-/// The texts of a resource of that type, in the order of [`Skeleton::texts`](super::skeleton::Skeleton::texts).
+/// The texts of a resource of this type, in the order of [`Skeleton::texts`](super::skeleton::Skeleton::texts).
 pub(super) fn texts<'j>(inner: &Inner, message: &MessageDescriptor, json: &'j Json) -> Vec<Text<'j>> {
     let mut finder = Finder { inner, texts: Vec::new() };
     finder.object(Some(message), json, &Path::Root, true);
@@ -48,12 +48,12 @@ struct Finder<'i, 'j> {
     texts: Vec<Text<'j>>,
 }
 
-/// The kind of thing that a value belongs to.
+/// The kind of value that contains a text.
 #[derive(Clone, Copy)]
 enum Of<'f> {
     Message(&'f MessageDescriptor),
     Field(&'f Arc<MessageFacts>, usize),
-    /// Something of which the texts have a meaning of their own: enums, times, base64, keys of maps and all below them.
+    /// A value whose texts have a special meaning: enums, times, base64, maps and everything in them.
     Other,
 }
 
@@ -78,7 +78,7 @@ impl<'j> Finder<'_, 'j> {
             }
             Json::Object(_) => {
                 let message = if let Of::Message(message) = of { Some(message) } else { None };
-                // Only the checks of the whole resource are made again.
+                // Only the lints of the whole resource run again.
                 let may_differ =
                     may_differ && message.is_some_and(|message| !lint::depends_on_texts(message.full_name()));
                 self.object(message, json, path, may_differ);
@@ -133,7 +133,7 @@ impl<'j> Finder<'_, 'j> {
         let kind = value.map(|value| value.kind());
         let of = kind.as_ref().and_then(Kind::as_message).map_or(Of::Other, Of::Message);
         for (key, value) in json.as_object().into_iter().flatten() {
-            // An entry of a map may be called `@type`; its text is part of the skeleton then.
+            // An entry of a map may have the key `@type`. Then its text is part of the skeleton.
             if type_of(key, value).is_none() {
                 self.value(of, value, &path.key(key), false);
             }

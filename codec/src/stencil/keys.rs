@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use xds_cache::{Name, ResourceKey, ResourceType};
 
-/// The keys of resources that one translation came across: a resource and all that refers to it share one. Several threads can have it.
+/// The keys of resources in one translation. A resource and all references to it share one key. Threads can share this value.
 #[derive(Debug, Default)]
 pub struct Keys(Mutex<HashMap<ResourceType, HashMap<Name, Arc<ResourceKey>>>>);
 
 impl Keys {
-    /// The key of a type and a name.
+    /// Returns the shared key for a type and a name.
     pub(super) fn get(&self, resource_type: &ResourceType, name: &str) -> Arc<ResourceKey> {
         let mut types = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = match types.get_mut(resource_type) {

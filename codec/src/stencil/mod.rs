@@ -4,7 +4,7 @@
 //! has the bytes of the second message in pieces, with holes in place of its texts, and is filled with new texts. Nothing else writes
 //! messages: a stencil is cut from the bytes that the codec made, by the JSON from which it made them.
 //!
-//! A filled stencil equals what the codec makes of the same JSON, because everything that the codec looks at is the same or is checked
+//! A filled stencil equals what the codec makes from the same JSON, because everything that the codec reads is the same or is checked
 //! again:
 //!
 //! * The **shape** is the same: keys and their order, types of messages, numbers, which texts are empty ([`skeleton`]), and every text
@@ -36,20 +36,20 @@ use cut::Stencil;
 pub use keys::Keys;
 use skeleton::Skeleton;
 
-/// Makes resources of JSON as the codec does, faster if many have the same shape.
+/// Makes resources from JSON like the codec, but faster if many have the same shape.
 ///
-/// Remembers at most [`MAX_KEPT_BYTES`] of shapes, and forgets all of them when more come. A shape that is seen once costs its
+/// Keeps at most [`MAX_KEPT_BYTES`] of shapes, and drops all of them when there are more. Of a shape that was seen once, it keeps only a
 /// hash.
 pub struct Stencils {
     codec: Codec,
     keys: Arc<Keys>,
-    /// By skeleton. Shapes of one skeleton differ in texts that are no holes.
+    /// By skeleton. Shapes with the same skeleton differ in texts without holes.
     shapes: HashMap<Box<[u8]>, Shapes>,
-    /// About how many bytes the shapes take.
+    /// An estimate of the memory of the shapes in bytes.
     n_bytes: usize,
     /// Hashes of skeletons that were seen once.
     seen: HashSet<u64>,
-    /// Room for the next skeleton.
+    /// The buffer for the next skeleton.
     room: Vec<u8>,
 }
 
@@ -57,18 +57,18 @@ pub struct Stencils {
 #[derive(Default)]
 struct Shapes {
     stencils: Vec<Stencil>,
-    /// True if one could not be made, so that no more are tried.
+    /// True if a stencil could not be made. Then no more are tried.
     is_unfit: bool,
 }
 
 impl Stencils {
-    /// None yet.
+    /// No stencils yet.
     #[must_use]
     pub fn new(codec: &Codec) -> Self {
         Self::with_keys(codec, Arc::default())
     }
 
-    /// No stencils yet. Their resources share keys with everything else that is made with `keys`.
+    /// No stencils yet. Their resources share `keys` with others.
     #[must_use]
     pub fn with_keys(codec: &Codec, keys: Arc<Keys>) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Stencils {
         }
     }
 
-    /// The keys that it has made.
+    /// The keys of its resources.
     #[must_use]
     pub fn keys(&self) -> &Arc<Keys> {
         &self.keys
@@ -91,7 +91,7 @@ impl Stencils {
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it, at least one diagnostic.
+    /// Returns all faults, at least one diagnostic.
     pub fn resource(&mut self, json: &Json) -> Result<ResourceDraft, Vec<Diagnostic>> {
         let Some(skeleton) = Skeleton::of(json, std::mem::take(&mut self.room), MAX_SKELETON_BYTES) else {
             return Ok(self.codec.resource_from_json(json)?.to_draft());
@@ -128,13 +128,13 @@ impl Stencils {
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it, at least one diagnostic.
+    /// Returns all faults, at least one diagnostic.
     pub fn virtual_host(&mut self, json: &Json) -> Result<VirtualHost, Vec<Diagnostic>> {
         let host = self.resource(json)?;
         Ok(self.codec.host_of(&host))
     }
 
-    /// Notes that a skeleton was seen; whether it was before.
+    /// Records a skeleton. Returns `true` if it was seen before.
     fn is_second(&mut self, skeleton: &[u8]) -> bool {
         if self.seen.len() >= MAX_SEEN {
             self.seen.clear();
@@ -160,14 +160,14 @@ impl Stencils {
 }
 
 impl fmt::Debug for Stencils {
-    /// How many shapes it knows, and how many bytes they take.
+    /// Shows the number of shapes and their memory in bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n_shapes: usize = self.shapes.values().map(|shapes| shapes.stencils.len()).sum();
         f.debug_struct("Stencils").field("n_shapes", &n_shapes).field("n_bytes", &self.n_bytes).finish()
     }
 }
 
-/// Returns `true` if the codec makes the same of it.
+/// Returns `true` if the codec makes the same from it.
 fn is_from_codec(codec: &Codec, json: &Json, filled: &ResourceDraft) -> bool {
     let filled = Resource::new(filled.clone());
     codec.resource_from_json(json).is_ok_and(|made| {
@@ -175,19 +175,19 @@ fn is_from_codec(codec: &Codec, json: &Json, filled: &ResourceDraft) -> bool {
     })
 }
 
-/// The bytes that all shapes together may take. Translations of 10,000 routes know some ten shapes of 2 kB.
+/// The limit for all shapes together. A translation of 10,000 routes has some ten shapes of 2 kB.
 const MAX_KEPT_BYTES: usize = 8 << 20;
 
-/// The bytes that one stencil may take.
+/// The limit for one stencil.
 const MAX_STENCIL_BYTES: usize = 128 << 10;
 
-/// The skeleton of an assignment of 100 endpoints is half as long; longer ones rarely have the same shape as another.
+/// The skeleton of an assignment with 100 endpoints is half as long. Longer ones rarely have the same shape as others.
 const MAX_SKELETON_BYTES: usize = 32 << 10;
 
-/// Shapes that differ in a text that is no hole: the states of a few endpoints, the times of a few routes.
+/// The limit of shapes of one skeleton. They differ in texts without holes: the states of a few endpoints, the times of a few routes.
 const MAX_SHAPES: usize = 8;
 
-/// Hashes that are kept of skeletons.
+/// The limit of hashes of skeletons.
 const MAX_SEEN: usize = 1 << 16;
 
 #[cfg(test)]

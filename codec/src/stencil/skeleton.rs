@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 #[derive(Default)]
 pub(super) struct Skeleton<'j> {
     pub(super) bytes: Vec<u8>,
-    /// The texts in the order in which they stand in the value, without those that are empty and the types.
+    /// The texts in the order of the value, without empty texts and types.
     pub(super) texts: Vec<&'j str>,
 }
 
@@ -21,7 +21,7 @@ impl<'j> Skeleton<'j> {
         skeleton.value(json, most).then_some(skeleton)
     }
 
-    /// Writes a value so that no other value reads the same: a tag, its content, and the end of a list or object.
+    /// Writes a value unambiguously: a tag, its content, and the end of a list or object.
     fn value(&mut self, json: &'j Json, most: usize) -> bool {
         match json {
             Json::Null => self.bytes.push(b'0'),
@@ -70,14 +70,14 @@ impl<'j> Skeleton<'j> {
         self.bytes.extend_from_slice(&bits);
     }
 
-    /// A text with its length before it.
+    /// Writes a text after its length.
     fn whole(&mut self, text: &str) {
         self.bytes.extend_from_slice(&text.len().to_le_bytes());
         self.bytes.extend_from_slice(text.as_bytes());
     }
 }
 
-/// The text of an entry with the type of its object. It is part of the skeleton.
+/// The text of the entry `@type`, which is part of the skeleton.
 pub(super) fn type_of<'j>(key: &str, value: &'j Json) -> Option<&'j str> {
     value.as_str().filter(|_| key == "@type")
 }

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value};
 use xds_cache::{GroupName, OrdMap};
 use xds_codec::REDACTED;
-use xds_routes::conditions::{ObjectStatus, ParentStatus, Truth};
+use xds_routes::conditions::{ConditionType, ObjectStatus, ParentStatus, Truth};
 use xds_routes::{Condition, Document, DocumentKey, Documents, Kind, Options, Translation};
 
 use crate::model::weights::Overrides;
@@ -129,13 +129,14 @@ pub fn conditions(status: &ObjectStatus) -> impl Iterator<Item = (ConditionPart,
 /// Returns `true` if a condition of this type and status needs no attention: most are good if they hold, some if they do not.
 #[must_use]
 pub fn is_fine(kind: &str, status: &str) -> bool {
-    let wanted = if BAD_IF_TRUE.contains(&kind) { Truth::False } else { Truth::True };
+    let is_bad_if_true = BAD_IF_TRUE.iter().any(|bad| bad.as_str() == kind);
+    let wanted = if is_bad_if_true { Truth::False } else { Truth::True };
     status == wanted.to_string()
 }
 
 /// The conditions that are bad news if they hold.
-const BAD_IF_TRUE: [&str; 4] =
-    ["Conflicted", "PartiallyInvalid", "OverlappingTLSConfig", "RouteRulesOverlap"];
+const BAD_IF_TRUE: [ConditionType; 3] =
+    [ConditionType::Conflicted, ConditionType::OverlappingTlsConfig, ConditionType::PartiallyInvalid];
 
 /// How a document is called in answers, paths and the history: `document/{kind}/{namespace}/{name}`, with `-` for the namespace
 /// of a kind that has none.

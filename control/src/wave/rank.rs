@@ -63,14 +63,14 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn new(order: Option<&Arc<Order>>) -> Self {
-        let n_values = order.map_or(0, |order| order.places().len() + 1);
+        let n_values = order.map_or(0, |order| order.values().len() + 1);
         Self { order: order.cloned(), counts: vec![(0, 0); n_values] }
     }
 
     /// Counts a node.
     pub(crate) fn add(&mut self, node: &Node, is_ahead: bool) {
         let Some(order) = &self.order else { return };
-        let at = order.place_of(node).unwrap_or(order.places().len());
+        let at = order.index_of(node).unwrap_or(order.values().len());
         if let Some((n_ahead, n_behind)) = self.counts.get_mut(at) {
             *(if is_ahead { n_ahead } else { n_behind }) += 1;
         }
@@ -79,8 +79,8 @@ impl Tally {
     /// The report about values if the nodes of this share are ahead. Nodes without a value have an entry if there are any.
     pub(crate) fn values(&self, share: Option<Share>) -> Vec<WaveValue> {
         let Some(order) = &self.order else { return vec![] };
-        let places = order.places().iter();
-        let named = places.map(|place| (Some(place.value.to_string()), place.end)).enumerate();
+        let values = order.values().iter();
+        let named = values.map(|one| (Some(one.value.to_string()), one.end)).enumerate();
         let named = named.map(|(at, (value, end))| (value, end, order.part(Some(at))));
         let ahead = share.map_or(0, Share::hundredths);
         let all = named.chain([(None, Share::ALL, order.part(None))]).zip(&self.counts);

@@ -163,8 +163,8 @@ fn write(wave: &Wave) -> Bytes {
     failing.truncate(MAX_FAILING);
     let absent = wave.previous.iter().filter(|(_, value)| value.is_none());
     let ranks = wave.ranking.order().map(|order| {
-        let places = order.places().iter();
-        places.map(|place| (place.value.to_string(), place.end.hundredths())).collect()
+        let values = order.values().iter();
+        values.map(|one| (one.value.to_string(), one.end.hundredths())).collect()
     });
     let record = Record {
         format: FORMAT,
@@ -244,7 +244,7 @@ mod tests {
         assert!(policy.is_each() && policy.by.to_string() == "metadata.tier" && policy.order.len() == 1);
         assert_eq!(policy.shares_text(), "33.33%,100%");
         let order = wave.ranking.order().unwrap();
-        assert_eq!(order.places()[1].value.as_ref(), "silver");
+        assert_eq!(order.values()[1].value.as_ref(), "silver");
         let again = restored(std::str::from_utf8(&write(&wave)).unwrap()).unwrap();
         assert_eq!((again.ranking, again.deployment.policy()), (wave.ranking.clone(), policy));
         let awaited =

@@ -13,29 +13,29 @@ use crate::model::DocumentKey;
 
 /// A resource before it is written.
 pub(crate) struct Emitted<'p> {
-    /// Where it is from.
+    /// The documents that it is generated from.
     pub(crate) origin: &'p Origin,
     /// The names by which clients find it.
     pub(crate) found_by: FoundBy,
-    /// Equal for resources that are equal in every respect.
+    /// Equal for equal resources.
     pub(crate) fingerprint: Version,
     /// Further names of the same resource. Only Listeners have any, because nothing else in them depends on their name.
     pub(crate) further_names: Vec<Name>,
     /// The virtual hosts of a RouteConfiguration for Envoys, which are encoded one by one.
     #[cfg(test)]
-    pub(crate) hosts: Vec<Part<'p>>,
+    pub(crate) hosts: Vec<EmittedPart<'p>>,
     write: Box<dyn Fn() -> Json + 'p>,
 }
 
 /// A part of a resource before it is written. It stays the same value as long as its inputs do.
-pub(crate) struct Part<'p> {
-    /// Equal for parts that are equal in every respect.
+pub(crate) struct EmittedPart<'p> {
+    /// Equal for equal parts.
     pub(crate) fingerprint: Version,
     write: Box<dyn Fn() -> Json + 'p>,
 }
 
-impl<'p> Part<'p> {
-    /// A part whose message `write` makes, as in [`Emitted::found_by`].
+impl<'p> EmittedPart<'p> {
+    /// A part whose message is made by `write`, as in [`Emitted::found_by`].
     pub(crate) fn new<I: Hash + 'p>(kind: &'static str, inputs: I, write: fn(&I) -> Json) -> Self {
         let fingerprint = fingerprint(&(kind, &inputs));
         Self { fingerprint, write: Box::new(move || write(&inputs)) }
@@ -53,11 +53,11 @@ fn fingerprint(inputs: &impl Hash) -> Version {
     Version::of(&bytes.0)
 }
 
-/// Takes what is emitted, one by one.
+/// Takes the emitted resources, one by one.
 #[cfg(test)]
 pub(crate) type Sink<'s, 'p> = dyn FnMut(Emitted<'p>) + 's;
 
-/// Everything that is emitted.
+/// All emitted resources.
 #[cfg(test)]
 pub(crate) fn all<'p>(emit: impl FnOnce(&mut Sink<'_, 'p>)) -> Vec<Emitted<'p>> {
     let mut all = Vec::new();
@@ -87,10 +87,9 @@ impl<'p> Emitted<'p> {
         Self::found_by(FoundBy::Name, kind, inputs, write, origin)
     }
 
-    /// A resource whose message `write` makes, with `@type` and snake_case fields.
+    /// A resource whose message is made by `write`, with `@type` and snake_case fields.
     ///
-    /// `write` sees only `inputs`, so equal inputs give equal messages. `kind` separates messages that different functions
-    /// write.
+    /// `write` sees only `inputs`, so equal inputs give equal messages. `kind` separates the messages of different functions.
     pub(crate) fn found_by<I: Hash + 'p>(
         found_by: FoundBy,
         kind: &'static str,
@@ -111,7 +110,7 @@ impl<'p> Emitted<'p> {
         }
     }
 
-    /// The same Listener under more names, each once: written once, because most are only names of the same Service.
+    /// The same Listener under more names, without duplicates. Most are names of the same Service, so the message is written once.
     pub(crate) fn also_named(mut self, names: Vec<Name>) -> Self {
         (self.fingerprint, self.further_names) = (fingerprint(&(self.fingerprint, &names)), names);
         self
@@ -119,18 +118,18 @@ impl<'p> Emitted<'p> {
 
     /// The same RouteConfiguration with these virtual hosts.
     #[cfg(test)]
-    pub(crate) fn with_hosts(mut self, hosts: Vec<Part<'p>>) -> Self {
+    pub(crate) fn with_hosts(mut self, hosts: Vec<EmittedPart<'p>>) -> Self {
         let of_hosts: Vec<Version> = hosts.iter().map(|host| host.fingerprint).collect();
         (self.fingerprint, self.hosts) = (fingerprint(&(self.fingerprint, of_hosts)), hosts);
         self
     }
 
-    /// Returns `true` if its first name is this.
+    /// Returns `true` if `name` is its first name.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         self.message().get("name").and_then(Json::as_str) == Some(name)
     }
 
-    /// The message without virtual hosts; that of the first name if there are several names.
+    /// The message under the first name, without virtual hosts.
     pub(crate) fn message(&self) -> Json {
         (self.write)()
     }
@@ -158,7 +157,7 @@ impl<'p> Emitted<'p> {
 }
 
 impl fmt::Debug for Emitted<'_> {
-    /// Type and name; never the rest, which may be a secret.
+    /// Shows type and name. The rest may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let message = self.message();
         let text = |field| message.get(field).and_then(Json::as_str).unwrap_or_default();
@@ -166,7 +165,7 @@ impl fmt::Debug for Emitted<'_> {
     }
 }
 
-/// Collects values to be hashed as one.
+/// Collects the bytes of values, to hash them together.
 struct Bytes(Vec<u8>);
 
 impl Hasher for Bytes {
@@ -187,10 +186,10 @@ pub(crate) struct GrpcLoss {
     pub(crate) document: DocumentKey,
     /// The index of the rule.
     pub(crate) rule: usize,
-    /// True if the route is left out for gRPC clients (`Dropped Rule`), or only a part of it is ignored (`Fall Back`).
+    /// True if the route is left out for gRPC clients (`Dropped Rule`); false if only a part of it is ignored (`Fall Back`).
     pub(crate) is_dropped: bool,
     /// The part and the reason, without full stop: `gRPC clients ignore the filter RequestMirror`.
     pub(crate) reason: String,
-    /// The same, for counting.
+    /// The kind of the part, for counting.
     pub(crate) feature: GrpcFeature,
 }

@@ -15,7 +15,7 @@ use crate::plan::{Assignment, Endpoint, Health, Locality};
 /// The name of the cluster without endpoints, and of its assignment: requests to it fail with UNAVAILABLE (C48).
 pub(crate) const UNAVAILABLE: &str = "xds-server/unavailable";
 
-/// The name of the filter that keeps sessions, by which routes override it.
+/// The name of the filter that keeps sessions. Routes override it by this name.
 pub(super) const STATEFUL_SESSION: &str = "envoy.filters.http.stateful_session";
 
 /// The `@type` of a message of Envoy's API: `type_of("config.cluster.v3.Cluster")`.
@@ -23,7 +23,7 @@ pub(super) fn type_of(name: &str) -> String {
     format!("type.googleapis.com/envoy.{name}")
 }
 
-/// A `ConfigSource`: the stream that the client uses anyway.
+/// A `ConfigSource`: the stream that the client already has.
 pub(super) fn ads() -> Json {
     json!({"ads": {}, "resource_api_version": "V3"})
 }
@@ -33,7 +33,8 @@ pub(super) fn eds_config(assignment: &str) -> Json {
     json!({"eds_config": ads(), "service_name": assignment})
 }
 
-/// The `cluster_type` of an aggregate. Its message tells the type, but grpc-go and grpc-java want the name as well (row B176).
+/// The `cluster_type` of an aggregate. The type of the message is enough for Envoy, but grpc-go and grpc-java need the name too
+/// (row B176).
 pub(super) fn aggregate_type(members: &[&str]) -> Json {
     json!({
         "name": "envoy.clusters.aggregate",
@@ -43,22 +44,22 @@ pub(super) fn aggregate_type(members: &[&str]) -> Json {
     })
 }
 
-/// An `Address`, of which the host may be a name.
+/// An `Address`. The host may be a name.
 pub(super) fn socket_address(host: &str, port: u16) -> Json {
     json!({"socket_address": {"address": host, "port_value": port}})
 }
 
-/// An `HttpFilter` of that name and type.
+/// An `HttpFilter` of this name and type.
 pub(super) fn http_filter(name: &str, config: &str) -> Json {
     json!({"name": name, "typed_config": {"@type": type_of(config)}})
 }
 
-/// The filter that has to be the last one.
+/// The router filter, which must come last.
 pub(super) fn router() -> Json {
     http_filter("envoy.filters.http.router", "extensions.filters.http.router.v3.Router")
 }
 
-/// A `StatefulSessionPerRoute` with a state of that name.
+/// A `StatefulSessionPerRoute` with a session state of this name.
 pub(super) fn session_override(state: &str, config: Json) -> Json {
     json!({
         "@type": type_of("extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute"),
@@ -66,7 +67,7 @@ pub(super) fn session_override(state: &str, config: Json) -> Json {
     })
 }
 
-/// The same with the state of sessions by this `Cookie`.
+/// A `StatefulSessionPerRoute` for sessions by this `Cookie`.
 pub(super) fn cookie_session_override(cookie: Json) -> Json {
     let config = type_of("extensions.http.stateful_session.cookie.v3.CookieBasedSessionState");
     session_override("envoy.http.stateful_session.cookie", json!({"@type": config, "cookie": cookie}))
@@ -75,16 +76,16 @@ pub(super) fn cookie_session_override(cookie: Json) -> Json {
 /// How the path of a request is compared.
 #[derive(Hash)]
 pub(super) enum Path {
-    /// It begins so.
+    /// The path has this prefix.
     Prefix(String),
-    /// It is this.
+    /// The path is this text.
     Exact(String),
-    /// This expression matches all of it.
+    /// This expression matches the whole path.
     Regex(String),
 }
 
-/// The path of a method. A name is no expression, a service is one segment, and expressions are
-/// grouped, or `a|b` would reach beyond its part.
+/// The path of a method. Names are escaped in expressions, a service is one segment, and expressions are grouped, so that `a|b` stays
+/// within its part.
 pub(super) fn method_path(method: &MethodMatch) -> Path {
     match (method.match_type, method.service.as_deref(), method.method.as_deref()) {
         (_, None, None) => Path::Prefix("/".to_owned()),
@@ -99,8 +100,7 @@ pub(super) fn method_path(method: &MethodMatch) -> Path {
     }
 }
 
-/// The limit of a whole request; none if there is none. Without retries there is one attempt, so that its limit is one for the
-/// request.
+/// The time limit of a whole request; `None` for no limit. Without retries there is only one attempt, so its limit counts too.
 pub(super) fn time_limit(timeouts: &Timeouts, is_retried: bool) -> Option<Duration> {
     let attempt = timeouts.backend_request.filter(|_| !is_retried);
     [timeouts.request, attempt].into_iter().flatten().filter(|limit| !limit.is_zero()).min()
@@ -116,8 +116,7 @@ pub(super) fn duration(duration: Duration) -> Json {
     }
 }
 
-/// A `FractionalPercent`, exact if one of its three denominators allows it, else to the nearest millionth; what is not
-/// nothing does not become nothing.
+/// A `FractionalPercent`: exact if one of its three denominators allows that, otherwise rounded to a millionth, and never to 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Percent {
     pub(super) numerator: u64,
@@ -126,7 +125,7 @@ pub(super) struct Percent {
 }
 
 impl Percent {
-    /// A fraction with each denominator that it can have, the largest first. None if it is everything, which needs no draw.
+    /// The fraction with each denominator that can express it, the largest first. Empty for 100%, which needs no draw.
     pub(super) fn all(fraction: Fraction) -> impl DoubleEndedIterator<Item = Self> {
         let (numerator, denominator) =
             (u64::from(fraction.numerator), u64::from(fraction.denominator.max(1)));
@@ -151,7 +150,7 @@ impl Percent {
         [("MILLION", 1_000_000), ("TEN_THOUSAND", 10_000), ("HUNDRED", 100)];
 }
 
-/// A fraction with the smallest denominator that it can have.
+/// The fraction with the smallest denominator that can express it.
 pub(super) fn fractional_percent(fraction: Fraction) -> Json {
     let smallest = Percent::all(fraction).next_back();
     smallest.unwrap_or(Percent { numerator: 100, denominator: 100 }).message()
@@ -179,9 +178,9 @@ pub(crate) fn no_endpoints(origin: &Origin) -> Emitted<'_> {
 
 /// A `ClusterLoadAssignment`.
 ///
-/// Every locality has a weight from 1: gRPC skips those without (D52). It is the sum of the weights of the endpoints that take
-/// new requests, so that an endpoint gets as much as one of another zone, for Envoys, which look at endpoints, and for gRPC,
-/// which looks at localities first. The weights of all fit into 32 bits.
+/// Every locality has a weight of at least 1, because gRPC skips those without (D52). It is the sum of the weights of the endpoints that
+/// take new requests. So endpoints of different zones get the same share, both from Envoys, which look at endpoints, and from gRPC,
+/// which looks at localities first. The sum of all weights fits into 32 bits.
 fn load_assignment(name: &str, assignment: &Assignment) -> Json {
     let message = json!({"@type": type_of("config.endpoint.v3.ClusterLoadAssignment"), "cluster_name": name});
     let filled: Vec<&Locality> =
@@ -190,7 +189,7 @@ fn load_assignment(name: &str, assignment: &Assignment) -> Json {
         return message;
     }
     let total: u64 = filled.iter().flat_map(|locality| &locality.endpoints).map(weight).sum();
-    // Rounding down never brings the sum over the bound but where a weight would be 0; there are fewer endpoints than that.
+    // Rounding down keeps the sum in bounds. Weights that would be 0 become 1, but there are not enough endpoints to matter.
     let divisor = total.div_ceil(u64::from(u32::MAX / 2)).max(1);
     let localities: Vec<Json> =
         filled.into_iter().map(|locality| locality_endpoints(locality, divisor)).collect();
@@ -252,7 +251,7 @@ pub(super) fn with(object: Json, field: &str, value: impl Into<Json>) -> Json {
     Json::Object(fields)
 }
 
-/// The text as an RE2 expression that matches nothing else. Escapes no more than it must, so that it stays readable.
+/// An RE2 expression that matches exactly this text. Escapes only where necessary, so that it stays readable.
 pub(super) fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     for char in text.chars() {

@@ -14,13 +14,13 @@ use crate::plan::{
     Parent, PlannedRoute, RefProblem, Requests, Seniority, TlsSecret, Usage, Verdict, is_route,
 };
 
-use super::hosts::{Hosts, Part};
+use super::hosts::{EncodedHost, Hosts};
 use super::key::{HostKey, InGroup, Name, ServiceName};
 use super::unit::Unit;
 use crate::thin::Thin;
 
-/// Something that a unit can depend on. A fact that ends with `None` represents all that end with `Some`: it has no value of
-/// its own, and changes when one of these does.
+/// Something that a unit can depend on. A fact that ends with `None` represents all those that end with `Some`: it has no value itself,
+/// and changes when one of them does.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fact {
     /// A document; it is kept elsewhere.
@@ -29,15 +29,15 @@ pub(crate) enum Fact {
     Outline(DocumentKey),
     /// Represents the outlines of a kind.
     Outlines(Kind),
-    /// Present if there is a Gateway, of whichever controller.
+    /// Present if there is a Gateway, of any controller.
     HasGateways,
     /// A Gateway.
     Gateway(DocumentKey),
     /// The Gateways of the native form.
     Natives,
-    /// How many Gateways of the native form there are, if there are more than all routes together can ask.
+    /// The number of Gateways of the native form, if routes cannot ask all of them.
     Throng,
-    /// How many routes attach to all Gateways of the native form.
+    /// The number of routes that attach to all Gateways of the native form.
     Unnamed,
     /// The Gateway of a group that has the port of implicit gateways.
     ImplicitTaken(GroupName),
@@ -49,31 +49,31 @@ pub(crate) enum Fact {
     Requests(Option<DocumentKey>),
     /// The resources that a route generates in the mesh.
     Calls(DocumentKey),
-    /// A sum over what all routes ask for.
+    /// A sum over the requests of all routes.
     Load(Option<Load>),
-    /// Why a route gets no listener: it generates too much.
+    /// The limit that a route exceeds, so that it gets no listener.
     Refused(DocumentKey),
-    /// Why a route gets no port of a Service: it generates too much.
+    /// The limit that a route exceeds, so that it gets no port of a Service.
     MeshRefused(DocumentKey),
     /// The requests of a route to Gateways, if they were not computed yet.
     Admitted(DocumentKey),
-    /// How many routes a listener has.
+    /// The number of routes of a listener.
     Attached(Arc<ListenerKey>),
     /// The route that brings a host to a listener: a route, or the Gateway itself; the value is the age.
     On(Arc<ListenerKey>, Thin<HostName>, Option<DocumentKey>),
     /// Represents all objects that bring hosts to a listener.
     Bids(Arc<ListenerKey>),
-    /// How many pairs of hosts of a listener have a name in common and are brought by routes of kinds that exclude each other.
+    /// The number of pairs of overlapping hosts of a listener from routes of kinds that exclude each other.
     Rivals(Arc<ListenerKey>),
-    /// How many hosts below this one routes of a kind bring to a listener.
+    /// The number of hosts below this one that routes of a kind bring to a listener.
     Within(Arc<ListenerKey>, Thin<HostName>, RouteKind),
-    /// A route that a listener does not accept, because of another one.
+    /// A route that a listener does not accept because of a route of another kind.
     Lost(Arc<ListenerKey>, DocumentKey),
     /// A host of such a route.
     Off(Arc<ListenerKey>, Thin<HostName>, DocumentKey),
     /// A route for which a group needs an implicit gateway; the value is whether it attaches.
     Asks(GroupName, Option<DocumentKey>),
-    /// A node group that something makes.
+    /// An object that creates a node group.
     Makes(GroupName, Option<Maker>),
     /// An EndpointSlice of a Service.
     Slice(DocumentKey, Option<DocumentKey>),
@@ -97,35 +97,34 @@ pub(crate) enum Fact {
     Rival(GroupName, DocumentKey, Option<DocumentKey>),
     /// A split of a Service that is accepted.
     Divided(DocumentKey, Option<DocumentKey>),
-    /// The objects, other than itself, that want ports of a Service for the clients of a group.
+    /// The other objects that want ports of a Service for the clients of a group.
     Wish(GroupName, DocumentKey, Option<DocumentKey>),
     /// The object that wants Envoys of a group to listen on a port.
     WishedPort(GroupName, u16, Option<DocumentKey>),
-    /// A Service that clients of a group can call, by the label that its names begin with and the object that says so; the
-    /// value is whether a document asks for it.
+    /// A Service that clients of a group can call, by the first label of its names and the object that makes it so. The value is whether a
+    /// document asks for it.
     Namesake(InGroup, Option<(DocumentKey, DocumentKey)>),
-    /// A route of consumers that makes a group; the value is its own group.
+    /// A consumer route that creates a group; the value is its own group.
     Consumer(GroupName, Option<DocumentKey>),
-    /// How many ports of Services a group has.
+    /// The number of ports of Services in a group.
     Ports(GroupName),
-    /// The Services of a group by the label with which their names begin.
+    /// The Services of a group whose names begin with a label.
     Names(InGroup),
     /// Present if Envoys of a group listen on a port of the mesh.
     Shown(GroupName, u16),
-    /// A host of a Gateway that is not a wildcard, by the label that it begins with: clients that dial it reach the Gateway,
-    /// not a Service.
+    /// A host of a Gateway, by its first label; not a wildcard. Clients that dial it reach the Gateway, not a Service.
     GatewayName(InGroup, Option<HostKey>),
     /// A Service at a port of the mesh.
     MeshService(InGroup, Option<ServiceName>),
-    /// A Service that Envoys are served at a port of the mesh.
+    /// A Service that Envoys get at a port of the mesh.
     Framed(InGroup, Option<ServiceName>),
-    /// A Service that Envoys are served unchanged from another group; the value is that group.
+    /// A Service that Envoys get unchanged from another group; the value is that group.
     Loan(HostKey),
-    /// A port of a Service that a document does not get; the value is who has it.
+    /// A port of a Service that a document does not get; the value is the winner.
     LostPort(DocumentKey, Option<Thin<(GroupName, DocumentKey, u16)>>),
-    /// A cluster of an object with policies, and from where it is reached.
+    /// A cluster of an object with policies; the value has the Gateways and Services that lead to it.
     Ancestors(DocumentKey, Option<InGroup>),
-    /// A node group, with the definition if routes of consumers make it.
+    /// A node group, with its definition if consumer routes create it.
     Group(GroupName),
     /// The conditions of an object, except for parts that gRPC clients do not support.
     Standing(DocumentKey),
@@ -133,26 +132,25 @@ pub(crate) enum Fact {
     Misdirected(HostKey),
     /// The routes of a host.
     Routes(HostKey),
-    /// A wildcard host that answers requests, in a chain whose hosts are sent on demand: an Envoy that has it never asks for
-    /// the hosts that it covers.
+    /// A wildcard host with routes, in a chain with hosts on demand. An Envoy that has it never asks for the hosts that it covers.
     Hides(InGroup, Option<HostKey>),
-    /// A chain of Gateways that has a host, by its port.
+    /// A chain of Gateways with this host, by its port.
     Named(InGroup, Option<(u16, InGroup)>),
     /// How the routes of a host use a cluster.
     Use(InGroup, Option<HostKey>),
     /// A Listener for Envoys.
     Listener(InGroup),
-    /// A RouteConfiguration for Envoys, without its hosts: its place among the others, and where it is from.
+    /// A RouteConfiguration for Envoys without its hosts: its position and its origin.
     Table(InGroup),
     /// A cluster.
     Cluster(InGroup),
     /// The endpoints of a cluster.
     Assignment(InGroup),
-    /// Present if the endpoints of a cluster differ in weight within a zone.
+    /// Present if the endpoints of a cluster have different weights within a zone.
     Uneven(InGroup),
-    /// Present if a listener has the certificate of that name.
+    /// Present if a listener has the certificate with this name.
     Certificate(InGroup),
-    /// Certificates that a cluster trusts, by their name and that of the cluster.
+    /// Certificates that a cluster trusts, by their name and the cluster's.
     Trusted(InGroup, Option<Name>),
     /// A virtual host of a RouteConfiguration for Envoys.
     Part(InGroup, HostKey),
@@ -162,13 +160,13 @@ pub(crate) enum Fact {
     Assembled(InGroup),
     /// An object that names the cluster without endpoints; the value is its origin.
     Need(GroupName, Profile, Option<Arc<Claim>>),
-    /// A cluster all of whose requests fail: it names the assignment without endpoints; the value is where it is from.
+    /// A cluster in which all requests fail, so that it names the assignment without endpoints; the value is its origin.
     Nowhere(GroupName, Profile, Option<Name>),
     /// A host for gRPC clients that names a cluster.
     GrpcUse(InGroup, Option<HostKey>),
-    /// A cluster for gRPC clients that represents a cluster, or is it; the value is whether it has sessions.
+    /// A cluster for gRPC clients that leads to a cluster, or is it; the value is whether it has sessions.
     GrpcReach(InGroup, Option<Name>),
-    /// Present if a cluster for gRPC clients has the endpoints of that name.
+    /// Present if a cluster for gRPC clients uses the assignment with this name.
     GrpcAssigned(InGroup),
     /// The parts of a document's routes at a host that gRPC clients do not support.
     Loss(DocumentKey, Option<HostKey>),
@@ -176,25 +174,25 @@ pub(crate) enum Fact {
     Affected(DocumentKey),
     /// The complete status of an object.
     Status(DocumentKey),
-    /// How many rules of a document have something that gRPC clients do not support.
+    /// The number of rules of a document with features that gRPC clients do not support.
     Unsupported(DocumentKey),
 }
 
 /// The users of the cluster without endpoints, in order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Claim {
-    /// A RouteConfiguration for Envoys, by its place.
+    /// A RouteConfiguration for Envoys, by its position.
     Table(TablePlace, Name),
     /// A virtual host that Envoys get on demand.
     Host(HostKey),
-    /// One for gRPC clients, by the first name that is dialled.
+    /// A host for gRPC clients, by its first name.
     Dialled(Name, HostKey),
 }
 
-/// The place of a RouteConfiguration for Envoys among the others.
+/// The position of a RouteConfiguration for Envoys among the others.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TablePlace {
-    /// The table of a chain, by the name of its port and its place there.
+    /// The table of a chain, by the name of its port and its index there.
     Gateway(Name, usize),
     /// The table of a port of the mesh.
     Mesh(u16),
@@ -207,11 +205,11 @@ pub(crate) enum Load {
     Asked,
     /// The sum of a group's routes at all of their hosts.
     Group(GroupName),
-    /// How many hosts routes bring to a listener, and what they generate at wildcards among them.
+    /// The number of hosts that routes bring to a listener, and the cost of routes at wildcard hosts.
     Listener(Arc<ListenerKey>),
-    /// How many ports of Services consumers ask for.
+    /// The number of ports of Services that consumers ask for.
     Consumed,
-    /// How many ports Services have.
+    /// The number of ports of Services.
     Ports,
 }
 
@@ -224,17 +222,17 @@ pub(crate) enum Maker {
     Implicit,
 }
 
-// There are dozens of each for every route.
+// Every route has dozens of each.
 const _: () = assert!(size_of::<Fact>() == 32 && size_of::<Value>() == 24 && size_of::<Unit>() == 16);
 
 /// The value of a fact.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
-    /// Nothing but that it is there.
+    /// No value: the fact is present.
     Present,
     /// Yes or no.
     Flag(bool),
-    /// How many: routes, hosts, bytes.
+    /// Numbers of routes, hosts and bytes.
     Sum(Box<Sum>),
     /// A Gateway; `None` if it is of another controller.
     Gateway(Option<Arc<Parent>>),
@@ -243,7 +241,7 @@ pub(crate) enum Value {
     Front(Arc<Front>),
     Requests(Arc<Requests>),
     Calls(Arc<Calls>),
-    Refused(Arc<Refused>),
+    Refused(Arc<RefusedRoute>),
     Fault(Arc<Fault>),
     /// A `creationTimestamp`.
     Age(Option<i64>),
@@ -252,13 +250,13 @@ pub(crate) enum Value {
     Group(Option<Arc<NodeGroup>>),
     Standing(Arc<ObjectConditions>),
     Frame(Arc<EnvoyFrame>),
-    Parents(Arc<[mesh::Request]>),
+    Parents(Arc<[mesh::ServiceRequest]>),
     Split(Arc<PlannedSplit>),
     Seniority(Box<Seniority>),
     Wish(Arc<mesh::Wish>),
     Home(GroupName),
     Names(Arc<Names>),
-    Service(Arc<MeshService>),
+    Service(Arc<MeshPort>),
     Ancestors(Arc<[String]>),
     Routes(Arc<[PlannedRoute]>),
     Listener(Arc<(EnvoyListener, Origin)>),
@@ -269,7 +267,7 @@ pub(crate) enum Value {
     Outline(Arc<Outline>),
     Verdict(Arc<Verdict>),
     Usage(Usage),
-    Part(Box<Part>),
+    Part(Box<EncodedHost>),
     Hosts(Arc<Hosts>),
     Assembled(Assembled),
     Origin(Box<Origin>),
@@ -293,18 +291,18 @@ pub(crate) struct Calls {
     pub(crate) group: GroupName,
     /// The cost at all ports.
     pub(crate) cost: Cost,
-    /// How many of them are for clients of another namespace.
+    /// The number of ports for clients of another namespace.
     pub(crate) n_consumed: usize,
 }
 
 /// A route that is refused by the limits of its group.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Refused {
-    /// Why.
+pub(crate) struct RefusedRoute {
+    /// The limit that it exceeds.
     pub(crate) fault: Fault,
-    /// True if not even its Gateways were asked.
+    /// True if its Gateways were not asked.
     pub(crate) is_tired: bool,
-    /// The listeners that would take it.
+    /// The listeners that would accept it.
     pub(crate) listeners: Vec<Arc<ListenerKey>>,
 }
 
@@ -313,27 +311,27 @@ pub(crate) struct Refused {
 pub(crate) struct Faults {
     /// The references that cannot be followed.
     pub(crate) problems: Vec<RefProblem>,
-    /// The parts of the rules that are not carried out.
+    /// The parts of the rules that have no effect.
     pub(crate) partly_invalid: Vec<String>,
 }
 
 /// The effect of policies on an object, or on one of its listeners.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Affected {
-    /// The listener, if only that is meant.
+    /// The listener, if the policies are only for that.
     pub(crate) listener: Option<String>,
-    /// The condition that says so.
+    /// The condition.
     pub(crate) condition: Condition,
 }
 
 /// The Services of a group whose names begin with a label.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Names {
-    /// For each name of Services: the namespaces of all of them, and of those that documents ask for.
+    /// For each name of Services: the namespaces of all of them, and the namespaces of those that documents ask for.
     pub(crate) services: Vec<(Name, Sole, Sole)>,
     /// The names by which clients dial a Gateway.
     pub(crate) of_gateways: Vec<String>,
-    /// True if two of them could have a name in common.
+    /// True if two of them could have the same name.
     pub(crate) may_clash: bool,
 }
 
@@ -356,7 +354,7 @@ impl Names {
     }
 }
 
-/// The namespaces of Services of a name.
+/// The namespaces of Services with the same name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Sole {
     #[default]
@@ -382,12 +380,12 @@ impl Sole {
 
 /// A Service at a port of the mesh.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct MeshService {
-    /// True if its name alone means it.
+pub(crate) struct MeshPort {
+    /// True if its name without namespace is unique.
     pub(crate) has_short_name: bool,
-    /// True if it is the lowest of the Service's ports, which is meant where none is dialled.
+    /// True if it is the lowest port of the Service, which is also dialled without a port.
     pub(crate) is_lowest_port: bool,
-    /// True if nothing but the Service itself asks for it: its only route leads to itself.
+    /// True if no document asks for it. Its only route leads to itself.
     pub(crate) is_implicit: bool,
     /// The Service.
     pub(crate) origin: Origin,
@@ -395,7 +393,7 @@ pub(crate) struct MeshService {
     pub(crate) lost: Vec<String>,
 }
 
-impl MeshService {
+impl MeshPort {
     /// The names by which gRPC clients dial it.
     pub(crate) fn dialled(&self, namespace: &str, name: &str, port: u16) -> Vec<String> {
         let mut names =

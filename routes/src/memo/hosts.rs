@@ -10,25 +10,25 @@ use super::key::HostKey;
 /// The virtual hosts of a RouteConfiguration. A copy shares its contents with the original.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Hosts {
-    /// Those that are encoded.
+    /// The encoded hosts.
     encoded: VirtualHosts<HostKey>,
-    /// Why others cannot be.
+    /// The errors of the other hosts.
     faulty: OrdMap<HostKey, Arc<[Diagnostic]>>,
-    /// How many have a route that must fail with UNAVAILABLE.
+    /// The number of hosts with a route that must fail with UNAVAILABLE.
     n_unavailable: usize,
 }
 
 impl Hosts {
-    /// All of them.
+    /// All hosts.
     ///
     /// # Errors
     ///
-    /// The reason of the first one that cannot be encoded.
+    /// Returns the errors of the first host that cannot be encoded.
     pub(crate) fn encoded(&self) -> Result<&VirtualHosts<HostKey>, &[Diagnostic]> {
         self.faulty.get_min().map_or(Ok(&self.encoded), |(_, faults)| Err(faults))
     }
 
-    /// Returns `true` if a route of them must fail with UNAVAILABLE.
+    /// Returns `true` if a route of a host must fail with UNAVAILABLE.
     pub(crate) fn needs_unavailable(&self) -> bool {
         self.n_unavailable > 0
     }
@@ -37,7 +37,7 @@ impl Hosts {
         self.encoded.is_empty() && self.faulty.is_empty()
     }
 
-    pub(super) fn add(&mut self, key: &HostKey, part: &Part) {
+    pub(super) fn add(&mut self, key: &HostKey, part: &EncodedHost) {
         match &part.encoded {
             Ok(host) => self.encoded.insert(key.clone(), Arc::clone(host)),
             Err(faults) => _ = self.faulty.insert(key.clone(), Arc::clone(faults)),
@@ -45,7 +45,7 @@ impl Hosts {
         self.n_unavailable += usize::from(part.needs_unavailable);
     }
 
-    pub(super) fn remove(&mut self, key: &HostKey, part: &Part) {
+    pub(super) fn remove(&mut self, key: &HostKey, part: &EncodedHost) {
         match &part.encoded {
             Ok(_) => self.encoded.remove(key),
             Err(_) => _ = self.faulty.remove(key),
@@ -56,15 +56,15 @@ impl Hosts {
 
 /// A virtual host for Envoys.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
-    /// Encoded; or why it cannot be.
+pub(crate) struct EncodedHost {
+    /// The encoded host, or the errors.
     pub(crate) encoded: Result<Arc<VirtualHost>, Arc<[Diagnostic]>>,
     /// True if a route of it must fail with UNAVAILABLE.
     pub(crate) needs_unavailable: bool,
 }
 
-impl PartialEq for Part {
-    /// Encoded hosts count as equal only if they are the same shared value. Otherwise their bytes are compared later.
+impl PartialEq for EncodedHost {
+    /// Encoded hosts are equal only if they are the same shared value. Otherwise their bytes are compared later.
     fn eq(&self, other: &Self) -> bool {
         let is_same = match (&self.encoded, &other.encoded) {
             (Ok(one), Ok(other)) => Arc::ptr_eq(one, other),

@@ -12,16 +12,15 @@ pub(crate) type Name = Arc<str>;
 /// Namespace and name of a Service.
 pub(crate) type ServiceName = Thin<(Name, Name)>;
 
-/// A host of a chain, or a Service at a port of the mesh, by the RouteConfiguration for Envoys that it belongs to. Those of one
-/// RouteConfiguration are in its order.
+/// A host of a chain, or a Service at a port of the mesh. Sorted by RouteConfiguration for Envoys, and by the order in it.
 pub(crate) type HostKey = Thin<TableHost>;
 
-/// Where a [`HostKey`] leads.
+/// The content of a [`HostKey`].
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TableHost {
     /// The RouteConfiguration, by the chain or `mesh/<port>`.
     pub(crate) table: InGroup,
-    /// True if it represents the hosts of other chains, whose requests belong on another connection.
+    /// True if it represents the hosts of other chains, whose requests belong to another connection.
     pub(crate) is_misdirected: bool,
     /// The Service's namespace; empty for a host of a chain.
     pub(crate) namespace: Name,
@@ -36,12 +35,12 @@ impl HostKey {
         Self::new(TableHost { table, is_misdirected: false, namespace: "".into(), name: host.into() })
     }
 
-    /// The table that represents the hosts of the other chains.
+    /// The host that represents those of the other chains.
     pub(crate) fn misdirected(table: InGroup) -> Self {
         Self::new(TableHost { table, is_misdirected: true, namespace: "".into(), name: "".into() })
     }
 
-    /// The table of a Service, by namespace and name, at the port of the mesh with this RouteConfiguration.
+    /// A Service, by namespace and name, at the port of the mesh with this RouteConfiguration.
     pub(crate) fn of_service(table: &InGroup, service: &ServiceName) -> Self {
         let (namespace, name) = (Arc::clone(&service.0), Arc::clone(&service.1));
         Self::new(TableHost { table: table.clone(), is_misdirected: false, namespace, name })

@@ -22,7 +22,7 @@ pub(crate) struct Given {
     pub(crate) doubts: Box<[Diagnostic]>,
 }
 
-/// Resources, and for whom.
+/// Resources and their clients.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Written {
     /// The node group.
@@ -52,12 +52,12 @@ impl Clients {
 }
 
 impl Made {
-    /// No output, from a unit that exists.
+    /// An empty result of a unit that exists.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// One fact.
+    /// A result of one fact.
     pub(crate) fn one(fact: Fact, value: Value) -> Self {
         [(fact, value)].into_iter().collect()
     }

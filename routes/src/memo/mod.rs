@@ -5,8 +5,8 @@
 //! nothing that depends on it runs. The first translation runs all units: there is no second translator.
 //!
 //! Units have an order. Each reads only facts that earlier kinds of units write, so none runs twice, and units of one kind can run in
-//! parallel. A unit that reads a missing fact runs again when the fact appears. All maps are persistent: a copy is a branch that costs
-//! nothing, and dropping it undoes what it tried.
+//! parallel. A unit that reads a missing fact runs again when the fact appears. All maps are persistent, so a copy costs nothing, and
+//! dropping a changed copy undoes the change.
 
 mod fact;
 mod hosts;
@@ -47,8 +47,7 @@ pub(crate) use self::state::Memo;
 pub use self::state::Work;
 
 impl Memo {
-    /// The memo for changed documents, and the differences; `None` if it was stopped. If there are many units, as many run in
-    /// parallel as there are processors.
+    /// The memo for changed documents, and the differences; `None` if it was stopped. Many units run in parallel on all processors.
     pub(crate) fn next(
         &self,
         codec: &Codec,
@@ -59,7 +58,7 @@ impl Memo {
         self.next_of(*N_THREADS, codec, documents, options, goes_on, &|_| true)
     }
 
-    /// The same for some units only, on so many threads. The number of threads does not change the result.
+    /// The same for some units, on this number of threads, which does not affect the result.
     fn next_of(
         &self,
         n_threads: usize,
@@ -84,7 +83,7 @@ impl Memo {
         while let Some(units) = dirty.pop_kind() {
             let units: Vec<Unit> = filling(units.iter().filter(|unit| is_wanted(unit))).cloned().collect();
             if units.len() >= MIN_SIDE_BY_SIDE && n_threads > 1 {
-                // It shares with the memo everything that is not written in the meantime.
+                // It shares everything with the memo that is not written in the meantime.
                 let seen = Self {
                     documents: next.documents.clone(),
                     values: next.values.clone(),
@@ -171,7 +170,7 @@ impl Memo {
         };
     }
 
-    /// The result of a unit, kept as it was if it is the same.
+    /// The result of a unit; the previous value if it is the same.
     fn given(&mut self, before: Option<&Arc<Given>>, given: Given) -> Option<Arc<Given>> {
         let nothing = Given::default();
         let old = before.map_or(&nothing, |before| before);
@@ -233,7 +232,7 @@ impl Memo {
     }
 }
 
-/// Fewer units are done before there are threads for them.
+/// Fewer units are finished before threads have started.
 const MIN_SIDE_BY_SIDE: usize = 256;
 
 /// Returns `true` if both are the same shared value, or both are absent.

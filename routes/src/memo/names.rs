@@ -7,12 +7,12 @@ use xds_cache::GroupName;
 
 use super::key::{InGroup, Name};
 
-/// The names of clusters that one translation came across: facts that say the same name share it.
+/// The names of clusters in one translation. Facts with the same name share it.
 #[derive(Debug, Default)]
-pub(super) struct Names(Mutex<HashMap<GroupName, HashMap<Name, InGroup>>>);
+pub(super) struct NamePool(Mutex<HashMap<GroupName, HashMap<Name, InGroup>>>);
 
-impl Names {
-    /// A name in a group.
+impl NamePool {
+    /// Returns the shared name in a group.
     pub(super) fn get(&self, group: &GroupName, name: &str) -> InGroup {
         let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = match groups.get_mut(group) {

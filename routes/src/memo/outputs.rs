@@ -22,11 +22,11 @@ pub(crate) struct Outputs {
     pub(crate) unsupported: BTreeMap<GrpcFeature, usize>,
     /// The differences so far; empty between changes, so that a copy costs nothing.
     delta: Delta,
-    /// The changes of resources that have yet to be applied: a new resource, or none.
+    /// The changes of resources that are still to be applied.
     pending: BTreeMap<GroupName, BTreeMap<Profile, Pending>>,
 }
 
-/// Resources that replace those of the same key; `None` if none does.
+/// New resources by key; `None` for a removed one.
 type Pending = BTreeMap<Arc<ResourceKey>, Option<Arc<Resource>>>;
 
 /// The differences from the previous translation.
@@ -41,29 +41,29 @@ pub struct Delta {
 #[derive(Clone, Default)]
 pub struct Diagnostics(OrdMap<Order, Told>);
 
-/// The place of a diagnostic among the others.
+/// The sort key of a diagnostic.
 type Order = (Place, String, Severity, &'static str, String);
 
 #[derive(Clone, Debug)]
 struct Told {
     diagnostic: Arc<Diagnostic>,
-    /// How many say it.
+    /// The number of units that report it.
     n: usize,
 }
 
 impl Diagnostics {
-    /// All of them.
+    /// All diagnostics.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.0.values().map(|told| &*told.diagnostic)
     }
 
-    /// How many there are.
+    /// The number of diagnostics.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns `true` if both are the same shared value: then no warning has appeared or disappeared.
+    /// Returns `true` if both are the same shared value, so that no warning has appeared or disappeared.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.0.ptr_eq(&other.0)
@@ -240,7 +240,7 @@ impl Outputs {
         self.groups.insert(name.clone(), group);
     }
 
-    /// Records that resources are replaced: one unit can generate what another generated before.
+    /// Records that resources are replaced. A unit may generate a resource that another unit generated before.
     fn write(&mut self, old: Option<&Written>, new: Option<&Written>) {
         for written in old.into_iter().chain(new) {
             let pending = self.pending.entry(written.group.clone()).or_default();

@@ -1,4 +1,4 @@
-//! Assembles plans from units again, for tests that look at plans.
+//! Assembles plans from the results of units, for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -7,7 +7,7 @@ use xds_cache::{GroupName, NodeGroup};
 use xds_codec::{Codec, Diagnostic};
 
 use super::Memo;
-use super::fact::{Fact, MeshService as Found, Value};
+use super::fact::{Fact, MeshPort, Value};
 use super::key::{HostKey, InGroup};
 use super::unit::Unit;
 use crate::conditions::Conditions;
@@ -34,12 +34,12 @@ pub(crate) struct Planned {
 pub(crate) struct PlannedGroup {
     pub(crate) definition: Option<NodeGroup>,
     pub(crate) plan: Plan,
-    /// The Services that Envoys are served, by namespace, name and port.
+    /// The Services that Envoys get, by namespace, name and port.
     shown: BTreeSet<(String, String, u16)>,
 }
 
 impl PlannedGroup {
-    /// The Services that Envoys are served.
+    /// The Services that Envoys get.
     pub(crate) fn services_for_envoys(&self) -> impl Iterator<Item = &MeshService> {
         let key = |one: &MeshService| (one.namespace.clone(), one.name.clone(), one.port);
         self.plan.services.iter().filter(move |service| self.shown.contains(&key(service)))
@@ -143,7 +143,7 @@ fn service(memo: &Memo, host: &HostKey, routes: &[PlannedRoute]) -> Option<MeshS
     };
     let own = find(Fact::MeshService(table.clone(), Some(name.clone())));
     let found = own.or_else(|| find(Fact::Framed(table, Some(name))))?;
-    let Found { has_short_name, is_lowest_port, is_implicit, origin, .. } = (**found).clone();
+    let MeshPort { has_short_name, is_lowest_port, is_implicit, origin, .. } = (**found).clone();
     Some(MeshService {
         namespace: host.namespace.to_string(),
         name: host.name.to_string(),

@@ -1,4 +1,4 @@
-//! The reads of a unit, recorded.
+//! Records the reads of a unit.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl<'m> Reader<'m> {
         Self { memo, unit, reads: RefCell::default() }
     }
 
-    /// The facts that were read, sorted, each once.
+    /// The facts that were read, sorted, without duplicates.
     pub(crate) fn finish(self) -> Vec<Fact> {
         let mut reads = self.reads.into_inner();
         reads.sort_unstable();
@@ -41,19 +41,19 @@ impl<'m> Reader<'m> {
         self.memo.documents.get(key)
     }
 
-    /// The key of the document of that name, if there is one, to be shared.
+    /// Returns the shared key of the document, if it exists; otherwise `key`.
     pub(crate) fn known(&self, key: DocumentKey) -> DocumentKey {
         self.memo.documents.get_key_value(&key).map_or(key, |(known, _)| known.clone())
     }
 
-    /// The backends that a reference can mean.
+    /// The documents that a reference to a backend can name.
     pub(crate) fn backends(&self, to: &ObjectRef) -> [DocumentKey; 2] {
         let service = self.known(DocumentKey::new(Kind::Service, &to.namespace, &to.name));
         let backend = self.known(service.namesake(Kind::Backend));
         [service, backend]
     }
 
-    /// A document without what changes often.
+    /// The outline of a document.
     pub(crate) fn outline(&self, key: &DocumentKey) -> Option<&'m Placed> {
         let Some(Value::Outline(outline)) = self.value(Fact::Outline(key.clone())) else { return None };
         Some(&outline.0)
@@ -65,14 +65,14 @@ impl<'m> Reader<'m> {
         &self.memo.documents
     }
 
-    /// A fact, if it is there.
+    /// The value of a fact, if it is present.
     pub(crate) fn value(&self, fact: Fact) -> Option<&'m Value> {
         let value = self.memo.values.get(&fact);
         self.note(fact);
         value
     }
 
-    /// Returns `true` if a fact is there.
+    /// Returns `true` if a fact is present.
     pub(crate) fn has(&self, fact: Fact) -> bool {
         self.value(fact).is_some()
     }
@@ -85,7 +85,7 @@ impl<'m> Reader<'m> {
         all.take_while(move |(fact, _)| fact.is_covered_by(&of))
     }
 
-    /// A sum; nothing if nothing was counted.
+    /// A sum; 0 if nothing was counted.
     pub(crate) fn sum(&self, fact: Fact) -> Cost {
         tally::sum(self.value(fact)).cost()
     }
@@ -118,7 +118,7 @@ impl<'m> Reader<'m> {
         })
     }
 
-    /// A fact that is represented by another one, which was read.
+    /// The value of a fact that is represented by another one, which was read.
     pub(crate) fn covered(&self, fact: &Fact) -> Option<&'m Value> {
         let is_read =
             |one: &Fact| self.reads.borrow().contains(one) || one.units().any(|unit| unit == *self.unit);
@@ -126,12 +126,12 @@ impl<'m> Reader<'m> {
         self.memo.values.get(fact)
     }
 
-    /// The resources that the unit itself made last. If a new one is refused, the old one stays.
+    /// The resources that the unit made last. If the codec refuses a new one, the old one stays.
     pub(crate) fn last(&self) -> &'m [Arc<Resource>] {
         self.memo.units.get(self.unit).and_then(|done| done.given.as_deref()).map_or(&[], Given::resources)
     }
 
-    /// The value that the unit itself wrote last.
+    /// The value that the unit wrote last.
     pub(crate) fn own(&self, fact: &Fact) -> Option<&'m Value> {
         self.memo.values.get(fact)
     }

@@ -12,7 +12,7 @@ use super::unit::Unit;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Readers(OrdMap<Arc<Fact>, Of>);
 
-/// Most facts are read by one unit or a few, and some by all of a kind.
+/// The readers of one fact. Most facts have one or a few, some have all units of a kind.
 #[derive(Clone, Debug, PartialEq)]
 enum Of {
     One(Arc<Unit>),
@@ -21,7 +21,7 @@ enum Of {
     Many(Box<OrdSet<Arc<Unit>>>),
 }
 
-/// A set takes as much as this many, however few it has.
+/// Even a small set takes as much memory as a list of this length.
 const MOST_OF_FEW: usize = 12;
 
 impl Readers {
@@ -61,7 +61,7 @@ impl Readers {
         }
     }
 
-    /// Records that it no longer does.
+    /// Records that a unit no longer reads a fact.
     pub(super) fn remove(&mut self, fact: &Fact, unit: &Unit) {
         let is_last = match self.0.get_mut(fact) {
             Some(Of::One(one)) => **one == *unit,

@@ -1,4 +1,4 @@
-//! Runs units of one kind in parallel: none of them reads what another one writes.
+//! Runs units of one kind in parallel. None of them reads facts that another one writes.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,7 +10,7 @@ use xds_codec::Codec;
 
 use super::fact::Fact;
 use super::made::Made;
-use super::names::Names;
+use super::names::NamePool;
 use super::reader::Reader;
 use super::state::Memo;
 use super::unit::Unit;
@@ -18,11 +18,11 @@ use super::units;
 use crate::encode::Encoder;
 use crate::input::Options;
 
-/// The means by which units are run on one thread.
+/// Runs units on one thread.
 pub(super) struct Runner<'r> {
     codec: &'r Codec,
     encoder: Encoder<'r>,
-    names: Arc<Names>,
+    names: Arc<NamePool>,
     options: &'r Options,
 }
 
@@ -43,7 +43,7 @@ impl<'r> Runner<'r> {
     ///
     /// # Panics
     ///
-    /// If the unit does: with a text that says which one it was.
+    /// If the unit panics. The message names the unit.
     pub(super) fn run(&mut self, memo: &Memo, unit: &Unit, goes_on: &dyn Fn() -> bool) -> Ran {
         let reader = Reader::new(memo, unit);
         let run = || {
@@ -51,7 +51,7 @@ impl<'r> Runner<'r> {
             assert!(!memo.panics_at.is_some_and(|kind| format!("{unit:?}").starts_with(kind)), "injected");
             units::run(unit, &reader, &self.names, &mut self.encoder, self.options, goes_on)
         };
-        // Nobody looks at the state that it left behind, because the panic continues.
+        // The panic continues, so nobody uses the state that it left.
         let made = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
@@ -60,9 +60,8 @@ impl<'r> Runner<'r> {
         Ran { made, reads: reader.finish() }
     }
 
-    /// Runs units of one kind on up to `n_threads` threads, that of the caller included, and hands each to `take` in the order
-    /// of the units. All of them see `memo`. Each thread encodes equal resources once. Returns `false` if it was stopped: then
-    /// some units did not run.
+    /// Runs units of one kind on up to `n_threads` threads, including that of the caller, and passes the results to `take` in the order of the
+    /// units. All units see `memo`. Each thread encodes equal resources once. Returns `false` if it was stopped before all units ran.
     ///
     /// # Panics
     ///
@@ -89,7 +88,7 @@ impl<'r> Runner<'r> {
             let encoder = Encoder::with_keys(codec, Arc::clone(&keys));
             let mut runner = Runner { codec, encoder, names: Arc::clone(&names), options };
             while let Some((index, batch)) = claim() {
-                // Nobody takes it if it was stopped.
+                // If it was stopped, nobody receives.
                 if sender.send((index, run(&mut runner, batch, &|| !is_stopped.load(Relaxed)))).is_err() {
                     return;
                 }
@@ -101,7 +100,7 @@ impl<'r> Runner<'r> {
                 let sender = sender.clone();
                 thread::Builder::new().name("translate".to_owned()).spawn_scoped(scope, || work(sender)).ok()
             };
-            // If a thread cannot be started, the others do more.
+            // If a thread cannot be started, the others do its work.
             let threads: Vec<_> = (1..n_threads).filter_map(new).collect();
             drop(sender);
             let mut ready: BTreeMap<usize, Vec<Ran>> = BTreeMap::new();
@@ -136,12 +135,12 @@ impl<'r> Runner<'r> {
     }
 }
 
-/// As many as there are processors; to find out takes longer than a small change.
+/// The number of processors. It is stored, because asking takes longer than a small change.
 pub(super) static N_THREADS: LazyLock<usize> =
     LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
 
-/// Units that a thread takes at a time: some milliseconds.
+/// The number of units that a thread takes at a time: some milliseconds of work.
 const BATCH: usize = 64;
 
-/// Batches that wait to be taken, so that no thread runs far ahead.
+/// The limit of finished batches that wait, so that no thread runs far ahead.
 const MAX_READY: usize = 64;

@@ -13,7 +13,7 @@ use super::readers::Readers;
 use super::unit::Unit;
 use crate::input::Documents;
 
-/// Documents, the results of translating them, and how these were made.
+/// Documents, the results of their translation, and the reads and writes of each unit.
 #[derive(Clone, Default)]
 pub(crate) struct Memo {
     pub(super) documents: Documents,
@@ -25,9 +25,9 @@ pub(crate) struct Memo {
     pub(super) readers: Readers,
     /// The outputs of all units together.
     pub(super) outputs: Outputs,
-    /// The work that this took, from the one before.
+    /// The work since the previous memo.
     pub(super) work: Work,
-    /// For tests: a kind of fact whose changes are ignored, to show that a test would find that.
+    /// For tests: a kind of fact whose changes are ignored, to prove that tests notice.
     #[cfg(test)]
     pub(super) blind_to: Option<&'static str>,
     /// For tests: a kind of unit that panics.
@@ -38,10 +38,10 @@ pub(crate) struct Memo {
 /// Facts with their values.
 pub(super) type Values = OrdMap<Arc<Fact>, Value>;
 
-/// The work of a unit. Every fact is kept once for all who read or write it.
+/// The work of a unit. All units that read or write a fact share it.
 #[derive(Clone, Default)]
 pub(super) struct Done {
-    /// The facts that it read, sorted; then those that it wrote, sorted.
+    /// The facts that it read, sorted, followed by those that it wrote, sorted.
     pub(super) facts: Arc<[Arc<Fact>]>,
     pub(super) n_reads: u32,
     /// The other results; `None` if there are none.
@@ -70,7 +70,7 @@ impl Done {
 /// The work of a translation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// How many units ran.
+    /// The number of units that ran.
     pub n_units: usize,
 }
 
@@ -80,25 +80,25 @@ impl Memo {
         &self.outputs
     }
 
-    /// The work that this took, from the one before.
+    /// The work since the previous memo.
     pub(crate) fn work(&self) -> Work {
         self.work
     }
 
-    /// The stored copy of a fact that a unit writes: among those that it wrote last, or with a unit that read it.
+    /// The shared copy of a fact that a unit writes: the one that it wrote last, or that of a unit that reads it.
     pub(super) fn own(&self, written: &[Arc<Fact>], fact: Fact) -> Arc<Fact> {
         let known = among(written, &fact).or_else(|| self.readers.known(&fact));
         known.map(Arc::clone).unwrap_or_else(|| Arc::new(fact))
     }
 
-    /// The stored copy of a fact: among those that are `known`, or with the unit that wrote or read it.
+    /// The shared copy of a fact: one of `known`, or that of a unit that wrote or read it.
     pub(super) fn shared(&self, known: &[Arc<Fact>], fact: Fact) -> Arc<Fact> {
         let written = || self.values.get_key_value(&fact).map(|(known, _)| known);
         let known = among(known, &fact).or_else(written).or_else(|| self.readers.known(&fact));
         known.map(Arc::clone).unwrap_or_else(|| Arc::new(fact))
     }
 
-    /// A fact changes: units that have read it, or a fact that represents it, must run.
+    /// Marks the readers of a changed fact: units that have read it, or a fact that represents it, must run.
     pub(super) fn touch(&self, fact: &Fact, dirty: &mut Dirty) {
         let (covering, wider) = (fact.covering(), fact.wider());
         for fact in [Some(fact), covering.as_ref(), wider.as_ref()].into_iter().flatten() {
@@ -118,11 +118,11 @@ impl Memo {
 #[derive(Debug, Default)]
 pub(super) struct Dirty {
     pub(super) units: BTreeSet<Unit>,
-    /// True if nothing was made before.
+    /// True for the first translation.
     pub(super) is_first: bool,
-    /// Facts that a unit writes now, and that another unit wrote before, which has yet to run and no longer writes them.
+    /// Facts that a unit writes now although another unit wrote them before. That unit must still run, and no longer write them.
     pub(super) handed_over: BTreeSet<Arc<Fact>>,
-    /// The facts that changed since units of this kind run.
+    /// The facts that changed since the first unit of this kind ran.
     #[cfg(debug_assertions)]
     pub(super) changed: BTreeSet<Fact>,
 }
@@ -141,7 +141,7 @@ impl Dirty {
         Some(units)
     }
 
-    /// In debug builds, sees that a unit read nothing that one of its kind wrote.
+    /// In debug builds, checks that a unit read no fact that a unit of its kind wrote.
     #[cfg_attr(
         not(debug_assertions),
         expect(unused_variables, clippy::unused_self, reason = "checked in debug builds")
@@ -154,7 +154,7 @@ impl Dirty {
     }
 }
 
-/// A fact among sorted ones.
+/// Finds a fact in a sorted list.
 fn among<'f>(sorted: &'f [Arc<Fact>], fact: &Fact) -> Option<&'f Arc<Fact>> {
     let at = sorted.binary_search_by(|known| (**known).cmp(fact));
     at.ok().and_then(|at| sorted.get(at))

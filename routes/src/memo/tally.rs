@@ -9,10 +9,10 @@ use crate::model::{DocumentKey, Kind, RouteKind, Spec};
 use crate::plan::{Cost, Host, ListenerKey, Requests, rungs};
 use crate::thin::Thin;
 
-/// By how much sums change.
+/// The changes of sums.
 pub(super) type Changes = BTreeMap<Fact, Sum>;
 
-/// Returns `true` if what changes with a fact depends on others of its kind.
+/// Returns `true` if the changes that follow from a fact depend on other facts of its kind.
 pub(super) fn looks_around(fact: &Fact) -> bool {
     matches!(fact, Fact::On(_, _, Some(_)))
 }
@@ -44,7 +44,7 @@ impl Memo {
     }
 }
 
-/// A sum; nothing if there is none.
+/// A sum; 0 if there is none.
 pub(super) fn sum(value: Option<&Value>) -> Sum {
     let Some(Value::Sum(sum)) = value else { return Sum::default() };
     **sum
@@ -78,7 +78,7 @@ fn of_count(count: usize) -> Cost {
     Cost { hosts: count, ..Cost::default() }
 }
 
-/// Counts a fact, or takes it off.
+/// Adds a fact to sums, or subtracts it.
 fn count(fact: &Fact, value: &Value, sign: i64, changes: &mut Changes) {
     let mut add = |fact: Fact, cost: Cost| {
         let sum = changes.entry(fact).or_default();
@@ -127,20 +127,20 @@ fn count(fact: &Fact, value: &Value, sign: i64, changes: &mut Changes) {
 fn load(requests: &Requests, add: &mut impl FnMut(Fact, Cost)) {
     add(Fact::Load(Some(Load::Asked)), of_count(requests.n_asked));
     let mut own = Cost::default();
-    for place in requests.places() {
+    for attachment in requests.attachments() {
         let is_wildcard = |host: &&Host| host.is_wildcard();
-        let n_wildcards = place.hosts.iter().filter(is_wildcard).count();
-        let listener = Load::Listener(Arc::clone(&place.listener.key));
+        let n_wildcards = attachment.hosts.iter().filter(is_wildcard).count();
+        let listener = Load::Listener(Arc::clone(&attachment.listener.key));
         add(
             Fact::Load(Some(listener)),
-            Cost { hosts: place.hosts.len(), ..requests.cost.times(n_wildcards) },
+            Cost { hosts: attachment.hosts.len(), ..requests.cost.times(n_wildcards) },
         );
-        own.add(Cost { hosts: 1, ..requests.cost }.times(place.hosts.len()));
+        own.add(Cost { hosts: 1, ..requests.cost }.times(attachment.hosts.len()));
     }
     add(Fact::Load(Some(Load::Group(requests.group.clone()))), own);
 }
 
-/// The changes if a route of a kind begins to bring a host to a listener, or no longer does.
+/// The changes when a route begins or stops to bring a host to a listener.
 fn rivals(
     values: &Values,
     listener: &Arc<ListenerKey>,
@@ -177,7 +177,7 @@ fn rivals(
     }
 }
 
-/// A kind of routes, and how documents of it and of the one that it excludes are called; `None` if it excludes none.
+/// The kind of a route, with the kinds of documents for it and for the routes that it excludes; `None` if it excludes none.
 fn kinds(kind: Kind) -> Option<(RouteKind, Kind, Kind)> {
     let all = [
         (RouteKind::Grpc, Kind::GrpcRoute, Kind::HttpRoute),

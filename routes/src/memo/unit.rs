@@ -9,14 +9,14 @@ use crate::model::DocumentKey;
 use crate::plan::ListenerKey;
 use crate::thin::Thin;
 
-/// A unit of work. One reads only what those before it write, so that each is done at most once for a change.
+/// A unit of work. It reads only facts of earlier kinds, so each unit runs at most once for a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Unit {
-    /// A document without the parts that change often, and the keys by which it is found.
+    /// The outline of a document, and the keys by which it is found.
     Outline(DocumentKey),
     /// The verdicts on fallbacks.
     Fallbacks,
-    /// All Gateways: which are ours, and which ports they get.
+    /// All Gateways and their ports.
     Gateways,
     /// The requests of a route to Gateways.
     Attachment(DocumentKey),
@@ -38,13 +38,13 @@ pub(crate) enum Unit {
     Wishes(DocumentKey),
     /// The names of the Services of a group that begin with a label.
     Names(InGroup),
-    /// The decision if Envoys of a group listen on a port of the mesh.
+    /// The decision whether Envoys of a group listen on a port of the mesh.
     Port(GroupName, u16),
     /// The ports of a Service, for the clients of a group.
     Mesh(Thin<(GroupName, DocumentKey)>),
-    /// The Services that Envoys of a group are served on a port as other groups have them.
+    /// The Services of other groups that Envoys of a group get on a port.
     Borrow(GroupName, u16),
-    /// One of them.
+    /// One of these Services.
     Loan(HostKey),
     /// The Listener and the RouteConfiguration of a port of the mesh, without its hosts.
     MeshTable(GroupName, u16),
@@ -60,9 +60,9 @@ pub(crate) enum Unit {
     Table(InGroup),
     /// The Listeners and the RouteConfiguration of a host for gRPC clients.
     Dialled(HostKey),
-    /// A cluster that routes for gRPC clients name, and the clusters that it represents.
+    /// A cluster that routes for gRPC clients name, and the clusters that it leads to.
     GrpcRoot(InGroup),
-    /// A cluster with endpoints for gRPC clients; it can become several.
+    /// A cluster with endpoints for gRPC clients, which can become several.
     GrpcCluster(InGroup),
     /// A cluster for Envoys, for each protocol.
     Cluster(InGroup),

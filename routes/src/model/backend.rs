@@ -9,23 +9,23 @@ use super::{ObjectRef, Spot};
 /// A backend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Backend {
-    /// True if it speaks HTTP/2 (`protocol: grpc` or `http2`; `appProtocols: [kubernetes.io/h2c]`); GRPCRoutes use that anyway.
+    /// True if it uses HTTP/2 (`protocol: grpc` or `http2`; `appProtocols: [kubernetes.io/h2c]`). GRPCRoutes always do.
     pub is_http2: bool,
     /// The source of its endpoints.
     pub source: BackendSource,
     /// TLS towards it (native form).
     pub tls: Option<NativeTls>,
-    /// How requests are spread over its endpoints (native form).
+    /// How requests are distributed over its endpoints (native form).
     pub lb_policy: LbPolicy,
-    /// How much one client may ask of it at once (native form).
-    pub limits: Limits,
+    /// The limits for each client (native form).
+    pub limits: BackendLimits,
     /// How long it and its endpoints drain (native form).
     pub drain: DrainPolicy,
 }
 
-/// How much one client may ask of a backend at once, each from 1. Without a limit nothing is ever dropped for one.
+/// How much a client may ask of a backend at once, each from 1; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Limits {
+pub struct BackendLimits {
     /// Requests in progress.
     pub requests: Option<u32>,
     /// Connections; Envoy only.
@@ -39,7 +39,7 @@ pub struct Limits {
 pub enum BackendSource {
     /// Addresses and host names; at least one.
     Endpoints(Vec<StaticEndpoint>),
-    /// Other backends, of which the first that has healthy endpoints is used (gRFC A37); at least one.
+    /// Other backends, of which the first with healthy endpoints is used (gRFC A37); at least one.
     Fallback(Vec<BackendMember>),
 }
 
@@ -54,7 +54,7 @@ pub enum StaticEndpoint {
         port: u16,
         /// The zone; empty if none is given.
         zone: String,
-        /// The weight among its zone's endpoints, from 1; `None` means all are equal.
+        /// The weight among the endpoints of its zone, from 1; `None` if all are equal.
         weight: Option<u32>,
     },
     /// A host name that the client resolves.
@@ -74,7 +74,7 @@ pub enum StaticEndpoint {
 /// A member of a fallback.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendMember {
-    /// The backend or service, in the same namespace unless it says another.
+    /// The backend or service. Its namespace is filled in.
     pub object: ObjectRef,
 }
 
@@ -83,18 +83,18 @@ pub struct BackendMember {
 pub struct NativeTls {
     /// Where it is.
     pub spot: Spot,
-    /// The name sent as SNI and looked for in the certificate.
+    /// The name that is sent as SNI and that the certificate must have.
     pub sni: String,
-    /// The certificates that are trusted, in PEM; `None` means those of the system.
+    /// The trusted certificates, in PEM; `None` for those of the system.
     pub ca_pem: Option<String>,
 }
 
-/// How requests are spread over endpoints.
+/// How requests are distributed over endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LbPolicy {
-    /// In turn.
+    /// One after the other.
     #[default]
     RoundRobin,
-    /// To the one with fewer requests of two; in turn for clients that cannot.
+    /// The endpoint with fewer requests, of two random ones. Round robin for clients without this policy.
     LeastRequest,
 }

@@ -14,26 +14,26 @@ use super::{
 /// The part that every document has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// `metadata.labels`, in order of the keys; none of a kind that nothing selects by labels.
+    /// `metadata.labels`, sorted by key. Only for kinds that can be selected by labels.
     pub labels: Box<[(String, String)]>,
-    /// Those of `metadata.annotations` that are about this program, in order of the keys.
+    /// The annotations about this program, sorted by key.
     pub annotations: Box<[(String, String)]>,
-    /// The annotations about draining; they count for Services and Backends.
+    /// The annotations about draining, of Services and Backends.
     pub drain: DrainPolicy,
-    /// True if an annotation asks for virtual hosts on demand; counts for Gateways.
+    /// True if an annotation of a Gateway asks for virtual hosts on demand.
     pub is_on_demand: bool,
-    /// `metadata.creationTimestamp` in seconds since 1970; documents without one count as of equal age.
+    /// `metadata.creationTimestamp` in seconds since 1970. Documents without one have the same age.
     pub created: Option<i64>,
 }
 
 impl Meta {
-    /// The metadata of a document that has none, shared by all of them.
+    /// Empty metadata, shared by all documents without any.
     pub(crate) fn none() -> Arc<Self> {
         static NONE: LazyLock<Arc<Meta>> = LazyLock::new(Arc::default);
         Arc::clone(&NONE)
     }
 
-    /// The same, to be kept.
+    /// The same in shared form.
     pub(crate) fn kept(self) -> Arc<Self> {
         if self == Self::default() { Self::none() } else { Arc::new(self) }
     }
@@ -56,24 +56,23 @@ impl Meta {
 pub struct Document {
     /// Its identity.
     pub key: DocumentKey,
-    /// Where it begins; the file is empty for a document of the API.
+    /// The place where it begins; the file is empty for a document of the API.
     pub place: Place,
-    /// Its metadata. That of documents without any is one for all.
+    /// Its metadata.
     pub meta: Arc<Meta>,
     /// The content.
     pub spec: Spec,
-    /// The document as it was written, without `status` and `metadata.managedFields`: what is stored and shown, and what
-    /// gives the same document when it is read again. Of the native form, a document of its own with only this part in it.
-    /// **Holds secrets** if it is a Secret.
+    /// The document as it was written, without `status` and `metadata.managedFields`. This is stored and shown, and gives the same document
+    /// when it is read again. An object of the native form has a document of its own. **Holds secrets** if it is a Secret.
     pub source: Arc<Source>,
 }
 
 /// The content of a document.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Spec {
-    /// A GatewayClass; its `controllerName`.
+    /// A GatewayClass.
     GatewayClass {
-        /// The controller that the class belongs to.
+        /// `controllerName`.
         controller: String,
     },
     /// A Gateway.
@@ -90,7 +89,7 @@ pub enum Spec {
     Service(Service),
     /// An EndpointSlice.
     EndpointSlice(EndpointSlice),
-    /// An Endpoints: what its subsets would be as slices of the service of the same name.
+    /// An Endpoints object: its subsets as slices of the service of the same name.
     Endpoints(Vec<EndpointSlice>),
     /// A Namespace.
     Namespace(Namespace),
@@ -144,7 +143,7 @@ impl Document {
 }
 
 impl fmt::Debug for Document {
-    /// Key and place; never the content, which may be a secret.
+    /// Shows key and place, never the content, which may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}", self.key, self.place)
     }

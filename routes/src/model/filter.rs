@@ -21,7 +21,7 @@ pub enum FilterKind {
     ResponseHeaders(HeaderEdits),
     /// Sends a copy of a share of the requests elsewhere.
     Mirror {
-        /// Where to.
+        /// The backend that gets the copies.
         backend: ObjectRef,
         /// The share.
         fraction: Fraction,
@@ -37,7 +37,7 @@ pub enum FilterKind {
     },
     /// Answers cross-origin requests (HTTPRoute).
     Cors(Cors),
-    /// A filter of another implementation. None is known, so its rule must fail instead of running without it.
+    /// A filter of another implementation. None is supported, so requests of its rule must fail.
     Extension {
         /// The API group.
         group: String,
@@ -48,14 +48,14 @@ pub enum FilterKind {
     },
 }
 
-/// Changes of headers; names as written, each at most once in a list (the first counts).
+/// Changes of headers. Names are as written, and appear at most once in each list (the first one counts).
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct HeaderEdits {
-    /// Set, replacing existing values.
+    /// Headers to set, replacing existing values.
     pub set: Vec<(String, String)>,
-    /// Added to existing values.
+    /// Headers to add to existing values.
     pub add: Vec<(String, String)>,
-    /// Removed.
+    /// Headers to remove.
     pub remove: Vec<String>,
 }
 
@@ -68,10 +68,10 @@ impl Silent for HeaderEdits {
     const SILENT: &Self = &Self::NONE;
 }
 
-/// A share of requests: `numerator` of `denominator`, which is never 0 and never less.
+/// A share of requests. The denominator is never 0, and never less than the numerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fraction {
-    /// How many are taken.
+    /// The numerator.
     pub numerator: u32,
     /// The denominator.
     pub denominator: u32,
@@ -86,7 +86,7 @@ pub struct Redirect {
     pub host: Option<String>,
     /// The path; `None` keeps it.
     pub path: Option<PathRewrite>,
-    /// The port; `None` takes that of the scheme, or of the listener if there is no scheme.
+    /// The port; `None` for that of the scheme, or of the listener if there is no scheme.
     pub port: Option<u16>,
     /// 301, 302, 303, 307 or 308.
     pub status: u16,
@@ -95,13 +95,13 @@ pub struct Redirect {
 /// A new path.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub enum PathRewrite {
-    /// In place of the whole path.
+    /// Replaces the whole path.
     Full(String),
-    /// In place of the matched prefix; the rule then matches prefixes only.
+    /// Replaces the matched prefix. The rule then matches only prefixes.
     Prefix(String),
 }
 
-/// The origins that may read answers of others.
+/// The settings for cross-origin requests.
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct Cors {
     /// Origins such as `https://a.example`, with `*` as a wildcard in the host; `*` alone is everyone.
@@ -110,10 +110,10 @@ pub struct Cors {
     pub allow_methods: Vec<String>,
     /// Request headers, or `*`.
     pub allow_headers: Vec<String>,
-    /// Response headers that are shown, or `*`.
+    /// Response headers that scripts may read, or `*`.
     pub expose_headers: Vec<String>,
     /// True if credentials may be sent.
     pub allow_credentials: bool,
-    /// How long an answer may be remembered, in seconds.
+    /// How long browsers may cache the answer, in seconds.
     pub max_age_seconds: u32,
 }

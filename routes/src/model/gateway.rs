@@ -9,9 +9,9 @@ use super::{Hostname, ObjectRef, Spot};
 pub struct Gateway {
     /// `spec.gatewayClassName`; empty for a native listener.
     pub class: String,
-    /// Where the class is named.
+    /// The spot of the class.
     pub class_spot: Spot,
-    /// `spec.infrastructure.parametersRef`. No kind of parameters is known, so a Gateway that has some is not accepted.
+    /// `spec.infrastructure.parametersRef`. Parameters are not supported, so a Gateway with this field is not accepted.
     pub parameters: Option<ObjectRef>,
     /// The first address of type `IPAddress`, if there is one.
     pub address: Option<IpAddr>,
@@ -29,8 +29,8 @@ pub struct GatewayListener {
     /// The port, from 1.
     pub port: u16,
     /// The protocol.
-    pub protocol: Protocol,
-    /// The host name; `None` takes every host.
+    pub protocol: ListenerProtocol,
+    /// The host name; `None` for every host.
     pub hostname: Option<Hostname>,
     /// The `certificateRefs` of an HTTPS listener that terminates TLS.
     pub certificates: Vec<ObjectRef>,
@@ -40,44 +40,44 @@ pub struct GatewayListener {
 
 /// The protocol of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum ListenerProtocol {
     /// Plain HTTP/1.1 and HTTP/2 with prior knowledge.
     Http,
-    /// The same over TLS that ends here.
+    /// The same over TLS, which the listener terminates.
     Https,
-    /// Any other, by its name: not supported.
+    /// Any other protocol, by its name. Not supported.
     Other(String),
 }
 
 /// The routes that may attach to a listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AllowedRoutes {
-    /// From where.
+    /// The namespaces of the routes.
     pub namespaces: AllowedNamespaces,
-    /// `(group, kind)` as written, group with its default filled in; empty means every kind that the protocol takes.
+    /// `(group, kind)` as written, with the default group filled in. Empty for every kind that the protocol supports.
     pub kinds: Vec<(String, String)>,
-    /// Where the kinds are named.
+    /// The spot of the kinds.
     pub kinds_spot: Spot,
 }
 
 /// The namespaces from which routes may attach.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AllowedNamespaces {
-    /// The Gateway's own.
+    /// Only the Gateway's own.
     Same,
-    /// Every one.
+    /// All namespaces.
     All,
     /// None.
     None,
-    /// Those whose labels match.
+    /// Namespaces whose labels match.
     Selector(LabelSelector),
 }
 
-/// A selector of labels; all its requirements must hold.
+/// A label selector. All its requirements must hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabelSelector {
-    /// `matchLabels` and `matchExpressions` with `In` and `NotIn`: key, values, whether the value must be among them.
+    /// `matchLabels`, and `matchExpressions` with `In` and `NotIn`: the key, the values, and whether the label must have one of these.
     pub values: Vec<(String, Vec<String>, bool)>,
-    /// `matchExpressions` with `Exists` and `DoesNotExist`: key, whether it must be there.
+    /// `matchExpressions` with `Exists` and `DoesNotExist`: the key, and whether it must exist.
     pub keys: Vec<(String, bool)>,
 }

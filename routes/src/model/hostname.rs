@@ -3,15 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A host name of the Gateway API: RFC 1123 in lower case, at most 253 characters, no IP address; or `*.` and such a name.
+/// A host name of the Gateway API: by RFC 1123, in lower case, at most 253 characters, and no IP address. It may begin with `*.`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hostname(Arc<str>);
 
-/// A text that is no [`Hostname`].
+/// A text that is not a [`Hostname`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct InvalidHostname {
-    /// The fault in it.
+    /// The rule that it breaks.
     pub reason: &'static str,
 }
 
@@ -47,7 +47,7 @@ impl Hostname {
         &self.0
     }
 
-    /// The part behind `*.`, if it is a wildcard.
+    /// The part after `*.`, if it is a wildcard.
     #[must_use]
     pub fn wildcard_suffix(&self) -> Option<&str> {
         self.0.strip_prefix("*.")
@@ -60,7 +60,7 @@ impl fmt::Display for Hostname {
     }
 }
 
-/// Returns `true` if a text is made of lower-case letters, digits and inner `-`; at least one.
+/// Returns `true` for one or more lower-case letters, digits and inner `-`.
 pub(crate) fn is_dns_label(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !text.is_empty() && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')

@@ -1,4 +1,4 @@
-//! The kinds of documents, and what identifies one.
+//! The kinds of documents, and their identity.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::thin::Thin;
 
-/// The kinds that are read. The native form is read into them: its listeners are [`Gateway`](Kind::Gateway)s, its backends
-/// [`Backend`](Kind::Backend)s, its routes [`Route`](Kind::Route)s.
+/// The kinds of documents. Listeners of the native form become [`Gateway`](Kind::Gateway)s, backends become
+/// [`Backend`](Kind::Backend)s, and routes become [`Route`](Kind::Route)s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// `gateway.networking.k8s.io` GatewayClass.
@@ -42,8 +42,8 @@ pub enum Kind {
     TrafficSplit,
     /// `specs.smi-spec.io` HTTPRouteGroup.
     HttpRouteGroup,
-    /// A policy of any kind that is not supported, and that targets a kind which is served. Its name in a [`DocumentKey`] holds
-    /// its own kind and group, so that policies of different kinds may have the same name.
+    /// A policy of any unsupported kind that targets a served kind. Its name in a [`DocumentKey`] includes its own kind and group, because
+    /// policies of different kinds may have the same name.
     Policy,
 }
 
@@ -69,7 +69,7 @@ impl Kind {
         Self::Policy,
     ];
 
-    /// The kind as documents and URLs write it.
+    /// The kind as in documents and URLs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -93,7 +93,7 @@ impl Kind {
         }
     }
 
-    /// The kind of that name, exactly as documents write it.
+    /// The kind with this name, in the same case as in documents.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
@@ -124,7 +124,7 @@ impl Kind {
         self.as_str() == kind && self.api_group() == group
     }
 
-    /// The namespace of an object of the kind whose document, or a reference to it, says `namespace`.
+    /// The namespace of an object of this kind, if its document or a reference says `namespace`; empty for a cluster-scoped kind.
     pub(crate) fn namespace_of(self, namespace: &str) -> &str {
         match self.is_cluster_scoped() {
             true => "",
@@ -133,7 +133,7 @@ impl Kind {
         }
     }
 
-    /// Returns `true` if objects of the kind belong to no namespace; theirs is empty in a [`DocumentKey`].
+    /// Returns `true` if objects of the kind have no namespace. It is empty in their [`DocumentKey`].
     #[must_use]
     pub fn is_cluster_scoped(self) -> bool {
         matches!(self, Self::GatewayClass | Self::Namespace)
@@ -146,7 +146,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The identity of a document, in all files and the API together. A copy is a pointer.
+/// The identity of a document, unique in all files and the API. A copy is a pointer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocumentKey(Thin<DocumentName>);
 
@@ -155,26 +155,26 @@ pub struct DocumentKey(Thin<DocumentName>);
 pub struct DocumentName {
     /// The kind.
     pub kind: Kind,
-    /// The namespace: `default` if the document names none; empty for a kind without.
+    /// The namespace: `default` if the document names none, empty for a cluster-scoped kind.
     pub namespace: Arc<str>,
     /// The name; never empty.
     pub name: Arc<str>,
 }
 
 impl DocumentKey {
-    /// The key of a document; `namespace` is ignored for kinds without.
+    /// The key of a document. `namespace` is ignored for cluster-scoped kinds.
     #[must_use]
     pub fn new(kind: Kind, namespace: &str, name: &str) -> Self {
         Self::of(kind, kind.namespace_of(namespace).into(), name.into())
     }
 
-    /// The same of texts that are shared; `namespace` must be one that the kind has.
+    /// The same from shared texts. `namespace` must be empty for cluster-scoped kinds.
     #[must_use]
     pub fn of(kind: Kind, namespace: Arc<str>, name: Arc<str>) -> Self {
         Self(Thin::new(DocumentName { kind, namespace, name }))
     }
 
-    /// The key of a document of another kind, of those with a namespace, under the same name.
+    /// The key of a document of another namespaced kind with the same name.
     pub(crate) fn namesake(&self, kind: Kind) -> Self {
         Self::of(kind, Arc::clone(&self.namespace), Arc::clone(&self.name))
     }
@@ -195,7 +195,7 @@ impl Deref for DocumentKey {
 }
 
 impl fmt::Display for DocumentKey {
-    /// `GRPCRoute prod/greeter`; without a namespace `GatewayClass xds`.
+    /// Shows `GRPCRoute prod/greeter`, or `GatewayClass xds` without a namespace.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.namespace.is_empty() {
             return write!(f, "{} {}", self.kind, self.name);

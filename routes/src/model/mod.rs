@@ -1,5 +1,5 @@
-//! The contents of documents after reading: typed, checked, with defaults filled in, and with the place of everything that another document
-//! can make wrong.
+//! The contents of documents after reading: typed, checked, and with defaults filled in. They keep the places of fields that depend on
+//! other documents, for diagnostics.
 
 mod backend;
 mod document;
@@ -16,10 +16,14 @@ mod source;
 mod split;
 mod spot;
 
-pub use backend::{Backend, BackendMember, BackendSource, LbPolicy, Limits, NativeTls, StaticEndpoint};
+pub use backend::{
+    Backend, BackendLimits, BackendMember, BackendSource, LbPolicy, NativeTls, StaticEndpoint,
+};
 pub use document::{Document, Meta, Spec};
 pub use filter::{Cors, Filter, FilterKind, Fraction, HeaderEdits, PathRewrite, Redirect};
-pub use gateway::{AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, LabelSelector, Protocol};
+pub use gateway::{
+    AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, LabelSelector, ListenerProtocol,
+};
 pub(crate) use hostname::is_dns_label;
 pub use hostname::{Hostname, InvalidHostname};
 pub use key::{DocumentKey, DocumentName, Kind};

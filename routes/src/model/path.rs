@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 /// The way from the root of a document to a field, shown as `spec.rules[0].backendRefs[1].port`.
 ///
-/// Empty for the document itself. It is kept as steps and spelled when it is shown. A path of up to [`N_INLINE`] ordinary steps, which
-/// are names in [`NAMES`] and low indices, takes no memory of its own.
+/// Empty for the document itself. It is stored as steps and spelled out when shown. A path of up to [`N_INLINE`] ordinary steps, which
+/// are names in [`NAMES`] and low indices, needs no allocation.
 #[derive(Clone)]
 pub struct FieldPath(Steps);
 
-/// Each step is one byte, and what belongs to it: [`TEXT`] with the length and a text, [`INDEX`] with an index, a name by its place in
-/// [`NAMES`], or an index that is added to [`FIRST_INDEX`].
+/// Each step begins with one byte: [`TEXT`], followed by a length and a text; [`INDEX`], followed by an index; the number of a name in
+/// [`NAMES`]; or [`FIRST_INDEX`] plus a low index.
 #[derive(Clone)]
 enum Steps {
     Inline(u8, [u8; N_INLINE]),
@@ -19,7 +19,7 @@ enum Steps {
 }
 
 impl FieldPath {
-    /// The path of the field of that name.
+    /// The path of the field with this name.
     pub(crate) fn field(&self, name: &str) -> Self {
         if let Some(step) = NAMES.binary_search(&name).ok().and_then(|index| u8::try_from(index).ok()) {
             return self.then(&[FIRST_NAME + step]);
@@ -32,7 +32,7 @@ impl FieldPath {
         }
     }
 
-    /// The path of the value of a key that the user chose.
+    /// The path of the value for a key that the user chose.
     pub(crate) fn entry(&self, key: &str) -> Self {
         self.text(&format!("[{key:?}]"))
     }
@@ -143,11 +143,11 @@ const FIRST_NAME: u8 = 2;
 
 const FIRST_INDEX: u8 = 128;
 
-/// With the byte that says which it is and the one that counts them, as large as two pointers.
+/// Together with the byte for the variant and the one for the length, as large as two pointers.
 const N_INLINE: usize = 14;
 
-/// The names on the way to fields that documents keep the place of, in order; any other is spelled out in a path. At most as many as
-/// there are steps from [`FIRST_NAME`] to [`FIRST_INDEX`].
+/// The names in paths of fields whose spots are kept, sorted. Other names are spelled out in a path. There is room for as many as there are
+/// steps from [`FIRST_NAME`] to [`FIRST_INDEX`].
 const NAMES: [&str; 39] = [
     "allowedRoutes",
     "annotations",

@@ -2,12 +2,12 @@
 
 use super::{AllowedNamespaces, Kind, LabelSelector, ObjectRef, Spot};
 
-/// A ReferenceGrant: what may refer to objects of its namespace.
+/// A ReferenceGrant: permits references to objects of its namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReferenceGrant {
     /// The objects that may refer; 1 to 16.
     pub from: Vec<GrantFrom>,
-    /// To what; 1 to 16.
+    /// The objects that they may refer to; 1 to 16.
     pub to: Vec<GrantTo>,
 }
 
@@ -22,32 +22,32 @@ pub struct GrantFrom {
     pub namespace: String,
 }
 
-/// To what.
+/// The objects that may be referred to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantTo {
     /// The API group; empty for core.
     pub group: String,
     /// The kind.
     pub kind: String,
-    /// The name; `None` means all.
+    /// The name; `None` for all.
     pub name: Option<String>,
 }
 
 /// A BackendTLSPolicy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendTlsPolicy {
-    /// The Services, with the port's name if it holds for one port only. Their namespace is the policy's.
+    /// The Services, each with the name of a port if the policy is only for that. Their namespace is the policy's.
     pub targets: Vec<(ObjectRef, Option<String>)>,
-    /// The ConfigMaps or Secrets with `ca.crt`; empty if the system's certificates are meant.
+    /// The ConfigMaps or Secrets with `ca.crt`; empty for the system's certificates.
     pub ca_certificates: Vec<ObjectRef>,
-    /// True if `wellKnownCACertificates: System` is given. Exactly one of both is, unless the document names a set that nobody
-    /// here knows, or cannot be used and nothing but its targets was read: then neither is, and every request must fail.
+    /// True for `wellKnownCACertificates: System`. Normally, exactly one of this and `ca_certificates` is set. If neither is, every request
+    /// fails: the document names an unknown set, or is broken and only its targets could be read.
     pub uses_system_certificates: bool,
-    /// The name sent as SNI, and looked for in the certificate unless there are others.
+    /// The name that is sent as SNI. The certificate must have it, unless there are `alt_names`.
     pub hostname: String,
-    /// Other names to look for in the certificate, host names and URIs.
+    /// Host names and URIs, one of which the certificate must have.
     pub alt_names: Vec<String>,
-    /// Where the validation is.
+    /// The spot of the validation.
     pub spot: Spot,
 }
 
@@ -69,25 +69,25 @@ pub struct PolicyTarget {
     pub spot: Spot,
     /// The kind of the target.
     pub kind: Kind,
-    /// The name of that kind.
+    /// The objects of this kind.
     pub name: TargetName,
-    /// The listener of a Gateway, the rule of a route or the port of a Service, if only that is meant.
+    /// The listener of a Gateway, the rule of a route or the port of a Service, if the policy is only for that.
     pub section: Option<String>,
 }
 
-/// How a policy says which objects it targets.
+/// How a policy selects its targets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TargetName {
     /// By name.
     Object {
-        /// The namespace, if it is named; else that of the policy.
+        /// The namespace; `None` for that of the policy.
         namespace: Option<String>,
         /// The name.
         name: String,
     },
     /// By labels.
     Selector {
-        /// The namespaces, seen from the policy's.
+        /// The namespaces, relative to the policy's.
         namespaces: AllowedNamespaces,
         /// The labels.
         labels: LabelSelector,

@@ -10,20 +10,20 @@ use super::{Kind, Spot};
 pub struct ObjectRef {
     /// Where it is.
     pub spot: Spot,
-    /// The API group; its default filled in; empty for core.
+    /// The API group, with its default filled in; empty for core kinds.
     pub group: Cow<'static, str>,
-    /// The kind; its default filled in.
+    /// The kind, with its default filled in.
     pub kind: Cow<'static, str>,
-    /// The namespace; that of the referring object filled in.
+    /// The namespace, with that of the referring object filled in.
     pub namespace: Arc<str>,
     /// The name.
     pub name: Arc<str>,
-    /// The port, where the kind has one.
+    /// The port, if the kind has ports.
     pub port: Option<u16>,
 }
 
 impl ObjectRef {
-    /// The kind of backend that it names, if it is one.
+    /// The kind of backend that it names, if it names one.
     pub(crate) fn backend_kind(&self) -> Option<Kind> {
         [Kind::Service, Kind::Backend].into_iter().find(|kind| kind.is_named(&self.group, &self.kind))
     }

@@ -9,19 +9,19 @@ use super::{Filter, Fraction, Hostname, Kind, ObjectRef, Spot};
 /// A route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// The kind as which it was written.
+    /// The kind of its document.
     pub kind: RouteKind,
-    /// The parents to which it attaches, at most 32. Empty means the implicit gateway, if there is no other.
+    /// The parents to which it attaches, at most 32. Without any, it attaches to the implicit gateway if there is no other.
     pub parents: Vec<ParentRef>,
-    /// True if it asks for the implicit gateway beside others; only if it has no parents.
+    /// True if it asks for the implicit gateway even if there are others. Only without parents.
     pub uses_default_gateways: bool,
-    /// The hosts, at most 16; empty means those of the listener.
+    /// The hosts, at most 16; empty for those of the listener.
     pub hostnames: Vec<Hostname>,
-    /// The rules, at most 16. A GRPCRoute may have none: then it is accepted and serves nothing.
+    /// The rules, at most 16. A GRPCRoute without rules is accepted and serves nothing.
     pub rules: Vec<Rule>,
 }
 
-/// The kind that a route was written as.
+/// The kind of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RouteKind {
     /// GRPCRoute.
@@ -37,11 +37,11 @@ pub enum RouteKind {
 pub struct ParentRef {
     /// Where it is.
     pub spot: Spot,
-    /// The API group; its default filled in.
+    /// The API group, with its default filled in.
     pub group: Cow<'static, str>,
-    /// The kind; its default filled in.
+    /// The kind, with its default filled in.
     pub kind: Cow<'static, str>,
-    /// The namespace; that of the route filled in.
+    /// The namespace, with that of the route filled in.
     pub namespace: Arc<str>,
     /// The name.
     pub name: Arc<str>,
@@ -66,11 +66,11 @@ pub struct Rule {
     pub spot: Spot,
     /// Its name, unique in the route.
     pub name: Option<Box<str>>,
-    /// The matches, of which one must hold; never empty: what is left out is one match of everything.
+    /// The matches, of which one must hold. Never empty: without matches in the document, there is one that matches everything.
     pub matches: Vec<Match>,
     /// The filters, in order; at most 16.
     pub filters: Vec<Filter>,
-    /// The backends, at most 16; no two of the native form are equal.
+    /// The backends, at most 16. The native form has no duplicates.
     pub backends: Vec<BackendRef>,
     /// Time limits.
     pub timeouts: Timeouts,
@@ -87,20 +87,20 @@ pub struct Match {
     pub spot: Spot,
     /// The path.
     pub path: PathMatch,
-    /// Headers: lower-case names, each once (the first entry of a name counts).
+    /// Headers: lower-case names without duplicates (the first one counts).
     pub headers: Vec<HeaderMatch>,
-    /// Query parameters, each once.
+    /// Query parameters, without duplicates.
     pub query: Box<[QueryMatch]>,
     /// The HTTP method.
     pub method: Option<HttpMethod>,
     /// The share of requests that are taken (native form; `runtime_fraction` of gRFC A28).
     pub fraction: Option<Fraction>,
-    /// True if the case of the path counts; always true but in the native form.
+    /// True if the case of the path matters. Only false in the native form.
     pub case_sensitive: bool,
 }
 
 impl Match {
-    /// A match of a path and nothing else.
+    /// A match of only a path.
     #[must_use]
     pub fn of_path(spot: &Spot, path: PathMatch) -> Self {
         Self {
@@ -118,9 +118,9 @@ impl Match {
 /// How a path or a value is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MatchType {
-    /// Equal, case included.
+    /// Equal, in the same case.
     Exact,
-    /// An RE2 expression for the whole.
+    /// An RE2 expression that matches the whole text.
     RegularExpression,
 }
 
@@ -131,18 +131,18 @@ pub enum PathMatch {
     Any,
     /// Exactly this path.
     Exact(String),
-    /// This path, or one below it: `/a` takes `/a`, `/a/` and `/a/b` but not `/ab`. Begins with `/`; ends with none, so `/`
-    /// itself is [`Any`](Self::Any).
+    /// This path and everything below it: `/a` matches `/a`, `/a/` and `/a/b`, but not `/ab`. Begins but never ends with `/`, so `/` itself is
+    /// [`Any`](Self::Any).
     Prefix(String),
     /// Every path that begins with this text (native form only).
     TextPrefix(String),
-    /// An RE2 expression for the whole path. Valid RE2.
+    /// A valid RE2 expression for the whole path.
     Regex(String),
     /// The method of a gRPC call.
     Method(MethodMatch),
 }
 
-/// A condition on the gRPC method; at least one of both is given.
+/// A condition on the gRPC method. At least one of service and method is set.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct MethodMatch {
     /// How both are compared. Regular expressions are valid RE2.
@@ -158,7 +158,7 @@ pub struct MethodMatch {
 pub struct HeaderMatch {
     /// Where it is.
     pub spot: Spot,
-    /// The name in lower case; may be a pseudo-header only in the native form and in SMI.
+    /// The name in lower case. Only the native form and SMI allow pseudo-headers.
     pub name: String,
     /// The condition on its value.
     pub value: HeaderValue,
@@ -169,7 +169,7 @@ pub struct HeaderMatch {
 pub enum HeaderValue {
     /// Equal.
     Exact(String),
-    /// An RE2 expression for the whole value. Valid RE2.
+    /// A valid RE2 expression for the whole value.
     Regex(String),
     /// Anything (native form only).
     Present,
@@ -200,7 +200,7 @@ pub struct BackendRef {
     pub filters: Vec<Filter>,
 }
 
-/// Time limits of a rule; `Some(ZERO)` means none, `None` leaves the default.
+/// Time limits of a rule. `Some(ZERO)` is no limit, `None` is the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Timeouts {
     /// For the whole request.
@@ -214,16 +214,16 @@ pub struct Timeouts {
 pub struct Retry {
     /// HTTP status codes to retry, 400 to 599.
     pub codes: Vec<u16>,
-    /// gRPC conditions to retry, of [`GRPC_CONDITIONS`](Self::GRPC_CONDITIONS).
+    /// gRPC conditions to retry, from [`GRPC_CONDITIONS`](Self::GRPC_CONDITIONS).
     pub grpc_on: Vec<String>,
-    /// How many retries, from 1.
+    /// The number of retries, from 1.
     pub attempts: u32,
-    /// The least time between two.
+    /// The minimum time between two retries.
     pub backoff: Option<Duration>,
 }
 
 impl Retry {
-    /// The conditions of gRPC that clients can retry (gRFC A44).
+    /// The gRPC conditions that clients can retry (gRFC A44).
     pub const GRPC_CONDITIONS: [&str; 5] =
         ["cancelled", "deadline-exceeded", "internal", "resource-exhausted", "unavailable"];
 }
@@ -233,15 +233,15 @@ impl Retry {
 pub struct SessionPersistence {
     /// Where it is.
     pub spot: Spot,
-    /// The longest that a session lasts.
+    /// The maximum duration of a session.
     pub absolute_timeout: Option<Duration>,
     /// How a session is recognised.
     pub kind: SessionKind,
 }
 
 impl SessionPersistence {
-    /// How long clients keep the cookie, in whole seconds as they count; `None` as long as they run, and for sessions without
-    /// one. No time at all would take the cookie away again, and is none.
+    /// How long clients keep the cookie, in whole seconds. `None` if they keep it as long as they run, or for sessions without a cookie. A
+    /// time of 0 counts as `None`, because it would remove the cookie.
     #[must_use]
     pub fn max_age(&self) -> Option<Duration> {
         let age = match &self.kind {
@@ -260,26 +260,26 @@ impl SessionPersistence {
 pub enum SessionKind {
     /// A cookie.
     Cookie {
-        /// Its name, if the user gives one.
+        /// Its name, if it is given.
         name: Option<String>,
-        /// Its path; `/` unless given.
+        /// Its path; `/` by default.
         path: String,
-        /// How long it lives.
+        /// Its lifetime.
         lifetime: SessionLifetime,
     },
-    /// A header of that name.
+    /// A header.
     Header {
         /// The name in lower case.
         name: String,
     },
 }
 
-/// How long a session cookie lives.
+/// The lifetime of a session cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionLifetime {
     /// As long as the browser.
     Session,
-    /// `absolute_timeout`, which is given then.
+    /// As long as `absolute_timeout`, which is set then.
     Permanent,
 }
 

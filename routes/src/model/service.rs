@@ -11,7 +11,7 @@ pub struct Service {
     pub ports: Vec<ServicePort>,
     /// `spec.externalName` of a service of type `ExternalName`.
     pub external_name: Option<String>,
-    /// True if `spec.clusterIP` is an address. Without endpoints, nothing here serves it.
+    /// True if `spec.clusterIP` is an address. It cannot replace missing endpoints.
     pub has_cluster_ip: bool,
 }
 
@@ -40,20 +40,20 @@ pub struct ServicePort {
 /// The port of the endpoints behind a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetPort {
-    /// A number; that of the service's port if none is given.
+    /// A number; by default that of the service's port.
     Number(u16),
-    /// The name of a container's port, which only an EndpointSlice can tell.
+    /// The name of a container's port, whose number is in EndpointSlices.
     Name(String),
 }
 
 /// An EndpointSlice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndpointSlice {
-    /// The service, from the label `kubernetes.io/service-name`; `None` belongs to nothing.
+    /// The service, from the label `kubernetes.io/service-name`; `None` if the label is missing.
     pub service: Option<String>,
     /// The type of its addresses.
     pub address_type: AddressType,
-    /// The ports, joined to the service's by name.
+    /// The ports, which match the service's by name.
     pub ports: Vec<SlicePort>,
     /// The endpoints.
     pub endpoints: Vec<SliceEndpoint>,
@@ -73,20 +73,20 @@ pub enum AddressType {
 pub struct SlicePort {
     /// The name; empty if there is none.
     pub name: String,
-    /// The number; `None` means every port.
+    /// The number; `None` for every port.
     pub port: Option<u16>,
 }
 
 /// An endpoint of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceEndpoint {
-    /// The addresses; each is an endpoint of its own here. Valid for the slice's type.
+    /// The addresses, valid for the slice's type. Each becomes an endpoint of its own.
     pub addresses: Vec<String>,
     /// True if it takes new requests.
     pub is_ready: bool,
     /// True if it still answers.
     pub is_serving: bool,
-    /// True if it is going away.
+    /// True if it is terminating.
     pub is_terminating: bool,
     /// The zone; empty if unknown.
     pub zone: String,

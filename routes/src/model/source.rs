@@ -8,18 +8,18 @@ use xds_cache::{GroupName, Version, VersionHasher};
 use xds_codec::Tree;
 use xds_codec::document::{Entry, Node};
 
-/// A document as it was written, kept as JSON text: as a value it would take up to forty times as much.
+/// A document as it was written, stored as JSON text. A parsed value would take up to forty times the memory.
 ///
-/// Equal if the values are equal, in any order of their keys.
+/// Equal if the values are equal, whatever the order of keys.
 #[derive(Clone, Default)]
 pub struct Source {
     text: Box<str>,
-    /// The version for the first group that was asked for.
+    /// The version for the first group that it was computed for.
     version: OnceLock<(GroupName, Version)>,
 }
 
 impl Source {
-    /// The document without what a cluster adds to it, in the order of the text.
+    /// The document without the fields that a cluster adds, in the order of the text.
     pub(crate) fn of_document(tree: Node<'_>) -> Self {
         let mut text = String::new();
         let entries = tree.entries().filter(|entry| entry.key != "status");
@@ -34,14 +34,13 @@ impl Source {
         Self { text: text.into(), version: OnceLock::new() }
     }
 
-    /// How many bytes its text has.
+    /// The length of its text in bytes.
     #[must_use]
     pub fn n_bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// The source of a policy that is not supported, with its identity and targets only: anything else may be secret, and is not
-    /// looked at.
+    /// The source of an unsupported policy, with only its identity and targets. Anything else may be secret.
     pub(crate) fn of_policy(tree: Node<'_>) -> Self {
         let of = |names: &'static [&'static str]| move |entry: &Entry<'_>| names.contains(&entry.key);
         let mut text = String::new();
@@ -58,7 +57,7 @@ impl Source {
         Self { text: text.into(), version: OnceLock::new() }
     }
 
-    /// A document of the native form that has one object.
+    /// A document of the native form with one object.
     pub(crate) fn of_native(
         version: &str,
         namespace: Option<&str>,
@@ -89,9 +88,9 @@ impl Source {
         Tree::from_json(&self.json())
     }
 
-    /// The hash of what the document says and for which group; the order of its keys does not count.
+    /// The hash of the content and the group, independent of the order of keys.
     ///
-    /// It is computed once for the first group that is asked for, which a document seldom changes, and each time for others.
+    /// It is stored for the first group, because documents seldom change their group, and computed each time for others.
     #[must_use]
     pub fn version(&self, group: &GroupName) -> Version {
         let (first, version) = self.version.get_or_init(|| (group.clone(), self.hash(group)));
@@ -129,7 +128,7 @@ fn write_object<'t>(
     text.push('}');
 }
 
-/// JSON with the keys of all objects in order.
+/// Writes JSON with sorted keys.
 fn write_sorted(value: &Value, text: &mut String) {
     match value {
         Value::Object(fields) => {
@@ -167,7 +166,7 @@ impl PartialEq for Source {
 impl Eq for Source {}
 
 impl fmt::Debug for Source {
-    /// Only the length; the content may be a secret.
+    /// Shows only the length, because the content may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.text.len())
     }

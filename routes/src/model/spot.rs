@@ -4,18 +4,18 @@ use std::hash::{Hash, Hasher};
 
 use super::FieldPath;
 
-/// A field of a document and where it stands in its file.
+/// A field of a document, and its position in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spot {
     /// The field; empty for the document itself.
     pub path: FieldPath,
-    /// The line, from 1; 0 if there is none, as in a JSON body.
+    /// The line, from 1; 0 if it has none, as in a JSON body.
     pub line: u32,
-    /// The column in characters, from 1; 0 if there is none.
+    /// The column in characters, from 1; 0 if it has none.
     pub column: u32,
 }
 
 impl Hash for Spot {
-    /// Adds nothing: a place does not affect the generated resources, so moved lines do not change a hash.
+    /// Adds nothing, because spots do not affect generated resources: moved lines must not change a hash.
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }

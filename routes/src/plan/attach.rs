@@ -13,8 +13,8 @@ use super::hostnames::{intersection, specificity};
 use super::hosts::owner;
 use super::listeners::{document_kind, resolved_refs};
 use super::lookup::RefProblem;
-use super::statuses::{Fault, LIMIT_EXCEEDED, ObjectConditions, code_of, partially_invalid};
-use crate::conditions::{Condition, ParentStatus, Truth};
+use super::statuses::{Fault, ObjectConditions, partially_invalid};
+use crate::conditions::{Condition, ConditionReason, ConditionType, ParentStatus, Truth};
 use crate::input::Placed;
 use crate::model::{
     AllowedNamespaces, Document, DocumentKey, Hostname, Kind, LabelSelector, ParentRef, Route, RouteKind,
@@ -28,7 +28,7 @@ pub(crate) struct AttachableRoute<'d> {
     pub(crate) document: &'d Document,
     /// The content.
     pub(crate) route: &'d Route,
-    /// The group of its document, for which an implicit gateway would be.
+    /// The group of its document. An implicit gateway would belong to it.
     pub(crate) group: &'d GroupName,
 }
 
@@ -51,26 +51,26 @@ pub(crate) trait Parents {
     /// The Gateway with a document of this identity.
     fn gateway(&self, key: &DocumentKey) -> Known;
 
-    /// Those of the native form.
+    /// The Gateways of the native form.
     fn natives(&self) -> Arc<[Arc<Parent>]>;
 
-    /// Returns `true` if there is no Gateway document at all, of whichever controller.
+    /// Returns `true` if there is no Gateway document at all, not even of another controller.
     fn is_without_documents(&self) -> bool;
 
-    /// The implicit gateway of a group; `None` if there can be none.
+    /// The implicit gateway of a group; `None` if it cannot have one.
     fn implicit(&self, group: &GroupName) -> Option<Arc<Parent>>;
 
     /// The labels of a namespace.
     fn namespace_labels(&self, namespace: &str) -> Vec<(String, String)>;
 }
 
-/// A Gateway, as far as it is known.
+/// The Gateway that a reference leads to.
 pub(crate) enum Known {
     /// One of ours.
     Ours(Arc<Parent>),
     /// One of another controller.
     Foreign,
-    /// There is none.
+    /// It does not exist.
     Missing,
 }
 
@@ -83,37 +83,37 @@ pub(crate) struct Requests {
     pub(crate) kind: RouteKind,
     /// The `creationTimestamp` of the route.
     pub(crate) created: Option<i64>,
-    /// The cost of the route in each virtual host; of its text, at most so many bytes.
+    /// The cost of the route in each virtual host. The bytes are an upper bound.
     pub(crate) cost: Cost,
     /// How often Gateways and listeners are asked.
     pub(crate) n_asked: usize,
     /// Why the route is not accepted, if it has no parent at all.
     pub(crate) fault: Option<Fault>,
-    /// One for each reference, but for Services and the Gateways of others.
+    /// One for each reference, except for Services and Gateways of other controllers.
     pub(crate) list: Vec<Request>,
 }
 
 /// One reference of a route to a parent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Request {
-    /// The position in the status; that in the document, if it names parents.
+    /// The position in the status; the same as in the document, if it names parents.
     index: usize,
     /// The Gateway, if the document names none.
     unnamed: Option<DocumentKey>,
-    /// True if it leads to the implicit gateway, which stands in for whatever is named, section and port included.
+    /// True if it leads to the implicit gateway, which stands in for any parent, section and port.
     pub(crate) is_implicit: bool,
-    /// The listeners that accept the route, at least one; or the reason why none does.
-    pub(crate) places: Result<Vec<Place>, Fault>,
+    /// The listeners that accept the route, at least one; or the reason why none accepts it.
+    pub(crate) attachments: Result<Vec<Attachment>, Fault>,
 }
 
 /// A listener that accepts a route.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct Attachment {
     /// The listener.
     pub(crate) listener: Arc<ParentListener>,
-    /// The hosts that both have in common, at least one.
+    /// The hosts that route and listener have in common, at least one.
     pub(crate) hosts: Arc<[Host]>,
-    /// Those of them that another listener of the port owns, and which.
+    /// The hosts among these that another listener of the port owns, and that listener.
     elsewhere: Box<[(Host, Arc<ListenerKey>)]>,
 }
 
@@ -124,14 +124,13 @@ impl Requests {
         let is_alone = list.is_empty() && route.route.parents.is_empty();
         let fault = is_alone.then(|| {
             let message = "the route names no parent, and there is no implicit gateway for it";
-            Fault::new("NoMatchingParent", message)
+            Fault::new(ConditionReason::NoMatchingParent, message)
         });
-        let places: usize = list.iter().flat_map(|request| &request.places).map(Vec::len).sum();
-        Self { n_asked: list.len() + places, fault, list, ..Self::none(route) }
+        let attachments: usize = list.iter().flat_map(|request| &request.attachments).map(Vec::len).sum();
+        Self { n_asked: list.len() + attachments, fault, list, ..Self::none(route) }
     }
 
-    /// The requests of a route that attaches to Gateways of the native form, when there are too many of these to ask before
-    /// limits are checked.
+    /// The requests of a route that attaches to all Gateways of the native form, if limits must be checked before so many are asked.
     pub(crate) fn deferred(route: &AttachableRoute<'_>, n_asked: usize) -> Self {
         Self { n_asked, ..Self::none(route) }
     }
@@ -149,7 +148,7 @@ impl Requests {
         }
     }
 
-    /// The cost of a route in each virtual host; of its text, as many bytes as it can have without a change of its outline.
+    /// The cost of a route in each virtual host. The bytes are the most that its text can have without a change of its outline.
     pub(crate) fn cost_of(document: &Document, route: &Route) -> Cost {
         Cost::of(route, length_class(document.source.text().len()))
     }
@@ -159,41 +158,41 @@ impl Requests {
         self.fault.is_none() && self.list.is_empty() && self.n_asked > 0
     }
 
-    /// Returns `true` if there is anything to say of the route.
+    /// Returns `true` if there is nothing to report about the route.
     pub(crate) fn is_empty(&self) -> bool {
         self.fault.is_none() && self.list.is_empty() && self.n_asked == 0
     }
 
-    /// All listeners that take the route, some more than once.
-    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
-        self.list.iter().flat_map(|request| request.places.iter().flatten())
+    /// All listeners that accept the route, some more than once.
+    pub(crate) fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        self.list.iter().flat_map(|request| request.attachments.iter().flatten())
     }
 
-    /// The listeners that take the route, each once.
+    /// The listeners that accept the route, without duplicates.
     pub(crate) fn listeners(&self) -> BTreeSet<&Arc<ListenerKey>> {
-        self.places().map(|place| &place.listener.key).collect()
+        self.attachments().map(|attachment| &attachment.listener.key).collect()
     }
 
-    /// The same for a route that passes a limit.
+    /// Refuses the route everywhere, because it exceeds a limit.
     pub(crate) fn refuse(&mut self, fault: &Fault, names_parents: bool) {
         if !names_parents {
-            // Reported once: the text names no parent at which to report it.
+            // Reported once, because there is no parent in the document to report it at.
             self.list.clear();
             self.fault = Some(fault.clone());
             return;
         }
-        let accepted = self.list.iter_mut().filter(|request| request.places.is_ok());
-        accepted.for_each(|request| request.places = Err(fault.clone()));
+        let accepted = self.list.iter_mut().filter(|request| request.attachments.is_ok());
+        accepted.for_each(|request| request.attachments = Err(fault.clone()));
     }
 }
 
-/// Why a route that names no parent is not even asked for.
+/// The reason why a route without parents is no longer attached.
 pub(crate) fn tired() -> Fault {
-    let message = "older routes have asked all listeners that may be asked; name a parent";
-    Fault::new(LIMIT_EXCEEDED, message)
+    let message = "older routes without parents have reached the limit of attempts to attach; name a parent in this route";
+    Fault::new(ConditionReason::LimitExceeded, message)
 }
 
-/// The listeners that the parents of a route lead to, without Services and without the Gateways of others.
+/// The requests to the parents of a route, without Services and Gateways of other controllers.
 fn requests(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<Request> {
     if route.route.parents.is_empty() {
         return unnamed_parents(route, parents);
@@ -206,28 +205,29 @@ fn requests(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<Request>
         let key = DocumentKey::new(Kind::Gateway, &parent.namespace, &parent.name);
         let known = parents.gateway(&key);
         let is_gateway = key.kind.is_named(&parent.group, &parent.kind);
-        let (is_implicit, places) = match known {
+        let (is_implicit, attachments) = match known {
             Known::Foreign => continue,
             Known::Ours(_) | Known::Missing if !is_gateway => {
                 let message = format!("routes cannot attach to a {} of {:?}", parent.kind, parent.group);
-                (false, Err(Fault::new("UnsupportedValue", message)))
+                (false, Err(Fault::new(ConditionReason::UnsupportedValue, message)))
             }
-            Known::Ours(gateway) => (false, places(parents, route, &gateway, Some(parent))),
+            Known::Ours(gateway) => (false, attachments(parents, route, &gateway, Some(parent))),
             Known::Missing => {
                 let implicit =
                     parents.is_without_documents().then(|| parents.implicit(route.group)).flatten();
-                let missing = || Err(Fault::new("NoMatchingParent", format!("there is no {key}")));
-                let found = implicit.as_ref().map(|gateway| places(parents, route, gateway, None));
+                let missing =
+                    || Err(Fault::new(ConditionReason::NoMatchingParent, format!("there is no {key}")));
+                let found = implicit.as_ref().map(|gateway| attachments(parents, route, gateway, None));
                 (implicit.is_some(), found.unwrap_or_else(missing))
             }
         };
-        requests.push(Request { index, unnamed: None, is_implicit, places });
+        requests.push(Request { index, unnamed: None, is_implicit, attachments });
     }
     requests
 }
 
-/// The parents of a route that names none. Native routes attach to all Gateways of their form; routes of the Gateway API attach
-/// to the implicit gateway, if there is no other or the route asks for it.
+/// The parents of a route that names none. Native routes attach to all Gateways of the native form. Routes of the Gateway API attach
+/// to the implicit gateway if there is no other Gateway or the route asks for it.
 fn unnamed_parents(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<Request> {
     let is_native = route.route.kind == RouteKind::Native;
     let mut targets: Vec<Arc<Parent>> = if is_native { parents.natives().to_vec() } else { Vec::new() };
@@ -239,24 +239,24 @@ fn unnamed_parents(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<R
         index,
         unnamed: Some(gateway.key.clone()),
         is_implicit: gateway.is_implicit,
-        places: places(parents, route, &gateway, None),
+        attachments: attachments(parents, route, &gateway, None),
     };
     targets.into_iter().enumerate().map(request).collect()
 }
 
-/// The listeners that take a route by a reference, or why none does.
+/// The listeners that accept a route by a reference, or the reason why none does.
 ///
-/// The first of these that leaves no listener is the reason: section and port, permission, host names, validity.
-fn places(
+/// The reason is the first check that leaves no listener: section and port, permission, host names, validity.
+fn attachments(
     parents: &impl Parents,
     route: &AttachableRoute<'_>,
     gateway: &Parent,
     parent: Option<&ParentRef>,
-) -> Result<Vec<Place>, Fault> {
+) -> Result<Vec<Attachment>, Fault> {
     let mut meant: Vec<&Arc<ParentListener>> = gateway.listeners.iter().collect();
     meant.retain(|listener| parent.is_none_or(|parent| is_meant(parent, listener)));
     if meant.is_empty() {
-        return Err(Fault::new("NoMatchingParent", nothing_meant(gateway, parent)));
+        return Err(Fault::new(ConditionReason::NoMatchingParent, nothing_meant(gateway, parent)));
     }
     let mut refusals = Vec::new();
     let mut allowed = Vec::new();
@@ -267,7 +267,7 @@ fn places(
         }
     }
     if allowed.is_empty() {
-        return Err(Fault::new("NotAllowedByListeners", refusals.join("; ")));
+        return Err(Fault::new(ConditionReason::NotAllowedByListeners, refusals.join("; ")));
     }
     let hostnames = &route.route.hostnames;
     let mut matching = Vec::new();
@@ -279,24 +279,27 @@ fn places(
     }
     if matching.is_empty() {
         let listeners = allowed.iter().map(|listener| (&*listener.key.name, &listener.host));
-        return Err(Fault::new("NoMatchingListenerHostname", no_common_host(hostnames, listeners)));
+        return Err(Fault::new(
+            ConditionReason::NoMatchingListenerHostname,
+            no_common_host(hostnames, listeners),
+        ));
     }
-    let mut places: Vec<Place> = Vec::new();
+    let mut attachments: Vec<Attachment> = Vec::new();
     let mut faults = Vec::new();
     for (listener, hosts) in matching {
         if let Some(fault) = &listener.fault {
             faults.push(format!("listener {} is not accepted: {}", listener.key.name, fault.message));
             continue;
         }
-        let same = places.last().map(|last| &last.hosts).filter(|last| ***last == *hosts);
+        let same = attachments.last().map(|last| &last.hosts).filter(|last| ***last == *hosts);
         let hosts = same.map_or_else(|| hosts.into(), Arc::clone);
         let elsewhere = elsewhere(listener, &hosts, gateway);
-        places.push(Place { listener: Arc::clone(listener), hosts, elsewhere });
+        attachments.push(Attachment { listener: Arc::clone(listener), hosts, elsewhere });
     }
-    if places.is_empty() {
-        return Err(Fault::new("NoReadyListeners", faults.join("; ")));
+    if attachments.is_empty() {
+        return Err(Fault::new(ConditionReason::NoReadyListeners, faults.join("; ")));
     }
-    Ok(places)
+    Ok(attachments)
 }
 
 /// The hosts of a route at a listener that another listener of the port owns.
@@ -312,7 +315,7 @@ fn elsewhere(listener: &ParentListener, hosts: &[Host], gateway: &Parent) -> Box
     hosts.iter().filter_map(owner_of).collect()
 }
 
-/// Returns `true` if section and port of a reference are those of a listener.
+/// Returns `true` if section and port of a reference match a listener.
 fn is_meant(parent: &ParentRef, listener: &ParentListener) -> bool {
     parent.section.as_ref().is_none_or(|section| **section == *listener.key.name)
         && parent.port.is_none_or(|port| port == listener.port)
@@ -340,8 +343,7 @@ fn no_common_host<'a>(
     )
 }
 
-/// Checks that a listener may accept a route of this kind and namespace; otherwise returns the reason, to be written after its
-/// name.
+/// Checks that a listener may accept a route of this kind and namespace. The error is a text that follows the listener's name.
 fn admission(
     parents: &impl Parents,
     route: &AttachableRoute<'_>,
@@ -365,7 +367,7 @@ fn admission(
     Err(format!("accepts no {}{why}", document_kind(route.route.kind)))
 }
 
-/// Returns `true` if labels match a selector. `NotIn` matches a label that is absent.
+/// Returns `true` if labels match a selector. `NotIn` matches an absent label.
 pub(super) fn selects(selector: &LabelSelector, labels: &[(String, String)]) -> bool {
     let label = |key: &str| labels.iter().find(|(name, _)| name == key).map(|(_, value)| value);
     selector
@@ -377,13 +379,13 @@ pub(super) fn selects(selector: &LabelSelector, labels: &[(String, String)]) -> 
 
 /// The result of attaching a route to listeners.
 pub(crate) struct Attached<'r> {
-    /// Its document, of which only spots and place are used.
+    /// Its document. Only its spots and place are used.
     pub(crate) document: &'r Document,
-    /// The requests; without those that limits took away.
+    /// The requests that limits allow.
     pub(crate) requests: &'r Requests,
     /// The references that cannot be followed.
     pub(crate) problems: &'r [RefProblem],
-    /// The parts of the rules that are not carried out.
+    /// The parts of the rules that have no effect.
     pub(crate) partly_invalid: &'r [String],
 }
 
@@ -398,17 +400,21 @@ impl Attached<'_> {
         let Self { document, requests, problems, .. } = self;
         if let Some(fault) = &requests.fault {
             diagnostics.push(self.warning(fault, &Spot::default()));
-            parts.conditions.push(Condition::fails("Accepted", fault.reason, fault.message.clone()));
+            parts.conditions.push(Condition::fails(
+                ConditionType::Accepted,
+                fault.reason,
+                fault.message.clone(),
+            ));
             return;
         }
         let is_lost = |listener: &Arc<ListenerKey>| winner(listener).is_some();
         let taken: BTreeSet<_> = requests.listeners().into_iter().filter(|one| !is_lost(one)).collect();
         for request in &requests.list {
             self.report_request(request, &winner, parts, diagnostics);
-            let places = request.places.iter().flatten();
-            for place in places.filter(|place| taken.contains(&place.listener.key)) {
-                let unserved = place.elsewhere.iter().filter(|(_, owner)| !taken.contains(owner));
-                diagnostics.extend(unserved.map(|(host, owner)| self.unserved(host, owner, place)));
+            let attachments = request.attachments.iter().flatten();
+            for attachment in attachments.filter(|attachment| taken.contains(&attachment.listener.key)) {
+                let unserved = attachment.elsewhere.iter().filter(|(_, owner)| !taken.contains(owner));
+                diagnostics.extend(unserved.map(|(host, owner)| self.unserved(host, owner, attachment)));
             }
         }
         if !requests.list.is_empty() {
@@ -432,27 +438,29 @@ impl Attached<'_> {
         let name = parent.map_or_else(unnamed, named);
         let document_spot = Spot::default();
         let spot = parent.map_or(&document_spot, |parent| &parent.spot);
-        let lost = request.places.iter().flatten().filter_map(|place| {
-            let listener = &place.listener.key;
+        let lost = request.attachments.iter().flatten().filter_map(|attachment| {
+            let listener = &attachment.listener.key;
             Some(format!("listener {} has {} for the same host", listener.name, winner(listener)?))
         });
         let lost: Vec<String> = lost.collect();
-        let fault = match &request.places {
-            Ok(places) if places.len() == lost.len() => Some(Fault::new("HostnameConflict", lost.join("; "))),
+        let fault = match &request.attachments {
+            Ok(attachments) if attachments.len() == lost.len() => {
+                Some(Fault::new(ConditionReason::HostnameConflict, lost.join("; ")))
+            }
             Ok(_) => None,
             Err(fault) => Some(fault.clone()),
         };
         let mut accepted = match &fault {
-            None => Condition::holds("Accepted", "Accepted"),
+            None => Condition::accepted(),
             Some(fault) => {
                 let message =
                     format!("{name} does not accept the route ({}): {}", fault.reason, fault.message);
                 diagnostics.push(self.warning(&Fault::new(fault.reason, message), spot));
-                Condition::fails("Accepted", fault.reason, fault.message.clone())
+                Condition::fails(ConditionType::Accepted, fault.reason, fault.message.clone())
             }
         };
         if fault.is_none() {
-            let lost = lost.into_iter().map(|message| Fault::new("HostnameConflict", message));
+            let lost = lost.into_iter().map(|message| Fault::new(ConditionReason::HostnameConflict, message));
             diagnostics.extend(lost.map(|fault| self.warning(&fault, spot)));
             if request.is_implicit {
                 accepted.message = "served by the implicit gateway default/implicit".to_owned();
@@ -471,16 +479,21 @@ impl Attached<'_> {
         parts.parents.insert(request.index, ParentStatus { parent: name, section, port, conditions });
     }
 
-    /// Warns of a host that is never asked for, because another listener of the port owns it.
-    fn unserved(&self, host: &Host, owner: &ListenerKey, place: &Place) -> Diagnostic {
+    /// Warns about a host that gets no requests because another listener of the port owns it.
+    fn unserved(&self, host: &Host, owner: &ListenerKey, attachment: &Attachment) -> Diagnostic {
         let message = format!(
-            "requests for {host} belong to listener {} of {}, so listener {} never sends any to this route",
-            owner.name, owner.gateway, place.listener.key.name
+            "requests for {host} belong to listener {} of {}, so listener {} never sends them to this route",
+            owner.name, owner.gateway, attachment.listener.key.name
         );
         self.document.diagnostic(Severity::Warning, "host-of-another-listener", &Spot::default(), message)
     }
 
     fn warning(&self, fault: &Fault, spot: &Spot) -> Diagnostic {
-        self.document.diagnostic(Severity::Warning, code_of(fault.reason), spot, fault.message.clone())
+        self.document.diagnostic(
+            Severity::Warning,
+            fault.reason.diagnostic_code(),
+            spot,
+            fault.message.clone(),
+        )
     }
 }

@@ -3,7 +3,8 @@
 use xds_cache::DrainPolicy;
 
 use super::lookup::{Lookup, RefProblem};
-use super::parts::Protocol;
+use super::parts::BackendProtocol;
+use crate::conditions::ConditionReason;
 use crate::model::{
     Backend, Document, DocumentKey, DocumentName, Kind, ObjectRef, Service, ServicePort, Spec,
 };
@@ -18,8 +19,7 @@ pub(super) enum Referent<'d> {
 }
 
 impl<'d> Referent<'d> {
-    /// The name of its cluster: `namespace/service/port` or `namespace/backend`. Names have no slash in them, so that no two
-    /// backends share one.
+    /// The name of its cluster: `namespace/service/port` or `namespace/backend`. It is unique, because names have no slash.
     pub(super) fn cluster_name(&self) -> String {
         let DocumentName { namespace, name, .. } = &*self.document().key;
         match self {
@@ -48,7 +48,7 @@ impl<'d> Referent<'d> {
 impl<'d> Lookup<'d> {
     /// The target of a backendRef, or the reason why it cannot be used: `InvalidKind`, `RefNotPermitted` or `BackendNotFound`.
     ///
-    /// A fallback that cannot be used as a whole counts as not found.
+    /// A fallback that cannot be used counts as not found.
     pub(super) fn backend(&self, from: &DocumentKey, to: &ObjectRef) -> Result<Referent<'d>, RefProblem> {
         let found = self.referent(from, to)?;
         if let Some(Err(fault)) = self.fallbacks.get(&found.document().key) {
@@ -60,13 +60,13 @@ impl<'d> Lookup<'d> {
 
     /// The same, without checking the members of a fallback.
     ///
-    /// A target that is not permitted is not looked up, so that the answer does not tell whether it exists.
+    /// Permission is checked first, so an error does not reveal whether a forbidden target exists.
     pub(super) fn referent(&self, from: &DocumentKey, to: &ObjectRef) -> Result<Referent<'d>, RefProblem> {
         let problem = |reason, message| RefProblem { reason, message, spot: to.spot.clone() };
         let Some(kind) = to.backend_kind() else {
             let shown = shown_kind(&to.group, &to.kind);
             return Err(problem(
-                "InvalidKind",
+                ConditionReason::InvalidKind,
                 format!("{shown} is not a kind of backend{}", self.hint(from, to)),
             ));
         };
@@ -75,22 +75,26 @@ impl<'d> Lookup<'d> {
                 "the namespace {} has no ReferenceGrant that lets a {} of {} refer to the {kind} {}",
                 to.namespace, from.kind, from.namespace, to.name,
             );
-            return Err(problem("RefNotPermitted", message));
+            return Err(problem(ConditionReason::RefNotPermitted, message));
         }
         let missing = |hint: &str| {
-            problem("BackendNotFound", format!("there is no {kind} {}/{}{hint}", to.namespace, to.name))
+            problem(
+                ConditionReason::BackendNotFound,
+                format!("there is no {kind} {}/{}{hint}", to.namespace, to.name),
+            )
         };
         if kind == Kind::Backend {
             return self.backend_named(&to.namespace, &to.name).ok_or_else(|| missing(""));
         }
         let found = self.service(&to.namespace, &to.name).ok_or_else(|| missing(&self.hint(from, to)));
         let (document, service) = found?;
-        let port = service_port(service, to).map_err(|message| problem("BackendNotFound", message))?;
+        let port = service_port(service, to)
+            .map_err(|message| problem(ConditionReason::BackendNotFound, message))?;
         Ok(Referent::Port { document, service, port })
     }
 
-    /// Returns `true` if a route refers to the Service that is its own parent, which needs no grant: the route may only send
-    /// requests where they would go without it (MeshConsumerRoute).
+    /// Returns `true` if a route refers to a Service that is its own parent. That needs no grant, because requests would go there without
+    /// the route too (MeshConsumerRoute).
     fn is_parent(&self, from: &DocumentKey, to: &ObjectRef) -> bool {
         let document = self.document(from.kind, &from.namespace, &from.name);
         let Some(Spec::Route(route)) = document.map(|document| &document.spec) else { return false };
@@ -120,7 +124,7 @@ impl<'d> Lookup<'d> {
         Some(Referent::Port { document, service, port })
     }
 
-    /// The backend whose cluster has that name.
+    /// The backend whose cluster has this name.
     pub(super) fn of_cluster_name(&self, name: &str) -> Option<Referent<'d>> {
         let mut parts = name.split('/');
         let (namespace, name) = (parts.next()?, parts.next()?);
@@ -130,7 +134,7 @@ impl<'d> Lookup<'d> {
         }
     }
 
-    /// Returns `true` if a backend says that it speaks HTTP/2. A fallback does so too if all its members do.
+    /// Returns `true` if a backend declares HTTP/2. A fallback also does if all its members do.
     pub(super) fn speaks_http2(&self, referent: &Referent<'d>) -> bool {
         match referent {
             Referent::Port { port, .. } => is_http2_name(port.app_protocol.as_deref().unwrap_or_default()),
@@ -141,16 +145,15 @@ impl<'d> Lookup<'d> {
         }
     }
 
-    /// The protocol of connections to a backend: its own setting, and always HTTP/2 for gRPC.
-    pub(super) fn protocol(&self, referent: &Referent<'d>, is_grpc: bool) -> Protocol {
+    /// The protocol of connections to a backend: HTTP/2 for gRPC, otherwise its own setting.
+    pub(super) fn protocol(&self, referent: &Referent<'d>, is_grpc: bool) -> BackendProtocol {
         match is_grpc || self.speaks_http2(referent) {
-            true => Protocol::Http2,
-            false => Protocol::Http1,
+            true => BackendProtocol::Http2,
+            false => BackendProtocol::Http1,
         }
     }
 
-    /// Returns `true` if routes can speak the `appProtocol` of a port; the `kubernetes.io/` names are the ones with a fixed
-    /// meaning.
+    /// Checks that routes support the `appProtocol` of a port. Only names with `kubernetes.io/` have a fixed meaning.
     pub(super) fn check_protocol(
         &self,
         referent: &Referent<'d>,
@@ -163,15 +166,15 @@ impl<'d> Lookup<'d> {
             "kubernetes.io/ws" | "kubernetes.io/wss" if is_grpc => "gRPC does not run over WebSocket",
             "kubernetes.io/wss" if self.policy(referent).is_none() => "it needs a BackendTLSPolicy",
             "kubernetes.io/h2c" | "kubernetes.io/ws" | "kubernetes.io/wss" => return Ok(()),
-            _ if name.starts_with("kubernetes.io/") => "it is not known",
+            _ if name.starts_with("kubernetes.io/") => "it is unknown",
             _ => return Ok(()),
         };
         let message =
             format!("the port {} of the {} has the appProtocol {name}: {why}", port.port, document.key);
-        Err(RefProblem { reason: "UnsupportedProtocol", message, spot: to.spot.clone() })
+        Err(RefProblem { reason: ConditionReason::UnsupportedProtocol, message, spot: to.spot.clone() })
     }
 
-    /// The hint that a Backend of the same name exists, if the referring object may know.
+    /// The hint that a Backend of the same name exists, if the referring object may know about it.
     fn hint(&self, from: &DocumentKey, to: &ObjectRef) -> String {
         let group = Kind::Backend.api_group();
         let backend = ObjectRef { group: group.into(), kind: "Backend".into(), ..to.clone() };
@@ -179,16 +182,16 @@ impl<'d> Lookup<'d> {
         if !exists || !self.is_granted(from.kind, &from.namespace, &backend) {
             return String::new();
         }
-        format!("; there is a Backend of that name: to use it, write `group: {group}` and `kind: Backend`")
+        format!("; there is a Backend with this name: to use it, write `group: {group}` and `kind: Backend`")
     }
 }
 
-/// Returns `true` if a port's `appProtocol` or name says HTTP/2: `kubernetes.io/h2c`, and by common use `grpc…`, `http2…`, `h2c…`.
+/// Returns `true` if a port's `appProtocol` or name means HTTP/2: `kubernetes.io/h2c`, or by common use `grpc…`, `http2…`, `h2c…`.
 pub(super) fn is_http2_name(name: &str) -> bool {
     name == "kubernetes.io/h2c" || ["grpc", "http2", "h2c"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The port that a reference means: the only one if it names none.
+/// The port of a reference; the only port if it names none.
 fn service_port<'d>(service: &'d Service, to: &ObjectRef) -> Result<&'d ServicePort, String> {
     let name = format!("{}/{}", to.namespace, to.name);
     let Some(number) = to.port else {

@@ -8,27 +8,27 @@ use super::backends::Referent;
 use super::endpoints;
 use super::lookup::Lookup;
 use super::parts::{
-    Action, Assignment, Backend, Cluster, PlannedRoute, Protocol, Target, TlsSecret, UpstreamTls,
+    Action, Assignment, BackendProtocol, Cluster, ClusterRef, PlannedRoute, Target, TlsSecret, UpstreamTls,
 };
 use super::tls::invalid_tls;
-use crate::model::{BackendSource, LbPolicy, Limits, Spot};
+use crate::model::{BackendLimits, BackendSource, LbPolicy, Spot};
 
 /// All protocols, sorted.
-const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
+const PROTOCOLS: [BackendProtocol; 2] = [BackendProtocol::Http1, BackendProtocol::Http2];
 
 /// How routes use a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Usage {
-    /// True if routes for Envoys use it by HTTP/1.1, and by HTTP/2.
+    /// True if routes for Envoys use it over HTTP/1.1, and over HTTP/2.
     is_spoken_to: [bool; 2],
     has_sessions: bool,
     is_fallback_member: bool,
-    /// True if a document asks for a route that does: not only the one that a Service has to itself.
+    /// True if a route of a document uses it. False if only the implicit route of a Service to itself does.
     pub(crate) is_asked_for: bool,
 }
 
 impl Usage {
-    /// Adds the uses by others.
+    /// Adds the uses of another route.
     pub(crate) fn join(&mut self, other: &Self) {
         let both = self.is_spoken_to.iter_mut().zip(other.is_spoken_to);
         both.for_each(|(own, other)| *own |= other);
@@ -38,25 +38,25 @@ impl Usage {
     }
 
     /// The protocols that routes for Envoys use, sorted.
-    fn protocols(&self) -> Vec<Protocol> {
+    fn protocols(&self) -> Vec<BackendProtocol> {
         let all = PROTOCOLS.into_iter().zip(self.is_spoken_to);
         all.filter_map(|(protocol, is_spoken)| is_spoken.then_some(protocol)).collect()
     }
 }
 
-/// The clients that are served routes.
+/// The clients that get a route.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Served {
-    /// True if Envoys are.
+    /// True if Envoys get it.
     pub(crate) is_for_envoys: bool,
-    /// True if a document asks for them.
+    /// True if a document asks for it.
     pub(crate) is_asked_for: bool,
 }
 
-/// A cluster with what it needs.
+/// A cluster with its endpoints and its secret.
 pub(crate) struct Reached {
     pub(crate) cluster: Cluster,
-    /// Its endpoints, if they are assigned.
+    /// Its endpoints, if they come by EDS.
     pub(crate) assignment: Option<Assignment>,
     /// The secret that it names.
     pub(crate) secret: Option<(String, TlsSecret)>,
@@ -65,12 +65,12 @@ pub(crate) struct Reached {
 }
 
 impl Lookup<'_> {
-    /// The cluster of that name, which is used so; `None` if nothing has that name.
+    /// The cluster with this name and usage; `None` if nothing has this name.
     pub(crate) fn reached(&self, name: &str, usage: &Usage) -> Option<Reached> {
         let referent = self.of_cluster_name(name)?;
         let mut diagnostics = Vec::new();
         let found = endpoints::find(self, &referent, name);
-        // Nothing requests clusters that only a gRPC client could dial.
+        // Reported only for clusters of Envoys, because gRPC clients could dial every Service.
         if let Some(message) = found.warning.filter(|_| usage.is_spoken_to.contains(&true)) {
             warn("no-endpoints", &referent, message, &mut diagnostics);
         }
@@ -79,7 +79,7 @@ impl Lookup<'_> {
             warn("invalid-tls", &referent, invalid_tls(&referent).to_owned(), &mut diagnostics);
         }
         let (lb_policy, limits) = match &referent {
-            Referent::Port { .. } => (LbPolicy::default(), Limits::default()),
+            Referent::Port { .. } => (LbPolicy::default(), BackendLimits::default()),
             Referent::Backend { backend, .. } => (backend.lb_policy, backend.limits),
         };
         let cluster = Cluster {
@@ -98,7 +98,7 @@ impl Lookup<'_> {
     }
 }
 
-/// Every cluster that routes reach, by themselves and as members of fallbacks. Routes that Envoys are not served add no protocol.
+/// Every cluster that routes reach, directly or as a member of a fallback. Routes that Envoys do not get add no protocol.
 pub(crate) fn usages(
     routes: &[PlannedRoute],
     served: Served,
@@ -128,7 +128,7 @@ pub(crate) fn usages(
 
 /// The clusters that a route names.
 fn uses(route: &PlannedRoute) -> Vec<(String, Usage)> {
-    let usage = |backend: &Backend, has_sessions| {
+    let usage = |backend: &ClusterRef, has_sessions| {
         let is_spoken_to = PROTOCOLS.map(|protocol| protocol == backend.protocol);
         (backend.name.clone(), Usage { is_spoken_to, has_sessions, ..Usage::default() })
     };
@@ -142,12 +142,12 @@ fn uses(route: &PlannedRoute) -> Vec<(String, Usage)> {
     uses
 }
 
-/// A fallback has no connections of its own that could use TLS.
+/// Warns about TLS settings of a fallback, which makes no connections itself.
 fn warn_of_idle_tls(referent: &Referent<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let Referent::Backend { backend, .. } = referent else { return };
     match &backend.source {
         BackendSource::Fallback(_) if backend.tls.is_some() => {
-            let message = "a fallback makes no connections itself: its members define TLS";
+            let message = "a fallback makes no connections itself; set TLS on its members";
             warn("unused-tls", referent, message.to_owned(), diagnostics);
         }
         BackendSource::Fallback(_) | BackendSource::Endpoints(_) => {}

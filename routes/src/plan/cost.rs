@@ -14,7 +14,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// The cost of a route with a text of so many bytes in each virtual host.
+    /// The cost of a route with a text of `bytes` bytes in each virtual host.
     pub(crate) fn of(route: &Route, bytes: usize) -> Self {
         let routes = route.rules.iter().map(|rule| rule.matches.len()).sum();
         Self { routes, hosts: 0, bytes }
@@ -27,14 +27,14 @@ impl Cost {
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
-    /// The same, so many times.
+    /// Returns `n` times the cost.
     pub(crate) fn times(self, n: usize) -> Self {
         let times = |one: usize| one.saturating_mul(n);
         Self { routes: times(self.routes), hosts: times(self.hosts), bytes: times(self.bytes) }
     }
 }
 
-/// The length by which a text of this length is counted: the next power of two.
+/// The length that counts for a text of this length: the next power of two.
 pub(crate) fn length_class(n_bytes: usize) -> usize {
     n_bytes.checked_next_power_of_two().unwrap_or(usize::MAX)
 }

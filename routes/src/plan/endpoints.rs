@@ -12,19 +12,19 @@ use crate::model::{
     StaticEndpoint, TargetPort,
 };
 
-/// Where the endpoints of a backend are.
+/// The endpoints of a backend.
 pub(super) struct Found {
     pub(super) discovery: Discovery,
-    /// The endpoints, if they are assigned.
+    /// The endpoints, if they come by EDS.
     pub(super) assignment: Option<Assignment>,
-    /// Why there are none, where that looks like a mistake.
+    /// The reason why there are none, if that looks like a mistake.
     pub(super) warning: Option<String>,
 }
 
-/// Endpoints by address, so that none appears twice: gRPC clients refuse that.
+/// Endpoints by address, without duplicates, which gRPC clients reject.
 type ByAddress = BTreeMap<(IpAddr, u16), (String, Endpoint)>;
 
-/// Finds the endpoints of a backend with a cluster of that name, which is the name of its assignment too.
+/// Finds the endpoints of a backend. `name` is the name of its cluster and its assignment.
 pub(super) fn find<'d>(lookup: &Lookup<'d>, referent: &Referent<'d>, name: &str) -> Found {
     match referent {
         Referent::Port { document, service, port } => of_service(lookup, document, service, port, name),
@@ -65,13 +65,13 @@ fn of_service<'d>(
             AddressType::Fqdn => add_hosts(slice, &numbers, &mut hosts),
         }
     }
-    // Slices come in any order.
+    // Slices come in no particular order.
     hosts.sort();
     let warning = lacks_endpoints(service, port, &slices);
     Found { warning, ..discovered(document, name, addresses, hosts) }
 }
 
-/// Why a service can have no endpoints, unless they are just not ready.
+/// The reason why a service can have no endpoints; `None` if they are only not ready.
 fn lacks_endpoints(service: &Service, port: &ServicePort, slices: &[&EndpointSlice]) -> Option<String> {
     if slices.is_empty() {
         let address = if service.has_cluster_ip { ", and nothing here serves its clusterIP" } else { "" };
@@ -90,7 +90,7 @@ fn lacks_endpoints(service: &Service, port: &ServicePort, slices: &[&EndpointSli
     Some(format!("the port {} has no endpoints: {why}", port.port))
 }
 
-/// The port of the endpoints where only the Service can tell it.
+/// The port of endpoints that have no port themselves.
 fn target_number(port: &ServicePort) -> u16 {
     match &port.target {
         TargetPort::Number(number) => *number,
@@ -114,7 +114,7 @@ fn add_addresses(slice: &EndpointSlice, numbers: &[u16], found: &mut ByAddress) 
     }
 }
 
-/// Adds an endpoint unless it is known; of two that differ, the healthy one counts, then the first.
+/// Adds an endpoint. If its address is known already, the healthier one counts, or else the first.
 fn add_address(zone: String, new: Endpoint, found: &mut ByAddress) {
     match found.entry((new.address, new.port)) {
         Entry::Vacant(entry) => {
@@ -128,7 +128,7 @@ fn add_address(zone: String, new: Endpoint, found: &mut ByAddress) {
     }
 }
 
-/// The health of host names cannot be passed on, so only ready ones are used.
+/// Adds host names. Clients cannot be told their health, so only ready ones are used.
 fn add_hosts(slice: &EndpointSlice, numbers: &[u16], hosts: &mut Vec<(String, u16)>) {
     for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.is_ready) {
         for address in &endpoint.addresses {
@@ -169,7 +169,7 @@ fn discovered(document: &Document, name: &str, addresses: ByAddress, hosts: Vec<
     Found { discovery, assignment: None, warning: None }
 }
 
-/// Addresses that no assignment can hold.
+/// Addresses that EDS does not support.
 fn fixed(addresses: ByAddress, hosts: Vec<(String, u16)>, sockets: Vec<Address>) -> Found {
     let addresses = addresses.into_keys().map(|(address, port)| Address::Ip(address, port));
     let hosts = hosts.into_iter().map(|(host, port)| Address::Dns(host, port));
@@ -177,7 +177,7 @@ fn fixed(addresses: ByAddress, hosts: Vec<(String, u16)>, sockets: Vec<Address>)
     Found { discovery: Discovery::Static(all), assignment: None, warning: None }
 }
 
-/// Each once, at its first place: clients that try one after the other do so in this order.
+/// Removes duplicates and keeps the order, in which some clients try them.
 fn without_repeats<T: Ord + Clone>(mut all: Vec<T>) -> Vec<T> {
     let mut seen = BTreeSet::new();
     all.retain(|one| seen.insert(one.clone()));

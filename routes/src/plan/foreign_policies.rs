@@ -1,7 +1,7 @@
-//! Policies that are not supported: the served objects that they target, and how that is reported.
+//! Unsupported policies: the served objects that they target, and their reports.
 //!
-//! Whoever writes a policy for authentication or limits must learn that requests are served without it. So it is reported at the policy, and
-//! as a condition at each of its targets.
+//! The author of a policy for authentication or limits must learn that requests are served without it. So it is reported at the policy,
+//! and as a condition at each of its targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use xds_codec::{Diagnostic, Place, Severity};
 
 use super::attach::selects;
 use super::grants::namespace_labels;
-use crate::conditions::{Condition, POLICY_AFFECTED};
+use crate::conditions::{Condition, ConditionReason, ConditionType};
 use crate::input::Placed;
 use crate::model::{
     AllowedNamespaces, Document, DocumentKey, ForeignPolicy, Kind, PolicyTarget, Spec, TargetName,
 };
 use crate::read::left_out;
 
-/// The targets that exist for policies.
+/// The objects that policies can target.
 pub(crate) trait Targets<'d> {
     /// A document.
     fn document(&self, key: &DocumentKey) -> Option<&'d Document>;
@@ -25,21 +25,21 @@ pub(crate) trait Targets<'d> {
     /// The documents of a kind, in order.
     fn of_kind(&self, kind: Kind) -> Box<dyn Iterator<Item = &'d Placed> + 'd>;
 
-    /// Returns `true` if the object of a document is served here. Objects of other controllers have no conditions.
+    /// Returns `true` if the object is served here. Objects of other controllers have no conditions.
     fn is_known(&self, key: &DocumentKey) -> bool;
 }
 
-/// A target, and the listener of it if only that is meant.
-type Affected<'d> = (&'d DocumentKey, Option<&'d str>);
+/// A target, with a listener if the policy is only for that.
+type AffectedTarget<'d> = (&'d DocumentKey, Option<&'d str>);
 
-/// Some of many, by name.
+/// The names of policies or targets, some of which are shown.
 #[derive(Default)]
-struct Named {
+struct NameList {
     first: Vec<String>,
     n: usize,
 }
 
-impl Named {
+impl NameList {
     fn add(&mut self, name: impl FnOnce() -> String) {
         self.n += 1;
         if self.first.len() < MAX_NAMED {
@@ -47,7 +47,7 @@ impl Named {
         }
     }
 
-    /// The verb that goes with them.
+    /// The verb that follows the names.
     fn verb(&self) -> &'static str {
         if self.n == 1 { "is" } else { "are" }
     }
@@ -62,14 +62,14 @@ impl Named {
     }
 }
 
-/// The conditions from policies, by the target and, if only that is meant, its listener.
-pub(crate) type Affections<'d> = BTreeMap<Affected<'d>, Condition>;
+/// The conditions from policies, by target.
+pub(crate) type Affections<'d> = BTreeMap<AffectedTarget<'d>, Condition>;
 
-/// Looks at every policy: reports its targets, and returns the diagnostics for them.
+/// Reports every policy in `diagnostics`, and returns the conditions of the targets.
 pub(crate) fn affected<'d>(served: &impl Targets<'d>, diagnostics: &mut Vec<Diagnostic>) -> Affections<'d> {
     let mut search = Search { served, n_left: MAX_COMPARED };
-    let mut affected: BTreeMap<Affected<'d>, Named> = BTreeMap::new();
-    // The first of each file and kind, and how many there are.
+    let mut affected: BTreeMap<AffectedTarget<'d>, NameList> = BTreeMap::new();
+    // The first policy of each file and kind, and their number.
     let mut idle: BTreeMap<(&Arc<str>, &str), (&Place, usize)> = BTreeMap::new();
     for placed in served.of_kind(Kind::Policy) {
         let document = &*placed.document;
@@ -83,7 +83,7 @@ pub(crate) fn affected<'d>(served: &impl Targets<'d>, diagnostics: &mut Vec<Diag
             }
             first = first.or_else(|| found.first().map(|_| &target.spot));
         }
-        let mut named = Named::default();
+        let mut named = NameList::default();
         for one in found {
             named.add(|| shown(&one));
             affected.entry(one).or_default().add(|| name_of(key, policy));
@@ -110,15 +110,20 @@ pub(crate) fn affected<'d>(served: &impl Targets<'d>, diagnostics: &mut Vec<Diag
                 continue;
             }
         };
-        diagnostics.push(document.diagnostic(Severity::Warning, "unsupported-policy", spot, message));
+        diagnostics.push(document.diagnostic(
+            Severity::Warning,
+            ConditionReason::UnsupportedPolicy.diagnostic_code(),
+            spot,
+            message,
+        ));
     }
     for ((_, kind), (place, n)) in idle {
         diagnostics.push(note(place, left_out(kind, n)));
     }
-    let condition = |(target, policies): (Affected<'d>, Named)| {
+    let condition = |(target, policies): (AffectedTarget<'d>, NameList)| {
         let (policies, are) = (policies.listed(), policies.verb());
         let message = format!("{policies} {are} not supported: requests are served as if there were none");
-        (target, Condition::fails(POLICY_AFFECTED, "UnsupportedPolicy", message))
+        (target, Condition::fails(ConditionType::PolicyAffected, ConditionReason::UnsupportedPolicy, message))
     };
     affected.into_iter().map(condition).collect()
 }
@@ -126,13 +131,18 @@ pub(crate) fn affected<'d>(served: &impl Targets<'d>, diagnostics: &mut Vec<Diag
 /// Looks for targets among served objects.
 struct Search<'s, S> {
     served: &'s S,
-    /// How many more objects labels may be compared with.
+    /// How many more comparisons of labels are allowed.
     n_left: usize,
 }
 
 impl<'d, S: Targets<'d>> Search<'_, S> {
-    /// Adds the served targets. False if labels were not compared with every object.
-    fn targets(&mut self, own: &str, target: &'d PolicyTarget, found: &mut BTreeSet<Affected<'d>>) -> bool {
+    /// Adds the served targets. Returns `false` if the limit of comparisons was reached.
+    fn targets(
+        &mut self,
+        own: &str,
+        target: &'d PolicyTarget,
+        found: &mut BTreeSet<AffectedTarget<'d>>,
+    ) -> bool {
         let (namespaces, labels) = match &target.name {
             TargetName::Object { namespace, name } => {
                 let namespace = namespace.as_deref().unwrap_or(own);
@@ -172,8 +182,8 @@ impl<'d, S: Targets<'d>> Search<'_, S> {
         true
     }
 
-    /// The part of a document that is served and targeted, if any.
-    fn served_of(&self, document: &'d Document, target: &'d PolicyTarget) -> Option<Affected<'d>> {
+    /// The target in a document, if it exists and is served.
+    fn served_of(&self, document: &'d Document, target: &'d PolicyTarget) -> Option<AffectedTarget<'d>> {
         let key = &document.key;
         let section = target.section.as_deref();
         let is_meant = |name: &str| section.is_none_or(|section| name == section);
@@ -192,15 +202,15 @@ impl<'d, S: Targets<'d>> Search<'_, S> {
     }
 }
 
-/// `Gateway default/edge`, `listener https of Gateway default/edge`.
-fn shown((key, listener): &Affected<'_>) -> String {
+/// Shows `Gateway default/edge` or `listener https of Gateway default/edge`.
+fn shown((key, listener): &AffectedTarget<'_>) -> String {
     match listener {
         Some(listener) => format!("listener {listener} of {key}"),
         None => key.to_string(),
     }
 }
 
-/// `SecurityPolicy default/guard`.
+/// Shows `SecurityPolicy default/guard`.
 fn name_of(key: &DocumentKey, policy: &ForeignPolicy) -> String {
     format!("{} {}/{}", policy.kind, key.namespace, policy.name)
 }
@@ -218,9 +228,8 @@ fn note(place: &Place, message: String) -> Diagnostic {
     }
 }
 
-/// How many objects a message names; the others are counted.
+/// The number of names in a message. The others are only counted.
 const MAX_NAMED: usize = 3;
 
-/// How often labels of policies are compared with those of objects: enough for twenty selectors of ten thousand routes, and a
-/// small part of the time that planning so many takes.
+/// The limit of comparisons of labels: enough for twenty selectors and ten thousand routes, and short compared with planning these.
 const MAX_COMPARED: usize = 200_000;

@@ -1,4 +1,4 @@
-//! Gateways: which are ours, which ports they get, and their conditions.
+//! Gateways: which of them are served here, their ports and their conditions.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,14 +9,14 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::listeners::{PlannedListener, listeners};
 use super::precedence::Seniority;
-use super::statuses::{Fault, ObjectConditions, code_of};
+use super::statuses::{Fault, ObjectConditions};
 use super::{Host, Lookup};
-use crate::conditions::{Condition, Truth};
+use crate::conditions::{Condition, ConditionReason, ConditionType, Truth};
 use crate::input::of_kinds;
 use crate::input::{Documents, Options, Placed};
 use crate::model::{
-    AllowedNamespaces, AllowedRoutes, Document, DocumentKey, Gateway, GatewayListener, Kind, ObjectRef,
-    Protocol, RouteKind, Spec, Spot,
+    AllowedNamespaces, AllowedRoutes, Document, DocumentKey, Gateway, GatewayListener, Kind,
+    ListenerProtocol, ObjectRef, RouteKind, Spec, Spot,
 };
 
 /// A Gateway and its state.
@@ -26,15 +26,15 @@ pub(crate) struct PlannedGateway<'d> {
     pub(crate) document: Option<&'d Document>,
     /// Its identity.
     pub(crate) key: DocumentKey,
-    /// The node group that it is for.
+    /// The node group that it serves.
     pub(crate) group: GroupName,
-    /// Where it listens; `None` means every address.
+    /// The address on which it listens; `None` for every address.
     pub(crate) address: Option<IpAddr>,
     /// True if it was written in the native form.
     pub(crate) is_native: bool,
     /// True if Envoys request its hosts one by one.
     pub(crate) is_on_demand: bool,
-    /// Why it is not accepted, if so.
+    /// The reason why it is not accepted, if so.
     fault: Option<Fault>,
     /// Its listeners, in the order of the document.
     pub(crate) listeners: Vec<PlannedListener>,
@@ -43,13 +43,13 @@ pub(crate) struct PlannedGateway<'d> {
 /// All Gateways.
 #[derive(Debug)]
 pub(crate) struct Gateways<'d> {
-    /// Those that are ours, sorted by identity.
+    /// The Gateways that are served here, sorted by identity.
     pub(crate) list: Vec<PlannedGateway<'d>>,
-    /// Those of another controller.
+    /// The Gateways of other controllers.
     pub(crate) foreign: BTreeSet<DocumentKey>,
 }
 
-/// A listener.
+/// The identity of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ListenerKey {
     /// The node group of the Gateway.
@@ -86,12 +86,12 @@ pub(crate) struct ParentListener {
     pub(crate) namespaces: AllowedNamespaces,
     /// The kinds of routes that it accepts.
     pub(crate) kinds: Vec<RouteKind>,
-    /// Why it accepts none, if so.
+    /// The reason why it accepts no routes, if so.
     pub(crate) fault: Option<Fault>,
 }
 
 impl<'d> Gateways<'d> {
-    /// Those of the documents, with the ports that they get.
+    /// The Gateways of the documents, with the ports that they get.
     pub(crate) fn of(
         lookup: &Lookup<'_>,
         documents: &'d Documents,
@@ -129,23 +129,28 @@ impl<'d> Gateways<'d> {
         gateways
     }
 
-    /// Warns of faults of listeners.
+    /// Warns about faults of listeners.
     pub(crate) fn diagnose(&self, diagnostics: &mut Vec<Diagnostic>) {
         for gateway in &self.list {
             let Some(document) = gateway.document else { continue };
-            let mut warn = |reason: &str, spot: &Spot, message: String| {
-                diagnostics.push(document.diagnostic(Severity::Warning, code_of(reason), spot, message));
+            let mut warn = |reason: ConditionReason, spot: &Spot, message: String| {
+                diagnostics.push(document.diagnostic(
+                    Severity::Warning,
+                    reason.diagnostic_code(),
+                    spot,
+                    message,
+                ));
             };
             if let (Some(Fault { reason, message }), Spec::Gateway(spec)) = (&gateway.fault, &document.spec) {
                 let spot = spec.parameters.as_ref().map_or(&spec.class_spot, |parameters| &parameters.spot);
-                warn(reason, spot, message.clone());
+                warn(*reason, spot, message.clone());
                 continue;
             }
             for listener in &gateway.listeners {
                 let name = &listener.spec.name;
                 if let Some(Fault { reason, message }) = &listener.fault {
                     warn(
-                        reason,
+                        *reason,
                         &listener.spec.spot,
                         format!("listener {name} is not accepted ({reason}): {message}"),
                     );
@@ -167,7 +172,7 @@ impl<'d> Gateways<'d> {
         for (key, placed) in of_kinds(documents, Kind::GatewayClass..=Kind::GatewayClass) {
             let Spec::GatewayClass { controller } = &placed.document.spec else { continue };
             if options.controller_name.as_ref().is_none_or(|ours| ours == controller) {
-                let conditions = vec![Condition::holds("Accepted", "Accepted")];
+                let conditions = vec![Condition::accepted()];
                 all.push((key.clone(), ObjectConditions { conditions, ..ObjectConditions::default() }));
             }
         }
@@ -194,7 +199,7 @@ impl<'d> Gateways<'d> {
 }
 
 impl PlannedGateway<'_> {
-    /// The implicit gateway of a group, in which `other` has its port.
+    /// The implicit gateway of a group. It gets no port if `other` has it.
     pub(crate) fn implicit(group: &GroupName, port: u16, other: Option<&DocumentKey>) -> Self {
         let mut listener = PlannedListener::new(implicit_listener(port));
         listener.fault = other.map(|other| taken(other, port));
@@ -210,7 +215,7 @@ impl PlannedGateway<'_> {
         }
     }
 
-    /// As routes see it.
+    /// Returns the Gateway as routes see it.
     pub(crate) fn parent(&self) -> Parent {
         let listeners = self.listeners.iter().map(|listener| {
             let listener = ParentListener {
@@ -229,8 +234,10 @@ impl PlannedGateway<'_> {
     /// The identity of one of its listeners.
     pub(crate) fn listener_key(&self, listener: &PlannedListener) -> Arc<ListenerKey> {
         let chain = match listener.spec.protocol {
-            Protocol::Https => format!("{}/{}", self.port_name(listener.spec.port), listener.spec.name),
-            Protocol::Http | Protocol::Other(_) => self.port_name(listener.spec.port),
+            ListenerProtocol::Https => {
+                format!("{}/{}", self.port_name(listener.spec.port), listener.spec.name)
+            }
+            ListenerProtocol::Http | ListenerProtocol::Other(_) => self.port_name(listener.spec.port),
         };
         let (group, gateway) = (self.group.clone(), self.key.clone());
         Arc::new(ListenerKey {
@@ -246,13 +253,13 @@ impl PlannedGateway<'_> {
         format!("{}/{}/{port}", self.key.namespace, self.key.name)
     }
 
-    /// Where it is from, if it has a document.
+    /// Its origin, if it has a document.
     pub(crate) fn origin(&self) -> Option<Origin> {
         self.document.map(Document::origin)
     }
 }
 
-/// Takes the ports from `gateway` that `other` has.
+/// Takes ports away from `gateway` that `other` has.
 fn yield_ports(gateway: &mut PlannedGateway<'_>, other: &PlannedGateway<'_>) {
     if gateway.group != other.group || !is_same_address(gateway.address, other.address) {
         return;
@@ -266,17 +273,20 @@ fn yield_ports(gateway: &mut PlannedGateway<'_>, other: &PlannedGateway<'_>) {
 }
 
 fn taken(other: &DocumentKey, port: u16) -> Fault {
-    Fault::new("PortUnavailable", format!("{other} of the same node group listens on port {port}"))
+    Fault::new(
+        ConditionReason::PortUnavailable,
+        format!("{other} of the same node group listens on port {port}"),
+    )
 }
 
-/// Returns `true` if a port of both addresses cannot be bound twice.
+/// Returns `true` if the same port cannot be bound on both addresses.
 fn is_same_address(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
     let (Some(one), Some(other)) = (one, other) else { return true };
     let has_every = one.is_unspecified() || other.is_unspecified();
     one == other || has_every && one.is_ipv4() == other.is_ipv4()
 }
 
-/// Checks that a Gateway is ours; otherwise returns the reason.
+/// Checks that a Gateway is served here; otherwise returns the reason.
 fn ownership(gateway: &Gateway, documents: &Documents, options: &Options) -> Result<(), String> {
     let Some(ours) = &options.controller_name else { return Ok(()) };
     if gateway.class.is_empty() {
@@ -295,7 +305,7 @@ fn implicit_listener(port: u16) -> GatewayListener {
         spot: Spot::default(),
         name: "http".to_owned(),
         port,
-        protocol: Protocol::Http,
+        protocol: ListenerProtocol::Http,
         hostname: None,
         certificates: Vec::new(),
         allowed: AllowedRoutes {
@@ -306,14 +316,15 @@ fn implicit_listener(port: u16) -> GatewayListener {
     }
 }
 
-/// Why a Gateway with parameters is not accepted: parameters are not supported (Core, GatewayInvalidParametersRef).
+/// Refuses a Gateway with parameters, which are not supported (Core, GatewayInvalidParametersRef).
 fn unknown_parameters(gateway: &Gateway) -> Option<Fault> {
     let ObjectRef { group, kind, name, .. } = gateway.parameters.as_ref()?;
     let shown =
         xds_codec::echo_name(&if group.is_empty() { kind.to_string() } else { format!("{group}/{kind}") });
-    let message =
-        format!("parameters of a Gateway cannot be of the kind {shown}, so {name} cannot be used; remove it");
-    Some(Fault::new("InvalidParameters", message))
+    let message = format!(
+        "parameters of the kind {shown} are not supported, so {name} cannot be used; remove the reference"
+    );
+    Some(Fault::new(ConditionReason::InvalidParameters, message))
 }
 
 /// The conditions of a Gateway.
@@ -325,17 +336,28 @@ fn conditions(gateway: &PlannedGateway<'_>) -> [Condition; 3] {
         .map(|listener| listener.spec.name.as_str())
         .collect();
     let accepted = match (&gateway.fault, faulty.is_empty()) {
-        (Some(Fault { reason, message }), _) => Condition::fails("Accepted", reason, message.clone()),
-        (None, true) => Condition::holds("Accepted", "Accepted"),
+        (Some(Fault { reason, message }), _) => {
+            Condition::fails(ConditionType::Accepted, *reason, message.clone())
+        }
+        (None, true) => Condition::accepted(),
         (None, false) => {
             let status = if faulty.len() < listeners.len() { Truth::True } else { Truth::False };
             let message = format!("these listeners are not accepted: {}", faulty.join(", "));
-            Condition { kind: "Accepted", status, reason: "ListenersNotValid", message }
+            Condition {
+                kind: ConditionType::Accepted,
+                status,
+                reason: ConditionReason::ListenersNotValid,
+                message,
+            }
         }
     };
     let programmed = match listeners.iter().any(PlannedListener::is_programmed) {
-        true => Condition::holds("Programmed", "Programmed"),
-        false => Condition::fails("Programmed", "Invalid", "Envoys do not listen for any of its listeners"),
+        true => Condition::programmed(),
+        false => Condition::fails(
+            ConditionType::Programmed,
+            ConditionReason::Invalid,
+            "Envoys do not listen for any of its listeners",
+        ),
     };
     let unresolved: Vec<&str> = listeners
         .iter()
@@ -343,11 +365,11 @@ fn conditions(gateway: &PlannedGateway<'_>) -> [Condition; 3] {
         .map(|listener| listener.spec.name.as_str())
         .collect();
     let resolved = match unresolved.is_empty() {
-        true => Condition::holds("ResolvedRefs", "ResolvedRefs"),
+        true => Condition::resolved_refs(),
         false => {
             let message =
                 format!("references of these listeners are not resolved: {}", unresolved.join(", "));
-            Condition::fails("ResolvedRefs", "ListenersNotResolved", message)
+            Condition::fails(ConditionType::ResolvedRefs, ConditionReason::ListenersNotResolved, message)
         }
     };
     [accepted, programmed, resolved]

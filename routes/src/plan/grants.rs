@@ -7,8 +7,8 @@ use crate::model::{Document, Kind, ObjectRef};
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 impl Lookup<'_> {
-    /// Returns `true` if `to` may be referred to from an object of `from_kind` in `from_namespace`: it is of the same namespace,
-    /// or a ReferenceGrant of its namespace says so. Whether it exists does not matter.
+    /// Returns `true` if an object of `from_kind` in `from_namespace` may refer to `to`: both are in the same namespace, or a ReferenceGrant
+    /// in the namespace of `to` permits it. `to` may be missing.
     pub(crate) fn is_granted(&self, from_kind: Kind, from_namespace: &str, to: &ObjectRef) -> bool {
         if *to.namespace == *from_namespace {
             return true;
@@ -28,8 +28,8 @@ impl Lookup<'_> {
     }
 }
 
-/// The labels of a namespace, in order of the keys: those of its document if there is one, and
-/// `kubernetes.io/metadata.name`. A namespace without a document exists.
+/// The labels of a namespace, sorted by key: those of its document if there is one, and `kubernetes.io/metadata.name`. A namespace
+/// exists even without a document.
 pub(crate) fn namespace_labels(document: Option<&Document>, namespace: &str) -> Vec<(String, String)> {
     let mut labels = document.map(|document| document.meta.labels.to_vec()).unwrap_or_default();
     labels.retain(|(key, _)| key != NAMESPACE_NAME_LABEL);

@@ -13,8 +13,8 @@ pub(crate) fn host_of(hostname: Option<&Hostname>) -> Host {
 
 /// The common hosts of a listener and a route, sorted and each host once.
 ///
-/// A route without host names has those of the listener; its names outside the listener's are ignored. Nothing is left if
-/// the route does not belong there.
+/// A route without host names has those of the listener. Its names outside the listener's are ignored. The result is empty if they have
+/// no host in common.
 pub(crate) fn intersection(listener: &Host, route: &[Hostname]) -> Vec<Host> {
     if route.is_empty() {
         return vec![listener.clone()];
@@ -32,7 +32,7 @@ pub(crate) fn intersection(listener: &Host, route: &[Hostname]) -> Vec<Host> {
     hosts
 }
 
-/// Returns `true` if every name that `inner` stands for is one of `outer`.
+/// Returns `true` if `outer` includes every name of `inner`.
 pub(crate) fn covers(outer: &Host, inner: &Host) -> bool {
     let (outer, inner) = match (outer, inner) {
         (Host::Any, _) => return true,
@@ -46,7 +46,7 @@ pub(crate) fn covers(outer: &Host, inner: &Host) -> bool {
     }
 }
 
-/// The host and all that cover it, as text, the most specific first; `*` is the last.
+/// The host and all hosts that cover it, as texts, from the most specific to `*`.
 pub(crate) fn rungs(host: &Host) -> Vec<String> {
     let mut rungs = vec![host.to_string()];
     if let Host::Name(name) = host {
@@ -65,7 +65,7 @@ pub(crate) fn overlaps(one: &Host, other: &Host) -> bool {
     covers(one, other) || covers(other, one)
 }
 
-/// How narrow a host is, for hosts of which one covers the other: the greater the narrower.
+/// How specific a host is. Only compares hosts of which one covers the other.
 pub(crate) fn specificity(host: &Host) -> (bool, usize) {
     match host {
         Host::Any => (false, 0),
@@ -73,7 +73,7 @@ pub(crate) fn specificity(host: &Host) -> (bool, usize) {
     }
 }
 
-/// Returns `true` if `name` has at least one label more than `suffix`, and ends with it.
+/// Returns `true` if `name` ends with `suffix`, and has at least one more label.
 fn is_below(name: &str, suffix: &str) -> bool {
     name.strip_suffix(suffix).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
 }

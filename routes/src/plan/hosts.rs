@@ -20,22 +20,22 @@ use super::listeners::PlannedListener;
 use super::precedence::Rank;
 use super::{Chain, Host, PlannedRoute, Port, RouteId, TlsTermination};
 use crate::input::Options;
-use crate::model::Protocol;
+use crate::model::ListenerProtocol;
 
 /// A chain without its hosts, and the listeners of its port that are accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Front {
     /// The port.
     pub(crate) port: u16,
-    /// How TLS ends here, if it does.
+    /// The TLS settings, if the chain terminates TLS.
     pub(crate) tls: Option<TlsTermination>,
-    /// True if Envoys are served it.
+    /// True if Envoys get it.
     pub(crate) is_programmed: bool,
-    /// True if Envoys are to ask for its hosts one by one.
+    /// True if Envoys ask for its hosts one by one.
     pub(crate) is_on_demand: bool,
-    /// Where it is from.
+    /// The documents that it is generated from.
     pub(crate) origin: Origin,
-    /// The listeners of the port with their hosts, those of other chains too.
+    /// The listeners of the port with their hosts, including those of other chains.
     pub(crate) listeners: Vec<(Arc<ListenerKey>, Host)>,
 }
 
@@ -47,7 +47,7 @@ impl Front {
     }
 }
 
-/// The most specific of those with a host that covers this one. No two listeners of a port have the same.
+/// The most specific listener whose host covers this one. Listeners of a port have distinct hosts.
 pub(crate) fn owner<'l, L>(
     host: &Host,
     listeners: impl Iterator<Item = (L, &'l Host)>,
@@ -55,8 +55,8 @@ pub(crate) fn owner<'l, L>(
     listeners.filter(|(_, own)| covers(own, host)).max_by_key(|(_, own)| specificity(own))
 }
 
-/// The ports of a Gateway that have an accepted listener, in order of their numbers, without hosts; each with its chains as their
-/// hosts see them.
+/// The ports of a Gateway with an accepted listener, sorted by number, without hosts. Each comes with its chains in the form that units
+/// of hosts read.
 pub(crate) fn ports(gateway: &PlannedGateway<'_>, origin: &Origin) -> Vec<(Port, Vec<Front>)> {
     let mut by_port: BTreeMap<u16, Vec<&PlannedListener>> = BTreeMap::new();
     for listener in gateway.listeners.iter().filter(|listener| listener.is_accepted()) {
@@ -64,8 +64,8 @@ pub(crate) fn ports(gateway: &PlannedGateway<'_>, origin: &Origin) -> Vec<(Port,
     }
     let port = |(port, listeners): (u16, Vec<&PlannedListener>)| {
         let name = gateway.port_name(port);
-        // Listeners of one port have the same protocol: else all of them are in conflict.
-        let is_tls = listeners.iter().any(|listener| listener.spec.protocol == Protocol::Https);
+        // Accepted listeners of one port have the same protocol; otherwise all of them are in conflict.
+        let is_tls = listeners.iter().any(|listener| listener.spec.protocol == ListenerProtocol::Https);
         let chains: Vec<Chain> = match is_tls {
             true => listeners.iter().map(|listener| tls_chain(&name, listener)).collect(),
             false => vec![Chain { name: name.clone(), tls: None, is_programmed: true, hosts: Vec::new() }],
@@ -102,10 +102,9 @@ pub(crate) fn levels<'h>(host: &'h Host, listener: &'h Host) -> impl Iterator<It
     rungs.take_while(|rung| covers(listener, rung))
 }
 
-/// The routes of a host, then those of the hosts that cover it, each route once; `levels` are those of each such host.
+/// The routes of a host, followed by those of the hosts that cover it, without duplicates. `levels` has the routes of each of these hosts.
 ///
-/// Where GRPCRoutes and HTTPRoutes are merged, their hosts are no common ranks: all gRPC routes come first, as they take
-/// gRPC requests only.
+/// If GRPCRoutes and HTTPRoutes are merged, all gRPC routes come first, whatever their hosts, because they match only gRPC requests.
 pub(crate) fn cascade<'p>(
     levels: impl Iterator<Item = Vec<(Rank, &'p PlannedRoute)>>,
     options: &Options,

@@ -1,7 +1,7 @@
 //! GRPCRoutes and HTTPRoutes on the same host of a listener: one of the two is rejected.
 //!
-//! The Gateway API allows either of them, but not both. The first one stays, by `creationTimestamp`, then by `namespace/name`; the order in
-//! which documents arrive does not count. Native routes may mix both kinds and are not affected.
+//! The Gateway API allows either kind, but not both. The first route stays, by `creationTimestamp`, then by `namespace/name`; the order in
+//! which documents arrive does not matter. Native routes may mix both kinds and are not affected.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use crate::model::RouteKind;
 pub(crate) struct Contender<'a> {
     /// Its kind.
     pub(crate) kind: RouteKind,
-    /// Its place among the others.
+    /// Its seniority.
     pub(crate) seniority: &'a Seniority,
     /// The hosts that it has in common with the listener.
     pub(crate) hosts: &'a [Host],
 }
 
-/// The contenders, by index, that must leave a listener, and the one to which each of them loses.
+/// The contenders, by index, that must leave a listener, each with the one that it loses to.
 ///
 /// Only routes that stay can exclude others.
 pub(crate) fn losers(contenders: &[Contender<'_>]) -> BTreeMap<usize, usize> {
@@ -42,12 +42,12 @@ pub(crate) fn losers(contenders: &[Contender<'_>]) -> BTreeMap<usize, usize> {
     losers
 }
 
-/// The hosts that routes of one kind have, and the place of the first route on each.
+/// The hosts of the routes of one kind, each with the first route that has it, as a position by seniority.
 #[derive(Default)]
 struct Taken {
     /// By the host itself.
     exactly: BTreeMap<String, usize>,
-    /// By the host and all that cover it.
+    /// By the host and all hosts that cover it.
     within: BTreeMap<String, usize>,
 }
 
@@ -59,7 +59,7 @@ impl Taken {
         }
     }
 
-    /// The first route with a host that has a name in common with this one.
+    /// The first route with a host that overlaps this one.
     fn first_on(&self, host: &Host) -> Option<usize> {
         let above = rungs(host).into_iter().filter_map(|rung| self.exactly.get(&rung));
         above.chain(self.within.get(host.as_str())).min().copied()

@@ -2,8 +2,8 @@
 //!
 //! Most of the output of a document grows with its text. A route is different: it appears in a virtual host for each of its host names, on each
 //! listener or Service port that accepts it. So a thousand short listeners and three hundred short routes generate 300,000. The cost of a route is
-//! counted before any of it is generated. Routes are admitted in the order of their age, as wherever the Gateway API prefers one of several.
-//! So the limit hits the same route in whatever order documents arrive, and a new route takes nothing from those that are served.
+//! counted before any of it is generated. Routes are admitted in the order of their age, like everywhere in the Gateway API.
+//! So the limit refuses the same routes in whatever order documents arrive, and a new route never displaces older ones.
 //!
 //! To admit routes one by one ([`Ledger`]), all of them must be read. So sums of their requests are kept as an upper bound ([`Sums`]), and
 //! routes are admitted one by one only where a sum exceeds a limit.
@@ -18,29 +18,30 @@ use super::attach::Requests;
 use super::cost::Cost;
 use super::gateways::ListenerKey;
 use super::hostnames::rungs;
-use super::statuses::{Fault, LIMIT_EXCEEDED};
+use super::statuses::Fault;
+use crate::conditions::ConditionReason;
 use crate::input::GenerationLimits;
 use crate::model::Document;
 
-/// Counts what was admitted.
+/// Counts the cost of the admitted routes.
 #[derive(Debug)]
 pub(crate) struct Ledger<'d> {
     limits: GenerationLimits,
     groups: BTreeMap<&'d GroupName, Cost>,
     /// The levels of a listener's hosts.
     listeners: BTreeMap<Arc<ListenerKey>, Levels>,
-    /// How often it was asked whether a listener takes a route.
+    /// How often routes asked listeners.
     n_asked: usize,
 }
 
-/// At least what all routes ask for.
+/// Upper bounds of the cost of all routes.
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
     /// How often Gateways and listeners are asked.
     pub(crate) n_asked: usize,
-    /// By the group of the route: its output at each of its hosts, and at each port of a Service.
+    /// By the group of the route: the cost at all of its hosts, and at all ports of Services.
     pub(crate) groups: Vec<Cost>,
-    /// By listener: how many hosts routes have there, and what they generate at wildcards among them.
+    /// By listener: how many hosts its routes have, and the cost of routes at wildcard hosts.
     pub(crate) listeners: Vec<Cost>,
     /// How many ports consumers ask for.
     pub(crate) n_consumed: usize,
@@ -49,15 +50,15 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Returns `true` if a route may pass a limit.
+    /// Returns `true` if a route may exceed a limit.
     pub(crate) fn may_exceed(&self, limits: &GenerationLimits) -> bool {
         let mut shared = Cost::default();
         for Cost { routes, hosts, bytes } in &self.listeners {
-            // A wildcard's routes stand at every other host at most.
+            // The routes of a wildcard are repeated at most at every other host.
             let below = hosts.saturating_sub(1);
             shared.add(Cost { routes: *routes, hosts: 0, bytes: *bytes }.times(below));
         }
-        // The clients of a consumer get all Services of a port that it asks for.
+        // If a consumer asks for a port, its clients get all Services of that port.
         let borrowed = self.n_consumed.saturating_mul(self.n_ports);
         shared.add(Cost { routes: borrowed, hosts: borrowed, bytes: 0 });
         is_tired(self.n_asked, limits)
@@ -71,12 +72,12 @@ impl Sums {
     }
 }
 
-/// Returns `true` if several times as many listeners have been asked as routes could be admitted. Then no more are asked.
+/// Returns `true` if routes have asked listeners much more often than routes could be admitted. Then no more are asked.
 pub(crate) fn is_tired(n_asked: usize, limits: &GenerationLimits) -> bool {
     n_asked > limits.max_routes.saturating_mul(MAX_ASKED_FOR_EACH)
 }
 
-/// The routes of a listener by host. Those of a host stand behind those of each more specific one too (the cascade).
+/// The routes of a listener by host. The routes of a host are repeated at each more specific host (the cascade).
 #[derive(Debug, Default)]
 struct Levels {
     own: HashMap<String, Cost>,
@@ -85,7 +86,7 @@ struct Levels {
 }
 
 impl Levels {
-    /// The cost that routes add which take a host.
+    /// The cost that routes add if they take a host.
     fn cost(&self, host: &Host, routes: Cost) -> Cost {
         let rungs = rungs(host);
         let mut cost = routes;
@@ -114,12 +115,12 @@ impl<'d> Ledger<'d> {
         Self { limits, groups: BTreeMap::new(), listeners: BTreeMap::new(), n_asked: 0 }
     }
 
-    /// Returns `true` if routes that name no parent are no longer admitted.
+    /// Returns `true` if routes without parents are no longer admitted.
     pub(crate) fn is_tired(&self) -> bool {
         is_tired(self.n_asked, &self.limits)
     }
 
-    /// Admits a route with all hosts of all listeners, or none of it.
+    /// Admits a route with all hosts of all listeners, or refuses all of it.
     ///
     /// # Errors
     ///
@@ -134,19 +135,19 @@ impl<'d> Ledger<'d> {
         let routes = Cost { bytes: document.source.text().len(), ..requests.cost };
         let nothing = Levels::default();
         let mut cost = Cost::default();
-        for place in requests.places() {
-            let levels = self.listeners.get(&place.listener.key).unwrap_or(&nothing);
-            place.hosts.iter().for_each(|host| cost.add(levels.cost(host, routes)));
+        for attachment in requests.attachments() {
+            let levels = self.listeners.get(&attachment.listener.key).unwrap_or(&nothing);
+            attachment.hosts.iter().for_each(|host| cost.add(levels.cost(host, routes)));
         }
         self.charge(group, cost)?;
-        for place in requests.places() {
-            let levels = self.listeners.entry(Arc::clone(&place.listener.key)).or_default();
-            place.hosts.iter().for_each(|host| levels.add(host, routes));
+        for attachment in requests.attachments() {
+            let levels = self.listeners.entry(Arc::clone(&attachment.listener.key)).or_default();
+            attachment.hosts.iter().for_each(|host| levels.add(host, routes));
         }
         Ok(())
     }
 
-    /// Admits a route to so many ports of Services; its clients get other ports as well.
+    /// Admits a route to ports of Services. Its clients may get other ports too.
     ///
     /// # Errors
     ///
@@ -176,9 +177,9 @@ impl<'d> Ledger<'d> {
         for (sum, most, own, what, flag) in bounds {
             if sum > most {
                 let message = format!(
-                    "the route generates {own} {what}; with the older routes of the node group {group} that is more than {most} ({flag}): attach it to fewer listeners, give it fewer host names, or move routes to another group"
+                    "the route generates {own} {what}; together with the older routes of the node group {group} that is more than {most} ({flag}): attach it to fewer listeners, give it fewer host names, or move routes to another group"
                 );
-                return Err(Fault::new(LIMIT_EXCEEDED, message));
+                return Err(Fault::new(ConditionReason::LimitExceeded, message));
             }
         }
         self.groups.insert(group, sum);
@@ -186,7 +187,7 @@ impl<'d> Ledger<'d> {
     }
 }
 
-/// Listeners that are asked for each route that could be admitted: most of those that a route names take it.
+/// How often listeners can be asked for each route that could be admitted. Most listeners that a route names accept it.
 const MAX_ASKED_FOR_EACH: usize = 10;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! The listeners of one Gateway: which of them are valid, which routes they accept, and their conditions.
+//! The listeners of one Gateway: their validity, the routes that they accept, and their conditions.
 
 use super::hostnames::{host_of, overlaps};
 use super::statuses::Fault;
 use super::{Host, Lookup, RefProblem, TlsSecret};
-use crate::conditions::{Condition, ListenerStatus, Truth};
-use crate::model::{Document, Gateway, GatewayListener, Kind, Protocol, RouteKind};
+use crate::conditions::{Condition, ConditionReason, ConditionType, ListenerStatus, Truth};
+use crate::model::{Document, Gateway, GatewayListener, Kind, ListenerProtocol, RouteKind};
 
 /// A listener and its state.
 #[derive(Clone, Debug)]
@@ -15,36 +15,36 @@ pub(crate) struct PlannedListener {
     pub(crate) host: Host,
     /// The kinds of routes that it accepts.
     pub(crate) kinds: Vec<RouteKind>,
-    /// Why it is not accepted. Then it accepts no routes.
+    /// The reason why it is not accepted, if so. Then it accepts no routes.
     pub(crate) fault: Option<Fault>,
-    /// The properties that it shares with other listeners of the Gateway on its port.
+    /// Its conflict with another listener of the Gateway, if there is one.
     pub(crate) conflict: Option<Fault>,
-    /// The references that do not resolve.
+    /// The references that cannot be followed.
     pub(crate) problems: Vec<RefProblem>,
-    /// Its certificates, each once; only if its protocol is HTTPS.
+    /// Its certificates, without duplicates; only for HTTPS.
     pub(crate) certificates: Vec<(String, TlsSecret)>,
-    /// With which other HTTPS listeners of its port it shares hosts; empty for none.
+    /// The other HTTPS listeners of its port with which it shares hosts.
     shares_hosts_with: Vec<String>,
 }
 
 impl PlannedListener {
-    /// One listener, without a look at conflicts and certificates.
+    /// A listener before conflicts and certificates are checked.
     pub(crate) fn new(spec: GatewayListener) -> Self {
         let (kinds, unknown) = route_kinds(&spec);
         let mut problems = Vec::new();
         if !unknown.is_empty() {
             let message = format!("this listener cannot accept routes of the kind {}", unknown.join(", "));
             problems.push(RefProblem {
-                reason: "InvalidRouteKinds",
+                reason: ConditionReason::InvalidRouteKinds,
                 message,
                 spot: spec.allowed.kinds_spot.clone(),
             });
         }
         let fault = match &spec.protocol {
-            Protocol::Http | Protocol::Https => None,
-            Protocol::Other(name) => {
-                let message = format!("the protocol {name} is not supported; HTTP and HTTPS are");
-                Some(Fault::new("UnsupportedProtocol", message))
+            ListenerProtocol::Http | ListenerProtocol::Https => None,
+            ListenerProtocol::Other(name) => {
+                let message = format!("the protocol {name} is not supported; use HTTP or HTTPS");
+                Some(Fault::new(ConditionReason::UnsupportedProtocol, message))
             }
         };
         Self {
@@ -67,14 +67,14 @@ impl PlannedListener {
     /// Returns `true` if Envoys listen for it.
     pub(crate) fn is_programmed(&self) -> bool {
         let can_listen = match &self.spec.protocol {
-            Protocol::Http => true,
-            Protocol::Https => !self.certificates.is_empty(),
-            Protocol::Other(_) => false,
+            ListenerProtocol::Http => true,
+            ListenerProtocol::Https => !self.certificates.is_empty(),
+            ListenerProtocol::Other(_) => false,
         };
         self.is_accepted() && can_listen
     }
 
-    /// Its status without any routes. `is_native` is said of listeners that were not written as a Gateway of the Gateway API.
+    /// Its status without any routes. `is_native` is true for a listener of the native form.
     pub(crate) fn status(&self, is_native: bool) -> ListenerStatus {
         ListenerStatus {
             name: self.spec.name.clone(),
@@ -84,8 +84,8 @@ impl PlannedListener {
         }
     }
 
-    /// Native routes are not a kind of the Gateway API, so they are listed only for listeners of the native form, and for those that
-    /// name their kinds.
+    /// Native routes are not a kind of the Gateway API, so they are listed only for listeners of the native form, and for listeners that
+    /// name the kinds of routes.
     fn supported_kinds(&self, is_native: bool) -> Vec<String> {
         let is_shown =
             |kind: &RouteKind| *kind != RouteKind::Native || is_native || !self.spec.allowed.kinds.is_empty();
@@ -96,15 +96,15 @@ impl PlannedListener {
     fn conditions(&self) -> Vec<Condition> {
         let mut conditions = vec![
             match &self.fault {
-                Some(fault) => Condition::fails("Accepted", fault.reason, fault.message.clone()),
-                None => Condition::holds("Accepted", "Accepted"),
+                Some(fault) => Condition::fails(ConditionType::Accepted, fault.reason, fault.message.clone()),
+                None => Condition::accepted(),
             },
             match &self.conflict {
                 Some(Fault { reason, message }) => {
-                    let message = message.clone();
-                    Condition { kind: "Conflicted", status: Truth::True, reason, message }
+                    let (reason, message) = (*reason, message.clone());
+                    Condition { kind: ConditionType::Conflicted, status: Truth::True, reason, message }
                 }
-                None => Condition::fails("Conflicted", "NoConflicts", ""),
+                None => Condition::fails(ConditionType::Conflicted, ConditionReason::NoConflicts, ""),
             },
             resolved_refs(&self.problems),
             self.programmed(),
@@ -116,9 +116,9 @@ impl PlannedListener {
                 self.shares_hosts_with.join(", ")
             );
             conditions.push(Condition {
-                kind: "OverlappingTLSConfig",
+                kind: ConditionType::OverlappingTlsConfig,
                 status: Truth::True,
-                reason: "OverlappingHostnames",
+                reason: ConditionReason::OverlappingHostnames,
                 message,
             });
         }
@@ -127,15 +127,13 @@ impl PlannedListener {
 
     fn programmed(&self) -> Condition {
         if self.is_programmed() {
-            return Condition::holds("Programmed", "Programmed");
+            return Condition::programmed();
         }
         let message = match self.is_accepted() {
-            true => {
-                "there is no certificate: Envoys do not listen, and only gRPC clients are served the routes"
-            }
+            true => "there is no certificate, so Envoys do not listen and only gRPC clients get the routes",
             false => "the listener is not accepted",
         };
-        Condition::fails("Programmed", "Invalid", message)
+        Condition::fails(ConditionType::Programmed, ConditionReason::Invalid, message)
     }
 }
 
@@ -151,14 +149,14 @@ pub(crate) fn listeners(lookup: &Lookup<'_>, document: &Document, gateway: &Gate
     listeners
 }
 
-/// The condition `ResolvedRefs`: the reason is that of the first problem, the message tells of all.
+/// The condition `ResolvedRefs`, with the reason of the first problem and a message about all of them.
 pub(crate) fn resolved_refs(problems: &[RefProblem]) -> Condition {
-    let Some(first) = problems.first() else { return Condition::holds("ResolvedRefs", "ResolvedRefs") };
+    let Some(first) = problems.first() else { return Condition::resolved_refs() };
     let messages: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
-    Condition::fails("ResolvedRefs", first.reason, messages.join("; "))
+    Condition::fails(ConditionType::ResolvedRefs, first.reason, messages.join("; "))
 }
 
-/// The kind of document that a kind of route is written as.
+/// The kind of documents with this kind of route.
 pub(crate) fn document_kind(kind: RouteKind) -> Kind {
     match kind {
         RouteKind::Grpc => Kind::GrpcRoute,
@@ -167,7 +165,7 @@ pub(crate) fn document_kind(kind: RouteKind) -> Kind {
     }
 }
 
-/// The kinds that a listener takes, and the names of those that it names and cannot take.
+/// The kinds that a listener accepts, and the names of those that it allows but cannot accept.
 fn route_kinds(spec: &GatewayListener) -> (Vec<RouteKind>, Vec<String>) {
     let all = [RouteKind::Http, RouteKind::Grpc, RouteKind::Native];
     let mut kinds = Vec::new();
@@ -181,14 +179,16 @@ fn route_kinds(spec: &GatewayListener) -> (Vec<RouteKind>, Vec<String>) {
         }
     }
     match &spec.protocol {
-        Protocol::Http | Protocol::Https if spec.allowed.kinds.is_empty() => (all.to_vec(), unknown),
-        Protocol::Http | Protocol::Https => (kinds, unknown),
-        Protocol::Other(_) => (Vec::new(), Vec::new()),
+        ListenerProtocol::Http | ListenerProtocol::Https if spec.allowed.kinds.is_empty() => {
+            (all.to_vec(), unknown)
+        }
+        ListenerProtocol::Http | ListenerProtocol::Https => (kinds, unknown),
+        ListenerProtocol::Other(_) => (Vec::new(), Vec::new()),
     }
 }
 
 fn resolve_certificates(lookup: &Lookup<'_>, document: &Document, listener: &mut PlannedListener) {
-    if listener.spec.protocol != Protocol::Https {
+    if listener.spec.protocol != ListenerProtocol::Https {
         return;
     }
     for reference in &listener.spec.certificates {
@@ -201,11 +201,11 @@ fn resolve_certificates(lookup: &Lookup<'_>, document: &Document, listener: &mut
     if listener.spec.certificates.is_empty() {
         let message = "an HTTPS listener needs a certificate".to_owned();
         let spot = listener.spec.spot.clone();
-        listener.problems.push(RefProblem { reason: "InvalidCertificateRef", message, spot });
+        listener.problems.push(RefProblem { reason: ConditionReason::InvalidCertificateRef, message, spot });
     }
 }
 
-/// If a request cannot distinguish listeners, all of them are refused, whichever comes first.
+/// Finds conflicts. If requests cannot distinguish listeners, all of these are refused, whichever comes first.
 fn find_conflicts(listeners: &mut [PlannedListener]) {
     let conflicts: Vec<Option<Fault>> = listeners
         .iter()
@@ -213,7 +213,11 @@ fn find_conflicts(listeners: &mut [PlannedListener]) {
             let others = listeners.iter().filter(|other| other.spec.name != one.spec.name);
             let mut found = others.filter_map(|other| Some((conflict(&one.spec, &other.spec)?, other)));
             let (reason, other) = found.next()?;
-            let same = if reason == "HostnameConflict" { "host name" } else { "port by another protocol" };
+            let same = if reason == ConditionReason::HostnameConflict {
+                "host name"
+            } else {
+                "port by another protocol"
+            };
             let message = format!("listener {} has the same {same}", other.spec.name);
             Some(Fault::new(reason, message))
         })
@@ -226,19 +230,23 @@ fn find_conflicts(listeners: &mut [PlannedListener]) {
     }
 }
 
-/// Why two listeners of one Gateway exclude each other.
-fn conflict(one: &GatewayListener, other: &GatewayListener) -> Option<&'static str> {
+/// The reason why two listeners of one Gateway exclude each other, if they do.
+fn conflict(one: &GatewayListener, other: &GatewayListener) -> Option<ConditionReason> {
     let (transport, other_transport) = (Transport::of(&one.protocol)?, Transport::of(&other.protocol)?);
     if one.port != other.port {
         return None;
     }
     if transport != other_transport {
-        return Some("ProtocolConflict");
+        return Some(ConditionReason::ProtocolConflict);
     }
     if transport == Transport::Tcp || one.hostname != other.hostname {
         return None;
     }
-    Some(if one.protocol == other.protocol { "HostnameConflict" } else { "ProtocolConflict" })
+    Some(if one.protocol == other.protocol {
+        ConditionReason::HostnameConflict
+    } else {
+        ConditionReason::ProtocolConflict
+    })
 }
 
 /// The property that distinguishes connections to a TCP port.
@@ -253,12 +261,12 @@ enum Transport {
 }
 
 impl Transport {
-    /// `None` if the protocol is not of TCP, or unknown.
-    fn of(protocol: &Protocol) -> Option<Self> {
+    /// `None` if the protocol is unknown, or not over TCP.
+    fn of(protocol: &ListenerProtocol) -> Option<Self> {
         match protocol {
-            Protocol::Http => Some(Self::Http),
-            Protocol::Https => Some(Self::Tls),
-            Protocol::Other(name) => match name.as_str() {
+            ListenerProtocol::Http => Some(Self::Http),
+            ListenerProtocol::Https => Some(Self::Tls),
+            ListenerProtocol::Other(name) => match name.as_str() {
                 "TLS" => Some(Self::Tls),
                 "TCP" => Some(Self::Tcp),
                 _ => None,
@@ -267,10 +275,11 @@ impl Transport {
     }
 }
 
-/// HTTP/2 clients reuse a connection for every host of its certificate, whatever server name it was opened with.
+/// Finds HTTPS listeners that share hosts: HTTP/2 clients reuse a connection for every host of its certificate, whatever its server name.
 fn find_overlaps(listeners: &mut [PlannedListener]) {
-    let is_https =
-        |listener: &PlannedListener| listener.is_accepted() && listener.spec.protocol == Protocol::Https;
+    let is_https = |listener: &PlannedListener| {
+        listener.is_accepted() && listener.spec.protocol == ListenerProtocol::Https
+    };
     let shared: Vec<Vec<String>> = listeners
         .iter()
         .map(|one| {

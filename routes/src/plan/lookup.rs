@@ -1,4 +1,4 @@
-//! Everything that references can name, indexed.
+//! Indexes everything that references can name.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -10,11 +10,11 @@ use super::fallback::Verdict;
 use super::fallback::verdicts::verdicts;
 use super::parts::PlannedRoute;
 use super::policies::Policies;
-use super::statuses::code_of;
+use crate::conditions::ConditionReason;
 use crate::input::{Documents, Options, Placed, of_kinds};
 use crate::model::{Document, DocumentKey, EndpointSlice, Kind, ReferenceGrant, Spec, Spot};
 
-/// All documents, indexed by what refers to them.
+/// All documents, indexed by the ways to refer to them.
 pub(crate) struct Lookup<'d> {
     pub(super) documents: &'d Documents,
     /// By kind, namespace and name.
@@ -23,41 +23,41 @@ pub(crate) struct Lookup<'d> {
     pub(super) grants: BTreeMap<&'d str, Vec<&'d ReferenceGrant>>,
     /// By namespace and service, in order of their names.
     pub(super) slices: BTreeMap<&'d str, BTreeMap<&'d str, Vec<&'d EndpointSlice>>>,
-    /// The policy that holds for each backend.
+    /// The policy that applies to each backend.
     pub(super) policies: Policies<'d>,
-    /// Every fallback, and whether it can be used.
+    /// The verdict on every fallback.
     pub(super) fallbacks: BTreeMap<&'d DocumentKey, Verdict>,
-    /// True if paths of SMI must match as a whole.
+    /// True if path expressions of SMI must match the whole path.
     pub(super) matches_whole_paths: bool,
 }
 
-/// The plan of a route's rules, wherever it is attached.
+/// The plan of a route's rules, the same wherever it is attached.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RoutePlan {
     /// Every match of every rule, in the order of the document.
     pub(crate) routes: Vec<PlannedRoute>,
     /// The references that cannot be followed, in the order of the document.
     pub(crate) problems: Vec<RefProblem>,
-    /// The parts of the rules that are not carried out; each begins with `Dropped Rule` or `Fall Back`.
+    /// The parts of the rules that have no effect; each text begins with `Dropped Rule` or `Fall Back`.
     pub(crate) partly_invalid: Vec<String>,
 }
 
 /// A reference that cannot be followed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RefProblem {
-    /// Why, in the words of the condition `ResolvedRefs`.
-    pub(crate) reason: &'static str,
-    /// Why, for people.
+    /// The reason for the condition `ResolvedRefs`.
+    pub(crate) reason: ConditionReason,
+    /// The reason in words.
     pub(crate) message: String,
     /// The reference.
     pub(crate) spot: Spot,
 }
 
 impl RefProblem {
-    /// The warning of it in the document with the reference.
+    /// The warning about it in the document with the reference.
     pub(crate) fn diagnostic(&self, document: &Document) -> Diagnostic {
         let Self { reason, message, spot } = self;
-        document.diagnostic(Severity::Warning, code_of(reason), spot, message.clone())
+        document.diagnostic(Severity::Warning, reason.diagnostic_code(), spot, message.clone())
     }
 }
 
@@ -70,7 +70,7 @@ impl<'d> Lookup<'d> {
         lookup
     }
 
-    /// Indexes documents whose fallbacks are judged already.
+    /// Indexes documents whose fallbacks are already judged.
     pub(crate) fn of(
         documents: &'d Documents,
         fallbacks: BTreeMap<&'d DocumentKey, Verdict>,

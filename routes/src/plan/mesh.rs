@@ -19,12 +19,12 @@ use super::backends::Referent;
 use super::ledger::Ledger;
 use super::listeners::resolved_refs;
 use super::lookup::{Lookup, ROUTES, RefProblem};
-use super::parts::{Action, Backend, PlannedRoute, RouteId, Target, Weighted};
+use super::parts::{Action, ClusterRef, PlannedRoute, RouteId, Target, Weighted};
 use super::precedence::{Rank, Seniority};
 use super::rules;
 use super::split::{self, PlannedSplit, Wanted};
-use super::statuses::{Fault, code_of, partially_invalid};
-use crate::conditions::{Condition, ParentStatus};
+use super::statuses::{Fault, partially_invalid};
+use crate::conditions::{Condition, ConditionReason, ConditionType, ParentStatus};
 use crate::input::GoesOn;
 use crate::input::of_kinds;
 use crate::input::{Documents, Options, Placed};
@@ -36,17 +36,17 @@ use crate::model::{
 use consumers::group_of;
 pub(crate) use consumers::{consumed_by, definition, others};
 
-/// Says `"true"` on Services for which Envoys of the mesh listen without any route too.
+/// The annotation with which a Service asks Envoys of the mesh to listen even without a route: `"true"` or `"false"`.
 const MESH_ANNOTATION: &str = "xds-server.io/mesh";
 
 /// The request of a route to a parent that is a Service.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Request {
+pub(crate) struct ServiceRequest {
     /// The position of the parent in the document.
     pub(crate) index: usize,
-    /// The ports that it wants, or why it gets none.
+    /// The ports that it wants, or the reason why it gets none.
     pub(crate) wanted: Result<Wanted, Fault>,
-    /// True if the Service is another host's name.
+    /// True if the Service is of type `ExternalName`.
     is_external: bool,
 }
 
@@ -55,13 +55,13 @@ pub(crate) struct Request {
 pub(crate) struct Wish {
     /// Its kind.
     pub(crate) class: Class,
-    /// Its place among others of the kind.
+    /// Its seniority among objects of its class.
     pub(crate) seniority: Seniority,
     /// The ports, in any order.
     pub(crate) ports: Vec<u16>,
 }
 
-/// The object to which a port of a Service was lost, by port.
+/// The lost ports of Services, each with the object that has it.
 pub(crate) type Lost = BTreeMap<(GroupName, DocumentKey, u16), DocumentKey>;
 
 /// The kinds that exclude each other; the first wins.
@@ -88,7 +88,7 @@ impl Class {
 }
 
 /// The requests of a route to those of its parents that are Services.
-pub(crate) fn requests(lookup: &Lookup<'_>, placed: &Placed, route: &Route) -> Vec<Request> {
+pub(crate) fn requests(lookup: &Lookup<'_>, placed: &Placed, route: &Route) -> Vec<ServiceRequest> {
     let parents = route.parents.iter().enumerate().filter(|(_, parent)| parent.is_service());
     let request = |(index, parent): (usize, &ParentRef)| {
         let found = lookup.service(&parent.namespace, &parent.name);
@@ -98,19 +98,19 @@ pub(crate) fn requests(lookup: &Lookup<'_>, placed: &Placed, route: &Route) -> V
             Ok(Wanted { group, service: document.key.clone(), ports })
         });
         let is_external = found.is_some_and(|(_, service)| service.external_name.is_some());
-        Request { index, wanted, is_external }
+        ServiceRequest { index, wanted, is_external }
     };
     parents.map(request).collect()
 }
 
-/// The routes of the mesh that pass a limit of their group, the youngest first.
+/// The routes of the mesh that exceed a limit of their group, the youngest first.
 pub(crate) fn refused<'d>(
     lookup: &Lookup<'d>,
     documents: &'d Documents,
     ledger: &mut Ledger<'d>,
     goes_on: GoesOn<'_>,
 ) -> BTreeMap<DocumentKey, Fault> {
-    // The clients of a consumer get all Services of a port that it asks for.
+    // If a consumer asks for a port, its clients get all Services of that port.
     let mut of_port: BTreeMap<u16, usize> = BTreeMap::new();
     for (_, placed) in of_kinds(documents, Kind::Service..=Kind::Service) {
         let Spec::Service(service) = &placed.document.spec else { continue };
@@ -145,10 +145,13 @@ pub(crate) fn refused<'d>(
 }
 
 fn missing(parent: &ParentRef) -> Fault {
-    Fault::new("NoMatchingParent", format!("there is no Service {}/{}", parent.namespace, parent.name))
+    Fault::new(
+        ConditionReason::NoMatchingParent,
+        format!("there is no Service {}/{}", parent.namespace, parent.name),
+    )
 }
 
-/// The ports of a Service that a parent means: all, unless it gives a number or, as `sectionName`, a name.
+/// The ports of a Service that a parent refers to: all of them, unless it has a `port` or a `sectionName`.
 fn ports(key: &DocumentKey, service: &Service, parent: &ParentRef) -> Result<Vec<u16>, Fault> {
     let is_meant = |port: &&ServicePort| {
         parent.port.is_none_or(|number| number == port.port)
@@ -160,13 +163,16 @@ fn ports(key: &DocumentKey, service: &Service, parent: &ParentRef) -> Result<Vec
     if ports.is_empty() {
         let section = parent.section.as_ref().map(|name| format!(" named {name}")).unwrap_or_default();
         let number = parent.port.map(|number| format!(" {number}")).unwrap_or_default();
-        return Err(Fault::new("NoMatchingParent", format!("the {key} has no port{number}{section}")));
+        return Err(Fault::new(
+            ConditionReason::NoMatchingParent,
+            format!("the {key} has no port{number}{section}"),
+        ));
     }
     Ok(ports)
 }
 
-/// The object that gets a port, of those that want it, by key; and the object to which the others lose it. The option of
-/// Gateways to allow both kinds of routes applies here too.
+/// Decides who gets a port, of the objects that want it. Returns the winners by key, and the object that the others lose to. The option
+/// that allows both kinds of routes on a host of a Gateway applies here too.
 pub(crate) fn settle<'c>(
     rivals: &[(&'c DocumentKey, &'c Wish)],
     options: &Options,
@@ -183,7 +189,7 @@ pub(crate) fn settle<'c>(
 pub(crate) fn report_route(
     document: &Document,
     parent: &ParentRef,
-    request: &Request,
+    request: &ServiceRequest,
     refused: Option<&Fault>,
     lost: &Lost,
     (problems, partly): (&[RefProblem], &[String]),
@@ -200,21 +206,21 @@ pub(crate) fn report_route(
     match accepted {
         Ok(message) => {
             if !message.is_empty() {
-                warn(code_of("Conflicted"), &parent.spot, message.clone());
+                warn(ConditionReason::Conflicted.diagnostic_code(), &parent.spot, message.clone());
             }
-            conditions.push(Condition { message, ..Condition::holds("Accepted", "Accepted") });
+            conditions.push(Condition { message, ..Condition::accepted() });
             conditions.extend((!partly.is_empty()).then(|| partially_invalid(partly)));
         }
         Err(Fault { reason, message }) => {
-            warn(code_of(reason), &parent.spot, message.clone());
-            conditions.push(Condition::fails("Accepted", reason, message));
+            warn(reason.diagnostic_code(), &parent.spot, message.clone());
+            conditions.push(Condition::fails(ConditionType::Accepted, reason, message));
         }
     }
     conditions.insert(1, resolved_refs(problems));
     let name = format!("{} {}/{}", parent.kind, parent.namespace, parent.name);
     if request.is_external {
         let message =
-            format!("the {name} is another host's name; routes for it hold only for clients of the mesh");
+            format!("the {name} is of type ExternalName; routes for it apply only to clients of the mesh");
         warn("external-name-parent", &parent.spot, message);
     }
     let (section, port) = (parent.section.clone(), parent.port);
@@ -244,12 +250,12 @@ pub(crate) fn report_split(
         && is_new
         && !told.is_empty()
     {
-        let (code, message) = (code_of("Conflicted"), told.clone());
+        let (code, message) = (ConditionReason::Conflicted.diagnostic_code(), told.clone());
         doubt = Some(document.diagnostic(Severity::Warning, code, &spec.service_spot, message));
     }
     let accepted = match accepted {
-        Ok(message) => Condition { message, ..Condition::holds("Accepted", "Accepted") },
-        Err(Fault { reason, message }) => Condition::fails("Accepted", reason, message),
+        Ok(message) => Condition { message, ..Condition::accepted() },
+        Err(Fault { reason, message }) => Condition::fails(ConditionType::Accepted, reason, message),
     };
     ([accepted, resolved_refs(&split.problems)], doubt)
 }
@@ -272,7 +278,7 @@ pub(crate) fn uncounted(
         let (namespace, name) = (object.namespace.clone(), object.name.clone());
         let Some(split) = split_of(&DocumentKey::of(Kind::Service, namespace, name)) else { continue };
         let message = format!(
-            "{split} does not apply to requests through a Gateway: they go to the endpoints of the Service {}/{} itself; write the weights into the `backendRefs` of this route",
+            "{split} does not apply to requests through a Gateway, which go to the endpoints of the Service {}/{} itself; write the weights into the `backendRefs` of this route",
             object.namespace, object.name
         );
         diagnostics.push(document.diagnostic(Severity::Warning, "split-not-counted", &object.spot, message));
@@ -280,8 +286,7 @@ pub(crate) fn uncounted(
     diagnostics
 }
 
-/// Checks that an object got any of the ports that it wants. Returns a message about those that it did not get, or the fault if
-/// it got none.
+/// Checks that an object got at least one of the ports that it wants. Returns a message about the lost ones, or a fault if all are lost.
 fn accepted(
     document: &Document,
     wanted: Option<&Wanted>,
@@ -298,16 +303,19 @@ fn accepted(
     let message = messages.join("; ");
     match fault {
         _ if wanted.is_some_and(|wanted| messages.len() == wanted.ports.len()) => {
-            // The Gateway API has its own reason for routes, which other controllers use too.
+            // For routes, the Gateway API has its own reason, which other controllers use too.
             let is_split = document.key.kind == Kind::TrafficSplit;
-            Err(Fault::new(if is_split { "Conflicted" } else { "RouteReasonConflicted" }, message))
+            Err(Fault::new(
+                if is_split { ConditionReason::Conflicted } else { ConditionReason::RouteReasonConflicted },
+                message,
+            ))
         }
         Some(fault) => Err(fault.clone()),
         None => Ok(message),
     }
 }
 
-/// Returns `true` if Envoys listen for a Service without any route: its annotation says so, or a split named it once.
+/// Returns `true` if Envoys listen for a Service even without a route: by its annotation, or because a TrafficSplit once named it.
 pub(crate) fn is_asked_for(placed: &Placed) -> bool {
     match placed.document.meta.annotation(MESH_ANNOTATION) {
         Some(said) => said == "true",
@@ -315,19 +323,19 @@ pub(crate) fn is_asked_for(placed: &Placed) -> bool {
     }
 }
 
-/// Reports that Envoys listen for a Service although no document asks for that any more.
+/// Reports that Envoys still listen for a Service, although no document asks for it any more.
 pub(crate) fn once_split(placed: &Placed) -> Option<Diagnostic> {
     let document = &placed.document;
     if !placed.was_split || document.meta.annotation(MESH_ANNOTATION).is_some() {
         return None;
     }
     let message = format!(
-        "Envoys still listen for this Service because a TrafficSplit named it once; to keep this, give it the annotation {MESH_ANNOTATION}: \"true\"; to end it, \"false\""
+        "Envoys still listen for this Service because a TrafficSplit once named it; set the annotation {MESH_ANNOTATION} to \"true\" to keep this, or to \"false\" to end it"
     );
     Some(document.diagnostic(Severity::Info, "once-split", &Spot::default(), message))
 }
 
-/// Reports that Envoys do not listen for a Service, because a Gateway has the port.
+/// Reports that Envoys do not listen for a Service, because a Gateway has its port.
 pub(crate) fn taken_port(document: &Document, port: u16, gateway_port: &str) -> Diagnostic {
     let gateway = gateway_port.rsplit_once('/').map_or(gateway_port, |(gateway, _)| gateway);
     let message = format!(
@@ -338,13 +346,13 @@ pub(crate) fn taken_port(document: &Document, port: u16, gateway_port: &str) -> 
     document.diagnostic(Severity::Info, "mesh-port-taken", &Spot::default(), message)
 }
 
-/// The names under which a Service is called, the shortest first.
+/// The names of a Service, the shortest first.
 pub(crate) fn hosts(namespace: &str, name: &str, is_unique: bool) -> Vec<String> {
     let long = ["", ".svc", ".svc.cluster.local"].map(|end| [name, ".", namespace, end].concat());
     is_unique.then(|| name.to_owned()).into_iter().chain(long).collect()
 }
 
-/// The names by which gRPC clients dial a port of a Service that is called so: with the port, and without it if it is the lowest.
+/// The names by which gRPC clients dial a port of a Service with these hosts: with the port, and also without it for the lowest port.
 pub(crate) fn dialled(hosts: Vec<String>, port: u16, is_lowest_port: bool) -> Vec<String> {
     let mut names = Vec::new();
     for host in hosts {
@@ -354,7 +362,7 @@ pub(crate) fn dialled(hosts: Vec<String>, port: u16, is_lowest_port: bool) -> Ve
     names
 }
 
-/// The routes of documents of one kind that hold a port together, in order of precedence.
+/// The routes of all documents that share a port, in order of precedence.
 pub(crate) fn ranked<'p>(
     of_routes: impl Iterator<Item = (&'p Seniority, &'p [PlannedRoute])>,
 ) -> Vec<PlannedRoute> {
@@ -365,12 +373,12 @@ pub(crate) fn ranked<'p>(
     ranked.into_iter().map(|(_, route)| route.clone()).collect()
 }
 
-/// The route that a port of a Service has if there is no other.
+/// The route of a port of a Service that has no other route.
 pub(crate) fn route_to_itself(lookup: &Lookup<'_>, key: &DocumentKey, port: u16) -> Option<PlannedRoute> {
     let own = lookup.port_of(&key.namespace, &key.name, port)?;
     let Referent::Port { port, .. } = own else { return None };
     let is_grpc = split::is_grpc(port);
-    let backend = Backend { name: own.cluster_name(), protocol: lookup.protocol(&own, is_grpc) };
+    let backend = ClusterRef { name: own.cluster_name(), protocol: lookup.protocol(&own, is_grpc) };
     let weighted = Weighted::plain(Target::Backend(backend), 1);
     let id = RouteId { document: key.clone(), rule: 0, rule_name: None, match_index: 0 };
     let everything = Match::of_path(&Spot::default(), PathMatch::Any);

@@ -49,8 +49,8 @@ pub(crate) use outline::{Outline, is_route};
 #[cfg(test)]
 pub use parts::MeshService;
 pub use parts::{
-    Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Effects, Endpoint, Health, Host,
-    Locality, Mirror, Plan, PlannedRoute, Port, Protocol, RouteId, Session, Target, TlsSecret,
+    Action, Address, Assignment, BackendProtocol, Chain, Cluster, ClusterRef, Discovery, Effects, Endpoint,
+    Health, Host, Locality, Mirror, Plan, PlannedRoute, Port, RouteId, Session, Target, TlsSecret,
     TlsTermination, UpstreamTls, VirtualHost, Weighted,
 };
 pub(crate) use policies::policy_targets;

@@ -1,6 +1,6 @@
-//! Documents without the parts that change often and affect nothing else: weights, endpoints, the content of secrets.
+//! Outlines: documents without the parts that change often, which are weights, endpoints and the content of secrets.
 //!
-//! The plan as a whole is made from outlines, so it stays the same as long as they do.
+//! Most units read only outlines, so they need not run again when only these parts change.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use super::tls::{has_pem, is_certificate, is_private_key};
 use crate::input::Placed;
 use crate::model::{ConfigMap, Document, Kind, Secret, Spec};
 
-/// A document as the plan as a whole sees it. The outline of a route is the document itself, so that nothing is kept twice: the
-/// plan as a whole reads no weights, and outlines that differ only in weights are equal.
+/// A document without the parts that change often. To save memory, the outline of a route is its document, but outlines that differ only
+/// in weights are equal, and their readers read no weights.
 #[derive(Clone, Debug)]
 pub(crate) struct Outline(pub(crate) Placed);
 
 impl PartialEq for Outline {
-    /// Texts are compared only by the length that they can have.
+    /// Compares texts only by their length class.
     fn eq(&self, other: &Self) -> bool {
         let (Self(one), Self(other)) = (self, other);
         let (document, others) = (&*one.document, &*other.document);
@@ -34,7 +34,7 @@ impl PartialEq for Outline {
 }
 
 impl Outline {
-    /// The outline of a document; `None` if the plan as a whole does not read it.
+    /// The outline of a document; `None` if no unit reads outlines of its kind.
     pub(crate) fn of(placed: &Placed) -> Option<Self> {
         let document = match &placed.document.spec {
             Spec::EndpointSlice(_) | Spec::Endpoints(_) => return None,
@@ -67,7 +67,7 @@ impl Outline {
     }
 }
 
-/// The same, where every weight of a route only says whether there is any.
+/// The same content, with every weight of a route replaced by 0 or 1.
 fn without_weights(spec: &Spec) -> Cow<'_, Spec> {
     let mut spec = Cow::Borrowed(spec);
     if let Spec::Route(_) = &*spec
@@ -86,7 +86,7 @@ fn with_spec(document: &Document, spec: Spec) -> Arc<Document> {
     Arc::new(Document { key, place, meta, spec, source })
 }
 
-/// Something of the same kind as a text in PEM, if it is of the kind that is asked for under the key.
+/// A placeholder for a PEM text, if it is of the kind that the key requires.
 fn stand_in(key: &str, text: &str) -> Option<&'static str> {
     match key {
         "tls.crt" | "ca.crt" if has_pem(text, is_certificate) => Some(CERTIFICATE),

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use xds_cache::{DrainPolicy, Origin};
 
 use crate::model::{
-    Cors, DocumentKey, DocumentName, Fraction, HeaderEdits, Hostname, LbPolicy, Limits, Match, PathRewrite,
-    Redirect, Retry, SessionPersistence, Timeouts,
+    BackendLimits, Cors, DocumentKey, DocumentName, Fraction, HeaderEdits, Hostname, LbPolicy, Match,
+    PathRewrite, Redirect, Retry, SessionPersistence, Timeouts,
 };
 use crate::rare::{Rare, Silent};
 
@@ -33,36 +33,36 @@ pub struct Plan {
 pub struct Port {
     /// `namespace/gateway/port`: the name of the Envoy listener.
     pub name: String,
-    /// Where it listens; `None` means every IPv4 address, because a host without IPv6 cannot listen on both.
+    /// The address on which it listens; `None` for every IPv4 address, because a host without IPv6 cannot listen on both kinds.
     pub address: Option<IpAddr>,
     /// The port.
     pub port: u16,
-    /// HTTP: exactly one chain, without TLS. HTTPS: one for each listener, with distinct server names.
+    /// For HTTP, exactly one chain without TLS. For HTTPS, one for each listener, with distinct server names.
     pub chains: Vec<Chain>,
     /// The Gateway.
     pub origin: Origin,
 }
 
-/// The chain that answers on a port for a server name.
+/// The filter chain for a server name on a port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chain {
-    /// The name of its RouteConfiguration: `namespace/gateway/port`, with `/listener` behind it if there is TLS.
+    /// The name of its RouteConfiguration: `namespace/gateway/port`, followed by `/listener` if there is TLS.
     pub name: String,
-    /// How TLS ends here.
+    /// The TLS settings; `None` for plaintext.
     pub tls: Option<TlsTermination>,
-    /// True if Envoys are served it. A chain with TLS and without a valid certificate is not: it is only there for gRPC clients,
-    /// which go straight to the backends. A port may have no other chain; then Envoys do not listen there.
+    /// True if Envoys get it. They do not get a chain with TLS but without a valid certificate, which is only for gRPC clients. If a port has
+    /// no other chain, Envoys do not listen on it.
     pub is_programmed: bool,
-    /// Sorted by host, each host once. May be empty, or have hosts without routes: these answer "not found".
+    /// Sorted by host, without duplicates. May be empty. Hosts without routes answer with "not found".
     pub hosts: Vec<VirtualHost>,
 }
 
-/// How TLS ends at a chain.
+/// The TLS settings of a chain.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct TlsTermination {
-    /// The server name; `None` takes every one.
+    /// The server name; `None` for all.
     pub server_name: Option<Hostname>,
-    /// Names of [`TlsSecret`]s with a certificate, each once; at least one if the chain is programmed, else none.
+    /// The names of [`TlsSecret`]s with a certificate, without duplicates. At least one if the chain is programmed, otherwise none.
     pub certificates: Vec<String>,
 }
 
@@ -71,8 +71,8 @@ pub struct TlsTermination {
 pub struct VirtualHost {
     /// The host.
     pub host: Host,
-    /// In order of precedence: the first that matches is used. Those of less specific hosts of the same listener are at the
-    /// end (the cascade).
+    /// In order of precedence: the first one that matches is used. Routes of less specific hosts of the same listener are at the end (the
+    /// cascade).
     pub routes: Vec<PlannedRoute>,
 }
 
@@ -81,7 +81,7 @@ pub struct VirtualHost {
 pub enum Host {
     /// Every host.
     Any,
-    /// A name, or `*.` and the end of names.
+    /// A name, or `*.` and a suffix.
     Name(Hostname),
 }
 
@@ -94,12 +94,12 @@ impl Host {
         }
     }
 
-    /// The host that is written so; what is not a host name is every host.
+    /// The host with this text. A text that is not a host name is read as `*`.
     pub(crate) fn of(text: &str) -> Self {
         Hostname::new(text).map_or(Self::Any, Self::Name)
     }
 
-    /// As xDS writes it: `*`, `*.example.com`, `example.com`.
+    /// The form of xDS: `*`, `*.example.com` or `example.com`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -125,22 +125,22 @@ pub struct MeshService {
     pub name: String,
     /// The port's number.
     pub port: u16,
-    /// The names under which it is called, without port, the shortest first: `svc` (only if no other service of the plan has
-    /// that name), `svc.ns`, `svc.ns.svc`, `svc.ns.svc.cluster.local`.
+    /// Its names without port, the shortest first: `svc` (only if no other service of the plan has this name), `svc.ns`, `svc.ns.svc`,
+    /// `svc.ns.svc.cluster.local`.
     pub hosts: Vec<String>,
     /// In order of precedence.
     pub routes: Vec<PlannedRoute>,
-    /// True if it is the lowest of the Service's ports, which is meant where none is dialled.
+    /// True if it is the lowest port of the Service, which is also dialled without a port.
     pub is_lowest_port: bool,
-    /// True if nothing but the Service itself asks for it: its only route leads to itself.
+    /// True if no document asks for it. Its only route leads to itself.
     pub is_implicit: bool,
-    /// True if it is here only because Envoys need all Services of a port in one group: another group serves it to gRPC clients.
+    /// True if it belongs to another group, and is here only because Envoys need all Services of a port in one group.
     pub is_borrowed: bool,
     /// The Service.
     pub origin: Origin,
 }
 
-/// From which document a route is.
+/// The match of a document that a route comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteId {
     /// The document.
@@ -154,9 +154,9 @@ pub struct RouteId {
 }
 
 impl fmt::Display for RouteId {
-    /// `GRPCRoute/prod/greeter/0/1`: kind, namespace, name, rule (its name, or its index) and match.
+    /// Writes `GRPCRoute/prod/greeter/0/1`: kind, namespace, name, rule (its name, or its index) and match.
     ///
-    /// A name of digits alone is written `name:0`: it could be an index, and `:` is in no name.
+    /// A name of only digits is written `name:0`, to distinguish it from an index. No name has a `:`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let DocumentName { kind, namespace, name } = &*self.document;
         write!(f, "{kind}/{namespace}/{name}/")?;
@@ -169,12 +169,12 @@ impl fmt::Display for RouteId {
     }
 }
 
-/// One match of one rule, with everything that its requests need.
+/// One match of one rule, with the action for its requests.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct PlannedRoute {
-    /// Where it is from. Unique within a virtual host; its text is the xDS route's name.
+    /// The match that it comes from. Unique within a virtual host. Its text is the name of the xDS route.
     pub id: RouteId,
-    /// True if its requests are gRPC: it then fails with UNAVAILABLE instead of 500, and has no time limit by default.
+    /// True if its requests are gRPC. Then failures are UNAVAILABLE instead of 500, and there is no time limit by default.
     pub is_grpc: bool,
     /// The requests that it takes.
     pub matches: Match,
@@ -184,14 +184,14 @@ pub struct PlannedRoute {
     pub(crate) effects: Rare<Effects>,
 }
 
-/// The effects on every request of a route, whatever its action.
+/// The effects on every request of a route, besides its action.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Effects {
     /// Changes of request headers, for every backend.
     pub request_edits: HeaderEdits,
     /// Changes of response headers, for every backend.
     pub response_edits: HeaderEdits,
-    /// Where copies go.
+    /// The mirrors.
     pub mirrors: Vec<Mirror>,
     /// The new host.
     pub host_rewrite: Option<String>,
@@ -222,7 +222,7 @@ impl Silent for Effects {
 }
 
 impl PlannedRoute {
-    /// A route that does nothing but match and act.
+    /// A route without further effects.
     pub(crate) fn plain(id: RouteId, is_grpc: bool, matches: Match, action: Action) -> Self {
         Self { id, is_grpc, matches, action, effects: Rare::default() }
     }
@@ -231,21 +231,21 @@ impl PlannedRoute {
 /// The action for the requests of a route.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub enum Action {
-    /// They go to the targets by weight. At least one; the weights' sum is from 1 to 2^32-1; the order is the document's;
-    /// targets of weight 0 stay in the list, and no two forward to the same backend.
+    /// Requests go to the targets by weight. There is at least one target, in the order of the document; targets with weight 0 stay in the
+    /// list, and no two have the same backend. The sum of weights is from 1 to 2^32-1.
     Forward(Vec<Weighted>),
-    /// They are redirected.
+    /// Requests are redirected.
     Redirect(Box<Redirect>),
-    /// All of them fail: UNAVAILABLE if the route is gRPC, else 500.
+    /// All requests fail: with UNAVAILABLE if the route is gRPC, otherwise with 500.
     Fail,
 }
 
 /// A target with its weight.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Weighted {
-    /// Where to.
+    /// The target.
     pub target: Target,
-    /// How much, compared with the others.
+    /// The weight, relative to the other targets.
     pub weight: u32,
     /// Changes of request headers for this target only.
     pub(crate) request_edits: Rare<HeaderEdits>,
@@ -254,44 +254,44 @@ pub struct Weighted {
 }
 
 impl Weighted {
-    /// A target of that weight for which nothing is changed.
+    /// A target without changes of headers.
     pub(crate) fn plain(target: Target, weight: u32) -> Self {
         Self { target, weight, request_edits: Rare::default(), response_edits: Rare::default() }
     }
 }
 
-/// Where requests go.
+/// A target of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A backend.
-    Backend(Backend),
-    /// Nowhere: the reference is invalid, and its share fails.
+    Backend(ClusterRef),
+    /// An invalid reference, whose share of the requests fails.
     Broken,
 }
 
-/// A backend, spoken to by one protocol.
+/// A backend with the protocol of its connections.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Backend {
+pub struct ClusterRef {
     /// The key in [`Plan::clusters`]: `namespace/service/port` or `namespace/backend`.
     pub name: String,
     /// The protocol.
-    pub protocol: Protocol,
+    pub protocol: BackendProtocol,
 }
 
 /// The protocol towards a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Protocol {
+pub enum BackendProtocol {
     /// HTTP/1.1.
     Http1,
     /// HTTP/2.
     Http2,
 }
 
-/// A copy of requests.
+/// A copy of requests for another backend.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Mirror {
-    /// Where to.
-    pub backend: Backend,
+    /// The backend that gets the copies.
+    pub backend: ClusterRef,
     /// The share; never 0.
     pub fraction: Fraction,
 }
@@ -299,9 +299,9 @@ pub struct Mirror {
 /// Session persistence of a rule.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Session {
-    /// The cookie's or header's name: as given, else made of the rule's identity, so that no two rules share one.
+    /// The name of the cookie or header: the given one, or one derived from the rule's identity, so that no two rules share it.
     pub name: String,
-    /// The session of the document.
+    /// The settings of the document.
     pub persistence: SessionPersistence,
 }
 
@@ -309,43 +309,43 @@ pub struct Session {
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Cluster {
     /// The protocols that routes for Envoys use, sorted; empty if only gRPC clients reach it.
-    pub protocols: Vec<Protocol>,
-    /// Where its endpoints come from.
+    pub protocols: Vec<BackendProtocol>,
+    /// The source of its endpoints.
     pub discovery: Discovery,
     /// TLS towards it.
     pub tls: Option<UpstreamTls>,
-    /// How requests are spread.
+    /// How requests are distributed.
     pub lb_policy: LbPolicy,
-    /// How many requests one client may have in progress to it.
-    pub limits: Limits,
+    /// The limits for each client.
+    pub limits: BackendLimits,
     /// True if a route with session persistence reaches it.
     pub has_sessions: bool,
     /// True if it is a member of an aggregate, so dead endpoints must be detected.
     pub is_fallback_member: bool,
-    /// How long it and its endpoints drain; the groups decide what it leaves out.
+    /// How long it and its endpoints drain. Missing times are those of the group.
     pub drain: DrainPolicy,
     /// The Service or Backend.
     pub origin: Origin,
 }
 
-/// Where the endpoints of a cluster come from.
+/// The source of a cluster's endpoints.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub enum Discovery {
-    /// An assignment of that name in [`Plan::assignments`].
+    /// An assignment in [`Plan::assignments`].
     Eds {
         /// Its name.
         assignment: String,
     },
     /// Host names and ports that the client resolves; at least one.
     Dns(Vec<(String, u16)>),
-    /// Addresses that only Envoy can reach this way: Unix sockets, or host names and addresses mixed.
+    /// Addresses that only Envoy supports in one cluster: Unix sockets, or a mix of host names and addresses.
     Static(Vec<Address>),
-    /// Other clusters, the first with healthy endpoints is used: keys of [`Plan::clusters`], at least one, no two equal, no
-    /// cycle, at most 16 clusters on a path.
+    /// Other clusters, of which the first with healthy endpoints is used. They are keys of [`Plan::clusters`]: at least one, without
+    /// duplicates or cycles, and at most 16 on a path.
     Aggregate(Vec<String>),
 }
 
-/// Where an endpoint is.
+/// The address of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Address {
     /// An address and port.
@@ -359,20 +359,20 @@ pub enum Address {
 /// TLS towards a cluster.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub enum UpstreamTls {
-    /// As described.
+    /// The backend's certificate is verified.
     Verified {
         /// The name sent as SNI.
         sni: String,
-        /// Names of which the certificate must have one: host names and URIs; at least one.
+        /// Host names and URIs, at least one. The certificate must have one of them.
         alt_names: Vec<String>,
         /// The name of a [`TlsSecret`] with trusted certificates; `None` means those of the system.
         trusted: Option<String>,
     },
-    /// The policy cannot be used, and plaintext would be wrong: every request fails.
+    /// TLS is required but cannot be set up, so every request fails.
     Invalid,
 }
 
-/// A secret that clients are served.
+/// A secret for clients.
 #[derive(Clone, PartialEq, Hash)]
 pub enum TlsSecret {
     /// A certificate chain and its key, in PEM. **Secret.**
@@ -394,7 +394,7 @@ pub enum TlsSecret {
 }
 
 impl fmt::Debug for TlsSecret {
-    /// Writes the identity; never the content.
+    /// Shows the identity, never the content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Certificate { .. } => "Certificate",
@@ -406,7 +406,7 @@ impl fmt::Debug for TlsSecret {
 /// The endpoints of a cluster.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Assignment {
-    /// By zone, sorted; no two of the same zone. May be empty.
+    /// Sorted by zone, without duplicates. May be empty.
     pub localities: Vec<Locality>,
     /// The Service or Backend.
     pub origin: Origin,
@@ -417,7 +417,7 @@ pub struct Assignment {
 pub struct Locality {
     /// The zone; empty if unknown.
     pub zone: String,
-    /// Sorted by address; no address is in the assignment twice.
+    /// Sorted by address. No address appears twice in an assignment.
     pub endpoints: Vec<Endpoint>,
 }
 
@@ -428,13 +428,13 @@ pub struct Endpoint {
     pub address: IpAddr,
     /// The port.
     pub port: u16,
-    /// How it is.
+    /// Its health.
     pub health: Health,
-    /// Its weight, from 1; `None` means as the others.
+    /// Its weight, from 1; `None` for the same weight as others.
     pub weight: Option<u32>,
 }
 
-/// How an endpoint is.
+/// The health of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Health {
     /// It takes requests.

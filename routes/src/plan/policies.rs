@@ -9,14 +9,14 @@ use crate::model::{BackendTlsPolicy, Document, DocumentKey, Kind, ObjectRef, Spe
 /// The policies by their targets.
 #[derive(Default)]
 pub(super) struct Policies<'d> {
-    pub(super) by_target: BTreeMap<PolicyTarget, (Seniority, &'d Document, &'d BackendTlsPolicy)>,
+    pub(super) by_target: BTreeMap<TlsPolicyTarget, (Seniority, &'d Document, &'d BackendTlsPolicy)>,
 }
 
-/// A backend, and the name of the port if only that is meant.
-pub(super) type PolicyTarget = (DocumentKey, Option<String>);
+/// A backend, with the name of a port if the policy is only for that.
+pub(super) type TlsPolicyTarget = (DocumentKey, Option<String>);
 
 impl<'d> Policies<'d> {
-    /// The oldest of several policies with the same target applies.
+    /// Indexes the policies. If several have the same target, the oldest applies.
     pub(super) fn of(documents: &'d Documents) -> Self {
         let mut policies = Self::default();
         for (_, placed) in of_kinds(documents, Kind::BackendTlsPolicy..=Kind::BackendTlsPolicy) {
@@ -35,17 +35,17 @@ impl<'d> Policies<'d> {
     }
 }
 
-/// The Services and Backends that a policy targets, each at most once for each target.
+/// The Services and Backends that a policy targets. May have duplicates.
 pub(crate) fn policy_targets(policy: &BackendTlsPolicy) -> impl Iterator<Item = DocumentKey> {
     targets(policy).map(|(key, _)| key)
 }
 
 /// The usable targets of a policy.
-fn targets(policy: &BackendTlsPolicy) -> impl Iterator<Item = PolicyTarget> {
+fn targets(policy: &BackendTlsPolicy) -> impl Iterator<Item = TlsPolicyTarget> {
     policy.targets.iter().filter_map(|(reference, section)| target(reference, section.as_ref()))
 }
 
-pub(super) fn target(reference: &ObjectRef, section: Option<&String>) -> Option<PolicyTarget> {
+pub(super) fn target(reference: &ObjectRef, section: Option<&String>) -> Option<TlsPolicyTarget> {
     let kind = reference.backend_kind()?;
     Some((DocumentKey::new(kind, &reference.namespace, &reference.name), section.cloned()))
 }

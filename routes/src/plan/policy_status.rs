@@ -6,14 +6,14 @@ use super::backends::Referent;
 use super::listeners::resolved_refs;
 use super::lookup::Lookup;
 use super::parts::UpstreamTls;
-use super::policies::{PolicyTarget, target};
+use super::policies::{TlsPolicyTarget, target};
 use super::statuses::ObjectConditions;
 use super::tls::invalid_tls;
-use crate::conditions::{Condition, ParentStatus};
+use crate::conditions::{Condition, ConditionReason, ConditionType, ParentStatus};
 use crate::model::{Backend, BackendTlsPolicy, Document, ObjectRef, Spec};
 
 impl<'d> Lookup<'d> {
-    /// The policy that applies to a backend: that of its port before that of the whole Service.
+    /// The policy that applies to a backend. A policy for its port wins over one for the whole Service.
     pub(super) fn policy(&self, referent: &Referent<'_>) -> Option<(&'d Document, &'d BackendTlsPolicy)> {
         let key = &referent.document().key;
         let section = match referent {
@@ -25,8 +25,8 @@ impl<'d> Lookup<'d> {
         Some((document, policy))
     }
 
-    /// The conditions of a BackendTLSPolicy, for each Gateway (or Service of the mesh) from which one of its targets is reached;
-    /// or of a Backend. `None` of anything else.
+    /// The conditions of a Backend, or of a BackendTLSPolicy for each Gateway or Service of the mesh that leads to one of its targets. `None`
+    /// for any other document.
     pub(crate) fn standing(
         &self,
         document: &Document,
@@ -42,14 +42,14 @@ impl<'d> Lookup<'d> {
 
     fn backend_condition(&self, document: &Document, backend: &Backend) -> Condition {
         if let Some(Err(fault)) = self.fallbacks.get(&document.key) {
-            return Condition::fails("Accepted", "Invalid", fault.to_string());
+            return Condition::fails(ConditionType::Accepted, ConditionReason::Invalid, fault.to_string());
         }
         let referent = Referent::Backend { document, backend };
         match self.upstream_tls(&referent) {
             Some((UpstreamTls::Invalid, _)) => {
-                Condition::fails("Accepted", "Invalid", invalid_tls(&referent))
+                Condition::fails(ConditionType::Accepted, ConditionReason::Invalid, invalid_tls(&referent))
             }
-            Some((UpstreamTls::Verified { .. }, _)) | None => Condition::holds("Accepted", "Accepted"),
+            Some((UpstreamTls::Verified { .. }, _)) | None => Condition::accepted(),
         }
     }
 
@@ -62,11 +62,11 @@ impl<'d> Lookup<'d> {
         let (trusted, problems) = self.trusted(document, policy);
         let is_trusting = trusted.is_some() || policy.uses_system_certificates;
         let accepted = match self.targeting_fault(document, policy) {
-            Some((reason, message)) => Condition::fails("Accepted", reason, message),
-            None if is_trusting => Condition::holds("Accepted", "Accepted"),
+            Some((reason, message)) => Condition::fails(ConditionType::Accepted, reason, message),
+            None if is_trusting => Condition::accepted(),
             None => {
                 let message = "there is no usable CA certificate, so every request to the targets fails";
-                Condition::fails("Accepted", "NoValidCACertificate", message)
+                Condition::fails(ConditionType::Accepted, ConditionReason::NoValidCaCertificate, message)
             }
         };
         let conditions = vec![accepted, resolved_refs(&problems)];
@@ -83,32 +83,38 @@ impl<'d> Lookup<'d> {
         }
     }
 
-    /// Why a policy applies to none of its targets.
+    /// The reason why a policy applies to none of its targets, if so.
     fn targeting_fault(
         &self,
         document: &Document,
         policy: &BackendTlsPolicy,
-    ) -> Option<(&'static str, String)> {
+    ) -> Option<(ConditionReason, String)> {
         let mut fault = None;
         for (reference, section) in &policy.targets {
             let ObjectRef { group, kind, namespace, name, .. } = reference;
             let Some(target) = target(reference, section.as_ref()) else {
-                fault = fault.or(Some(("TargetNotFound", format!("{group}/{kind} cannot be a target"))));
+                fault = fault.or(Some((
+                    ConditionReason::TargetNotFound,
+                    format!("{group}/{kind} cannot be a target"),
+                )));
                 continue;
             };
             if self.fallbacks.contains_key(&target.0) {
-                let message = format!("the {} makes no connections itself: target its members", target.0);
-                fault = fault.or(Some(("Invalid", message)));
+                let message = format!(
+                    "the {} is a fallback and makes no connections itself; target its members",
+                    target.0
+                );
+                fault = fault.or(Some((ConditionReason::Invalid, message)));
                 continue;
             }
             if let Some(message) = self.missing_target(&target) {
-                fault = fault.or(Some(("TargetNotFound", message)));
+                fault = fault.or(Some((ConditionReason::TargetNotFound, message)));
                 continue;
             }
             match self.policies.by_target.get(&target) {
                 Some((_, winner, _)) if winner.key != document.key => {
                     let message = format!("{} already applies to the {kind} {namespace}/{name}", winner.key);
-                    fault = fault.or(Some(("Conflicted", message)));
+                    fault = fault.or(Some((ConditionReason::Conflicted, message)));
                 }
                 Some(_) | None => return None,
             }
@@ -116,7 +122,7 @@ impl<'d> Lookup<'d> {
         fault
     }
 
-    fn missing_target(&self, (key, section): &PolicyTarget) -> Option<String> {
+    fn missing_target(&self, (key, section): &TlsPolicyTarget) -> Option<String> {
         let Some(placed) = self.documents.get(key) else { return Some(format!("there is no {key}")) };
         let section = section.as_ref()?;
         if let Spec::Service(service) = &placed.document.spec

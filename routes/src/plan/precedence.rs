@@ -1,4 +1,4 @@
-//! The order of routes: which of several routes that match a request gets it.
+//! The precedence of routes that match the same request.
 //!
 //! The Gateway API defines an order for each kind of route. GRPCRoute: characters of the service, then of the method, then the number of
 //! headers. HTTPRoute: an exact path, then the longest prefix, then a method, then headers, then query parameters. [`Rank`] combines both into
@@ -22,10 +22,10 @@ use std::sync::Arc;
 use super::PlannedRoute;
 use crate::model::{Document, DocumentKey, Kind, PathMatch};
 
-/// The seniority of an object: the lower came first.
+/// The seniority of an object. A lower value wins.
 ///
-/// Age is `creationTimestamp`. An object without one is younger than all that have one, and as old as the others without:
-/// in files, where nobody writes it, names alone decide, and a new file takes nothing from an object that shows its age.
+/// The age is `creationTimestamp`. An object without one is younger than all objects that have one, and as old as all others without. In
+/// files, which usually have none, only names decide, and a new file never wins over an object with an age.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Seniority {
     created: i64,
@@ -47,7 +47,7 @@ impl Seniority {
     }
 }
 
-/// The place of a route among those of the same host: the lower is asked first. No two routes have the same.
+/// The precedence of a route on its host. A lower value comes first. Ranks are unique.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     path: PathRank,
@@ -79,14 +79,14 @@ impl Rank {
     }
 }
 
-/// The place of a path.
+/// The precedence of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PathRank {
     /// Characters of the service and of the method.
     Method(Reverse<usize>, Reverse<usize>),
     /// The length of an exact path does not matter, because no request matches two.
     Exact,
-    /// Characters of the prefix, and whether it ends anywhere in a segment: of equal text, that is the wider one.
+    /// Characters of the prefix, and whether it may end within a segment. Of equal texts, that one matches more and comes later.
     Prefix(Reverse<usize>, bool),
     /// Characters of the expression.
     Regex(Reverse<usize>),

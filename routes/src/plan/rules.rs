@@ -1,11 +1,12 @@
-//! The rules of a route: every match, and what happens to its requests.
+//! The rules of a route: every match with its action.
 
 use xds_codec::{Diagnostic, Severity};
 
 use super::backends::Referent;
 use super::lookup::{Lookup, RefProblem, RoutePlan};
-use super::parts::{Action, Backend, Effects, Mirror, PlannedRoute, RouteId, Session, Target, Weighted};
+use super::parts::{Action, ClusterRef, Effects, Mirror, PlannedRoute, RouteId, Session, Target, Weighted};
 use super::weights;
+use crate::conditions::ConditionReason;
 use crate::input::Placed;
 use crate::model::{
     BackendRef, Document, DocumentKey, DocumentName, Filter, FilterKind, Fraction, HeaderEdits, ObjectRef,
@@ -14,8 +15,7 @@ use crate::model::{
 use crate::rare::{Rare, Silent as _};
 
 impl<'d> Lookup<'d> {
-    /// Every rule × match of a route, in the order of the document, with actions resolved; and what is wrong with its
-    /// references.
+    /// Plans every match of every rule of a route, in the order of the document, and reports faults of its references.
     pub(crate) fn route_plan(&self, placed: &'d Placed, route: &'d Route) -> RoutePlan {
         let key = &placed.document.key;
         let mut plan = RoutePlan::default();
@@ -42,18 +42,18 @@ impl<'d> Lookup<'d> {
     }
 }
 
-/// Warns of rules that have no backend, and no filter that could answer in its place. They may, but hardly on purpose.
+/// Warns about rules that have neither a backend nor a filter that answers. They are allowed, but rarely intended.
 pub(super) fn without_backends(document: &Document) -> impl Iterator<Item = Diagnostic> {
     let rules = if let Spec::Route(route) = &document.spec { route.rules.as_slice() } else { &[] };
     let unanswered = rules.iter().filter(|rule| rule.backends.is_empty() && rule.filters.is_empty());
     unanswered.map(|rule| {
-        let message = "the rule has no backend, so every request of it fails".to_owned();
+        let message = "the rule has no backend, so all its requests fail".to_owned();
         document.diagnostic(Severity::Warning, "no-backend", &rule.spot, message)
     })
 }
 
-/// Returns `true` if the requests of a rule are gRPC: those of a GRPCRoute are, those of an HTTPRoute are not. A rule of the
-/// native form is if it matches a gRPC method, or if all its backends speak HTTP/2; where some do not, it is a rule for both.
+/// Returns `true` if the requests of a rule are gRPC: always for a GRPCRoute, never for an HTTPRoute. For a rule of the native form, if
+/// it matches a gRPC method, or if all its backends use HTTP/2.
 fn is_grpc(
     lookup: &Lookup<'_>,
     kind: RouteKind,
@@ -82,7 +82,7 @@ struct Planner<'l, 'd> {
     /// The effects of filters on every request.
     effects: Effects,
     redirect: Option<Redirect>,
-    /// True if a filter is not known, so that no request may go on without it.
+    /// True if a filter is unknown, so all requests must fail.
     must_fail: bool,
 }
 
@@ -91,7 +91,7 @@ impl Planner<'_, '_> {
     fn take_filters(&mut self) {
         let rule = self.rule;
         rule.filters.iter().for_each(|filter| self.take_filter(filter));
-        // A filter of the only backend applies to every request of the rule.
+        // The filters of the only backend apply to every request of the rule.
         if let [only] = rule.backends.as_slice() {
             let for_rule = |filter: &&Filter| match &filter.kind {
                 FilterKind::Mirror { .. }
@@ -135,7 +135,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Adds a copy of requests. Where it cannot be sent, requests go on without.
+    /// Adds a mirror. If its backend cannot be used, requests are served without it.
     fn mirror(&mut self, to: &ObjectRef, fraction: Fraction) {
         match self.lookup.backend(self.key, to).and_then(|referent| self.spoken_to(&referent, to)) {
             Ok(_) if fraction.numerator == 0 => {}
@@ -185,7 +185,7 @@ impl Planner<'_, '_> {
         Action::Forward(targets)
     }
 
-    /// A backend as a target; its weight is given later.
+    /// A backend as a target. The caller sets the weight.
     fn target(&mut self, backend: &BackendRef, referent: Result<Referent<'_>, RefProblem>) -> Weighted {
         let mut weighted = Weighted::plain(Target::Broken, 0);
         match referent.and_then(|referent| self.spoken_to(&referent, &backend.object)) {
@@ -224,11 +224,11 @@ impl Planner<'_, '_> {
         weighted
     }
 
-    /// The backend with the protocol that the rule speaks to it.
-    fn spoken_to(&self, referent: &Referent<'_>, to: &ObjectRef) -> Result<Backend, RefProblem> {
+    /// The backend with the protocol of this rule.
+    fn spoken_to(&self, referent: &Referent<'_>, to: &ObjectRef) -> Result<ClusterRef, RefProblem> {
         self.lookup.check_protocol(referent, self.is_grpc, to)?;
         let protocol = self.lookup.protocol(referent, self.is_grpc);
-        Ok(Backend { name: referent.cluster_name(), protocol })
+        Ok(ClusterRef { name: referent.cluster_name(), protocol })
     }
 
     fn refuse_extension(&mut self, filter: &Filter) {
@@ -238,16 +238,16 @@ impl Planner<'_, '_> {
             false => format!("the filter {group}/{kind} is unknown, so requests for {name} fail"),
         };
         let spot = filter.spot.clone();
-        self.plan.problems.push(RefProblem { reason: "InvalidKind", message, spot });
+        self.plan.problems.push(RefProblem { reason: ConditionReason::InvalidKind, message, spot });
     }
 
-    /// Something of the rule is not done at all, and its requests fail.
+    /// Reports that the rule cannot be carried out, so its requests fail.
     fn drop_rule(&mut self, why: &str) {
         let label = self.label();
         self.plan.partly_invalid.push(format!("Dropped {label}: {why}; these requests fail"));
     }
 
-    /// Something of the rule is not done, and its requests go on.
+    /// Reports that a part of the rule has no effect. Its requests are served.
     fn fall_back(&mut self, what: &str) {
         let label = self.label();
         self.plan.partly_invalid.push(format!("Fall Back in {label}: {what}"));
@@ -282,8 +282,8 @@ fn add_edits(edits: &mut HeaderEdits, more: &HeaderEdits) {
     edits.remove.extend(more.remove.iter().cloned());
 }
 
-/// Two rules must never share a session (GEP-1619), and a session must outlive a change of the rule: a cookie without a name
-/// is given one that depends on nothing but the rule's identity.
+/// The session of a rule. A cookie without a name gets one that depends only on the rule's identity, because two rules must never share a
+/// session (GEP-1619), and a session must outlive changes of the rule.
 fn session(key: &DocumentKey, index: usize, rule: &Rule, persistence: &SessionPersistence) -> Session {
     let name = match &persistence.kind {
         SessionKind::Cookie { name: Some(name), .. } | SessionKind::Header { name } => name.clone(),
@@ -296,7 +296,7 @@ fn session(key: &DocumentKey, index: usize, rule: &Rule, persistence: &SessionPe
     Session { name, persistence: persistence.clone() }
 }
 
-/// FNV-1a: the same on every machine and in every version, which the standard library's hasher is not.
+/// FNV-1a: unlike the standard library's hasher, the same on every machine and in every version.
 fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! TrafficSplits of SMI: the requests to one Service, shared between several.
+//! TrafficSplits of SMI: they divide the requests to one Service between several.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,9 +7,10 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::backends::{Referent, is_http2_name};
 use super::lookup::{Lookup, RefProblem};
-use super::parts::{Action, Backend, PlannedRoute, RouteId, Target, Weighted};
-use super::statuses::{Fault, code_of};
+use super::parts::{Action, ClusterRef, PlannedRoute, RouteId, Target, Weighted};
+use super::statuses::Fault;
 use super::{split_matches, weights};
+use crate::conditions::ConditionReason;
 use crate::input::Placed;
 use crate::model::{
     Document, DocumentKey, Kind, Match, PathMatch, Service, ServicePort, Spec, Spot, TrafficSplit,
@@ -22,24 +23,24 @@ pub(crate) struct Wanted {
     pub(crate) group: GroupName,
     /// The Service.
     pub(crate) service: DocumentKey,
-    /// Its ports, each once.
+    /// Its ports, without duplicates.
     pub(crate) ports: Vec<u16>,
 }
 
 /// The plan of one split.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlannedSplit {
-    /// Why it is not accepted, if it is not.
+    /// The reason why it is not accepted, if so.
     pub(crate) fault: Option<Fault>,
-    /// The references that do not resolve.
+    /// The references that cannot be followed.
     pub(crate) problems: Vec<RefProblem>,
-    /// The ports of the root, for the clients of the split's group; `None` if nothing is done.
+    /// The ports of the root, for the clients of the split's group; `None` if the split has no effect.
     pub(crate) wanted: Option<Wanted>,
     /// The routes of each of these ports.
     pub(crate) ports: Vec<(u16, Vec<PlannedRoute>)>,
 }
 
-/// The root of a split: a Service of its own namespace, by name; `None` if it names one of another.
+/// The root of a split, a Service of its own namespace; `None` if it names one of another namespace.
 pub(crate) fn root_of(document: &Document) -> Option<DocumentKey> {
     let Spec::TrafficSplit(split) = &document.spec else { return None };
     let namespace = &document.key.namespace;
@@ -55,7 +56,7 @@ pub(crate) fn backends_of(document: &Document) -> Vec<DocumentKey> {
     names.map(|name| DocumentKey::new(Kind::Service, namespace, name)).collect()
 }
 
-/// Plans a split; `holding` says which split holds for a root in the split's group. What is doubtful goes to `diagnostics`.
+/// Plans a split. `holding` has the split that applies to each root in the split's group. Warnings go to `diagnostics`.
 pub(crate) fn plan_split(
     lookup: &Lookup<'_>,
     placed: &Placed,
@@ -75,13 +76,13 @@ pub(crate) fn plan_split(
         Err(fault) => (Some(fault), None, Vec::new()),
     };
     if let Some(Fault { reason, message }) = &fault {
-        planner.warn(code_of(reason), &split.service_spot, message.clone());
+        planner.warn(reason.diagnostic_code(), &split.service_spot, message.clone());
     }
     let problems = planner.problems;
     PlannedSplit { fault, problems, wanted, ports }
 }
 
-/// The Services that TrafficSplits name as their roots, whether they are there or not.
+/// The Services that TrafficSplits name as their roots. They may be missing.
 #[must_use]
 pub fn split_roots<'d>(documents: impl Iterator<Item = &'d Document>) -> BTreeSet<DocumentKey> {
     documents.filter_map(root_of).collect()
@@ -97,7 +98,7 @@ struct Planner<'l, 'd> {
     problems: Vec<RefProblem>,
 }
 
-/// A backend of a split, once for each Service.
+/// A backend of a split. There is one for each Service.
 struct Candidate<'d> {
     name: &'d str,
     spot: &'d Spot,
@@ -105,22 +106,26 @@ struct Candidate<'d> {
 }
 
 impl<'l, 'd> Planner<'l, 'd> {
-    /// The root. Without its Service its ports are unknown, and nothing can be done.
+    /// The root. If its Service is missing, its ports are unknown and the split has no effect.
     fn root(&self) -> Result<(&'d Document, &'d Service), Fault> {
         let namespace = self.namespace();
-        let name =
-            name_in(&self.split.service, namespace).map_err(|why| Fault::new("RefNotPermitted", why))?;
+        let name = name_in(&self.split.service, namespace)
+            .map_err(|why| Fault::new(ConditionReason::RefNotPermitted, why))?;
         let winner = self.holding(name);
         if let Some(winner) = winner.filter(|winner| **winner != self.document.key) {
             let message = format!("{winner} splits the same Service and takes precedence");
-            return Err(Fault::new("Conflicted", message));
+            return Err(Fault::new(ConditionReason::Conflicted, message));
         }
-        let missing = || Fault::new("RootServiceNotFound", format!("there is no Service {namespace}/{name}"));
+        let missing = || {
+            Fault::new(
+                ConditionReason::RootServiceNotFound,
+                format!("there is no Service {namespace}/{name}"),
+            )
+        };
         self.lookup.service(namespace, name).ok_or_else(missing)
     }
 
-    /// The routes of every port of the root. Where no backend is left, requests go to the root itself: a split never makes a
-    /// hole.
+    /// The routes of every port of the root. If no backend is left for a port, its requests go to the root itself.
     fn ports(
         &mut self,
         root: &'d Document,
@@ -151,13 +156,14 @@ impl<'l, 'd> Planner<'l, 'd> {
         }
         let root = &root.key;
         let none = || {
-            let message = "no backend has a port of the root and a weight: requests go to the root itself";
-            Fault::new("NoEligibleBackends", format!("{message}, {root}"))
+            let message =
+                "no backend with a weight has a port of the root, so requests go to the root itself";
+            Fault::new(ConditionReason::NoEligibleBackends, format!("{message}, {root}"))
         };
         ((!splits_any).then(none), ports)
     }
 
-    /// The backends with their weights. Doubtful ones are reported.
+    /// The backends with their weights. Reports doubtful ones.
     fn candidates(&mut self, root: &str) -> Vec<Candidate<'d>> {
         let (namespace, split) = (self.namespace(), self.split);
         let mut candidates: Vec<Candidate<'d>> = Vec::new();
@@ -166,25 +172,25 @@ impl<'l, 'd> Planner<'l, 'd> {
             let name = match name_in(&backend.service, namespace) {
                 Ok(name) => name,
                 Err(message) => {
-                    self.problem("RefNotPermitted", spot, message);
+                    self.problem(ConditionReason::RefNotPermitted, spot, message);
                     continue;
                 }
             };
             if let Some(same) = candidates.iter_mut().find(|one| one.name == name) {
                 same.weight = same.weight.saturating_add(backend.weight);
-                let message = format!("the backend {name} is named twice: the weights are added");
+                let message = format!("the backend {name} is named twice, so its weights are added");
                 self.warn("duplicate-backend", spot, message);
                 continue;
             }
             candidates.push(Candidate { name, spot, weight: backend.weight });
             if name == root {
                 let message = format!(
-                    "the backend {name} is the root itself: this share goes to all of its endpoints, of any version",
+                    "the backend {name} is the root itself, so this share goes to all of its endpoints, of any version",
                 );
                 self.warn("self-referential-split", spot, message);
             } else if let Some(other) = self.holding(name) {
                 let message = format!(
-                    "the backend {name} is split by {other}, which has no effect here: its own endpoints are used",
+                    "the backend {name} is split by {other}, which has no effect here; requests go to its own endpoints",
                 );
                 self.warn("nested-split", spot, message);
             }
@@ -192,16 +198,16 @@ impl<'l, 'd> Planner<'l, 'd> {
         for candidate in candidates.iter().filter(|candidate| candidate.weight > 0) {
             if self.lookup.document(Kind::Service, namespace, candidate.name).is_none() {
                 let message = format!(
-                    "there is no Service {namespace}/{}: traffic will not be split for it",
+                    "there is no Service {namespace}/{}, so it gets no share of the traffic",
                     candidate.name,
                 );
-                self.problem("BackendNotFound", candidate.spot, message);
+                self.problem(ConditionReason::BackendNotFound, candidate.spot, message);
             }
         }
         candidates
     }
 
-    /// The action for the requests to a port that are split; `None` if no backend is left. Ports are compared by number.
+    /// The action for split requests to a port; `None` if no backend is left. Ports are compared by number.
     fn action(&mut self, candidates: &[Candidate<'d>], port: &ServicePort, is_grpc: bool) -> Option<Action> {
         let namespace = self.namespace();
         let mut eligible = Vec::new();
@@ -211,7 +217,7 @@ impl<'l, 'd> Planner<'l, 'd> {
             } else if self.lookup.document(Kind::Service, namespace, candidate.name).is_some() {
                 let (name, number) = (candidate.name, port.port);
                 let message = format!(
-                    "the Service {name} has no port {number}: traffic to port {number} will not be split for {name}",
+                    "the Service {name} has no port {number}, so it gets no share of the traffic to this port",
                 );
                 self.warn("split-port-mismatch", candidate.spot, message);
             }
@@ -227,7 +233,7 @@ impl<'l, 'd> Planner<'l, 'd> {
         ))
     }
 
-    /// The matches of all groups; `None` if everything is split. A group that is missing matches nothing, never everything.
+    /// The matches of all groups; `None` if all requests are split. A missing group matches nothing.
     fn matches(&mut self) -> Option<Vec<Match>> {
         let (namespace, split) = (self.namespace(), self.split);
         if split.matches.is_empty() {
@@ -242,15 +248,15 @@ impl<'l, 'd> Planner<'l, 'd> {
                 }
                 Some(_) | None => {
                     let message =
-                        format!("there is no HTTPRouteGroup {namespace}/{name}: it matches nothing");
-                    self.problem("HTTPRouteGroupNotFound", spot, message);
+                        format!("there is no HTTPRouteGroup {namespace}/{name}, so it matches nothing");
+                    self.problem(ConditionReason::HttpRouteGroupNotFound, spot, message);
                 }
             }
         }
         Some(matches)
     }
 
-    /// The routes of a port: what matches is split, everything else goes to the root.
+    /// The routes of a port: requests that match are split, all others go to the root.
     fn routes(
         &self,
         matches: Option<&[Match]>,
@@ -291,7 +297,7 @@ impl<'l, 'd> Planner<'l, 'd> {
             Referent::Backend { .. } => false,
         };
         let protocol = self.lookup.protocol(referent, is_grpc || is_http2);
-        Weighted::plain(Target::Backend(Backend { name: referent.cluster_name(), protocol }), weight)
+        Weighted::plain(Target::Backend(ClusterRef { name: referent.cluster_name(), protocol }), weight)
     }
 
     /// The split that applies to a Service of the namespace, if any.
@@ -299,7 +305,7 @@ impl<'l, 'd> Planner<'l, 'd> {
         self.holding.get(&DocumentKey::new(Kind::Service, self.namespace(), name))
     }
 
-    fn problem(&mut self, reason: &'static str, spot: &Spot, message: String) {
+    fn problem(&mut self, reason: ConditionReason, spot: &Spot, message: String) {
         let problem = RefProblem { reason, message, spot: spot.clone() };
         self.diagnostics.push(problem.diagnostic(self.document));
         self.problems.push(problem);
@@ -314,7 +320,7 @@ impl<'l, 'd> Planner<'l, 'd> {
     }
 }
 
-/// Returns `true` if a port is for gRPC by its `appProtocol` or its name: SMI has no other sign for it.
+/// Returns `true` if a port is for gRPC by its `appProtocol` or its name. SMI has no field for it.
 pub(super) fn is_grpc(port: &ServicePort) -> bool {
     match &port.app_protocol {
         Some(protocol) => is_http2_name(protocol),
@@ -322,7 +328,7 @@ pub(super) fn is_grpc(port: &ServicePort) -> bool {
     }
 }
 
-/// The name of a Service of the namespace, of its short or fully qualified form; why not, if it is of another one.
+/// The name of a Service of the namespace, from its short or fully qualified form. The error says that it is in another one.
 fn name_in<'a>(service: &'a str, namespace: &str) -> Result<&'a str, String> {
     let text = service.strip_suffix('.').unwrap_or(service);
     let Some((name, rest)) = text.split_once('.') else {

@@ -2,7 +2,7 @@
 
 use crate::model::{GroupMatch, HeaderMatch, HeaderValue, HttpRouteGroup, Match, PathMatch};
 
-/// The matches of a group. A group without any matches nothing.
+/// The matches of a group. An empty group matches nothing.
 pub(super) fn of_group(group: &HttpRouteGroup, matches_whole_paths: bool) -> Vec<Match> {
     group.matches.iter().map(|one| of_match(one, matches_whole_paths)).collect()
 }
@@ -17,7 +17,7 @@ fn of_match(one: &GroupMatch, matches_whole_paths: bool) -> Match {
     Match { headers, ..Match::of_path(&one.spot, path) }
 }
 
-/// Methods as a header, because a match of a route has room for one only.
+/// Methods as a header match, because a match of a route can have only one method.
 fn method_header(one: &GroupMatch) -> Option<HeaderMatch> {
     let value = match one.methods.as_slice() {
         [] => return None,
@@ -37,9 +37,9 @@ fn whole_path(regex: &str) -> PathMatch {
     }
 }
 
-/// SMI anchors expressions at the beginning of the path and not at its end, while clients of xDS match the whole path: what is
-/// behind must be allowed. An end that the expression itself anchors stays one; with alternatives, `$` may belong to the last
-/// one only, and works within the group as well.
+/// SMI anchors expressions only at the beginning of the path, but xDS clients match the whole path. So the rest of the path is allowed
+/// after the expression. An expression that ends in `$` is kept as it is, unless it has alternatives: then `$` may belong only to the last
+/// one, and still works within the group.
 fn beginning_of_path(regex: &str) -> PathMatch {
     let regex = regex.strip_prefix('^').unwrap_or(regex);
     let (body, is_anchored) = match regex.strip_suffix('$') {
@@ -53,7 +53,7 @@ fn beginning_of_path(regex: &str) -> PathMatch {
     }
 }
 
-/// Returns `true` if what follows the text is escaped by its last character.
+/// Returns `true` if the last character of the text escapes the next one.
 fn ends_with_escape(text: &str) -> bool {
     text.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }

@@ -2,20 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use crate::conditions::{Condition, ListenerStatus, ObjectStatus, ParentStatus, Truth};
+use crate::conditions::{
+    Condition, ConditionReason, ConditionType, ListenerStatus, ObjectStatus, ParentStatus, Truth,
+};
 
-/// Why something is not accepted.
+/// The reason why an object is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// The reason of the condition.
-    pub(crate) reason: &'static str,
+    pub(crate) reason: ConditionReason,
     /// Its message.
     pub(crate) message: String,
 }
 
 impl Fault {
     /// A fault.
-    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: ConditionReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 }
@@ -30,7 +32,7 @@ pub(crate) struct ObjectConditions {
 }
 
 impl ObjectConditions {
-    /// Adds a condition of what a policy targets: of a Gateway's listener, of a route at each of its parents, else of the object.
+    /// Adds a condition from policies: to a Gateway's listener, to a route at each of its parents, or to the object.
     pub(crate) fn affect(&mut self, listener: Option<&str>, condition: &Condition) {
         let mut parents = self.parents.values_mut().map(|parent| &mut parent.conditions).peekable();
         let listeners = self.listeners.iter_mut().filter(|one| listener == Some(&one.name));
@@ -41,45 +43,20 @@ impl ObjectConditions {
         }
     }
 
-    /// All of it, with the generation that was judged.
+    /// Returns the status, with the generation that was judged.
     pub(crate) fn finish(self, observed_generation: u64) -> ObjectStatus {
         let Self { conditions, parents, listeners } = self;
         ObjectStatus { observed_generation, conditions, parents: parents.into_values().collect(), listeners }
     }
 }
 
-/// The condition `PartiallyInvalid`, from texts that each begin with `Dropped Rule` or `Fall Back`; at least one.
+/// The condition `PartiallyInvalid`, from at least one text. Each begins with `Dropped Rule` or `Fall Back`.
 pub(crate) fn partially_invalid(messages: &[String]) -> Condition {
     let message = messages.join("; ");
-    Condition { kind: "PartiallyInvalid", status: Truth::True, reason: "UnsupportedValue", message }
-}
-
-/// The code of the diagnostic that says what a condition with this reason says.
-pub(crate) fn code_of(reason: &str) -> &'static str {
-    match reason {
-        "BackendNotFound" => "backend-not-found",
-        "Conflicted" | "RouteReasonConflicted" => "mesh-conflict",
-        "HTTPRouteGroupNotFound" => "route-group-not-found",
-        "HostnameConflict" => "hostname-conflict",
-        "InvalidCertificateRef" => "invalid-certificate-ref",
-        "InvalidKind" => "invalid-kind",
-        "InvalidParameters" => "invalid-parameters",
-        "InvalidRouteKinds" => "invalid-route-kinds",
-        LIMIT_EXCEEDED => "too-much-generated",
-        "NoEligibleBackends" => "no-eligible-backends",
-        "NoMatchingListenerHostname" => "no-matching-listener-hostname",
-        "NoMatchingParent" => "no-matching-parent",
-        "NoReadyListeners" => "no-ready-listeners",
-        "NotAllowedByListeners" => "not-allowed-by-listeners",
-        "PortUnavailable" => "port-unavailable",
-        "ProtocolConflict" => "protocol-conflict",
-        "RefNotPermitted" => "ref-not-permitted",
-        "RootServiceNotFound" => "root-service-not-found",
-        "UnsupportedProtocol" => "unsupported-protocol",
-        "UnsupportedValue" => "unsupported-value",
-        _ => "unresolved-reference",
+    Condition {
+        kind: ConditionType::PartiallyInvalid,
+        status: Truth::True,
+        reason: ConditionReason::UnsupportedValue,
+        message,
     }
 }
-
-/// The reason of the condition of a route that is not admitted.
-pub(crate) const LIMIT_EXCEEDED: &str = "LimitExceeded";

@@ -7,6 +7,7 @@ use xds_cache::Origin;
 use super::backends::Referent;
 use super::lookup::{Lookup, RefProblem};
 use super::parts::{TlsSecret, UpstreamTls};
+use crate::conditions::ConditionReason;
 use crate::model::{
     BackendSource, BackendTlsPolicy, Document, DocumentName, Kind, NativeTls, ObjectRef, Secret, Spec,
 };
@@ -14,7 +15,7 @@ use crate::model::{
 /// TLS towards a backend, with the secret that it names.
 pub(super) type Upstream = (UpstreamTls, Option<(String, TlsSecret)>);
 
-/// Trusted certificates: the name of their secret, their text, and where they are from.
+/// Trusted certificates: the name of their secret, their text and their origin.
 pub(super) struct Trusted {
     name: String,
     pem: String,
@@ -22,19 +23,19 @@ pub(super) struct Trusted {
 }
 
 impl Lookup<'_> {
-    /// The secret of a certificateRef of a Gateway listener: its name in [`Plan::secrets`](super::Plan::secrets), and its
-    /// content. A problem is `RefNotPermitted` or `InvalidCertificateRef`.
+    /// The secret for a `certificateRef` of a listener: its name in [`Plan::secrets`](super::Plan::secrets), and its content. The reason of
+    /// a problem is `RefNotPermitted` or `InvalidCertificateRef`.
     pub(crate) fn certificate(
         &self,
         gateway: &Document,
         reference: &ObjectRef,
     ) -> Result<(String, TlsSecret), RefProblem> {
         let problem = |reason, message| RefProblem { reason, message, spot: reference.spot.clone() };
-        let invalid = |message| problem("InvalidCertificateRef", message);
+        let invalid = |message| problem(ConditionReason::InvalidCertificateRef, message);
         let ObjectRef { group, kind, namespace, name, .. } = reference;
         if (&**group, &**kind) != ("", "Secret") {
             return Err(invalid(format!(
-                "{} is not a kind that can have a certificate: use a Secret",
+                "{} is not a kind with a certificate; use a Secret",
                 xds_codec::echo_name(kind)
             )));
         }
@@ -43,7 +44,7 @@ impl Lookup<'_> {
                 "the namespace {namespace} has no ReferenceGrant that lets a {} of {} refer to the Secret {name}",
                 gateway.key.kind, gateway.key.namespace,
             );
-            return Err(problem("RefNotPermitted", message));
+            return Err(problem(ConditionReason::RefNotPermitted, message));
         }
         let Some((document, secret)) = self.secret(namespace, name) else {
             return Err(invalid(format!("there is no Secret {namespace}/{name}")));
@@ -63,8 +64,8 @@ impl Lookup<'_> {
         Ok((format!("{namespace}/{name}"), certificate))
     }
 
-    /// TLS towards a backend, if a policy or the backend itself asks for it. It fails closed: TLS that cannot be set up as
-    /// specified is [`UpstreamTls::Invalid`], never plaintext.
+    /// TLS towards a backend, if a policy or the backend itself asks for it. If it cannot be set up as specified, it is
+    /// [`UpstreamTls::Invalid`], never plaintext.
     pub(super) fn upstream_tls(&self, referent: &Referent<'_>) -> Option<Upstream> {
         let policy = self.policy(referent);
         if let Some((document, policy)) = policy.filter(|_| !is_fallback(referent)) {
@@ -73,7 +74,7 @@ impl Lookup<'_> {
         let Referent::Backend { document, backend } = referent else { return None };
         match (&backend.source, &backend.tls) {
             (BackendSource::Endpoints(_), Some(tls)) => Some(native_tls(document, tls)),
-            // Its members define their own connections, so the policy would not apply to them.
+            // The members have their own connections, so the policy would not apply to them.
             (BackendSource::Fallback(_), _) if policy.is_some() => Some((UpstreamTls::Invalid, None)),
             (BackendSource::Endpoints(_), None) | (BackendSource::Fallback(_), _) => None,
         }
@@ -92,8 +93,8 @@ impl Lookup<'_> {
         verified(sni, alt_names, trusted)
     }
 
-    /// The certificates that a policy trusts, those of the references that can be used; and what is wrong with the others:
-    /// `InvalidKind` or `InvalidCACertificateRef`.
+    /// The certificates that a policy trusts, and the problems of references that cannot be used: `InvalidKind` or
+    /// `InvalidCACertificateRef`.
     pub(super) fn trusted(
         &self,
         document: &Document,
@@ -122,7 +123,7 @@ impl Lookup<'_> {
         (trusted, problems)
     }
 
-    /// Trusted certificates of a ConfigMap or a Secret. The last part of the name keeps objects of equal names apart.
+    /// Trusted certificates of a ConfigMap or a Secret. The last part of the name distinguishes the two kinds.
     fn ca_certificate(&self, reference: &ObjectRef) -> Result<Trusted, RefProblem> {
         let ObjectRef { group, kind, namespace, name, spot, .. } = reference;
         let problem = |reason, message| RefProblem { reason, message, spot: spot.clone() };
@@ -143,10 +144,10 @@ impl Lookup<'_> {
             }
             (_, kind) => {
                 let message = format!(
-                    "{} is not a kind that can have a certificate: use a ConfigMap or a Secret",
+                    "{} is not a kind with a certificate; use a ConfigMap or a Secret",
                     xds_codec::echo_name(kind)
                 );
-                return Err(problem("InvalidKind", message));
+                return Err(problem(ConditionReason::InvalidKind, message));
             }
         };
         match found {
@@ -158,7 +159,7 @@ impl Lookup<'_> {
             Some(_) | None => {
                 let message =
                     format!("there is no {kind} {namespace}/{name} with a certificate in PEM as ca.crt");
-                Err(problem("InvalidCACertificateRef", message))
+                Err(problem(ConditionReason::InvalidCaCertificateRef, message))
             }
         }
     }
@@ -183,7 +184,7 @@ fn pem<'d>(secret: &'d Secret, key: &str, is_label: fn(&str) -> bool) -> Option<
     text.filter(|text| has_pem(text, is_label))
 }
 
-/// Why TLS towards a backend is [`UpstreamTls::Invalid`].
+/// The reason why TLS towards a backend is [`UpstreamTls::Invalid`].
 pub(super) fn invalid_tls(referent: &Referent<'_>) -> &'static str {
     match is_fallback(referent) {
         true => {
@@ -222,9 +223,9 @@ fn verified(sni: String, alt_names: Vec<String>, trusted: Option<Trusted>) -> Up
     (UpstreamTls::Verified { sni, alt_names, trusted: name }, secret)
 }
 
-/// Returns `true` if the first PEM block of a text has such a label, and is complete. Text before it is allowed, as OpenSSL does.
+/// Returns `true` if the first PEM block of a text is complete and has a matching label. Text before it is allowed, as in OpenSSL.
 ///
-/// This only checks the form: a client that cannot read the content reports that itself.
+/// Only the form is checked. A client that cannot read the content reports that itself.
 pub(super) fn has_pem(text: &str, is_label: fn(&str) -> bool) -> bool {
     let mut lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with("-----BEGIN "));
     let label = lines.next().and_then(|line| line.strip_prefix("-----BEGIN ")?.strip_suffix("-----"));
@@ -244,7 +245,7 @@ pub(super) fn is_certificate(label: &str) -> bool {
     label == "CERTIFICATE"
 }
 
-/// `PRIVATE KEY`, `RSA PRIVATE KEY`, `EC PRIVATE KEY`; an encrypted one could not be used.
+/// Returns `true` for `PRIVATE KEY`, `RSA PRIVATE KEY` and `EC PRIVATE KEY`. An encrypted key cannot be used.
 pub(super) fn is_private_key(label: &str) -> bool {
     label.ends_with("PRIVATE KEY") && !label.starts_with("ENCRYPTED")
 }

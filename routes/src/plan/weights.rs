@@ -1,7 +1,7 @@
 //! Scales weights of any size to numbers whose sum xDS accepts.
 
-/// The same relations as numbers whose sum is at most 2^32-1. Weights whose sum is small enough stay as they are; others are
-/// divided by what they have in common and, if that is not enough, scaled down. A weight that is not 0 never becomes 0.
+/// Weights with the same ratios whose sum is at most 2^32-1. Weights with a small enough sum stay the same. Others are divided by their
+/// greatest common divisor and, if necessary, scaled down. A weight other than 0 never becomes 0.
 pub(super) fn fit(weights: &[u64]) -> Vec<u32> {
     let limit = u128::from(u32::MAX);
     let common = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
@@ -11,7 +11,7 @@ pub(super) fn fit(weights: &[u64]) -> Vec<u32> {
     if total <= limit {
         return weights.iter().map(|weight| u32::try_from(*weight).unwrap_or(u32::MAX)).collect();
     }
-    // Weights that are rounded up to 1 must not carry the sum over the limit.
+    // Leaves room for weights that are rounded up to 1.
     let room = limit.saturating_sub(u128::try_from(weights.len()).unwrap_or(limit));
     let scale = |weight: u64| match weight {
         0 => 0,

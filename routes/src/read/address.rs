@@ -8,27 +8,27 @@ use super::fields::{Reader, Value};
 
 /// Where an endpoint is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Host {
+pub(crate) enum EndpointHost {
     /// An address.
     Ip(IpAddr),
-    /// A name to be resolved, in lower case and without the dot at the end.
+    /// A name that clients resolve, in lower case and without the dot at the end.
     Dns(String),
 }
 
-/// An IP address; an error if it is none, or one that no request can be sent to.
+/// Reads an IP address that requests can be sent to; anything else is an error.
 pub(crate) fn read_ip(value: &Value<'_>, reader: &mut Reader) -> Option<IpAddr> {
     let text = value.text(reader)?;
     or_report(parse_ip(text), value, reader)
 }
 
-/// A host name to be resolved; an error if it is none.
+/// Reads a host name that clients resolve; anything else is an error.
 pub(crate) fn read_dns_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.text(reader)?;
     or_report(parse_dns_name(text), value, reader)
 }
 
-/// `host:port` with a name, an IPv4 address or an IPv6 address in brackets; an error if it is none.
-pub(crate) fn read_host_port(value: &Value<'_>, reader: &mut Reader) -> Option<(Host, u16)> {
+/// Reads `host:port`, where the host is a name, an IPv4 address or an IPv6 address in brackets; anything else is an error.
+pub(crate) fn read_host_port(value: &Value<'_>, reader: &mut Reader) -> Option<(EndpointHost, u16)> {
     let text = value.text(reader)?;
     or_report(parse_host_port(text), value, reader)
 }
@@ -38,7 +38,7 @@ fn or_report<T>(parsed: Result<T, String>, value: &Value<'_>, reader: &mut Reade
     parsed.map_err(|message| reader.error("bad-address", &value.spot, message)).ok()
 }
 
-/// An address that requests can be sent to.
+/// Parses an address that requests can be sent to.
 pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, String> {
     let address: IpAddr = text.parse().map_err(|_| format!("{} is not an IP address", echo(text)))?;
     if address == Ipv4Addr::UNSPECIFIED || address == Ipv6Addr::UNSPECIFIED || address.is_multicast() {
@@ -47,15 +47,15 @@ pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, String> {
     Ok(address)
 }
 
-/// A name as resolvers take it: labels of letters, digits, `-` and `_`, in any case.
+/// Parses a name that resolvers accept: labels of letters, digits, `-` and `_`, in any case.
 ///
-/// Unlike host names of routes it may have `_`, because names of containers do. A last label of digits only is a mistyped
-/// address, and never a top-level domain.
+/// Unlike a host name of a route, it may have `_`, because names of containers do. A last label that is all digits is a mistyped
+/// address, never a top-level domain.
 pub(crate) fn parse_dns_name(text: &str) -> Result<String, String> {
     let fail = |reason: &str| Err(format!("{} is not a host name: {reason}", echo(text)));
     let name = text.strip_suffix('.').unwrap_or(text);
     if name.is_empty() || name.len() > MAX_DNS_NAME {
-        return fail("it has 1 to 253 characters");
+        return fail("a host name has 1 to 253 characters");
     }
     if text.parse::<IpAddr>().is_ok() {
         return fail("it is an IP address");
@@ -69,26 +69,26 @@ pub(crate) fn parse_dns_name(text: &str) -> Result<String, String> {
             && !label.ends_with('-')
     };
     if !name.split('.').all(is_label) {
-        return fail("its parts have 1 to 63 letters, digits, `-` and `_`");
+        return fail("each part has 1 to 63 letters, digits, `-` and `_`");
     }
     let last = name.rsplit('.').next().unwrap_or_default();
     if last.bytes().all(|byte| byte.is_ascii_digit()) {
-        return fail("it ends in a number, as only addresses do");
+        return fail("only an address ends in a number");
     }
     Ok(name.to_ascii_lowercase())
 }
 
-/// `host:port`.
-pub(crate) fn parse_host_port(text: &str) -> Result<(Host, u16), String> {
+/// Parses `host:port`.
+pub(crate) fn parse_host_port(text: &str) -> Result<(EndpointHost, u16), String> {
     let wants = "write it as in `10.0.0.4:50051`, `[2001:db8::1]:50051` or `greeter.internal:50051`";
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once("]:") {
             Some((inner, port)) => {
                 let address: Ipv6Addr =
                     inner.parse().map_err(|_| format!("{} is not an IPv6 address; {wants}", echo(inner)))?;
-                (Host::Ip(parse_ip(&address.to_string())?), port)
+                (EndpointHost::Ip(parse_ip(&address.to_string())?), port)
             }
-            None => return Err(format!("{} has no port behind the brackets; {wants}", echo(text))),
+            None => return Err(format!("{} has no port after the brackets; {wants}", echo(text))),
         },
         None if text.contains("://") => {
             return Err(format!("{} is a URL, not a host and a port; {wants}", echo(text)));
@@ -97,15 +97,15 @@ pub(crate) fn parse_host_port(text: &str) -> Result<(Host, u16), String> {
             return Err(format!("{} is an IPv6 address without brackets and port; {wants}", echo(text)));
         }
         None => match text.rsplit_once(':') {
-            Some((host, port)) if host.parse::<IpAddr>().is_ok() => (Host::Ip(parse_ip(host)?), port),
-            Some((host, port)) => (Host::Dns(parse_dns_name(host)?), port),
+            Some((host, port)) if host.parse::<IpAddr>().is_ok() => (EndpointHost::Ip(parse_ip(host)?), port),
+            Some((host, port)) => (EndpointHost::Dns(parse_dns_name(host)?), port),
             None => return Err(format!("{} has no port; {wants}", echo(text))),
         },
     };
     Ok((host, parse_port(port)?))
 }
 
-/// A port as text: digits only, 1 to 65535.
+/// Parses a port: digits only, 1 to 65535.
 pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let port = text.parse().ok().filter(|port: &u16| is_number && *port > 0);
@@ -155,8 +155,8 @@ mod tests {
         ];
         for (text, expected) in table {
             let found = parse_host_port(text).ok().map(|(host, port)| match host {
-                Host::Ip(address) => format!("Ip({address}) {port}"),
-                Host::Dns(name) => format!("Dns({name:?}) {port}"),
+                EndpointHost::Ip(address) => format!("Ip({address}) {port}"),
+                EndpointHost::Dns(name) => format!("Dns({name:?}) {port}"),
             });
             assert_eq!(found.as_deref(), expected, "{text}");
         }

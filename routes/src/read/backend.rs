@@ -7,7 +7,7 @@ use xds_cache::DrainPolicy;
 use super::address::{read_dns_name, read_ip};
 use super::context::Context;
 use super::fields::{Object, Reader, Value};
-use crate::model::{Backend, BackendSource, LbPolicy, Limits, NativeTls, Spec, StaticEndpoint};
+use crate::model::{Backend, BackendLimits, BackendSource, LbPolicy, NativeTls, Spec, StaticEndpoint};
 
 /// Reads a Backend.
 ///
@@ -21,7 +21,7 @@ pub(crate) fn read_backend(
     if let Some(kind) = spec.take("type")
         && kind.choice(&["Endpoints", "DynamicResolver"], reader)? == "DynamicResolver"
     {
-        reader.error("unsupported", &kind.spot, "a backend without endpoints of its own cannot be served");
+        reader.error("unsupported", &kind.spot, "only backends with their own endpoints can be served");
         return None;
     }
     let list = spec.need("endpoints", reader);
@@ -37,7 +37,7 @@ pub(crate) fn read_backend(
     if let Some(fallback) = spec.take("fallback")
         && fallback.truth(reader) == Some(true)
     {
-        let message = "a backend cannot be reserved for failures of others; it always gets its share";
+        let message = "a backend cannot be kept for failures of others, so it always gets its share; use a backend with `fallback`";
         reader.warn("unsupported", &fallback.spot, message);
     }
     spec.finish(reader);
@@ -47,12 +47,12 @@ pub(crate) fn read_backend(
         source,
         tls,
         lb_policy: LbPolicy::default(),
-        limits: Limits::default(),
+        limits: BackendLimits::default(),
         drain: DrainPolicy::default(),
     })))
 }
 
-/// Endpoints, each once: gRPC clients refuse an assignment in which an address is twice.
+/// Endpoints, each once: gRPC clients reject an assignment that lists an address twice.
 #[derive(Default)]
 pub(crate) struct Endpoints {
     /// Those that were added.
@@ -62,7 +62,7 @@ pub(crate) struct Endpoints {
 }
 
 impl Endpoints {
-    /// Adds an endpoint that was read from `value`; one that is there already is left out with a warning.
+    /// Adds an endpoint that was read from `value`. A duplicate is left out with a warning.
     pub(crate) fn add(&mut self, endpoint: StaticEndpoint, value: &Value<'_>, reader: &mut Reader) {
         let address = match &endpoint {
             StaticEndpoint::Ip { address, port, .. } => format!("{address}#{port}"),
@@ -81,7 +81,7 @@ impl Endpoints {
         self.list.push(endpoint);
     }
 
-    /// Refuses sockets beside host names, once: an Envoy's cluster that resolves names takes no sockets.
+    /// Refuses Unix sockets next to host names, and reports it once: a cluster of Envoy that resolves names cannot have sockets.
     fn refuse_mixture(&mut self, endpoint: &StaticEndpoint, value: &Value<'_>, reader: &mut Reader) {
         let is_apart = |other: &StaticEndpoint| {
             matches!(
@@ -170,7 +170,7 @@ pub(crate) fn read_unix_path(value: &Value<'_>, reader: &mut Reader) -> Option<S
     Some(text.to_owned())
 }
 
-/// Returns `true` if HTTP/2 is among the protocols.
+/// Reads the protocols. Returns `true` if HTTP/2 is one of them.
 fn read_protocols(value: &Value<'_>, reader: &mut Reader) -> bool {
     let mut is_http2 = false;
     for item in value.list(16, reader) {
@@ -185,7 +185,7 @@ fn read_protocols(value: &Value<'_>, reader: &mut Reader) -> bool {
     is_http2
 }
 
-/// TLS with the certificates of the system. Others are given by a BackendTLSPolicy or in the native form.
+/// Reads TLS that trusts the certificates of the system. Other certificates need a BackendTLSPolicy or the native form.
 fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader) -> Option<NativeTls> {
     let mut fields = value.object(reader)?;
     let mut can_be_done = true;
@@ -227,14 +227,14 @@ fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader
     }
     fields.finish(reader);
     let Some(sni) = sni else {
-        let message = "without `sni` there is no name to verify the certificate against";
+        let message = "the certificate cannot be verified without a name; set `sni`";
         reader.error("missing-field", &value.spot, message);
         return None;
     };
     can_be_done.then(|| NativeTls { spot: value.spot.clone(), sni, ca_pem: None })
 }
 
-/// The host name that all endpoints have.
+/// The host name, if all endpoints have the same one.
 pub(crate) fn single_host(endpoints: &[StaticEndpoint]) -> Option<String> {
     let mut hosts = endpoints.iter().map(|endpoint| match endpoint {
         StaticEndpoint::Dns { host, .. } => Some(host),
@@ -244,7 +244,7 @@ pub(crate) fn single_host(endpoints: &[StaticEndpoint]) -> Option<String> {
     hosts.all(|host| host == Some(first)).then(|| first.clone())
 }
 
-/// As Envoy Gateway has it.
+/// The limit of Envoy Gateway.
 const MAX_ENDPOINTS: usize = 256;
 
 #[cfg(test)]

@@ -7,16 +7,16 @@ use super::fields::{Object, Reader};
 use super::meta::{read_group, read_kind, read_name};
 use crate::model::{BackendRef, ObjectRef, Spot};
 
-/// Weights may all be 0, but hardly on purpose.
+/// Warns if all weights are 0: that is allowed, but rarely intended.
 pub(crate) fn warn_of_no_weight(backends: &[BackendRef], spot: &Spot, reader: &mut Reader) {
     if !backends.is_empty() && backends.iter().all(|backend| backend.weight == 0) {
         reader.warn("no-weight", spot, "all weights are 0, so every request of the rule fails");
     }
 }
 
-/// Reads the fields of a reference to a backend: a Service unless it says otherwise.
+/// Reads the fields of a reference to a backend; the default kind is Service.
 ///
-/// Only the text of GEP-1016 leaves out ports of Services; there, the port is left to the Service.
+/// Only `v1alpha2` (GEP-1016) may omit the port of a Service, and then the Service decides.
 pub(crate) fn read_backend_object(
     object: &mut Object<'_>,
     context: &Context<'_>,
@@ -38,7 +38,7 @@ pub(crate) fn read_backend_object(
     Some(ObjectRef { port, ..reference })
 }
 
-/// Reads the fields of a reference to an object with certificates: a Secret unless it says otherwise.
+/// Reads the fields of a reference to an object with certificates; the default kind is Secret.
 pub(crate) fn read_secret_object(
     object: &mut Object<'_>,
     context: &Context<'_>,
@@ -47,7 +47,7 @@ pub(crate) fn read_secret_object(
     read_with_defaults(object, ("", "Secret"), context, reader)
 }
 
-/// Reads the fields of a reference within the namespace, which has to name group and kind.
+/// Reads the fields of a reference within the namespace; group and kind are required.
 pub(crate) fn read_local_object(
     object: &mut Object<'_>,
     context: &Context<'_>,

@@ -1,15 +1,15 @@
-//! The facts about a document that the reader of its kind gets.
+//! The identity of a document, for the readers of its fields.
 
 use super::fields::{Object, Reader};
 use crate::model::{DocumentKey, Kind};
 
-/// The facts about a document that the reader of a kind has besides its fields.
+/// Identity and version of the document whose fields are read.
 pub(crate) struct Context<'a> {
     /// The kind.
     pub(crate) kind: Kind,
-    /// `apiVersion` as written, one that the kind has; empty only for an SMI document without it.
+    /// `apiVersion` as written; the kind has this version. Empty only for an SMI document without one.
     pub(crate) api_version: &'a str,
-    /// The identity; its namespace is that of references which name none.
+    /// The identity. References without a namespace are to its namespace.
     pub(crate) key: &'a DocumentKey,
 }
 
@@ -19,7 +19,7 @@ impl Context<'_> {
         self.api_version.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Warns if the document does not say in which version it is.
+    /// Warns if the document has no `apiVersion`.
     pub(crate) fn warn_of_version(&self, document: &Object<'_>, newest: &str, reader: &mut Reader) {
         if self.api_version.is_empty() {
             let message = format!("the document has no `apiVersion`; it is read as {newest}");

@@ -1,4 +1,4 @@
-//! Reads the fields of a document. It reports every fault with its place and path, and unknown fields with what was probably meant.
+//! Reads the fields of a document. Reports every fault with its place and path, and suggests names for unknown fields.
 //!
 //! A [`Reader`] collects faults. A [`Value`] is a tree and its place. An [`Object`] returns the values of its keys and records which were
 //! read, so that [`Object::finish`] can warn about the others.
@@ -23,22 +23,22 @@ impl Reader {
         Self { file: Arc::clone(file), refuses_unknown, diagnostics: Vec::new() }
     }
 
-    /// A spot as a place in the file.
+    /// Returns the place of a spot in the file.
     pub(crate) fn place(&self, spot: &Spot) -> Place {
         Place { file: Arc::clone(&self.file), line: spot.line, column: spot.column }
     }
 
-    /// The document cannot be used.
+    /// Reports that the document cannot be used.
     pub(crate) fn error(&mut self, code: &'static str, spot: &Spot, message: impl Into<String>) {
         self.push(Severity::Error, code, spot, message.into(), None);
     }
 
-    /// The document is used, but may not do what was intended.
+    /// Reports that the document is used, but may not do what was intended.
     pub(crate) fn warn(&mut self, code: &'static str, spot: &Spot, message: impl Into<String>) {
         self.push(Severity::Warning, code, spot, message.into(), None);
     }
 
-    /// An error with what would be right.
+    /// Reports an error with a suggestion.
     pub(crate) fn suggest(
         &mut self,
         code: &'static str,
@@ -57,7 +57,7 @@ impl Reader {
         message: String,
         suggestion: Option<&str>,
     ) {
-        // Earlier diagnostics stay, so that values marked as secret stay marked.
+        // Earlier findings stay, because values marked as secret must stay marked.
         let most = if severity == Severity::Error { MAX_DIAGNOSTICS + MAX_ERRORS } else { MAX_DIAGNOSTICS };
         if self.diagnostics.len() >= most {
             return;
@@ -74,12 +74,12 @@ impl Reader {
         });
     }
 
-    /// Marks everything found since there were `since` findings as lying in a secret.
+    /// Marks all findings after the first `since` as about a secret.
     pub(crate) fn make_sensitive(&mut self, since: usize) {
         self.diagnostics.iter_mut().skip(since).for_each(|diagnostic| diagnostic.is_sensitive = true);
     }
 
-    /// How many findings there are.
+    /// The number of findings.
     pub(crate) fn n_findings(&self) -> usize {
         self.diagnostics.len()
     }
@@ -88,7 +88,7 @@ impl Reader {
         self.diagnostics.iter().any(Diagnostic::is_error)
     }
 
-    /// Everything, in the order of the text; at most [`MAX_DIAGNOSTICS`], and at least one error if there is one.
+    /// Returns all findings in the order of the text: at most [`MAX_DIAGNOSTICS`], with at least one error if there are errors.
     pub(crate) fn into_diagnostics(mut self) -> Vec<Diagnostic> {
         if self.diagnostics.len() > MAX_DIAGNOSTICS {
             self.diagnostics.sort_by_key(|diagnostic| !diagnostic.is_error());
@@ -112,7 +112,7 @@ impl<'t> Value<'t> {
         Self { tree, spot: spot(tree, FieldPath::default()) }
     }
 
-    /// The value as an object; an error if it is none.
+    /// Reads the value as an object; anything else is an error.
     pub(crate) fn object(&self, reader: &mut Reader) -> Option<Object<'t>> {
         if !self.is_object() {
             self.wrong("an object", reader);
@@ -121,8 +121,8 @@ impl<'t> Value<'t> {
         Some(Object { value: self.clone(), known: Vec::new() })
     }
 
-    /// The items of a list of at most `max`; an error, and what is there up to `max`, if there are more; an error and
-    /// nothing if it is no list.
+    /// Reads the items of a list. More than `max` items are an error, and the first `max` are returned. Anything but a list is an
+    /// error, and nothing is returned.
     pub(crate) fn list(&self, max: usize, reader: &mut Reader) -> Vec<Self> {
         let Some(items) = self.tree.as_list() else {
             self.wrong("a list", reader);
@@ -136,7 +136,7 @@ impl<'t> Value<'t> {
         items.take(max).enumerate().map(item).collect()
     }
 
-    /// The items of a list of at least one and at most `max`, as [`list`](Self::list) has them.
+    /// Reads a list as [`list`](Self::list) does; an empty list is an error too.
     pub(crate) fn list_of_some(&self, max: usize, reader: &mut Reader) -> Vec<Self> {
         if self.tree.as_list().is_some_and(|items| items.len() == 0) {
             reader.error("too-few-items", &self.spot, "at least one item is required");
@@ -144,7 +144,7 @@ impl<'t> Value<'t> {
         self.list(max, reader)
     }
 
-    /// The text; an error if it is no string.
+    /// Reads a string; anything else is an error.
     pub(crate) fn text(&self, reader: &mut Reader) -> Option<&'t str> {
         let text = self.tree.as_str();
         if text.is_none() {
@@ -153,7 +153,7 @@ impl<'t> Value<'t> {
         text
     }
 
-    /// The text, of `least` to `most` characters.
+    /// Reads a string of `least` to `most` characters.
     pub(crate) fn bounded_text(&self, least: usize, most: usize, reader: &mut Reader) -> Option<&'t str> {
         let text = self.text(reader)?;
         let length = text.chars().count();
@@ -165,7 +165,7 @@ impl<'t> Value<'t> {
         Some(text)
     }
 
-    /// One of `choices`, exactly as written there; else an error with the nearest.
+    /// Reads one of `choices`, in the same case. Anything else is an error that suggests the nearest choice.
     pub(crate) fn choice(&self, choices: &[&'static str], reader: &mut Reader) -> Option<&'static str> {
         let text = self.text(reader)?;
         if let Some(choice) = choices.iter().find(|choice| **choice == text) {
@@ -176,7 +176,7 @@ impl<'t> Value<'t> {
         None
     }
 
-    /// A whole number from `least` to `most`. `10.0` is one; text is none.
+    /// Reads a whole number from `least` to `most`, which may be written as `10.0`. A string is an error.
     pub(crate) fn integer(&self, least: i64, most: i64, reader: &mut Reader) -> Option<i64> {
         let number = match self.tree.value() {
             TreeValue::Number(Number::Integer(number)) => i64::try_from(number).ok(),
@@ -202,12 +202,12 @@ impl<'t> Value<'t> {
         fits
     }
 
-    /// A port, 1 to 65535.
+    /// Reads a port, 1 to 65535.
     pub(crate) fn port(&self, reader: &mut Reader) -> Option<u16> {
         self.integer(1, 65_535, reader).and_then(|port| u16::try_from(port).ok())
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub(crate) fn truth(&self, reader: &mut Reader) -> Option<bool> {
         if let TreeValue::Bool(truth) = self.tree.value() {
             return Some(truth);
@@ -216,7 +216,7 @@ impl<'t> Value<'t> {
         None
     }
 
-    /// A duration of the Gateway API (GEP-2257): `1h30m`, `10s`, `500ms`; one to four parts of at most five digits.
+    /// Reads a duration of the Gateway API (GEP-2257), such as `1h30m`, `10s` or `500ms`: one to four parts of at most five digits.
     pub(crate) fn duration(&self, reader: &mut Reader) -> Option<Duration> {
         if let TreeValue::Number(number) = self.tree.value() {
             return without_unit(&number.to_string(), &self.spot, reader);
@@ -234,23 +234,23 @@ impl<'t> Value<'t> {
         duration
     }
 
-    /// Returns `true` if it is an object.
+    /// Returns `true` for an object.
     pub(crate) fn is_object(&self) -> bool {
         self.tree.is_object()
     }
 
-    /// Returns `true` if it is a list.
+    /// Returns `true` for a list.
     pub(crate) fn is_list(&self) -> bool {
         self.tree.as_list().is_some()
     }
 
-    /// Reports that something else was expected.
+    /// Reports that the value is not what was `expected`.
     pub(crate) fn wrong(&self, expected: &str, reader: &mut Reader) {
         let message = format!("expected {expected}, found {}", self.shown());
         reader.error("wrong-type", &self.spot, message);
     }
 
-    /// The value for a message: short values themselves, others by their kind.
+    /// Shows the value in a message: a short value itself, otherwise its kind.
     fn shown(&self) -> String {
         match self.tree.value() {
             TreeValue::Number(number) => number.to_string(),
@@ -273,14 +273,14 @@ impl<'t> Object<'t> {
         &self.value.spot
     }
 
-    /// The value of a field; `None` if it is absent or null.
+    /// Reads a field; `None` if it is absent or null.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<Value<'t>> {
         self.known.push(name);
         let tree = self.value.tree.get(name)?;
         Some(Value { tree, spot: spot(tree, self.value.spot.path.field(name)) })
     }
 
-    /// The value of a field; an error if it is absent or null.
+    /// Reads a required field; an error if it is absent or null.
     pub(crate) fn need(&mut self, name: &'static str, reader: &mut Reader) -> Option<Value<'t>> {
         let value = self.take(name);
         if value.is_none() {
@@ -294,13 +294,13 @@ impl<'t> Object<'t> {
         self.value.tree.get(name).is_some()
     }
 
-    /// Fields that may be there and are not looked at.
+    /// Accepts fields without reading them.
     pub(crate) fn ignore(&mut self, names: &[&'static str]) {
         self.known.extend(names);
     }
 
-    /// Every entry as a value with its key, for maps whose keys are the user's. In order of the keys: their order in the text says
-    /// nothing, so that nothing comes of another one. An error and nothing if there are more than a map of its size may have.
+    /// Reads all entries of a map whose keys the user chooses, sorted by key, so the order in the text has no effect. Too many
+    /// entries are an error, and none is returned.
     pub(crate) fn entries(&self, reader: &mut Reader) -> Vec<(&'t str, Value<'t>)> {
         let entries = self.value.tree.entries();
         let most = Limits::max_objects(entries.n_bytes());
@@ -322,7 +322,7 @@ impl<'t> Object<'t> {
         entries
     }
 
-    /// Refuses, or warns of, every field that was not read, with the one that was probably meant.
+    /// Reports every field that was not read, as an error or a warning, and suggests the nearest known field.
     pub(crate) fn finish(self, reader: &mut Reader) {
         for entry in self.value.tree.entries() {
             if self.known.contains(&entry.key) {
@@ -341,7 +341,7 @@ impl<'t> Object<'t> {
     }
 }
 
-/// Refuses a duration that is only a number; seconds are the most likely unit.
+/// Refuses a duration without a unit, and suggests seconds.
 fn without_unit(number: &str, spot: &Spot, reader: &mut Reader) -> Option<Duration> {
     let message =
         format!("{number} is not a duration: it has no unit; write it as in `1h30m`, `10s` or `500ms`");
@@ -351,7 +351,7 @@ fn without_unit(number: &str, spot: &Spot, reader: &mut Reader) -> Option<Durati
     None
 }
 
-/// `1h30m` and the like; `None` for anything else.
+/// Parses a duration such as `1h30m`; `None` for anything else.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let mut total = Duration::ZERO;
     let mut rest = text;
@@ -378,10 +378,10 @@ fn spot(tree: Node<'_>, path: FieldPath) -> Spot {
     Spot { path, line, column }
 }
 
-/// Nobody reads more of one document.
+/// The limit for one document. Nobody reads more.
 const MAX_DIAGNOSTICS: usize = 100;
 
-/// Errors that are kept behind as many warnings, of which the first [`MAX_DIAGNOSTICS`] are told.
+/// How many errors are kept in addition if there are already [`MAX_DIAGNOSTICS`] findings, so that warnings do not displace them.
 const MAX_ERRORS: usize = 100;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::http_filters::{read_cors, read_redirect, read_rewrite};
 use super::matches::read_header_name;
 use crate::model::{Filter, FilterKind, Fraction, HeaderEdits, Kind};
 
-/// A type of filter and the field with what it does.
+/// A type of filter and the name of its field.
 struct FilterType {
     name: &'static str,
     field: &'static str,
@@ -30,7 +30,7 @@ enum Tag {
     Extension,
 }
 
-/// Reads `filters`; at most 16, and those that change something in place at most once each.
+/// Reads `filters`: at most 16, and each type that changes requests or responses at most once.
 pub(crate) fn read_filters(list: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<Filter> {
     let items = list.list(16, reader);
     let mut filters = Vec::with_capacity(items.len());
@@ -54,7 +54,7 @@ pub(crate) fn read_filters(list: &Value<'_>, context: &Context<'_>, reader: &mut
     filters
 }
 
-/// Reads one filter; of a type that is known but of which nothing could be read, the type alone.
+/// Reads one filter. If its type is known but nothing else can be read, only the type is returned.
 fn read_filter(
     value: &Value<'_>,
     context: &Context<'_>,
@@ -99,7 +99,7 @@ fn read_filter(
     Some((filter_type, kind.map(|kind| Filter { spot: value.spot.clone(), kind })))
 }
 
-/// The type that a name of GEP-1016's examples stands for: `RequestHeaderModifierFilter`, `RequestMirrorPolicyFilter`.
+/// Finds the type for a name from the examples of GEP-1016: `RequestHeaderModifierFilter`, `RequestMirrorPolicyFilter`.
 fn old_name(
     value: &Value<'_>,
     known: &[&'static FilterType],
@@ -117,7 +117,7 @@ fn old_name(
     Some(filter_type)
 }
 
-/// Reads what stands beside the type in GEP-1016's examples.
+/// Reads settings next to the type, as in the examples of GEP-1016.
 fn read_inline(
     tag: Tag,
     filter: &mut Object<'_>,
@@ -147,7 +147,7 @@ fn read_body(
         Tag::Rewrite => read_rewrite(body, reader),
         Tag::Cors => Some(FilterKind::Cors(read_cors(body, reader))),
         Tag::ExternalAuth => {
-            let message = "ExternalAuth is not supported; requests that reach this filter fail";
+            let message = "ExternalAuth is not supported; every request that reaches this filter fails";
             reader.warn("unsupported", body.spot(), message);
             body.ignore(&["protocol", "backendRef", "grpc", "http", "forwardBody"]);
             let group = context.kind.api_group().to_owned();
@@ -164,7 +164,7 @@ fn read_body(
     }
 }
 
-/// Reads `set`, `add` and `remove`; at most 16 each, of those with the same name the first counts.
+/// Reads `set`, `add` and `remove`: at most 16 each. If a name appears twice, the first one is used.
 fn read_edits(body: &mut Object<'_>, reader: &mut Reader) -> HeaderEdits {
     let mut edits = HeaderEdits::default();
     if let Some(list) = body.take("set") {
@@ -216,18 +216,19 @@ fn is_first<'a>(
     is_first
 }
 
-/// Reads the name of a header that is to be changed. Envoy refuses all routes if one changes `host`.
+/// Reads the name of a header to change. Envoy rejects all routes if one of them changes `host`.
 fn read_edited_name<'t>(value: &Value<'t>, reader: &mut Reader) -> Option<&'t str> {
     let name = read_header_name(value, reader)?;
     if name.eq_ignore_ascii_case("host") {
-        let message = "the header `host` cannot be changed by this filter; URLRewrite of an HTTPRoute can";
+        let message =
+            "this filter cannot change the header `host`; use the filter URLRewrite of an HTTPRoute";
         reader.error("bad-header-name", &value.spot, message);
         return None;
     }
     Some(name)
 }
 
-/// Reads the value of a header: 1 to 4,096 characters, none of which ends a line.
+/// Reads the value of a header: 1 to 4,096 characters, without line breaks.
 fn read_header_value<'t>(value: &Value<'t>, reader: &mut Reader) -> Option<&'t str> {
     let text = value.bounded_text(1, 4_096, reader)?;
     if text.contains(|one: char| one != '\t' && one.is_control()) {

@@ -1,7 +1,7 @@
 //! Policies of unsupported kinds (GEP-713): their kinds, and the served kinds that they target.
 //!
-//! Nothing else about them is read, so nothing else can be wrong with them. A policy that targets no served kind is a document of somebody
-//! else, like any other. A target that cannot be read counts as none.
+//! Nothing else of them is read. A policy that targets no served kind is skipped like any document of another program. A target that
+//! cannot be read is ignored.
 
 use std::sync::Arc;
 
@@ -37,9 +37,9 @@ pub(super) fn read(file: &Arc<str>, tree: Node<'_>, api_version: &str, kind: &st
     Some(one(file, tree, key, Ok((Arc::new(document), Vec::new())), None))
 }
 
-/// The targets of kinds that are served; `None` if there are none.
+/// Reads the targets of served kinds; `None` if there are none.
 fn read_targets(file: &Arc<str>, tree: Node<'_>) -> Option<Vec<PolicyTarget>> {
-    // Only the authors of the kind know the meaning of its fields: nothing that is found there is a fault.
+    // The meaning of these fields is not known here, so no fault is reported.
     let mut silent = Reader::new(file, false);
     let mut spec = Value::root(tree).object(&mut silent)?.take("spec")?.object(&mut silent)?;
     let mut references: Vec<Value<'_>> = spec.take("targetRef").into_iter().collect();
@@ -65,7 +65,7 @@ fn read_targets(file: &Arc<str>, tree: Node<'_>) -> Option<Vec<PolicyTarget>> {
     (!targets.is_empty()).then_some(targets)
 }
 
-/// Reads a target whose kind is served; `name` reads which of that kind.
+/// Reads a target whose kind is served; `name` reads its name.
 fn read_target(
     value: &Value<'_>,
     reader: &mut Reader,
@@ -111,7 +111,7 @@ fn read_identity(tree: Node<'_>, reader: &mut Reader) -> Option<(Arc<str>, Arc<s
     Some((namespace, name))
 }
 
-/// Returns `true` if a kind or group is made of what these are made of, so that `kind.group:name` names one policy.
+/// Returns `true` if a kind or group has only letters, digits and the like, so `kind.group:name` is unambiguous.
 fn is_plain(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
     (1..=253).contains(&text.len()) && text.bytes().all(is_part)

@@ -9,8 +9,8 @@ use super::context::Context;
 use super::fields::{Object, Reader, Value};
 use super::meta::{read_group, read_hostname, read_kind, read_map, read_name, read_section_name};
 use crate::model::{
-    AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, Kind, LabelSelector, ObjectRef, Protocol,
-    Spec, Spot,
+    AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, Kind, LabelSelector, ListenerProtocol,
+    ObjectRef, Spec, Spot,
 };
 
 /// Reads a Gateway.
@@ -44,7 +44,7 @@ pub(crate) fn read_gateway(
     Some(Spec::Gateway(Box::new(Gateway { class, class_spot, parameters, address, listeners })))
 }
 
-/// Reads `spec.infrastructure`. Its labels and annotations are for objects that an operator would make.
+/// Reads `spec.infrastructure`. Its labels and annotations are for objects that an operator creates.
 fn read_parameters(
     mut infrastructure: Object<'_>,
     context: &Context<'_>,
@@ -59,14 +59,13 @@ fn read_parameters(
     object
 }
 
-/// Reads `spec.tls`, of which nothing is supported.
+/// Reads `spec.tls`, and reports it: nothing in it is supported.
 fn read_gateway_tls(mut tls: Object<'_>, reader: &mut Reader) {
     if let Some(frontend) = tls.take("frontend").filter(|frontend| frontend.tree.entries().len() > 0) {
         reader.error("unsupported", &frontend.spot, NO_CLIENT_CERTIFICATES);
     }
     if let Some(backend) = tls.take("backend") {
-        let message =
-            "no client certificate is sent to backends; a backend that requires one rejects the connection";
+        let message = "client certificates are not sent to backends; a backend that requires one rejects the connection";
         reader.warn("unsupported", &backend.spot, message);
     }
     tls.finish(reader);
@@ -122,16 +121,16 @@ fn read_listener(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) 
     Some(GatewayListener { spot, name, port, protocol, hostname, certificates, allowed })
 }
 
-fn read_protocol(value: &Value<'_>, reader: &mut Reader) -> Option<Protocol> {
+fn read_protocol(value: &Value<'_>, reader: &mut Reader) -> Option<ListenerProtocol> {
     let text = value.bounded_text(1, 255, reader)?;
     Some(match text {
-        "HTTP" => Protocol::Http,
-        "HTTPS" => Protocol::Https,
-        other => Protocol::Other(other.to_owned()),
+        "HTTP" => ListenerProtocol::Http,
+        "HTTPS" => ListenerProtocol::Https,
+        other => ListenerProtocol::Other(other.to_owned()),
     })
 }
 
-/// Reads `tls` of a listener; the references to certificates.
+/// Reads `tls` of a listener. Returns the references to certificates.
 fn read_tls(value: &Value<'_>, protocol: &str, context: &Context<'_>, reader: &mut Reader) -> Vec<ObjectRef> {
     if ["HTTP", "TCP", "UDP"].contains(&protocol) {
         let message = "tls must not be specified for protocols ['HTTP', 'TCP', 'UDP']";
@@ -258,7 +257,7 @@ fn read_expression(value: &Value<'_>, selector: &mut LabelSelector, reader: &mut
     }
 }
 
-/// Reads `addresses`, at most 16: the first IP address, which is all that a listener can have.
+/// Reads `addresses`, at most 16. Returns the first IP address, because a listener has only one.
 fn read_addresses(list: &Value<'_>, reader: &mut Reader) -> Option<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();
     for value in list.list(16, reader) {
@@ -272,7 +271,7 @@ fn read_addresses(list: &Value<'_>, reader: &mut Reader) -> Option<IpAddr> {
             continue;
         }
         let Some(text) = text else {
-            reader.warn("unsupported", &value.spot, "no address can be assigned; give one as `value`");
+            reader.warn("unsupported", &value.spot, "addresses cannot be assigned; set one as `value`");
             continue;
         };
         let Some(address) = text.text(reader) else { continue };
@@ -290,22 +289,22 @@ fn read_addresses(list: &Value<'_>, reader: &mut Reader) -> Option<IpAddr> {
     addresses.first().copied()
 }
 
-/// A protocol as documents write it.
-fn name_of(protocol: &Protocol) -> &str {
+/// The name of a protocol in documents.
+fn name_of(protocol: &ListenerProtocol) -> &str {
     match protocol {
-        Protocol::Http => "HTTP",
-        Protocol::Https => "HTTPS",
-        Protocol::Other(name) => name,
+        ListenerProtocol::Http => "HTTP",
+        ListenerProtocol::Https => "HTTPS",
+        ListenerProtocol::Other(name) => name,
     }
 }
 
 const NO_CLIENT_CERTIFICATES: &str = "listeners cannot require client certificates; remove this only if anyone who can reach the port may be served";
 
-/// Fields of a Gateway that are not supported, and the consequence.
+/// Unsupported fields of a Gateway, and the consequence.
 const UNSUPPORTED: [(&str, &str); 2] = [
     ("allowedListeners", "ListenerSets are not read"),
     ("defaultScope", "default Gateways are not supported; name the Gateway in `parentRefs`"),
 ];
 
-/// More requirements or values are hardly meant.
+/// The limit of requirements and values; more are hardly intended.
 const MAX_EXPRESSIONS: usize = 1_000;

@@ -1,4 +1,4 @@
-//! GRPCRoute, in `v1` and as GEP-1016 first had it.
+//! GRPCRoute, in `v1` and in the first form of GEP-1016.
 
 use super::context::Context;
 use super::fields::{Object, Reader, Value};
@@ -30,7 +30,7 @@ pub(crate) fn read_grpc_route(
     Some(Spec::Route(Route { kind: RouteKind::Grpc, parents, uses_default_gateways, hostnames, rules }))
 }
 
-/// Reads a rule and counts the matches that are written in it.
+/// Reads a rule, and counts the matches in its text.
 fn read_rule(
     value: &Value<'_>,
     n_matches: &mut usize,
@@ -60,7 +60,7 @@ fn read_rule(
 fn read_match(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Match> {
     let mut object = value.object(reader)?;
     let mut method = object.take("method");
-    // The structs of GEP-1016 call the field `path` in JSON, its examples `method`.
+    // In GEP-1016, the structs call the field `path`, and the examples call it `method`.
     if method.is_none() && context.version() == "v1alpha2" {
         method = object.take("path").filter(Value::is_object);
         if let Some(path) = &method {
@@ -86,7 +86,7 @@ fn read_method(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) ->
     let (service, method) = (object.take("service"), object.take("method"));
     object.finish(reader);
     let match_type = match_type?;
-    // GEP-1016 has an empty text mean "all"; as an expression it would match nothing.
+    // In GEP-1016, an empty text means "all"; as an expression it would match nothing.
     let is_lenient = is_old || match_type == MatchType::RegularExpression;
     let is_given = |part: &Value<'_>| !is_lenient || part.tree.as_str() != Some("");
     let (service, method) = (service.filter(is_given), method.filter(is_given));
@@ -101,11 +101,11 @@ fn read_method(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) ->
         return None;
     }
     let service = match service {
-        Some(service) => Some(read_part(&service, match_type, Part::Service, reader)?),
+        Some(service) => Some(read_part(&service, match_type, NameHalf::Service, reader)?),
         None => None,
     };
     let method = match method {
-        Some(method) => Some(read_part(&method, match_type, Part::Method, reader)?),
+        Some(method) => Some(read_part(&method, match_type, NameHalf::Method, reader)?),
         None => None,
     };
     Some(PathMatch::Method(MethodMatch { match_type, service, method }))
@@ -113,19 +113,24 @@ fn read_method(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) ->
 
 /// The halves of a method's name.
 #[derive(Clone, Copy)]
-enum Part {
+enum NameHalf {
     Service,
     Method,
 }
 
-fn read_part(value: &Value<'_>, match_type: MatchType, part: Part, reader: &mut Reader) -> Option<String> {
+fn read_part(
+    value: &Value<'_>,
+    match_type: MatchType,
+    part: NameHalf,
+    reader: &mut Reader,
+) -> Option<String> {
     if match_type == MatchType::RegularExpression {
         return regex::read_regex(value, 1, 1_024, reader);
     }
     let text = value.bounded_text(0, 1_024, reader)?;
     let (is_valid, message) = match part {
-        Part::Service => (is_service(text), BAD_SERVICE),
-        Part::Method => (is_identifier(text), BAD_METHOD),
+        NameHalf::Service => (is_service(text), BAD_SERVICE),
+        NameHalf::Method => (is_identifier(text), BAD_METHOD),
     };
     if !is_valid {
         reader.error("bad-method", &value.spot, message);
@@ -137,7 +142,7 @@ fn read_part(value: &Value<'_>, match_type: MatchType, part: Part, reader: &mut 
     Some(text.to_owned())
 }
 
-/// Identifiers joined by dots, with a dot in front at most.
+/// Returns `true` for identifiers joined by dots; one dot may come first.
 fn is_service(text: &str) -> bool {
     text.strip_prefix('.').unwrap_or(text).split('.').all(is_identifier)
 }

@@ -1,4 +1,4 @@
-//! Filters that only HTTPRoutes have: redirects, rewrites, answers to cross-origin requests.
+//! Filters that only HTTPRoutes have: redirects, rewrites, CORS.
 
 use xds_codec::echo;
 
@@ -24,7 +24,7 @@ pub(crate) fn read_redirect(body: &mut Object<'_>, reader: &mut Reader) -> Optio
 pub(crate) fn read_status(value: &Value<'_>, reader: &mut Reader) -> Option<u16> {
     let status = value.integer(300, 399, reader).and_then(|status| u16::try_from(status).ok())?;
     if !REDIRECT_STATUSES.contains(&status) {
-        let message = format!("{status} is not one of 301, 302, 303, 307, 308");
+        let message = format!("{status} is not one of 301, 302, 303, 307 and 308");
         reader.error("unknown-value", &value.spot, message);
         return None;
     }
@@ -67,7 +67,7 @@ fn read_path(value: &Value<'_>, reader: &mut Reader) -> Option<PathRewrite> {
         return None;
     };
     let path = own.bounded_text(0, 1_024, reader)?;
-    // A path without `/` in front would become part of the host name in a `location` header.
+    // Without a leading `/`, the path would become part of the host name in a `location` header.
     let is_path = path.starts_with('/') || (path.is_empty() && !is_full);
     if !is_path || path.contains(char::is_control) {
         reader.error("bad-path", &own.spot, format!("{} is not a path that begins with `/`", echo(path)));
@@ -106,7 +106,7 @@ pub(crate) fn read_cors(body: &mut Object<'_>, reader: &mut Reader) -> Cors {
     }
 }
 
-/// Reads a list of texts of at most `max`; what appears twice is read once.
+/// Reads a list of at most `max` texts. Duplicates are dropped.
 fn read_texts<'t>(
     body: &mut Object<'t>,
     field: &'static str,
@@ -162,11 +162,11 @@ fn is_origin(text: &str) -> bool {
     is_port && (host == "*" || host.strip_prefix("*.").unwrap_or(host).split('.').all(is_label))
 }
 
-/// The methods of HTTP that routes can name.
+/// The HTTP methods that routes can name.
 pub(crate) const METHODS: [&str; 9] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
-/// The same, and `*` for every one.
+/// The same, and `*` for every method.
 pub(crate) const METHODS_OR_ANY: [&str; 10] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "*"];
 

@@ -15,7 +15,7 @@ use crate::model::{
     Spec, Timeouts,
 };
 
-/// Reads an HTTPRoute. Without rules it has one that matches everything.
+/// Reads an HTTPRoute. Without rules, it gets one that matches everything.
 pub(crate) fn read_http_route(
     document: &mut Object<'_>,
     context: &Context<'_>,
@@ -70,7 +70,7 @@ fn read_rule(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> O
         rule.retry = read_retry(&retry, reader).map(Box::new);
     }
     object.finish(reader);
-    // Matches that were not read cannot be counted.
+    // Unreadable matches cannot be counted.
     if rule.matches.len() == matches.len().max(1) {
         check_replaced_prefixes(&rule, reader);
     }
@@ -82,7 +82,7 @@ fn read_rule(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> O
     Some(rule)
 }
 
-/// A prefix can only be replaced where exactly one is matched.
+/// Checks that a rule which replaces a prefix matches exactly one prefix.
 fn check_replaced_prefixes(rule: &Rule, reader: &mut Reader) {
     if let [only] = &*rule.matches
         && matches!(only.path, PathMatch::Any | PathMatch::Prefix(_))
@@ -135,7 +135,7 @@ fn read_match(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> 
     Some(Match { headers, query: query.into(), method, ..Match::of_path(&value.spot, path?) })
 }
 
-/// Reads a path; `/` as a prefix is every path, and a slash at the end of a prefix says nothing.
+/// Reads a path. The prefix `/` matches every path; a trailing slash of a prefix has no effect.
 fn read_path(value: &Value<'_>, reader: &mut Reader) -> Option<PathMatch> {
     let mut object = value.object(reader)?;
     let kind = match object.take("type") {
@@ -169,7 +169,7 @@ fn read_path(value: &Value<'_>, reader: &mut Reader) -> Option<PathMatch> {
     }
 }
 
-/// Checks a path that is no regular expression by the rules of the Gateway API, and says which it breaks.
+/// Checks a plain path by the rules of the Gateway API, and reports the rules that it breaks.
 fn check_path(text: &str, value: &Value<'_>, reader: &mut Reader) -> bool {
     let mut problems = Vec::new();
     if !text.starts_with('/') {
@@ -211,7 +211,7 @@ fn has_path_characters(text: &str) -> bool {
     true
 }
 
-/// Reads `queryParams`: at most 16, of those with the same name the first counts.
+/// Reads `queryParams`: at most 16. If a name appears twice, the first one is used.
 fn read_query(list: &Value<'_>, reader: &mut Reader) -> Vec<QueryMatch> {
     let items = list.list(16, reader);
     let mut query: Vec<QueryMatch> = Vec::with_capacity(items.len());
@@ -250,7 +250,7 @@ fn read_timeouts(value: &Value<'_>, reader: &mut Reader) -> Timeouts {
     Timeouts { request, backend_request }
 }
 
-/// Reads `retry`; one attempt more if the number is not given, as Envoy has it.
+/// Reads `retry`. Without a number there is one more attempt, which is Envoy's default.
 fn read_retry(value: &Value<'_>, reader: &mut Reader) -> Option<Retry> {
     let mut object = value.object(reader)?;
     let mut codes = Vec::new();

@@ -8,14 +8,14 @@ use super::fields::{Object, Reader, Value};
 use super::regex;
 use crate::model::{HeaderMatch, HeaderValue, MatchType, Spot};
 
-/// Reads `type`, which is `Exact` if it is not given.
+/// Reads `type`; the default is `Exact`.
 pub(crate) fn read_match_type(object: &mut Object<'_>, reader: &mut Reader) -> Option<MatchType> {
     let Some(value) = object.take("type") else { return Some(MatchType::Exact) };
     let choice = value.choice(&["Exact", "RegularExpression"], reader)?;
     Some(if choice == "Exact" { MatchType::Exact } else { MatchType::RegularExpression })
 }
 
-/// Reads `headers`: at most 16; of those with the same name, in any case, the first is used.
+/// Reads `headers`: at most 16. If a name appears twice, in whatever case, the first one is used.
 pub(crate) fn read_headers(list: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
     if context.version() == "v1alpha2" && list.is_object() {
         return read_header_map(list, reader);
@@ -48,7 +48,7 @@ fn read_header(value: &Value<'_>, reader: &mut Reader) -> Option<HeaderMatch> {
     Some(HeaderMatch { spot: value.spot.clone(), name: name?.to_ascii_lowercase(), value: text? })
 }
 
-/// Reads `headers: {values: {version: 2}}`, as GEP-1016 has it in a comment.
+/// Reads `headers: {values: {version: 2}}`, a form in a comment of GEP-1016.
 fn read_header_map(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
     let mut headers = Vec::new();
     let Some(mut object) = value.object(reader) else { return headers };
@@ -86,13 +86,13 @@ fn push_first(header: HeaderMatch, headers: &mut Vec<HeaderMatch>, reader: &mut 
     headers.push(header);
 }
 
-/// Reads the name of a header or query parameter: 1 to 256 of the characters that HTTP allows, as written.
+/// Reads the name of a header or query parameter, as written: 1 to 256 characters that HTTP allows.
 pub(crate) fn read_header_name<'t>(value: &Value<'t>, reader: &mut Reader) -> Option<&'t str> {
     let text = value.text(reader)?;
     check_header_name(text, &value.spot, reader)
 }
 
-/// Checks the name of a header. HTTP/2's own, which begin with a colon, are none.
+/// Checks the name of a header. The pseudo-headers of HTTP/2, which begin with a colon, are refused.
 pub(crate) fn check_header_name<'t>(text: &'t str, spot: &Spot, reader: &mut Reader) -> Option<&'t str> {
     if text.is_empty() || text.len() > 256 || !text.bytes().all(is_token) {
         let message = format!(
@@ -105,7 +105,7 @@ pub(crate) fn check_header_name<'t>(text: &'t str, spot: &Spot, reader: &mut Rea
     Some(text)
 }
 
-/// Returns `true` if a character may be in a token of HTTP, such as the name of a header or cookie.
+/// Returns `true` if an HTTP token, such as the name of a header or cookie, may have this character.
 pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -1,4 +1,4 @@
-//! `metadata`: name, namespace, labels, annotations, age. Also names of every kind.
+//! `metadata`: name, namespace, labels, annotations, age. Also all sorts of names.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -65,9 +65,9 @@ pub(crate) fn read_meta(
     Some((DocumentKey::new(kind, &namespace?, &name?), meta))
 }
 
-/// A name of an object or namespace: 1 to 253 characters, no `/`, no blanks, no control characters; nor `xdstp:` in front.
+/// Reads the name of an object or namespace: 1 to 253 characters, no `/`, blanks or control characters, and no leading `xdstp:`.
 ///
-/// Kubernetes allows less; what names cannot hold here is what would make resource names ambiguous.
+/// Kubernetes allows less. The characters that are refused here would make resource names ambiguous.
 pub(crate) fn read_name(value: &Value<'_>, reader: &mut Reader) -> Option<Arc<str>> {
     let text = value.bounded_text(1, 253, reader)?;
     if text.chars().any(|one| one == '/' || one.is_whitespace() || one.is_control()) {
@@ -77,14 +77,14 @@ pub(crate) fn read_name(value: &Value<'_>, reader: &mut Reader) -> Option<Arc<st
         return None;
     }
     if text.starts_with("xdstp:") {
-        let message = format!("{} begins like the URL of a resource", echo(text));
+        let message = format!("{} begins with `xdstp:`, as the URL of a resource does", echo(text));
         reader.error("bad-name", &value.spot, message);
         return None;
     }
     Some(text.into())
 }
 
-/// A `SectionName`: 1 to 253 characters of what DNS names are made of, in lower case.
+/// Reads a `SectionName`: 1 to 253 lower-case letters, digits, `-` and `.`.
 pub(crate) fn read_section_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.bounded_text(1, 253, reader)?;
     if !is_dns_name(text) {
@@ -97,7 +97,7 @@ pub(crate) fn read_section_name(value: &Value<'_>, reader: &mut Reader) -> Optio
     Some(text.to_owned())
 }
 
-/// An API group, which is empty for core kinds.
+/// Reads an API group; empty for core kinds.
 pub(crate) fn read_group(value: &Value<'_>, reader: &mut Reader) -> Option<Cow<'static, str>> {
     let text = value.bounded_text(0, 253, reader)?;
     if !text.is_empty() && !is_dns_name(text) {
@@ -107,7 +107,7 @@ pub(crate) fn read_group(value: &Value<'_>, reader: &mut Reader) -> Option<Cow<'
     Some(known(text))
 }
 
-/// A kind, known or not.
+/// Reads a kind, which may be unknown.
 pub(crate) fn read_kind(value: &Value<'_>, reader: &mut Reader) -> Option<Cow<'static, str>> {
     let text = value.bounded_text(1, 63, reader)?;
     let is_kind = text.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -120,14 +120,14 @@ pub(crate) fn read_kind(value: &Value<'_>, reader: &mut Reader) -> Option<Cow<'s
     Some(known(text))
 }
 
-/// The text without memory of its own, if it names a kind that is read, or the group of one.
+/// Borrows the text if it is a supported kind or the group of one, which saves memory.
 fn known(text: &str) -> Cow<'static, str> {
     let names = Kind::ALL.into_iter().flat_map(|kind| [kind.as_str(), kind.api_group()]);
     let name = names.into_iter().find(|name| *name == text);
     name.map_or_else(|| Cow::Owned(text.to_owned()), Cow::Borrowed)
 }
 
-/// A host name, with or without a wildcard in front.
+/// Reads a host name, with or without a leading wildcard.
 pub(crate) fn read_hostname(value: &Value<'_>, reader: &mut Reader) -> Option<Hostname> {
     let text = value.text(reader)?;
     match Hostname::new(text) {
@@ -142,7 +142,7 @@ pub(crate) fn read_hostname(value: &Value<'_>, reader: &mut Reader) -> Option<Ho
     }
 }
 
-/// A host name without a wildcard.
+/// Reads a host name without a wildcard.
 pub(crate) fn read_precise_hostname(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let hostname = read_hostname(value, reader)?;
     if hostname.wildcard_suffix().is_some() {
@@ -152,12 +152,12 @@ pub(crate) fn read_precise_hostname(value: &Value<'_>, reader: &mut Reader) -> O
     Some(hostname.as_str().to_owned())
 }
 
-/// Labels joined by dots.
+/// Returns `true` for labels joined by dots.
 fn is_dns_name(text: &str) -> bool {
     text.split('.').all(is_dns_label)
 }
 
-/// A map of texts, sorted by key.
+/// Reads a map of texts, sorted by key.
 pub(crate) fn read_map(value: &Value<'_>, reader: &mut Reader) -> Vec<(String, String)> {
     let Some(object) = value.object(reader) else { return Vec::new() };
     let entries = object.entries(reader);
@@ -171,7 +171,7 @@ pub(crate) fn read_map(value: &Value<'_>, reader: &mut Reader) -> Vec<(String, S
     pairs
 }
 
-/// How long the cluster of a Service or Backend drains, and its endpoints.
+/// Reads how long the cluster of a Service or Backend drains, and how long its endpoints do.
 fn read_drain_annotations(value: &Value<'_>, reader: &mut Reader) -> DrainPolicy {
     let mut drain = DrainPolicy::default();
     for (key, value) in value.object(reader).map(|map| map.entries(reader)).unwrap_or_default() {
@@ -185,14 +185,14 @@ fn read_drain_annotations(value: &Value<'_>, reader: &mut Reader) -> DrainPolicy
     drain
 }
 
-/// Returns `true` if [`VIRTUAL_HOSTS`] says `on-demand`. `all` says what holds without it.
+/// Returns `true` if [`VIRTUAL_HOSTS`] is `on-demand`. The other value, `all`, is the default.
 fn asks_for_hosts_on_demand(annotations: &Value<'_>, reader: &mut Reader) -> bool {
     let entries = annotations.object(reader).map(|map| map.entries(reader)).unwrap_or_default();
     let Some((_, value)) = entries.into_iter().find(|(key, _)| *key == VIRTUAL_HOSTS) else { return false };
     value.choice(&["all", "on-demand"], reader) == Some("on-demand")
 }
 
-/// `30s`, `5m` or `0s`, at most a week.
+/// Reads a time such as `30s`, `5m` or `0s`; at most a week.
 pub(crate) fn read_drain_time(value: &Value<'_>, reader: &mut Reader) -> Option<Duration> {
     match duration(value.text(reader)?) {
         Ok(time) => Some(time),
@@ -203,7 +203,7 @@ pub(crate) fn read_drain_time(value: &Value<'_>, reader: &mut Reader) -> Option<
     }
 }
 
-/// Seconds since 1970 of an RFC 3339 time; fractions of a second are dropped.
+/// Parses a time of RFC 3339, in seconds since 1970; fractions of a second are dropped.
 pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
     let number = |from: usize, to: usize| -> Option<i64> {
         let part = text.get(from..to)?;
@@ -245,7 +245,7 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
     Some(days_since_1970(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second - offset)
 }
 
-/// Days of the Gregorian calendar, counted in years that begin in March so that the leap day is their last.
+/// Days since 1970 in the Gregorian calendar. Years begin in March here, so the leap day is the last day of a year.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let month = (month + 9) % 12;
@@ -253,7 +253,8 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     before + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
-/// Says on Gateways whether Envoys get the virtual hosts of its RouteConfigurations within these, or each when it is asked for.
+/// The annotation of a Gateway that decides whether its RouteConfigurations contain their virtual hosts, or Envoys ask for each
+/// one on demand.
 const VIRTUAL_HOSTS: &str = "xds-server.io/virtual-hosts";
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Reads one document, and reports its own faults.
 //!
-//! [`read()`] finds the kind and passes the document to the reader of that kind. It takes field by field from an [`Object`], and reports faults
-//! to a [`Reader`]. Documents of the native form have their own reader.
+//! [`read()`] finds the kind and passes the document to the function for that kind. This takes field by field from an [`Object`], and
+//! reports faults to a [`Reader`]. Documents of the native form have their own functions.
 
 mod address;
 mod backend;
@@ -39,15 +39,15 @@ use xds_codec::{Tree, echo_name};
 use crate::model::{Document, Kind, Namespace, Source, Spec, Spot};
 use context::Context;
 use fields::{Object, Reader, Value};
-use kinds::{Age, Named};
+use kinds::{Age, KindLookup};
 pub use outcome::{ReadObject, ReadOutcome, UnknownFields};
 use outcome::{one, place_of};
 pub use stand_in::stand_in;
 
 /// Reads a document.
 ///
-/// `file` is shown in places and empty for a body. `tree` is the whole document: with `apiVersion` and `kind`, or of the native
-/// form with `version: xds-server/v1`.
+/// `file` is shown in diagnostics; it is empty for a body. `tree` is the whole document: with `apiVersion` and `kind`, or in the
+/// native form with `version: xds-server/v1`.
 #[must_use]
 pub fn read(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> ReadOutcome {
     let (whole, tree) = (tree, tree.root());
@@ -76,7 +76,7 @@ pub fn read(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> ReadOutcome
     };
     match kinds::look_up(api_version, kind) {
         _ if reader.has_errors() => {}
-        Named::Ours(kind, age) => {
+        KindLookup::Ours(kind, age) => {
             if age == Age::Removed {
                 let newest = kinds::newest(kind);
                 let message =
@@ -85,31 +85,31 @@ pub fn read(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> ReadOutcome
             }
             return read_object(file, tree, kind, api_version, object, reader);
         }
-        Named::BadVersion(kind, message) => {
+        KindLookup::BadVersion(kind, message) => {
             reader.error("unknown-version", &version_spot, message);
             return refuse(file, tree, kind, &mut object, reader);
         }
-        Named::MisspeltKind(near) => {
+        KindLookup::MisspeltKind(near) => {
             let message = format!("the kind {} is unknown", echo_name(kind));
             reader.suggest("unknown-kind", &kind_spot, message, Some(near.as_str()));
             return refuse(file, tree, near, &mut object, reader);
         }
-        Named::WrongGroup(kind) => {
+        KindLookup::WrongGroup(kind) => {
             let message = format!("{kind} is not a kind of {}", echo_name(api_version));
             reader.suggest("unknown-version", &version_spot, message, Some(&kinds::newest(kind)));
             return refuse(file, tree, kind, &mut object, reader);
         }
-        Named::NotOurs if api_version.is_empty() => {
+        KindLookup::NotOurs if api_version.is_empty() => {
             reader.error("missing-kind", &version_spot, "the document has no `apiVersion`");
         }
-        Named::NotOurs => {
+        KindLookup::NotOurs => {
             return foreign_policy::read(file, tree, api_version, kind).unwrap_or(ReadOutcome::NotOurs);
         }
     }
     ReadOutcome::Unreadable(reader.into_diagnostics())
 }
 
-/// The message, once for all documents of a kind that is not served.
+/// The one message for all documents of a kind that is not served.
 #[must_use]
 pub fn left_out(kind: &str, n_documents: usize) -> String {
     match n_documents {
@@ -118,7 +118,7 @@ pub fn left_out(kind: &str, n_documents: usize) -> String {
     }
 }
 
-/// Refuses a document of a supported kind whose faults are reported. Its object keeps its last good version.
+/// Refuses a document of a supported kind; its faults are already reported. Its object keeps its last good version.
 fn refuse(
     file: &Arc<str>,
     tree: Node<'_>,
@@ -133,7 +133,7 @@ fn refuse(
     one(file, tree, key, Err(reader.into_diagnostics()), stand_in)
 }
 
-/// Refuses a document in another version of the native form.
+/// Refuses a document in an unknown version of the native form.
 fn refuse_native(file: &Arc<str>, tree: Node<'_>, version: &str) -> ReadOutcome {
     let mut reader = Reader::new(file, true);
     let root = Value::root(tree).spot;
@@ -159,7 +159,7 @@ fn read_object(
     let spec = read_spec(&mut object, &Context { kind, api_version, key: &key }, &mut reader);
     object.finish(&mut reader);
     if kind == Kind::Secret {
-        // A misspelt `data` contains secrets like `data`, so no line of the document may be shown.
+        // A misspelt `data` contains secrets too, so no line of the document may be shown.
         reader.make_sensitive(0);
     }
     if spec.is_none() && !reader.has_errors() {
@@ -177,7 +177,7 @@ fn read_object(
     one(file, tree, key, Ok((Arc::new(document), diagnostics)), None)
 }
 
-/// Reads the content of a kind besides its metadata; `None` only with an error.
+/// Reads everything except the metadata; `None` only with an error.
 fn read_spec(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Spec> {
     match context.kind {
         Kind::GatewayClass => policy::read_gateway_class(object, context, reader),

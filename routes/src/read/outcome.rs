@@ -7,26 +7,26 @@ use xds_codec::{Diagnostic, Place};
 
 use crate::model::{Document, DocumentKey};
 
-/// The treatment of a document with fields that its kind does not have.
+/// How fields are treated that the kind does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownFields {
     /// The object is refused, as the API server does in strict validation.
     #[default]
     Refuse,
-    /// A warning; documents of the native form are refused all the same.
+    /// They are a warning; a document of the native form is refused all the same.
     Warn,
-    /// A warning for every form, for documents that were accepted before: they may have been written under another rule.
+    /// They are a warning in every form. For documents that were accepted before, perhaps under another rule.
     Accepted,
 }
 
 /// The outcome of reading one document of a file or body.
 #[derive(Debug)]
 pub enum ReadOutcome {
-    /// A kind that is not ours; to be skipped with an info line that says it is [`left_out`](super::left_out).
+    /// A kind that is not supported. The caller skips it and reports it as [`left_out`](super::left_out).
     NotOurs,
-    /// Not even kind and name could be read: at least one diagnostic.
+    /// Kind and name cannot be read; at least one diagnostic.
     Unreadable(Vec<Diagnostic>),
-    /// The objects in it: one, or as many as a native document has; at least one.
+    /// The objects in it, at least one; only a native document can have several.
     Objects(Vec<ReadObject>),
 }
 
@@ -37,9 +37,9 @@ pub struct ReadObject {
     pub key: DocumentKey,
     /// Where it begins.
     pub place: Place,
-    /// The document with warnings, or what is wrong with it: at least one diagnostic.
+    /// The document with warnings, or its errors: at least one diagnostic.
     pub outcome: Result<(Arc<Document>, Vec<Diagnostic>), Vec<Diagnostic>>,
-    /// The stand-in for a document that cannot be used, where the absence of one would do harm: see [`stand_in`](mod@super::stand_in).
+    /// The stand-in for an unusable document, if its absence would do harm: see [`stand_in`](mod@super::stand_in).
     pub stand_in: Option<Arc<Document>>,
 }
 

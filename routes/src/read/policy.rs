@@ -32,7 +32,7 @@ pub(crate) fn read_gateway_class(
         reader.warn(
             "unsupported",
             &parameters.spot,
-            "parameters of a class are not supported and are ignored",
+            "parameters of a class are not supported, and are ignored",
         );
     }
     spec.ignore(&["description"]);
@@ -67,7 +67,7 @@ fn read_from(value: &Value<'_>, reader: &mut Reader) -> Option<GrantFrom> {
 fn read_to(value: &Value<'_>, reader: &mut Reader) -> Option<GrantTo> {
     let mut object = value.object(reader)?;
     let (group, kind) = read_group_and_kind(&mut object, reader);
-    // An empty name is every object of the kind, as no name is.
+    // An empty name means every object of the kind, like no name.
     let name = object.take("name").filter(|name| name.tree.as_str() != Some(""));
     let name = match name {
         Some(name) => Some(read_name(&name, reader)?.to_string()),
@@ -115,7 +115,7 @@ pub(crate) fn read_backend_tls_policy(
     })))
 }
 
-/// Reads `targetRefs`, 1 to 16; two for the same object need sections of their own.
+/// Reads `targetRefs`, 1 to 16. Two references to the same object need different sections.
 fn read_targets(
     list: &Value<'_>,
     context: &Context<'_>,
@@ -149,10 +149,9 @@ fn read_targets(
     targets
 }
 
-/// Reads whose certificates are trusted: those of objects, at most 8, or those of the system.
+/// Reads the trusted certificates: those of at most 8 objects, or those of the system.
 ///
-/// A set that nobody here knows gives neither, so that every request fails; a document that cannot be used at all would let them
-/// go without TLS.
+/// An unknown set gives neither, so every request fails. If the whole document were refused instead, requests would go without TLS.
 fn read_trusted(
     validation: &mut Object<'_>,
     context: &Context<'_>,
@@ -186,7 +185,7 @@ fn read_trusted(
         (true, Some(("System", _))) => Some((objects, true)),
         (true, Some((other, spot))) => {
             let message = format!(
-                "{} is unknown, only `System` is supported; requests to the backend fail",
+                "{} is unknown, so requests to the backend fail; only `System` is supported",
                 echo(other)
             );
             reader.warn("unsupported", &spot, message);

@@ -14,7 +14,7 @@ use super::fields::{Reader, Value};
 use crate::model::Spot;
 use class::ClassScanner;
 
-/// Reads a regular expression of `least` to `most` characters; an error if RE2 does not take it.
+/// Reads a regular expression of `least` to `most` characters; an error if RE2 does not accept it.
 pub(crate) fn read_regex(
     value: &Value<'_>,
     least: usize,
@@ -25,7 +25,7 @@ pub(crate) fn read_regex(
     check(text, &value.spot, reader).then(|| text.to_owned())
 }
 
-/// Returns `true` if RE2 takes a text; says why not, and warns if Envoy would find the expression too large.
+/// Returns `true` if RE2 accepts the text, and reports why not. Warns if the expression is too large for Envoy.
 pub(crate) fn check(text: &str, spot: &Spot, reader: &mut Reader) -> bool {
     match size_of(text) {
         Ok(size) => {
@@ -45,11 +45,11 @@ pub(crate) fn check(text: &str, spot: &Spot, reader: &mut Reader) -> bool {
     }
 }
 
-/// About how many instructions RE2 makes of the text.
+/// Estimates the number of instructions of RE2's program.
 ///
 /// # Errors
 ///
-/// Why RE2 does not take it.
+/// The reason why RE2 does not accept the text.
 fn size_of(text: &str) -> Result<u64, String> {
     let mut scanner = Scanner { rest: text, ..Scanner::default() };
     while let Some(next) = scanner.next() {
@@ -62,16 +62,16 @@ fn size_of(text: &str) -> Result<u64, String> {
     match regex::Regex::new(&rust) {
         Ok(_) => Ok(group.size.saturating_add(PROGRAM_OVERHEAD)),
         Err(regex::Error::CompiledTooBig(_)) => Err("it is too large when compiled".to_owned()),
-        Err(_) => Err("clients do not agree on its meaning".to_owned()),
+        Err(_) => Err("clients disagree about its meaning".to_owned()),
     }
 }
 
 /// Walks over an expression.
 #[derive(Default)]
 struct Scanner<'t> {
-    /// The rest to be read.
+    /// The text that is not read yet.
     rest: &'t str,
-    /// The part that was read, in the grammar of the `regex` crate.
+    /// The text that was read, in the grammar of the `regex` crate.
     rust: String,
     /// The groups around the current one.
     outer: Vec<Group>,
@@ -86,7 +86,7 @@ struct Group {
     last: Last,
     /// Instructions of all parts but the last.
     size: u64,
-    /// How often the most repeated thing in it is repeated.
+    /// The highest number of repetitions in it.
     n_repeats: u64,
     captures: bool,
 }
@@ -97,9 +97,9 @@ enum Last {
     /// Nothing that could be repeated.
     #[default]
     Nothing,
-    /// Something, with its instructions and how often the most repeated thing in it is repeated.
+    /// A part that can be repeated, with its instructions and the highest number of repetitions in it.
     Part { size: u64, n_repeats: u64 },
-    /// Something that is repeated already.
+    /// A part that is repeated already.
     Repeated,
 }
 
@@ -134,7 +134,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Ends the last part, so that nothing can repeat it any more.
+    /// Ends the last part, so it can no longer be repeated.
     fn end_part(&mut self) {
         if let Last::Part { size, .. } = self.group.last {
             self.group.size = self.group.size.saturating_add(size);
@@ -220,7 +220,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Reads what stands behind `(?`; whether it was the whole group, as in `(?i)`.
+    /// Reads the text after `(?`. Returns `true` if that was the whole group, as in `(?i)`.
     fn scan_flags(&mut self) -> Result<bool, String> {
         const LOOK_AROUND: [&str; 4] = ["=", "!", "<=", "<!"];
         if let Some(look) = LOOK_AROUND.iter().find(|look| self.rest.starts_with(**look)) {
@@ -289,7 +289,9 @@ impl<'t> Scanner<'t> {
     fn repeat(&mut self, times: u64, rust: &str) -> Result<(), String> {
         let (size, n_repeats) = match self.group.last {
             Last::Nothing => return Err(format!("`{rust}` repeats nothing")),
-            Last::Repeated => return Err(format!("`{rust}` repeats a repetition; write a group")),
+            Last::Repeated => {
+                return Err(format!("`{rust}` repeats a repetition; put the inner one into a group"));
+            }
             Last::Part { size, n_repeats } => (size, n_repeats.saturating_mul(times)),
         };
         if n_repeats > MAX_REPEATS {
@@ -310,10 +312,10 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// The most that RE2 and Go repeat anything.
+/// The limit of repetitions in RE2 and Go.
 const MAX_REPEATS: u64 = 1_000;
 
-/// The `regex` crate takes 250, RE2 and Go take 1,000.
+/// The `regex` crate allows 250, RE2 and Go allow 1,000.
 const MAX_DEPTH: usize = 200;
 
 /// The size of `.` in RE2: two ranges of ASCII, and six more for the rest of UTF-8.
@@ -322,5 +324,5 @@ const ANY_CHARACTER_SIZE: u64 = 8;
 /// The size of the rest of every RE2 program.
 const PROGRAM_OVERHEAD: u64 = 4;
 
-/// Envoy's default is 100; what is put around an expression takes some of it.
+/// Envoy's default is 100. The text around an expression in a matcher takes some of it.
 const MAX_PROGRAM_SIZE: u64 = 90;

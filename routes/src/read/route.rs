@@ -15,13 +15,13 @@ use crate::model::{
     Timeouts,
 };
 
-/// The most matches of one rule.
+/// The limit of matches in one rule.
 pub(crate) const MAX_MATCHES_OF_RULE: usize = 64;
 
-/// The most matches of all rules together; the API's own text says "less than", its rule "at most".
+/// The limit of matches in all rules together. The API's message says "less than 128", but its rule allows 128.
 const MAX_MATCHES: usize = 128;
 
-/// Reads `parentRefs`, at most 32 and distinct, and whether `useDefaultGateways` counts.
+/// Reads `parentRefs`, at most 32 distinct ones, and `useDefaultGateways`.
 pub(crate) fn read_parents(
     spec: &mut Object<'_>,
     context: &Context<'_>,
@@ -41,7 +41,7 @@ pub(crate) fn read_parents(
         let asks = scope.choice(&["All", "None"], reader) == Some("All");
         uses_default_gateways = asks && parents.is_empty();
         if asks && !uses_default_gateways {
-            let message = "`useDefaultGateways` counts only for a route without `parentRefs`";
+            let message = "`useDefaultGateways` has an effect only without `parentRefs`";
             reader.warn("unsupported", &scope.spot, message);
         }
     }
@@ -77,8 +77,8 @@ fn read_parent(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) ->
     })
 }
 
-/// Why two references to the same parent are not distinct: both have to have a section of their own, or, in the
-/// experimental channel, both the same of `sectionName` and `port` with values of their own.
+/// Says why two references to the same parent are not distinct. Both need different sections. In the experimental channel, both may
+/// instead differ in the same fields of `sectionName` and `port`.
 fn conflict_of(one: &ParentRef, other: &ParentRef) -> Option<String> {
     let parent = |parent: &ParentRef| {
         let ParentRef { group, kind, namespace, name, .. } = parent;
@@ -121,7 +121,7 @@ pub(crate) fn read_hostnames(spec: &mut Object<'_>, reader: &mut Reader) -> Vec<
     hostnames
 }
 
-/// Reads what rules of both kinds have; matches, timeouts and retries are still to be added.
+/// Reads the fields that rules of both kinds have. The caller adds matches, timeouts and retries.
 pub(crate) fn read_common(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader) -> Rule {
     let name = object.take("name").and_then(|name| read_section_name(&name, reader));
     let filters = match object.take("filters") {
@@ -145,7 +145,7 @@ pub(crate) fn read_common(object: &mut Object<'_>, context: &Context<'_>, reader
     }
 }
 
-/// Checks what concerns all rules of a route together. `n_matches` are those that count for the limit.
+/// Checks all rules of a route together. `n_matches` is the number of matches that count for the limit.
 pub(crate) fn check_rules(spot: &Spot, rules: &[Rule], n_matches: usize, reader: &mut Reader) {
     if n_matches > MAX_MATCHES {
         let message = "While 16 rules and 64 matches per rule are allowed, the total number of matches across all \
@@ -162,8 +162,7 @@ pub(crate) fn check_rules(spot: &Spot, rules: &[Rule], n_matches: usize, reader:
     }
 }
 
-/// Warns of a cookie that clients would not send back with any request of the rule: its path is neither that of such a
-/// request nor one above it.
+/// Warns if clients would never send a cookie back with a request of the rule, because no such request is below its path.
 fn check_cookie_path(rule: &Rule, reader: &mut Reader) {
     let Some(session) = &rule.session else { return };
     let SessionKind::Cookie { path: cookie, .. } = &session.kind else { return };

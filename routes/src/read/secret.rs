@@ -11,9 +11,9 @@ use super::fields::{Object, Reader, Value};
 use super::meta::read_map;
 use crate::model::{ConfigMap, Secret, Spec};
 
-/// Reads a Secret: `data`, and `stringData`, which wins where both have a key.
+/// Reads a Secret: `data` and `stringData`, which wins if both have a key.
 ///
-/// No message says anything of a value but its kind.
+/// Messages never show more of a value than its type.
 pub(crate) fn read_secret(
     document: &mut Object<'_>,
     _context: &Context<'_>,
@@ -41,7 +41,7 @@ pub(crate) fn read_secret(
     Some(Spec::Secret(Secret { data: data.into_iter().collect() }))
 }
 
-/// Reads a ConfigMap; `binaryData` is nothing that routes need.
+/// Reads a ConfigMap. Routes do not need `binaryData`.
 pub(crate) fn read_config_map(
     document: &mut Object<'_>,
     _context: &Context<'_>,
@@ -52,7 +52,7 @@ pub(crate) fn read_config_map(
     Some(Spec::ConfigMap(ConfigMap { data }))
 }
 
-/// The entries of a map of secrets; an error that shows none of it if it is no map.
+/// Reads a map of secrets. Anything else is an error that does not show the value.
 fn entries_of<'t>(map: &Value<'t>, reader: &mut Reader) -> Vec<(&'t str, Value<'t>)> {
     if !map.is_object() {
         let message = format!("expected an object, found {}", map.tree.kind());
@@ -62,7 +62,7 @@ fn entries_of<'t>(map: &Value<'t>, reader: &mut Reader) -> Vec<(&'t str, Value<'
     map.object(reader).map(|map| map.entries(reader)).unwrap_or_default()
 }
 
-/// A secret text; empty for null, as Kubernetes has it.
+/// Reads a secret text. Null is an empty text, as in Kubernetes.
 fn secret_text<'t>(value: &Value<'t>, reader: &mut Reader) -> Option<&'t str> {
     match value.tree.value() {
         TreeValue::String(text) => Some(text),
@@ -83,7 +83,7 @@ enum Encoding {
 }
 
 impl Encoding {
-    /// The value. Base64 may be broken into lines, as that of certificates often is.
+    /// Decodes a value. Base64 may have line breaks, as in many certificates.
     fn decode(self, text: &str) -> Option<Vec<u8>> {
         match self {
             Self::Base64 => {

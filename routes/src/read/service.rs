@@ -13,8 +13,8 @@ use crate::model::{Service, ServicePort, Spec, TargetPort, is_dns_label};
 
 /// Reads a Service.
 ///
-/// Only what routing needs is looked at; every other field that Kubernetes has is taken as it is, so that what
-/// `kubectl get -o yaml` prints is read without a warning.
+/// Only the fields that routing needs are read. All other fields of Kubernetes are accepted, so the output of `kubectl get -o yaml`
+/// gives no warnings.
 pub(crate) fn read_service(
     document: &mut Object<'_>,
     context: &Context<'_>,
@@ -46,8 +46,8 @@ pub(crate) fn read_service(
     Some(Spec::Service(Service { ports, external_name, has_cluster_ip }))
 }
 
-/// Clients of the mesh call a service by its name and namespace, `name.namespace.svc`; so both are labels of the DNS, as Kubernetes
-/// has it, or they would be patterns of hosts, or the same for two services.
+/// Checks that name and namespace are DNS labels, as in Kubernetes. Clients of the mesh call a service `name.namespace.svc`, so other
+/// names could be patterns of hosts, or the same for two services.
 fn check_names(document: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader) {
     let Some(mut metadata) = document.take("metadata").and_then(|metadata| metadata.object(reader)) else {
         return;
@@ -64,7 +64,7 @@ fn check_names(document: &mut Object<'_>, context: &Context<'_>, reader: &mut Re
     }
 }
 
-/// Returns `true` if the service is headless, and whether it has an address.
+/// Returns whether the service is headless, and whether it has an address.
 fn read_cluster_ip(value: &Value<'_>, reader: &mut Reader) -> (bool, bool) {
     match value.text(reader) {
         Some("None") => (true, false),
@@ -105,7 +105,7 @@ fn read_ports(value: &Value<'_>, reader: &mut Reader) -> Vec<ServicePort> {
     ports
 }
 
-/// One port, and whether it is TCP: others carry no HTTP and are left out.
+/// Reads one port, and whether it is TCP. Other ports carry no HTTP, and are left out.
 fn read_port(value: &Value<'_>, reader: &mut Reader) -> Option<(ServicePort, bool)> {
     let mut fields = value.object(reader)?;
     let name = read_port_name(&mut fields, reader);
@@ -123,7 +123,7 @@ fn read_port(value: &Value<'_>, reader: &mut Reader) -> Option<(ServicePort, boo
     Some((ServicePort { spot, name, port: port?, target: target?, app_protocol }, is_tcp))
 }
 
-/// A number, or the name of a container's port. A number in quotes is taken as one: no name is made of digits only.
+/// Reads a number, or the name of a container's port. A number in quotes is a number too, because no name is all digits.
 fn read_target(value: &Value<'_>, reader: &mut Reader) -> Option<TargetPort> {
     if !matches!(value.tree.value(), TreeValue::String(_)) {
         return value.port(reader).map(TargetPort::Number);
@@ -144,12 +144,12 @@ fn read_target(value: &Value<'_>, reader: &mut Reader) -> Option<TargetPort> {
     }
 }
 
-/// The name of a port; empty if there is none.
+/// Reads the name of a port; empty if there is none.
 pub(crate) fn read_port_name(port: &mut Object<'_>, reader: &mut Reader) -> String {
     port.take("name").and_then(|name| name.text(reader)).unwrap_or_default().to_owned()
 }
 
-/// Returns `true` if the protocol of a port is TCP, the default.
+/// Reads the protocol of a port. Returns `true` for TCP, the default.
 pub(crate) fn read_protocol(port: &mut Object<'_>, reader: &mut Reader) -> bool {
     let protocol = port.take("protocol");
     protocol.is_none_or(|protocol| protocol.choice(&["TCP", "UDP", "SCTP"], reader) == Some("TCP"))
@@ -161,10 +161,10 @@ const MAX_LABEL: usize = 63;
 /// The types of services.
 const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
 
-/// Kubernetes has no bound of its own; its slices hold 100 ports.
+/// Kubernetes has no limit for Services; its slices hold 100 ports.
 pub(crate) const MAX_PORTS: usize = 1_000;
 
-/// Fields of `spec` that say nothing about where requests go.
+/// Fields of `spec` that do not affect routing.
 const KUBERNETES_FIELDS: [&str; 17] = [
     "selector",
     "clusterIPs",

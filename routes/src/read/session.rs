@@ -1,4 +1,4 @@
-//! `sessionPersistence` (GEP-1619), in its released and in its future form.
+//! `sessionPersistence` (GEP-1619), in its released and its future form.
 //!
 //! Up to version 1.5 of the Gateway API, the name is `sessionName` for both types, and `cookieConfig` may be omitted. Since then, each type has
 //! its own object. Both forms are read; one document cannot mix them.
@@ -18,7 +18,11 @@ pub(crate) fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<Ses
     let absolute_timeout = timeout.as_ref().map(|timeout| timeout.duration(reader));
     if let Some(idle) = object.take("idleTimeout") {
         idle.duration(reader);
-        reader.warn("unsupported", &idle.spot, "no client can end idle sessions");
+        reader.warn(
+            "unsupported",
+            &idle.spot,
+            "idle sessions cannot be ended, because no client supports it",
+        );
     }
     let name = object.take("sessionName");
     let is_header = match object.take("type") {
@@ -52,8 +56,7 @@ pub(crate) fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<Ses
     let absolute_timeout = absolute_timeout.flatten();
     let session = SessionPersistence { spot: value.spot.clone(), absolute_timeout, kind: kind? };
     if let Some(timeout) = timeout.filter(|_| session.max_age().is_none() && absolute_timeout.is_some()) {
-        let message =
-            "sessions expire only with a cookie whose lifetimeType is Permanent, and a timeout above 0";
+        let message = "the timeout has no effect: sessions expire only if lifetimeType is Permanent and the timeout is above 0";
         reader.warn("unsupported", &timeout.spot, message);
     }
     Some(session)
@@ -126,7 +129,7 @@ fn read_lifetime(cookie: &mut Object<'_>, reader: &mut Reader) -> Option<Session
     Some(if choice == "Permanent" { SessionLifetime::Permanent } else { SessionLifetime::Session })
 }
 
-/// Reads the name of a cookie: a token of HTTP.
+/// Reads the name of a cookie: an HTTP token.
 pub(crate) fn read_cookie_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.bounded_text(1, 256, reader)?;
     if !text.bytes().all(is_token) {
@@ -137,7 +140,7 @@ pub(crate) fn read_cookie_name(value: &Value<'_>, reader: &mut Reader) -> Option
     Some(text.to_owned())
 }
 
-/// Reads the path of a cookie; what is beyond a `;` would be another attribute of it.
+/// Reads the path of a cookie. It has no `;`, which would begin another attribute.
 pub(crate) fn read_cookie_path(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.bounded_text(1, 1_024, reader)?;
     if !text.starts_with('/') || !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';') {

@@ -27,16 +27,20 @@ pub(crate) fn read_endpoint_slice(
     let mut endpoints = Vec::with_capacity(items.len());
     endpoints.extend(items.iter().filter_map(|item| read_endpoint(item, family, reader)));
     if service.is_none() {
-        let message = format!("without the label {SERVICE_LABEL} the slice belongs to no service");
+        let message = format!("the label {SERVICE_LABEL} is missing, so the slice belongs to no service");
         reader.warn("no-service", document.spot(), message);
     } else if ports.is_empty() && !endpoints.is_empty() {
-        reader.warn("no-ports", document.spot(), "without ports the slice serves no port of its service");
+        reader.warn(
+            "no-ports",
+            document.spot(),
+            "the slice has no ports, so it serves no port of its service",
+        );
     }
     let address_type = if family == Family::Fqdn { AddressType::Fqdn } else { AddressType::Ip };
     Some(Spec::EndpointSlice(EndpointSlice { service, address_type, ports, endpoints }))
 }
 
-/// Reads an Endpoints: each subset is a slice of the service that has the same name.
+/// Reads an Endpoints object: each subset becomes a slice of the service with the same name.
 pub(crate) fn read_endpoints(
     document: &mut Object<'_>,
     context: &Context<'_>,
@@ -64,7 +68,7 @@ pub(crate) fn read_endpoints(
     Some(Spec::Endpoints(slices))
 }
 
-/// The service that a slice belongs to. What is wrong with the labels is told by whoever reads the metadata.
+/// Reads the service of a slice from its labels. Errors in labels are reported when the metadata is read.
 fn service_label(document: &mut Object<'_>) -> Option<String> {
     let metadata = document.take("metadata")?;
     let label = metadata.tree.get("labels")?.get(SERVICE_LABEL).and_then(Node::as_str)?;
@@ -93,7 +97,7 @@ fn read_endpoint(value: &Value<'_>, family: Family, reader: &mut Reader) -> Opti
     Some(SliceEndpoint { addresses, is_ready, is_serving, is_terminating, zone })
 }
 
-/// Ready, serving, terminating. Who does not say is ready, serves if it is ready, and stays.
+/// Reads ready, serving and terminating. Without them, an endpoint is ready, serves if it is ready, and does not terminate.
 fn read_conditions(value: &Value<'_>, reader: &mut Reader) -> Option<(bool, bool, bool)> {
     let mut fields = value.object(reader)?;
     let mut read = |name| fields.take(name).and_then(|value| value.truth(reader));
@@ -103,13 +107,13 @@ fn read_conditions(value: &Value<'_>, reader: &mut Reader) -> Option<(bool, bool
     Some((is_ready, serving.unwrap_or(is_ready), terminating.unwrap_or(false)))
 }
 
-/// An address in the one form that equal addresses have.
+/// Reads an address in its canonical form.
 fn read_address(value: &Value<'_>, family: Family, reader: &mut Reader) -> Option<String> {
     let text = value.text(reader)?;
     let parsed = match family {
         Family::V4 | Family::V6 => parse_ip(text).and_then(|address| match (address, family) {
             (IpAddr::V4(_), Family::V4) | (IpAddr::V6(_), Family::V6) => Ok(address.to_string()),
-            _ => Err(format!("{address} is not of the slice's `addressType`")),
+            _ => Err(format!("{address} is not an address of the slice's `addressType`")),
         }),
         Family::Fqdn => parse_dns_name(text),
     };
@@ -130,7 +134,7 @@ fn read_subset_address(value: &Value<'_>, is_ready: bool, reader: &mut Reader) -
     })
 }
 
-/// Ports of TCP; others carry no HTTP.
+/// Reads the TCP ports; other ports carry no HTTP.
 fn read_ports(value: &Value<'_>, ports_of: Ports, reader: &mut Reader) -> Vec<SlicePort> {
     let items = value.list(MAX_PORTS, reader);
     let mut ports: Vec<SlicePort> = Vec::with_capacity(items.len());
@@ -162,7 +166,7 @@ fn read_port(value: &Value<'_>, ports_of: Ports, reader: &mut Reader) -> Option<
     Some((SlicePort { name, port }, is_tcp))
 }
 
-/// Whose ports are read: only those of a slice may have no number.
+/// The owner of ports: only those of a slice can omit the number.
 #[derive(Clone, Copy)]
 enum Ports {
     OfSlice,
@@ -192,16 +196,16 @@ const FAMILIES: [&str; 3] = ["IPv4", "IPv6", "FQDN"];
 /// The label with the name of a slice's service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// Kubernetes allows 1,000 in a slice; files written by hand may join slices, and old Endpoints have no bound.
+/// Kubernetes allows 1,000 in a slice, but files written by hand may join slices, and Endpoints have no limit.
 const MAX_ENDPOINTS: usize = 10_000;
 
-/// As Kubernetes has it.
+/// The limit of Kubernetes.
 const MAX_ADDRESSES: usize = 100;
 
-/// One subset for each set of ports, and pods differ in few.
+/// There is one subset for each set of ports, and pods have few different sets.
 const MAX_SUBSETS: usize = 1_000;
 
-/// As long as a name.
+/// The limit of names.
 const MAX_ZONE: usize = 253;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Stand-ins for unusable documents whose absence would defeat their purpose.
+//! Stand-ins for unusable documents whose absence would do harm.
 //!
 //! There is one such kind: without its BackendTLSPolicy, a backend would get plaintext. As long as the targets of a broken
 //! policy can be read, every request to them fails instead.
@@ -14,8 +14,8 @@ use super::meta::read_section_name;
 use super::outcome::place_of;
 use crate::model::{BackendTlsPolicy, Document, DocumentKey, Kind, Meta, ObjectRef, Source, Spec};
 
-/// The stand-in for documents of one key, of which none can be used because there are several: a policy of the targets of all,
-/// under which every request fails. `None` for every other kind.
+/// The stand-in for several documents with the same key, none of which can be used: a policy for the targets of all of them, under
+/// which every request fails. `None` for every other kind.
 #[must_use]
 pub fn stand_in<'d>(documents: impl IntoIterator<Item = &'d Document>) -> Option<Arc<Document>> {
     let mut found: Option<(Document, Box<BackendTlsPolicy>)> = None;
@@ -30,9 +30,9 @@ pub fn stand_in<'d>(documents: impl IntoIterator<Item = &'d Document>) -> Option
     Some(Arc::new(Document { spec: Spec::BackendTlsPolicy(policy), ..document }))
 }
 
-/// The same for a document with errors; `None` if no target of it can be read either.
+/// The stand-in for a document with errors; `None` if none of its targets can be read.
 ///
-/// Its age is not believed: another policy for a target holds.
+/// Its age is not trusted, so any other policy for the same target wins.
 pub(super) fn of_broken(file: &Arc<str>, tree: Node<'_>, key: &DocumentKey) -> Option<Arc<Document>> {
     if key.kind != Kind::BackendTlsPolicy {
         return None;
@@ -63,8 +63,8 @@ pub(super) fn of_broken(file: &Arc<str>, tree: Node<'_>, key: &DocumentKey) -> O
     }))
 }
 
-/// As many targets as can be read, of the list or of the one that versions before `v1alpha3` had. A section that cannot be read
-/// means all of them.
+/// Reads the readable targets: those of the list, or the single one of versions before `v1alpha3`. A section that cannot be read
+/// stands for all sections.
 fn read_targets(
     spec: &mut Object<'_>,
     context: &Context<'_>,
@@ -80,12 +80,12 @@ fn read_targets(
     targets
 }
 
-/// Trusts nobody, so nothing can be reached.
+/// Removes all trust, so every request fails.
 fn without_trust(mut policy: Box<BackendTlsPolicy>) -> Box<BackendTlsPolicy> {
     policy.ca_certificates.clear();
     policy.uses_system_certificates = false;
     policy
 }
 
-/// As many as a policy may have.
+/// The limit of a policy.
 const MAX_TARGETS: usize = 16;

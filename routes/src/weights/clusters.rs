@@ -1,9 +1,9 @@
-//! The clusters to which the requests to a backend go, by name.
+//! The names of the clusters of a backend.
 
 use super::keys::{Weighted, ids, keys, split_keys, weighted};
 use crate::model::{Document, Kind};
 
-/// The clusters of one backend, in whatever group and for whatever kind of client.
+/// The clusters of one backend, in every group and for every kind of client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterNames {
     /// `namespace/name` of the Service or Backend.
@@ -14,7 +14,7 @@ pub struct ClusterNames {
     port: Option<u16>,
 }
 
-/// The clusters of the backend with that key, in the rule with that id; `None` if there is no such backend.
+/// The clusters of the backend with this key in the rule with this ID; `None` if there is no such backend.
 #[must_use]
 pub fn clusters(document: &Document, rule: &str, backend: &str) -> Option<ClusterNames> {
     match weighted(document)? {
@@ -37,10 +37,10 @@ pub fn clusters(document: &Document, rule: &str, backend: &str) -> Option<Cluste
 }
 
 impl ClusterNames {
-    /// Returns `true` if a cluster of that name is one of them.
+    /// Returns `true` if a cluster with this name is one of them.
     #[must_use]
     pub fn matches(&self, cluster: &str) -> bool {
-        // Envoys have a cluster of its own for HTTP/2.
+        // For Envoys, HTTP/2 has a separate cluster.
         let name = cluster.strip_suffix("/h2").unwrap_or(cluster);
         let Some(rest) = name.strip_prefix(&self.object) else { return false };
         if !self.is_service {

@@ -42,7 +42,7 @@ fn key(document: &DocumentKey, route: RouteKind, object: &ObjectRef) -> String {
     let mut key = String::new();
     let is_service = Kind::Service.is_named(&object.group, &object.kind);
     if route != RouteKind::Native && !is_service {
-        // Kinds begin with a capital, which no namespace does.
+        // Kinds begin with a capital letter, namespaces do not.
         key = format!("{}/", object.kind);
     }
     if *object.namespace != *document.namespace {

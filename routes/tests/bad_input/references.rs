@@ -27,21 +27,21 @@ fn references_that_lead_nowhere() {
              infrastructure: {labels: {a: b}, parametersRef: {group: example.com, kind: Config, name: big}}\n  \
              listeners: [{name: http, protocol: HTTP, port: 8080}]\n"
                 .to_owned(),
-            &["bad.yaml:6:51: warning[invalid-parameters] spec.infrastructure.parametersRef: parameters of a Gateway cannot be \
-               of the kind \"example.com/Config\", so big cannot be used; remove it"],
+            &["bad.yaml:6:51: warning[invalid-parameters] spec.infrastructure.parametersRef: parameters of the kind \
+               \"example.com/Config\" are not supported, so big cannot be used; remove the reference"],
         ),
         (
             "a filter of another kind",
             route("HTTPRoute", "[{filters: [{type: ExternalAuth, externalAuth: {protocol: GRPC}}], backendRefs: [{name: bad, port: 80}]}]"),
             &["bad.yaml:26:57: warning[unsupported] spec.rules[0].filters[0].externalAuth: ExternalAuth is not supported; \
-               requests that reach this filter fail",
+               every request that reaches this filter fails",
               "bad.yaml:26:22: warning[invalid-kind] spec.rules[0].filters[0]: the filter ExternalAuth is not supported, so all \
                requests of the rule fail"],
         ),
         (
             "rules without backends",
             route("GRPCRoute", "[{}, {filters: [{type: ExtensionRef, extensionRef: {group: g.io, kind: K, name: x}}]}]"),
-            &["bad.yaml:26:11: warning[no-backend] spec.rules[0]: the rule has no backend, so every request of it fails",
+            &["bad.yaml:26:11: warning[no-backend] spec.rules[0]: the rule has no backend, so all its requests fail",
               "bad.yaml:26:26: warning[invalid-kind] spec.rules[1].filters[0]: the filter g.io/K is unknown, so requests for x fail"],
         ),
         ("an absent Service", backend("{name: gone, port: 80}"), &["bad.yaml:26:26: warning[backend-not-found] spec.rules[0].backendRefs[0]: there is no Service default/gone"]),

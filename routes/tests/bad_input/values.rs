@@ -78,7 +78,7 @@ fn expressions_of_paths_and_of_smi_that_re2_refuses() {
             "possessive",
             path("/a++"),
             &["bad.yaml:26:62: error[bad-regex] spec.rules[0].matches[0].path.value: \"/a++\" is not \
-                 valid RE2: `+` repeats a repetition; write a group"],
+                 valid RE2: `+` repeats a repetition; put the inner one into a group"],
         ),
         (
             "atomic group",
@@ -181,10 +181,10 @@ fn weights_of_splits_that_are_none() {
             "all zero in a split",
             split("0"),
             &[
-                "bad.yaml:25:12: warning[no-eligible-backends] spec.service: no backend has a port of \
-                 the root and a weight: requests go to the root itself, Service default/bad",
+                "bad.yaml:25:12: warning[no-eligible-backends] spec.service: no backend with a weight has \
+                 a port of the root, so requests go to the root itself, Service default/bad",
                 "bad.yaml:27:5: warning[self-referential-split] spec.backends[0]: the backend bad is the \
-                 root itself: this share goes to all of its endpoints, of any version",
+                 root itself, so this share goes to all of its endpoints, of any version",
             ],
         ),
     ]);

@@ -77,7 +77,7 @@ fn a_version_that_is_not_read_is_an_error_of_the_object() {
     assert_eq!(object.key, DocumentKey::new(Kind::HttpRoute, "n", "r"));
     let errors = object.outcome.as_ref().expect_err("the version is unknown");
     assert_eq!(errors.len(), 1);
-    let message = "HTTPRoute is not read in \"gateway.networking.k8s.io/v2\"; write gateway.networking.k8s.io/v1 or \
+    let message = "HTTPRoute is not supported in \"gateway.networking.k8s.io/v2\"; write gateway.networking.k8s.io/v1 or \
                    gateway.networking.k8s.io/v1beta1 or gateway.networking.k8s.io/v1alpha2";
     assert!(errors.iter().all(|error| error.message == message && error.place.line == 1), "{errors:?}");
 }

@@ -125,7 +125,8 @@ fn header_edits_are_read_in_order_and_once() {
 
 #[test]
 fn header_edits_keep_to_the_limits() {
-    const HOST: &str = "the header `host` cannot be changed by this filter; URLRewrite of an HTTPRoute can";
+    const HOST: &str =
+        "this filter cannot change the header `host`; use the filter URLRewrite of an HTTPRoute";
     let long = "x".repeat(4_097);
     let table = [
         (format!("{{set: [{}]}}", numbered(16, "{name: h{}, value: a}")), ""),
@@ -252,7 +253,7 @@ fn redirects_are_read() {
         ("{scheme: ftp}", "\"ftp\" is not one of http, https"),
         ("{hostname: '*.a.com'}", "*.a.com: a wildcard is not allowed here"),
         ("{port: 0}", "expected a whole number from 1 to 65535, found 0"),
-        ("{statusCode: 304}", "304 is not one of 301, 302, 303, 307, 308"),
+        ("{statusCode: 304}", "304 is not one of 301, 302, 303, 307 and 308"),
         ("{statusCode: 200}", "expected a whole number from 300 to 399, found 200"),
     ];
     for (body, error) in bad {

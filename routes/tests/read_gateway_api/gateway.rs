@@ -1,6 +1,6 @@
 //! Gateway.
 
-use xds_routes::model::{AllowedNamespaces, Gateway, LabelSelector, Protocol, Spec};
+use xds_routes::model::{AllowedNamespaces, Gateway, LabelSelector, ListenerProtocol, Spec};
 
 use super::{document, expect, numbered, spec_and_warnings, spec_of};
 
@@ -28,7 +28,7 @@ fn defaults_are_filled_in() {
         ("c", "spec.gatewayClassName".to_owned(), None)
     );
     let listener = gateway.listeners.first().expect("one");
-    assert_eq!((&*listener.name, listener.port, &listener.protocol), ("a", 80, &Protocol::Http));
+    assert_eq!((&*listener.name, listener.port, &listener.protocol), ("a", 80, &ListenerProtocol::Http));
     assert_eq!((&listener.hostname, listener.certificates.len()), (&None, 0));
     assert_eq!((&listener.allowed.namespaces, listener.allowed.kinds.len()), (&AllowedNamespaces::Same, 0));
 }

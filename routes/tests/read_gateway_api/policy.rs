@@ -103,8 +103,8 @@ fn certificates_that_nobody_knows_leave_none_so_that_requests_fail() {
     let (policy, warnings) =
         read(&policy(TARGET, "wellKnownCACertificates: example.org/own, hostname: a.com"));
     assert_eq!((policy.uses_system_certificates, policy.ca_certificates.len()), (false, 0));
-    let expected = "spec.validation.wellKnownCACertificates: \"example.org/own\" is unknown, only `System` is supported; requests to the \
-                    backend fail";
+    let expected = "spec.validation.wellKnownCACertificates: \"example.org/own\" is unknown, so requests to the backend fail; only \
+                    `System` is supported";
     assert_eq!(warnings, [expected]);
 }
 

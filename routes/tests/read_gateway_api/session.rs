@@ -54,7 +54,12 @@ fn both_shapes_say_the_same() {
 #[test]
 fn what_no_client_can_do_is_a_warning() {
     let (_, warnings) = session_of("{sessionName: a, idleTimeout: 5m}");
-    assert_eq!(warnings, ["spec.rules[0].sessionPersistence.idleTimeout: no client can end idle sessions"]);
+    assert_eq!(
+        warnings,
+        [
+            "spec.rules[0].sessionPersistence.idleTimeout: idle sessions cannot be ended, because no client supports it"
+        ]
+    );
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::cli::output;
 pub(crate) struct BootstrapArgs {
     /// Kind of client
     #[arg(value_enum)]
-    client: ClientKind,
+    client: BootstrapKind,
     /// ID of the client's node; node groups can select by it
     #[arg(long, value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     node_id: String,
@@ -59,7 +59,7 @@ pub(crate) struct BootstrapArgs {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum ClientKind {
+enum BootstrapKind {
     /// An Envoy: `envoy -c FILE`
     Envoy,
     /// A proxyless gRPC client: GRPC_XDS_BOOTSTRAP=FILE
@@ -195,7 +195,7 @@ impl std::fmt::Display for HostPort {
 pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
     let tls = args.tls.with_host(&args.xds_address.host)?;
     let bootstrap = match args.client {
-        ClientKind::Envoy => {
+        BootstrapKind::Envoy => {
             let node = node(args, None)?;
             match (&tls, args.tls.out_dir()) {
                 (Some(tls), Some(directory)) => {
@@ -212,21 +212,21 @@ pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
                 (None, _) => envoy(args, &node, None),
             }
         }
-        ClientKind::Grpc if args.tls.has_envoy_flags() => {
+        BootstrapKind::Grpc if args.tls.has_envoy_flags() => {
             return Err(Failure::Usage(
                 "gRPC clients expect the host of --xds-address in the certificate, and follow changed files: omit \
                  --tls-server-name, --tls-server-uri and --out-dir"
                     .to_owned(),
             ));
         }
-        ClientKind::Grpc if args.per_type => {
+        BootstrapKind::Grpc if args.per_type => {
             return Err(Failure::Usage("gRPC clients support only ADS: omit --per-type".to_owned()));
         }
-        ClientKind::Grpc if args.delta => {
+        BootstrapKind::Grpc if args.delta => {
             return Err(Failure::Usage("no gRPC client supports incremental xDS: omit --delta".to_owned()));
         }
         // grpc-js fails every call of a node without a locality.
-        ClientKind::Grpc => {
+        BootstrapKind::Grpc => {
             if tls.is_some() {
                 note(LIBRARIES_NOTE);
             }

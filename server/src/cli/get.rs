@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
-use xds_cache::{Resource, ResourceType};
+use xds_cache::{Profile, Resource, ResourceType};
 use xds_codec::Codec;
 use xds_control::chain;
 
@@ -71,11 +71,20 @@ pub(crate) struct GetArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum ClientKind {
+pub(crate) enum ClientKind {
     /// An Envoy
     Envoy,
     /// A proxyless gRPC client
     Grpc,
+}
+
+impl From<ClientKind> for Profile {
+    fn from(client: ClientKind) -> Self {
+        match client {
+            ClientKind::Envoy => Self::Envoy,
+            ClientKind::Grpc => Self::Grpc,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

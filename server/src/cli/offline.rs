@@ -16,6 +16,7 @@ use xds_control::documents;
 use xds_control::model::Texts;
 use xds_control::model::document::{self, ConditionPart, DocumentState, Translated};
 use xds_routes::DocumentKey;
+use xds_routes::conditions::{ConditionReason, ConditionType};
 
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
@@ -139,7 +140,7 @@ impl Offline {
         for (key, status) in &self.translated.translation.conditions.objects {
             for (part, condition) in document::conditions(status) {
                 let status = condition.status.to_string();
-                if document::is_fine(condition.kind, &status) {
+                if document::is_fine(condition.kind.as_str(), &status) {
                     continue;
                 }
                 let of = match part {
@@ -188,9 +189,9 @@ pub(crate) struct Unmet {
     pub(crate) place: Place,
     /// The parent or listener that it is about; empty for the object itself.
     pub(crate) of: String,
-    pub(crate) kind: &'static str,
+    pub(crate) kind: ConditionType,
     pub(crate) status: String,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: ConditionReason,
     pub(crate) message: String,
 }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use serde_json::json;
-use xds_cache::{GroupName, Profile, Publisher, ResourceType, Revision};
+use xds_cache::{GroupName, Publisher, ResourceType, Revision};
 use xds_codec::{Diagnostic, Severity};
 use xds_control::acks::view_key_of_group;
 
 use crate::cli::failure::Failure;
-use crate::cli::get::{Form, parse_type};
+use crate::cli::get::{ClientKind, Form, parse_type};
 use crate::cli::offline::{FilesArgs, Offline, render};
 use crate::cli::output;
 
@@ -30,23 +30,6 @@ pub(crate) struct TranslateArgs {
     format: Option<Form>,
     #[command(flatten)]
     files: FilesArgs,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum ClientKind {
-    /// Envoy
-    Envoy,
-    /// Proxyless gRPC clients
-    Grpc,
-}
-
-impl From<ClientKind> for Profile {
-    fn from(client: ClientKind) -> Self {
-        match client {
-            ClientKind::Envoy => Self::Envoy,
-            ClientKind::Grpc => Self::Grpc,
-        }
-    }
 }
 
 fn parse_group(text: &str) -> Result<GroupName, String> {

@@ -28,7 +28,7 @@ use crate::grpc::convert::Incoming;
 use crate::grpc::frames::Frames;
 use crate::grpc::gate::Caller;
 use crate::grpc::kinds::{StreamKind, request_kind};
-use crate::grpc::pace::{Place, Waiting};
+use crate::grpc::pace::{Waiting, WriteSlot};
 use crate::grpc::requests::RequestFrames;
 use crate::grpc::trace;
 
@@ -63,7 +63,7 @@ enum Outgoing {
     Message {
         frames: Frames,
         /// Given back when the message is written.
-        _place: Option<Place>,
+        _slot: Option<WriteSlot>,
     },
     /// The stream has ended, for this reason.
     Ended(Box<str>),
@@ -83,8 +83,8 @@ enum Work {
     Request(Box<Incoming>),
     /// A response is to be made, if any is owed.
     Respond,
-    /// A response is to be encoded; the place is that of large bodies.
-    Encode(Response, Option<Place>),
+    /// A response is to be encoded; the slot is that of large bodies.
+    Encode(Response, Option<WriteSlot>),
 }
 
 impl DiscoveryBody {
@@ -133,9 +133,9 @@ impl DiscoveryBody {
                     }
                 }
                 Outgoing::Paced(paced) => {
-                    let place = ready!(paced.1.as_mut().poll(cx));
+                    let slot = ready!(paced.1.as_mut().poll(cx));
                     if let Outgoing::Paced(paced) = std::mem::replace(&mut self.outgoing, Outgoing::Nothing) {
-                        self.write(paced.0, Some(place), None);
+                        self.write(paced.0, Some(slot), None);
                     }
                     Ok(())
                 }
@@ -271,8 +271,8 @@ impl DiscoveryBody {
                 }
                 Ok(())
             }
-            Work::Encode(response, place) => {
-                self.write(response, place, Some(room));
+            Work::Encode(response, slot) => {
+                self.write(response, slot, Some(room));
                 Ok(())
             }
         }
@@ -335,12 +335,12 @@ impl DiscoveryBody {
             return self.write(response, None, room);
         }
         match self.grpc.pacer.try_enter() {
-            Some(place) => self.write(response, Some(place), room),
+            Some(slot) => self.write(response, Some(slot), room),
             None => self.outgoing = Outgoing::Paced(Box::new((response, self.grpc.pacer.enter()))),
         }
     }
 
-    fn write(&mut self, response: Response, place: Option<Place>, room: Option<&Room>) {
+    fn write(&mut self, response: Response, slot: Option<WriteSlot>, room: Option<&Room>) {
         let has_many = n_entries(&response.contents) > MAX_AT_ONCE;
         let shared = if has_many { self.grpc.bodies.of_table(&response.contents) } else { None };
         let body = match (shared, room) {
@@ -348,11 +348,11 @@ impl DiscoveryBody {
             (None, Some(room)) => aside::work(room, || self.grpc.bodies.encode(&response.contents)),
             (None, None) if !has_many => self.grpc.bodies.encode(&response.contents),
             // To encode cannot fail.
-            (None, None) => return drop(self.go_aside(Work::Encode(response, place))),
+            (None, None) => return drop(self.go_aside(Work::Encode(response, slot))),
         };
         trace::response(self.node(), self.open.id, &response);
         self.grpc.metrics.response(&response.contents.resource_type, Frames::message_len(&response, &body));
-        self.outgoing = Outgoing::Message { frames: Frames::new(response.nonce, body), _place: place };
+        self.outgoing = Outgoing::Message { frames: Frames::new(response.nonce, body), _slot: slot };
     }
 
     /// Ends the stream.

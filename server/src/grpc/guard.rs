@@ -28,7 +28,6 @@ use xds_cache::Reason;
 use crate::grpc::Grpc;
 use crate::grpc::call::is_grpc;
 use crate::grpc::gate::GateRefusal;
-use crate::grpc::text::shortened;
 use crate::listen::Peer;
 
 /// Why a request is refused before anything is read of it.
@@ -95,7 +94,7 @@ fn check<B>(request: &http::Request<B>, hosts: &[String]) -> Result<(), Refusal>
     }
     match host(request.uri(), headers) {
         Some(host) if !is_own(host, hosts) => {
-            Err(Refusal::Host { host: shortened(host, MAX_SHOWN).to_owned() })
+            Err(Refusal::Host { host: host[..host.floor_char_boundary(MAX_SHOWN)].to_owned() })
         }
         // HTTP/1.0 has none, and no browser speaks it.
         Some(_) | None => Ok(()),

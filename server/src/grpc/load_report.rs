@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use xds_cache::Locality;
-use xds_cache::loads::{ClusterReport, Counts, LocalityReport, MAX_METRICS, Metric, Place};
+use xds_cache::loads::{ClusterReport, Counts, LocalityReport, MAX_METRICS, Metric, PriorityLocality};
 use xds_cache::wire::{Field, Fields, WireError};
 
 use crate::grpc::node::MAX_TEXT_BYTES;
@@ -172,7 +172,7 @@ fn read_locality(bytes: &[u8]) -> Result<LocalityReport, ReportError> {
     let utilization = utilization.filter_map(|(name, metric)| Some((name.to_owned(), metric?)));
     let [region, zone, sub_zone] = locality.map(ToOwned::to_owned);
     Ok(LocalityReport {
-        place: Place { priority, locality: Locality { region, zone, sub_zone } },
+        place: PriorityLocality { priority, locality: Locality { region, zone, sub_zone } },
         counts,
         in_progress,
         metrics: utilization.chain(named).collect(),

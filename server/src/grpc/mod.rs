@@ -47,7 +47,6 @@ mod status;
 mod streams;
 #[cfg(test)]
 mod tests;
-mod text;
 mod trace;
 mod wire;
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// Hands out the places of those who write large bodies.
+/// Hands out the slots of those who write large bodies.
 #[derive(Debug)]
 pub(crate) struct Pacer {
-    places: Arc<Semaphore>,
-    time_per_place: Duration,
+    slots: Arc<Semaphore>,
+    time_per_slot: Duration,
     holders: Mutex<Holders>,
 }
 
@@ -24,43 +24,39 @@ struct Holders {
     permits: BTreeMap<u64, (Instant, OwnedSemaphorePermit)>,
 }
 
-/// A place; dropping it gives it back, unless its time was up before.
+/// A slot; dropping it gives it back, unless its time was up before.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct WriteSlot {
     id: u64,
     pacer: Arc<Pacer>,
 }
 
-/// The wait for a place. Loses nothing when dropped.
-pub(crate) type Waiting = Pin<Box<dyn Future<Output = Place> + Send>>;
+/// The wait for a slot. Loses nothing when dropped.
+pub(crate) type Waiting = Pin<Box<dyn Future<Output = WriteSlot> + Send>>;
 
 impl Pacer {
-    /// So many places, each for so long.
-    pub(crate) fn new(n_places: usize, time_per_place: Duration) -> Arc<Self> {
-        let n_places = n_places.clamp(1, Semaphore::MAX_PERMITS);
-        Arc::new(Self {
-            places: Arc::new(Semaphore::new(n_places)),
-            time_per_place,
-            holders: Mutex::default(),
-        })
+    /// So many slots, each for so long.
+    pub(crate) fn new(n_slots: usize, time_per_slot: Duration) -> Arc<Self> {
+        let n_slots = n_slots.clamp(1, Semaphore::MAX_PERMITS);
+        Arc::new(Self { slots: Arc::new(Semaphore::new(n_slots)), time_per_slot, holders: Mutex::default() })
     }
 
-    /// A place, if one is free.
-    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Place> {
-        Arc::clone(&self.places).try_acquire_owned().ok().map(|permit| self.place(permit))
+    /// A slot, if one is free.
+    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<WriteSlot> {
+        Arc::clone(&self.slots).try_acquire_owned().ok().map(|permit| self.slot(permit))
     }
 
-    /// Waits for a place, in the order of coming.
+    /// Waits for a slot, in the order of coming.
     pub(crate) fn enter(self: &Arc<Self>) -> Waiting {
         let pacer = Arc::clone(self);
         Box::pin(async move {
-            let permit = Arc::clone(&pacer.places).acquire_owned();
+            let permit = Arc::clone(&pacer.slots).acquire_owned();
             tokio::pin!(permit);
             loop {
-                // The wait stays queued while places whose time is up are taken back.
+                // The wait stays queued while slots whose time is up are taken back.
                 let expiry = pacer.take_back_expired();
                 match tokio::time::timeout_at(expiry, &mut permit).await {
-                    Ok(Ok(permit)) => return pacer.place(permit),
+                    Ok(Ok(permit)) => return pacer.slot(permit),
                     // The semaphore is never closed.
                     Ok(Err(_)) => std::future::pending().await,
                     Err(_) => {}
@@ -69,15 +65,15 @@ impl Pacer {
         })
     }
 
-    fn place(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Place {
+    fn slot(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> WriteSlot {
         let mut holders = self.lock();
         holders.last_id += 1;
         let id = holders.last_id;
-        holders.permits.insert(id, (Instant::now() + self.time_per_place, permit));
-        Place { id, pacer: Arc::clone(self) }
+        holders.permits.insert(id, (Instant::now() + self.time_per_slot, permit));
+        WriteSlot { id, pacer: Arc::clone(self) }
     }
 
-    /// Frees the places whose time is up. Tells when the next one's is.
+    /// Frees the slots whose time is up. Tells when the next one's is.
     fn take_back_expired(&self) -> Instant {
         let now = Instant::now();
         let mut holders = self.lock();
@@ -88,7 +84,7 @@ impl Pacer {
             }
             drop(first.remove());
         }
-        now + self.time_per_place
+        now + self.time_per_slot
     }
 
     fn lock(&self) -> MutexGuard<'_, Holders> {
@@ -96,7 +92,7 @@ impl Pacer {
     }
 }
 
-impl Drop for Place {
+impl Drop for WriteSlot {
     fn drop(&mut self) {
         self.pacer.lock().permits.remove(&self.id);
     }
@@ -111,14 +107,14 @@ mod tests {
     #[tokio::test]
     async fn a_place_that_is_given_back_is_taken_by_the_first_who_waits() {
         let pacer = Pacer::new(1, Duration::from_secs(3600));
-        let place = pacer.try_enter().unwrap();
+        let slot = pacer.try_enter().unwrap();
         assert!(pacer.try_enter().is_none());
         let (mut first, mut second) = (pacer.enter(), pacer.enter());
         assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
-        drop(place);
+        drop(slot);
         assert!((&mut second).now_or_never().is_none());
-        let place = first.await;
-        drop(place);
+        let slot = first.await;
+        drop(slot);
         second.await;
     }
 
@@ -127,11 +123,11 @@ mod tests {
         let pacer = Pacer::new(1, Duration::from_secs(5));
         let stuck = pacer.try_enter().unwrap();
         let began = Instant::now();
-        let place = pacer.enter().await;
+        let slot = pacer.enter().await;
         assert_eq!(began.elapsed(), Duration::from_secs(5));
         drop(stuck);
         assert!(pacer.try_enter().is_none(), "what was taken back is not given back twice");
-        drop(place);
+        drop(slot);
         assert!(pacer.try_enter().is_some());
     }
 }

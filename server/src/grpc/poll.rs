@@ -13,7 +13,6 @@ use xds_session::{Nonce, SotwRequest};
 
 use crate::grpc::convert::RequestError;
 use crate::grpc::node::{Features, Metadata, NodeParts, check_text, semantic_version};
-use crate::grpc::text::shortened;
 
 use values::{MAX_NAMES, Names, Number, Object};
 
@@ -48,7 +47,7 @@ impl From<serde_json::Error> for PollError {
         let place = format!("line {} column {}", error.line(), error.column());
         let mut reason = error.to_string();
         if reason.len() > MAX_REASON_BYTES {
-            reason = format!("{}… at {place}", shortened(&reason, MAX_REASON_BYTES));
+            reason = format!("{}… at {place}", &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)]);
         }
         Self::Json(reason)
     }

@@ -25,7 +25,6 @@ use crate::grpc::gate::Caller;
 use crate::grpc::json_answer::JsonAnswer;
 use crate::grpc::poll::{Poll, PollError};
 use crate::grpc::polls::{PollBody, PollRefusal};
-use crate::grpc::text::shortened;
 use crate::listen::Peer;
 
 impl Grpc {
@@ -180,8 +179,8 @@ fn answer_poll(
 
 impl Grpc {
     fn log_nack(&self, node: &Node, resource_type: &ResourceType, version: &str, message: &str) {
-        let (version, message) =
-            (shortened(version, MAX_VERSION_SHOWN), shortened(message, MAX_NACK_MESSAGE));
+        let version = &version[..version.floor_char_boundary(MAX_VERSION_SHOWN)];
+        let message = &message[..message.floor_char_boundary(MAX_NACK_MESSAGE)];
         let mut repeats = self.polled_nacks.lock().unwrap_or_else(PoisonError::into_inner);
         self.clients.nacks.log(&mut repeats, node, resource_type, (version, message), Instant::now());
         drop(repeats);

@@ -1,13 +1,14 @@
 //! The other end of a connection.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::task::AtomicWaker;
+use xds_access::limit::network;
 use xds_cache::{Proof, Proofs, Reason};
 
 /// The other end of a connection; every request carries it as an extension. All clones are one.
@@ -83,11 +84,10 @@ pub(super) struct Elapsed {
 #[derive(Debug)]
 pub(crate) struct Busy(Peer);
 
-/// Addresses that count as one client where bytes are shared out: one IPv4 address, or one IPv6 network of 64 bits,
-/// because a host has all of its addresses.
+/// The origin of requests, by which budgets are shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Source {
-    /// An address or a network.
+    /// The addresses that count as one client, by [`network`].
     Network(IpAddr),
     /// A request that came by another way than a connection of ours.
     Unknown,
@@ -324,13 +324,7 @@ fn now_us() -> u64 {
 
 impl From<IpAddr> for Source {
     fn from(address: IpAddr) -> Self {
-        Self::Network(match address {
-            IpAddr::V4(_) => address,
-            IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-                Some(v4) => v4.into(),
-                None => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
-            },
-        })
+        Self::Network(network(address))
     }
 }
 

@@ -20,7 +20,7 @@ fn ages(server: &Server) -> (BTreeMap<DocumentKey, u64>, BTreeMap<ConditionId, (
     let since = translated.since.keys().flat_map(|key| {
         translated.conditions(key).map(move |(part, condition, at)| {
             let at = at.duration_since(UNIX_EPOCH).unwrap().as_millis();
-            ((key.clone(), part, condition.kind), (condition.status, at))
+            ((key.clone(), part, condition.kind.as_str()), (condition.status, at))
         })
     });
     (generations.collect(), since.collect())

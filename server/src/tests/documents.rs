@@ -339,7 +339,8 @@ async fn a_condition_keeps_its_time_until_its_status_changes() {
     let times = |kind: &'static str| {
         let documents = server.control.documents();
         let route = shop(Kind::HttpRoute);
-        let mut of_route = documents.translated.conditions(&route).filter(|(_, one, _)| one.kind == kind);
+        let mut of_route =
+            documents.translated.conditions(&route).filter(|(_, one, _)| one.kind.as_str() == kind);
         of_route.next().map(|(_, condition, at)| (condition.status.to_string(), at)).unwrap()
     };
     server.write(apply(ROUTE)).await.unwrap();

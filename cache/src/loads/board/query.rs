@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{Cluster, LoadBoard, LoadLimits, NodeReports};
 use crate::group::GroupName;
-use crate::loads::report::{Counts, Metrics, Place};
+use crate::loads::report::{Counts, Metrics, PriorityLocality};
 use crate::loads::window::{Millis, Period};
 use crate::time::{duration_millis, from_millis, millis};
 
@@ -30,13 +30,13 @@ pub struct ClusterLoad {
     /// True if a node that reported it is served a cluster of that name.
     pub is_known: bool,
     /// Over all localities and nodes.
-    pub total: PlaceLoad,
+    pub total: LocalityLoad,
     /// Requests that were dropped on purpose, and by circuit breakers.
     pub dropped: u64,
     /// Those of them with a named reason.
     pub dropped_by: BTreeMap<Arc<str>, u64>,
     /// By locality and priority.
-    pub places: BTreeMap<Place, PlaceLoad>,
+    pub localities: BTreeMap<PriorityLocality, LocalityLoad>,
     /// By node: those that reported in the time that counts.
     pub nodes: BTreeMap<Arc<str>, NodeLoad>,
     /// The last report of those, in whatever time.
@@ -45,7 +45,7 @@ pub struct ClusterLoad {
 
 /// Requests to one locality, or to all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PlaceLoad {
+pub struct LocalityLoad {
     /// In the time that counts.
     pub counts: Counts,
     /// Requests under way, as of the last reports; those of nodes that report no more do not count.
@@ -152,7 +152,7 @@ impl LoadBoard {
         let state = self.lock();
         for ((node, _), reports) in state.clusters.values().flat_map(|cluster| &cluster.nodes) {
             let Some(sum) = part(node).and_then(|part| sums.get_mut(part)) else { continue };
-            for series in reports.places.values() {
+            for series in reports.localities.values() {
                 series.window.within(period).for_each(|counts| *sum += *counts);
             }
         }
@@ -194,10 +194,10 @@ impl ClusterLoad {
             name: Arc::clone(key),
             clusters: BTreeSet::new(),
             is_known: cluster.is_known,
-            total: PlaceLoad::default(),
+            total: LocalityLoad::default(),
             dropped: 0,
             dropped_by: BTreeMap::new(),
-            places: BTreeMap::new(),
+            localities: BTreeMap::new(),
             nodes: BTreeMap::new(),
             last_report: None,
         };
@@ -224,18 +224,18 @@ impl ClusterLoad {
         }
         let mut of_node = Counts::default();
         let is_fresh = range.now <= reports.last.saturating_add(reports.interval.saturating_mul(STALE_AFTER));
-        for (place, series) in &reports.places {
+        for (place, series) in &reports.localities {
             let mut counts = Counts::default();
             series.window.within(range.period).for_each(|sum| counts += *sum);
             of_node += counts;
-            let load = self.places.entry(place.clone()).or_default();
+            let load = self.localities.entry(place.clone()).or_default();
             let in_progress = if is_fresh { series.in_progress } else { 0 };
             for sum in [load, &mut self.total] {
                 sum.counts += counts;
                 sum.in_progress = sum.in_progress.saturating_add(in_progress);
                 sum.rate += rate(counts, covered);
             }
-            let load = self.places.entry(place.clone()).or_default();
+            let load = self.localities.entry(place.clone()).or_default();
             for (name, metric) in series.metrics.iter().filter(|_| is_fresh) {
                 *load.metrics.entry(Arc::clone(name)).or_default() += *metric;
             }

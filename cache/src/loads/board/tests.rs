@@ -21,8 +21,8 @@ fn reporter(node: &str) -> Reporter {
     Reporter { node: node.into(), groups: [GroupName::default_group()].into() }
 }
 
-fn place(zone: &str) -> Place {
-    Place { priority: 0, locality: Locality { zone: zone.into(), ..Locality::default() } }
+fn place(zone: &str) -> PriorityLocality {
+    PriorityLocality { priority: 0, locality: Locality { zone: zone.into(), ..Locality::default() } }
 }
 
 fn counts(issued: u64, successful: u64, errors: u64) -> Counts {
@@ -151,7 +151,7 @@ fn rows_a214_a215_drops_alone_are_a_report_and_have_reasons_or_not() {
     let load = only(board.query(&[], None, since(0, 10)));
     assert_eq!((load.dropped, load.dropped_otherwise()), (10, 4));
     assert_eq!(load.dropped_by, BTreeMap::from([("lb".into(), 4), ("throttle".into(), 2)]));
-    assert_eq!((load.places.len(), load.nodes.len()), (0, 1));
+    assert_eq!((load.localities.len(), load.nodes.len()), (0, 1));
     assert_eq!(load.total.counts.error_rate(), None);
 }
 
@@ -167,7 +167,7 @@ fn row_a216_metrics_of_backends_are_kept_under_their_names() {
     }
     let load = only(board.query(&[], None, since(0, 10)));
     let expected = BTreeMap::from([("cpu_utilization".into(), Metric { n_requests: 4, sum: 3.0 })]);
-    assert_eq!(load.places[&place("a")].metrics, expected, "what is no number is left out");
+    assert_eq!(load.localities[&place("a")].metrics, expected, "what is no number is left out");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn what_has_no_room_is_told_as_incomplete() {
 fn localities_of_a_cluster_are_bounded() {
     let board = board();
     let mut many = report("c", "a", counts(0, 0, 0));
-    many.localities = (0..MAX_PLACES + 1)
+    many.localities = (0..MAX_LOCALITIES_PER_CLUSTER + 1)
         .map(|i| LocalityReport {
             place: place(&i.to_string()),
             counts: counts(1, 1, 0),
@@ -245,7 +245,7 @@ fn localities_of_a_cluster_are_bounded() {
     let recorded = board.record(&reporter("n"), &[many], |_| true, at(10));
     assert_eq!(recorded.n_over_limit, 1);
     let totals = board.totals(&["c"], since(0, 10));
-    assert_eq!((totals.counts.issued, totals.is_complete), (MAX_PLACES as u64, false));
+    assert_eq!((totals.counts.issued, totals.is_complete), (MAX_LOCALITIES_PER_CLUSTER as u64, false));
 }
 
 #[test]
@@ -319,7 +319,7 @@ proptest! {
             board.record(&reporter(&node.to_string()), &[one], |_| is_served, now);
             let state = board.lock();
             let nodes = state.clusters.values().flat_map(|cluster| cluster.nodes.values());
-            let n_series: usize = nodes.map(|node| 1 + node.places.len()).sum();
+            let n_series: usize = nodes.map(|node| 1 + node.localities.len()).sum();
             prop_assert_eq!(n_series, state.n_series);
             prop_assert!(n_series <= limits.max_series);
             let n_unknown = state.clusters.values().filter(|cluster| !cluster.is_known).count();

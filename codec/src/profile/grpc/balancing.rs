@@ -9,15 +9,15 @@ use crate::path::Path;
 
 /// The support of gRPC for a policy.
 enum Kind {
-    /// It is there in every language.
+    /// Every language has it.
     Leaf,
-    /// It is there in every language and chooses among the endpoints of a place by a policy in that field.
+    /// Every language has it. It distributes requests within a locality by the policy in this field.
     Parent(&'static str),
-    /// Only go and java support it; the others try the next one.
+    /// Only go and java support it. The others try the next one.
     GoAndJava,
 }
 
-/// Judges `lb_policy` and what stands beside it.
+/// Checks `lb_policy` and its settings.
 pub(super) fn balancing(cluster: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let has_list = has(cluster, "load_balancing_policy");
     lb_policy(cluster, has_list, path, scope);
@@ -38,7 +38,7 @@ fn lb_policy(cluster: &Message, has_list: bool, path: &Path<'_>, scope: &mut Sco
         ROUND_ROBIN => {}
         RING_HASH if !has_list => ring_hash(cluster, path, scope),
         RING_HASH => {}
-        // Only core and js lack it, and they look at the list first.
+        // Only C-core and js do not support it, and they read the list first.
         LEAST_REQUEST if has_list => {}
         LEAST_REQUEST => {
             let fault = Fault::new("B182", Rejected, "grpc-lb-policy");
@@ -82,7 +82,7 @@ fn ring_hash(cluster: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     }
 }
 
-/// Rows B186 and B187: the first policy that gRPC has is taken, for better or worse.
+/// Rows B186 and B187: gRPC uses the first policy that it supports, even if its configuration is bad.
 fn policies(policy: &Message, path: &Path<'_>, depth: usize, scope: &mut Scope<'_>) {
     let fault = Fault::new("B186", Rejected, "grpc-load-balancing-policy");
     if depth >= MAX_NESTING {
@@ -97,7 +97,7 @@ fn policies(policy: &Message, path: &Path<'_>, depth: usize, scope: &mut Scope<'
             continue;
         };
         let name = type_of(scope.inner, &any);
-        // The configuration of a policy that an application registers itself.
+        // A policy that an application registers itself.
         let is_custom = !name.starts_with("envoy.");
         let kind = POLICIES.iter().find(|(known, _)| name.strip_prefix(PACKAGE) == Some(known));
         let at = list_path.index(index);
@@ -134,7 +134,7 @@ fn policies(policy: &Message, path: &Path<'_>, depth: usize, scope: &mut Scope<'
     scope.report(fault, path, "policies", text);
 }
 
-/// Row B186: a policy that gRPC has is not passed over because of a bad configuration.
+/// Row B186: gRPC does not skip a policy that it supports because of a bad configuration.
 fn leaf(name: &str, any: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(config) = decode_any(scope.inner, any) else { return };
     // XX_HASH is 1 here, and 0 is the default, which means the same.
@@ -163,7 +163,7 @@ const MURMUR_HASH: i32 = 2;
 
 const DEFAULT_RING_SIZE: u64 = 1024;
 
-/// The bound that `validate.rules` set too.
+/// The same limit as in `validate.rules`.
 const MAX_RING_SIZE: u64 = 8 << 20;
 
 /// gRFC A52.

@@ -30,7 +30,7 @@ pub(super) fn load_assignment(message: &Message, path: &Path<'_>, scope: &mut Sc
     all.together(&path, scope);
 }
 
-/// Properties of all localities together. Those without weight do not count.
+/// Properties of all localities together, except for those without weight.
 #[derive(Default)]
 struct Localities {
     /// Sums of weights by priority.

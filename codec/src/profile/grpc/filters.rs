@@ -65,11 +65,11 @@ pub(super) const RULES: &[Rule] = &[
     ),
 ];
 
-/// On which side gRPC has a filter, and in which languages.
+/// The sides and languages in which gRPC has a filter.
 struct Filter {
     name: &'static str,
     side: Option<Side>,
-    /// The languages that refuse it; empty if none does.
+    /// The languages that reject it.
     refused_by: &'static str,
     /// The type of its override in routes, if it has one.
     overridden_by: &'static str,
@@ -137,7 +137,7 @@ pub(super) fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope
     }
 }
 
-/// Returns `true` if gRPC keeps a filter in the chain; reports what it does with filters that it does not support.
+/// Returns `true` if gRPC keeps a filter in the chain. Reports filters that it does not support.
 fn is_kept(found: Option<&str>, is_optional: bool, path: &Path<'_>, scope: &mut Scope<'_>) -> bool {
     let Some(found) = found else {
         if !is_optional {
@@ -201,7 +201,7 @@ pub(super) fn overrides(message: &Message, path: &Path<'_>, scope: &mut Scope<'_
         let (found, is_optional) = if found == FILTER_CONFIG {
             let Some(config) = decode_any(scope.inner, &any) else { continue };
             let inner = child(&config, "config").map(|any| type_of(scope.inner, &any));
-            // Without a config it only switches the filter on or off.
+            // Without a configuration, it only turns the filter on or off.
             let Some(inner) = inner else { continue };
             (inner, has(&config, "is_optional"))
         } else {

@@ -1,4 +1,4 @@
-//! Fields that gRPC does not read, although requests would go elsewhere if it did (rows B121, B135, B137, B192, B205).
+//! Fields that affect requests but that gRPC ignores (rows B121, B135, B137, B192, B205).
 //!
 //! Fields that gRPC does not need, such as `connect_timeout` or `stat_prefix`, are not reported.
 

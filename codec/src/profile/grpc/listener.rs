@@ -205,7 +205,7 @@ pub(super) fn cidr_range(message: &Message, path: &Path<'_>, scope: &mut Scope<'
     }
 }
 
-/// The conditions of a chain, once for each combination of its criteria, ranges in normal form (gRFC A36).
+/// The conditions of a chain, one for each combination of its criteria, with ranges in normal form (gRFC A36).
 fn matchers(chain: &Message) -> BTreeSet<String> {
     let Some(found) = child(chain, "filter_chain_match") else { return BTreeSet::from([String::new()]) };
     let ranges = |field| list(&found, field).iter().map(normal_range).collect::<BTreeSet<_>>();
@@ -250,5 +250,5 @@ fn normal_range(range: &Message) -> String {
     }
 }
 
-/// Combinations of one chain that are compared; real ones have a handful.
+/// The limit of compared combinations of one chain. Real chains have a handful.
 const MAX_MATCHERS: usize = 1000;

@@ -109,7 +109,7 @@ pub(super) fn regex(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(pattern) = text(message, "regex").filter(|pattern| pattern.len() <= MAX_REGEX_LENGTH) else {
         return;
     };
-    // RE2 has these two and the crate has not.
+    // RE2 supports these two, the crate does not.
     let is_of_re2_alone = ["\\Q", "\\C"].iter().any(|escape| pattern.contains(escape));
     if !is_of_re2_alone && regex::Regex::new(&pattern).is_err() {
         let fault = Fault::new("B90", Rejected, "grpc-regex");
@@ -117,7 +117,7 @@ pub(super) fn regex(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     }
 }
 
-/// Row B93, once for a whole route configuration: nearly every route would have it.
+/// Row B93. Reported once for a route configuration, because it is true for nearly every route.
 pub(super) fn case_sensitivity(configuration: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     if scope.side == Side::Server {
         return;
@@ -149,19 +149,19 @@ pub(super) fn case_sensitivity(configuration: &Message, path: &Path<'_>, scope: 
     }
 }
 
-/// `/service/method`.
+/// Returns `true` for `/service/method`.
 fn is_method(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     matches!(parts[..], ["", service, method] if !service.is_empty() && !method.is_empty())
 }
 
-/// The beginning of a path that a gRPC method can have.
+/// Returns `true` if the path of a gRPC method can have this prefix.
 fn is_prefix_of_methods(prefix: &str) -> bool {
     let Some(rest) = prefix.strip_prefix('/') else { return prefix.is_empty() };
     rest.matches('/').count() <= 1 && !rest.starts_with('/')
 }
 
-/// The specifiers that gRPC knows; `present_match: false` counts.
+/// The specifiers that gRPC supports, including `present_match: false`.
 const SPECIFIERS: [&str; 8] = [
     "exact_match",
     "safe_regex_match",
@@ -175,5 +175,5 @@ const SPECIFIERS: [&str; 8] = [
 
 const EMPTY_REFUSED: [&str; 3] = ["prefix", "suffix", "contains"];
 
-/// Longer ones are compiled by the client alone.
+/// The limit for compiling. Longer expressions are not checked.
 const MAX_REGEX_LENGTH: usize = 4096;

@@ -1,7 +1,7 @@
 //! The rules of gRPC clients and servers (part B of `docs/design/protocol-rules.md`).
 //!
 //! gRPC reads a small part of Envoy's API and ignores the rest, so rules must not apply everywhere. [`READS`] lists the fields that gRPC
-//! follows. Only messages that it reaches through them are checked, and only the resources that they name are reached.
+//! follows. Only messages in these fields are checked, and only the resources that they name count as reached.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -29,14 +29,14 @@ mod rbac;
 mod route;
 mod tls;
 
-/// The result of linting everything that gRPC comes to.
+/// The result of checking everything that gRPC can reach.
 pub(super) struct Linted {
     pub(super) findings: Vec<ProfileFinding>,
-    /// The resources that gRPC comes to.
+    /// The resources that gRPC can reach.
     pub(super) reached: HashSet<ResourceKey>,
 }
 
-/// Judges every resource that a gRPC client or server comes to, from its listeners on.
+/// Checks every resource that gRPC clients and servers can reach from their listeners.
 pub(super) fn lint(inner: &Inner, resources: &Resources<'_>) -> Linted {
     let rules = Rules::new(&[
         listener::RULES,
@@ -91,7 +91,7 @@ pub(super) fn lint(inner: &Inner, resources: &Resources<'_>) -> Linted {
     linted
 }
 
-/// Rows B178 and B179. Only those that a route names are judged by their depth: it is counted from there.
+/// Rows B178 and B179. The depth is checked only for aggregates that a route names, because clients count from there.
 fn aggregates(
     inner: &Inner,
     resources: &Resources<'_>,
@@ -126,7 +126,7 @@ fn aggregates(
     findings
 }
 
-/// Judges one resource and collects what gRPC reads of its references.
+/// Checks one resource, and collects the references that gRPC follows.
 struct Visit<'v> {
     rules: &'v Rules,
     scope: Scope<'v>,
@@ -180,7 +180,8 @@ impl Visit<'_> {
         }
     }
 
-    /// A listener with an `api_listener` is nothing else (row B38); a server forwards nothing (row B55).
+    /// Returns `true` if gRPC reads a field. Of a listener with an `api_listener`, it reads only that (row B38); a server forwards nothing
+    /// (row B55).
     fn enters(&self, message: &Message, field: &str) -> bool {
         match message.name() {
             "envoy.config.listener.v3.Listener" => field == "api_listener" || self.scope.side == Side::Server,
@@ -226,11 +227,11 @@ fn reads_of(message: &str) -> &'static [&'static str] {
     READS.iter().find(|(name, _)| *name == message).map_or(&[], |(_, fields)| fields)
 }
 
-/// The types that gRPC asks for.
+/// The types that gRPC requests.
 const FOLLOWED: [ResourceType; 3] =
     [ResourceType::Cluster, ResourceType::ClusterLoadAssignment, ResourceType::RouteConfiguration];
 
-/// The fields that gRPC follows from a message. Other fields are not read, or the check of the parent reads them.
+/// The fields that gRPC follows in a message. Other fields are not read, or are read by the check of the parent.
 const READS: &[(&str, &[&str])] = &[
     ("envoy.config.listener.v3.Listener", &["api_listener", "filter_chains", "default_filter_chain"]),
     ("envoy.config.listener.v3.ApiListener", &["api_listener"]),

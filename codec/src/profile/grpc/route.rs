@@ -90,7 +90,7 @@ pub(super) const RULES: &[Rule] = &[
         (Differs, "grpc-retry"),
         RETRY,
         (When::Above(4), &["num_retries"]),
-        "gRPC tries five times at most, which is 4 retries",
+        "gRPC tries at most five times, which is 4 retries",
     ),
     Rule::new(
         "B132",
@@ -104,7 +104,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
 ];
 
-/// Returns `true` if gRPC leaves the message out and reads nothing below it; says so (rows B94 and B110).
+/// Returns `true`, and reports it, if gRPC skips the message and everything in it (rows B94 and B110).
 pub(super) fn is_left_out(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) -> bool {
     let descriptor = message.descriptor();
     let (row, field) = match descriptor.full_name() {
@@ -139,7 +139,7 @@ pub(super) fn route_configuration(message: &Message, path: &Path<'_>, scope: &mu
         }
         if !names.insert(text(&extension, "name").unwrap_or_default()) {
             let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier");
-            let text = "gRPC (C-core) rejects two cluster specifier plugins of one name";
+            let text = "gRPC (C-core) rejects two cluster specifier plugins with the same name";
             scope.report(fault, &path, "extension.name", text);
         }
     }
@@ -182,7 +182,7 @@ pub(super) fn route(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     filters::overrides(message, path, scope);
 }
 
-/// Row B121: Envoy's timeout is another field than gRPC's.
+/// Row B121: Envoy and gRPC have different fields for the timeout.
 pub(super) fn action(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let has_limit = has(message, "max_stream_duration");
     let is_limit = duration_at(message, "timeout").is_some_and(|timeout| timeout != 0);

@@ -146,7 +146,7 @@ pub(super) fn transport_socket(message: &Message, path: &Path<'_>, scope: &mut S
         return scope.report_with(fault, path, "typed_config", text, Some(short(wanted).to_owned()));
     }
     if text(message, "name").as_deref() != Some(SOCKET_NAME) {
-        let text = "gRPC rejects a TLS transport socket of another name".to_owned();
+        let text = "gRPC rejects a TLS transport socket with another name".to_owned();
         scope.report_with(fault, path, "name", text, Some(SOCKET_NAME.to_owned()));
     }
 }
@@ -166,7 +166,7 @@ pub(super) fn common_tls_context(message: &Message, path: &Path<'_>, scope: &mut
     }
 }
 
-/// Row B72: a client must know whom to trust.
+/// Row B72: a client needs a trusted CA.
 pub(super) fn upstream_tls_context(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let context = child(message, "common_tls_context");
     let validation = context.as_ref().and_then(validation);

@@ -8,12 +8,12 @@ use crate::emit::shared::UNAVAILABLE;
 use crate::model::HeaderEdits;
 use crate::plan::{Action, Mirror, PlannedRoute, Target, Weighted};
 
-/// A `DirectResponseAction` for requests that fail. Envoys make UNAVAILABLE of 503 for gRPC, but UNKNOWN of 500.
+/// A `DirectResponseAction` for requests that fail. For gRPC, Envoys turn 503 into UNAVAILABLE, but 500 into UNKNOWN.
 pub(super) fn failure(route: &PlannedRoute) -> Json {
     json!({"status": if route.is_grpc { 503 } else { 500 }})
 }
 
-/// A `RouteAction` that sends requests to the targets by weight; new sessions are marked with their backend.
+/// A `RouteAction` that sends requests to the targets by weight, and marks new sessions with their backend.
 pub(super) fn forward(
     route: &PlannedRoute,
     targets: &[Weighted],
@@ -57,7 +57,7 @@ pub(super) fn forward(
     Json::Object(action)
 }
 
-/// A cluster's part of the requests.
+/// A cluster's share of the requests.
 struct Share {
     name: String,
     weight: u32,
@@ -75,8 +75,8 @@ impl Share {
     }
 }
 
-/// Returns `true` if the changes of headers are written for each share, those of the rule included: Envoys make the changes of a
-/// share first, but the filters of a backend come after those of its rule and have the last word.
+/// Returns `true` if all changes of headers, also those of the rule, are written for each share. Envoys apply the changes of a share
+/// first, but the filters of a backend must come after those of its rule.
 pub(super) fn edits_shares(route: &PlannedRoute) -> bool {
     let is_edited = |weighted: &Weighted| {
         let none = HeaderEdits::default();
@@ -88,19 +88,19 @@ pub(super) fn edits_shares(route: &PlannedRoute) -> bool {
     }
 }
 
-/// The new host that a rule gives.
+/// The new host that a rule sets.
 fn rule_host(route: &PlannedRoute) -> Option<&str> {
     route.effects.host_rewrite.as_deref().or_else(|| filters::new_host(&route.effects.request_edits))
 }
 
-/// Returns `true` if a share has a new host of its own. The rule's is then written for each share, because Envoys would take that
-/// of the route for all.
+/// Returns `true` if a share sets a host of its own. Then the rule's host is written for each share too, because Envoys would use that
+/// of the route for all shares.
 fn has_hosts(targets: &[Weighted]) -> bool {
     targets.iter().any(|weighted| filters::new_host(&weighted.request_edits).is_some())
 }
 
-/// The shares in the document's order. What is broken fails as its part of the weight says; it is one share, however many
-/// references are broken.
+/// The shares in the order of the document. All broken references together are one share, with the sum of their weights, whose
+/// requests fail.
 fn shares(route: &PlannedRoute, targets: &[Weighted], marks: Option<&session::Marks<'_>>) -> Vec<Share> {
     let broken = if route.is_grpc { UNAVAILABLE } else { ERROR };
     let mut shares: Vec<Share> = Vec::new();
@@ -142,10 +142,10 @@ fn mirror(mirror: &Mirror, share: Option<Json>) -> Json {
     if let Some(share) = share {
         policy.insert("runtime_fraction".to_owned(), share);
     }
-    // The copy's host is that of the request, not `host-shadow`.
+    // The mirrored request keeps its host; by default it would be `host-shadow`.
     policy.insert("disable_shadow_host_suffix_append".to_owned(), true.into());
     Json::Object(policy)
 }
 
-/// A cluster that does not exist: what goes there fails as the route says, with 500.
+/// The name of a cluster that does not exist. Requests to it fail with the route's status, 500.
 pub(super) const ERROR: &str = "xds-server/error";

@@ -10,41 +10,41 @@ use crate::emit::shared::{
     NO_LIMIT, UNAVAILABLE, ads, aggregate_type, duration, eds_config, socket_address, type_of, with,
     with_drain,
 };
-use crate::model::{LbPolicy, Limits};
-use crate::plan::{Address, Backend, Cluster, Discovery, Plan, Protocol, UpstreamTls};
+use crate::model::{BackendLimits, LbPolicy};
+use crate::plan::{Address, BackendProtocol, Cluster, ClusterRef, Discovery, Plan, UpstreamTls};
 
-/// A cluster of the plan as Envoys use it, once for each protocol.
+/// A cluster of the plan for Envoys, once for each protocol.
 pub(crate) fn cluster<'p>(plan: &'p Plan, name: &'p str, cluster: &'p Cluster) -> Vec<Emitted<'p>> {
     let leaves = match &cluster.discovery {
         Discovery::Aggregate(_) => leaves(plan, name),
         Discovery::Eds { .. } | Discovery::Dns(_) | Discovery::Static(_) => Vec::new(),
     };
     let emitted = cluster.protocols.iter().map(|protocol| {
-        let backend = Backend { name: name.to_owned(), protocol: *protocol };
+        let backend = ClusterRef { name: name.to_owned(), protocol: *protocol };
         let inputs = (backend, cluster, leaves.clone());
-        let write: fn(&(Backend, &'p Cluster, Vec<&'p str>)) -> Json =
+        let write: fn(&(ClusterRef, &'p Cluster, Vec<&'p str>)) -> Json =
             |(backend, cluster, leaves)| message(backend, cluster, leaves);
         Emitted::new("Envoy cluster", inputs, write, &cluster.origin)
     });
     emitted.collect()
 }
 
-/// The name of the cluster for a backend: the backend's own, with `/h2` behind it for HTTP/2. It depends on nothing else, so
-/// that it means the same whatever other routes come and go.
-pub(super) fn name(backend: &Backend) -> String {
+/// The name of the cluster for a backend: the backend's own name, followed by `/h2` for HTTP/2. It depends on nothing else, so changes
+/// of other routes never change its meaning.
+pub(super) fn name(backend: &ClusterRef) -> String {
     match backend.protocol {
-        Protocol::Http1 => backend.name.clone(),
-        Protocol::Http2 => format!("{}/h2", backend.name),
+        BackendProtocol::Http1 => backend.name.clone(),
+        BackendProtocol::Http2 => format!("{}/h2", backend.name),
     }
 }
 
-/// The cluster to which the broken part of a gRPC route goes: it has no endpoints (C48).
+/// The cluster for the broken part of a gRPC route. It has no endpoints (C48).
 pub(super) fn unavailable() -> Json {
     let (discovery, common) = (eds(UNAVAILABLE), common(UNAVAILABLE, CONNECT_TIMEOUT));
     merged(common, discovery)
 }
 
-fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
+fn message(backend: &ClusterRef, cluster: &Cluster, leaves: &[&str]) -> Json {
     let name = name(backend);
     let timeout = if cluster.is_fallback_member { MEMBER_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
     let common = with_drain(common(&name, timeout), cluster.drain);
@@ -53,7 +53,7 @@ fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
         Some(UpstreamTls::Invalid) => {
             let message = merged(common, eds(UNAVAILABLE));
             return match cluster.has_sessions {
-                // There is no endpoint to keep a session with, but this decides whether sessions can be kept (C87).
+                // There is no endpoint for a session, but this setting decides whether sessions can be kept at all (C87).
                 true => with(message, "common_lb_config", common_lb_config(cluster)),
                 false => message,
             };
@@ -77,7 +77,7 @@ fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
     };
     message = with(message, "lb_policy", lb_policy);
     message = with(message, "common_lb_config", common_lb_config(cluster));
-    if backend.protocol == Protocol::Http2 {
+    if backend.protocol == BackendProtocol::Http2 {
         message = with(message, "typed_extension_protocol_options", http2());
     }
     if let Some(tls) = tls {
@@ -89,8 +89,8 @@ fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
     }
 }
 
-/// Without limits an Envoy drops what goes beyond 1,024 requests, connections, or requests that wait, and beyond 3 retries.
-fn circuit_breakers(limits: Limits) -> Json {
+/// Limits of the cluster. By default, Envoy allows 1,024 connections, 1,024 requests, 1,024 waiting requests and 3 retries.
+fn circuit_breakers(limits: BackendLimits) -> Json {
     let or_none = |limit: Option<u32>| limit.unwrap_or(NO_LIMIT);
     json!({"thresholds": [{
         "max_connections": or_none(limits.connections),
@@ -120,8 +120,8 @@ fn eds(assignment: &str) -> Map<String, Json> {
     fields([("type", "EDS".into()), ("eds_cluster_config", eds_config(assignment))])
 }
 
-/// One name is one logical host, over whichever of its addresses answers first; of several, each address is an endpoint, so
-/// that one family must be enough: where IPv6 is off, its addresses would only fail.
+/// A single name is one logical host, reached by whichever of its addresses answers first. Of several names, each address is an
+/// endpoint. Then only one address family is used, because addresses of IPv6 would fail where it is off.
 fn dns(cluster: &str, names: &[(String, u16)]) -> Map<String, Json> {
     let (discovery, family) = match names {
         [_] => ("LOGICAL_DNS", "ALL"),
@@ -135,8 +135,8 @@ fn dns(cluster: &str, names: &[(String, u16)]) -> Map<String, Json> {
     ])
 }
 
-/// Names need a resolver, which takes addresses as well but no sockets of Unix. Readers refuse names and sockets together;
-/// here the sockets would be left out, since an Envoy refuses the whole cluster.
+/// Fixed endpoints. Names need a resolver, which accepts addresses too, but no Unix sockets. Documents cannot mix names and sockets; if
+/// they did, the sockets would be left out here, because Envoy rejects the whole cluster.
 fn fixed(cluster: &str, addresses: &[Address]) -> Map<String, Json> {
     let has_names = addresses.iter().any(|address| matches!(address, Address::Dns(..)));
     let endpoints = addresses.iter().filter_map(|address| match address {
@@ -162,16 +162,16 @@ fn inline_assignment(cluster: &str, addresses: Vec<Json>) -> Json {
     json!({"cluster_name": cluster, "endpoints": [{"lb_endpoints": endpoints}]})
 }
 
-/// Envoys demand the policy that gRPC refuses.
-fn aggregate(leaves: &[&str], protocol: Protocol) -> Map<String, Json> {
+/// Envoys require the load balancing policy that gRPC rejects.
+fn aggregate(leaves: &[&str], protocol: BackendProtocol) -> Map<String, Json> {
     let names: Vec<String> =
-        leaves.iter().map(|leaf| name(&Backend { name: (*leaf).to_owned(), protocol })).collect();
+        leaves.iter().map(|leaf| name(&ClusterRef { name: (*leaf).to_owned(), protocol })).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     fields([("cluster_type", aggregate_type(&names)), ("lb_policy", "CLUSTER_PROVIDED".into())])
 }
 
-/// The members of an aggregate. Envoys see no endpoints in an aggregate of aggregates, so that members which are aggregates are
-/// replaced by theirs, each cluster where it comes first.
+/// The members of an aggregate. Envoys see no endpoints in an aggregate of aggregates, so members that are aggregates are replaced by
+/// their own members. A duplicate stays only at its first position.
 fn leaves<'p>(plan: &'p Plan, aggregate: &'p str) -> Vec<&'p str> {
     let (mut leaves, mut seen) = (Vec::new(), BTreeSet::new());
     let mut open = vec![aggregate];
@@ -191,17 +191,18 @@ fn leaves<'p>(plan: &'p Plan, aggregate: &'p str) -> Vec<&'p str> {
     leaves
 }
 
-/// Panic is when requests go to endpoints that are not healthy because too few are. A member of a fallback never does that,
-/// or nothing would be left for the next one, and it tells at once which endpoints are dead: by default changes of health
-/// wait for a second, in which all but the first dead endpoint would be asked on. Elsewhere panic is for when none is healthy:
-/// endpoints that are going away still serve then, but a rollout, where most of them are, must not send new requests there.
+/// The settings for panic: sending requests to unhealthy endpoints because too few are healthy.
+///
+/// A member of a fallback never panics, or the next member would get no requests. It also applies changes of health at once; by
+/// default these are merged for a second, in which dead endpoints would still get requests. Other clusters panic only if no endpoint
+/// is healthy. Then draining endpoints still serve, but in a rollout, where most endpoints drain, they get no new requests.
 fn common_lb_config(cluster: &Cluster) -> Json {
     let config = match cluster.is_fallback_member {
         true => json!({"healthy_panic_threshold": {"value": 0}, "update_merge_window": "0s"}),
         false => json!({"healthy_panic_threshold": {"value": 1}}),
     };
     match cluster.has_sessions {
-        // The default lacks draining endpoints, with which sessions stay until they are gone.
+        // Sessions stay with draining endpoints until these are gone. The default leaves these out.
         true => {
             let statuses = ["UNKNOWN", "HEALTHY", "DEGRADED", "DRAINING"];
             with(config, "override_host_status", json!({"statuses": statuses}))
@@ -217,8 +218,8 @@ fn http2() -> Json {
     }})
 }
 
-/// Detects dead endpoints by failing connections only, as gRPC does (gRFC A37): an application's answer is no reason to leave
-/// it. All of them may be found dead, or nothing would move on.
+/// Detects dead endpoints only by failed connections, like gRPC (gRFC A37): an error from the application is no reason to leave an
+/// endpoint. All endpoints may be ejected, or requests would never move on to the next member.
 fn outlier_detection() -> Json {
     json!({
         "split_external_local_origin_errors": true,
@@ -235,10 +236,15 @@ fn outlier_detection() -> Json {
     })
 }
 
-fn transport_socket(sni: &str, alt_names: &[String], trusted: Option<&str>, protocol: Protocol) -> Json {
+fn transport_socket(
+    sni: &str,
+    alt_names: &[String],
+    trusted: Option<&str>,
+    protocol: BackendProtocol,
+) -> Json {
     let alpn = match protocol {
-        Protocol::Http1 => "http/1.1",
-        Protocol::Http2 => "h2",
+        BackendProtocol::Http1 => "http/1.1",
+        BackendProtocol::Http2 => "h2",
     };
     let matchers: Vec<Json> = alt_names
         .iter()
@@ -268,11 +274,11 @@ fn transport_socket(sni: &str, alt_names: &[String], trusted: Option<&str>, prot
     })
 }
 
-/// Where Debian and those who follow it, Envoy's own images among them, keep trusted certificates.
+/// The path of trusted certificates in Debian and its derivatives, such as Envoy's own images.
 const SYSTEM_CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Envoy's default, written out.
+/// Envoy's default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Shorter, because requests wait for it until a dead endpoint is found out.
+/// Shorter, because requests wait this long until a dead endpoint is detected.
 const MEMBER_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -19,9 +19,9 @@ use crate::plan::{Action, PlannedRoute};
 /// How the shares of one route are drawn.
 #[derive(Default)]
 pub(super) struct Draws {
-    /// The share of requests that the route takes; all of them without it.
+    /// The share of requests that the route takes; `None` for all.
     pub(super) fraction: Option<Percent>,
-    /// The share of requests that each mirror gets, in their order; all of them without it.
+    /// The share of requests that each mirror gets, in their order; `None` for all.
     mirrors: Vec<Option<Percent>>,
     /// True if the weights must be made independent.
     is_scaled: bool,
@@ -34,7 +34,7 @@ impl Draws {
         Some(json!({"default_value": percent.message()}))
     }
 
-    /// Makes weights independent of the other draws, if they are not.
+    /// Makes weights independent of the other draws, if necessary.
     pub(super) fn scale<'w>(&self, weights: impl Iterator<Item = &'w mut u32>) {
         if self.is_scaled {
             scale(weights.collect());
@@ -77,8 +77,8 @@ struct Earlier<'p> {
     percent: Percent,
 }
 
-/// The fraction of a route, independent of those that its requests may have been asked before. Routes of one rule are one draw:
-/// what one of them leaves is not for another.
+/// The fraction of a route, independent of the earlier fractions that its requests may have been compared with. All routes of a rule
+/// share one draw, so a request that one of them leaves is not taken by another.
 fn fraction(route: &PlannedRoute, earlier: &[Earlier<'_>]) -> Option<Percent> {
     let candidates: Vec<_> = Percent::all(route.matches.fraction?).collect();
     let before = earlier.iter().rev().take(MAX_COMPARED);
@@ -95,7 +95,7 @@ fn fraction(route: &PlannedRoute, earlier: &[Earlier<'_>]) -> Option<Percent> {
     independent.or(candidates.first()).copied()
 }
 
-/// The numerators of all fractions before, by denominator: their greatest common divisor, which is 0 of none.
+/// The earlier fractions.
 #[derive(Default)]
 struct Seen(Vec<Percent>);
 
@@ -107,19 +107,19 @@ impl Seen {
         }
     }
 
-    /// Returns `true` if none of them says anything about the remainder by `modulus`.
+    /// Returns `true` if the remainder by `modulus` is independent of all of them.
     fn is_indifferent_to(&self, modulus: u64) -> bool {
         self.0.iter().all(|seen| seen.is_indifferent_to(modulus))
     }
 
-    /// Returns `true` if a draw after them keeps its share.
+    /// Returns `true` if a later draw of this percentage keeps its share.
     fn leaves(&self, percent: Percent) -> bool {
         self.0.iter().all(|seen| seen.is_independent_of(percent))
     }
 }
 
 impl Percent {
-    /// Returns `true` if the remainder by `modulus` is spread evenly among what it takes, and among what it leaves.
+    /// Returns `true` if the remainder by `modulus` is evenly distributed among the requests that it takes, and among those that it leaves.
     fn is_indifferent_to(self, modulus: u64) -> bool {
         self.numerator.is_multiple_of(gcd(self.denominator, modulus))
     }
@@ -129,7 +129,7 @@ impl Percent {
     }
 }
 
-/// Returns `true` if a request may match both, apart from fractions. Regular expressions may match anything.
+/// Returns `true` if a request may match both, regardless of fractions. A regular expression counts as matching anything.
 fn may_share_requests(one: &Match, other: &Match) -> bool {
     if one.method.is_some() && other.method.is_some() && one.method != other.method {
         return false;
@@ -167,7 +167,7 @@ fn may_share_requests(one: &Match, other: &Match) -> bool {
     }
 }
 
-/// Multiplies weights by a power of ten, and lowers the largest until the sum has no divisor in common with any denominator.
+/// Multiplies weights by a power of ten, and lowers the largest until the sum has no common divisor with any denominator.
 pub(super) fn scale(mut weights: Vec<&mut u32>) {
     let sum: u64 = weights.iter().map(|weight| u64::from(**weight)).sum();
     let factors = (0..=9).rev().map(|power| 10_u32.pow(power));
@@ -190,5 +190,5 @@ pub(super) fn gcd(one: u64, other: u64) -> u64 {
     }
 }
 
-/// With how many fractions before it one is compared; routes that are alike stand beside each other.
+/// The number of earlier fractions that a fraction is compared with. Similar routes are next to each other.
 const MAX_COMPARED: usize = 100;

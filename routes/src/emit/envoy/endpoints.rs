@@ -9,8 +9,8 @@ use crate::emit::Sink;
 use crate::emit::shared::{assignment, no_endpoints};
 use crate::plan::{Discovery, Plan, UpstreamTls};
 
-/// The assignments of the clusters, each once, however many clusters name it. `unavailable` is where the cluster without
-/// endpoints is from, if there is one.
+/// The assignments of the clusters, each once, even if several clusters use it. `unavailable` is the origin of the cluster without
+/// endpoints, if there is one.
 pub(super) fn assignments<'p>(plan: &'p Plan, unavailable: Option<&'p Origin>, emit: &mut Sink<'_, 'p>) {
     let (mut used, mut unavailable) = (BTreeSet::new(), unavailable);
     for cluster in plan.clusters.values().filter(|cluster| !cluster.protocols.is_empty()) {

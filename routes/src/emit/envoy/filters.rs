@@ -2,16 +2,16 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::parts::VirtualHost;
+use super::parts::HostContext;
 use super::session;
 use crate::emit::shared::{STATEFUL_SESSION, http_filter, quote, router, type_of, with};
 use crate::model::{Cors, HeaderEdits};
 use crate::plan::PlannedRoute;
 
-/// The filters of a listener, the router last. The others do nothing but on routes that say so, and are there from the start:
-/// a listener that changes drains its connections, and the first route that needs a filter must not do that.
+/// The filters of a listener, the router last. The others have no effect except on routes that override them. They are always there,
+/// because adding one later would change the listener, and a changed listener drains its connections.
 ///
-/// Where hosts come on demand, the filter that waits for them is the first: the others ask for the route.
+/// If hosts come on demand, the filter that waits for them comes first, because the others need the route.
 pub(super) fn http_filters(is_on_demand: bool) -> Vec<Json> {
     let on_demand = is_on_demand.then(|| {
         http_filter("envoy.filters.http.on_demand", "extensions.filters.http.on_demand.v3.OnDemand")
@@ -25,7 +25,7 @@ pub(super) fn http_filters(is_on_demand: bool) -> Vec<Json> {
 }
 
 /// The overrides of a route for filters, by their names.
-pub(super) fn overrides(host: &VirtualHost<'_>, route: &PlannedRoute) -> Option<Json> {
+pub(super) fn overrides(host: &HostContext<'_>, route: &PlannedRoute) -> Option<Json> {
     let mut overrides = Map::new();
     if let Some(cors) = &route.effects.cors {
         overrides.insert(CORS.to_owned(), cors_policy(cors));
@@ -60,7 +60,7 @@ fn allowed_origin(origin: &str) -> Json {
         "*" => json!({"safe_regex": {"regex": ".*"}}),
         origin if origin.contains('*') => {
             let parts: Vec<String> = origin.split('*').map(quote).collect();
-            // A wildcard may stand for several labels, but for nothing that ends the host.
+            // A wildcard may stand for several labels, but not for `/`, which ends the host.
             json!({"safe_regex": {"regex": parts.join("[^/]+")}})
         }
         origin => json!({"exact": origin}),
@@ -82,8 +82,8 @@ pub(super) fn edits(request: &HeaderEdits, response: &HeaderEdits) -> Vec<(&'sta
         .collect()
 }
 
-/// First some changes, then others, as one. In each, Envoys remove before they set and add, so that what the first ones set
-/// must not come back where the others remove it.
+/// Joins two lists of changes that apply one after the other. Within one list Envoys remove headers before they set and add others,
+/// so a header that `second` removes is taken out of `first`.
 pub(super) fn then(first: &HeaderEdits, second: &HeaderEdits) -> HeaderEdits {
     let stays = |(name, _): &&(String, String)| {
         let touched = second.remove.iter().chain(second.set.iter().map(|(name, _)| name));
@@ -97,7 +97,7 @@ pub(super) fn then(first: &HeaderEdits, second: &HeaderEdits) -> HeaderEdits {
     }
 }
 
-/// The host after a change of the request's headers. Envoys refuse it among the headers.
+/// The host that changes of the request's headers set. Envoys reject `host` as a header.
 pub(super) fn new_host(request: &HeaderEdits) -> Option<&str> {
     request.set.iter().find(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, value)| value.as_str())
 }
@@ -113,17 +113,17 @@ fn removals(edits: &HeaderEdits) -> Vec<Json> {
     edits.remove.iter().filter(|name| is_editable(name)).map(|name| name.as_str().into()).collect()
 }
 
-/// A `HeaderValueOption`. The value is taken literally: Envoys would read `%` as the beginning of a command.
+/// A `HeaderValueOption`. The value is literal: `%` is escaped, because it begins a command of Envoy.
 pub(super) fn addition(name: &str, value: &str, append_action: &str) -> Json {
     let option = json!({
         "header": {"key": name, "value": value.replace('%', "%%")},
         "append_action": append_action,
     });
-    // Else the header would not be sent at all.
+    // By default, Envoy does not send an empty header.
     if value.is_empty() { with(option, "keep_empty_value", true) } else { option }
 }
 
-/// Envoys refuse a RouteConfiguration that changes host or pseudo-headers this way.
+/// Returns `false` for the host and pseudo-headers: Envoys reject a RouteConfiguration that changes these as headers.
 fn is_editable(name: &str) -> bool {
     !name.is_empty() && !name.starts_with(':') && !name.eq_ignore_ascii_case("host")
 }

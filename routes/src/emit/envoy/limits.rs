@@ -17,12 +17,12 @@ pub(super) fn timeouts(route: &PlannedRoute) -> Vec<(&'static str, Json)> {
     if route.effects.timeouts == Timeouts::default() {
         return Vec::new();
     }
-    // A route that limits an attempt, or says that there is no limit, does not want the default of 15 seconds.
+    // A route with a limit for attempts, or explicitly without a limit, must not get the default of 15 seconds.
     vec![("timeout", duration(limit.unwrap_or(Duration::ZERO)))]
 }
 
-/// gRPC streams may last: neither the default limit of 15 seconds nor that of idle streams holds for them. The client's own
-/// deadline counts, up to the limit, and ends the call with DEADLINE_EXCEEDED as the client would (D32, D33).
+/// Time limits of gRPC calls. Streams may be long, so neither the default limit of 15 seconds nor the one for idle streams applies. The
+/// client's own deadline counts, up to `limit`, and ends the call with DEADLINE_EXCEEDED (D32, D33).
 fn grpc_timeouts(limit: Option<Duration>) -> Vec<(&'static str, Json)> {
     let max = json!({"grpc_timeout_header_max": duration(limit.unwrap_or(Duration::ZERO))});
     let max = match limit {
@@ -35,8 +35,8 @@ fn grpc_timeouts(limit: Option<Duration>) -> Vec<(&'static str, Json)> {
 
 /// A `RetryPolicy`.
 ///
-/// A request that never reached an endpoint is always tried again, one of HTTP also if the connection ended before there was
-/// an answer: a gRPC call may have been executed by then, and its status decides.
+/// A request that reached no endpoint is always tried again. An HTTP request is also tried again if the connection ended before the
+/// response. A gRPC call is not, because it may have been executed; only its status decides.
 pub(super) fn retry_policy(route: &PlannedRoute, retry: &Retry) -> Json {
     let mut conditions = vec!["connect-failure", "refused-stream"];
     if !route.is_grpc {
@@ -54,7 +54,7 @@ pub(super) fn retry_policy(route: &PlannedRoute, retry: &Retry) -> Json {
         policy = with(policy, "per_try_timeout", duration(limit));
     }
     match retry.backoff {
-        // Envoys refuse an interval of nothing; this is the shortest that they count in.
+        // Envoys reject an interval of 0; a millisecond is their smallest unit.
         Some(base) => {
             let base = base.max(Duration::from_millis(1));
             with(policy, "retry_back_off", json!({"base_interval": duration(base)}))

@@ -20,7 +20,7 @@ pub(super) fn listener(served: &Listener) -> Json {
     if served.chains.iter().all(|(_, tls)| tls.is_none()) {
         return listener;
     }
-    // Without it the server name is not known when a chain is chosen.
+    // Without the inspector, Envoy chooses a chain before it knows the server name.
     let inspector = json!({
         "name": "envoy.filters.listener.tls_inspector",
         "typed_config": {"@type": type_of("extensions.filters.listener.tls_inspector.v3.TlsInspector")},
@@ -53,11 +53,11 @@ fn connection_manager(served: &Listener, name: &str) -> Json {
         "rds": {"route_config_name": name, "config_source": ads()},
         "normalize_path": true,
         "http_filters": filters::http_filters(served.is_on_demand),
-        // A backend of any HTTPRoute may speak WebSocket; one that does not refuses the upgrade itself.
+        // Any backend of an HTTPRoute may support WebSocket. Others refuse the upgrade themselves.
         "upgrade_configs": [{"upgrade_type": "websocket"}],
     });
     match served.is_edge {
-        // Else anybody could set `x-envoy-` headers, which change time limits and retries.
+        // Otherwise anybody could set `x-envoy-` headers, which change time limits and retries.
         true => with(manager, "use_remote_address", true),
         false => manager,
     }

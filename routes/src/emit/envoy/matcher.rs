@@ -3,21 +3,21 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::draws::Draws;
-use super::parts::VirtualHost;
+use super::parts::HostContext;
 use crate::emit::shared::{Path, method_path, quote, with};
 use crate::model::{HeaderMatch, HeaderValue, Match, MatchType, PathMatch, QueryMatch};
 use crate::plan::PlannedRoute;
 
-/// A `RouteMatch`; `headers` must hold besides those of the route.
+/// A `RouteMatch` that needs `headers` in addition to those of the route.
 pub(super) fn route_match(
-    host: &VirtualHost<'_>,
+    host: &HostContext<'_>,
     route: &PlannedRoute,
     draws: &Draws,
     headers: Vec<Json>,
 ) -> Json {
     let matches = &route.matches;
     let (specifier, value) = path_specifier(matches);
-    // Always written, also where it is the default: clients differ in theirs (D26).
+    // Always written, because clients have different defaults (D26).
     let mut fields = Map::new();
     fields.insert(specifier.to_owned(), value);
     fields.insert("case_sensitive".to_owned(), matches.case_sensitive.into());
@@ -34,7 +34,7 @@ pub(super) fn route_match(
     if let Some(fraction) = draws.fraction {
         fields.insert("runtime_fraction".to_owned(), json!({"default_value": fraction.message()}));
     }
-    // Where both kinds share a host, a GRPCRoute must not take requests that are not gRPC.
+    // If both kinds can share a host, a GRPCRoute must take only gRPC requests.
     if host.frame.port.merges_route_kinds && route.is_grpc {
         fields.insert("grpc".to_owned(), json!({}));
     }
@@ -44,7 +44,7 @@ pub(super) fn route_match(
 /// The path specifier: its field and value.
 fn path_specifier(matches: &Match) -> (&'static str, Json) {
     let expression = |text: String| {
-        // `case_sensitive` does not count for expressions.
+        // `case_sensitive` has no effect on expressions.
         let text = if matches.case_sensitive { text } else { format!("(?i:{text})") };
         ("safe_regex", regex(&text))
     };
@@ -65,7 +65,7 @@ fn path_specifier(matches: &Match) -> (&'static str, Json) {
     }
 }
 
-/// Returns `true` if Envoys take it as `path_separated_prefix`.
+/// Returns `true` if Envoys accept it as `path_separated_prefix`.
 fn is_separable(prefix: &str) -> bool {
     prefix.len() > 1 && !prefix.ends_with('/') && !prefix.contains(['?', '#'])
 }
@@ -96,7 +96,7 @@ fn query_matcher(query: &QueryMatch) -> Json {
     with(json!({"name": query.name}), "string_match", value)
 }
 
-/// A `RegexMatcher`. An expression for the empty text is written so that it is not empty itself, which Envoys refuse.
+/// A `RegexMatcher`. Envoys reject an empty expression, so one that matches the empty text is written instead.
 pub(super) fn regex(text: &str) -> Json {
     json!({"regex": if text.is_empty() { "(?:)" } else { text }})
 }

@@ -1,9 +1,9 @@
 //! A plan as resources for Envoys.
 //!
 //! Each port of a Gateway is a Listener, with a RouteConfiguration of the same name for each chain. Each port of the mesh is a Listener and
-//! a RouteConfiguration `mesh/<port>`. Clusters have the names of backends (followed by `/h2` where they speak HTTP/2), endpoints those of
-//! assignments, and secrets those of secrets. Requests for hosts of other chains of a port are answered with 421 (Misdirected Request). All
-//! of it is fetched over the stream on which the Listener came.
+//! a RouteConfiguration `mesh/<port>`. Clusters have the names of backends (followed by `/h2` for HTTP/2), endpoints those of
+//! assignments, and secrets those of secrets. Requests for hosts of other chains of a port are answered with 421 (Misdirected Request).
+//! Envoy fetches all of these over the same stream as the Listener.
 
 mod action;
 mod cluster;
@@ -27,8 +27,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use xds_cache::Origin;
 
-use self::parts::{ListenerPort, VirtualHost};
-use super::{Emitted, Part};
+use self::parts::{HostContext, ListenerPort};
+use super::{Emitted, EmittedPart};
 use crate::model::Hostname;
 use crate::plan::{Action, Chain, Host, Plan, PlannedRoute, Port, Target};
 
@@ -78,7 +78,8 @@ pub(crate) fn envoy<'p>(plan: &'p Plan, options: &Options, emit: &mut super::Sin
     plan.secrets.iter().map(|(name, found)| secret(name, found)).for_each(emit);
 }
 
-/// A RouteConfiguration with its virtual hosts; and where it is from, if it is the first that needs the cluster without endpoints.
+/// A RouteConfiguration with its virtual hosts. Sets `unavailable` to its origin if it is the first that needs the cluster without
+/// endpoints.
 #[cfg(test)]
 fn table<'p>(
     name: String,
@@ -102,18 +103,18 @@ pub(crate) fn listener(listener: Listener, origin: &Origin) -> Emitted<'_> {
     Emitted::new("Envoy listener", listener, listener::listener, origin)
 }
 
-/// A RouteConfiguration without its virtual hosts; `is_on_demand` says that Envoys ask for them one by one.
+/// A RouteConfiguration without its virtual hosts. If `is_on_demand`, Envoys ask for these one by one.
 pub(crate) fn configuration(name: String, is_on_demand: bool, origin: &Origin) -> Emitted<'_> {
     Emitted::new("Envoy routes", (name, is_on_demand), route::configuration, origin)
 }
 
-/// A virtual host; of the plan, the backends count with which sessions can be.
-pub(crate) fn host<'p>(frame: Frame, routes: &'p [PlannedRoute], plan: &Plan) -> Part<'p> {
-    let host = VirtualHost { frame, routes, pins: session::pins(plan, routes) };
-    Part::new("Envoy host", host, route::virtual_host)
+/// A virtual host. The plan is only needed for backends that can have sessions.
+pub(crate) fn host<'p>(frame: Frame, routes: &'p [PlannedRoute], plan: &Plan) -> EmittedPart<'p> {
+    let host = HostContext { frame, routes, pins: session::pins(plan, routes) };
+    EmittedPart::new("Envoy host", host, route::virtual_host)
 }
 
-/// The same as a resource of its own, by the name under which Envoys ask for it: that of its RouteConfiguration, `/` and the host.
+/// The same as a resource of its own. Its name is the one that Envoys ask for: the RouteConfiguration, `/` and the host.
 pub(crate) fn host_on_demand<'p>(
     table: &str,
     frame: Frame,
@@ -122,7 +123,7 @@ pub(crate) fn host_on_demand<'p>(
     origin: &'p Origin,
 ) -> Emitted<'p> {
     let frame = Frame { name: format!("{table}/{}", frame.name), ..frame };
-    let host = VirtualHost { frame, routes, pins: session::pins(plan, routes) };
+    let host = HostContext { frame, routes, pins: session::pins(plan, routes) };
     Emitted::new("Envoy host on demand", host, route::virtual_host, origin)
 }
 
@@ -134,7 +135,7 @@ pub(crate) fn unavailable(origin: &Origin) -> Emitted<'_> {
 /// The listeners of Envoys for a port of a Gateway.
 pub(crate) struct GatewayPort {
     pub(crate) listener: Listener,
-    /// The RouteConfigurations, at least one; each with the host that stands for those of other chains.
+    /// The RouteConfigurations, at least one; each with the virtual host for hosts of other chains.
     pub(crate) tables: Vec<(String, Option<Frame>)>,
 }
 
@@ -144,7 +145,7 @@ pub(crate) fn mesh_listener(port: u16, address: IpAddr) -> Listener {
     Listener { chains: vec![(name.clone(), None)], name, address, port, is_edge: false, is_on_demand: false }
 }
 
-/// The virtual host of a Service at a port of the mesh, called by these names, at least one.
+/// The virtual host of a Service at a port of the mesh. `domains` has at least one name.
 pub(crate) fn mesh_frame(name: String, domains: Vec<String>, port: u16, options: &Options) -> Frame {
     let port = ListenerPort { number: port, is_tls: false, merges_route_kinds: options.merges_route_kinds };
     Frame { name, domains, is_misdirected: false, port }
@@ -161,8 +162,8 @@ pub(crate) fn host_frame(host: &str, number: u16, is_tls: bool, options: &Option
     Frame { name: host.to_owned(), domains: vec![host.to_owned()], is_misdirected: false, port }
 }
 
-/// A gateway's port without the hosts that routes bring; nothing if none of its chains is programmed, because Envoys refuse a
-/// listener without chains.
+/// A port of a Gateway without the hosts of its routes. `None` if none of its chains is programmed, because Envoys reject a listener
+/// without chains.
 pub(crate) fn gateway(port: &Port, options: &Options) -> Option<GatewayPort> {
     let programmed: Vec<&Chain> = port.chains.iter().filter(|chain| chain.is_programmed).collect();
     let table = |chain: &&Chain| (chain.name.clone(), misdirected(port, chain, options));
@@ -172,7 +173,7 @@ pub(crate) fn gateway(port: &Port, options: &Options) -> Option<GatewayPort> {
     }
     let listener = Listener {
         name: port.name.clone(),
-        // Every address of IPv4 unless one is given: where IPv6 is off, an Envoy could not listen to `::` at all.
+        // By default, every IPv4 address: where IPv6 is off, Envoy cannot listen on `::`.
         address: port.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         port: port.port,
         is_edge: true,
@@ -182,8 +183,8 @@ pub(crate) fn gateway(port: &Port, options: &Options) -> Option<GatewayPort> {
     Some(GatewayPort { listener, tables })
 }
 
-/// The hosts of the port's other chains. A client of HTTP/2 sends requests for every host of a certificate on one connection,
-/// though the server name that opened it has chosen the chain. The Gateway API wants 421 for them, and a new connection.
+/// The virtual host for hosts of the port's other chains. An HTTP/2 client sends requests for every host of a certificate on one
+/// connection, although its server name has chosen the chain. The Gateway API asks for 421, so the client opens a new connection.
 fn misdirected(port: &Port, chain: &Chain, options: &Options) -> Option<Frame> {
     let others =
         port.chains.iter().filter(|other| other.name != chain.name).filter_map(|other| other.tls.as_ref());

@@ -12,9 +12,9 @@ pub(crate) struct Listener {
     pub(crate) name: String,
     pub(super) address: IpAddr,
     pub(super) port: u16,
-    /// True if strangers connect to it, whose headers are not to be trusted.
+    /// True if anyone can connect, so that headers of requests are not trusted.
     pub(super) is_edge: bool,
-    /// True if requests for a host that an Envoy does not have wait until it has asked for it.
+    /// True if a request for an unknown host waits until Envoy has asked for it.
     pub(crate) is_on_demand: bool,
     /// Its filter chains, by the names of their tables; at least one.
     pub(super) chains: Vec<(String, Option<TlsTermination>)>,
@@ -26,13 +26,13 @@ pub(crate) struct Frame {
     pub(super) name: String,
     /// At least one.
     pub(super) domains: Vec<String>,
-    /// True if its requests belong on another connection; then it has no routes.
+    /// True if its requests belong to another connection. Then it has no routes.
     pub(super) is_misdirected: bool,
     pub(super) port: ListenerPort,
 }
 
 impl Frame {
-    /// Returns `true` if it stands for hosts that are not named.
+    /// Returns `true` if one of its domains is a wildcard.
     pub(crate) fn has_wildcard(&self) -> bool {
         self.domains.iter().any(|domain| domain.starts_with('*'))
     }
@@ -40,14 +40,14 @@ impl Frame {
 
 /// A virtual host, and the context of its routes.
 #[derive(Hash)]
-pub(super) struct VirtualHost<'p> {
+pub(super) struct HostContext<'p> {
     pub(super) frame: Frame,
     pub(super) routes: &'p [PlannedRoute],
     /// The facts about the backends of routes with sessions.
     pub(super) pins: Pins<'p>,
 }
 
-/// Where requests arrive.
+/// The port at which requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub(super) struct ListenerPort {
     pub(super) number: u16,
@@ -63,6 +63,6 @@ pub(super) type Pins<'p> = BTreeMap<&'p str, Pinned>;
 #[derive(Hash)]
 pub(super) struct Pinned {
     pub(super) may_have_endpoints: bool,
-    /// The values of a session header for its endpoints, as an expression, if a session by header asks for it.
+    /// An expression that matches the session headers of its endpoints, if a session by header needs it.
     pub(super) values: Option<String>,
 }

@@ -1,8 +1,8 @@
-//! New paths, for forwarded requests and for redirects.
+//! New paths of forwarded and redirected requests.
 
 use serde_json::{Value as Json, json};
 
-use super::parts::VirtualHost;
+use super::parts::HostContext;
 use crate::emit::shared::{quote, with};
 use crate::model::{Match, PathMatch, PathRewrite, Redirect};
 
@@ -14,12 +14,12 @@ pub(super) fn rewrite(matches: &Match, rewrite: &PathRewrite) -> Option<(&'stati
     }
 }
 
-/// Puts `replacement` in the place of the matched prefix, so that exactly one `/` is between it and the rest.
+/// Replaces the matched prefix, with exactly one `/` between `replacement` and the rest.
 fn prefix_rewrite(matches: &Match, replacement: &str) -> Option<(&'static str, Json)> {
     let trimmed = replacement.strip_suffix('/').unwrap_or(replacement);
     match &matches.path {
         PathMatch::Any if trimmed.is_empty() => None,
-        // The prefix that Envoys replace is the `/` itself.
+        // Here, Envoys replace the `/` itself.
         PathMatch::Any => Some(("prefix_rewrite", format!("{trimmed}/").into())),
         PathMatch::TextPrefix(_) if !replacement.is_empty() => Some(("prefix_rewrite", replacement.into())),
         PathMatch::Prefix(prefix) | PathMatch::TextPrefix(prefix) if trimmed.is_empty() => {
@@ -37,18 +37,18 @@ fn prefix_rewrite(matches: &Match, replacement: &str) -> Option<(&'static str, J
 }
 
 fn substitution(pattern: &str, text: &str) -> Json {
-    // A backslash would begin the number of a group.
+    // A backslash begins the number of a group.
     json!({"pattern": {"regex": pattern}, "substitution": text.replace('\\', r"\\")})
 }
 
-/// A `RedirectAction` that writes this port into the location, if any.
+/// A `RedirectAction`, with `port` in the location if there is one.
 pub(super) fn redirect(matches: &Match, redirect: &Redirect, port: Option<u16>) -> Json {
     let code = match redirect.status {
         301 => "MOVED_PERMANENTLY",
         303 => "SEE_OTHER",
         307 => "TEMPORARY_REDIRECT",
         308 => "PERMANENT_REDIRECT",
-        // 302, the default of the Gateway API; there are no others.
+        // 302, the default of the Gateway API. There are no other values.
         _ => "FOUND",
     };
     let mut action = json!({"response_code": code});
@@ -71,17 +71,17 @@ pub(super) fn redirect(matches: &Match, redirect: &Redirect, port: Option<u16>) 
     }
 }
 
-/// The port to which a redirect leads.
+/// The port in the location of a redirect.
 pub(super) struct RedirectPort {
-    /// The port that is written into the location.
+    /// The port that is always in the location.
     pub(super) written: Option<u16>,
-    /// The port that is written if the request's host names one. Envoys keep it unless another is given.
+    /// The port that replaces the one of the request's host, if it has one: Envoys would keep that.
     pub(super) displacing: Option<u16>,
 }
 
-/// Without a port the redirect leads to that of its scheme, or of the listener if it names no scheme. The port of a scheme
-/// is not written.
-pub(super) fn redirect_port(host: &VirtualHost<'_>, redirect: &Redirect) -> RedirectPort {
+/// A redirect without a port leads to the port of its scheme, or to that of the listener if it has no scheme either. The default port
+/// of a scheme is not in the location.
+pub(super) fn redirect_port(host: &HostContext<'_>, redirect: &Redirect) -> RedirectPort {
     let own_scheme = if host.frame.port.is_tls { "https" } else { "http" };
     let scheme = redirect.scheme.as_deref().unwrap_or(own_scheme);
     let default_port = |scheme: &str| if scheme == "https" { 443 } else { 80 };

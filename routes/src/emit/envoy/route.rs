@@ -3,26 +3,26 @@
 use serde_json::{Value as Json, json};
 
 use super::draws::{self, Draws};
-use super::parts::VirtualHost;
+use super::parts::HostContext;
 use super::{action, filters, matcher, path, session};
 use crate::emit::shared::{ads, type_of, with};
 use crate::plan::{Action, PlannedRoute, Weighted};
 
-/// A RouteConfiguration without its virtual hosts: by name, and whether Envoys ask for these one by one.
+/// A RouteConfiguration of this name without its virtual hosts. If `is_on_demand`, Envoys ask for these one by one.
 pub(super) fn configuration((name, is_on_demand): &(String, bool)) -> Json {
     let configuration = json!({
         "@type": type_of("config.route.v3.RouteConfiguration"),
         "name": name,
-        // Clusters may arrive later than routes; refusing the routes for it would keep the old ones.
+        // Clusters may arrive later than routes. With validation, Envoys would reject the routes.
         "validate_clusters": false,
-        // A client may write the port behind the host or not.
+        // Clients may send the host with or without its port.
         "ignore_port_in_host_matching": true,
     });
     if *is_on_demand { with(configuration, "vhds", json!({"config_source": ads()})) } else { configuration }
 }
 
 /// A virtual host.
-pub(super) fn virtual_host(host: &VirtualHost<'_>) -> Json {
+pub(super) fn virtual_host(host: &HostContext<'_>) -> Json {
     let misdirected =
         host.frame.is_misdirected.then(|| json!({"name": "misdirected", "match": {"prefix": "/", "case_sensitive": true}, "direct_response": {"status": 421}}));
     let draws = draws::of(host.routes);
@@ -33,8 +33,8 @@ pub(super) fn virtual_host(host: &VirtualHost<'_>) -> Json {
     if routes.is_empty() { written } else { with(written, "routes", routes) }
 }
 
-/// A route, after those for requests that the same route must treat in another way.
-fn routes(host: &VirtualHost<'_>, route: &PlannedRoute, draws: &Draws) -> Vec<Json> {
+/// The routes for a planned route. The last one is general; those before it are for special cases.
+fn routes(host: &HostContext<'_>, route: &PlannedRoute, draws: &Draws) -> Vec<Json> {
     let name = route.id.to_string();
     match &route.action {
         Action::Forward(targets) => forwards(host, route, draws, targets),
@@ -54,11 +54,11 @@ fn routes(host: &VirtualHost<'_>, route: &PlannedRoute, draws: &Draws) -> Vec<Js
     }
 }
 
-/// A route that forwards, after those that keep sessions with their backends.
-fn forwards(host: &VirtualHost<'_>, route: &PlannedRoute, draws: &Draws, targets: &[Weighted]) -> Vec<Json> {
+/// The routes that keep sessions with their backends, followed by the one that forwards all other requests.
+fn forwards(host: &HostContext<'_>, route: &PlannedRoute, draws: &Draws, targets: &[Weighted]) -> Vec<Json> {
     let mut entries = Vec::new();
     for pin in session::pins_of(host, route, targets) {
-        // The weight says nothing about sessions that exist: they stay, also at weight 0 (GEP-1619).
+        // Existing sessions stay, whatever the weight, even 0 (GEP-1619).
         let target = Weighted { weight: 1, ..pin.target.clone() };
         let action = ("route", action::forward(route, &[target], draws, None));
         entries.push(entry(
@@ -76,7 +76,7 @@ fn forwards(host: &VirtualHost<'_>, route: &PlannedRoute, draws: &Draws, targets
 }
 
 fn entry(
-    (host, draws): (&VirtualHost<'_>, &Draws),
+    (host, draws): (&HostContext<'_>, &Draws),
     route: &PlannedRoute,
     name: String,
     headers: Vec<Json>,

@@ -12,13 +12,15 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value as Json, json};
 
-use super::parts::{Pinned, Pins, VirtualHost};
+use super::parts::{HostContext, Pinned, Pins};
 use super::{cluster, matcher};
 use crate::emit::shared::{cookie_session_override, duration, quote, session_override, type_of, with};
 use crate::model::SessionKind;
-use crate::plan::{Action, Backend, Discovery, Plan, PlannedRoute, Session, Target, UpstreamTls, Weighted};
+use crate::plan::{
+    Action, ClusterRef, Discovery, Plan, PlannedRoute, Session, Target, UpstreamTls, Weighted,
+};
 
-/// The override of a route for the filter. A missing endpoint is replaced by another, and the client is informed.
+/// The override of a route for the filter. If the endpoint is gone, another one takes over and the client gets a new value.
 pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
     match &session.persistence.kind {
         SessionKind::Header { .. } => {
@@ -29,7 +31,7 @@ pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
             session_override("envoy.http.stateful_session.header", config)
         }
         SessionKind::Cookie { path, .. } => {
-            // The filter itself adds `HttpOnly`.
+            // The filter adds `HttpOnly` itself.
             let own = attributes(is_tls).into_iter().filter(|(name, _)| *name != "HttpOnly");
             let attributes = own.map(|(name, value)| match value {
                 Some(value) => json!({"name": name, "value": value}),
@@ -46,7 +48,7 @@ pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
     }
 }
 
-/// A browser would never send a secure cookie back over plaintext.
+/// The attributes of cookies. `Secure` is only for TLS, because browsers never send a secure cookie over plaintext.
 fn attributes(is_tls: bool) -> Vec<(&'static str, Option<&'static str>)> {
     let mut attributes = vec![("SameSite", Some("Strict")), ("HttpOnly", None)];
     if is_tls {
@@ -55,17 +57,17 @@ fn attributes(is_tls: bool) -> Vec<(&'static str, Option<&'static str>)> {
     attributes
 }
 
-/// How the requests of a session with a backend are recognised.
+/// Recognises the requests of sessions with one backend.
 pub(super) struct Pin<'p> {
     /// The name of the backend's cluster.
     pub(super) name: String,
     /// The backend.
     pub(super) target: &'p Weighted,
-    /// The matcher of their header.
+    /// The matcher for their header.
     pub(super) header: Json,
 }
 
-/// The pins that routes need.
+/// The facts that the pins of these routes need.
 pub(super) fn pins<'p>(plan: &Plan, routes: &'p [PlannedRoute]) -> Pins<'p> {
     let mut pins = Pins::new();
     for route in routes {
@@ -87,9 +89,9 @@ pub(super) fn pins<'p>(plan: &Plan, routes: &'p [PlannedRoute]) -> Pins<'p> {
     pins
 }
 
-/// The pins of a route, one for each backend with which sessions can be; none if there is only one target, or no session.
+/// The pins of a route, one for each backend that can have sessions. None if there is only one target, or no session.
 pub(super) fn pins_of<'t>(
-    host: &VirtualHost<'_>,
+    host: &HostContext<'_>,
     route: &PlannedRoute,
     targets: &'t [Weighted],
 ) -> Vec<Pin<'t>> {
@@ -115,8 +117,8 @@ pub(super) fn pins_of<'t>(
     pins
 }
 
-/// Returns `true` if a session can continue there. The sessions of a backend without endpoints move elsewhere.
-fn may_have_endpoints(plan: &Plan, backend: &Backend) -> bool {
+/// Returns `true` if a session can continue with this backend. Without endpoints, its sessions move elsewhere.
+fn may_have_endpoints(plan: &Plan, backend: &ClusterRef) -> bool {
     let Some(cluster) = plan.clusters.get(&backend.name) else { return false };
     if cluster.tls == Some(UpstreamTls::Invalid) {
         return false;
@@ -129,9 +131,8 @@ fn may_have_endpoints(plan: &Plan, backend: &Backend) -> bool {
     }
 }
 
-/// The values of a session header for the endpoints of a backend, as an expression; nothing if they are not known here, or too
-/// many.
-fn endpoints_regex(plan: &Plan, backend: &Backend) -> Option<String> {
+/// An expression that matches the session headers of a backend's endpoints. `None` if the endpoints are unknown, or too many.
+fn endpoints_regex(plan: &Plan, backend: &ClusterRef) -> Option<String> {
     let Discovery::Eds { assignment } = &plan.clusters.get(&backend.name)?.discovery else { return None };
     let endpoints =
         plan.assignments.get(assignment)?.localities.iter().flat_map(|locality| &locality.endpoints);
@@ -142,7 +143,7 @@ fn endpoints_regex(plan: &Plan, backend: &Backend) -> Option<String> {
     (1..=MAX_PINNED_ENDPOINTS).contains(&values.len()).then(|| values.join("|"))
 }
 
-/// More would make routes large, which change with every endpoint.
+/// The limit of endpoints in an expression. More would make routes large, and these routes change with every endpoint.
 const MAX_PINNED_ENDPOINTS: usize = 256;
 
 /// Marks new sessions with the backend that the weights chose.
@@ -153,8 +154,8 @@ pub(super) struct Marks<'p> {
 }
 
 impl<'p> Marks<'p> {
-    /// Nothing if there is only one target, or no session by cookie.
-    pub(super) fn new(host: &VirtualHost<'_>, route: &'p PlannedRoute, targets: &[Weighted]) -> Option<Self> {
+    /// `None` if there is only one target, or no session by cookie.
+    pub(super) fn new(host: &HostContext<'_>, route: &'p PlannedRoute, targets: &[Weighted]) -> Option<Self> {
         let session = route.effects.session.as_ref().filter(|_| targets.len() > 1)?;
         match &session.persistence.kind {
             SessionKind::Cookie { path, .. } => Some(Self { session, path, is_tls: host.frame.port.is_tls }),
@@ -162,7 +163,7 @@ impl<'p> Marks<'p> {
         }
     }
 
-    /// The header that a response of the cluster gets.
+    /// The header that is added to responses of the cluster.
     pub(super) fn set_cookie(&self, cluster: &str) -> (String, String) {
         let mut cookie = format!("{}={cluster}; Path={}", backend_cookie(self.session), self.path);
         if let Some(age) = self.session.persistence.max_age() {

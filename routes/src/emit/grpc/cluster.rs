@@ -1,7 +1,7 @@
 //! Clusters: EDS, one DNS name, or several of both in order.
 //!
-//! gRPC rejects every other type (row B170). Several names, or names and addresses together, become an aggregate: clients then use
-//! them one after the other.
+//! gRPC rejects every other type (row B170). Several names, or a mix of names and addresses, become an aggregate, whose members clients
+//! use one after the other.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,29 +26,29 @@ use crate::plan::{Address, Cluster as Planned, Discovery, Plan, UpstreamTls};
 pub(super) struct Clusters<'p> {
     plan: &'p Plan,
     needs_unavailable: bool,
-    /// The clusters that routes name, with what gRPC clients cannot have of each.
+    /// The clusters that routes name, each with the features that gRPC clients do not support.
     roots: BTreeMap<&'p str, Losses>,
 }
 
-/// The parts that gRPC clients cannot have, and why.
+/// The features that gRPC clients do not support, and why.
 type Losses = BTreeSet<(GrpcFeature, String)>;
 
-/// A cluster with endpoints of its own.
+/// A cluster with its own endpoints.
 #[derive(Clone, Debug)]
 struct Leaf<'p> {
     name: Cow<'p, str>,
-    /// The cluster of the plan that it is of.
+    /// The cluster of the plan that it belongs to.
     of: &'p str,
-    source: Source<'p>,
+    source: EndpointSource<'p>,
     cluster: &'p Planned,
 }
 
-/// Where the endpoints of a [`Leaf`] come from.
+/// The source of the endpoints of a [`Leaf`].
 #[derive(Clone, Debug)]
-enum Source<'p> {
+enum EndpointSource<'p> {
     /// An assignment of the plan.
     Assignment(&'p str),
-    /// An assignment under the leaf's backend's name, of these addresses.
+    /// An assignment with this name and these addresses.
     Addresses(&'p str, BTreeSet<(IpAddr, u16)>),
     /// A host name and port.
     Name(&'p str, u16),
@@ -56,14 +56,14 @@ enum Source<'p> {
     Nowhere,
 }
 
-/// A cluster with all that its message says.
+/// The inputs of a cluster's message.
 #[derive(Hash)]
 struct Written<'p> {
     name: Cow<'p, str>,
     discovery: WrittenDiscovery<'p>,
     has_sessions: bool,
     balancing: LbPolicy,
-    /// Requests in progress at once; for an aggregate, those of its members count.
+    /// The limit of concurrent requests; `None` for an aggregate, whose members have their own.
     max_requests: Option<u32>,
     reports_load: bool,
     drain: DrainPolicy,
@@ -72,11 +72,11 @@ struct Written<'p> {
 /// How clients find the endpoints of a [`Written`] cluster.
 #[derive(Hash)]
 enum WrittenDiscovery<'p> {
-    /// By an assignment of that name.
+    /// By the assignment of this name.
     Eds(&'p str),
     /// By resolving a host name.
     LogicalDns(&'p str, u16),
-    /// By clusters of these names.
+    /// By the clusters of these names.
     Aggregate(Vec<Cow<'p, str>>),
 }
 
@@ -85,7 +85,7 @@ impl<'p> Clusters<'p> {
         Self { plan, needs_unavailable: false, roots: BTreeMap::new() }
     }
 
-    /// The name of the cluster for a backend; none if the plan has no such cluster.
+    /// The name of the cluster for a backend; `None` if the plan has no such cluster.
     pub(super) fn backend(&mut self, name: &'p str) -> Option<&'p str> {
         if !self.roots.contains_key(name) {
             self.plan.clusters.get(name)?;
@@ -95,7 +95,7 @@ impl<'p> Clusters<'p> {
         Some(name)
     }
 
-    /// The parts of a backend that gRPC clients cannot have, if its name was taken.
+    /// The features of a backend that gRPC clients do not support, if its name was taken.
     pub(super) fn losses(&self, name: &str) -> BTreeSet<(GrpcFeature, String)> {
         self.roots.get(name).cloned().unwrap_or_default()
     }
@@ -106,7 +106,7 @@ impl<'p> Clusters<'p> {
         UNAVAILABLE
     }
 
-    /// The names that were taken, and whether that of the cluster without endpoints was one of them.
+    /// The names that were taken, and whether the cluster without endpoints was taken.
     pub(super) fn finish(self) -> (BTreeSet<&'p str>, bool) {
         (self.roots.into_keys().collect(), self.needs_unavailable)
     }
@@ -116,12 +116,12 @@ impl<'p> Clusters<'p> {
 pub(crate) struct Root<'p> {
     /// Its message, if it is an aggregate.
     pub(crate) aggregate: Option<Emitted<'p>>,
-    /// The clusters of the plan that it stands for, itself if it is no aggregate.
+    /// The clusters of the plan that it leads to; itself if it is no aggregate.
     pub(crate) reached: BTreeSet<&'p str>,
     pub(crate) has_sessions: bool,
 }
 
-/// A cluster of the plan that routes name; `None` if it is not there.
+/// Finds a cluster that routes name; `None` if the plan does not have it.
 pub(crate) fn root<'p>(plan: &'p Plan, name: &'p str) -> Option<Root<'p>> {
     let cluster = plan.clusters.get(name)?;
     let (leaves, _) = leaves(plan, name);
@@ -143,39 +143,39 @@ pub(crate) fn root<'p>(plan: &'p Plan, name: &'p str) -> Option<Root<'p>> {
     Some(Root { aggregate, reached: leaves.into_iter().map(|leaf| leaf.of).collect(), has_sessions })
 }
 
-/// A cluster with endpoints of its own.
-pub(crate) struct Cluster<'p> {
-    /// Its messages, and endpoints that are not those of the plan.
+/// A cluster with its own endpoints.
+pub(crate) struct EmittedCluster<'p> {
+    /// Its messages, and its endpoints if they differ from those of the plan.
     pub(crate) emitted: Vec<Emitted<'p>>,
     /// The assignment of the plan that it needs.
     pub(crate) assignment: Option<&'p str>,
-    /// The last of its names of which every request fails.
+    /// The last of its clusters in which every request fails.
     pub(crate) nowhere: Option<String>,
 }
 
-/// A cluster of the plan that is no aggregate.
+/// Emits a cluster of the plan that is no aggregate.
 pub(crate) fn cluster<'p>(
     plan: &'p Plan,
     options: &Options,
     name: &'p str,
     has_sessions: bool,
-) -> Cluster<'p> {
-    let mut made = Cluster { emitted: Vec::new(), assignment: None, nowhere: None };
+) -> EmittedCluster<'p> {
+    let mut made = EmittedCluster { emitted: Vec::new(), assignment: None, nowhere: None };
     let (leaves, _) = leaves(plan, name);
     for Leaf { name, source, cluster, .. } in leaves {
         let origin = &cluster.origin;
         let discovery = match source {
-            Source::Assignment(name) => {
+            EndpointSource::Assignment(name) => {
                 made.assignment = Some(name);
                 WrittenDiscovery::Eds(name)
             }
-            Source::Addresses(name, addresses) => {
+            EndpointSource::Addresses(name, addresses) => {
                 let addresses = endpoints::of_addresses(&addresses, origin);
                 made.emitted.push(assignment(name, Cow::Owned(addresses), origin));
                 WrittenDiscovery::Eds(name)
             }
-            Source::Name(host, port) => WrittenDiscovery::LogicalDns(host, port),
-            Source::Nowhere => {
+            EndpointSource::Name(host, port) => WrittenDiscovery::LogicalDns(host, port),
+            EndpointSource::Nowhere => {
                 made.nowhere = Some(name.to_string());
                 WrittenDiscovery::Eds(UNAVAILABLE)
             }
@@ -208,7 +208,7 @@ pub(crate) fn unavailable(origin: &Origin) -> Emitted<'_> {
     Emitted::new("gRPC cluster", written, Written::message, origin)
 }
 
-/// The clusters whose names routes take and their endpoints, each sorted by name.
+/// Emits the clusters that routes name, and their endpoints, each sorted by name.
 #[cfg(test)]
 pub(super) fn clusters<'p>(
     plan: &'p Plan,
@@ -262,7 +262,7 @@ impl Written<'_> {
                 ("cluster_type", aggregate_type(&members))
             }
         };
-        // C-core refuses LEAST_REQUEST, Go and Java refuse CLUSTER_PROVIDED, which Envoy demands of aggregates (rows B182, B189).
+        // C-core rejects LEAST_REQUEST. Go and Java reject CLUSTER_PROVIDED, which Envoy requires for aggregates (rows B182, B189).
         let message =
             json!({"@type": type_of("config.cluster.v3.Cluster"), "name": name, "lb_policy": "ROUND_ROBIN"});
         let message = with(message, field, discovery);
@@ -275,10 +275,10 @@ impl Written<'_> {
             WrittenDiscovery::LogicalDns(..) => with(message, "type", "LOGICAL_DNS"),
             WrittenDiscovery::Aggregate(_) => message,
         };
-        // Nothing but `self` is taken (row B190).
+        // Clients accept only `self` (row B190).
         let message =
             if self.reports_load { with(message, "lrs_server", json!({"self": {}})) } else { message };
-        // Without it clients drop calls beyond 1,024 (row B191).
+        // By default, clients drop calls beyond 1,024 (row B191).
         let message = match self.max_requests {
             Some(limit) => {
                 with(message, "circuit_breakers", json!({"thresholds": [{"max_requests": limit}]}))
@@ -289,14 +289,14 @@ impl Written<'_> {
         if !self.has_sessions {
             return message;
         }
-        // By default endpoints that are drained lose their sessions.
+        // By default, draining endpoints lose their sessions.
         let statuses = json!({"override_host_status": {"statuses": ["UNKNOWN", "HEALTHY", "DRAINING"]}});
         with(message, "common_lb_config", statuses)
     }
 }
 
-/// Least request where a client knows it, else in turn: of a list, clients take the first policy that they know (gRFC A52). Within
-/// weighted localities, which is what a client makes of a policy by its enum.
+/// Least request, or round robin for clients without it: of a list, clients use the first policy that they know (gRFC A52). It is
+/// inside weighted localities, as if the policy were set by its enum.
 fn least_request() -> Json {
     let policy =
         |name: &str, config: Json| json!({"typed_extension_config": {"name": name, "typed_config": config}});
@@ -310,11 +310,11 @@ fn least_request() -> Json {
     json!({"policies": [policy("wrr_locality", json!({"@type": locality, "endpoint_picking_policy": picking}))]})
 }
 
-/// The clusters with endpoints that a cluster stands for, in order, each at its first place; and what gRPC clients do not
-/// support of them. At least one.
+/// The clusters with endpoints that a cluster leads to, at least one, in order and without duplicates; and their features that gRPC
+/// clients do not support.
 ///
-/// A client flattens aggregates just so. Flat ones never come near the limit of depth (row B178) and avoid what
-/// grpc-go makes of an aggregate that is reached on two ways (row D46).
+/// Clients flatten aggregates in the same way. Flat ones stay far below the limit of depth (row B178), and avoid a fault of grpc-go
+/// with aggregates that are reached on two paths (row D46).
 fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
     let mut leaves = Vec::new();
     let mut losses = Losses::new();
@@ -322,15 +322,15 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
     let mut left = vec![root];
     while let Some(name) = left.pop() {
         let Some(cluster) = plan.clusters.get(name).filter(|_| seen.insert(name)) else { continue };
-        // Ours wins over a backend that has this name of all names: what must fail, fails.
+        // The cluster without endpoints wins over a backend with the same name, so requests fail as intended.
         if name == UNAVAILABLE {
-            leaves.push(Leaf { name: name.into(), of: name, source: Source::Nowhere, cluster });
+            leaves.push(Leaf { name: name.into(), of: name, source: EndpointSource::Nowhere, cluster });
             continue;
         }
         losses.extend(lost_policy(name, cluster).map(|reason| (GrpcFeature::Balancing, reason)));
         if cluster.limits.connections.is_some() || cluster.limits.pending.is_some() {
             let reason = format!(
-                "gRPC clients limit the calls to backend {name} by max_requests only, not by max_connections or max_pending"
+                "gRPC clients limit the calls to backend {name} only by max_requests, and ignore max_connections and max_pending"
             );
             losses.insert((GrpcFeature::Balancing, reason));
         }
@@ -340,14 +340,14 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
                 let uneven = plan.assignments.get(assignment).is_some_and(endpoints::has_uneven_weights);
                 if uneven {
                     let reason = format!(
-                        "gRPC clients spread calls evenly over the endpoints of a zone of backend {name}"
+                        "gRPC clients ignore the weights of endpoints within a zone of backend {name}"
                     );
                     losses.insert((GrpcFeature::Balancing, reason));
                 }
                 leaves.push(Leaf {
                     name: name.into(),
                     of: name,
-                    source: Source::Assignment(assignment),
+                    source: EndpointSource::Assignment(assignment),
                     cluster,
                 });
             }
@@ -367,24 +367,24 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
                         );
                         losses.insert((GrpcFeature::Tls, reason));
                     }
-                    // Nobody can use it, which is not a limitation of gRPC.
+                    // No client can use it, so this is no limitation of gRPC.
                     UpstreamTls::Invalid => {}
                 }
-                leaves.push(Leaf { name: name.into(), of: name, source: Source::Nowhere, cluster });
+                leaves.push(Leaf { name: name.into(), of: name, source: EndpointSource::Nowhere, cluster });
             }
         }
     }
     if let (true, Some(cluster)) = (leaves.is_empty(), plan.clusters.get(root)) {
-        leaves.push(Leaf { name: root.into(), of: root, source: Source::Nowhere, cluster });
+        leaves.push(Leaf { name: root.into(), of: root, source: EndpointSource::Nowhere, cluster });
     }
     (leaves, losses)
 }
 
-/// The part of load balancing that not all gRPC clients have, see [`least_request`].
+/// The load balancing policy that some gRPC clients do not support, see [`least_request`].
 fn lost_policy(name: &str, cluster: &Planned) -> Option<String> {
     let has_choice = match &cluster.discovery {
         Discovery::Eds { .. } | Discovery::Static(_) => true,
-        // One name is one endpoint to every client.
+        // To every client, one name is one endpoint.
         Discovery::Dns(names) => names.len() > 1,
         Discovery::Aggregate(_) => false,
     };
@@ -396,7 +396,7 @@ fn lost_policy(name: &str, cluster: &Planned) -> Option<String> {
     })
 }
 
-/// The leaves of a cluster of addresses of several kinds.
+/// The leaves of a cluster with fixed addresses.
 fn of_addresses<'p>(
     name: &'p str,
     cluster: &'p Planned,
@@ -421,8 +421,8 @@ fn of_addresses<'p>(
     several(name, cluster, ips, names, leaves, losses);
 }
 
-/// The leaves of a cluster of addresses and host names: one of them under its own name, or several under names below it, the
-/// addresses first.
+/// The leaves of a cluster with addresses and host names: a single one has the name of the cluster, several have names below it. The
+/// addresses come first.
 fn several<'p>(
     name: &'p str,
     cluster: &'p Planned,
@@ -434,33 +434,45 @@ fn several<'p>(
     let mut seen = BTreeSet::new();
     names.retain(|host| seen.insert(*host));
     match (ips.is_empty(), names.as_slice()) {
-        (true, []) => leaves.push(Leaf { name: name.into(), of: name, source: Source::Nowhere, cluster }),
+        (true, []) => {
+            leaves.push(Leaf { name: name.into(), of: name, source: EndpointSource::Nowhere, cluster });
+        }
         (true, [(host, port)]) => {
-            leaves.push(Leaf { name: name.into(), of: name, source: Source::Name(host, *port), cluster });
+            leaves.push(Leaf {
+                name: name.into(),
+                of: name,
+                source: EndpointSource::Name(host, *port),
+                cluster,
+            });
         }
         (false, []) => {
-            leaves.push(Leaf { name: name.into(), of: name, source: Source::Addresses(name, ips), cluster });
+            leaves.push(Leaf {
+                name: name.into(),
+                of: name,
+                source: EndpointSource::Addresses(name, ips),
+                cluster,
+            });
         }
         (has_no_ips, names) => {
             if !has_no_ips {
                 leaves.push(Leaf {
                     name: format!("{name}/ip").into(),
                     of: name,
-                    source: Source::Addresses(name, ips),
+                    source: EndpointSource::Addresses(name, ips),
                     cluster,
                 });
             }
             for (host, port) in names {
                 leaves.push(Leaf {
-                    // Not by its place: a name that is added must not rename the others.
+                    // Not by its index, because a new name must not rename the others.
                     name: format!("{name}/dns/{host}:{port}").into(),
                     of: name,
-                    source: Source::Name(host, *port),
+                    source: EndpointSource::Name(host, *port),
                     cluster,
                 });
             }
             let reason = format!(
-                "gRPC clients try the addresses and host names of backend {name} one after the other, not in turn"
+                "gRPC clients use the addresses and host names of backend {name} as fallbacks of each other, not at the same time"
             );
             losses.insert((GrpcFeature::Balancing, reason));
         }

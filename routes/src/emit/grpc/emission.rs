@@ -1,4 +1,4 @@
-//! Collects clusters and losses while the routes of a host are written.
+//! Collects clusters and losses.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::emit::GrpcLoss;
 use crate::input::Options;
 use crate::plan::RouteId;
 
-/// The results that are collected while routes are looked at.
+/// Clusters and losses that are collected while the routes of a host are written.
 pub(super) struct Emission<'o, 'p> {
     pub(super) options: &'o Options,
     pub(super) clusters: Clusters<'p>,
@@ -16,12 +16,12 @@ pub(super) struct Emission<'o, 'p> {
 }
 
 impl Emission<'_, '_> {
-    /// The route is left out, or fails as a whole.
+    /// Reports that the route is left out, or fails as a whole.
     pub(super) fn drops(&mut self, id: &RouteId, feature: GrpcFeature, reason: impl Into<String>) {
         self.loses(id, true, feature, reason.into());
     }
 
-    /// A part of the route is ignored.
+    /// Reports that a part of the route is ignored.
     pub(super) fn lacks(&mut self, id: &RouteId, feature: GrpcFeature, reason: impl Into<String>) {
         self.loses(id, false, feature, reason.into());
     }

@@ -1,4 +1,4 @@
-//! Endpoints of EDS clusters, where they differ from those of the plan.
+//! Endpoints of EDS clusters that differ from those of the plan.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use xds_cache::Origin;
 
 use crate::plan::{Assignment, Endpoint, Health, Locality};
 
-/// Endpoints by address alone, in one locality without a name.
+/// Endpoints with only an address, in one unnamed locality.
 pub(super) fn of_addresses(addresses: &BTreeSet<(IpAddr, u16)>, origin: &Origin) -> Assignment {
     let plain = |(address, port): &_| Endpoint {
         address: *address,
@@ -19,7 +19,7 @@ pub(super) fn of_addresses(addresses: &BTreeSet<(IpAddr, u16)>, origin: &Origin)
     Assignment { localities: vec![locality], origin: origin.clone() }
 }
 
-/// Returns `true` if endpoints of a zone differ in weight, which gRPC's round robin does not heed.
+/// Returns `true` if endpoints of a zone have different weights, which gRPC's round robin ignores.
 pub(crate) fn has_uneven_weights(assignment: &Assignment) -> bool {
     let is_uneven = |locality: &Locality| {
         let mut weights = locality.endpoints.iter().map(|it| it.weight.unwrap_or(1));

@@ -9,8 +9,8 @@ use crate::model::{Retry, Timeouts};
 
 /// The limit of a whole call as `max_stream_duration`.
 ///
-/// gRPC ignores `timeout` (row B121), takes `grpc_timeout_header_max` before `max_stream_duration` and reads 0 as "the
-/// application's own deadline" (rows B119 and B120), which is also the default here: streams may be long.
+/// gRPC ignores `timeout` (row B121). It prefers `grpc_timeout_header_max` to `max_stream_duration`, and reads 0 as "the application's
+/// own deadline" (rows B119 and B120). That is also the default here, because streams may be long.
 pub(super) fn max_stream_duration(timeouts: &Timeouts, is_retried: bool) -> Json {
     match time_limit(timeouts, is_retried) {
         Some(limit) => {
@@ -21,16 +21,16 @@ pub(super) fn max_stream_duration(timeouts: &Timeouts, is_retried: bool) -> Json
     }
 }
 
-/// The time limits that gRPC clients cannot have.
+/// The time limits that gRPC clients do not support.
 pub(super) fn lost_timeout(timeouts: &Timeouts, is_retried: bool) -> Option<String> {
     let has_limit = timeouts.backend_request.is_some_and(|limit| !limit.is_zero());
     (has_limit && is_retried).then(|| "gRPC clients ignore the time limit of a single attempt".to_owned())
 }
 
-/// Retries as a `RetryPolicy`, if gRPC supports any of them; and those that it does not support.
+/// Retries as a `RetryPolicy`, if gRPC supports any of them; and the reasons for those that it does not support.
 ///
-/// gRPC retries by gRPC status alone. A status of HTTP counts as what gRPC makes of it when it comes from a proxy, if that is
-/// UNAVAILABLE; the others become INTERNAL or UNKNOWN, which stand for too much else to be retried unasked.
+/// gRPC retries only by gRPC status. HTTP statuses that gRPC reads as UNAVAILABLE when a proxy sends them are retried as such. gRPC reads
+/// the others as INTERNAL or UNKNOWN, which have too many other causes to be retried.
 pub(super) fn retry_policy(retry: &Retry) -> (Option<Json>, Vec<String>) {
     let mut lost = Vec::new();
     let unknown: Vec<String> = retry
@@ -52,12 +52,12 @@ pub(super) fn retry_policy(retry: &Retry) -> (Option<Json>, Vec<String>) {
         return (None, lost);
     }
     if retry.attempts > MAX_RETRIES {
-        lost.push(format!("gRPC clients retry a call {MAX_RETRIES} times at most"));
+        lost.push(format!("gRPC clients retry a call at most {MAX_RETRIES} times"));
     }
-    // C-core takes no blanks and no capitals (row B128).
+    // C-core accepts no blanks and no capitals (row B128).
     let policy = json!({"retry_on": conditions.join(","), "num_retries": retry.attempts.min(MAX_RETRIES)});
     let Some(base) = retry.backoff else { return (Some(policy), lost) };
-    // Ten times as much is also what is taken where it is left out; Java refuses less than the base (row B130).
+    // Ten times the base is the default, too. Java rejects less than the base (row B130).
     let base = base.clamp(MIN_BACKOFF, MAX_BACKOFF);
     let back_off = json!({"base_interval": duration(base), "max_interval": duration(base * 10)});
     (Some(with(policy, "retry_back_off", back_off)), lost)
@@ -66,11 +66,11 @@ pub(super) fn retry_policy(retry: &Retry) -> (Option<Json>, Vec<String>) {
 /// The HTTP status codes that gRPC clients read as UNAVAILABLE.
 const UNAVAILABLE_CODES: [u16; 4] = [429, 502, 503, 504];
 
-/// A call is tried five times at most (row B127).
+/// Clients try a call at most five times (row B127).
 const MAX_RETRIES: u32 = 4;
 
-/// Shorter ones act as this, but nothing at all is refused (row B129).
+/// Shorter times act as this one, but 0 is rejected (row B129).
 const MIN_BACKOFF: Duration = Duration::from_millis(1);
 
-/// Keeps ten times as much inside the bounds of a Duration (row B16); longer than any document can say.
+/// Ten times this is still a valid Duration (row B16). No document can have a longer time.
 const MAX_BACKOFF: Duration = Duration::from_secs(31_000_000_000);

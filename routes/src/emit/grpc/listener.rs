@@ -1,4 +1,4 @@
-//! Listeners: the names that applications dial, and the routes behind them.
+//! Listeners: the names that applications dial, and their routes.
 
 #[cfg(test)]
 use std::cmp::Reverse;
@@ -27,14 +27,14 @@ pub(crate) struct Dialled {
     pub(crate) name: Arc<str>,
     /// The virtual host's name.
     pub(crate) host: Arc<str>,
-    /// How the listener without port is found: as a pattern if the host is a wildcard.
+    /// How the listener without port is found: by a pattern if the host is a wildcard.
     pub(crate) found_by: FoundBy,
 }
 
-/// The part of the plan that a host is of.
+/// The part of the plan that has a host.
 #[cfg(test)]
 #[derive(Clone, Copy)]
-pub(crate) enum Place<'p> {
+pub(crate) enum PlannedHost<'p> {
     /// A host of a chain.
     Host(&'p Port, &'p VirtualHost),
     /// A Service.
@@ -42,7 +42,7 @@ pub(crate) enum Place<'p> {
 }
 
 #[cfg(test)]
-impl<'p> Place<'p> {
+impl<'p> PlannedHost<'p> {
     /// Its routes.
     pub(crate) fn routes(self) -> &'p [PlannedRoute] {
         match self {
@@ -62,9 +62,9 @@ impl<'p> Place<'p> {
 
 /// The hosts of a plan that can be dialled, in order of their first names.
 #[cfg(test)]
-pub(crate) fn tables(plan: &Plan) -> Vec<(Place<'_>, Dialled)> {
+pub(crate) fn tables(plan: &Plan) -> Vec<(PlannedHost<'_>, Dialled)> {
     let gateways = gateway_tables(plan);
-    let mut tables: Vec<(Place<'_>, Dialled)> = Vec::new();
+    let mut tables: Vec<(PlannedHost<'_>, Dialled)> = Vec::new();
     let mut taken: BTreeSet<String> = BTreeSet::new();
     for (port, _, dialled) in &gateways {
         taken.extend([dialled.host.to_string(), format!("{}:{port}", dialled.host)]);
@@ -74,17 +74,17 @@ pub(crate) fn tables(plan: &Plan) -> Vec<(Place<'_>, Dialled)> {
         let MeshService { namespace, name, port, hosts, is_lowest_port, .. } = service;
         let mut names = mesh::dialled(hosts.clone(), *port, *is_lowest_port);
         names.retain(|name| taken.insert(name.clone()));
-        (Place::Service(service), Dialled::service(namespace, name, *port, names))
+        (PlannedHost::Service(service), Dialled::service(namespace, name, *port, names))
     });
     let of_services: Vec<_> = of_services.collect();
     let first = |is_meant: &dyn Fn(u16, &Dialled) -> bool| {
         gateways.iter().position(|(port, _, dialled)| is_meant(*port, dialled))
     };
-    for (index, (port, place, dialled)) in gateways.iter().enumerate() {
+    for (index, (port, planned, dialled)) in gateways.iter().enumerate() {
         let is_first = first(&|_, other| other.host == dialled.host) == Some(index);
         let is_first_of_port = first(&|at, other| (at, &other.host) == (*port, &dialled.host)) == Some(index);
         let names = dialled.gateway_names(*port, is_first, is_first_of_port);
-        tables.push((*place, Dialled { names, ..dialled.clone() }));
+        tables.push((*planned, Dialled { names, ..dialled.clone() }));
     }
     tables.extend(of_services);
     tables.retain(|(_, dialled)| !dialled.names.is_empty());
@@ -111,8 +111,8 @@ impl Dialled {
         }
     }
 
-    /// The names of a host of a Gateway, sorted: that with the port if it is the first of all who have it there, that without if it is
-    /// the first of all.
+    /// The names of a host of a Gateway, sorted: with the port if it is the first one with this host on the port, and without the port if
+    /// it is the first one with this host at all.
     pub(crate) fn gateway_names(&self, port: u16, is_first: bool, is_first_of_port: bool) -> Vec<Name> {
         let with_port = is_first_of_port && self.found_by == FoundBy::Authority;
         let with_port = with_port.then(|| format!("{}:{port}", self.host));
@@ -120,17 +120,17 @@ impl Dialled {
     }
 }
 
-/// The hosts of all gateways with their ports, those that come first where names clash at the front: the lowest port, the
-/// first gateway, and of one port the chain whose server name says most of the host, as in a TLS handshake.
+/// The hosts of all Gateways with their ports. If names clash, the first one wins: the lowest port, then the first Gateway, and on the
+/// same port the chain with the most specific server name, as in a TLS handshake.
 #[cfg(test)]
-fn gateway_tables(plan: &Plan) -> Vec<(u16, Place<'_>, Dialled)> {
+fn gateway_tables(plan: &Plan) -> Vec<(u16, PlannedHost<'_>, Dialled)> {
     let mut tables = Vec::new();
     for port in &plan.ports {
         for chain in &port.chains {
             for host in &chain.hosts {
                 let dialled = Dialled::gateway(&chain.name, &host.host);
                 let rank = (port.port, port.name.as_str(), Reverse(specificity(chain)), chain.name.as_str());
-                tables.push((rank, (port.port, Place::Host(port, host), dialled)));
+                tables.push((rank, (port.port, PlannedHost::Host(port, host), dialled)));
             }
         }
     }
@@ -145,7 +145,7 @@ fn found_by(host: &Host) -> FoundBy {
     }
 }
 
-/// How much a chain's server name says: nothing, the end of names by its length, or a whole name.
+/// How specific a chain's server name is: none, a suffix by its length, or a whole name.
 #[cfg(test)]
 fn specificity(chain: &Chain) -> usize {
     match chain.tls.as_ref().and_then(|tls| tls.server_name.as_ref()) {
@@ -154,9 +154,9 @@ fn specificity(chain: &Chain) -> usize {
     }
 }
 
-/// A Listener for a client's channel. It says nothing of forwarded addresses, which gRPC refuses (rows B23 and B24).
+/// A Listener for a client's channel. It has no settings for forwarded addresses, which gRPC rejects (rows B23 and B24).
 pub(super) fn message(name: &str, configuration: &str, has_sessions: bool) -> Json {
-    // The router is the last one: Java refuses even optional filters behind it (rows B33 and B35).
+    // The router comes last: Java rejects even optional filters after it (rows B33 and B35).
     let filters = match has_sessions {
         true => vec![session::filter(), router()],
         false => vec![router()],

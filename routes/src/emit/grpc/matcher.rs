@@ -1,8 +1,7 @@
 //! The matches of routes, as far as gRPC can distinguish requests.
 //!
-//! gRPC ignores fields of a match that it does not know, rejects path specifiers and header matchers that it does not know, and sees only
-//! custom metadata. So a match that cannot be written in full is not written at all, and its route is left out: a part of it would match
-//! too many requests.
+//! gRPC ignores unknown fields of a match, rejects unknown path specifiers and header matchers, and sees only custom metadata. If a match
+//! cannot be written in full, its route is left out, because a part of the match would match too many requests.
 
 use regex::Regex;
 use serde_json::{Map, Value as Json, json};
@@ -11,20 +10,20 @@ use xds_codec::{echo, echo_name};
 use crate::emit::shared::{Path, fractional_percent, method_path};
 use crate::model::{Fraction, HeaderMatch, HeaderValue, Match, MethodMatch, PathMatch};
 
-/// A match that gRPC can have in full.
+/// A match that gRPC supports in full.
 #[derive(Hash)]
 pub(super) struct RouteMatch<'p> {
     path: Path,
     is_sensitive: bool,
     headers: Vec<&'p HeaderMatch>,
-    /// Unless it is all of them.
+    /// The share of requests; `None` for all.
     fraction: Option<Fraction>,
 }
 
-/// The match for gRPC; or why gRPC cannot have it.
+/// The match for gRPC, or the reason why gRPC does not support it.
 pub(super) fn route_match(matches: &Match) -> Result<RouteMatch<'_>, String> {
     if !matches.query.is_empty() {
-        return Err("gRPC calls have no query parameters to match".to_owned());
+        return Err("gRPC calls have no query parameters".to_owned());
     }
     if let Some(method) = matches.method.as_ref().filter(|method| *method != "POST") {
         return Err(format!(
@@ -33,7 +32,7 @@ pub(super) fn route_match(matches: &Match) -> Result<RouteMatch<'_>, String> {
         ));
     }
     let (path, is_sensitive) = match path(&matches.path)? {
-        // No client lets `case_sensitive` count for expressions.
+        // No client applies `case_sensitive` to expressions.
         Path::Regex(regex) if !matches.case_sensitive => (Path::Regex(format!("(?i:{regex})")), true),
         path @ (Path::Prefix(_) | Path::Exact(_) | Path::Regex(_)) => (path, matches.case_sensitive),
     };
@@ -61,7 +60,7 @@ impl RouteMatch<'_> {
             Path::Regex(regex) => ("safe_regex", json!({"regex": regex})),
         };
         fields.insert(specifier.to_owned(), value);
-        // Always there, because Java reads a missing one as false (row D26).
+        // Always written, because Java reads a missing one as false (row D26).
         fields.insert("case_sensitive".to_owned(), self.is_sensitive.into());
         if !self.headers.is_empty() {
             let headers: Vec<Json> = self.headers.iter().map(|header| header_matcher(header)).collect();
@@ -75,7 +74,7 @@ impl RouteMatch<'_> {
     }
 }
 
-/// The path of a call is `/service/method`. C-core leaves out routes for any other path, so nobody gets them (row B92).
+/// The path of a call is `/service/method`. Routes for other paths are written for no client, because C-core leaves them out (row B92).
 fn path(path: &PathMatch) -> Result<Path, String> {
     match path {
         PathMatch::Any => Ok(Path::Prefix("/".to_owned())),
@@ -89,8 +88,8 @@ fn path(path: &PathMatch) -> Result<Path, String> {
     }
 }
 
-/// A path and those below it would be two routes in general (`/a` and `/a/`). Of a path of one segment no call is the path
-/// itself, and of one of two segments none is below it, so that one route is enough.
+/// A path and everything below it needs two routes in general (`/a` and `/a/`). For calls, one is enough: a path of one segment is no
+/// call itself, and a path of two segments has no call below it.
 fn below(prefix: &str) -> Result<Path, String> {
     if is_method(prefix) {
         return Ok(Path::Exact(prefix.to_owned()));
@@ -115,7 +114,7 @@ fn is_method(path: &str) -> bool {
     matches!(parts[..], ["", service, method] if !service.is_empty() && !method.is_empty())
 }
 
-/// Returns `true` if a path of a call can begin so: `/`, `/a`, `/a/`, `/a/b`.
+/// Returns `true` if the path of a call can have this prefix: `/`, `/a`, `/a/`, `/a/b`.
 fn is_beginning(prefix: &str) -> bool {
     let parts: Vec<&str> = prefix.split('/').collect();
     match parts[..] {
@@ -129,10 +128,10 @@ fn no_method(path: &str) -> String {
     format!("no gRPC method has the path {}: methods are /service/method", echo(path))
 }
 
-/// Returns `true` if a header is to be matched, because not every call has it; or why gRPC clients cannot match it.
+/// Returns `true` if a header needs a matcher, and `false` if every call has it. An error says why gRPC clients cannot match it.
 fn visible(header: &HeaderMatch) -> Result<bool, String> {
     let name = header.name.as_str();
-    // Two headers have the same value in every call, whether the client can see them or not (row B107).
+    // These headers have the same value in every call, even if a client cannot see them (row B107).
     let fixed = match name {
         ":method" => Some("POST"),
         "content-type" => Some("application/grpc"),
@@ -159,13 +158,13 @@ fn header_matcher(header: &HeaderMatch) -> Json {
     match &header.value {
         HeaderValue::Present => json!({"name": name, "present_match": true}),
         HeaderValue::Exact(value) => json!({"name": name, "string_match": {"exact": value}}),
-        // An empty expression takes the empty value; as an expression it would be refused.
+        // An empty expression matches the empty value, but clients reject it as an expression.
         HeaderValue::Regex(regex) if regex.is_empty() => json!({"name": name, "string_match": {"exact": ""}}),
         HeaderValue::Regex(regex) => json!({"name": name, "string_match": {"safe_regex": {"regex": regex}}}),
     }
 }
 
-/// Returns `true` if a header of that value is matched. An expression that cannot be judged here takes nothing.
+/// Returns `true` if a header of this value matches. An expression that does not compile here matches nothing.
 fn takes(value: &HeaderValue, actual: &str) -> bool {
     match value {
         HeaderValue::Present => true,
@@ -176,7 +175,7 @@ fn takes(value: &HeaderValue, actual: &str) -> bool {
     }
 }
 
-/// Headers of the transport, which is below the choice of a route.
+/// Headers that the transport adds after a route is chosen.
 const TRANSPORT_HEADERS: [&str; 11] = [
     "accept-encoding",
     "connection",

@@ -47,13 +47,13 @@ use listener::tables;
 #[cfg(test)]
 pub(crate) fn grpc<'p>(plan: &'p Plan, options: &Options, emit: &mut super::Sink<'_, 'p>) -> Vec<GrpcLoss> {
     let (mut roots, mut losses, mut unavailable) = (BTreeSet::new(), BTreeSet::new(), None);
-    for (place, dialled) in tables(plan) {
-        let table = table(plan, options, &Arc::new(dialled), place.routes(), place.origin());
+    for (planned, dialled) in tables(plan) {
+        let table = table(plan, options, &Arc::new(dialled), planned.routes(), planned.origin());
         table.emitted.into_iter().for_each(&mut *emit);
         roots.extend(table.roots);
         losses.extend(table.losses);
         if table.needs_unavailable {
-            unavailable.get_or_insert(place.origin());
+            unavailable.get_or_insert(planned.origin());
         }
     }
     cluster::clusters(plan, options, &roots, unavailable, emit);
@@ -64,15 +64,15 @@ pub(crate) fn grpc<'p>(plan: &'p Plan, options: &Options, emit: &mut super::Sink
 pub(crate) struct Table<'p> {
     /// Its Listeners and its RouteConfiguration.
     pub(crate) emitted: [Emitted<'p>; 2],
-    /// The clusters that it names, but for the one without endpoints.
+    /// The clusters that it names, except for the one without endpoints.
     pub(crate) roots: BTreeSet<&'p str>,
-    /// True if it names the one without endpoints.
+    /// True if it names the cluster without endpoints.
     pub(crate) needs_unavailable: bool,
-    /// The parts that clients cannot have.
+    /// The features that clients do not support.
     pub(crate) losses: BTreeSet<GrpcLoss>,
 }
 
-/// A host with these routes, the clusters of which are in the plan.
+/// Emits a host with these routes, whose clusters are in the plan.
 pub(crate) fn table<'p>(
     plan: &'p Plan,
     options: &Options,

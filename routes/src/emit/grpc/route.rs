@@ -14,7 +14,7 @@ use crate::emit::shared::{STATEFUL_SESSION, type_of};
 use crate::model::{HeaderEdits, Retry, Timeouts};
 use crate::plan::{Action, PlannedRoute, RouteId, Session, Target, Weighted};
 
-/// A RouteConfiguration: what gRPC clients can have of the routes of a host.
+/// A RouteConfiguration: the routes of a host that gRPC clients support.
 #[derive(Hash)]
 pub(super) struct Configuration<'p> {
     /// Its name.
@@ -27,10 +27,10 @@ pub(super) struct Configuration<'p> {
 /// A route.
 #[derive(Hash)]
 struct Route<'p> {
-    /// `None` for the route of a host that has no other.
+    /// `None` for the stand-in of a host without routes.
     id: Option<&'p RouteId>,
     route_match: RouteMatch<'p>,
-    /// The clusters with their weights; at least one, no two of a name.
+    /// The clusters with their weights: at least one, and no duplicates.
     clusters: Vec<(&'p str, u64)>,
     /// The other fields for calls that go to a backend.
     forward: Option<Forward<'p>>,
@@ -41,18 +41,18 @@ struct Route<'p> {
 struct Forward<'p> {
     timeouts: &'p Timeouts,
     retry: Option<&'p Retry>,
-    /// One that clients can keep.
+    /// The session, if clients can keep it.
     session: Option<&'p Session>,
 }
 
-/// Looks at the routes of a host.
+/// Selects the routes of a host that clients support.
 pub(super) fn configuration<'p>(
     dialled: &Dialled,
     planned: &'p [PlannedRoute],
     emission: &mut Emission<'_, 'p>,
 ) -> Configuration<'p> {
     let mut routes: Vec<Route<'_>> = planned.iter().filter_map(|planned| route(planned, emission)).collect();
-    // C-core refuses a virtual host without routes. "No route" and "no endpoint" are UNAVAILABLE alike.
+    // C-core rejects a virtual host without routes. Both "no route" and "no endpoint" are UNAVAILABLE.
     if routes.is_empty() {
         let (route_match, clusters) = (RouteMatch::everything(), nowhere(emission));
         routes.push(Route { id: None, route_match, clusters, forward: None });
@@ -61,13 +61,12 @@ pub(super) fn configuration<'p>(
 }
 
 impl Configuration<'_> {
-    /// Returns `true` if a route in it overrides the session filter, so that its listeners need one.
+    /// Returns `true` if a route overrides the session filter. Then its listeners need the filter.
     pub(super) fn has_sessions(&self) -> bool {
         self.routes.iter().filter_map(|route| route.forward.as_ref()).any(|forward| forward.session.is_some())
     }
 
-    /// The RouteConfiguration. It has one virtual host that takes every domain: a client finds it by the listener that it
-    /// dialled.
+    /// The message. It has one virtual host for every domain, because a client finds it by the listener that it dialled.
     pub(super) fn message(&self) -> Json {
         let routes: Vec<Json> = self.routes.iter().map(Route::message).collect();
         json!({
@@ -83,7 +82,7 @@ impl Route<'_> {
         let mut action = match self.clusters.as_slice() {
             [(name, _)] => Map::from_iter([("cluster".to_owned(), Json::from(*name))]),
             clusters => {
-                // A weight is always there: C-core refuses an entry without (row B114).
+                // Always written, because C-core rejects an entry without a weight (row B114).
                 let entry = |(name, weight): &(&str, u64)| json!({"name": name, "weight": weight});
                 let clusters: Vec<Json> = clusters.iter().map(entry).collect();
                 Map::from_iter([("weighted_clusters".to_owned(), json!({"clusters": clusters}))])
@@ -106,10 +105,10 @@ impl Route<'_> {
     }
 }
 
-/// One route, unless it is left out.
+/// One route; `None` if it is left out.
 ///
-/// A route that is matched but cannot do what it says fails; one whose requests would reach the backend as they must not
-/// is left out, which also is what becomes of routes that no call can match.
+/// A route that gRPC can match but not carry out fails its calls. It is left out if calls would reach the backend in a wrong form, or
+/// if no call can match it.
 fn route<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Option<Route<'p>> {
     let id = &planned.id;
     let route_match = match matcher::route_match(&planned.matches) {
@@ -126,9 +125,9 @@ fn route<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Opti
             }
             (clusters(planned, targets, emission), Some(forward(planned, emission)))
         }
-        // Java refuses redirects (row B109).
+        // Java rejects redirects (row B109).
         Action::Redirect(_) => {
-            let reason = "gRPC clients do not follow redirects; calls fail as UNAVAILABLE";
+            let reason = "gRPC clients do not follow redirects, so calls fail with UNAVAILABLE";
             emission.drops(id, GrpcFeature::Redirect, reason);
             (nowhere(emission), None)
         }
@@ -137,13 +136,13 @@ fn route<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Opti
     Some(Route { id: Some(id), route_match, clusters, forward })
 }
 
-/// Returns `true` if the route can be served although gRPC applies none of the filters (row B137); reports what is lost.
+/// Returns `true` if the route can be served although gRPC applies no filters (row B137). Reports the filters that are lost.
 ///
-/// A header that is missing, or a copy, leaves a call what it is, and the route is used unless the options are strict. With
-/// another path a call is another method, which is never right, so the route is left out.
+/// A call without a changed header or a mirror is still the same call, so the route is used unless the options are strict. A route
+/// that rewrites the path is always left out: with the old path, a call would reach a different method.
 fn takes_filters(planned: &PlannedRoute, targets: &[Weighted], emission: &mut Emission<'_, '_>) -> bool {
     if planned.effects.path_rewrite.is_some() {
-        let reason = "gRPC clients cannot rewrite paths, and a rewrite would call a different method";
+        let reason = "gRPC clients cannot rewrite paths, so the call would reach a different method";
         emission.drops(&planned.id, GrpcFeature::Rewrite, reason);
         return false;
     }
@@ -174,8 +173,7 @@ fn takes_filters(planned: &PlannedRoute, targets: &[Weighted], emission: &mut Em
 
 /// The clusters of a route.
 ///
-/// As long as only weights change, so does nothing but weights: clusters of weight 0 stay, and clients keep their connections
-/// (C15).
+/// If only weights change in a document, only weights change here: clusters of weight 0 stay, so clients keep their connections (C15).
 fn clusters<'p>(
     planned: &PlannedRoute,
     targets: &'p [Weighted],
@@ -200,14 +198,14 @@ fn clusters<'p>(
         }
     }
     reasons.into_iter().for_each(|(feature, reason)| emission.lacks(&planned.id, feature, reason));
-    // All weights 0 would be refused (row B113).
+    // Clients reject a route if all weights are 0 (row B113).
     if clusters.iter().all(|(_, weight)| *weight == 0) {
         return nowhere(emission);
     }
     let keeps_sessions =
         planned.effects.session.as_ref().is_some_and(|session| session::loss(session).is_none());
     if clusters.len() > 1 && keeps_sessions && session::keep_drained(&mut clusters) {
-        let reason = "gRPC clients keep the sessions of a backend of weight 0 only if it gets some calls, so it gets the \
+        let reason = "gRPC clients keep the sessions of a backend with weight 0 only if it still gets calls, so it gets the \
                       smallest possible share";
         emission.lacks(&planned.id, GrpcFeature::Session, reason);
     }
@@ -219,7 +217,7 @@ fn nowhere<'p>(emission: &mut Emission<'_, 'p>) -> Vec<(&'p str, u64)> {
     vec![(emission.clusters.unavailable(), 1)]
 }
 
-/// Limits and session of a route; reports what is lost.
+/// Limits and session of a route. Reports those that are lost.
 fn forward<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Forward<'p> {
     let (policy, lost) = planned.effects.retry.as_ref().map(limits::retry_policy).unwrap_or_default();
     let lost_timeout = limits::lost_timeout(&planned.effects.timeouts, policy.is_some());

@@ -10,25 +10,25 @@ use crate::emit::shared::{
 use crate::model::SessionKind;
 use crate::plan::Session;
 
-/// The filter. Without a state of its own it does nothing but on routes that override it.
+/// The filter. It has no session state itself, so only routes that override it keep sessions.
 pub(super) fn filter() -> Json {
     let filter = http_filter(STATEFUL_SESSION, "extensions.filters.http.stateful_session.v3.StatefulSession");
     with(filter, "is_optional", true)
 }
 
-/// Why gRPC clients cannot keep a session.
+/// Says why gRPC clients cannot keep a session; `None` if they can.
 pub(super) fn loss(session: &Session) -> Option<&'static str> {
     match &session.persistence.kind {
-        // C-core refuses every state but the cookie (row B155).
+        // C-core rejects every session state but cookies (row B155).
         SessionKind::Header { .. } => Some("gRPC clients keep sessions only by cookie, not by header"),
         SessionKind::Cookie { .. } if session.name.is_empty() => {
-            Some("gRPC clients keep no session by cookie unless the cookie has a name")
+            Some("gRPC clients keep sessions only by a cookie with a name")
         }
         SessionKind::Cookie { .. } => None,
     }
 }
 
-/// The override of a route for the filter; nothing if gRPC clients cannot have it.
+/// The override of a route for the filter; `None` if gRPC clients do not support it.
 pub(super) fn per_route(session: &Session) -> Option<Json> {
     let path = match &session.persistence.kind {
         SessionKind::Cookie { path, .. } if loss(session).is_none() => path,
@@ -46,10 +46,10 @@ pub(super) fn per_route(session: &Session) -> Option<Json> {
     }))
 }
 
-/// Gives every backend of weight 0 a weight so small that hardly a new call goes there; says whether there was one.
+/// Gives every backend with weight 0 a weight so small that hardly any new call goes there. Returns `true` if there was one.
 ///
-/// A session is kept only while its cluster is in the route, and C-core takes an entry of weight 0 out, though its
-/// sessions must go on (GEP-1619). The others are made larger to keep their relation.
+/// C-core removes an entry with weight 0, and then loses its sessions, which must continue (GEP-1619). The other weights are multiplied
+/// to keep their ratio.
 pub(super) fn keep_drained(targets: &mut [(&str, u64)]) -> bool {
     let is_drained = |(name, weight): &&(&str, u64)| *weight == 0 && *name != UNAVAILABLE;
     let n_drained = targets.iter().filter(is_drained).fold(0, |n, _| n + 1);
@@ -59,7 +59,7 @@ pub(super) fn keep_drained(targets: &mut [(&str, u64)]) -> bool {
     }
     let room = u64::from(u32::MAX).saturating_sub(n_drained);
     let scale = (room / sum).clamp(1, MAX_SCALE);
-    // Above 0 only if the sum left no room even before.
+    // Above 0 only if there was no room for the sum before.
     let mut excess = (sum * scale).saturating_sub(room);
     for (name, weight) in targets.iter_mut() {
         *weight *= scale;
@@ -73,5 +73,5 @@ pub(super) fn keep_drained(targets: &mut [(&str, u64)]) -> bool {
     true
 }
 
-/// A target of weight 0 beside one of weight 100 then gets one call in a million.
+/// A target with weight 0 next to one with weight 100 gets one call in a million.
 const MAX_SCALE: u64 = 10_000;

@@ -8,7 +8,7 @@ use xds_cache::GroupName;
 use super::context::Context;
 use super::gateways::implicit;
 use crate::input::Placed;
-use crate::memo::fact::{Calls, Fact, Load, Refused, Value};
+use crate::memo::fact::{Calls, Fact, Load, RefusedRoute, Value};
 use crate::memo::made::Made;
 use crate::model::{DocumentKey, Kind, RouteKind, Spec};
 use crate::plan::{
@@ -39,7 +39,7 @@ impl Context<'_, '_, '_> {
         Requests::of(route, self)
     }
 
-    /// The resources that a route gives in the mesh, at most.
+    /// An upper bound of the resources that a route generates in the mesh.
     fn calls(&self, placed: &Placed) -> Option<Calls> {
         let Spec::Route(route) = &placed.document.spec else { return None };
         let (mut n_ports, mut n_consumed) = (0, 0);
@@ -56,7 +56,7 @@ impl Context<'_, '_, '_> {
         (n_ports > 0).then(|| Calls { group: placed.group.clone(), cost, n_consumed })
     }
 
-    /// The routes that generate too much. They are not checked one by one as long as all together stay below the limit.
+    /// The routes that exceed limits. They are checked one by one only if the sum of all exceeds a limit.
     pub(super) fn ledger(self, goes_on: &dyn Fn() -> bool) -> Option<Made> {
         let mut sums = Sums::default();
         for (fact, value) in self.reader.all(Fact::Load(None)) {
@@ -92,7 +92,7 @@ impl Context<'_, '_, '_> {
         Some(facts)
     }
 
-    /// Admits a route, or says why not.
+    /// Admits a route, or returns the limit that it exceeds.
     fn admit<'p>(
         &self,
         placed: &'p Placed,
@@ -103,7 +103,7 @@ impl Context<'_, '_, '_> {
         let route = AttachableRoute::of(placed)?;
         if route.route.parents.is_empty() && ledger.is_tired() {
             let listeners = requests.listeners().into_iter().map(Arc::clone).collect();
-            let refused = Refused { fault: tired(), is_tired: true, listeners };
+            let refused = RefusedRoute { fault: tired(), is_tired: true, listeners };
             return Some((Fact::Refused(key()), Value::Refused(refused.into())));
         }
         let (is_deferred, requests) = match requests.is_deferred() {
@@ -115,14 +115,14 @@ impl Context<'_, '_, '_> {
             Err(fault) => {
                 let listeners = if is_deferred { BTreeSet::new() } else { requests.listeners() };
                 let listeners = listeners.into_iter().map(Arc::clone).collect();
-                let refused = Refused { fault, is_tired: false, listeners };
+                let refused = RefusedRoute { fault, is_tired: false, listeners };
                 Some((Fact::Refused(key()), Value::Refused(refused.into())))
             }
         }
     }
 
-    /// The requests of a route, as far as they are allowed; and the reason why it gets nothing, if limits say so.
-    pub(super) fn requests(&self, key: &DocumentKey) -> Option<(Arc<Requests>, Option<Arc<Refused>>)> {
+    /// The requests of a route, and the refusal if it exceeds a limit.
+    pub(super) fn requests(&self, key: &DocumentKey) -> Option<(Arc<Requests>, Option<Arc<RefusedRoute>>)> {
         let admitted = self.reader.value(Fact::Admitted(key.clone()));
         let requests = admitted.or_else(|| self.reader.value(Fact::Requests(Some(key.clone()))));
         let Some(Value::Requests(requests)) = requests else { return None };
@@ -140,7 +140,7 @@ impl Context<'_, '_, '_> {
         if refused.as_ref().is_none_or(|refused| !refused.is_tired) {
             let mut implicit = requests.list.iter().filter(|request| request.is_implicit).peekable();
             if implicit.peek().is_some() {
-                let is_attached = refused.is_none() && implicit.any(|request| request.places.is_ok());
+                let is_attached = refused.is_none() && implicit.any(|request| request.attachments.is_ok());
                 let asks = Fact::Asks(requests.group.clone(), Some(key.clone()));
                 facts.push((asks, Value::Flag(is_attached)));
             }
@@ -149,8 +149,8 @@ impl Context<'_, '_, '_> {
             return Some(facts);
         }
         let mut brought: BTreeSet<(&Arc<ListenerKey>, &Host)> = BTreeSet::new();
-        for place in requests.places() {
-            brought.extend(place.hosts.iter().map(|host| (&place.listener.key, host)));
+        for attachment in requests.attachments() {
+            brought.extend(attachment.hosts.iter().map(|host| (&attachment.listener.key, host)));
         }
         facts.extend(brought.into_iter().map(|(listener, host)| {
             let on = Fact::On(Arc::clone(listener), Thin::new(host.clone()), Some(key.clone()));
@@ -159,7 +159,7 @@ impl Context<'_, '_, '_> {
         Some(facts)
     }
 
-    /// The routes that leave a listener to those of another kind. Nobody looks as long as no host of both has a name in common.
+    /// The routes that leave a listener to those of another kind. Skipped if no hosts of both kinds overlap.
     pub(super) fn kinds(self, listener: &Arc<ListenerKey>) -> Option<Made> {
         if self.reader.sum(Fact::Rivals(Arc::clone(listener))).hosts == 0 {
             return None;
@@ -194,7 +194,7 @@ impl Context<'_, '_, '_> {
         Some(facts)
     }
 
-    /// The winner over a route at a listener, if it lost that.
+    /// The route that won a listener, if this one lost it.
     pub(super) fn winner(&self, listener: &Arc<ListenerKey>, route: &DocumentKey) -> Option<DocumentKey> {
         let lost = Fact::Lost(Arc::clone(listener), route.clone());
         let Some(Value::Key(winner)) = self.reader.value(lost) else { return None };

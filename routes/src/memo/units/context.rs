@@ -1,4 +1,4 @@
-//! The context in which units run, and two things that many of them do: request clusters, and write resources.
+//! The context of units, and functions that many of them use: to request clusters and to write resources.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,28 +7,28 @@ use xds_cache::{GroupName, Origin, Profile, Resource};
 use xds_codec::{Diagnostic, Place, Severity};
 
 use crate::emit::{self, Emitted, UNAVAILABLE};
-use crate::encode::{Encoder, REFUSED, Refused};
+use crate::encode::{Encoder, REFUSED, RefusedResource};
 use crate::input::Options;
 use crate::memo::fact::{Fact, Value};
 use crate::memo::key::InGroup;
 use crate::memo::made::{Clients, Given, Made, Written};
-use crate::memo::names::Names;
+use crate::memo::names::NamePool;
 use crate::memo::reader::Reader;
 use crate::plan::{Assignment, Cluster, Discovery, Plan, UpstreamTls};
 
-/// Facts that a unit writes, among others.
+/// Some of the facts that a unit writes.
 pub(super) type Facts = Vec<(Fact, Value)>;
 
 /// The context of a unit.
 pub(crate) struct Context<'r, 'm, 'c> {
     pub(super) reader: &'r Reader<'m>,
-    pub(super) names: &'r Names,
+    pub(super) names: &'r NamePool,
     pub(super) encoder: &'r mut Encoder<'c>,
     pub(super) options: &'r Options,
 }
 
 impl<'m> Context<'_, 'm, '_> {
-    /// Writes resources; for those that the codec refuses, keeps the previous ones.
+    /// Writes resources. If the codec refuses one, the previous one stays.
     pub(super) fn write(&mut self, group: &GroupName, clients: Clients, emitted: &[Emitted<'_>]) -> Made {
         let last = self.reader.last();
         let made = emitted.iter().map(|emitted| self.encoder.resource(emitted, last)).collect();
@@ -49,7 +49,7 @@ impl<'m> Context<'_, 'm, '_> {
         Some(assignment)
     }
 
-    /// A plan of only these clusters of a group, and those that they represent.
+    /// A plan with only these clusters of a group, and the clusters that they lead to.
     pub(super) fn clusters<'n>(&self, group: &GroupName, names: impl IntoIterator<Item = &'n str>) -> Plan {
         let mut plan = Plan::default();
         let mut open: Vec<&str> = names.into_iter().collect();
@@ -72,7 +72,7 @@ impl<'m> Context<'_, 'm, '_> {
         first.and_then(|(_, value)| origin(value))
     }
 
-    /// The origin of the assignment without endpoints, if nothing names the cluster.
+    /// The origin of the assignment without endpoints, if no object names the cluster.
     pub(super) fn nowhere_for(&self, group: &GroupName, profile: Profile) -> Option<&'m Origin> {
         let mut clusters = self.reader.all(Fact::Nowhere(group.clone(), profile, None));
         let (_, value) = match profile {
@@ -82,7 +82,7 @@ impl<'m> Context<'_, 'm, '_> {
         origin(value)
     }
 
-    /// The endpoints of a cluster. Both kinds of clients may have them, each for reasons of its own.
+    /// The endpoints of a cluster, for one or both kinds of clients.
     pub(super) fn assignment(mut self, name: &InGroup) -> Option<Made> {
         let cluster = self.planned(name)?;
         let is_eds = matches!(&cluster.discovery, Discovery::Eds { .. });
@@ -100,7 +100,7 @@ impl<'m> Context<'_, 'm, '_> {
             (false, true) => Clients::Grpc,
             (false, false) => return Some(Made::new()),
         };
-        // Without an assignment, clients would wait for 15 seconds before the first call fails.
+        // Without an assignment, the first call would fail only after 15 seconds.
         let none = || Assignment { localities: Vec::new(), origin: cluster.origin.clone() };
         let assignment = self.assigned(name).map_or_else(|| Cow::Owned(none()), Cow::Borrowed);
         let origin = assignment.origin.clone();
@@ -125,17 +125,17 @@ impl<'m> Context<'_, 'm, '_> {
     }
 }
 
-/// The new resources; for refused ones, the previous resource and the reason.
+/// The new resources. A refused one is replaced by the previous one, and reported.
 pub(super) fn written(
     group: &GroupName,
     clients: Clients,
-    made: Vec<Result<Arc<[Arc<Resource>]>, Refused>>,
+    made: Vec<Result<Arc<[Arc<Resource>]>, RefusedResource>>,
 ) -> Made {
     let (mut resources, mut doubts) = (Vec::new(), Vec::new());
     for made in made {
         match made {
             Ok(made) => resources.extend(made.iter().cloned()),
-            Err(Refused { what, diagnostics, kept }) => {
+            Err(RefusedResource { what, diagnostics, kept }) => {
                 resources.extend(kept);
                 doubts.push(refused(&what, &diagnostics));
             }
@@ -150,7 +150,7 @@ fn origin(value: &Value) -> Option<&Origin> {
     Some(origin)
 }
 
-/// A resource that our own codec refuses is a bug; the text must help to find it.
+/// Reports a resource that the codec refuses. That is a bug, so the text must help to find it.
 fn refused(what: &str, faults: &[Diagnostic]) -> Diagnostic {
     let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
     Diagnostic {

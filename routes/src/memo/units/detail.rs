@@ -16,7 +16,7 @@ use crate::plan::{
 };
 
 impl Context<'_, '_, '_> {
-    /// The verdict on every fallback: one may depend on all others.
+    /// The verdicts on all fallbacks. One may depend on all others.
     pub(super) fn fallbacks(self) -> Option<Made> {
         let mut surroundings = Surroundings::new(self.reader);
         let mut fallbacks = self.reader.all(Fact::Fallback(None)).peekable();
@@ -75,14 +75,14 @@ impl Context<'_, '_, '_> {
         facts
     }
 
-    /// The members of a cluster, if it is that of a fallback.
+    /// The members of a cluster, if it belongs to a fallback.
     fn members(&self, cluster: &str) -> Vec<String> {
         let Some(key) = fallback_of_cluster(cluster) else { return Vec::new() };
         let Some(Value::Verdict(verdict)) = self.reader.value(Fact::Verdict(key)) else { return Vec::new() };
         verdict.as_ref().as_ref().map(|fallback| fallback.members.clone()).unwrap_or_default()
     }
 
-    /// The routes of a host. Most have all routes of one document: then the host keeps none of its own.
+    /// Shares the routes of a host with those of a document, if they are the same. For most hosts, they are.
     pub(super) fn shared(&self, routes: Vec<PlannedRoute>) -> Arc<[PlannedRoute]> {
         let document =
             routes.first().map(|route| &route.id.document).filter(|document| is_route(document.kind));
@@ -110,7 +110,7 @@ impl Context<'_, '_, '_> {
         let Some(reached) = lookup.reached(&name.name, &usage) else { return Some(Made::new()) };
         let Reached { cluster, assignment, secret, diagnostics } = reached;
         let mut facts = Made::one(Fact::Cluster(name.clone()), Value::Cluster(cluster.into()));
-        // Only policies ask.
+        // Only policies read ancestors.
         if let Some(key) = surroundings.key_with_policies(&name.name).filter(|_| !ancestors.is_empty()) {
             let ancestors = Value::Ancestors(ancestors.into_iter().collect());
             facts.push((Fact::Ancestors(key, Some(name.clone())), ancestors));
@@ -130,7 +130,7 @@ impl Context<'_, '_, '_> {
         Some(facts)
     }
 
-    /// A secret: certificates that clusters trust, or one that listeners have.
+    /// A secret: certificates that clusters trust, or a certificate of listeners.
     pub(super) fn secret(mut self, name: &InGroup) -> Option<Made> {
         if self.reader.has(Fact::Certificate(name.clone())) {
             let (namespace, secret) = name.name.split_once('/')?;

@@ -8,7 +8,7 @@ use xds_codec::{Diagnostic, Severity};
 use super::context::{Context, written};
 use crate::emit::{EnvoyFrame, UNAVAILABLE, envoy};
 use crate::memo::fact::{Assembled, Claim, Fact, Value};
-use crate::memo::hosts::Part;
+use crate::memo::hosts::EncodedHost;
 use crate::memo::key::{HostKey, InGroup};
 use crate::memo::made::{Clients, Made};
 use crate::model::Spot;
@@ -26,7 +26,7 @@ impl<'m> Context<'_, 'm, '_> {
         let encoded = self.encoder.host(&envoy::host(frame, routes, &plan));
         let needs_unavailable = routes.iter().any(envoy::uses_unavailable);
         let table = key.table.clone();
-        let part = Part { encoded: encoded.map_err(Into::into), needs_unavailable };
+        let part = EncodedHost { encoded: encoded.map_err(Into::into), needs_unavailable };
         Some(Made::one(Fact::Part(table, key.clone()), Value::Part(part.into())))
     }
 
@@ -38,14 +38,14 @@ impl<'m> Context<'_, 'm, '_> {
         self.front(key).filter(|front| front.is_on_demand && self.hiding(&key.table).is_none())
     }
 
-    /// A wildcard host that answers requests, of a chain whose hosts are to come on demand.
+    /// A wildcard host with routes, of a chain with hosts on demand.
     fn hiding(&self, table: &InGroup) -> Option<&'m HostKey> {
         let first = self.reader.all(Fact::Hides(table.clone(), None)).next();
         let Some((Fact::Hides(_, key), _)) = first else { return None };
         key.as_ref()
     }
 
-    /// A virtual host as a resource. One without routes is not served: requests to it find nothing either way.
+    /// A virtual host as a resource. Without routes it is not served, because requests would get the same answer.
     fn host_on_demand(mut self, key: &HostKey, frame: EnvoyFrame, front: &'m Front) -> Made {
         let routes = self.routes(key);
         if routes.is_empty() {
@@ -61,7 +61,7 @@ impl<'m> Context<'_, 'm, '_> {
         facts
     }
 
-    /// A virtual host without its routes: `None` if there is none, or if Envoys do not get it.
+    /// A virtual host without its routes; `None` if it does not exist, or if Envoys do not get it.
     fn frame(&self, key: &HostKey) -> Option<Option<EnvoyFrame>> {
         if let Some((table, name)) = key.service() {
             let framed = self.reader.value(Fact::Framed(table, Some(name)));
@@ -81,7 +81,7 @@ impl<'m> Context<'_, 'm, '_> {
         Some(front.is_programmed.then(frame))
     }
 
-    /// The backends with which sessions of these routes can be.
+    /// The backends that can have sessions of these routes.
     fn pinned(&self, key: &HostKey, routes: &[PlannedRoute]) -> Plan {
         let mut names = Vec::new();
         for route in routes.iter().filter(|route| route.effects.session.is_some()) {
@@ -109,7 +109,7 @@ impl<'m> Context<'_, 'm, '_> {
         Some(self.write(&name.group, Clients::Envoys, &[envoy::listener(listener.clone(), origin)]))
     }
 
-    /// A RouteConfiguration, put together of its virtual hosts.
+    /// A RouteConfiguration, assembled from its virtual hosts.
     pub(super) fn table(self, name: &InGroup) -> Option<Made> {
         let Some(Value::Table(table)) = self.reader.value(Fact::Table(name.clone())) else {
             return None;
@@ -150,7 +150,7 @@ impl<'m> Context<'_, 'm, '_> {
         Some(facts)
     }
 
-    /// Returns `true` if the hosts of a RouteConfiguration come on demand; and a warning if they do not, though they were to.
+    /// Returns `true` if the hosts of a RouteConfiguration come on demand. Returns a warning if that was asked for but is not possible.
     fn is_on_demand(&self, name: &InGroup) -> (bool, Option<Diagnostic>) {
         let front = match self.reader.value(Fact::Front(name.clone())) {
             Some(Value::Front(front)) if front.is_on_demand => front,
@@ -182,7 +182,7 @@ impl<'m> Context<'_, 'm, '_> {
         }
         let mut emitted = envoy::cluster(&plan, &name.name, cluster);
         if *name.name == *UNAVAILABLE && self.unavailable_for(&name.group, Profile::Envoy).is_some() {
-            // Our cluster wins over a backend that happens to have this name.
+            // The cluster without endpoints wins over a backend with the same name.
             emitted.retain(|one| !one.is_named(UNAVAILABLE));
         }
         let mut facts = self.write(&name.group, Clients::Envoys, &emitted);

@@ -13,7 +13,7 @@ use crate::memo::fact::{Fact, Maker, TablePlace, Value};
 use crate::memo::key::{HostKey, InGroup};
 use crate::memo::made::Made;
 use crate::memo::reader::Reader;
-use crate::model::{Kind, Protocol, Spec};
+use crate::model::{Kind, ListenerProtocol, Spec};
 use crate::plan::mesh;
 use crate::plan::{Cost, Gateways, Host as HostName, Parent, PlannedGateway, Port, is_tired, ports};
 use crate::thin::Thin;
@@ -25,7 +25,8 @@ impl Context<'_, '_, '_> {
         for placed in self.reader.of_kind(Kind::GatewayClass).chain(self.reader.of_kind(Kind::Gateway)) {
             surroundings.add_placed(placed);
             let Spec::Gateway(gateway) = &placed.document.spec else { continue };
-            let secured = gateway.listeners.iter().filter(|listener| listener.protocol == Protocol::Https);
+            let secured =
+                gateway.listeners.iter().filter(|listener| listener.protocol == ListenerProtocol::Https);
             secured
                 .flat_map(|listener| &listener.certificates)
                 .for_each(|to| surroundings.add_certificate(&placed.document.key.namespace, to));
@@ -77,7 +78,7 @@ impl Context<'_, '_, '_> {
         Some(facts)
     }
 
-    /// The Gateways of the native form, all of which a route can take.
+    /// The Gateways of the native form. A route can attach to all of them.
     fn natives(&self, natives: Vec<Arc<Parent>>) -> Facts {
         if natives.is_empty() {
             return Facts::new();
@@ -117,7 +118,7 @@ impl Context<'_, '_, '_> {
         Some(facts)
     }
 
-    /// A node group: it is there as long as anything makes it.
+    /// A node group. It exists as long as an object creates it.
     pub(super) fn group(self, name: &GroupName) -> Option<Made> {
         let is_made = self.reader.all(Fact::Makes(name.clone(), None)).next().is_some();
         let n_ports = self.reader.sum(Fact::Ports(name.clone())).hosts;
@@ -131,7 +132,7 @@ impl Context<'_, '_, '_> {
     }
 }
 
-/// The implicit gateway that a group would have; `None` if there can be none.
+/// The implicit gateway that a group would have; `None` if it cannot have one.
 pub(super) fn implicit<'m>(
     reader: &Reader<'m>,
     group: &GroupName,
@@ -192,7 +193,7 @@ fn own_hosts(gateway: &PlannedGateway<'_>, facts: &mut Made) {
     }
 }
 
-/// The certificates of all listeners, each once.
+/// The certificates of all listeners, without duplicates.
 fn certificates(gateways: &Gateways<'_>) -> Facts {
     let accepted = gateways.list.iter().flat_map(|gateway| {
         let listeners = gateway.listeners.iter().filter(|listener| listener.is_accepted());

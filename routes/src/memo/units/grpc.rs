@@ -25,7 +25,7 @@ impl<'m> Context<'_, 'm, '_> {
         let mut plan = self.clusters(key.group(), routes.iter().flat_map(named));
         for name in plan.clusters.keys() {
             let name = self.names.get(key.group(), name);
-            // Nothing else is asked of endpoints, and they change more often than anything else.
+            // Endpoints change often, so only this fact about them is read.
             if !self.reader.has(Fact::Uneven(name.clone())) {
                 continue;
             }
@@ -53,8 +53,8 @@ impl<'m> Context<'_, 'm, '_> {
 
     /// The names by which clients dial a host, if any, and its origin.
     ///
-    /// Where hosts of Gateways have the same name, it belongs to the one with the lowest port, then to the first; and those of
-    /// Gateways come before those of the mesh.
+    /// If hosts of Gateways have the same name, it belongs to the one with the lowest port, then to the first Gateway. Hosts of Gateways win
+    /// over Services of the mesh.
     fn names(&self, key: &HostKey) -> Option<(Dialled, &'m Origin)> {
         if let Some((table, name)) = key.service() {
             let found = self.reader.value(Fact::MeshService(table, Some(name)));
@@ -80,7 +80,7 @@ impl<'m> Context<'_, 'm, '_> {
         Some((dialled, &front.origin))
     }
 
-    /// A cluster that routes name: its message if it is an aggregate, and the clusters that it represents.
+    /// A cluster that routes name: its message if it is an aggregate, and the clusters that it leads to.
     pub(super) fn grpc_root(mut self, name: &InGroup) -> Option<Made> {
         self.reader.all(Fact::GrpcUse(name.clone(), None)).next()?;
         let plan = self.clusters(&name.group, [&*name.name]);

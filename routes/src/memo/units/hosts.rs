@@ -14,9 +14,9 @@ use crate::plan::{
 use crate::thin::Thin;
 
 impl<'m> Context<'_, 'm, '_> {
-    /// A host of a chain: its routes, what they use, and its names.
+    /// A host of a chain: its routes, the clusters that they use, and its names.
     ///
-    /// It belongs to the most specific listener of the port. What routes bring to other listeners is not served.
+    /// It belongs to the most specific listener of the port. The same host of other listeners is not served.
     pub(super) fn host(self, key: &HostKey) -> Option<Made> {
         let front = self.front(key)?;
         let host = Host::of(&key.name);
@@ -24,7 +24,7 @@ impl<'m> Context<'_, 'm, '_> {
         let of_chain = front.listeners.iter().filter(|(other, _)| other.chain == key.table.name);
         if listener.chain != key.table.name || !self.brought(listener, &host).any(|(_, _, is_taken)| is_taken)
         {
-            // Kept as long as anybody brings it, who may own it one day.
+            // The unit stays as long as any listener has the host, because that may own it later.
             let is_brought = |listener: &Arc<ListenerKey>| self.brought(listener, &host).next().is_some();
             return of_chain.map(|(listener, _)| listener).any(is_brought).then(Made::new);
         }
@@ -61,7 +61,7 @@ impl<'m> Context<'_, 'm, '_> {
         level
     }
 
-    /// The routes that bring a host to a listener, with their age; and for each if the listener takes it.
+    /// The routes that bring a host to a listener, each with its age and whether the listener accepts it.
     fn brought(
         &self,
         listener: &Arc<ListenerKey>,

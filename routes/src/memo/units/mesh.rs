@@ -10,7 +10,7 @@ use super::context::{Context, Facts};
 use super::surroundings::Surroundings;
 use crate::emit::envoy;
 use crate::input::Placed;
-use crate::memo::fact::{Fact, MeshService, Names, Sole, TablePlace, Value};
+use crate::memo::fact::{Fact, MeshPort, Names, Sole, TablePlace, Value};
 use crate::memo::key::{HostKey, InGroup, Name, ServiceName};
 use crate::memo::made::Made;
 use crate::model::{Document, DocumentKey, Kind, Route, Service, Spec};
@@ -19,12 +19,12 @@ use crate::plan::split::{Wanted, backends_of, plan_split, root_of};
 use crate::plan::{PlannedRoute, Seniority, Served};
 use crate::thin::Thin;
 
-/// The label with which all names begin that could be the same, the shortest of a Service and the others alike.
+/// The first label of a name. Names that could be equal have the same one.
 pub(super) fn label(name: &str) -> Name {
     name.split(['.', ':']).next().unwrap_or_default().into()
 }
 
-/// The keys of a Service in the mesh: its names, and its ports if Envoys listen for them without any route.
+/// The facts of a Service in the mesh: its names, and its ports if Envoys listen for them without a route.
 pub(super) fn of_service(placed: &Placed, service: &Service) -> Facts {
     let (key, group) = (&placed.document.key, &placed.group);
     if service.ports.is_empty() {
@@ -39,7 +39,7 @@ pub(super) fn of_service(placed: &Placed, service: &Service) -> Facts {
     facts
 }
 
-/// The key of a split: its root.
+/// The fact of a split, by its root.
 pub(super) fn of_split(placed: &Placed) -> Option<(Fact, Value)> {
     let root = root_of(&placed.document)?;
     let rival = Fact::Rival(placed.group.clone(), root, Some(placed.document.key.clone()));
@@ -55,7 +55,7 @@ fn wished_port(group: &GroupName, port: u16, by: &DocumentKey) -> (Fact, Value) 
     (Fact::WishedPort(group.clone(), port, Some(by.clone())), Value::Present)
 }
 
-/// The requests for these ports, in the form that other units look for.
+/// The facts about requests for these ports.
 fn wishes(key: &DocumentKey, wanted: &Wanted, class: Class, seniority: Seniority) -> Facts {
     let Wanted { group, service, ports } = wanted;
     if ports.is_empty() {
@@ -67,7 +67,7 @@ fn wishes(key: &DocumentKey, wanted: &Wanted, class: Class, seniority: Seniority
     facts.into_iter().chain(ports.iter().map(|port| wished_port(group, *port, key))).collect()
 }
 
-/// The RouteConfiguration for Envoys that a port of the mesh has.
+/// The RouteConfiguration for Envoys of a port of the mesh.
 fn table(group: &GroupName, port: u16) -> InGroup {
     InGroup::named(group, &envoy::mesh_table(port))
 }
@@ -122,7 +122,7 @@ impl<'m> Context<'_, 'm, '_> {
         (!requests.is_empty()).then(|| (Fact::Parents(key), Value::Parents(requests.into())))
     }
 
-    /// The split that a route of Gateways does not look at, if a Service is split.
+    /// The split of a Service, if it has one. Routes of Gateways ignore it.
     pub(super) fn split_of(&self, service: &DocumentKey) -> Option<DocumentKey> {
         match self.reader.all(Fact::Divided(service.clone(), None)).last()? {
             (Fact::Divided(_, split), _) => split.clone(),
@@ -176,7 +176,7 @@ impl<'m> Context<'_, 'm, '_> {
         Some(Made::one(Fact::Names(label.clone()), Value::Names(names.into())))
     }
 
-    /// Returns `true` if Envoys of a group listen on a port, and then to all Services there.
+    /// Decides whether Envoys of a group listen on a port. If so, they listen for all Services there.
     pub(super) fn port(self, group: &GroupName, port: u16) -> Option<Made> {
         self.reader.all(Fact::WishedPort(group.clone(), port, None)).next()?;
         Some(Made::one(Fact::Shown(group.clone(), port), Value::Present))
@@ -259,7 +259,7 @@ impl<'m> Context<'_, 'm, '_> {
         }
         let is_implicit = is_alone && !mesh::is_asked_for(placed);
         let is_shown = self.reader.has(Fact::Shown(group.clone(), port));
-        let mut mesh_service = MeshService {
+        let mut mesh_service = MeshPort {
             has_short_name,
             is_lowest_port: service.lowest_port() == Some(port),
             is_implicit,
@@ -280,7 +280,7 @@ impl<'m> Context<'_, 'm, '_> {
         facts.extend(self.routes_of(&host, self.shared(routes), served));
     }
 
-    /// Returns `true` if Envoys are served a Service on a port that is asked for: not if a Gateway has the port.
+    /// Returns `true` if Envoys get a Service on a requested port. They do not if a Gateway has the port.
     fn is_framed(
         &self,
         group: &GroupName,
@@ -300,7 +300,7 @@ impl<'m> Context<'_, 'm, '_> {
         false
     }
 
-    /// The routes of all who hold a port: routes of a kind are mixed, kinds are not.
+    /// The routes of a port. Routes of one kind are mixed, but not different kinds.
     fn mesh_routes(
         &self,
         placed: &Placed,
@@ -341,12 +341,12 @@ impl<'m> Context<'_, 'm, '_> {
         }
     }
 
-    /// The groups that serve the clients of a group too, the one that counts most first.
+    /// The other groups that serve the clients of a group, in order of priority.
     fn others(&self, group: &GroupName) -> Vec<GroupName> {
         mesh::others(group, self.homes(group))
     }
 
-    /// The groups of the routes of consumers that make a group.
+    /// The groups of the consumer routes that create a group.
     fn homes(&self, group: &GroupName) -> BTreeSet<GroupName> {
         if mesh::consumed_by(group).is_none() {
             return BTreeSet::new();
@@ -359,9 +359,8 @@ impl<'m> Context<'_, 'm, '_> {
         routes.filter_map(home).collect()
     }
 
-    /// Returns `true` if the name alone means a Service: it is the only one of that name, or the only one that documents ask for.
-    /// Clients of a group that consumers make call Services by the names that they would have without their routes, all others by
-    /// the group's own.
+    /// Returns `true` if a Service can be called without its namespace: it is the only one with its name, or the only one that documents ask
+    /// for. Clients of a consumer group use the names that Services would have without the consumer routes.
     fn has_short_name(&self, group: &GroupName, service: &DocumentKey) -> bool {
         let homes = self.homes(group);
         let is_plain = homes.is_empty();
@@ -383,7 +382,7 @@ impl<'m> Context<'_, 'm, '_> {
         all == own || asked_for == own
     }
 
-    /// Adds the namespaces of Services of a name that a group borrows from the default group.
+    /// Adds the namespaces of Services with this name that a group borrows from the default group.
     fn add_borrowed(&self, group: &GroupName, name: &Name, all: &mut Sole, asked_for: &mut Sole) {
         let lender = GroupName::default_group();
         for (fact, value) in self.reader.all(Fact::Namesake(InGroup::of(lender.clone(), label(name)), None)) {
@@ -404,7 +403,7 @@ impl<'m> Context<'_, 'm, '_> {
         }
     }
 
-    /// The ports of a Service that are wanted for a group: by one document, or by all.
+    /// The ports of a Service that one document, or any document, wants for a group.
     fn wanted_ports(
         &self,
         group: &GroupName,
@@ -427,14 +426,8 @@ impl<'m> Context<'_, 'm, '_> {
         ports
     }
 
-    /// The names of a Service by which clients dial something else: a host of a Gateway, or another Service that comes first.
-    fn lost_names(
-        &self,
-        group: &GroupName,
-        key: &DocumentKey,
-        port: u16,
-        service: &MeshService,
-    ) -> Vec<String> {
+    /// The names of a Service by which clients dial something else: a host of a Gateway, or another Service that takes precedence.
+    fn lost_names(&self, group: &GroupName, key: &DocumentKey, port: u16, service: &MeshPort) -> Vec<String> {
         let label = InGroup::of(group.clone(), label(&key.name));
         let Some(Value::Names(names)) = self.reader.value(Fact::Names(label.clone())) else {
             return Vec::new();
@@ -457,7 +450,7 @@ impl<'m> Context<'_, 'm, '_> {
         own.into_iter().filter(|name| taken.contains(name)).collect()
     }
 
-    /// All names by which a Service could be dialled.
+    /// All names by which clients could dial a Service.
     fn names_of(&self, group: &GroupName, key: &DocumentKey) -> Vec<String> {
         let Some(placed) = self.reader.document(key) else { return Vec::new() };
         let Spec::Service(service) = &placed.document.spec else { return Vec::new() };
@@ -469,9 +462,8 @@ impl<'m> Context<'_, 'm, '_> {
         self.wanted_ports(group, key, None).into_iter().flat_map(names).collect()
     }
 
-    /// The Services that Envoys of a group are served on a port because its clients would be without it. Envoys have one listener
-    /// for each port of the mesh, with all of its Services, and a group's resource hides those of the same name in the groups
-    /// behind it.
+    /// The Services of other groups that Envoys of a group get on a port. Envoys have one listener for each port of the mesh, with all of its
+    /// Services, and a resource of a group hides those with the same name in the groups below it.
     pub(super) fn borrow(self, group: &GroupName, port: u16) -> Option<Made> {
         if group.is_default() || !self.reader.has(Fact::Shown(group.clone(), port)) {
             return None;
@@ -494,7 +486,7 @@ impl<'m> Context<'_, 'm, '_> {
         Some(borrowed.into_iter().map(loan).collect())
     }
 
-    /// One of them.
+    /// One of these Services.
     pub(super) fn loan(self, host: &HostKey) -> Option<Made> {
         let Some(Value::Home(other)) = self.reader.value(Fact::Loan(host.clone())) else { return None };
         let port = host.mesh_port()?;
@@ -505,7 +497,7 @@ impl<'m> Context<'_, 'm, '_> {
         let routes = Fact::Routes(HostKey::of_service(&table(other, port), &name));
         let Some(Value::Routes(routes)) = self.reader.value(routes) else { return None };
         let has_short_name = self.has_short_name(host.group(), &placed.document.key);
-        let service = MeshService { has_short_name, ..(**there).clone() };
+        let service = MeshPort { has_short_name, ..(**there).clone() };
         let mut diagnostics = Vec::new();
         let served = Served { is_for_envoys: true, is_asked_for: !there.is_implicit };
         let mut facts: Made = self.routes_of(host, Arc::clone(routes), served).into_iter().collect();
@@ -518,7 +510,7 @@ impl<'m> Context<'_, 'm, '_> {
     }
 }
 
-/// A Service, and what its ports have in common.
+/// A Service, and the facts that its ports share.
 struct OfMesh<'m> {
     placed: &'m Placed,
     service: &'m Service,

@@ -15,17 +15,17 @@ mod surroundings;
 
 use self::context::Context;
 use super::made::Made;
-use super::names::Names;
+use super::names::NamePool;
 use super::reader::Reader;
 use super::unit::Unit;
 use crate::encode::Encoder;
 use crate::input::Options;
 
-/// Runs a unit; `None` if there is none any more.
+/// Runs a unit; `None` if it no longer exists.
 pub(super) fn run(
     unit: &Unit,
     reader: &Reader<'_>,
-    names: &Names,
+    names: &NamePool,
     encoder: &mut Encoder<'_>,
     options: &Options,
     goes_on: &dyn Fn() -> bool,

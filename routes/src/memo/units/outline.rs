@@ -10,7 +10,7 @@ use crate::memo::reader::Reader;
 use crate::model::{BackendSource, DocumentKey, EndpointSlice, Kind, Spec};
 use crate::plan::Outline;
 
-/// A document without what changes often, and by what else it is found; `None` if there is none.
+/// The outline of a document, and the keys by which it is found; `None` if the document does not exist.
 pub(super) fn outline(reader: &Reader<'_>, key: &DocumentKey) -> Option<Made> {
     let placed = reader.document(key)?;
     let mut facts = Made::new();

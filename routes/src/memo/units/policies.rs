@@ -1,4 +1,4 @@
-//! Policies that are not supported, and their targets.
+//! Unsupported policies and their targets.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::model::{Document, DocumentKey, Kind};
 use crate::plan::{Targets, affected, is_route};
 
 impl<'m> Context<'_, 'm, '_> {
-    /// All policies that are not supported. Their targets are reported for all of them together.
+    /// All unsupported policies. A target gets one condition for all of them.
     pub(super) fn policies(self) -> Option<Made> {
         self.reader.of_kind(Kind::Policy).next()?;
         let mut diagnostics = Vec::new();

@@ -7,7 +7,9 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::context::Context;
 use super::surroundings::Surroundings;
-use crate::conditions::{Condition, GrpcFeature, ParentStatus, Truth};
+use crate::conditions::{
+    Condition, ConditionReason, ConditionType, GRPC_CLIENTS, GrpcFeature, ParentStatus, Truth,
+};
 use crate::emit::GrpcLoss;
 use crate::memo::fact::{Fact, Value};
 use crate::memo::made::Made;
@@ -18,8 +20,8 @@ use crate::plan::{Attached, ObjectConditions, RefProblem, is_route, policy_targe
 impl Context<'_, '_, '_> {
     /// The complete status of an object; `None` if it has none.
     ///
-    /// A part that gRPC clients do not support is reported under a parent of its own, so that the route stays accepted for
-    /// Envoys, and as a note at the resource.
+    /// A part that gRPC clients do not support is reported under a separate parent, so that the route stays accepted for Envoys, and as a note
+    /// in the document.
     pub(super) fn status(self, key: &DocumentKey) -> Option<Made> {
         let placed = self.reader.document(key);
         let mut doubts = Vec::new();
@@ -43,12 +45,12 @@ impl Context<'_, '_, '_> {
                 ));
             }
             let condition = Condition {
-                kind: "PartiallyInvalid",
+                kind: ConditionType::PartiallyInvalid,
                 status: Truth::True,
-                reason: "UnsupportedValue",
+                reason: ConditionReason::UnsupportedValue,
                 message,
             };
-            let parent = "gRPC clients".to_owned();
+            let parent = GRPC_CLIENTS.to_owned();
             let status = ParentStatus { parent, section: None, port: None, conditions: vec![condition] };
             parts.get_or_insert_default().parents.insert(usize::MAX, status);
             facts.push((Fact::Unsupported(key.clone()), Value::Unsupported(counted(&losses).into())));
@@ -150,7 +152,7 @@ impl Context<'_, '_, '_> {
         doubts.extend(mesh::doubts(document, faults.0));
     }
 
-    /// The ports of Services that a document does not get, and who has them.
+    /// The ports of Services that a document does not get, each with the winner.
     fn lost_ports(&self, key: &DocumentKey) -> Lost {
         let mut all = Lost::new();
         for (fact, value) in self.reader.all(Fact::LostPort(key.clone(), None)) {
@@ -160,7 +162,7 @@ impl Context<'_, '_, '_> {
         all
     }
 
-    /// The Gateways, and the Services of the mesh, from which the targets of a policy are reached.
+    /// The Gateways and the Services of the mesh that lead to the targets of a policy.
     fn ancestors(&self, document: &Document) -> BTreeSet<String> {
         let mut ancestors = BTreeSet::new();
         let Spec::BackendTlsPolicy(policy) = &document.spec else { return ancestors };
@@ -199,7 +201,7 @@ fn message(losses: &BTreeSet<&GrpcLoss>) -> String {
     }
 }
 
-/// How many rules lack each feature.
+/// The number of rules by unsupported feature.
 fn counted(losses: &BTreeSet<&GrpcLoss>) -> Vec<(GrpcFeature, usize)> {
     let rules: BTreeSet<_> = losses.iter().map(|loss| (loss.feature, loss.rule)).collect();
     let mut counts: BTreeMap<GrpcFeature, usize> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The documents that others refer to, where the functions of the plan find them.
+//! Collects the documents that others refer to, for the functions of the plan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         Self { reader, is_of_outlines: false, documents: Documents::new(), verdicts: BTreeMap::new() }
     }
 
-    /// The same, of outlines.
+    /// The same, with outlines.
     pub(super) fn of_outlines(reader: &'r Reader<'m>) -> Self {
         Self { is_of_outlines: true, ..Self::new(reader) }
     }
 
-    /// A document, if it is there.
+    /// Adds a document, if it exists.
     pub(super) fn add(&mut self, key: DocumentKey) -> Option<&'m Document> {
         let placed = match self.is_of_outlines {
             true => self.reader.outline(&key)?,
@@ -38,7 +38,7 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         Some(&placed.document)
     }
 
-    /// A document that the unit has.
+    /// Adds a document that the unit already has.
     pub(super) fn add_placed(&mut self, placed: &Placed) {
         self.documents.insert(placed.document.key.clone(), placed.clone());
     }
@@ -55,25 +55,25 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         }
     }
 
-    /// Adds the documents that a reference from a namespace can mean, and those that allow it.
+    /// Adds the documents that a reference from a namespace can name, and those that permit it.
     pub(super) fn add_reference(&mut self, from: &str, to: &ObjectRef) {
         self.add_grants(from, to);
         self.reader.backends(to).into_iter().for_each(|key| self.add_backend(key));
     }
 
-    /// Adds the documents that a reference of a fallback can mean, and those that allow it.
+    /// Adds the documents that a reference of a fallback can name, and those that permit it.
     pub(super) fn add_member(&mut self, from: &str, to: &ObjectRef) {
         self.add_grants(from, to);
         self.reader.backends(to).into_iter().for_each(|key| _ = self.add(key));
     }
 
-    /// Adds the documents that a reference to a certificate can mean, and those that allow it.
+    /// Adds the documents that a reference to a certificate can name, and those that permit it.
     pub(super) fn add_certificate(&mut self, from: &str, to: &ObjectRef) {
         self.add_grants(from, to);
         self.add(DocumentKey::new(Kind::Secret, &to.namespace, &to.name));
     }
 
-    /// A BackendTLSPolicy or Backend, with the documents that its status depends on.
+    /// Adds a BackendTLSPolicy or Backend, and the documents that its status depends on.
     pub(super) fn add_judged(&mut self, placed: &Placed) {
         self.add_placed(placed);
         if let Spec::BackendTlsPolicy(policy) = &placed.document.spec {
@@ -87,7 +87,7 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         self.add_trusted();
     }
 
-    /// Within a namespace nobody has to allow anything.
+    /// Adds the grants for a reference. Within a namespace none is needed.
     fn add_grants(&mut self, from: &str, to: &ObjectRef) {
         if *to.namespace == *from {
             return;
@@ -99,7 +99,7 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         }
     }
 
-    /// A Service or Backend with its policies.
+    /// Adds a Service or Backend, and its policies.
     fn add_backend(&mut self, key: DocumentKey) {
         let Some(document) = self.add(key.clone()) else { return };
         if let Spec::Backend(backend) = &document.spec
@@ -115,7 +115,7 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         }
     }
 
-    /// The Service or Backend of a cluster, with endpoints and certificates.
+    /// Adds the Service or Backend of a cluster, with endpoints and certificates.
     pub(super) fn add_cluster(&mut self, name: &str) {
         let mut parts = name.split('/');
         let (Some(namespace), Some(name)) = (parts.next(), parts.next()) else { return };
@@ -133,7 +133,7 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         self.add_trusted();
     }
 
-    /// The certificates that policies trust.
+    /// Adds the certificates that policies trust.
     fn add_trusted(&mut self) {
         for placed in self.documents.clone().values() {
             let Spec::BackendTlsPolicy(policy) = &placed.document.spec else { continue };
@@ -145,12 +145,12 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         }
     }
 
-    /// All of it.
+    /// All collected documents.
     pub(super) fn documents(&self) -> &Documents {
         &self.documents
     }
 
-    /// The Service or Backend of a cluster, if policies are about it.
+    /// The Service or Backend of a cluster, if it has policies.
     pub(super) fn key_with_policies(&self, cluster: &str) -> Option<DocumentKey> {
         let key = backend_of_cluster(cluster)?;
         let policies = self.documents.values().any(|placed| {
@@ -160,7 +160,7 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         policies.then_some(key)
     }
 
-    /// All of it, indexed.
+    /// All collected documents, indexed.
     pub(super) fn lookup(&self, options: &Options) -> Lookup<'_> {
         let verdict = |key| Some((key, self.verdicts.get(key)?.clone()));
         Lookup::of(&self.documents, self.documents.keys().filter_map(verdict).collect(), options)

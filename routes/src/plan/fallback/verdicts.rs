@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Fallback, Fault, MAX_PATH, Verdict, shortened};
+use super::{Fallback, FallbackFault, MAX_PATH, Verdict, shortened};
+use crate::conditions::ConditionReason;
 use crate::input::of_kinds;
 use crate::model::{Backend, BackendMember, BackendSource, Document, DocumentKey, Kind, Spec};
 use crate::plan::backends::Referent;
@@ -31,7 +32,7 @@ struct Walk<'l, 'd> {
 struct Step<'d> {
     document: &'d Document,
     name: String,
-    /// The members that were not taken yet.
+    /// The members that are still to be checked.
     members: &'d [BackendMember],
     says_http2: bool,
     found: Fallback,
@@ -40,7 +41,7 @@ struct Step<'d> {
 /// The target of a member.
 enum Below<'d> {
     Known(String, Fallback),
-    /// A fallback that has to be judged first.
+    /// A fallback that must be judged first.
     Unknown(&'d Document, &'d Backend, &'d [BackendMember]),
 }
 
@@ -82,12 +83,12 @@ impl<'d> Walk<'_, 'd> {
         }
     }
 
-    /// The target of a step's member; a fault if it does not exist, or leads back.
-    fn look_at(&self, step: &Step<'d>, member: &BackendMember) -> Result<Below<'d>, Fault> {
+    /// The target of a step's member; a fault if it does not exist or closes a cycle.
+    fn look_at(&self, step: &Step<'d>, member: &BackendMember) -> Result<Below<'d>, FallbackFault> {
         let referent = self.lookup.referent(&step.document.key, &member.object).map_err(|problem| {
             let missing = format!("{}/{}", member.object.namespace, member.object.name);
             let path = vec![step.name.clone(), missing];
-            Fault { reason: problem.reason, path, what: problem.message, is_cycle: false }
+            FallbackFault { reason: problem.reason, path, what: problem.message, is_cycle: false }
         })?;
         let name = referent.cluster_name();
         let document = referent.document();
@@ -101,7 +102,12 @@ impl<'d> Walk<'_, 'd> {
             let cycle = self.path.iter().skip(from.unwrap_or_default()).map(|step| step.name.clone());
             let path = shortened(cycle.chain([name]).collect());
             let what = "fallbacks must not form a cycle".to_owned();
-            return Err(Fault { reason: "BackendNotFound", path, what, is_cycle: true });
+            return Err(FallbackFault {
+                reason: ConditionReason::BackendNotFound,
+                path,
+                what,
+                is_cycle: true,
+            });
         }
         match self.done.get(&document.key) {
             Some(Ok(below)) => Ok(Below::Known(name, below.clone())),
@@ -123,7 +129,7 @@ impl Step<'_> {
         }
     }
 
-    /// The verdict when every member was found usable.
+    /// The verdict if every member can be used.
     fn verdict(&self) -> Verdict {
         let n_clusters = self.found.longest_path.len();
         if n_clusters <= MAX_PATH {
@@ -133,7 +139,7 @@ impl Step<'_> {
             "a chain of fallbacks can have at most {MAX_PATH} clusters, and this one has {n_clusters}"
         );
         let path = self.found.longest_path.clone();
-        Err(Fault { reason: "BackendNotFound", path, what, is_cycle: false })
+        Err(FallbackFault { reason: ConditionReason::BackendNotFound, path, what, is_cycle: false })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::support::*;
 use crate::input::Options;
-use crate::model::{AllowedNamespaces, Kind, LabelSelector, Protocol, RouteKind, Spec};
+use crate::model::{AllowedNamespaces, Kind, LabelSelector, ListenerProtocol, RouteKind, Spec};
 
 const ALL: &[&str] = &["*"];
 
@@ -13,7 +13,7 @@ fn each_reason_of_a_parent_is_told() {
         http("any", 8080, ""),
         of_kinds(&["HTTPRoute"], http("http-only", 81, "")),
         from(AllowedNamespaces::None, http("closed", 82, "")),
-        listener("udp", 83, Protocol::Other("UDP".into()), ""),
+        listener("udp", 83, ListenerProtocol::Other("UDP".into()), ""),
         http("twin-1", 84, "twin.com"),
         http("twin-2", 84, "twin.com"),
     ];

@@ -6,8 +6,8 @@ use super::support::{document, one, reference, rule};
 use crate::input::{Documents, Options};
 use crate::memo::Planned;
 use crate::model::{
-    AddressType, Backend, BackendMember, BackendRef, BackendSource, ConfigMap, EndpointSlice, Filter,
-    FilterKind, Kind, LbPolicy, Limits, Match, Rule, Service, ServicePort, SliceEndpoint, SlicePort, Spec,
+    AddressType, Backend, BackendLimits, BackendMember, BackendRef, BackendSource, ConfigMap, EndpointSlice,
+    Filter, FilterKind, Kind, LbPolicy, Match, Rule, Service, ServicePort, SliceEndpoint, SlicePort, Spec,
     Spot, StaticEndpoint, TargetPort,
 };
 use crate::model::{Document, ObjectRef};
@@ -116,7 +116,7 @@ fn backend_of(name: &str, is_http2: bool, source: BackendSource) -> Document {
         source,
         tls: None,
         lb_policy: LbPolicy::default(),
-        limits: Limits::default(),
+        limits: BackendLimits::default(),
         drain: DrainPolicy::default(),
     };
     document(Kind::Backend, name, Spec::Backend(Box::new(spec)))

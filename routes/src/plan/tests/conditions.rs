@@ -1,14 +1,14 @@
 //! Conditions of Gateways and listeners, and which ports they get.
 
 use super::support::*;
-use crate::model::{AllowedNamespaces, GatewayListener, Protocol, RouteKind};
+use crate::model::{AllowedNamespaces, GatewayListener, ListenerProtocol, RouteKind};
 
 const GOOD: &str = "Accepted=True/Accepted Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs \
                     Programmed=True/Programmed";
 const GOOD_GATEWAY: &str = "Accepted=True/Accepted Programmed=True/Programmed ResolvedRefs=True/ResolvedRefs";
 
 fn other(name: &str, port: u16, protocol: &str) -> GatewayListener {
-    listener(name, port, Protocol::Other(protocol.to_owned()), "")
+    listener(name, port, ListenerProtocol::Other(protocol.to_owned()), "")
 }
 
 #[test]
@@ -262,10 +262,11 @@ fn what_is_not_done_of_an_accepted_route_is_told_in_one_condition() {
     let key = crate::model::DocumentKey::new(crate::model::Kind::HttpRoute, "default", "a");
     let parents = &conditions.objects[&key].parents;
     let partly = |index: usize| {
-        let mut found = parents[index].conditions.iter().filter(|one| one.kind == "PartiallyInvalid");
+        let mut found =
+            parents[index].conditions.iter().filter(|one| one.kind.as_str() == "PartiallyInvalid");
         let one = found.next().unwrap();
         assert!(found.next().is_none());
-        assert_eq!((one.status, one.reason), (Truth::True, "UnsupportedValue"));
+        assert_eq!((one.status, one.reason.as_str()), (Truth::True, "UnsupportedValue"));
         one.message.clone()
     };
     assert!(partly(0).starts_with("Dropped Rule"));

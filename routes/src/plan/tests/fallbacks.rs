@@ -126,7 +126,8 @@ fn a_missing_member_breaks_the_whole_and_is_named_with_its_path() {
 fn backends_are_told_whether_they_can_be_used() {
     let documents = documents([fallback("a/b0", "a/b0"), backend("a/fine", "10.0.0.1:80")]);
     let conditions = crate::memo::plan(&documents, &Options::default()).conditions;
-    let reasons: Vec<&str> = conditions.objects.values().map(|status| status.conditions[0].reason).collect();
+    let reasons: Vec<&str> =
+        conditions.objects.values().map(|status| status.conditions[0].reason.as_str()).collect();
     assert_eq!(reasons, ["Invalid", "Accepted"]);
 }
 

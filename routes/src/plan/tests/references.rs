@@ -8,7 +8,7 @@ use crate::model::{
     BackendRef, Document, FilterKind, Fraction, GrantFrom, GrantTo, HeaderEdits, Kind, PathRewrite, Redirect,
     ReferenceGrant, RouteKind, Rule, SessionKind, SessionLifetime, SessionPersistence, Spec, Spot,
 };
-use crate::plan::{Action, Protocol, Target};
+use crate::plan::{Action, BackendProtocol, Target};
 
 fn some_backends() -> Vec<Document> {
     vec![
@@ -43,14 +43,14 @@ fn every_reference_that_leads_nowhere_has_its_reason() {
         (
             "a/static:80",
             "BackendNotFound",
-            "there is a Backend of that name: to use it, write `group: gateway.envoyproxy.io`",
+            "there is a Backend with this name: to use it, write `group: gateway.envoyproxy.io`",
         ),
         ("a/none", "BackendNotFound", "there is no Backend a/none"),
         ("a/broken", "BackendNotFound", "a/broken → a/nowhere"),
         (
             "Other=a/static",
             "InvalidKind",
-            "\"example.com/Other\" is not a kind of backend; there is a Backend of that name",
+            "\"example.com/Other\" is not a kind of backend; there is a Backend with this name",
         ),
         ("Secret=a/none", "InvalidKind", "\"Secret\" is not a kind of backend"),
         (
@@ -62,12 +62,12 @@ fn every_reference_that_leads_nowhere_has_its_reason() {
         ("b/far-static", "RefNotPermitted", "the namespace b has no ReferenceGrant"),
         ("b/far-static:80", "RefNotPermitted", "refer to the Service far-static"),
         ("a/ws:80", "UnsupportedProtocol", "gRPC does not run over WebSocket"),
-        ("a/ws:82", "UnsupportedProtocol", "it is not known"),
+        ("a/ws:82", "UnsupportedProtocol", "it is unknown"),
     ];
     for (text, reason, message) in table {
         let plan = planned_rule(RouteKind::Grpc, to(text));
         let found = plan.problems.first();
-        assert_eq!(found.map_or("", |problem| problem.reason), reason, "{text}");
+        assert_eq!(found.map_or("", |problem| problem.reason.as_str()), reason, "{text}");
         assert!(found.is_none_or(|problem| problem.message.contains(message)), "{text}: {found:?}");
         assert_eq!(plan.routes[0].action == Action::Fail, !reason.is_empty(), "{text}");
     }
@@ -81,7 +81,7 @@ fn every_reference_that_leads_nowhere_has_its_reason() {
 fn an_http_route_speaks_websocket_but_not_over_tls_without_a_policy() {
     assert!(planned_rule(RouteKind::Http, to("a/ws:80")).problems.is_empty());
     let plan = planned_rule(RouteKind::Http, to("a/ws:81"));
-    assert_eq!(plan.problems[0].reason, "UnsupportedProtocol");
+    assert_eq!(plan.problems[0].reason.as_str(), "UnsupportedProtocol");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn the_kind_of_a_route_and_what_backends_say_decide_the_protocol() {
     all.push(backend("a/h2", "h2 10.0.0.1:80"));
     all.push(fallback("a/all-h2", "a/h2 a/h2c:80"));
     all.push(fallback("a/mixed", "a/h2 a/one:80"));
-    let (http1, http2) = (Protocol::Http1, Protocol::Http2);
+    let (http1, http2) = (BackendProtocol::Http1, BackendProtocol::Http2);
     let table = [
         (RouteKind::Grpc, "*", "a/one:80", true, http2),
         (RouteKind::Http, "*", "a/one:80", false, http1),
@@ -172,7 +172,10 @@ fn filtered(filters: Vec<FilterKind>, text: &str, backend_filters: Vec<FilterKin
 #[test]
 fn an_unknown_filter_is_never_skipped() {
     let plan = planned_rule(RouteKind::Http, filtered(vec![extension()], "a/one:80", vec![]));
-    assert_eq!((shown(&plan.routes[0].action).as_str(), plan.problems[0].reason), ("fail", "InvalidKind"));
+    assert_eq!(
+        (shown(&plan.routes[0].action).as_str(), plan.problems[0].reason.as_str()),
+        ("fail", "InvalidKind")
+    );
     let mut rule = filtered(vec![], "a/one:80 a/two:80", vec![extension()]);
     rule.backends[1].filters.clear();
     let plan = planned_rule(RouteKind::Http, rule);
@@ -210,7 +213,7 @@ fn a_mirror_that_leads_nowhere_is_told_and_left_out() {
     let names: Vec<&str> =
         plan.routes[0].effects.mirrors.iter().map(|mirror| mirror.backend.name.as_str()).collect();
     assert_eq!(names, ["a/two/90"], "a share of 0 is no mirror");
-    assert_eq!(plan.problems[0].reason, "BackendNotFound");
+    assert_eq!(plan.problems[0].reason.as_str(), "BackendNotFound");
     assert_eq!(shown(&plan.routes[0].action), "a/one/80*1");
 }
 
@@ -305,7 +308,7 @@ fn a_grant_must_fit_in_everything() {
         let planned = web("a/r", "", "", vec![to("b/far:80")]);
         let documents = documents(some_backends().into_iter().chain([grant, planned]));
         let plan = route_plan(&documents, "HTTPRoute a/r");
-        let reason = plan.problems.first().map(|problem| problem.reason);
+        let reason = plan.problems.first().map(|problem| problem.reason.as_str());
         assert_eq!(reason, (!is_granted).then_some("RefNotPermitted"), "{what}");
         let expected = if is_granted { "b/far/80*1" } else { "fail" };
         assert_eq!(shown(&plan.routes[0].action), expected, "{what}");
@@ -342,9 +345,9 @@ fn only_what_routes_reach_is_served() {
     let names: Vec<&str> = for_envoys.map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["a/main", "a/one/80", "a/static", "a/two/80"]);
     let one = &plan.clusters["a/one/80"];
-    assert!(one.is_fallback_member && one.has_sessions && one.protocols == [Protocol::Http1]);
+    assert!(one.is_fallback_member && one.has_sessions && one.protocols == [BackendProtocol::Http1]);
     assert!(!plan.clusters["a/main"].is_fallback_member);
-    let both = [Protocol::Http1, Protocol::Http2];
+    let both = [BackendProtocol::Http1, BackendProtocol::Http2];
     assert_eq!(plan.clusters["a/two/80"].protocols, both, "a mirror of HTTP and a target of gRPC");
     for name in ["a/one/80", "a/static", "a/two/80"] {
         assert!(plan.assignments.contains_key(name), "{name}");

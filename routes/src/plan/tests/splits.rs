@@ -11,7 +11,7 @@ use crate::model::{
     PathMatch, Spec, SplitBackend, Spot, TrafficSplit,
 };
 use crate::plan::{Action, PlannedRoute};
-use crate::plan::{Discovery, MeshService, Plan, Protocol, Target};
+use crate::plan::{BackendProtocol, Discovery, MeshService, Plan, Target};
 
 /// A split; backends are written `service*weight`.
 fn split(name: &str, root: &str, backends: &str, groups: &[&str]) -> Document {
@@ -182,8 +182,8 @@ fn every_port_is_split_and_target_ports_are_the_backends() {
     assert_eq!(endpoint.port, 8081);
     let (grpc, rest) = (&found.service("birds", 8080).routes[0], &found.service("birds", 9090).routes[0]);
     assert!(grpc.is_grpc && !rest.is_grpc, "the port's name says it");
-    assert_eq!(found.plan.clusters["d/blue-birds/8080"].protocols, [Protocol::Http2]);
-    assert_eq!(found.plan.clusters["d/blue-birds/9090"].protocols, [Protocol::Http1]);
+    assert_eq!(found.plan.clusters["d/blue-birds/8080"].protocols, [BackendProtocol::Http2]);
+    assert_eq!(found.plan.clusters["d/blue-birds/9090"].protocols, [BackendProtocol::Http1]);
 }
 
 /// Example 4.
@@ -196,7 +196,7 @@ fn ports_are_compared_by_number_and_what_does_not_fit_is_left_out() {
         split("d/birds", "birds", "blue-birds*9 green-birds*1", &[]),
     ]);
     assert_eq!(found.routes("birds", 8080), ["/ -> d/green-birds/8080*1"]);
-    assert!(found.has("split-port-mismatch", "traffic to port 8080 will not be split for blue-birds"));
+    assert!(found.has("split-port-mismatch", "the Service blue-birds has no port 8080, so it gets no share"));
     assert_eq!(found.status("d/birds"), ACCEPTED);
 }
 
@@ -319,7 +319,7 @@ fn what_is_missing_or_not_of_the_namespace_is_excluded_and_told() {
         )],
     ));
     assert_eq!(found.routes("website", 80), ["/ -> d/website-v1/80*1 d/website-v2/80*5"]);
-    assert!(found.has("backend-not-found", "there is no Service d/none: traffic will not be split for it"));
+    assert!(found.has("backend-not-found", "there is no Service d/none, so it gets no share of the traffic"));
     assert!(found.has("ref-not-permitted", "\"far.e\" is not a Service of the namespace d"));
     assert!(found.has("ref-not-permitted", "\"e/far\" is not a Service of the namespace d"));
     assert!(found.has("duplicate-backend", "website-v2 is named twice"));

@@ -10,8 +10,9 @@ use crate::conditions::{Condition, Conditions, ObjectStatus};
 use crate::input::{Documents, Options, Placed};
 use crate::model::{
     AllowedNamespaces, AllowedRoutes, Document, DocumentKey, Gateway, GatewayListener, GrantFrom, GrantTo,
-    HeaderMatch, HeaderValue, Hostname, Kind, Match, MatchType, Meta, MethodMatch, Namespace, ObjectRef,
-    ParentRef, PathMatch, Protocol, ReferenceGrant, Route, RouteKind, Rule, Secret, Spec, Spot, Timeouts,
+    HeaderMatch, HeaderValue, Hostname, Kind, ListenerProtocol, Match, MatchType, Meta, MethodMatch,
+    Namespace, ObjectRef, ParentRef, PathMatch, ReferenceGrant, Route, RouteKind, Rule, Secret, Spec, Spot,
+    Timeouts,
 };
 use crate::plan::{Chain, Host, PlannedRoute, Port, VirtualHost};
 
@@ -82,17 +83,17 @@ pub(crate) fn class(name: &str, controller: &str) -> Document {
 
 /// An HTTP listener that takes every kind from its own namespace; `host` may be empty.
 pub(crate) fn http(name: &str, port: u16, host: &str) -> GatewayListener {
-    listener(name, port, Protocol::Http, host)
+    listener(name, port, ListenerProtocol::Http, host)
 }
 
 /// An HTTPS listener with the certificates of these Secrets.
 pub(crate) fn https(name: &str, port: u16, host: &str, certificates: &[&str]) -> GatewayListener {
     let certificates = certificates.iter().map(|secret| reference(Kind::Secret, secret)).collect();
-    GatewayListener { certificates, ..listener(name, port, Protocol::Https, host) }
+    GatewayListener { certificates, ..listener(name, port, ListenerProtocol::Https, host) }
 }
 
 /// A listener.
-pub(crate) fn listener(name: &str, port: u16, protocol: Protocol, host: &str) -> GatewayListener {
+pub(crate) fn listener(name: &str, port: u16, protocol: ListenerProtocol, host: &str) -> GatewayListener {
     GatewayListener {
         spot: spot(&format!("spec.listeners[{name}]")),
         name: name.to_owned(),

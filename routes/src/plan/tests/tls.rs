@@ -241,7 +241,7 @@ fn a_certificate_is_a_secret_with_both_parts_in_pem() {
     ];
     for (text, expected) in table {
         let found = lookup.certificate(&gateway.document, &object(text));
-        let found = found.map_or_else(|problem| problem.reason.to_owned(), |(name, _)| name);
+        let found = found.map_or_else(|problem| problem.reason.to_string(), |(name, _)| name);
         assert_eq!(found, expected, "{text}");
     }
     let labels = namespace_labels(None, "a");

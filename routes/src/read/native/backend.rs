@@ -6,9 +6,10 @@ use xds_codec::echo;
 
 use super::target::{one_or_list, read_target};
 use crate::model::{
-    Backend, BackendMember, BackendSource, Kind, LbPolicy, Limits, NativeTls, ObjectRef, Spec, StaticEndpoint,
+    Backend, BackendLimits, BackendMember, BackendSource, Kind, LbPolicy, NativeTls, ObjectRef, Spec,
+    StaticEndpoint,
 };
-use crate::read::address::{Host, read_dns_name, read_host_port};
+use crate::read::address::{EndpointHost, read_dns_name, read_host_port};
 use crate::read::backend::{Endpoints, read_unix_path, single_host};
 use crate::read::context::Context;
 use crate::read::fields::{Object, Reader, Value};
@@ -16,8 +17,8 @@ use crate::read::meta::read_drain_time;
 
 /// Reads a backend: one endpoint, a list of endpoints, or an object.
 ///
-/// The object has `endpoints`, `dns` and `unix`, of which at least one is there, or `fallback` alone; and `protocol`, `tls`,
-/// `lb`, `drain` and limits.
+/// The object has at least one of `endpoints`, `dns` and `unix`, or only `fallback`; and `protocol`, `tls`, `lb`, `drain` and
+/// limits.
 pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Spec> {
     let mut endpoints = Endpoints::default();
     if !value.is_object() {
@@ -28,7 +29,7 @@ pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mu
             source,
             tls: None,
             lb_policy: LbPolicy::default(),
-            limits: Limits::default(),
+            limits: BackendLimits::default(),
             drain: DrainPolicy::default(),
         })));
     }
@@ -83,18 +84,18 @@ pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mu
     Some(Spec::Backend(Box::new(Backend { is_http2, source, tls, lb_policy, limits, drain })))
 }
 
-/// `max_requests`, `max_connections` and `max_pending`.
-fn read_limits(fields: &mut Object<'_>, reader: &mut Reader) -> Limits {
+/// Reads `max_requests`, `max_connections` and `max_pending`.
+fn read_limits(fields: &mut Object<'_>, reader: &mut Reader) -> BackendLimits {
     let mut limit = |field| {
         let limit = fields.take(field)?.integer(1, i64::from(u32::MAX), reader)?;
         u32::try_from(limit).ok()
     };
     let (requests, connections, pending) =
         (limit("max_requests"), limit("max_connections"), limit("max_pending"));
-    Limits { requests, connections, pending }
+    BackendLimits { requests, connections, pending }
 }
 
-/// `{ endpoints: 30s, cluster: 1m }`, either of them.
+/// Reads `{ endpoints: 30s, cluster: 1m }`; each field is optional.
 fn read_drain(value: &Value<'_>, reader: &mut Reader) -> Option<DrainPolicy> {
     let mut fields = value.object(reader)?;
     let endpoints = fields.take("endpoints").and_then(|time| read_drain_time(&time, reader));
@@ -118,7 +119,7 @@ fn read_endpoints(value: &Value<'_>, endpoints: &mut Endpoints, reader: &mut Rea
     }
 }
 
-/// `{ addr: "10.0.0.4:50051", zone: b, weight: 2 }`.
+/// Reads `{ addr: "10.0.0.4:50051", zone: b, weight: 2 }`.
 fn read_endpoint_object(value: &Value<'_>, reader: &mut Reader) -> Option<StaticEndpoint> {
     let mut fields = value.object(reader)?;
     let address = fields.need("addr", reader).and_then(|address| read_host_port(&address, reader));
@@ -132,28 +133,30 @@ fn read_endpoint_object(value: &Value<'_>, reader: &mut Reader) -> Option<Static
     };
     fields.finish(reader);
     let (host, port) = address?;
-    if matches!(host, Host::Dns(_)) && (!zone.is_empty() || weight.is_some()) {
+    if matches!(host, EndpointHost::Dns(_)) && (!zone.is_empty() || weight.is_some()) {
         let message = "only endpoints with an address have a zone and a weight";
         reader.warn("unsupported", &value.spot, message);
     }
     Some(endpoint_of(host, port, zone, weight))
 }
 
-fn endpoint_of(host: Host, port: u16, zone: String, weight: Option<u32>) -> StaticEndpoint {
+fn endpoint_of(host: EndpointHost, port: u16, zone: String, weight: Option<u32>) -> StaticEndpoint {
     match host {
-        Host::Ip(address) => StaticEndpoint::Ip { address, port, zone, weight },
-        Host::Dns(host) => StaticEndpoint::Dns { host, port },
+        EndpointHost::Ip(address) => StaticEndpoint::Ip { address, port, zone, weight },
+        EndpointHost::Dns(host) => StaticEndpoint::Dns { host, port },
     }
 }
 
-/// Names with ports, to be resolved by the clients. An address is no name.
+/// Reads names with ports, which clients resolve. An address is refused.
 fn read_dns(value: &Value<'_>, endpoints: &mut Endpoints, reader: &mut Reader) {
     let items = one_or_list(value, MAX_ENDPOINTS, reader);
     endpoints.list.reserve_exact(items.len());
     for item in items {
         match read_host_port(&item, reader) {
-            Some((Host::Dns(host), port)) => endpoints.add(StaticEndpoint::Dns { host, port }, &item, reader),
-            Some((Host::Ip(address), _)) => {
+            Some((EndpointHost::Dns(host), port)) => {
+                endpoints.add(StaticEndpoint::Dns { host, port }, &item, reader);
+            }
+            Some((EndpointHost::Ip(address), _)) => {
                 let message = format!("{address} is not a host name; write addresses under `endpoints`");
                 reader.error("bad-address", &item.spot, message);
             }
@@ -162,7 +165,7 @@ fn read_dns(value: &Value<'_>, endpoints: &mut Endpoints, reader: &mut Reader) {
     }
 }
 
-/// The members, each once: the first mention counts, as in gRFC A37.
+/// Reads the members. A duplicate is dropped: the first one counts, as in gRFC A37.
 fn read_fallback(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<BackendMember> {
     let items = one_or_list(value, MAX_MEMBERS, reader);
     let mut members: Vec<BackendMember> = Vec::with_capacity(items.len());
@@ -184,7 +187,7 @@ fn read_fallback(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) 
     members
 }
 
-/// An error if an object is among others, in whatever spelling.
+/// Reports an error if an object is one of `others`, in whatever spelling.
 pub(super) fn refuse_twice<'a>(
     object: &ObjectRef,
     mut others: impl Iterator<Item = &'a ObjectRef>,
@@ -202,11 +205,11 @@ fn is_same(one: &ObjectRef, other: &ObjectRef) -> bool {
         == (&other.group, &other.kind, &other.namespace, &other.name, &other.port)
 }
 
-/// Checks for fields that a backend which is only a list of others cannot have.
+/// Refuses fields that a backend with `fallback` cannot have.
 fn check_fallback(fields: &Object<'_>, reader: &mut Reader) {
     for field in ["endpoints", "dns", "unix", "tls", "max_requests", "max_connections", "max_pending"] {
         if fields.has(field) {
-            let message = format!("a backend with `fallback` has no `{field}`; its members have");
+            let message = format!("a backend with `fallback` cannot have `{field}`; set it on the members");
             reader.error("misplaced-field", fields.spot(), message);
         }
     }
@@ -215,7 +218,7 @@ fn check_fallback(fields: &Object<'_>, reader: &mut Reader) {
     }
 }
 
-/// `tls: true`, or an object with `sni` and `ca`.
+/// Reads `tls: true`, or an object with `sni` and `ca`.
 fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader) -> Option<NativeTls> {
     let (mut sni, mut ca_pem) = (single_host(endpoints), None);
     if let TreeValue::Bool(is_on) = value.tree.value() {
@@ -237,14 +240,14 @@ fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader
         fields.finish(reader);
     }
     let Some(sni) = sni else {
-        let message = "without `sni` there is no name to verify the certificate against";
+        let message = "the certificate cannot be verified without a name; set `sni`";
         reader.error("missing-field", &value.spot, message);
         return None;
     };
     Some(NativeTls { spot: value.spot.clone(), sni, ca_pem })
 }
 
-/// Certificates in PEM. Files other than the document are never read, and no key belongs here.
+/// Reads certificates in PEM. A private key or the name of a file is refused.
 fn read_certificates(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.text(reader)?;
     if text.contains("PRIVATE KEY-----") {
@@ -255,7 +258,7 @@ fn read_certificates(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     }
     if !text.contains("-----BEGIN CERTIFICATE-----") {
         let message = format!(
-            "{} is not a certificate in PEM; this field is not the name of a file, so write the certificate itself, or put it into a ConfigMap that a BackendTLSPolicy names",
+            "{} is not a certificate in PEM; write the certificate itself, not the name of a file, or put it into a ConfigMap that a BackendTLSPolicy names",
             echo(text)
         );
         reader.error("bad-certificate", &value.spot, message);
@@ -264,11 +267,11 @@ fn read_certificates(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// As many endpoints as Kubernetes has in a slice.
+/// The limit of a Kubernetes EndpointSlice.
 const MAX_ENDPOINTS: usize = 1_000;
 
-/// As many as clients follow one below the other (gRFC A37).
+/// The depth to which clients follow fallbacks (gRFC A37).
 const MAX_MEMBERS: usize = 16;
 
-/// As with the weights of routes.
+/// The same limit as for weights of routes.
 const MAX_WEIGHT: i64 = 1_000_000;

@@ -9,22 +9,22 @@ use crate::model::{HeaderEdits, Spot};
 use crate::read::fields::{Object, Reader, Value};
 use crate::read::matches::check_header_name;
 
-/// The fields for requests: what is set, added, removed.
+/// The fields for requests: headers to set, add and remove.
 pub(super) const REQUEST_FIELDS: [&str; 3] = ["set_headers", "add_headers", "remove_headers"];
 
 /// The fields for responses.
 pub(super) const RESPONSE_FIELDS: [&str; 3] =
     ["set_response_headers", "add_response_headers", "remove_response_headers"];
 
-/// Reads changes of headers and where the first of them is; `None` if there are none.
+/// Reads changes of headers, with the spot of the first; `None` if there are none.
 ///
-/// A header is in one of the fields at most, because the order of the changes is not the same in every client.
+/// A header can appear only once in all fields, because clients apply changes in different orders.
 pub(super) fn read_edits(
     fields: &mut Object<'_>,
     [set, add, remove]: [&'static str; 3],
     reader: &mut Reader,
 ) -> Option<(Spot, HeaderEdits)> {
-    let mut names = Names::default();
+    let mut names = ChangedNames::default();
     let mut first = None;
     let mut edits = HeaderEdits::default();
     for (field, pairs) in [(set, &mut edits.set), (add, &mut edits.add)] {
@@ -57,16 +57,16 @@ fn check_count(count: usize, map: &Value<'_>, reader: &mut Reader) {
     }
 }
 
-/// The names that were changed, in lower case.
+/// The names of changed headers, in lower case.
 #[derive(Default)]
-struct Names(BTreeSet<String>);
+struct ChangedNames(BTreeSet<String>);
 
-impl Names {
-    /// Checks a name. Clients refuse changes of `host` and of what is a header only in HTTP/2.
+impl ChangedNames {
+    /// Checks a name. Clients reject changes of `host` and of the pseudo-headers of HTTP/2.
     fn check(&mut self, name: &str, spot: &Spot, reader: &mut Reader) {
         let lower = name.to_ascii_lowercase();
         if lower == "host" || lower == ":authority" {
-            let message = "the host is changed by `rewrite`, not as a header";
+            let message = "use `rewrite` to change the host";
             reader.error("bad-header-name", spot, message);
         } else {
             check_header_name(name, spot, reader);
@@ -77,7 +77,7 @@ impl Names {
     }
 }
 
-/// A value as HTTP allows it: no control characters, so that none ends the header.
+/// Reads a value of a header: no control characters, because a line break would end the header.
 fn read_value(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.bounded_text(0, 4_096, reader)?;
     if text.chars().any(|one| one.is_control() && one != '\t') || text.trim() != text {
@@ -91,5 +91,5 @@ fn read_value(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// As the Gateway API has it.
+/// The limit of the Gateway API.
 const MAX_EDITS: usize = 16;

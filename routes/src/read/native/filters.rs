@@ -1,4 +1,4 @@
-//! Changes to requests on their way: changed headers, copies, redirects, rewrites.
+//! Changes to requests: headers, mirrors, redirects, rewrites.
 
 use xds_codec::echo;
 
@@ -44,7 +44,7 @@ pub(super) fn read_filters(
     filters
 }
 
-/// One backend that gets a copy of everything, or several with the share of each.
+/// Reads one backend that gets a copy of every request, or several with a share each.
 fn read_mirrors(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<Filter> {
     let mut entries = Vec::new();
     if let Some(name) = value.tree.as_str() {
@@ -90,7 +90,11 @@ fn read_redirect(value: &Value<'_>, matches: &[Match], reader: &mut Reader) -> O
         None => 302,
     };
     if !["scheme", "host", "path", "prefix", "port"].iter().any(|field| fields.has(field)) {
-        reader.error("missing-field", &value.spot, "the redirect changes nothing, so it would never end");
+        reader.error(
+            "missing-field",
+            &value.spot,
+            "the redirect changes nothing, so clients would be redirected forever",
+        );
     }
     fields.finish(reader);
     Some(FilterKind::Redirect(Redirect { scheme: scheme.map(str::to_owned), host, path, port, status }))
@@ -107,7 +111,7 @@ fn read_rewrite(value: &Value<'_>, matches: &[Match], reader: &mut Reader) -> Op
     Some(FilterKind::Rewrite { host, path })
 }
 
-/// `path` replaces the whole path, or `prefix` replaces the matched prefix.
+/// Reads `path`, which replaces the whole path, or `prefix`, which replaces the matched prefix.
 fn read_path_rewrite(fields: &mut Object<'_>, matches: &[Match], reader: &mut Reader) -> Option<PathRewrite> {
     match (fields.take("path"), fields.take("prefix")) {
         (Some(_), Some(prefix)) => {
@@ -118,7 +122,7 @@ fn read_path_rewrite(fields: &mut Object<'_>, matches: &[Match], reader: &mut Re
         (None, Some(prefix)) => {
             let is_prefix = |one: &Match| matches!(one.path, PathMatch::Any | PathMatch::Prefix(_));
             if !matches.iter().all(is_prefix) {
-                let message = "a new `prefix` needs a rule that matches only prefixes";
+                let message = "only a rule that matches nothing but prefixes can replace the `prefix`";
                 reader.error("misplaced-field", &prefix.spot, message);
             }
             read_path(&prefix, reader).map(PathRewrite::Prefix)
@@ -127,13 +131,13 @@ fn read_path_rewrite(fields: &mut Object<'_>, matches: &[Match], reader: &mut Re
     }
 }
 
-/// A path: it begins with `/` and is as requests have it, without query and fragment.
+/// Reads a path in the form that requests have: it begins with `/`, and has no query or fragment.
 pub(super) fn read_path(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.bounded_text(1, 1_024, reader)?;
     let is_path_byte = |byte: u8| byte.is_ascii_graphic() && byte != b'?' && byte != b'#';
     if !text.starts_with('/') || !text.bytes().all(is_path_byte) {
         let message = format!(
-            "{} is not a path: a path begins with `/`, has no query or fragment, and percent-encodes all that is not ASCII",
+            "{} is not a path: a path begins with `/`, has no query or fragment, and percent-encodes everything but ASCII",
             echo(text)
         );
         reader.error("bad-path", &value.spot, message);
@@ -142,5 +146,5 @@ pub(super) fn read_path(value: &Value<'_>, reader: &mut Reader) -> Option<String
     Some(text.to_owned())
 }
 
-/// As many as a rule of the Gateway API has filters.
+/// The limit of filters in a rule of the Gateway API.
 const MAX_MIRRORS: usize = 16;

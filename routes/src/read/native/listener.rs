@@ -4,7 +4,7 @@ use xds_codec::document::TreeValue;
 
 use super::target::{one_or_list, read_qualified};
 use crate::model::{
-    AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, Kind, ObjectRef, Protocol, Spec,
+    AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, Kind, ListenerProtocol, ObjectRef, Spec,
 };
 use crate::read::address::parse_ip;
 use crate::read::context::Context;
@@ -13,7 +13,7 @@ use crate::read::meta::read_hostname;
 
 /// Reads a listener: its port, or an object with `port`, `host`, `address` and `tls`.
 ///
-/// It becomes a Gateway with one listener of the same name, HTTPS if there is TLS, which takes routes of every namespace.
+/// It becomes a Gateway with one listener of the same name that accepts routes from every namespace. With `tls` it is HTTPS.
 pub(super) fn read_listener(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Spec> {
     let (mut port, mut hostname, mut address, mut certificates) = (None, None, None, Vec::new());
     if matches!(value.tree.value(), TreeValue::Number(_)) {
@@ -37,7 +37,7 @@ pub(super) fn read_listener(value: &Value<'_>, context: &Context<'_>, reader: &m
         fields.finish(reader);
     }
     let spot = value.spot.clone();
-    let protocol = if certificates.is_empty() { Protocol::Http } else { Protocol::Https };
+    let protocol = if certificates.is_empty() { ListenerProtocol::Http } else { ListenerProtocol::Https };
     let allowed =
         AllowedRoutes { namespaces: AllowedNamespaces::All, kinds: Vec::new(), kinds_spot: spot.clone() };
     let name = context.key.name.to_string();
@@ -52,7 +52,7 @@ pub(super) fn read_listener(value: &Value<'_>, context: &Context<'_>, reader: &m
     })))
 }
 
-/// The address to listen on; none for every one, which is what `0.0.0.0` and `::` mean too.
+/// Reads the address to listen on; `None` for all addresses, also if it is `0.0.0.0` or `::`.
 fn read_address(value: &Value<'_>, reader: &mut Reader) -> Option<std::net::IpAddr> {
     let text = value.text(reader)?;
     if matches!(text, "0.0.0.0" | "::") {
@@ -61,7 +61,7 @@ fn read_address(value: &Value<'_>, reader: &mut Reader) -> Option<std::net::IpAd
     parse_ip(text).map_err(|message| reader.error("bad-address", &value.spot, message)).ok()
 }
 
-/// `tls: name`, or `tls` with `certificate` or `certificates`: names of Secrets.
+/// Reads `tls: name`, or `tls` with `certificate` or `certificates`. These name Secrets.
 fn read_certificates(tls: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<ObjectRef> {
     let mut values = Vec::new();
     if tls.is_object() {
@@ -74,7 +74,7 @@ fn read_certificates(tls: &Value<'_>, context: &Context<'_>, reader: &mut Reader
                 reader.error("duplicate-field", &tls.spot, message);
             }
             (None, None) => {
-                let message = "the field `certificate`, the name of a Secret, is missing";
+                let message = "the field `certificate` is missing; it names a Secret";
                 reader.error("missing-field", &tls.spot, message);
             }
         }
@@ -92,5 +92,5 @@ fn read_certificates(tls: &Value<'_>, context: &Context<'_>, reader: &mut Reader
     certificates
 }
 
-/// As many as a listener of a Gateway has.
+/// The limit of a listener of a Gateway.
 const MAX_CERTIFICATES: usize = 64;

@@ -13,7 +13,7 @@ use crate::read::regex::{check, read_regex};
 use crate::read::route::MAX_MATCHES_OF_RULE;
 use crate::read::smi::read_header_key;
 
-/// Reads `match`: one object, or a list of which one must hold; everything if it is left out.
+/// Reads `match`: one object, or a list of alternatives. Without it, the rule matches every request.
 pub(super) fn read_matches(rule: &mut Object<'_>, reader: &mut Reader) -> Vec<Match> {
     let Some(value) = rule.take("match") else { return vec![Match::of_path(rule.spot(), PathMatch::Any)] };
     let items = one_or_list(&value, MAX_MATCHES_OF_RULE, reader);
@@ -53,14 +53,14 @@ fn read_match(value: &Value<'_>, reader: &mut Reader) -> Option<Match> {
     Some(Match { spot, path: path?, headers, query: query.into(), method, fraction, case_sensitive })
 }
 
-/// At most one of the five ways to say which path.
+/// Reads the match of the path: at most one of [`PATH_FIELDS`].
 fn read_path_match(fields: &mut Object<'_>, reader: &mut Reader) -> Option<PathMatch> {
     let given: Vec<_> = PATH_FIELDS.iter().filter_map(|field| Some((*field, fields.take(field)?))).collect();
     let (field, value) = match given.as_slice() {
         [] => return Some(PathMatch::Any),
         [(field, value)] => (*field, value),
         [_, (_, second), ..] => {
-            let message = format!("a match has at most one of {}", PATH_FIELDS.join(", "));
+            let message = format!("a match can have only one of {}", PATH_FIELDS.join(", "));
             reader.error("misplaced-field", &second.spot, message);
             return None;
         }
@@ -80,7 +80,7 @@ fn read_path_match(fields: &mut Object<'_>, reader: &mut Reader) -> Option<PathM
     }
 }
 
-/// `package.Service/Method`, `package.Service`, or `*/Method`; a leading `/` is allowed, as on the wire.
+/// Reads `package.Service/Method`, `package.Service` or `*/Method`. A leading `/` is allowed, as on the wire.
 fn read_method(value: &Value<'_>, reader: &mut Reader) -> Option<MethodMatch> {
     let text = value.bounded_text(1, 1_024, reader)?;
     let (service, method) = match text.strip_prefix('/').unwrap_or(text).split_once('/') {
@@ -109,7 +109,7 @@ fn read_method(value: &Value<'_>, reader: &mut Reader) -> Option<MethodMatch> {
     Some(MethodMatch { match_type: MatchType::Exact, service, method })
 }
 
-/// Headers: the value itself, `~` and an expression for the whole value, or `*` for any value.
+/// Reads headers, each with a value, with `~` and an expression for the whole value, or with `*` for any value.
 fn read_headers(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
     let entries = entries_of(value, reader);
     let mut headers: Vec<HeaderMatch> = Vec::with_capacity(entries.len());
@@ -119,9 +119,9 @@ fn read_headers(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
             reader.error("duplicate-name", &value.spot, format!("the header {} appears twice", echo(&name)));
         }
         let value_match = match read_value(&value, reader) {
-            Some(Wanted::Exact(text)) => HeaderValue::Exact(text),
-            Some(Wanted::Regex(regex)) => HeaderValue::Regex(regex),
-            Some(Wanted::Anything) => HeaderValue::Present,
+            Some(ValueCondition::Exact(text)) => HeaderValue::Exact(text),
+            Some(ValueCondition::Regex(regex)) => HeaderValue::Regex(regex),
+            Some(ValueCondition::Anything) => HeaderValue::Present,
             None => continue,
         };
         headers.push(HeaderMatch { spot: value.spot, name, value: value_match });
@@ -129,7 +129,7 @@ fn read_headers(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
     headers
 }
 
-/// Query parameters, written as headers are; their names keep their case.
+/// Reads query parameters, which are written like headers. Their names keep their case.
 fn read_query(value: &Value<'_>, reader: &mut Reader) -> Vec<QueryMatch> {
     let entries = entries_of(value, reader);
     let mut query: Vec<QueryMatch> = Vec::with_capacity(entries.len());
@@ -140,9 +140,9 @@ fn read_query(value: &Value<'_>, reader: &mut Reader) -> Vec<QueryMatch> {
             continue;
         }
         let (match_type, text) = match read_value(&value, reader) {
-            Some(Wanted::Exact(text)) => (MatchType::Exact, text),
-            Some(Wanted::Regex(regex)) => (MatchType::RegularExpression, regex),
-            Some(Wanted::Anything) => (MatchType::RegularExpression, ".*".to_owned()),
+            Some(ValueCondition::Exact(text)) => (MatchType::Exact, text),
+            Some(ValueCondition::Regex(regex)) => (MatchType::RegularExpression, regex),
+            Some(ValueCondition::Anything) => (MatchType::RegularExpression, ".*".to_owned()),
             None => continue,
         };
         query.push(QueryMatch { name: name.to_owned(), match_type, value: text });
@@ -160,33 +160,33 @@ fn entries_of<'t>(value: &Value<'t>, reader: &mut Reader) -> Vec<(&'t str, Value
 }
 
 /// The condition on a value.
-enum Wanted {
+enum ValueCondition {
     Exact(String),
     Regex(String),
     Anything,
 }
 
-fn read_value(value: &Value<'_>, reader: &mut Reader) -> Option<Wanted> {
+fn read_value(value: &Value<'_>, reader: &mut Reader) -> Option<ValueCondition> {
     if let TreeValue::Number(_) | TreeValue::Bool(_) = value.tree.value() {
         value.wrong("a string; write it in quotes", reader);
         return None;
     }
     let text = value.bounded_text(1, 4_096, reader)?;
     if text == "*" {
-        return Some(Wanted::Anything);
+        return Some(ValueCondition::Anything);
     }
     if let Some(regex) = text.strip_prefix('~') {
         if regex.is_empty() {
             reader.error("bad-regex", &value.spot, "there is no expression after `~`");
             return None;
         }
-        return check(regex, &value.spot, reader).then(|| Wanted::Regex(regex.to_owned()));
+        return check(regex, &value.spot, reader).then(|| ValueCondition::Regex(regex.to_owned()));
     }
-    Some(Wanted::Exact(text.to_owned()))
+    Some(ValueCondition::Exact(text.to_owned()))
 }
 
-/// The ways to say which path: a method of gRPC, a whole path, one path and those below it, a beginning, an expression.
+/// The fields that match the path: a gRPC method, a whole path, a path and everything below it, a text prefix, an expression.
 const PATH_FIELDS: [&str; 5] = ["grpc", "path", "prefix", "text_prefix", "regex"];
 
-/// As the Gateway API has it.
+/// The limit of the Gateway API.
 const MAX_VALUES: usize = 16;

@@ -17,8 +17,8 @@
 //! ```
 //!
 //! Every listener becomes a Gateway, every route a Route, every backend a Backend. Each has its own faults: a bad one does not affect the
-//! others. A fault of the document as a whole affects all of it, because then nothing says which objects it should have. The meaning is that
-//! of the Gateway API, including its order of precedence: the first rule does not win because it is first.
+//! others. A fault of the document as a whole affects all of it, because its objects are not known then. Rules mean the same as in the
+//! Gateway API, including the order of precedence: the first rule does not win just because it is first.
 
 mod backend;
 mod edits;
@@ -53,7 +53,7 @@ pub(crate) fn read(file: &Arc<str>, tree: &Tree, refuses_unknown: bool) -> ReadO
     document.ignore(&["version"]);
     let namespace = document.take("namespace").and_then(|namespace| read_name(&namespace, &mut reader));
     if let Some(nodes) = document.take("nodes") {
-        let message = "the NodeGroup document of the directory says which clients get a document";
+        let message = "clients are selected by the NodeGroup document of the directory";
         reader.error("unsupported", &nodes.spot, message);
     }
     let mut objects = Vec::new();
@@ -76,7 +76,7 @@ pub(crate) fn read(file: &Arc<str>, tree: &Tree, refuses_unknown: bool) -> ReadO
     document.finish(&mut reader);
     if objects.is_empty() && !reader.has_errors() {
         let message =
-            "the document has no listeners, routes or backends; to remove those that it had, delete it";
+            "the document has no listeners, routes or backends; delete it to remove those that it had";
         reader.error("empty-document", &spot, message);
     }
     let is_broken = reader.has_errors();
@@ -121,12 +121,12 @@ fn read_object(
     ReadObject { key, place, outcome: Ok((Arc::new(document), diagnostics)), stand_in: None }
 }
 
-/// Checks the name of an object. References to it must not be read as something else.
+/// Checks the name of an object: references to it must be unambiguous.
 fn check_name(section: &Section, name: &str, spot: &Spot, reader: &mut Reader) {
     let (tree, spot) = (Tree::of_text(name), spot.clone());
     read_name(&Value { tree: tree.root(), spot: spot.clone() }, reader);
     if section.kind == Kind::Backend && name.contains(':') {
-        let message = format!("{}: a name with `:` means a service and its port", echo_name(name));
+        let message = format!("{} contains `:`, which separates a service from its port", echo_name(name));
         reader.error("bad-name", &spot, message);
     }
     if section.kind == Kind::Gateway && name == route::ALL_GRPC {
@@ -160,5 +160,5 @@ const SECTIONS: [Section; 3] = [
     Section { field: "backends", kind: Kind::Backend, read: backend::read_backend },
 ];
 
-/// The one version that there is.
+/// The only version.
 pub(super) const VERSION: &str = "xds-server/v1";

@@ -8,7 +8,7 @@ use crate::read::fields::{Object, Reader, Value};
 use crate::read::meta::read_hostname;
 use crate::read::route::check_rules;
 
-/// Reads a route: `hosts`, `listen` and `rules`, or what its only rule has in place of `rules`.
+/// Reads a route: `hosts`, `listen` and `rules`, or the fields of a single rule in place of `rules`.
 pub(super) fn read_route(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Spec> {
     let mut fields = value.object(reader)?;
     let hostnames = match fields.take("hosts") {
@@ -43,7 +43,7 @@ fn read_rules(
 ) -> Vec<Rule> {
     for field in RULE_FIELDS {
         if let Some(misplaced) = route.take(field) {
-            let message = format!("`{field}` is beside `rules`; move it into one of them");
+            let message = format!("`{field}` cannot be next to `rules`; move it into a rule");
             reader.error("misplaced-field", &misplaced.spot, message);
         }
     }
@@ -60,7 +60,7 @@ fn read_rules(
     rules
 }
 
-/// Hosts; `*` alone is the same as none.
+/// Reads hosts; `*` alone is the same as none.
 fn read_hosts(value: &Value<'_>, reader: &mut Reader) -> Vec<Hostname> {
     let items = one_or_list(value, MAX_HOSTS, reader);
     if let [only] = items.as_slice()
@@ -84,13 +84,13 @@ fn read_hosts(value: &Value<'_>, reader: &mut Reader) -> Vec<Hostname> {
     hosts
 }
 
-/// The listeners, which may be Gateways as well: `name` or `namespace/name`.
+/// Reads the listeners, which may be Gateways too: `name` or `namespace/name`.
 fn read_listeners(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<ParentRef> {
     let items = one_or_list(value, MAX_PARENTS, reader);
     let mut parents: Vec<ParentRef> = Vec::with_capacity(items.len());
     for item in items {
         if item.tree.as_str() == Some(ALL_GRPC) {
-            let message = "`grpc` is not a listener: gRPC clients find a route by its `hosts`, whatever its listeners are";
+            let message = "`grpc` is not a listener; remove it: gRPC clients find a route by its `hosts`";
             reader.error("unsupported", &item.spot, message);
             continue;
         }
@@ -106,14 +106,14 @@ fn read_listeners(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader)
     parents
 }
 
-/// The word that would stand for all clients without a proxy.
+/// A reserved word that is refused as the name of a listener.
 pub(super) const ALL_GRPC: &str = "grpc";
 
-/// As the Gateway API has it.
+/// The limit of the Gateway API.
 const MAX_RULES: usize = 16;
 
-/// As the Gateway API has it.
+/// The limit of the Gateway API.
 const MAX_HOSTS: usize = 16;
 
-/// As the Gateway API has it.
+/// The limit of the Gateway API.
 const MAX_PARENTS: usize = 32;

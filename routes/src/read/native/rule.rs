@@ -19,7 +19,7 @@ use crate::read::matches::read_header_name;
 use crate::read::meta::read_section_name;
 use crate::read::session::{read_cookie_name, read_cookie_path};
 
-/// Reads a rule. The fields are all of [`RULE_FIELDS`].
+/// Reads a rule, whose fields are [`RULE_FIELDS`].
 pub(super) fn read_rule(fields: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader) -> Rule {
     let name = fields.take("name").and_then(|name| read_section_name(&name, reader));
     let matches = read_matches(fields, reader);
@@ -31,14 +31,14 @@ pub(super) fn read_rule(fields: &mut Object<'_>, context: &Context<'_>, reader: 
                 reader.error(
                     "misplaced-field",
                     &to.spot,
-                    "a rule with `redirect` sends no requests to backends, so it has no `to`",
+                    "a rule with `redirect` sends no requests to backends; remove `to`",
                 );
             }
             read_backends(&to, context, reader)
         }
         None => {
             if !redirects && !fields.has("redirect") {
-                let message = "the field `to` is missing: the backends that requests go to";
+                let message = "the field `to` is missing; it names the backends that get the requests";
                 reader.error("missing-field", fields.spot(), message);
             }
             Vec::new()
@@ -59,7 +59,7 @@ pub(super) fn read_rule(fields: &mut Object<'_>, context: &Context<'_>, reader: 
     }
 }
 
-/// One backend by its name, or several with their weights. No two are the same.
+/// Reads the name of one backend, or several with their weights. Duplicates are refused.
 fn read_backends(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<BackendRef> {
     if let Some(name) = value.tree.as_str() {
         let object = read_target(name, &value.spot, context, reader);
@@ -90,7 +90,7 @@ fn read_backends(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) 
     backends
 }
 
-/// A whole number, 0 to 1,000,000. A share is none: weights need not sum up to anything.
+/// Reads a whole number from 0 to 1,000,000. A percentage is refused, because weights can have any sum.
 fn read_weight(value: &Value<'_>, reader: &mut Reader) -> Option<u32> {
     if let TreeValue::String(text) = value.tree.value() {
         let message =
@@ -149,16 +149,14 @@ fn positive_duration(value: &Value<'_>, reader: &mut Reader) -> Option<Duration>
     Some(duration)
 }
 
-/// `cookie` or `header`, and `ttl`: with it a cookie outlives the browser, without it does not.
+/// Reads `cookie` or `header`, and `ttl`. A cookie with `ttl` outlives the browser.
 fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<SessionPersistence> {
     let mut fields = value.object(reader)?;
     let (cookie, header) = (fields.take("cookie"), fields.take("header"));
     let ttl = fields.take("ttl");
     let absolute_timeout = ttl.as_ref().and_then(|ttl| positive_duration(ttl, reader));
     let path = fields.take("path");
-    for (field, message) in
-        [(&path, "only a cookie has a path"), (&ttl, "only a cookie can end a session after a time")]
-    {
+    for (field, message) in [(&path, "only a cookie has a path"), (&ttl, "only a cookie can expire")] {
         if let (Some(field), Some(_)) = (field, &header) {
             reader.error("misplaced-field", &field.spot, message);
         }
@@ -170,7 +168,7 @@ fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<SessionPersist
                 None => SessionLifetime::Session,
             };
             let path = path.map_or(Some("/".to_owned()), |path| read_cookie_path(&path, reader));
-            // `true` leaves the name to the rule's identity.
+            // With `true`, the name is derived from the rule's identity.
             let name = if matches!(cookie.tree.value(), TreeValue::Bool(true)) {
                 Some(None)
             } else {
@@ -211,14 +209,14 @@ pub(super) const RULE_FIELDS: [&str; 16] = [
     "remove_response_headers",
 ];
 
-/// As the Gateway API has it.
+/// The limit of the Gateway API.
 const MAX_BACKENDS: usize = 16;
 
-/// As the Gateway API has it.
+/// The limit of the Gateway API.
 const MAX_WEIGHT: i64 = 1_000_000;
 
-/// More would only be an attack on the backends; gRPC clients stop after five.
+/// More would only overload the backends; gRPC clients stop after five.
 const MAX_ATTEMPTS: i64 = 100;
 
-/// Every condition, and more codes than anybody tells apart.
+/// Enough for every condition and many status codes.
 const MAX_REASONS: usize = 64;

@@ -5,7 +5,7 @@ use xds_codec::echo;
 use crate::model::Fraction;
 use crate::read::fields::{Reader, Value};
 
-/// A share from 0% to 100%, with at most four decimals, in the coarsest of the three denominators that xDS has.
+/// Reads a share from 0% to 100% with at most four decimals, in the coarsest denominator of xDS that fits.
 pub(super) fn read_share(value: &Value<'_>, reader: &mut Reader) -> Option<Fraction> {
     let parsed = value.tree.as_str().and_then(parse_share);
     if parsed.is_none() {
@@ -18,7 +18,7 @@ pub(super) fn read_share(value: &Value<'_>, reader: &mut Reader) -> Option<Fract
     parsed
 }
 
-/// `5%`, `0.5%`; `None` for anything else.
+/// Parses `5%` or `0.5%`; `None` for anything else.
 fn parse_share(text: &str) -> Option<Fraction> {
     let number = text.strip_suffix('%')?.trim_end();
     let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));

@@ -10,8 +10,8 @@ use crate::read::context::Context;
 use crate::read::fields::{Reader, Value};
 use crate::read::meta::read_name;
 
-/// `backend`, `service:port`, and either with `namespace/` in front. The port makes the difference: backends have theirs
-/// in their endpoints.
+/// Reads `backend` or `service:port`, either with a leading `namespace/`. Only a service has a port here: those of a backend are in
+/// its endpoints.
 pub(super) fn read_target(
     text: &str,
     spot: &Spot,
@@ -42,7 +42,7 @@ pub(super) fn read_target(
     Some(ObjectRef { spot: spot.clone(), group, kind, namespace, name, port })
 }
 
-/// `name` or `namespace/name`.
+/// Reads `name` or `namespace/name`.
 pub(super) fn read_qualified(
     value: &Value<'_>,
     context: &Context<'_>,
@@ -56,7 +56,7 @@ pub(super) fn read_qualified(
     Some((namespace, check_part(name, &value.spot, reader)?))
 }
 
-/// The items of a list, or the value itself where a list of one may be written without brackets.
+/// Reads a list, which may be written without brackets if it has one item.
 pub(super) fn one_or_list<'t>(value: &Value<'t>, max: usize, reader: &mut Reader) -> Vec<Value<'t>> {
     if !value.is_list() {
         return vec![value.clone()];

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::{
-    Backend, BackendSource, FilterKind, Fraction, Gateway, HeaderValue, LbPolicy, MatchType, PathMatch,
-    PathRewrite, Protocol, Route, SessionKind, SessionLifetime, StaticEndpoint,
+    Backend, BackendSource, FilterKind, Fraction, Gateway, HeaderValue, LbPolicy, ListenerProtocol,
+    MatchType, PathMatch, PathRewrite, Route, SessionKind, SessionLifetime, StaticEndpoint,
 };
 use crate::read::UnknownFields;
 use crate::read::testing::{clean, diagnostics, documents, findings, objects};
@@ -339,7 +339,7 @@ fn a_backend_has_endpoints_names_sockets_or_fallbacks() {
     assert_eq!(backend("{lb: least_request, dns: a:80}").lb_policy, LbPolicy::LeastRequest);
     let limited = backend("{max_requests: 5, max_connections: 6, max_pending: 4294967295, dns: a:80}").limits;
     assert_eq!((limited.requests, limited.connections, limited.pending), (Some(5), Some(6), Some(u32::MAX)));
-    assert_eq!(backend("{dns: a:80}").limits, crate::model::Limits::default());
+    assert_eq!(backend("{dns: a:80}").limits, crate::model::BackendLimits::default());
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn a_listener_is_a_gateway_with_one_listener_of_its_name() {
     let [only] = gateway.listeners.as_slice() else { panic!("one listener") };
     assert_eq!(
         (&*only.name, only.port, &only.protocol, &only.hostname),
-        ("l", 8_080, &Protocol::Http, &None)
+        ("l", 8_080, &ListenerProtocol::Http, &None)
     );
     assert_eq!((gateway.class.as_str(), gateway.address), ("", None));
     let gateway =
@@ -376,7 +376,7 @@ fn a_listener_is_a_gateway_with_one_listener_of_its_name() {
     let only = &gateway.listeners[0];
     assert_eq!(gateway.address, Some([10, 0, 0, 1].into()));
     assert_eq!(only.hostname.as_ref().map(ToString::to_string).as_deref(), Some("*.example.com"));
-    assert_eq!(only.protocol, Protocol::Https);
+    assert_eq!(only.protocol, ListenerProtocol::Https);
     let certificates: Vec<_> =
         only.certificates.iter().map(|one| (&*one.kind, &*one.namespace, &*one.name)).collect();
     assert_eq!(certificates, [("Secret", "default", "a"), ("Secret", "prod", "b")]);

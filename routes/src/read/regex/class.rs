@@ -2,12 +2,12 @@
 
 use xds_codec::echo;
 
-/// Walks over a class, or over what stands behind one backslash.
+/// Walks over a class, or over the text after a backslash.
 #[derive(Default)]
 pub(super) struct ClassScanner<'t> {
-    /// The rest to be read.
+    /// The text that is not read yet.
     pub(super) rest: &'t str,
-    /// The part that was read, in the grammar of the `regex` crate.
+    /// The text that was read, in the grammar of the `regex` crate.
     pub(super) rust: String,
 }
 
@@ -26,7 +26,7 @@ impl ClassScanner<'_> {
         Some(next)
     }
 
-    /// Reads what stands behind `[` up to the `]`; its size in instructions.
+    /// Reads from after `[` up to the `]`. Returns the size in instructions.
     pub(super) fn scan(&mut self) -> Result<u64, String> {
         self.rust.push('[');
         let is_negated = self.rest.starts_with('^');
@@ -50,7 +50,7 @@ impl ClassScanner<'_> {
         }
     }
 
-    /// Reads the item behind a backslash outside of a class; its size in instructions.
+    /// Reads the item after a backslash outside of a class. Returns the size in instructions.
     pub(super) fn scan_single(&mut self) -> Result<u64, String> {
         match self.escaped()? {
             Item::Character(character) => {
@@ -104,7 +104,7 @@ impl ClassScanner<'_> {
         }
     }
 
-    /// Reads what stands behind a backslash.
+    /// Reads the item after a backslash.
     fn escaped(&mut self) -> Result<Item, String> {
         let Some(next) = self.next() else { return Err("it ends with a backslash".to_owned()) };
         let set = |rust: &str, size| Ok(Item::Set(rust.to_owned(), size));
@@ -133,7 +133,7 @@ impl ClassScanner<'_> {
         }
     }
 
-    /// `\0`, `\017`, `\123`; a single digit that is not 0 would be a back-reference.
+    /// Reads `\0`, `\017` or `\123`. A single digit other than 0 would be a back-reference.
     fn octal(&mut self, first: char) -> Result<Item, String> {
         let n_digits = self.rest.bytes().take(2).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
         if first != '0' && n_digits == 0 {
@@ -145,7 +145,7 @@ impl ClassScanner<'_> {
         char::from_u32(number).map(Item::Character).ok_or_else(|| "an octal number is too large".to_owned())
     }
 
-    /// `\x7F` or `\x{10FFFF}`.
+    /// Reads `\x7F` or `\x{10FFFF}`.
     fn hexadecimal(&mut self) -> Result<Item, String> {
         let (digits, rest) = match self.rest.strip_prefix('{') {
             Some(rest) => rest.split_once('}').ok_or("`\\x{` is not closed by `}`")?,
@@ -160,7 +160,7 @@ impl ClassScanner<'_> {
         Ok(Item::Character(character))
     }
 
-    /// `\pL`, `\p{Lu}`, `\p{^Greek}`: general categories in their short form, scripts in their long form.
+    /// Reads `\pL`, `\p{Lu}` or `\p{^Greek}`: the short form of a general category, or the long form of a script.
     fn property(&mut self, letter: char) -> Result<Item, String> {
         let (name, rest) = match self.rest.strip_prefix('{') {
             Some(rest) => rest.split_once('}').ok_or("`\\p{` is not closed by `}`")?,
@@ -195,7 +195,7 @@ fn is_script(name: &str) -> bool {
         letters.next().is_some_and(|first| first.is_ascii_uppercase())
             && letters.all(|letter| letter.is_ascii_lowercase())
     };
-    // A name of four letters is the short name of a script, which RE2 does not know, unless the script's name is as short.
+    // Names of four letters are short names of scripts, which RE2 does not have, except for scripts with such a short name.
     (name.len() != 4 || SHORT_SCRIPTS.contains(&name))
         && name.split('_').all(is_word)
         && regex::Regex::new(&format!("\\p{{Script={name}}}")).is_ok()
@@ -215,13 +215,13 @@ const CATEGORIES: [&str; 36] = [
 
 const SHORT_SCRIPTS: [&str; 8] = ["Ahom", "Cham", "Kawi", "Lisu", "Modi", "Newa", "Thai", "Toto"];
 
-/// Two or three ranges of ASCII, and six for the rest of UTF-8.
+/// Two or three ranges for ASCII, and six for the rest of UTF-8.
 const NEGATED_SIZE: u64 = 8;
 
-/// Properties have hundreds of ranges; small ones count too much.
+/// An estimate: large properties have hundreds of ranges, small ones have fewer.
 const PROPERTY_SIZE: u64 = 100;
 
-/// A character as itself in the grammar of the `regex` crate, also within a class.
+/// A literal character in the grammar of the `regex` crate, also within a class.
 pub(super) fn rust_literal(literal: char) -> String {
     if literal.is_alphanumeric() {
         return literal.to_string();

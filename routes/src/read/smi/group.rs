@@ -10,7 +10,7 @@ use crate::read::matches::check_header_name;
 use crate::read::meta::read_name;
 use crate::read::regex::read_regex;
 
-/// Reads an HTTPRouteGroup. Its matches stand at the top or under `spec`, whichever the version.
+/// Reads an HTTPRouteGroup. Its matches are at the top of the document or under `spec`, in every version.
 pub(crate) fn read_http_route_group(
     document: &mut Object<'_>,
     context: &Context<'_>,
@@ -29,7 +29,7 @@ pub(crate) fn read_http_route_group(
     };
     let list = match (top, below) {
         (Some(_), Some(below)) => {
-            let message = "`matches` is at the top of the document as well; write only one of them";
+            let message = "`matches` is also at the top of the document; remove one of them";
             reader.error("duplicate-field", &below.spot, message);
             return None;
         }
@@ -78,7 +78,7 @@ fn read_match(value: &Value<'_>, reader: &mut Reader) -> Option<GroupMatch> {
     Some(GroupMatch { spot: value.spot.clone(), name: name?.to_string(), path_regex, methods, headers })
 }
 
-/// Methods in capitals; none for every one, which is written as `*`.
+/// Reads methods in capitals. None for `*`, which means all methods.
 fn read_methods(value: &Value<'_>, reader: &mut Reader) -> Option<Vec<String>> {
     if value.tree.as_str() == Some("*") {
         return Some(Vec::new());
@@ -95,7 +95,7 @@ fn read_methods(value: &Value<'_>, reader: &mut Reader) -> Option<Vec<String>> {
     Some(if takes_all { Vec::new() } else { methods })
 }
 
-/// Headers with their expressions: a map, or a list of maps as the schema of the specification has it.
+/// Reads headers with their expressions: a map, or a list of maps as in the schema of the specification.
 fn read_headers(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
     let maps = if value.is_list() { value.list(MAX_HEADERS, reader) } else { vec![value.clone()] };
     let mut headers: Vec<HeaderMatch> = Vec::new();
@@ -124,7 +124,7 @@ fn read_header(name: &str, value: &Value<'_>, reader: &mut Reader) -> Option<Hea
     Some(HeaderMatch { spot: value.spot.clone(), name, value: HeaderValue::Regex(regex) })
 }
 
-/// The name of a header in lower case. HTTP/2 knows `host` as `:authority`; of its own headers, those of requests can be matched.
+/// Reads the name of a header, in lower case. `host` is `:authority` in HTTP/2. Pseudo-headers of requests can be matched.
 pub(crate) fn read_header_key(name: &str, spot: &Spot, reader: &mut Reader) -> Option<String> {
     let lower = name.to_ascii_lowercase();
     match lower.as_str() {
@@ -134,11 +134,11 @@ pub(crate) fn read_header_key(name: &str, spot: &Spot, reader: &mut Reader) -> O
     }
 }
 
-/// SMI has no bound; as many as a rule of a GRPCRoute has.
+/// SMI has no limit. This is the limit of a rule of a GRPCRoute.
 const MAX_MATCHES: usize = 64;
 
-/// As many as a match of a GRPCRoute has.
+/// The limit of a match of a GRPCRoute.
 const MAX_HEADERS: usize = 16;
 
-/// As long as a path of an HTTPRoute can be.
+/// The limit of a path of an HTTPRoute.
 const MAX_REGEX: usize = 1_024;

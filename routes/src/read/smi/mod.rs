@@ -1,6 +1,6 @@
 //! SMI: TrafficSplit and HTTPRouteGroup, in all their versions.
 //!
-//! The examples of the specification have no `apiVersion` and come in several forms; all of them are read.
+//! The examples of the specification have no `apiVersion` and several forms. All of them are read.
 
 mod group;
 mod weight;
@@ -20,8 +20,8 @@ use weight::{read_quantity, read_whole};
 
 /// Reads a TrafficSplit.
 ///
-/// A service that is listed twice stays twice: only the sum counts, and whether two names are the same service depends on
-/// other documents.
+/// A service that is listed twice stays listed twice. Only other documents tell whether two names are the same service, and only the
+/// sum counts.
 pub(crate) fn read_traffic_split(
     document: &mut Object<'_>,
     context: &Context<'_>,
@@ -61,11 +61,12 @@ pub(crate) fn read_traffic_split(
     Some(Spec::TrafficSplit(TrafficSplit { service: service?, service_spot, backends, matches }))
 }
 
-/// The name of a service, or its FQDN: always in the split's own namespace.
+/// Reads the name of a service, or its FQDN. The service is always in the split's own namespace.
 fn read_service_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let name = read_name(value, reader)?;
     if name.contains(':') {
-        let message = format!("{}: a split has no ports; it applies to every port", echo(&name));
+        let message =
+            format!("{} has a port; write only the name, because a split applies to every port", echo(&name));
         reader.error("bad-name", &value.spot, message);
         return None;
     }
@@ -83,7 +84,7 @@ fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -
     Some(SplitBackend { spot: value.spot.clone(), service: service?, weight: weight? })
 }
 
-/// The name of an HTTPRouteGroup. No other kind can restrict a split.
+/// Reads the name of an HTTPRouteGroup. No other kind can restrict a split.
 fn read_match(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let mut fields = value.object(reader)?;
     let kind = fields.need("kind", reader)?.choice(&["HTTPRouteGroup"], reader);
@@ -97,8 +98,8 @@ fn read_match(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     Some(name?.to_string())
 }
 
-/// SMI has no bound; nobody rolls out more versions at once.
+/// SMI has no limit. Nobody rolls out more versions at once.
 const MAX_BACKENDS: usize = 256;
 
-/// SMI has no bound; as many groups as a rule of a GRPCRoute has matches.
+/// SMI has no limit. This is the limit of matches in a rule of a GRPCRoute.
 const MAX_MATCHES: usize = 64;

@@ -5,7 +5,7 @@ use xds_codec::echo;
 
 use crate::read::fields::{Reader, Value};
 
-/// A whole number, 0 to 4,294,967,295. `10.0` is one; one in quotes is taken with a warning.
+/// Reads a whole number from 0 to 4,294,967,295, which may be written as `10.0`. A number in quotes is a warning.
 pub(super) fn read_whole(value: &Value<'_>, reader: &mut Reader) -> Option<u64> {
     let TreeValue::String(text) = value.tree.value() else {
         return value.integer(0, MAX_WHOLE, reader).and_then(|weight| u64::try_from(weight).ok());
@@ -25,7 +25,7 @@ pub(super) fn read_whole(value: &Value<'_>, reader: &mut Reader) -> Option<u64> 
     weight
 }
 
-/// A quantity of Kubernetes, in thousandths: `1` is 1000, `500m` is 500.
+/// Reads a quantity of Kubernetes, in thousandths: `1` is 1000, `500m` is 500.
 pub(super) fn read_quantity(value: &Value<'_>, reader: &mut Reader) -> Option<u64> {
     let text = match value.tree.value() {
         TreeValue::String(text) => text.to_owned(),
@@ -43,7 +43,7 @@ pub(super) fn read_quantity(value: &Value<'_>, reader: &mut Reader) -> Option<u6
     thousandths.ok()
 }
 
-/// A quantity in thousandths, at most [`MAX_THOUSANDTHS`].
+/// Parses a quantity in thousandths, at most [`MAX_THOUSANDTHS`].
 fn parse_quantity(text: &str) -> Result<u64, &'static str> {
     let no_quantity = "write a quantity such as `1`, `1.5` or `500m`";
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -81,7 +81,7 @@ fn parse_quantity(text: &str) -> Result<u64, &'static str> {
     u64::try_from(thousandths).ok().filter(|thousandths| *thousandths <= MAX_THOUSANDTHS).ok_or(too_large)
 }
 
-/// The factor that a suffix stands for: a factor, and a power of ten.
+/// The scale of a suffix: a factor, and a power of ten.
 fn scale_of(suffix: &str) -> Option<(u128, i32)> {
     let decimal = [
         ("n", -9),
@@ -107,10 +107,10 @@ fn scale_of(suffix: &str) -> Option<(u128, i32)> {
     (-18..=18).contains(&power).then_some((1, power))
 }
 
-/// The most that the weights of a route can sum up to.
+/// The highest sum of weights that a route can have.
 const MAX_WHOLE: i64 = 4_294_967_295;
 
-/// So large that no ratio is lost, and so small that no sum of weights overflows.
+/// Large enough for every ratio, and small enough that no sum of weights overflows.
 const MAX_THOUSANDTHS: u64 = 1_000_000_000_000_000;
 
 #[cfg(test)]

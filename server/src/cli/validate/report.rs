@@ -91,9 +91,9 @@ impl Report {
                 "line": unmet.place.line,
                 "column": unmet.place.column,
                 "of": unmet.of,
-                "type": unmet.kind,
+                "type": unmet.kind.as_str(),
                 "status": unmet.status,
-                "reason": unmet.reason,
+                "reason": unmet.reason.as_str(),
                 "message": unmet.message,
             })
         };

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use xds_codec::{Diagnostic, Place, Severity};
 use xds_routes::Documents;
+use xds_routes::conditions::{ConditionReason, ConditionType, GRPC_CLIENTS};
 
 use crate::cli::offline::Unmet;
 
@@ -55,8 +56,8 @@ pub(super) fn make_errors(diagnostics: &mut Vec<Diagnostic>, unmet: &mut Vec<Unm
     let placed = Placed::new(diagnostics, documents);
     let mut errors = Vec::new();
     // By warning: a reference that fails is the same fault at every parent.
-    let mut told: BTreeMap<usize, BTreeSet<(&str, &str)>> = BTreeMap::new();
-    for one in unmet.extract_if(.., |one| is_error(one)) {
+    let mut told: BTreeMap<usize, BTreeSet<(ConditionType, ConditionReason)>> = BTreeMap::new();
+    for one in unmet.extract_if(.., |one| error_code(one).is_some()) {
         let mut is_said = false;
         for (at, warning) in placed.that_say(&one).filter(|(_, found)| found.severity == Severity::Warning) {
             is_said = true;
@@ -69,7 +70,7 @@ pub(super) fn make_errors(diagnostics: &mut Vec<Diagnostic>, unmet: &mut Vec<Unm
             errors.push(Diagnostic { severity: Severity::Error, message, ..warning.clone() });
         }
         if !is_said {
-            errors.push(error_of(&one));
+            errors.extend(error_of(&one));
         }
     }
     let mut at = 0..;
@@ -83,23 +84,24 @@ pub(super) fn make_errors(diagnostics: &mut Vec<Diagnostic>, unmet: &mut Vec<Unm
 /// The code of the warning at a policy that is not supported.
 const UNSUPPORTED_POLICY: &str = "unsupported-policy";
 
-/// Returns `true` if a condition says that something is not served as intended. Left out are Envoys that do not listen, because other
-/// conditions cause that; unsupported policies, which have diagnostics; and losses of gRPC clients, which may not be affected.
-fn is_error(unmet: &Unmet) -> bool {
+/// The code of the error for a condition that shows that something is not served as intended. Left out are Envoys that do not
+/// listen, because other conditions cause that; unsupported policies, which have diagnostics; and losses of gRPC clients, which may
+/// not be affected.
+fn error_code(unmet: &Unmet) -> Option<&'static str> {
     match unmet.kind {
-        "Accepted" | "ResolvedRefs" => true,
-        "PartiallyInvalid" => unmet.of != "gRPC clients",
-        _ => false,
+        ConditionType::Accepted => Some("not-accepted"),
+        ConditionType::ResolvedRefs => Some("unresolved-reference"),
+        ConditionType::PartiallyInvalid => (unmet.of != GRPC_CLIENTS).then_some("partially-invalid"),
+        ConditionType::Conflicted
+        | ConditionType::OverlappingTlsConfig
+        | ConditionType::PolicyAffected
+        | ConditionType::Programmed => None,
     }
 }
 
-fn error_of(unmet: &Unmet) -> Diagnostic {
-    let code = match unmet.kind {
-        "Accepted" => "not-accepted",
-        "ResolvedRefs" => "unresolved-reference",
-        _ => "partially-invalid",
-    };
-    Diagnostic {
+fn error_of(unmet: &Unmet) -> Option<Diagnostic> {
+    let code = error_code(unmet)?;
+    Some(Diagnostic {
         severity: Severity::Error,
         code,
         place: unmet.place.clone(),
@@ -108,5 +110,5 @@ fn error_of(unmet: &Unmet) -> Diagnostic {
         suggestion: None,
         related: Vec::new(),
         is_sensitive: false,
-    }
+    })
 }

@@ -61,7 +61,7 @@ fn model_of_locality(stats: UpstreamLocalityStats) -> LocalityReport {
         }
     }
     LocalityReport {
-        place: Place { priority: stats.priority, locality: Locality { region, zone, sub_zone } },
+        place: PriorityLocality { priority: stats.priority, locality: Locality { region, zone, sub_zone } },
         counts: Counts {
             issued: stats.total_issued_requests,
             successful: stats.total_successful_requests,

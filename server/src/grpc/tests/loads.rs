@@ -183,7 +183,7 @@ async fn rows_a211_a212_a214_a215_a216_everything_that_a_report_may_say_is_read(
     let load = wait_load(&server.world, |load| load.dropped == 10).await;
     assert_eq!((&*load.name, load.clusters.len(), load.dropped_otherwise()), ("a", 2, 4));
     assert_eq!(load.total.counts, Counts { issued: 4, successful: 3, errors: 1 });
-    let (_, place) = load.places.first_key_value().unwrap();
+    let (_, place) = load.localities.first_key_value().unwrap();
     assert_eq!((place.in_progress, place.metrics.len()), (5, 2));
     assert_eq!(place.metrics["named_metrics.x"].sum, 7.0);
 }

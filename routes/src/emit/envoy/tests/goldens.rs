@@ -13,8 +13,8 @@ use crate::model::{
     Cors, Fraction, LbPolicy, PathMatch, PathRewrite, Redirect, Retry, SessionLifetime, Timeouts,
 };
 use crate::plan::{
-    Action, Address, Assignment, Chain, Cluster, Discovery, Endpoint, Health, Locality, Mirror, Plan,
-    PlannedRoute, Protocol, Session, Target, UpstreamTls, Weighted,
+    Action, Address, Assignment, BackendProtocol, Chain, Cluster, Discovery, Endpoint, Health, Locality,
+    Mirror, Plan, PlannedRoute, Session, Target, UpstreamTls, Weighted,
 };
 
 /// The text of a plan's resources, in which nothing is wrong.
@@ -35,7 +35,7 @@ fn golden_routes(planned: Vec<PlannedRoute>) -> String {
 fn a_port_has_a_listener_routes_clusters_and_endpoints() {
     let mut plan = with_routes(vec![grpc(forward(vec![to("prod/a/80", 90), to("prod/b/80", 10)]))]);
     for cluster in plan.clusters.values_mut() {
-        cluster.protocols = vec![Protocol::Http2];
+        cluster.protocols = vec![BackendProtocol::Http2];
     }
     // A host without routes answers "not found", whatever `*` would do with it.
     plan.ports[0].chains[0].hosts.push(host("*.example", Vec::new()));
@@ -60,8 +60,10 @@ fn tls_ends_at_a_chain_for_each_server_name() {
     plan.ports.push(empty);
     secrets(&mut plan);
     plan.clusters.clear();
-    plan.clusters
-        .insert("prod/a/80".to_owned(), Cluster { protocols: vec![Protocol::Http1], ..eds("prod/a/80") });
+    plan.clusters.insert(
+        "prod/a/80".to_owned(),
+        Cluster { protocols: vec![BackendProtocol::Http1], ..eds("prod/a/80") },
+    );
     insta::assert_snapshot!("tls", golden(&plan));
 }
 
@@ -184,7 +186,7 @@ fn with_session(session: Session, targets: Vec<Weighted>) -> Plan {
     split.effects.session = Some(session);
     let mut plan = with_routes(vec![split]);
     for cluster in plan.clusters.values_mut() {
-        *cluster = Cluster { protocols: vec![Protocol::Http1], has_sessions: true, ..cluster.clone() };
+        *cluster = Cluster { protocols: vec![BackendProtocol::Http1], has_sessions: true, ..cluster.clone() };
     }
     let draining = Endpoint { health: Health::Draining, ..endpoint(9) };
     plan.assignments.insert("prod/a/80".to_owned(), assignment(vec![endpoint(1), draining]));
@@ -257,7 +259,7 @@ fn clusters(clusters: Vec<(&str, Cluster)>) -> String {
 }
 
 fn http1(discovery: Discovery) -> Cluster {
-    Cluster { protocols: vec![Protocol::Http1], ..cluster(discovery) }
+    Cluster { protocols: vec![BackendProtocol::Http1], ..cluster(discovery) }
 }
 
 #[test]
@@ -284,7 +286,7 @@ fn clusters_find_their_endpoints_in_each_way() {
 fn an_aggregate_names_the_clusters_below_it_and_these_find_out_dead_endpoints() {
     let aggregate = |members: &[&str]| {
         let members = members.iter().map(|name| (*name).to_owned()).collect();
-        Cluster { protocols: vec![Protocol::Http2], ..cluster(Discovery::Aggregate(members)) }
+        Cluster { protocols: vec![BackendProtocol::Http2], ..cluster(Discovery::Aggregate(members)) }
     };
     let member = |protocols| Cluster { protocols, is_fallback_member: true, ..eds("prod/members") };
     let inner = Cluster { is_fallback_member: true, ..aggregate(&["prod/c", "prod/a"]) };
@@ -293,9 +295,9 @@ fn an_aggregate_names_the_clusters_below_it_and_these_find_out_dead_endpoints() 
         clusters(vec![
             ("prod/outer", aggregate(&["prod/a", "prod/inner", "prod/b"])),
             ("prod/inner", inner),
-            ("prod/a", member(vec![Protocol::Http1, Protocol::Http2])),
-            ("prod/b", member(vec![Protocol::Http2])),
-            ("prod/c", member(vec![Protocol::Http2])),
+            ("prod/a", member(vec![BackendProtocol::Http1, BackendProtocol::Http2])),
+            ("prod/b", member(vec![BackendProtocol::Http2])),
+            ("prod/c", member(vec![BackendProtocol::Http2])),
         ])
     );
 }
@@ -309,7 +311,7 @@ fn tls_towards_backends_checks_names_and_fails_closed() {
     };
     let system = Cluster { tls: Some(verified(None, &["a.example", "spiffe://a/b"])), ..eds("prod/e") };
     let own = verified(Some("prod/ca"), &["a.example"]);
-    let own = Cluster { tls: Some(own), protocols: vec![Protocol::Http2], ..eds("prod/e") };
+    let own = Cluster { tls: Some(own), protocols: vec![BackendProtocol::Http2], ..eds("prod/e") };
     let invalid =
         Cluster { tls: Some(UpstreamTls::Invalid), ..http1(Discovery::Dns(vec![("a".to_owned(), 1)])) };
     insta::assert_snapshot!(
@@ -331,8 +333,10 @@ fn endpoints_have_health_zones_and_weights() {
         locality("d", vec![Endpoint { address: "2001:db8::1".parse().expect("an address"), ..endpoint(7) }]),
     ];
     let mut plan = Plan::default();
-    plan.clusters
-        .insert("prod/a/80".to_owned(), Cluster { protocols: vec![Protocol::Http1], ..eds("prod/a/80") });
+    plan.clusters.insert(
+        "prod/a/80".to_owned(),
+        Cluster { protocols: vec![BackendProtocol::Http1], ..eds("prod/a/80") },
+    );
     plan.assignments.insert("prod/a/80".to_owned(), Assignment { localities, ..assignment(Vec::new()) });
     insta::assert_snapshot!("endpoints", golden(&plan));
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use xds_cache::{DrainPolicy, Origin};
 
 use crate::model::{
-    DocumentKey, HeaderEdits, HeaderMatch, HeaderValue, Hostname, Kind, LbPolicy, Limits, Match, MatchType,
-    MethodMatch, PathMatch, SessionKind, SessionLifetime, SessionPersistence, Spot,
+    BackendLimits, DocumentKey, HeaderEdits, HeaderMatch, HeaderValue, Hostname, Kind, LbPolicy, Match,
+    MatchType, MethodMatch, PathMatch, SessionKind, SessionLifetime, SessionPersistence, Spot,
 };
 use crate::plan::{
-    Action, Assignment, Backend, Chain, Cluster, Discovery, Endpoint, Health, Host, Locality, MeshService,
-    Plan, PlannedRoute, Port, Protocol, RouteId, Session, Target, TlsSecret, TlsTermination, VirtualHost,
-    Weighted,
+    Action, Assignment, BackendProtocol, Chain, Cluster, ClusterRef, Discovery, Endpoint, Health, Host,
+    Locality, MeshService, Plan, PlannedRoute, Port, RouteId, Session, Target, TlsSecret, TlsTermination,
+    VirtualHost, Weighted,
 };
 
 /// Takes everything.
@@ -29,8 +29,8 @@ pub(super) fn header(name: &str, value: HeaderValue) -> HeaderMatch {
     HeaderMatch { spot: Spot::default(), name: name.to_owned(), value }
 }
 
-pub(super) fn backend(name: &str) -> Backend {
-    Backend { name: name.to_owned(), protocol: Protocol::Http1 }
+pub(super) fn backend(name: &str) -> ClusterRef {
+    ClusterRef { name: name.to_owned(), protocol: BackendProtocol::Http1 }
 }
 
 pub(super) fn to(name: &str, weight: u32) -> Weighted {
@@ -62,7 +62,7 @@ pub(super) fn grpc(mut route: PlannedRoute) -> PlannedRoute {
     if let Action::Forward(targets) = &mut route.action {
         for weighted in targets {
             if let Target::Backend(backend) = &mut weighted.target {
-                backend.protocol = Protocol::Http2;
+                backend.protocol = BackendProtocol::Http2;
             }
         }
     }
@@ -98,11 +98,11 @@ pub(super) fn header_session(name: &str) -> Session {
 
 pub(super) fn cluster(discovery: Discovery) -> Cluster {
     Cluster {
-        protocols: vec![Protocol::Http1, Protocol::Http2],
+        protocols: vec![BackendProtocol::Http1, BackendProtocol::Http2],
         discovery,
         tls: None,
         lb_policy: LbPolicy::RoundRobin,
-        limits: Limits::default(),
+        limits: BackendLimits::default(),
         has_sessions: false,
         is_fallback_member: false,
         drain: DrainPolicy::default(),

@@ -16,8 +16,8 @@ use crate::model::{
     Redirect, Retry, SessionLifetime, Spot, Timeouts,
 };
 use crate::plan::{
-    Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Effects, Endpoint, Health, Locality,
-    Mirror, Plan, PlannedRoute, Protocol, Session, Target, UpstreamTls, VirtualHost, Weighted,
+    Action, Address, Assignment, BackendProtocol, Chain, Cluster, ClusterRef, Discovery, Effects, Endpoint,
+    Health, Locality, Mirror, Plan, PlannedRoute, Session, Target, UpstreamTls, VirtualHost, Weighted,
 };
 
 /// A whole plan. Its backends are [`BACKENDS`].
@@ -130,9 +130,9 @@ fn action() -> impl Strategy<Value = Action> {
     let targets = collection::btree_map(0..=BACKENDS.len(), (any::<bool>(), weight(), header_edits()), 1..5);
     let forward = targets.prop_map(|targets| {
         let weighted = targets.into_iter().map(|(index, (is_http1, weight, edits))| {
-            let protocol = if is_http1 { Protocol::Http1 } else { Protocol::Http2 };
+            let protocol = if is_http1 { BackendProtocol::Http1 } else { BackendProtocol::Http2 };
             let target = match BACKENDS.get(index) {
-                Some(name) => Target::Backend(Backend { name: (*name).to_owned(), protocol }),
+                Some(name) => Target::Backend(ClusterRef { name: (*name).to_owned(), protocol }),
                 None => Target::Broken,
             };
             Weighted { target, weight, request_edits: edits.clone().into(), response_edits: edits.into() }
@@ -207,10 +207,10 @@ fn session() -> impl Strategy<Value = Session> {
     ])
 }
 
-fn backend() -> impl Strategy<Value = Backend> {
-    let protocol = sample::select(vec![Protocol::Http1, Protocol::Http2]);
+fn backend() -> impl Strategy<Value = ClusterRef> {
+    let protocol = sample::select(vec![BackendProtocol::Http1, BackendProtocol::Http2]);
     (sample::select(BACKENDS.as_slice()), protocol)
-        .prop_map(|(name, protocol)| Backend { name: name.to_owned(), protocol })
+        .prop_map(|(name, protocol)| ClusterRef { name: name.to_owned(), protocol })
 }
 
 /// All of [`BACKENDS`]; an aggregate's members are later in the list, so that there is no cycle.

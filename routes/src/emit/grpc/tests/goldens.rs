@@ -18,8 +18,8 @@ use crate::model::{
     QueryMatch, Redirect, Retry, SessionKind, SessionLifetime, Timeouts,
 };
 use crate::plan::{
-    Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Endpoint, Health, Locality, Mirror,
-    Plan, PlannedRoute, Protocol, TlsTermination, UpstreamTls, VirtualHost,
+    Action, Address, Assignment, BackendProtocol, Chain, Cluster, ClusterRef, Discovery, Endpoint, Health,
+    Locality, Mirror, Plan, PlannedRoute, TlsTermination, UpstreamTls, VirtualHost,
 };
 
 fn golden(name: &str, text: &str) {
@@ -358,7 +358,7 @@ fn filters_that_grpc_ignores_are_told_and_left_out_if_strict() {
     };
     let edits = || HeaderEdits { remove: vec!["x".to_owned()], ..HeaderEdits::default() };
     let mirror = || Mirror {
-        backend: Backend { name: "prod/b/80".to_owned(), protocol: Protocol::Http2 },
+        backend: ClusterRef { name: "prod/b/80".to_owned(), protocol: BackendProtocol::Http2 },
         fraction: Fraction { numerator: 1, denominator: 2 },
     };
     let redirect = Redirect { scheme: None, host: None, path: None, port: None, status: 302 };

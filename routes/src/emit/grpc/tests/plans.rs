@@ -9,13 +9,13 @@ use proptest::{collection, option, sample};
 use xds_cache::{DrainPolicy, Origin};
 
 use crate::model::{
-    Cors, DocumentKey, Fraction, HeaderEdits, HeaderMatch, HeaderValue, Hostname, Kind, LbPolicy, Limits,
-    Match, MatchType, MethodMatch, PathMatch, PathRewrite, QueryMatch, Redirect, Retry, SessionKind,
-    SessionLifetime, SessionPersistence, Spot, Timeouts,
+    BackendLimits, Cors, DocumentKey, Fraction, HeaderEdits, HeaderMatch, HeaderValue, Hostname, Kind,
+    LbPolicy, Match, MatchType, MethodMatch, PathMatch, PathRewrite, QueryMatch, Redirect, Retry,
+    SessionKind, SessionLifetime, SessionPersistence, Spot, Timeouts,
 };
 use crate::plan::{
-    Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Effects, Endpoint, Health, Host,
-    Locality, MeshService, Mirror, Plan, PlannedRoute, Port, Protocol, RouteId, Session, Target,
+    Action, Address, Assignment, BackendProtocol, Chain, Cluster, ClusterRef, Discovery, Effects, Endpoint,
+    Health, Host, Locality, MeshService, Mirror, Plan, PlannedRoute, Port, RouteId, Session, Target,
     TlsTermination, UpstreamTls, VirtualHost, Weighted,
 };
 
@@ -46,7 +46,7 @@ pub(super) fn method(match_type: MatchType, service: Option<&str>, method: Optio
 }
 
 pub(super) fn to(name: &str, weight: u32) -> Weighted {
-    let backend = Backend { name: name.to_owned(), protocol: Protocol::Http2 };
+    let backend = ClusterRef { name: name.to_owned(), protocol: BackendProtocol::Http2 };
     weighted(Target::Backend(backend), weight)
 }
 
@@ -71,11 +71,11 @@ pub(super) fn forward(rule: usize, targets: Vec<Weighted>) -> PlannedRoute {
 
 pub(super) fn cluster(discovery: Discovery) -> Cluster {
     Cluster {
-        protocols: vec![Protocol::Http2],
+        protocols: vec![BackendProtocol::Http2],
         discovery,
         tls: None,
         lb_policy: LbPolicy::RoundRobin,
-        limits: Limits::default(),
+        limits: BackendLimits::default(),
         has_sessions: false,
         is_fallback_member: false,
         drain: DrainPolicy::default(),
@@ -216,7 +216,10 @@ fn any_edits() -> impl Strategy<Value = HeaderEdits> {
 fn mirrors() -> impl Strategy<Value = Vec<Mirror>> {
     let mirror = backend().prop_map(|backend| {
         let fraction = Fraction { numerator: 1, denominator: 2 };
-        Mirror { backend: Backend { name: backend.to_owned(), protocol: Protocol::Http2 }, fraction }
+        Mirror {
+            backend: ClusterRef { name: backend.to_owned(), protocol: BackendProtocol::Http2 },
+            fraction,
+        }
     });
     prop_oneof![9 => Just(Vec::new()), 1 => collection::vec(mirror, 1)]
 }
