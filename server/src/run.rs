@@ -265,7 +265,7 @@ impl ServerParts {
                 counts: Arc::clone(access.counts()),
                 ..Access::default()
             }),
-            events: EventHub::start(&self.control, &self.board),
+            events: EventHub::start(&self.control, &self.board, &self.publisher),
         })
     }
 

@@ -87,7 +87,7 @@ fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
     ApiState {
         loads,
         rollouts: Arc::new(rollouts),
-        events: EventHub::start(&control, &server.board),
+        events: EventHub::start(&control, &server.board, &server.publisher),
         control,
         publisher: Arc::clone(&server.publisher),
         board: Arc::clone(&server.board),
