@@ -271,7 +271,8 @@ async fn wrong_tokens_lock_out_nobody_who_has_a_right_one() {
         assert_eq!(status, if n < 20 { 401 } else { 429 }, "{n}");
     }
     let refused = ask(&rest, "a.b.c", "GET", "/v1/groups", "").await;
-    assert_eq!((refused.status, refused.headers["retry-after"].to_str().unwrap()), (429, "3"));
+    let seconds: u64 = refused.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!(refused.status == 429 && (1..=3).contains(&seconds), "{refused:?}");
     assert_eq!(ask(&rest, "viewer", "GET", "/v1/groups", "").await.status, 200);
 }
 
@@ -292,7 +293,7 @@ async fn a_changed_policy_counts_from_the_next_request() {
 #[tokio::test]
 async fn the_token_of_the_file_is_the_principal_admin() {
     let (_sender, policy) = watch::channel(Arc::new(policy(&[("viewer", "role: viewer")])));
-    let access = Access { policy, token: Some(Token::new("s3cret").unwrap()), ..Access::default() };
+    let access = Access { policy, token: Token::new("s3cret").unwrap().fixed(), ..Access::default() };
     let rest = Rest::with_access(Server::without_files(&MemoryStore::new()), access);
     let put = ask(&rest, "s3cret", "PUT", "/v1/groups/g", r#"{"selector": {"nodeIds": ["a"]}}"#).await;
     assert_eq!(put.status, 200, "{put:?}");
