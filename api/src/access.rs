@@ -10,8 +10,8 @@ use xds_access::{AuthCounts, Policy, Trail};
 /// Who may use the admin API, and for what.
 #[derive(Debug)]
 pub struct Access {
-    /// The token of the principal `admin`, who may do everything.
-    pub token: Option<Token>,
+    /// The token of the principal `admin`, who may do everything. It may change.
+    pub token: watch::Receiver<Option<Token>>,
     /// True if a [`VerifiedClient`] needs no token while the policy has no principals. If there is neither this nor a token nor a
     /// principal, everybody may ask.
     pub accepts_certificates: bool,
@@ -37,7 +37,7 @@ pub struct Limits {
 impl Default for Access {
     fn default() -> Self {
         Self {
-            token: None,
+            token: watch::channel(None).1,
             accepts_certificates: false,
             allowed_hosts: Vec::new(),
             policy: watch::channel(Arc::default()).1,
@@ -68,6 +68,12 @@ impl Token {
             return Err(InvalidToken);
         }
         Ok(Self(token.into()))
+    }
+
+    /// The token as one that never changes.
+    #[must_use]
+    pub fn fixed(self) -> watch::Receiver<Option<Self>> {
+        watch::channel(Some(self)).1
     }
 
     /// Compares in a time that depends on the length alone.

@@ -82,12 +82,28 @@ impl Caller {
         self.scope().is_none_or(|scope| scope.groups.has(group.as_str()))
     }
 
+    /// Returns `true` if a node with these groups is in scope, which it is by any of them.
+    pub(crate) fn sees_node(&self, groups: &[GroupName]) -> bool {
+        self.scope().is_none() || groups.iter().any(|group| self.sees_group(group))
+    }
+
+    /// Returns `true` if everything that a node with these groups is served is in scope. All nodes have the default group's part.
+    pub(crate) fn sees_all_of_node(&self, groups: &[GroupName]) -> bool {
+        let is_seen = |group: &GroupName| self.sees_group(group) || (group.is_default() && groups.len() > 1);
+        self.scope().is_none() || (!groups.is_empty() && groups.iter().all(is_seen))
+    }
+
     /// Returns `true` if a document is in scope: its namespace and its group. One whose group is not known is in no group.
     pub(crate) fn sees_document(&self, key: &DocumentKey, placed: Option<&Placed>) -> bool {
         self.scope().is_none_or(|scope| {
             scope.namespaces.has(namespace(key))
                 && placed.map_or(scope.groups.is_all(), |placed| scope.groups.has(placed.group.as_str()))
         })
+    }
+
+    /// The same of a document that is in this group.
+    pub(crate) fn sees_document_of(&self, key: &DocumentKey, group: &GroupName) -> bool {
+        self.scope().is_none_or(|scope| scope.namespaces.has(namespace(key))) && self.sees_group(group)
     }
 
     /// The same of an object with weights.

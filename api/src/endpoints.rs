@@ -311,7 +311,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         ],
         output: Output::Object("NodeList"),
         handler: |method| on(method, nodes::list),
-        ..needs(Role::Viewer, Reach::Everything)
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         path: "/v1/nodes/{id}",
@@ -319,7 +319,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("NodeEntry"),
         errors: &[StatusCode::NOT_FOUND],
         handler: |method| on(method, nodes::read),
-        ..needs(Role::Viewer, Reach::Everything)
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         path: "/v1/nodes/{id}/snapshot",
@@ -328,7 +328,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("Snapshot"),
         errors: NOT_READY,
         handler: |method| on(method, snapshot::of_node),
-        ..needs(Role::Viewer, Reach::Everything)
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         path: "/v1/acks",
@@ -340,7 +340,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("AcksReport"),
         errors: &[StatusCode::NOT_FOUND, StatusCode::GONE],
         handler: |method| on(method, acks::read),
-        ..needs(Role::Viewer, Reach::Everything)
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         path: "/v1/status/files",
@@ -348,7 +348,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         query: PAGE,
         output: Output::Object("FileList"),
         handler: |method| on(method, files::status),
-        ..needs(Role::Viewer, Reach::Everything)
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         method: Method::Post,
@@ -394,14 +394,14 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         ],
         output: Output::Object("RevisionList"),
         handler: |method| on(method, history::list),
-        ..needs(Role::Viewer, Reach::Everything)
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         path: "/v1/history/{revision}",
         summary: "One revision with its difference (7), or the difference between two (3...7)",
         errors: &[StatusCode::NOT_FOUND, StatusCode::GONE],
         handler: |method| on(method, history::read),
-        ..needs(Role::Viewer, Reach::Everything)
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         method: Method::Post,
@@ -441,7 +441,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("RolloutList"),
         errors: &[StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE],
         handler: |method| on(method, rollouts::list),
-        ..needs(Role::Viewer, Reach::Everything)
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         path: "/v1/rollouts/{rollout}",
@@ -450,7 +450,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("RolloutView"),
         errors: WATCH_ERRORS,
         handler: |method| on(method, rollouts::read),
-        ..needs(Role::Viewer, Reach::Everything)
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         method: Method::Post,
@@ -493,14 +493,14 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         ],
         output: Output::Object("LoadList"),
         handler: |method| on(method, loads::list),
-        ..needs(Role::Viewer, Reach::Everything)
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         path: "/v1/waves",
         summary: "The wave deployment that is under way, and the last 20 that ended, newest first, without pages",
         output: Output::Object("WaveList"),
         handler: |method| on(method, waves::list),
-        ..needs(Role::Viewer, Reach::Everything)
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         path: "/v1/waves/{deployment}",
@@ -508,7 +508,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("WaveEntry"),
         errors: &[StatusCode::NOT_FOUND],
         handler: |method| on(method, waves::read),
-        ..needs(Role::Viewer, Reach::Everything)
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         method: Method::Post,
@@ -544,7 +544,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Events,
         errors: &[StatusCode::TOO_MANY_REQUESTS],
         handler: |method| on(method, events::read),
-        ..needs(Role::Viewer, Reach::Everything)
+        ..needs(Role::Viewer, Reach::Objects)
     },
 ];
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -19,9 +19,9 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use xds_cache::StatusBoard;
 use xds_cache::status::{EventKind, News, StreamEvent, StreamId, StreamInfo};
 use xds_cache::time::millis;
+use xds_cache::{GroupName, Publisher, StatusBoard};
 use xds_control::Control;
 use xds_control::model::Event;
 
@@ -65,10 +65,31 @@ struct Numbered {
     number: u64,
     name: &'static str,
     data: Value,
+    about: About,
+}
+
+/// The objects that an event is about, which decide who sees it.
+#[derive(Debug)]
+pub(crate) enum About {
+    /// None: everyone sees it.
+    Nothing,
+    /// A publication for the clients of these groups, or of so many that they are not told apart.
+    Publication(Option<Arc<[GroupName]>>),
+    /// A node with these groups.
+    Node(Arc<[GroupName]>),
+    /// An object by its text, as in [`ChangedObject::what`](xds_control::model::ChangedObject::what).
+    Object(String),
+    /// A wave deployment.
+    Deployment(u64),
+    /// The server as a whole: only callers without a scope see it.
+    Server,
 }
 
 /// How many events are kept, and how many a slow reader may lag behind.
 const CAPACITY: usize = 1_024;
+
+/// How many groups of a publication are told apart. The events that are kept hold on to as many.
+const MAX_GROUPS: usize = 100;
 
 /// How many readers there may be: each costs a task of the runtime and a place in every broadcast.
 pub(crate) const MAX_READERS: usize = 64;
@@ -82,36 +103,44 @@ const KEEP_ALIVE_SECONDS: u64 = 15;
 impl EventHub {
     /// A hub that collects from now on, in a task that ends with the server. Must be called in a runtime.
     #[must_use]
-    pub fn start(control: &Control, board: &Arc<StatusBoard>) -> Self {
+    pub fn start(control: &Control, board: &Arc<StatusBoard>, publisher: &Arc<Publisher>) -> Self {
         let (sender, _) = broadcast::channel(CAPACITY);
         let kept = Mutex::new(Kept { next: 1, events: VecDeque::new() });
         let run = millis(SystemTime::now());
         let hub = Self { shared: Arc::new(Shared { run, kept, sender, readers: Mutex::default() }) };
-        tokio::spawn(hub.clone().collect(control.events(), board.news(), Arc::downgrade(board)));
+        let streams = Streams { board: Arc::downgrade(board), publisher: Arc::downgrade(publisher) };
+        tokio::spawn(hub.clone().collect(control.events(), board.news(), streams));
         hub
     }
 
-    /// Events after `last`, and those to come; `None` if there are [`MAX_READERS`] already.
-    pub(crate) fn read(
+    /// Events after `last`, and those to come, as far as `shown` gives something to show for them; `None` if there are
+    /// [`MAX_READERS`] already.
+    pub(crate) fn read<F: Fn(&About, &Value) -> Option<Value> + Send + Sync + 'static>(
         self,
         last: Option<&str>,
-    ) -> Option<Sse<impl Stream<Item = Result<SseEvent, Infallible>> + use<>>> {
+        shown: F,
+    ) -> Option<Sse<impl Stream<Item = Result<SseEvent, Infallible>> + use<F>>> {
         let number = self.enter(Instant::now())?;
         let reader = self.clone();
         let (missed, receiver) = self.follow(last);
-        let events = stream::unfold((self, missed, receiver), |(hub, mut missed, mut receiver)| async move {
-            let event = match missed.pop_front() {
-                Some(event) => hub.write(&event),
-                None => match receiver.recv().await {
-                    Ok(event) => hub.write(&event),
-                    Err(RecvError::Lagged(n)) => {
-                        let lagged = data(&body::Lagged { missed: Some(n) });
-                        SseEvent::default().event("lagged").data(lagged.to_string())
-                    }
-                    Err(RecvError::Closed) => return None,
-                },
-            };
-            Some((event, (hub, missed, receiver)))
+        let from = (self, missed, receiver, shown);
+        let events = stream::unfold(from, |(hub, mut missed, mut receiver, shown)| async move {
+            loop {
+                let event = match missed.pop_front() {
+                    Some(event) => hub.write(&event, &shown),
+                    None => match receiver.recv().await {
+                        Ok(event) => hub.write(&event, &shown),
+                        Err(RecvError::Lagged(n)) => {
+                            let lagged = data(&body::Lagged { missed: Some(n) });
+                            Some(SseEvent::default().event("lagged").data(lagged.to_string()))
+                        }
+                        Err(RecvError::Closed) => return None,
+                    },
+                };
+                if let Some(event) = event {
+                    return Some((event, (hub, missed, receiver, shown)));
+                }
+            }
         });
         let events = Reader { events: Box::pin(events), hub: reader, number };
         let keep_alive =
@@ -123,27 +152,27 @@ impl EventHub {
         self,
         mut events: broadcast::Receiver<Event>,
         mut news: broadcast::Receiver<News>,
-        board: std::sync::Weak<StatusBoard>,
+        streams: Streams,
     ) {
         loop {
             let told = tokio::select! {
                 event = events.recv() => event.map(|event| Some(of_event(&event))),
-                news = news.recv() => news.map(|news| of_news(&news, &board)),
+                news = news.recv() => news.map(|news| streams.of_news(&news)),
             };
             match told {
-                Ok(Some((name, data))) => self.tell(name, data),
+                Ok(Some(event)) => self.tell(event),
                 Ok(None) => {}
                 Err(RecvError::Lagged(missed)) => {
-                    self.tell("lagged", data(&body::Lagged { missed: Some(missed) }));
+                    self.tell(("lagged", data(&body::Lagged { missed: Some(missed) }), About::Nothing));
                 }
                 Err(RecvError::Closed) => return,
             }
         }
     }
 
-    fn tell(&self, name: &'static str, data: Value) {
+    fn tell(&self, (name, data, about): Told) {
         let mut kept = self.lock();
-        let event = Arc::new(Numbered { number: kept.next, name, data });
+        let event = Arc::new(Numbered { number: kept.next, name, data, about });
         kept.next += 1;
         if kept.events.len() >= CAPACITY {
             kept.events.pop_front();
@@ -167,7 +196,8 @@ impl EventHub {
             kept.events.iter().filter(|event| event.number >= from).cloned().collect();
         if from < oldest {
             let data = data(&body::Lagged { missed: None });
-            missed.push_front(Arc::new(Numbered { number: oldest.saturating_sub(1), name: "lagged", data }));
+            let number = oldest.saturating_sub(1);
+            missed.push_front(Arc::new(Numbered { number, name: "lagged", data, about: About::Nothing }));
         }
         (missed, receiver)
     }
@@ -200,9 +230,10 @@ impl EventHub {
         self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, event: &Numbered) -> SseEvent {
+    fn write(&self, event: &Numbered, shown: impl Fn(&About, &Value) -> Option<Value>) -> Option<SseEvent> {
+        let data = shown(&event.about, &event.data)?;
         let id = format!("{}-{}", self.shared.run, event.number);
-        SseEvent::default().id(id).event(event.name).data(event.data.to_string())
+        Some(SseEvent::default().id(id).event(event.name).data(data.to_string()))
     }
 }
 
@@ -235,70 +266,98 @@ fn data(said: &impl Serialize) -> Value {
     serde_json::to_value(said).unwrap_or_default()
 }
 
-fn of_event(event: &Event) -> (&'static str, Value) {
+/// An event: its kind, what it says, and what it is about.
+type Told = (&'static str, Value, About);
+
+fn of_event(event: &Event) -> Told {
     match event {
-        Event::Published { revision, source, summary } => (
-            "publish",
-            data(&body::Published {
-                revision: revision.0,
-                source: source.as_str(),
-                summary: summary.clone(),
-            }),
-        ),
-        Event::FileError(diagnostic) => ("fileError", data(&Fault::of(diagnostic, ""))),
-        Event::Unconfirmed { reason } => ("held", data(&body::Held { reason: reason.clone() })),
+        Event::Published { revision, source, summary, groups } => {
+            let (source, summary) = (source.as_str(), summary.clone());
+            let published = body::Published { revision: revision.0, source, summary };
+            let groups = (groups.len() <= MAX_GROUPS).then(|| Arc::clone(groups));
+            ("publish", data(&published), About::Publication(groups))
+        }
+        Event::FileError(diagnostic) => ("fileError", data(&Fault::of(diagnostic, "")), About::Server),
+        Event::Unconfirmed { reason } => {
+            ("held", data(&body::Held { reason: reason.clone() }), About::Server)
+        }
         Event::Wave { deployment, phase, share, message } => {
             let share = share.map(|share| share.to_string());
             let (phase, message) = (phase.as_str(), message.clone());
-            ("wave", data(&body::Deployment { id: *deployment, phase, share, message }))
+            let told = data(&body::Deployment { id: *deployment, phase, share, message });
+            ("wave", told, About::Deployment(*deployment))
         }
         Event::OverrideDropped { what, reason } => {
-            ("overrideDropped", data(&body::Dropped { what: what.clone(), reason: reason.clone() }))
+            let dropped = body::Dropped { what: what.clone(), reason: reason.clone() };
+            ("overrideDropped", data(&dropped), About::Object(what.clone()))
         }
         Event::Rollout { rollout, event } => {
-            ("rollout", data(&body::RolloutEvent { rollout: rollout.clone(), event: data(event) }))
+            let told = data(&body::RolloutEvent { rollout: rollout.clone(), event: data(event) });
+            ("rollout", told, About::Object(format!("rollout/{rollout}")))
         }
-        Event::Problem { message } => ("problem", data(&body::Problem { message: message.clone() })),
+        Event::Problem { message } => {
+            ("problem", data(&body::Problem { message: message.clone() }), About::Server)
+        }
     }
 }
 
-fn of_news(news: &News, board: &std::sync::Weak<StatusBoard>) -> Option<(&'static str, Value)> {
-    match news {
-        News::Connected(info) => Some(("connect", of_stream(info))),
-        News::Disconnected(info) => Some(("disconnect", of_stream(info))),
-        News::Stream { id, event } => of_answer(*id, event, board),
-    }
+/// The streams that news are about, as long as the server runs.
+struct Streams {
+    board: Weak<StatusBoard>,
+    publisher: Weak<Publisher>,
 }
 
-fn of_answer(
-    id: StreamId,
-    event: &StreamEvent,
-    board: &std::sync::Weak<StatusBoard>,
-) -> Option<(&'static str, Value)> {
-    let (sent, message) = match &event.kind {
-        EventKind::Acked(sent) => (sent, None),
-        EventKind::Nacked { sent, message } => (sent, Some(message)),
-        EventKind::Subscribed
-        | EventKind::CameBack
-        | EventKind::CameUpToDate
-        | EventKind::Sent(_)
-        | EventKind::Current(_)
-        | EventKind::HeldBack
-        | EventKind::GraceExpired => return None,
-    };
-    let stream = board.upgrade().and_then(|board| board.stream(id));
-    let node = stream.map(|stream| stream.with(|status| status.info.node.id.clone()));
-    let answered = body::Answered {
-        node,
-        stream: id.0,
-        r#type: event.resource_type.type_url().to_owned(),
-        version: sent.version_info.to_string(),
-        revision: sent.revision.0,
-    };
-    Some(match message {
-        None => ("ack", data(&answered)),
-        Some(message) => ("nack", data(&body::Rejected { answered, message: message.to_string() })),
-    })
+impl Streams {
+    fn of_news(&self, news: &News) -> Option<Told> {
+        match news {
+            News::Connected(info) => Some(("connect", of_stream(info), self.about(info))),
+            News::Disconnected(info) => Some(("disconnect", of_stream(info), self.about(info))),
+            News::Stream { id, event } => self.of_answer(*id, event),
+        }
+    }
+
+    /// The node of a stream that has just begun or ended, by the groups that it would be given now.
+    fn about(&self, info: &StreamInfo) -> About {
+        let publisher = self.publisher.upgrade();
+        let view = publisher.and_then(|publisher| publisher.view_as(&info.node, &info.proofs).ok().flatten());
+        About::Node(view.map(|view| Arc::clone(&view.key().groups)).unwrap_or_default())
+    }
+
+    fn of_answer(&self, id: StreamId, event: &StreamEvent) -> Option<Told> {
+        let (sent, message) = match &event.kind {
+            EventKind::Acked(sent) => (sent, None),
+            EventKind::Nacked { sent, message } => (sent, Some(message)),
+            EventKind::Subscribed
+            | EventKind::CameBack
+            | EventKind::CameUpToDate
+            | EventKind::Sent(_)
+            | EventKind::Current(_)
+            | EventKind::HeldBack
+            | EventKind::GraceExpired => return None,
+        };
+        let stream = self.board.upgrade().and_then(|board| board.stream(id));
+        let known = stream.map(|stream| {
+            stream.with(|status| {
+                let groups = status.view.as_ref().map(|view| Arc::clone(&view.groups));
+                (status.info.node.id.clone(), groups.unwrap_or_default())
+            })
+        });
+        let (node, groups) = known.unzip();
+        let answered = body::Answered {
+            node,
+            stream: id.0,
+            r#type: event.resource_type.type_url().to_owned(),
+            version: sent.version_info.to_string(),
+            revision: sent.revision.0,
+        };
+        let about = About::Node(groups.unwrap_or_default());
+        Some(match message {
+            None => ("ack", data(&answered), about),
+            Some(message) => {
+                ("nack", data(&body::Rejected { answered, message: message.to_string() }), about)
+            }
+        })
+    }
 }
 
 fn of_stream(info: &StreamInfo) -> Value {

@@ -21,6 +21,7 @@ pub mod problem;
 mod record;
 pub mod rollouts;
 pub mod router;
+mod seen;
 mod state;
 mod tag;
 #[cfg(test)]

@@ -81,6 +81,8 @@ struct Concerned {
 
 struct ConcernedClient {
     node: Arc<Node>,
+    /// Those that it had at the publication.
+    groups: Arc<[GroupName]>,
     streams: Vec<ConcernedStream>,
     state: AckState,
 }
@@ -137,10 +139,16 @@ impl Acks {
     /// The clients that have applied a publication by now; `None` if it is no longer remembered.
     #[must_use]
     pub fn report(&self, revision: Revision) -> Option<AcksReport> {
+        self.report_of(revision, |_| true)
+    }
+
+    /// The same of the clients that had groups for which `wants` is `true` when the revision was published.
+    #[must_use]
+    pub fn report_of(&self, revision: Revision, wants: impl Fn(&[GroupName]) -> bool) -> Option<AcksReport> {
         let concerned = Arc::clone(&self.lock().get(&revision)?.concerned);
         let mut concerned = concerned.lock().unwrap_or_else(PoisonError::into_inner);
         concerned.look(&self.board);
-        Some(concerned.report())
+        Some(concerned.report(wants))
     }
 
     /// Waits until every concerned client has accepted the publication, one that worked before has rejected it, or the time
@@ -265,9 +273,9 @@ impl Concerned {
         }
     }
 
-    fn report(&self) -> AcksReport {
+    fn report(&self, wants: impl Fn(&[GroupName]) -> bool) -> AcksReport {
         let mut report = AcksReport { revision: self.revision.0, ..AcksReport::default() };
-        for client in &self.clients {
+        for client in self.clients.iter().filter(|client| wants(&client.groups)) {
             let node = || client.node.id.clone();
             match &client.state {
                 AckState::Gone => continue,
@@ -346,10 +354,11 @@ struct Clients {
 
 impl Clients {
     fn add(&mut self, entry: &StreamEntry, stream: ConcernedStream) {
-        let (node, connection) = entry.with(|status| {
+        let (node, groups, connection) = entry.with(|status| {
             let info = &status.info;
             let connection = info.service.as_ref().map(|_| (Arc::clone(&info.address), info.node.id.clone()));
-            (Arc::clone(&info.node), connection)
+            let groups = status.view.as_ref().map(|view| Arc::clone(&view.groups)).unwrap_or_default();
+            (Arc::clone(&info.node), groups, connection)
         });
         if let Some(connection) = connection {
             let position = *self.by_connection.entry(connection).or_insert(self.list.len());
@@ -358,7 +367,7 @@ impl Clients {
                 return;
             }
         }
-        self.list.push(ConcernedClient { node, streams: vec![stream], state: AckState::Pending });
+        self.list.push(ConcernedClient { node, groups, streams: vec![stream], state: AckState::Pending });
     }
 }
 

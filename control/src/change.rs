@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
+use xds_cache::layer::differing;
 use xds_cache::{Publication, Revision};
 use xds_store::{Change, CommitError, StoreError};
 
@@ -341,7 +342,8 @@ impl Shared {
         self.note(notes);
         if is_published {
             let (revision, source, summary) = (after.revision, label.source, label.summary.clone());
-            self.tell(Event::Published { revision, source, summary });
+            let groups = differing(&before.groups, &after.groups).into_iter().cloned().collect();
+            self.tell(Event::Published { revision, source, summary, groups });
         }
         told.into_iter().for_each(|event| self.tell(event));
         publication

@@ -380,24 +380,33 @@ impl Control {
         history::entries(&*self.shared.env.parts.store, before, limit)
     }
 
-    /// A revision with its changes. Reads files.
+    /// A revision with its changes of objects for whose texts ([`ChangedObject::what`]) `wants` is `true`. Reads files.
     ///
     /// # Errors
     ///
     /// [`WriteError::NotFound`] or [`WriteError::Compacted`] if there is no such revision.
-    pub fn revision(&self, revision: Revision) -> Result<(HistoryEntry, Vec<ChangedObject>), WriteError> {
+    pub fn revision(
+        &self,
+        revision: Revision,
+        wants: impl Fn(&str) -> bool,
+    ) -> Result<(HistoryEntry, Vec<ChangedObject>), WriteError> {
         let ControlParts { codec, store, .. } = &self.shared.env.parts;
-        history::entry(codec, &**store, revision)
+        history::entry(codec, &**store, revision, wants)
     }
 
-    /// The differences between the states after two revisions. Reads files.
+    /// The differences between the states after two revisions, of objects for whose texts `wants` is `true`. Reads files.
     ///
     /// # Errors
     ///
     /// [`WriteError::NotFound`] or [`WriteError::Compacted`] if there is no such revision.
-    pub fn difference(&self, from: Revision, to: Revision) -> Result<Vec<ChangedObject>, WriteError> {
+    pub fn difference(
+        &self,
+        from: Revision,
+        to: Revision,
+        wants: impl Fn(&str) -> bool,
+    ) -> Result<Vec<ChangedObject>, WriteError> {
         let ControlParts { codec, store, .. } = &self.shared.env.parts;
-        history::difference(codec, &**store, from, to)
+        history::difference(codec, &**store, (from, to), wants)
     }
 }
 

@@ -27,27 +27,28 @@ pub(crate) fn entries(
     Ok(records.iter().map(to_entry).collect())
 }
 
-/// A revision with its changes.
+/// A revision with its changes of objects for whose texts `wants` is `true`.
 pub(crate) fn entry(
     codec: &Codec,
     store: &dyn Store,
     revision: Revision,
+    wants: impl Fn(&str) -> bool,
 ) -> Result<(HistoryEntry, Vec<ChangedObject>), WriteError> {
     let record = record(store, revision)?;
     let before = record.previous.iter().filter_map(|(key, hash)| Some((key.clone(), (*hash)?))).collect();
     let changes = record.commit.changes.iter();
     let after = changes.filter_map(|change| Some((change.key.clone(), change.value?))).collect();
-    Ok((to_entry(&record), compare(codec, store, &before, &after)?))
+    Ok((to_entry(&record), compare(codec, store, (&before, &after), wants)?))
 }
 
-/// The differences between the states after two revisions.
+/// The differences between the states after two revisions, of objects for whose texts `wants` is `true`.
 pub(crate) fn difference(
     codec: &Codec,
     store: &dyn Store,
-    from: Revision,
-    to: Revision,
+    (from, to): (Revision, Revision),
+    wants: impl Fn(&str) -> bool,
 ) -> Result<Vec<ChangedObject>, WriteError> {
-    compare(codec, store, &state_at(store, from)?, &state_at(store, to)?)
+    compare(codec, store, (&state_at(store, from)?, &state_at(store, to)?), wants)
 }
 
 /// The state after a revision.
@@ -107,18 +108,22 @@ fn to_entry(record: &Record) -> HistoryEntry {
 fn compare(
     codec: &Codec,
     store: &dyn Store,
-    before: &State,
-    after: &State,
+    (before, after): (&State, &State),
+    wants: impl Fn(&str) -> bool,
 ) -> Result<Vec<ChangedObject>, WriteError> {
     let mut changed = Vec::new();
     for (text, old, new) in differing(before, after) {
         let (old, new) = (old.copied(), new.copied());
         let Some(key) = StoreKey::parse(text).filter(|key| !key.is_internal()) else { continue };
+        let what = key.what();
+        if !wants(&what) {
+            continue;
+        }
         if changed.len() >= MAX_DIFFERENCE {
             break;
         }
         let show = |hash: Option<BlobHash>| hash.map(|hash| show(codec, store, &key, hash)).transpose();
-        changed.push(ChangedObject::new(key.what(), (show(old)?, show(new)?), |shown| shown));
+        changed.push(ChangedObject::new(what, (show(old)?, show(new)?), |shown| shown));
     }
     Ok(changed)
 }

@@ -1,6 +1,6 @@
-//! The access policy and the audit log, as files that may change while they are used.
+//! The access policy, the token of the principal `admin` and the audit log, as files that may change while they are used.
 //!
-//! The policy and the key sets that it names are looked at as the files of TLS are: changed ones are used once they are the same in two
+//! The policy with the key sets that it names, and the token, are looked at as the files of TLS are: changed ones are used once they are the same in two
 //! looks running, and those that cannot be used change nothing.
 
 use std::fs::{File, OpenOptions};
@@ -15,19 +15,21 @@ use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 use xds_access::audit::{Entry, Sink};
 use xds_access::{AuthCounts, Policy, Principal, Role, Trail};
+use xds_api::Token;
+use xds_api::access::InvalidToken;
 use xds_control::Control;
 use xds_units::rfc3339;
 
-use crate::config::AccessConfig;
+use crate::config::{AccessConfig, AdminToken};
 
 /// The access policy and the audit log of a server.
 #[derive(Debug)]
 pub(crate) struct AccessFiles {
     config: AccessConfig,
-    /// True if there is a token of the principal `admin` besides the policy.
-    has_admin_token: bool,
     poll_interval: Duration,
     policy: watch::Sender<Arc<Policy>>,
+    /// The token of the principal `admin`; there is one from the start on, or there never is.
+    token: watch::Sender<Option<Token>>,
     trail: Arc<Trail>,
     counts: Arc<AuthCounts>,
     state: Mutex<State>,
@@ -36,26 +38,73 @@ pub(crate) struct AccessFiles {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The contents that the policy is made of.
-    loaded: Option<Found>,
-    /// What lay there at the last look.
-    seen: Option<Found>,
+    /// The policy by the hash of the files that it is made of.
+    policy: Watched<blake3::Hash>,
+    token: Watched<AdminToken>,
+}
+
+/// Files, by what is made of them.
+#[derive(Debug)]
+struct Watched<T> {
+    used: Option<T>,
+    /// What lay there at the last look, or why it could not be used.
+    seen: Option<Result<T, String>>,
     /// Why the files that lie there now are not used.
     fault: Option<String>,
 }
 
-/// The hash of what the files hold, or why they make no policy.
-type Found = Result<blake3::Hash, String>;
+/// What a look at files leads to.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// Nothing.
+    None,
+    /// Another look at once, because someone may be writing them.
+    LookAgain,
+    /// They are used from now on.
+    Use,
+    /// They cannot be used, and have just become so.
+    Keep(String),
+}
+
+impl<T: Clone + PartialEq> Watched<T> {
+    /// Takes in what a look found.
+    fn note(&mut self, found: Result<T, String>) -> Step {
+        let is_steady = self.seen.as_ref() == Some(&found);
+        self.seen = Some(found.clone());
+        match found {
+            Ok(found) if self.used.as_ref() == Some(&found) => {
+                self.fault = None;
+                Step::None
+            }
+            _ if !is_steady => Step::LookAgain,
+            Ok(found) => {
+                (self.used, self.fault) = (Some(found), None);
+                Step::Use
+            }
+            Err(fault) if self.fault.as_ref() == Some(&fault) => Step::None,
+            Err(fault) => {
+                self.fault = Some(fault.clone());
+                Step::Keep(fault)
+            }
+        }
+    }
+}
+
+impl<T> Default for Watched<T> {
+    fn default() -> Self {
+        Self { used: None, seen: None, fault: None }
+    }
+}
 
 impl AccessFiles {
-    /// Reads the policy and opens the audit log.
+    /// Reads the policy and opens the audit log. `token` is what the token's file holds.
     ///
     /// # Errors
     ///
     /// If one of them cannot be used.
     pub(crate) fn open(
         config: &AccessConfig,
-        has_admin_token: bool,
+        token: Option<&AdminToken>,
         poll_interval: Duration,
     ) -> anyhow::Result<Arc<Self>> {
         let trail = Arc::new(Trail::new(config.needs_audit));
@@ -68,19 +117,29 @@ impl AccessFiles {
         let (policy, _) = watch::channel(Arc::default());
         let files = Self {
             config: config.clone(),
-            has_admin_token,
             poll_interval,
             policy,
+            token: watch::channel(None).0,
             trail,
             counts: Arc::default(),
             state: Mutex::default(),
             wake: Notify::new(),
         };
+        if let Some(token) = token {
+            files.state().token.used = Some(token.clone());
+            files.take_token(token)?;
+        }
         if let Some(path) = &config.policy {
             let (policy, hash) = files.read(path).map_err(anyhow::Error::msg)?;
-            files.take(policy, Ok(hash));
+            files.state().policy.used = Some(hash);
+            files.take(policy);
         }
         Ok(Arc::new(files))
+    }
+
+    /// The token of the principal `admin`, which may change.
+    pub(crate) fn token(&self) -> watch::Receiver<Option<Token>> {
+        self.token.subscribe()
     }
 
     /// The policy, which may change.
@@ -96,7 +155,7 @@ impl AccessFiles {
         &self.counts
     }
 
-    /// Has the policy looked at soon.
+    /// Has the files looked at soon.
     pub(crate) fn look_soon(&self) {
         self.wake.notify_one();
     }
@@ -126,15 +185,24 @@ impl AccessFiles {
         }
     }
 
-    /// Looks once. Returns what is wrong with the policy, and with the audit log.
+    /// Looks once. Returns what is wrong with the policy and the token, and with the audit log.
     fn look(&self, now: SystemTime) -> (Option<String>, Option<String>) {
         if let Some(path) = &self.config.policy {
             self.look_at_policy(path);
         }
+        if let Some(path) = &self.config.token_file {
+            self.look_at_token(path);
+        }
         self.trail.tick(now);
         let soon = now.checked_add(ENDING_SOON).unwrap_or(now);
-        let fault =
-            self.state().fault.clone().map(|fault| format!("the changed access policy is not used: {fault}"));
+        let (policy, token) = {
+            let state = self.state();
+            (state.policy.fault.clone(), state.token.fault.clone())
+        };
+        let policy = policy.map(|fault| format!("the changed access policy is not used: {fault}"));
+        let token = token.map(|fault| format!("the changed admin token is not used: {fault}"));
+        let faults: Vec<String> = policy.into_iter().chain(token).collect();
+        let fault = (!faults.is_empty()).then(|| faults.join("; "));
         let policy = Arc::clone(&self.policy.borrow());
         let ending = policy.ending(soon).next().map(|(principal, token, end)| {
             let verb = if end <= now { "ended" } else { "ends" };
@@ -145,35 +213,49 @@ impl AccessFiles {
 
     fn look_at_policy(&self, path: &Path) {
         let read = self.read(path);
-        let found: Found = read.as_ref().map(|(_, hash)| *hash).map_err(Clone::clone);
-        let mut state = self.state();
-        let is_steady = state.seen.as_ref() == Some(&found);
-        state.seen = Some(found.clone());
-        if state.loaded.as_ref() == Some(&found) {
-            state.fault = None;
-            return;
-        }
-        if !is_steady {
-            // Someone may be writing it: the next look decides.
-            self.wake.notify_one();
-            return;
-        }
-        let is_known = matches!((&state.fault, &found), (Some(fault), Err(error)) if fault == error);
-        drop(state);
-        match read {
-            Ok((policy, _)) => self.take(policy, found),
-            Err(_) if is_known => {}
-            Err(error) => {
-                warn!(error, "access policy kept");
-                let entry = Entry::new("policy.kept", "error").with("error", error.as_str());
-                self.trail.record(entry, SystemTime::now());
-                self.state().fault = Some(error);
-            }
+        let step = self.state().policy.note(read.as_ref().map(|(_, hash)| *hash).map_err(Clone::clone));
+        match (step, read) {
+            (Step::Use, Ok((policy, _))) => self.take(policy),
+            (Step::Keep(error), _) => self.keep("access policy kept", "policy.kept", &error),
+            (Step::LookAgain, _) => self.wake.notify_one(),
+            (Step::None | Step::Use, _) => {}
         }
     }
 
+    fn look_at_token(&self, path: &Path) {
+        let read = AdminToken::read(path).map_err(|error| chain(&error));
+        let step = self.state().token.note(read.clone());
+        match (step, read) {
+            (Step::Use, Ok(token)) => {
+                // It has no character that a header cannot carry, or it would not have been read.
+                if let Err(error) = self.take_token(&token) {
+                    self.keep("admin token kept", "token.kept", &error.to_string());
+                }
+            }
+            (Step::Keep(error), _) => self.keep("admin token kept", "token.kept", &error),
+            (Step::LookAgain, _) => self.wake.notify_one(),
+            (Step::None | Step::Use, _) => {}
+        }
+    }
+
+    /// Notes that files that changed are not used.
+    fn keep(&self, message: &str, event: &'static str, error: &str) {
+        warn!(error, "{message}");
+        self.trail.record(Entry::new(event, "error").with("error", error), SystemTime::now());
+    }
+
+    /// Uses a token from now on, and no other.
+    fn take_token(&self, token: &AdminToken) -> Result<(), InvalidToken> {
+        let token = Token::new(token.as_str())?;
+        if self.token.send_replace(Some(token)).is_some() {
+            info!("admin token loaded");
+            self.trail.record(Entry::new("token.loaded", "allowed"), SystemTime::now());
+        }
+        Ok(())
+    }
+
     /// Uses a policy from now on.
-    fn take(&self, policy: Policy, found: Found) {
+    fn take(&self, policy: Policy) {
         let (principals, issuers) = (policy.principals().len(), policy.issuers().len());
         info!(principals, issuers, "access policy loaded");
         if issuers > 0 && self.config.shows_tokens {
@@ -182,7 +264,6 @@ impl AccessFiles {
         let entry = Entry::new("policy.loaded", "allowed").with("principals", principals);
         self.trail.record(entry.with("issuers", issuers), SystemTime::now());
         self.policy.send_replace(Arc::new(policy));
-        *self.state() = State { loaded: Some(found.clone()), seen: Some(found), fault: None };
     }
 
     /// Reads the policy with all that it names, and hashes them together.
@@ -214,7 +295,7 @@ impl AccessFiles {
         }
         let is_admin = |principal: &Arc<Principal>| principal.role == Role::Admin;
         if !policy.principals().is_empty()
-            && !self.has_admin_token
+            && self.config.token_file.is_none()
             && !policy.principals().iter().any(is_admin)
         {
             return Err(format!(
@@ -230,6 +311,12 @@ impl AccessFiles {
     }
 }
 
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
 fn sink(path: &Path) -> io::Result<Sink> {
     if path == Path::new("-") {
         return Ok(Box::new(io::stdout()));
@@ -240,3 +327,30 @@ fn sink(path: &Path) -> io::Result<Sink> {
 
 /// How long before its end a token is reported.
 const ENDING_SOON: Duration = Duration::from_secs(14 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_used_when_they_are_the_same_in_two_looks() {
+        let mut watched = Watched { used: Some(1), ..Watched::default() };
+        let bad = |text: &str| Err(text.to_owned());
+        for (found, step, fault) in [
+            (Ok(1), Step::None, None),
+            (Ok(2), Step::LookAgain, None),
+            (Ok(3), Step::LookAgain, None),
+            (Ok(3), Step::Use, None),
+            (Ok(3), Step::None, None),
+            (bad("empty"), Step::LookAgain, None),
+            (bad("empty"), Step::Keep("empty".to_owned()), Some("empty")),
+            (bad("empty"), Step::None, Some("empty")),
+            (bad("gone"), Step::LookAgain, Some("empty")),
+            (bad("gone"), Step::Keep("gone".to_owned()), Some("gone")),
+            (Ok(3), Step::None, None),
+        ] {
+            assert_eq!(watched.note(found.clone()), step, "{found:?}");
+            assert_eq!(watched.fault.as_deref(), fault, "{found:?}");
+        }
+    }
+}

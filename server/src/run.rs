@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use xds_access::Trail;
-use xds_api::{Access, ApiState, EventHub, Token, Trials};
+use xds_api::{Access, ApiState, EventHub, Trials};
 use xds_cache::loads::LoadLimits;
 use xds_cache::{LoadBoard, Publisher, Reason, Refusals, Revision, StatusBoard};
 use xds_codec::Codec;
@@ -43,14 +43,14 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let signals = Signals::new().context("signals cannot be received")?;
     let listeners = Listeners::bind(config.listen).await?;
     let access =
-        AccessFiles::open(&config.access, config.admin_token.is_some(), config.tls.timing.poll_interval)?;
+        AccessFiles::open(&config.access, config.admin_token.as_ref(), config.tls.timing.poll_interval)?;
     let tls = Encryption::open(&config.tls, access.trail())?;
     let parts = ServerParts::open(&config, &tls, &access)?;
     let (shutdown, stop) = watch::channel(false);
     let ports = parts.ports(&config, &tls);
     let grpc = parts.grpc(&config, &access);
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config));
-    let state = parts.api(&config, rollouts, &access)?;
+    let state = parts.api(&config, rollouts, &access);
     let router = xds_api::router_with(state.clone(), grpc.admin_routes());
     listeners.announce(&config)?;
 
@@ -245,9 +245,8 @@ impl ServerParts {
         }
     }
 
-    fn api(&self, config: &Config, rollouts: Rollouts, access: &AccessFiles) -> anyhow::Result<ApiState> {
-        let token = config.admin_token.as_ref().map(|token| Token::new(token.as_str())).transpose()?;
-        Ok(ApiState {
+    fn api(&self, config: &Config, rollouts: Rollouts, access: &AccessFiles) -> ApiState {
+        ApiState {
             control: self.control.clone(),
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
@@ -259,7 +258,7 @@ impl ServerParts {
             trials: Trials::default(),
             max_document_values: config.files.max_document_values,
             access: Arc::new(Access {
-                token,
+                token: access.token(),
                 accepts_certificates: config.tls.admin.as_ref().is_some_and(|tls| tls.trust.asks()),
                 allowed_hosts: config.admin_hosts.clone(),
                 policy: access.policy(),
@@ -267,8 +266,8 @@ impl ServerParts {
                 counts: Arc::clone(access.counts()),
                 ..Access::default()
             }),
-            events: EventHub::start(&self.control, &self.board),
-        })
+            events: EventHub::start(&self.control, &self.board, &self.publisher),
+        }
     }
 
     /// The watched files, if there are any.

@@ -17,6 +17,7 @@ mod queue;
 mod rest;
 mod rest_documents;
 mod rollouts;
+mod scopes;
 mod secrets;
 mod served_first;
 mod store;

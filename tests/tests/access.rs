@@ -135,6 +135,47 @@ async fn a_changed_policy_is_used_and_a_bad_one_is_not() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_changed_admin_token_is_used_and_a_bad_one_is_not() -> Result<()> {
+    let dir = TempDir::with_prefix("xds-token-")?;
+    let path = dir.path().join("admin.token");
+    let [old, new] = ["0123456789abcdef-old", "0123456789abcdef-new"];
+    fs::write(&path, old)?;
+    let setup =
+        Setup::new()?.arg(format!("--admin-token-file={}", path.display())).arg("--tls-poll-interval=10m");
+    let server = Server::start_with(setup).await?;
+    let status = async |token: &str| -> Result<u16> {
+        let bearer = format!("Bearer {token}");
+        let answer = server.request("GET", "/v1/groups", &[("authorization", &*bearer)], "").await?;
+        Ok(answer.status.as_u16())
+    };
+    wait_for("the server", PATIENCE, async || {
+        let status = status(old).await?;
+        ensure!(status == 200, "{status}");
+        Ok(())
+    })
+    .await?;
+    ensure!(status(new).await? == 401);
+    // The next look would be in ten minutes.
+    for (content, problem) in
+        [("", Some("the changed admin token is not used")), ("short", Some("admin.token")), (new, None)]
+    {
+        fs::write(&path, content)?;
+        server.signal(Signal::HUP)?;
+        let is_told = |ready: &Value| match problem {
+            Some(problem) => ready.to_string().contains(problem),
+            None => !ready.to_string().contains("admin token"),
+        };
+        server.wait_json("/readyz", is_told).await?;
+        let expected = if problem.is_some() { [200, 401] } else { [401, 200] };
+        let found = [status(old).await?, status(new).await?];
+        ensure!(found == expected, "{content:?}: {found:?}");
+    }
+    let log = server.log().to_string();
+    ensure!(!log.contains(old) && !log.contains(new), "a token is in the log");
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_audit_log_is_opened_again() -> Result<()> {
     let world = World::start().await?;
     fs::rename(world.file("audit.log"), world.file("audit.log.1"))?;

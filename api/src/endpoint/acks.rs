@@ -5,6 +5,7 @@ use serde::Deserialize;
 use xds_cache::Revision;
 
 use crate::answer::Answer;
+use crate::caller::Caller;
 use crate::input::Params;
 use crate::problem::ApiError;
 use crate::state::ApiState;
@@ -18,6 +19,7 @@ pub(crate) struct AckParams {
 
 pub(crate) async fn read(
     State(state): State<ApiState>,
+    caller: Caller,
     Params(params): Params<AckParams>,
 ) -> Result<Answer, ApiError> {
     let (head, _) = state.publisher.groups();
@@ -34,7 +36,7 @@ pub(crate) async fn read(
     if revision > head {
         return Err(ApiError::NotFound(format!("there is no revision {revision}; the last one is {head}")));
     }
-    let report = state.acks.report(revision);
+    let report = state.acks.report_of(revision, |groups| caller.sees_node(groups));
     Answer::ok(&report.ok_or_else(|| {
         ApiError::Gone(format!("the server no longer knows which clients revision {revision} concerned"))
     })?)

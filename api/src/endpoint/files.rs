@@ -5,10 +5,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use xds_control::model::{FileStatus, ServedLoad};
+use xds_control::model::{FileObject, FileObjectKey, FileStatus, ServedLoad};
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
+use crate::caller::Caller;
 use crate::input::Params;
 use crate::page;
 use crate::problem::{ApiError, Fault};
@@ -93,19 +94,26 @@ pub(crate) struct ReloadParams {
 
 pub(crate) async fn status(
     State(state): State<ApiState>,
+    caller: Caller,
     Params(params): Params<page::PageParams>,
 ) -> Result<Answer, ApiError> {
     let limit = page::limit(params.limit)?;
     let after = params.after.map(Arc::<str>::from);
     let files = state.control.files();
-    let (files, next) =
-        page::cut(files.range(page::behind(after.as_ref())), limit, |(path, _)| path.to_string());
+    let sees = |object: &FileObject| match &object.key {
+        FileObjectKey::NodeGroup | FileObjectKey::Resource(_) => caller.sees_group(&object.group),
+        FileObjectKey::Document(key) => caller.sees_document_of(key, &object.group),
+    };
+    let is_all = caller.scope().is_none();
+    let shown = files.range(page::behind(after.as_ref()));
+    let shown = shown.filter(|(_, file)| is_all || file.objects.iter().any(sees));
+    let (files, next) = page::cut(shown, limit, |(path, _)| path.to_string());
     let list = FileList {
         served: state.control.served_load(),
-        files: files.into_iter().map(|(_, file)| entry(file)).collect(),
+        files: files.into_iter().map(|(_, file)| entry(file, sees)).collect(),
         next,
-        held: state.control.unconfirmed(),
-        problems: state.control.problems(),
+        held: state.control.unconfirmed().filter(|_| is_all),
+        problems: if is_all { state.control.problems() } else { vec![] },
     };
     Ok(Answer::ok(&list)?.tagged_by_content())
 }
@@ -127,8 +135,10 @@ pub(crate) async fn reload(
     })
 }
 
-fn entry(file: &FileStatus) -> FileEntry {
-    let objects = file.objects.iter().map(|object| ObjectEntry {
+/// A file with the objects that are seen. Its faults may be about any of its objects, so they are shown if all are.
+fn entry(file: &FileStatus, sees: impl Fn(&FileObject) -> bool) -> FileEntry {
+    let sees_all = file.objects.iter().all(&sees);
+    let objects = file.objects.iter().filter(|object| sees(object)).map(|object| ObjectEntry {
         group: object.group.to_string(),
         kind: object.kind().to_owned(),
         name: object.name(),
@@ -142,6 +152,11 @@ fn entry(file: &FileStatus) -> FileEntry {
         loaded_at: rfc3339(file.loaded_at),
         last_good: file.is_last_good,
         objects: objects.collect(),
-        diagnostics: file.diagnostics.iter().map(|diagnostic| Fault::of(diagnostic, "")).collect(),
+        diagnostics: file
+            .diagnostics
+            .iter()
+            .filter(|_| sees_all)
+            .map(|diagnostic| Fault::of(diagnostic, ""))
+            .collect(),
     }
 }

@@ -11,11 +11,12 @@ use xds_control::model::{ChangeKind, ChangedObject, HistoryEntry, Write, WriteEr
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
-use crate::caller::{Asked, split_actor};
+use crate::caller::{Asked, Caller, split_actor};
 use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_tree};
 use crate::line_diff::Lines;
 use crate::page;
 use crate::problem::{ApiError, Fault, pointer_part};
+use crate::seen::Seen;
 use crate::state::{ApiState, aside};
 use crate::tag;
 use crate::write::{self, Difference, WriteParams};
@@ -93,20 +94,21 @@ pub(crate) struct HistoryParams {
 }
 
 /// The revisions that are wanted.
-#[derive(Debug)]
 struct Wanted {
     actor: Option<String>,
     source: Option<String>,
+    seen: Seen,
 }
 
 impl Wanted {
     fn is_all(&self) -> bool {
-        self.actor.is_none() && self.source.is_none()
+        self.actor.is_none() && self.source.is_none() && self.seen.is_all()
     }
 
     fn has(&self, entry: &HistoryEntry) -> bool {
         self.actor.as_ref().is_none_or(|actor| *actor == entry.actor || actor == split_actor(&entry.actor).0)
             && self.source.as_ref().is_none_or(|source| *source == entry.source)
+            && is_seen(&self.seen, entry)
     }
 
     /// The newest that are wanted. Reads on until there are enough, to the end of the history if it must.
@@ -134,6 +136,7 @@ impl Wanted {
 
 pub(crate) async fn list(
     State(state): State<ApiState>,
+    caller: Caller,
     Params(params): Params<HistoryParams>,
 ) -> Result<Answer, ApiError> {
     let limit = params.limit.unwrap_or(DEFAULT_LIMIT);
@@ -143,11 +146,15 @@ pub(crate) async fn list(
     let (head, _) = state.control.overrides();
     // The newest come first: what is after a revision in this list is what was before it in time.
     let before = params.after.into_iter().chain(params.before).min().map(Revision);
-    let wanted = Wanted { actor: params.actor, source: params.source };
+    let wanted = Wanted { actor: params.actor, source: params.source, seen: Seen::new(&state, &caller) };
     let is_head = wanted.is_all() && before.is_none() && params.limit.is_none();
-    let entries = blocking(&state, move |control| wanted.find(control, before, limit + 1)).await?;
-    let (entries, next) = page::cut(entries.iter(), limit, |entry| entry.revision.to_string());
-    let list = RevisionList { revisions: entries.into_iter().map(entry).collect(), next };
+    let found = move |control: &Control| {
+        let entries = wanted.find(control, before, limit + 1)?;
+        Ok(entries.iter().map(|found| entry(found, &wanted.seen)).collect())
+    };
+    let entries: Vec<RevisionEntry> = blocking(&state, found).await?;
+    let (revisions, next) = page::cut(entries.into_iter(), limit, |entry| entry.revision.to_string());
+    let list = RevisionList { revisions, next };
     let answer = Answer::ok(&list)?;
     // The newest page is what a rollback changes; it must be asked for with the tag of the newest revision.
     Ok(if is_head { answer.tagged(tag::of_revision(head)) } else { answer.tagged_by_content() })
@@ -155,6 +162,7 @@ pub(crate) async fn list(
 
 pub(crate) async fn read(
     State(state): State<ApiState>,
+    caller: Caller,
     Path(range): Path<String>,
     _: Params<NoParams>,
 ) -> Result<Answer, ApiError> {
@@ -162,16 +170,22 @@ pub(crate) async fn read(
         let number = text.parse().map(Revision);
         number.map_err(|_| ApiError::BadRequest(format!("{text:?} is not a revision: write 7, or 3...7")))
     };
+    let seen = Seen::new(&state, &caller);
     if let Some((from, to)) = range.split_once("...") {
         let (from, to) = (number(from)?, number(to)?);
-        let difference =
-            blocking(&state, move |control| Ok(differences(&control.difference(from, to)?))).await?;
+        let found = move |control: &Control| {
+            Ok(differences(&control.difference(from, to, |what| seen.object(what))?))
+        };
+        let difference = blocking(&state, found).await?;
         return Ok(Answer::ok(&Comparison { from: from.0, to: to.0, difference })?.tagged_by_content());
     }
     let revision = number(&range)?;
     let read = move |control: &Control| {
-        let (found, difference) = control.revision(revision)?;
-        Ok(RevisionEntry { difference: Some(differences(&difference)), ..entry(&found) })
+        let (found, difference) = control.revision(revision, |what| seen.object(what))?;
+        if !is_seen(&seen, &found) {
+            return Err(WriteError::NotFound { what: format!("revision {revision}") });
+        }
+        Ok(RevisionEntry { difference: Some(differences(&difference)), ..entry(&found, &seen) })
     };
     let entry = blocking(&state, read).await?;
     Ok(Answer::ok(&entry)?.tagged_by_content())
@@ -216,24 +230,44 @@ async fn blocking<T: Send + 'static>(
     Ok(aside(move || read(&control)).await??)
 }
 
-fn entry(entry: &HistoryEntry) -> RevisionEntry {
-    let changes = entry.changes.iter().map(|(what, kind)| ObjectChange {
-        what: what.clone(),
-        change: match kind {
-            ChangeKind::Added => "added",
-            ChangeKind::Changed => "changed",
-            ChangeKind::Removed => "removed",
-        },
-    });
+/// Returns `true` if a revision changed an object that is seen.
+fn is_seen(seen: &Seen, entry: &HistoryEntry) -> bool {
+    seen.is_all() || entry.changes.iter().any(|(what, _)| seen.object(what))
+}
+
+/// A revision with the changes that are seen. Its summary may name others, so one who does not see everything gets another one.
+fn entry(entry: &HistoryEntry, seen: &Seen) -> RevisionEntry {
+    let changes = entry.changes.iter().filter(|(what, _)| seen.object(what));
+    let changes: Vec<ObjectChange> = changes.map(|(what, kind)| change(what, *kind)).collect();
+    let summary = if seen.is_all() { entry.summary.clone() } else { summary(&changes) };
     RevisionEntry {
         revision: entry.revision.0,
         actor: split_actor(&entry.actor).0.to_owned(),
         on_behalf_of: split_actor(&entry.actor).1.map(str::to_owned),
         at: rfc3339(entry.at),
         source: entry.source.clone(),
-        summary: entry.summary.clone(),
-        changes: changes.collect(),
+        summary,
+        changes,
         difference: None,
+    }
+}
+
+fn change(what: &str, kind: ChangeKind) -> ObjectChange {
+    let change = match kind {
+        ChangeKind::Added => "added",
+        ChangeKind::Changed => "changed",
+        ChangeKind::Removed => "removed",
+    };
+    ObjectChange { what: what.to_owned(), change }
+}
+
+/// One line about some changes: the first three, and how many more there are.
+fn summary(changes: &[ObjectChange]) -> String {
+    let named = changes.iter().take(NAMED).map(|change| format!("{} {}", change.change, change.what));
+    let named = named.collect::<Vec<_>>().join(", ");
+    match changes.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
     }
 }
 
@@ -252,5 +286,7 @@ const DEFAULT_LIMIT: usize = 100;
 
 /// The most revisions that are listed: as many as are kept.
 const MAX_LIMIT: usize = 1_000;
+/// How many changes a summary names.
+const NAMED: usize = 3;
 /// How many revisions are read at a time when only some are wanted.
 const PAGE: usize = 200;

@@ -6,14 +6,17 @@ use std::time::SystemTime;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use xds_cache::GroupName;
 use xds_cache::loads::{ClusterLoad, LocalityLoad, Metric, NodeLoad, PriorityLocality, Since};
 use xds_cache::time::duration;
 use xds_units::{parse_rfc3339, rfc3339};
 
 use crate::answer::Answer;
+use crate::caller::Caller;
 use crate::input::Params;
 use crate::page;
 use crate::problem::ApiError;
+use crate::seen::seen_groups;
 use crate::state::{ApiState, aside};
 
 /// Reported requests.
@@ -142,6 +145,7 @@ pub(crate) struct LoadParams {
 
 pub(crate) async fn list(
     State(state): State<ApiState>,
+    caller: Caller,
     Params(params): Params<LoadParams>,
 ) -> Result<Answer, ApiError> {
     let now = SystemTime::now();
@@ -153,21 +157,22 @@ pub(crate) async fn list(
         let names: Vec<&str> = params.cluster.as_deref().into_iter().collect();
         let asked = (names.as_slice(), params.node.as_deref());
         // One more than wanted shows whether there is a next page.
-        let loads = state.loads.query_after(asked, since, after.as_deref(), limit + 1);
+        let wants = |groups: &[GroupName]| caller.sees_node(groups);
+        let loads = state.loads.query_after(asked, wants, since, (after.as_deref(), limit + 1));
         let (loads, next) = page::cut(loads.into_iter(), limit, |load| page::place(&[&load.name]));
         let n_reporters = if params.cluster.is_some() || params.node.is_some() { MAX_REPORTERS } else { 0 };
         Answer::ok(&LoadList {
             since: from.map(rfc3339),
             at: rfc3339(now),
             complete: state.loads.is_complete(since),
-            clusters: loads.into_iter().map(|load| cluster(load, n_reporters)).collect(),
+            clusters: loads.into_iter().map(|load| cluster(load, n_reporters, &caller)).collect(),
             next,
         })
     })
     .await?
 }
 
-fn cluster(load: ClusterLoad, n_reporters: usize) -> ClusterLoadEntry {
+fn cluster(load: ClusterLoad, n_reporters: usize, caller: &Caller) -> ClusterLoadEntry {
     ClusterLoadEntry {
         dropped_otherwise: load.dropped_otherwise(),
         name: load.name.to_string(),
@@ -179,7 +184,7 @@ fn cluster(load: ClusterLoad, n_reporters: usize) -> ClusterLoadEntry {
         nodes: load.nodes.len(),
         last_report: load.last_report.map(rfc3339),
         localities: load.localities.into_iter().map(|(place, load)| locality(place, &load)).collect(),
-        reporters: load.nodes.iter().take(n_reporters).map(|(id, node)| reporter(id, node)).collect(),
+        reporters: load.nodes.iter().take(n_reporters).map(|(id, node)| reporter(id, node, caller)).collect(),
     }
 }
 
@@ -212,10 +217,10 @@ fn metric_entry(metric: &Metric) -> MetricEntry {
     MetricEntry { requests: metric.n_requests, sum: metric.sum, mean }
 }
 
-fn reporter(id: &str, node: &NodeLoad) -> ReporterEntry {
+fn reporter(id: &str, node: &NodeLoad, caller: &Caller) -> ReporterEntry {
     ReporterEntry {
         node: id.to_owned(),
-        groups: node.groups.iter().map(ToString::to_string).collect(),
+        groups: seen_groups(caller, &node.groups),
         issued: node.counts.issued,
         successful: node.counts.successful,
         errors: node.counts.errors,

@@ -14,8 +14,10 @@ use xds_cache::{Draining, HeldBack, Profile, ResourceType};
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
+use crate::caller::Caller;
 use crate::input::{NoParams, Params, Path};
 use crate::problem::ApiError;
+use crate::seen::seen_groups;
 use crate::state::ApiState;
 
 /// Connected nodes.
@@ -179,6 +181,7 @@ pub(crate) struct NodeParams {
 
 pub(crate) async fn list(
     State(state): State<ApiState>,
+    caller: Caller,
     Params(params): Params<NodeParams>,
 ) -> Result<Answer, ApiError> {
     let limit = params.limit.unwrap_or(DEFAULT_LIMIT);
@@ -197,13 +200,10 @@ pub(crate) async fn list(
         status.is_none_or(|status| node.status == status.as_str())
             && params.group.as_ref().is_none_or(|group| node.groups.contains(group))
     };
+    let seen = |streams: Vec<Arc<StreamEntry>>| node(&state, &caller, &streams);
     // One more than wanted shows whether there is a next one.
-    let mut nodes: Vec<NodeEntry> = by_id
-        .into_values()
-        .filter_map(|streams| node(&state, &streams))
-        .filter(is_wanted)
-        .take(limit + 1)
-        .collect();
+    let mut nodes: Vec<NodeEntry> =
+        by_id.into_values().filter_map(seen).filter(is_wanted).take(limit + 1).collect();
     let has_more = nodes.len() > limit;
     nodes.truncate(limit);
     let next = if has_more { nodes.last().map(|node| node.id.clone()) } else { None };
@@ -212,36 +212,44 @@ pub(crate) async fn list(
 
 pub(crate) async fn read(
     State(state): State<ApiState>,
+    caller: Caller,
     Path(id): Path<String>,
     _: Params<NoParams>,
 ) -> Result<Answer, ApiError> {
     let streams = state.board.streams();
     let of_node: Vec<_> =
         streams.into_iter().filter(|stream| stream.with(|status| status.info.node.id == id)).collect();
-    let node = node(&state, &of_node);
+    let node = node(&state, &caller, &of_node);
     Answer::ok(&node.ok_or_else(|| ApiError::NotFound(format!("no node {id:?} is connected")))?)
 }
 
-/// All that is known of the streams of one node; `None` if there are none.
-fn node(state: &ApiState, streams: &[Arc<StreamEntry>]) -> Option<NodeEntry> {
-    let bodies = streams.iter().map(|entry| stream(&entry.status(), entry.held_back())).collect();
+/// All that is known of the streams of one node; `None` if there are none, or if it is out of the caller's scope. What a node is
+/// served by groups out of scope is left out by name: its other groups, what drains, and what is held back.
+fn node(state: &ApiState, caller: &Caller, streams: &[Arc<StreamEntry>]) -> Option<NodeEntry> {
+    let entries = streams;
     let streams: Vec<StreamStatus> = streams.iter().map(|stream| stream.status()).collect();
     let first = streams.first()?;
     let node = &first.info.node;
     let view = streams.iter().find_map(|stream| stream.view.clone());
     let served = state.publisher.view_of(node);
     let view = view.or_else(|| served.as_ref().map(|view| view.key().clone()));
-    let draining = || served.iter().flat_map(|view| view.draining());
     let (groups, profile) = match view {
-        Some(key) => (key.groups.iter().map(ToString::to_string).collect(), key.profile),
-        None => (vec![], Profile::of_user_agent(&node.user_agent_name)),
+        Some(key) => (key.groups, key.profile),
+        None => (Arc::default(), Profile::of_user_agent(&node.user_agent_name)),
     };
+    if !caller.sees_node(&groups) {
+        return None;
+    }
+    let sees_all = caller.sees_all_of_node(&groups);
+    let held_back = |entry: &StreamEntry| if sees_all { entry.held_back() } else { vec![] };
+    let bodies = entries.iter().map(|entry| stream(&entry.status(), held_back(entry))).collect();
+    let draining = || served.iter().filter(|_| sees_all).flat_map(|view| view.draining());
     let is_ahead = state.publisher.is_ahead(node);
     let behind = is_ahead.is_some_and(|is_ahead| !is_ahead).then(|| last_before_wave(state)).flatten();
     Some(NodeEntry {
         id: node.id.clone(),
         cluster: node.cluster.clone(),
-        groups,
+        groups: seen_groups(caller, &groups),
         profile: profile.to_string(),
         client: ClientEntry { name: node.user_agent_name.clone(), version: node.user_agent_version.clone() },
         status: streams.iter().map(StreamStatus::status).max().unwrap_or(ConfigStatus::NotSent).as_str(),

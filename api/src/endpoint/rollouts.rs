@@ -21,10 +21,11 @@ use xds_codec::document::{Node, TreeValue};
 use xds_rollout::{Counts, Rollout, RolloutSpec, RolloutStatus, Verb, file_patch};
 
 use crate::answer::Answer;
-use crate::caller::Asked;
+use crate::caller::{Asked, Caller};
 use crate::input::{NoParams, Params, Path, read_tree};
 use crate::problem::{ApiError, Fault, pointer_part};
 use crate::rollouts::{LOADS_SHOWN_MS, RolloutError, RolloutLoads, StartOptions, Started, tag_of};
+use crate::seen::Seen;
 use crate::state::ApiState;
 use crate::tag;
 
@@ -185,13 +186,13 @@ pub(crate) async fn start(
 pub(crate) async fn list(
     State(state): State<ApiState>,
     Params(params): Params<WatchParams>,
-    headers: HeaderMap,
+    asked: Asked,
 ) -> Result<Response, ApiError> {
     if params.is_watch()? {
-        return watch_stream(state, None, &headers);
+        return watch_stream(state, None, asked);
     }
     state.check_loaded()?;
-    let mut rollouts: Vec<Arc<Rollout>> = state.rollouts.list().into_values().collect();
+    let mut rollouts: Vec<Arc<Rollout>> = seen(&state, &asked.caller).into_values().collect();
     rollouts.sort_by_cached_key(|rollout| {
         (rollout.phase().is_terminal(), std::cmp::Reverse(RolloutStatus::from(&**rollout).since_ms))
     });
@@ -203,14 +204,14 @@ pub(crate) async fn read(
     State(state): State<ApiState>,
     Path(id): Path<String>,
     Params(params): Params<WatchParams>,
-    headers: HeaderMap,
+    asked: Asked,
 ) -> Result<Response, ApiError> {
     if !params.is_watch()? {
         state.check_loaded()?;
-        return Ok(answer(&state, &*find(&state, &id)?)?.into_response());
+        return Ok(answer(&state, &*find(&state, &asked.caller, &id)?)?.into_response());
     }
-    find(&state, &id)?;
-    watch_stream(state, Some(id), &headers)
+    find(&state, &asked.caller, &id)?;
+    watch_stream(state, Some(id), asked)
 }
 
 /// `POST /v1/rollouts/{id}:{verb}`.
@@ -249,17 +250,17 @@ pub(crate) async fn delete(
 ) -> Result<Answer, ApiError> {
     let mut if_match = tag::if_match(&asked.headers);
     let actor = asked.actor();
-    let rollout = find(&state, &id)?;
+    let rollout = find(&state, &asked.caller, &id)?;
     if params.abort && !rollout.phase().is_terminal() {
-        let asked = state.rollouts.ask(id.clone(), Verb::Abort, if_match.take(), actor.clone());
-        let mut rollout = asked.await.map_err(of_rollout)?;
+        let aborted = state.rollouts.ask(id.clone(), Verb::Abort, if_match.take(), actor.clone());
+        let mut rollout = aborted.await.map_err(of_rollout)?;
         let mut changes = state.rollouts.changes();
         let deadline = Instant::now() + MAX_ABORT_WAIT;
         while !rollout.phase().is_terminal() {
             if !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
                 return Ok(answer(&state, &rollout)?.with_status(StatusCode::ACCEPTED));
             }
-            rollout = find(&state, &id)?;
+            rollout = find(&state, &asked.caller, &id)?;
         }
     }
     state.rollouts.forget(id.clone(), if_match, actor).await.map_err(of_rollout)?;
@@ -279,6 +280,7 @@ impl WatchParams {
 /// The state of a stream of changes.
 struct Watch {
     state: ApiState,
+    caller: Caller,
     /// The rollout; `None` for all.
     id: Option<String>,
     changes: watch::Receiver<u64>,
@@ -298,13 +300,15 @@ struct Told {
     text: String,
 }
 
-fn watch_stream(state: ApiState, id: Option<String>, headers: &HeaderMap) -> Result<Response, ApiError> {
+fn watch_stream(state: ApiState, id: Option<String>, asked: Asked) -> Result<Response, ApiError> {
+    let Asked { headers, caller } = asked;
     let Ok(place) = WATCHERS.try_acquire() else {
         return Err(ApiError::TooMany(format!("{MAX_WATCHERS} clients watch rollouts, which is the limit")));
     };
     let changes = state.rollouts.changes();
     let known = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(ToOwned::to_owned);
-    let watch = Watch { state, id, changes, told: BTreeMap::new(), known, waiting: vec![], is_over: false };
+    let watch =
+        Watch { state, caller, id, changes, told: BTreeMap::new(), known, waiting: vec![], is_over: false };
     let keep_alive = KeepAlive::new().interval(Duration::from_secs(KEEP_ALIVE_SECONDS)).text("keep-alive");
     Ok(Sse::new(events(watch, place)).keep_alive(keep_alive).into_response())
 }
@@ -336,7 +340,7 @@ static WATCHERS: Semaphore = Semaphore::const_new(MAX_WATCHERS);
 
 impl Watch {
     fn look(&mut self) {
-        let mut rollouts = self.state.rollouts.list();
+        let mut rollouts = seen(&self.state, &self.caller);
         if let Some(id) = &self.id {
             rollouts.retain(|other, _| other == id);
             self.is_over = rollouts.values().all(|rollout| rollout.is_finished());
@@ -373,8 +377,16 @@ impl Watch {
     }
 }
 
-fn find(state: &ApiState, id: &str) -> Result<Arc<Rollout>, ApiError> {
-    state.rollouts.list().remove(id).ok_or_else(|| of_rollout(RolloutError::NotFound(id.to_owned())))
+/// The rollouts in the caller's scope, by id.
+fn seen(state: &ApiState, caller: &Caller) -> BTreeMap<String, Arc<Rollout>> {
+    let seen = Seen::new(state, caller);
+    let mut rollouts = state.rollouts.list();
+    rollouts.retain(|_, rollout| seen.rollout(rollout));
+    rollouts
+}
+
+fn find(state: &ApiState, caller: &Caller, id: &str) -> Result<Arc<Rollout>, ApiError> {
+    seen(state, caller).remove(id).ok_or_else(|| of_rollout(RolloutError::NotFound(id.to_owned())))
 }
 
 fn answer(state: &ApiState, rollout: &Rollout) -> Result<Answer, ApiError> {

@@ -11,6 +11,7 @@ use xds_cache::{Groups, Layer, Node, Origin, Profile, Resource, ResourceKey, Vie
 use xds_control::acks::view_key_of_group;
 
 use crate::answer::Answer;
+use crate::caller::Caller;
 use crate::endpoint::groups::no_group;
 use crate::endpoint::resources::after_resource;
 use crate::input::{Params, Path};
@@ -145,6 +146,7 @@ pub(crate) async fn of_group(
 
 pub(crate) async fn of_node(
     State(state): State<ApiState>,
+    caller: Caller,
     Path(id): Path<String>,
     Params(params): Params<page::PageParams>,
 ) -> Result<Answer, ApiError> {
@@ -158,6 +160,9 @@ pub(crate) async fn of_node(
     // A node that is not connected is known by its id alone.
     let view = state.publisher.view_of(&node.map_or_else(|| Node::with_id(&id), |node| (*node).clone()));
     let view = view.ok_or_else(|| ApiError::NotReady(state.control.not_ready()))?;
+    if !caller.sees_all_of_node(&view.key().groups) {
+        return Err(ApiError::NotFound(format!("there is no snapshot of the node {id:?}")));
+    }
     let snapshot = aside(move || snapshot(&state, &view, &groups, Some(connected), &page));
     Ok(Answer::ok(&snapshot.await?)?.tagged_by_content())
 }

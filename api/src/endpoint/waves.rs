@@ -8,9 +8,10 @@ use xds_control::model::wave::{WaveMembers, WaveReport, WaveVerb};
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
-use crate::caller::Asked;
+use crate::caller::{Asked, Caller};
 use crate::input::{NoParams, Params, Path};
 use crate::problem::ApiError;
+use crate::seen::Seen;
 use crate::state::ApiState;
 use crate::write::counted;
 
@@ -67,17 +68,27 @@ pub(crate) struct WaveStep {
     pub revision: u64,
 }
 
-pub(crate) async fn list(State(state): State<ApiState>, _: Params<NoParams>) -> Result<Answer, ApiError> {
-    Answer::ok(&WaveList { wave_deployments: state.control.waves().iter().map(WaveEntry::from).collect() })
+pub(crate) async fn list(
+    State(state): State<ApiState>,
+    caller: Caller,
+    _: Params<NoParams>,
+) -> Result<Answer, ApiError> {
+    let seen = Seen::new(&state, &caller);
+    let reports = state.control.waves();
+    let shown = reports.iter().filter(|report| seen.deployment(report));
+    Answer::ok(&WaveList { wave_deployments: shown.map(WaveEntry::from).collect() })
 }
 
 pub(crate) async fn read(
     State(state): State<ApiState>,
+    caller: Caller,
     Path(id): Path<String>,
     _: Params<NoParams>,
 ) -> Result<Answer, ApiError> {
     let id = deployment(&id)?;
-    let found = state.control.waves().into_iter().find(|report| report.deployment == id);
+    let seen = Seen::new(&state, &caller);
+    let is_it = |report: &WaveReport| report.deployment == id && seen.deployment(report);
+    let found = state.control.waves().into_iter().find(is_it);
     Answer::ok(&WaveEntry::from(
         &found.ok_or_else(|| ApiError::NotFound(format!("there is no wave deployment {id}")))?,
     ))

@@ -1,7 +1,9 @@
 //! Events for watchers.
 
-use xds_cache::Revision;
+use std::sync::Arc;
+
 use xds_cache::wave::Share;
+use xds_cache::{GroupName, Revision};
 use xds_codec::Diagnostic;
 
 use super::revision::ChangeSource;
@@ -18,6 +20,8 @@ pub enum Event {
         source: ChangeSource,
         /// One line for people.
         summary: String,
+        /// The groups whose clients may be served something else since.
+        groups: Arc<[GroupName]>,
     },
     /// A file has a new error.
     FileError(Diagnostic),

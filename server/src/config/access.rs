@@ -10,6 +10,8 @@ use crate::config::error::ConfigError;
 pub struct AccessConfig {
     /// The access policy.
     pub policy: Option<PathBuf>,
+    /// The file with the token of the principal `admin`.
+    pub token_file: Option<PathBuf>,
     /// True if the policy must have principals, because nothing else guards an admin port that others reach.
     pub needs_principals: bool,
     /// True if the policy must have issuers, because xDS clients have nothing else to prove who they are.
@@ -29,6 +31,7 @@ impl AccessConfig {
         }
         Ok(Self {
             policy: args.access_policy.clone(),
+            token_file: args.admin_token_file.clone(),
             needs_principals: false,
             needs_issuers: false,
             shows_tokens: false,

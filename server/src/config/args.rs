@@ -198,7 +198,7 @@ pub struct AccessArgs {
         require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
         value_parser = BoolishValueParser::new())]
     pub audit_required: bool,
-    /// File with the bearer token that the admin API requires
+    /// File with the bearer token that the admin API requires; it is read again when it changes
     #[arg(long, env = "XDS_SERVER_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub admin_token_file: Option<PathBuf>,
     /// Host name of the admin API, in addition to localhost and IP addresses; may be repeated. Separate several with commas in

@@ -67,7 +67,7 @@ const ROLES: &[(&str, &str, Option<&str>)] = &[
 ];
 
 /// A policy of principals whose tokens are their names.
-fn policy(principals: &[(&str, &str)]) -> Policy {
+pub(super) fn policy(principals: &[(&str, &str)]) -> Policy {
     let principal = |(name, more): &(&str, &str)| {
         format!("- {{ name: {name}, {more}, tokens: [{{ sha256: {} }}] }}\n", TokenHash::of(name))
     };
@@ -84,7 +84,7 @@ fn server(principals: &[(&str, &str)]) -> (Rest, watch::Sender<Arc<Policy>>) {
 const ALL: &[(&str, &str)] =
     &[("viewer", "role: viewer"), ("operator", "role: operator"), ("admin", "role: admin")];
 
-async fn ask(rest: &Rest, token: &str, method: &str, path: &str, body: &str) -> Reply {
+pub(super) async fn ask(rest: &Rest, token: &str, method: &str, path: &str, body: &str) -> Reply {
     let bearer = format!("Bearer {token}");
     let mut headers = vec![("content-type", "application/json")];
     // A change of weights has to say what it saw.
@@ -249,9 +249,6 @@ async fn a_scope_limits_what_is_read_and_written() {
         "its group is default"
     );
     assert_eq!(ask(&rest, "shop", "DELETE", "/v1/documents/Route/core/r", "").await.status, 403);
-    for path in ["/v1/history", "/v1/nodes", "/v1/events", "/v1/acks", "/metrics"] {
-        assert_eq!(ask(&rest, "shop", "GET", path, "").await.status, 403, "{path}");
-    }
 }
 
 #[tokio::test]
@@ -274,7 +271,8 @@ async fn wrong_tokens_lock_out_nobody_who_has_a_right_one() {
         assert_eq!(status, if n < 20 { 401 } else { 429 }, "{n}");
     }
     let refused = ask(&rest, "a.b.c", "GET", "/v1/groups", "").await;
-    assert_eq!((refused.status, refused.headers["retry-after"].to_str().unwrap()), (429, "3"));
+    let seconds: u64 = refused.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!(refused.status == 429 && (1..=3).contains(&seconds), "{refused:?}");
     assert_eq!(ask(&rest, "viewer", "GET", "/v1/groups", "").await.status, 200);
 }
 
@@ -295,7 +293,7 @@ async fn a_changed_policy_counts_from_the_next_request() {
 #[tokio::test]
 async fn the_token_of_the_file_is_the_principal_admin() {
     let (_sender, policy) = watch::channel(Arc::new(policy(&[("viewer", "role: viewer")])));
-    let access = Access { policy, token: Some(Token::new("s3cret").unwrap()), ..Access::default() };
+    let access = Access { policy, token: Token::new("s3cret").unwrap().fixed(), ..Access::default() };
     let rest = Rest::with_access(Server::without_files(&MemoryStore::new()), access);
     let put = ask(&rest, "s3cret", "PUT", "/v1/groups/g", r#"{"selector": {"nodeIds": ["a"]}}"#).await;
     assert_eq!(put.status, 200, "{put:?}");

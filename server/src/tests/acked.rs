@@ -62,7 +62,7 @@ impl AckingClient {
         sent
     }
 
-    fn ack(&self, revision: u64) {
+    pub(super) fn ack(&self, revision: u64) {
         let sent = self.sent(revision);
         self.record(EventKind::Acked(sent));
     }

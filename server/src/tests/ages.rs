@@ -75,7 +75,7 @@ async fn generations_and_times_of_conditions_survive_a_restart_without_revisions
     let kinds: Vec<&str> = changed.iter().map(|((_, _, kind), _)| *kind).collect();
     assert_eq!(kinds, ["ResolvedRefs"], "{changed:?}");
 
-    let history = again.control.revision(Revision(revision + 1)).unwrap();
+    let history = again.control.revision(Revision(revision + 1), |_| true).unwrap();
     let whats: Vec<&str> = history.1.iter().map(|changed| &*changed.what).collect();
     assert_eq!(whats, ["document/HTTPRoute/prod/shop"], "statuses are no part of the history");
     assert_eq!(history.0.changes.len(), 1, "{:?}", history.0.changes);

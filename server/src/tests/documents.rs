@@ -149,7 +149,7 @@ async fn documents_of_files_are_a_revision_and_what_changes_in_them_is_told() {
             "generated/grpc/default/endpoints/prod/shop/80"
         ]
     );
-    let (entry, difference) = server.control.revision(Revision(2)).unwrap();
+    let (entry, difference) = server.control.revision(Revision(2), |_| true).unwrap();
     assert_eq!(entry.source, "file");
     assert_eq!(entry.summary, "1 added or changed, 0 removed in files: document/EndpointSlice/prod/shop-1");
     let changed = difference[0].after.as_ref().unwrap();
@@ -221,10 +221,10 @@ async fn a_rollback_and_a_revert_bring_documents_back() {
     assert_eq!(served(&server, "default", Profile::Envoy), first);
     server.write(rollback(0)).await.unwrap();
     assert_eq!((names(&server).len(), server.revision()), (0, 6));
-    let (_, difference) = server.control.revision(Revision(5)).unwrap();
+    let (_, difference) = server.control.revision(Revision(5), |_| true).unwrap();
     let changed: Vec<_> = difference.iter().map(|one| one.what.as_str()).collect();
     assert_eq!(changed, ["document/EndpointSlice/prod/shop-1"]);
-    let between = server.control.difference(Revision(2), Revision(3)).unwrap();
+    let between = server.control.difference(Revision(2), Revision(3), |_| true).unwrap();
     assert_eq!(between[0].what, "document/HTTPRoute/prod/shop");
     assert!(between[0].before.is_some() && between[0].after.is_none());
 }
@@ -402,6 +402,6 @@ async fn secrets_in_documents_of_files_are_not_in_the_store() {
     }
     let dump = store.dump();
     assert!(dump.contains("Secret") && !dump.contains("hunter"), "{dump}");
-    let shown = format!("{:?}", server.control.difference(Revision(1), Revision(2)).unwrap());
+    let shown = format!("{:?}", server.control.difference(Revision(1), Revision(2), |_| true).unwrap());
     assert!(shown.contains("[redacted]") && !shown.contains("hunter"), "{shown}");
 }

@@ -87,7 +87,7 @@ fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
     ApiState {
         loads,
         rollouts: Arc::new(rollouts),
-        events: EventHub::start(&control, &server.board),
+        events: EventHub::start(&control, &server.board, &server.publisher),
         control,
         publisher: Arc::clone(&server.publisher),
         board: Arc::clone(&server.board),
@@ -378,7 +378,7 @@ async fn pitfall_68_answers_show_no_private_key_and_take_no_placeholder() {
 #[tokio::test]
 async fn a_token_guards_all_but_the_probes() {
     let server = Server::without_files(&MemoryStore::new());
-    let access = Access { token: Some(Token::new("t0ken").unwrap()), ..Access::default() };
+    let access = Access { token: Token::new("t0ken").unwrap().fixed(), ..Access::default() };
     let rest = Rest::with_access(server, access);
     for path in ["/healthz", "/readyz"] {
         assert_eq!(rest.get(path).await.status, 200, "{path}");

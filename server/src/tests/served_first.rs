@@ -129,7 +129,7 @@ async fn a_kill_before_the_first_load_is_recorded_leaves_the_same_to_do() {
     // The one that was killed may have been at the door of the store: that is what a replica does.
     let revision = load.await.unwrap().unwrap().revision;
     assert_eq!((revision, server.served("g")["c7"].as_str()), (Revision(2), "2"));
-    assert_eq!(server.control.revision(Revision(2)).unwrap().0.changes.len(), LARGE);
+    assert_eq!(server.control.revision(Revision(2), |_| true).unwrap().0.changes.len(), LARGE);
 }
 
 #[tokio::test]

@@ -461,8 +461,8 @@ async fn pitfall_68_a_private_key_is_in_no_difference() {
     let told = format!(
         "{:?} {:?} {:?}",
         dry.difference,
-        server.control.revision(Revision(1)).unwrap(),
-        server.control.difference(Revision(0), Revision(1)).unwrap()
+        server.control.revision(Revision(1), |_| true).unwrap(),
+        server.control.difference(Revision(0), Revision(1), |_| true).unwrap()
     );
     assert!(told.contains("public") && told.contains("[redacted]") && !told.contains("TOPSECRET"), "{told}");
 }

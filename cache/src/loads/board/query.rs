@@ -90,25 +90,25 @@ impl LoadBoard {
     /// cluster or that of its endpoints; only what `node` reported, if it is given.
     #[must_use]
     pub fn query(&self, clusters: &[&str], node: Option<&str>, since: Since) -> Vec<ClusterLoad> {
-        self.query_after((clusters, node), since, None, usize::MAX)
+        self.query_after((clusters, node), |_| true, since, (None, usize::MAX))
     }
 
     /// The first `at_most` of what a [query](Self::query) for `clusters` and a `node` finds, of the clusters whose names come
-    /// after `after`.
+    /// after `after`. Only reports of nodes count for whose groups, as of their last report, `wants` is `true`.
     #[must_use]
     pub fn query_after(
         &self,
         (clusters, node): (&[&str], Option<&str>),
+        wants: impl Fn(&[GroupName]) -> bool,
         since: Since,
-        after: Option<&str>,
-        at_most: usize,
+        (after, at_most): (Option<&str>, usize),
     ) -> Vec<ClusterLoad> {
         let range = Range::new(&self.limits, since);
         let state = self.lock();
-        let wanted = |key: &Arc<str>, (of, cluster): &(Arc<str>, Arc<str>)| {
+        let wanted = |key: &Arc<str>, (of, cluster): &(Arc<str>, Arc<str>), reports: &NodeReports| {
             let is_named =
                 clusters.is_empty() || clusters.iter().any(|name| **name == **key || **name == **cluster);
-            is_named && node.is_none_or(|node| *node == **of)
+            is_named && node.is_none_or(|node| *node == **of) && wants(&reports.groups)
         };
         let mut loads = Vec::new();
         let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
@@ -116,7 +116,7 @@ impl LoadBoard {
             if loads.len() >= at_most {
                 break;
             }
-            let load = ClusterLoad::new(key, cluster, &range, |reporter| wanted(key, reporter));
+            let load = ClusterLoad::new(key, cluster, &range, |of, reports| wanted(key, of, reports));
             loads.extend(load.filter(|load| load.last_report.is_some()));
         }
         loads
@@ -188,7 +188,7 @@ impl ClusterLoad {
         key: &Arc<str>,
         cluster: &Cluster,
         range: &Range,
-        wanted: impl Fn(&(Arc<str>, Arc<str>)) -> bool,
+        wanted: impl Fn(&(Arc<str>, Arc<str>), &NodeReports) -> bool,
     ) -> Option<Self> {
         let mut load = Self {
             name: Arc::clone(key),
@@ -201,7 +201,7 @@ impl ClusterLoad {
             nodes: BTreeMap::new(),
             last_report: None,
         };
-        for (reporter, reports) in cluster.nodes.iter().filter(|(reporter, _)| wanted(reporter)) {
+        for (reporter, reports) in cluster.nodes.iter().filter(|(of, reports)| wanted(of, reports)) {
             load.add(reporter, reports, range);
         }
         (!load.clusters.is_empty()).then_some(load)

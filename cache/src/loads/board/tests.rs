@@ -60,7 +60,7 @@ fn clusters_come_in_pages_by_name() {
         record(&board, if cluster == "c" { "n2" } else { "n1" }, report(cluster, "z", counts(1, 1, 0)), 10);
     }
     let page = |node, after, at_most| -> String {
-        let loads = board.query_after((&[], node), since(0, 20), after, at_most);
+        let loads = board.query_after((&[], node), |_| true, since(0, 20), (after, at_most));
         loads.iter().map(|load| &*load.name).collect()
     };
     assert_eq!(page(None, None, 3), "abc");
