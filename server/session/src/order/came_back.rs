@@ -69,7 +69,12 @@ pub(super) fn doubt_referents(view: &View, streams: &mut BTreeMap<StreamId, Stre
         let changed: BTreeSet<Name> = changes
             .flat_map(|changes| changes.changed.iter().map(|new| Arc::clone(new.name())).collect::<Vec<_>>())
             .collect();
-        let changed: Vec<&Arc<Resource>> = changed.iter().filter_map(|name| table.find(name)).collect();
+        // It may have gone since, and come back before the client heard of that.
+        let newest = |name: &Name| {
+            let remembered = || recent.iter().rev().find_map(|recent| recent.find(name));
+            table.find(name).or_else(remembered)
+        };
+        let changed: Vec<&Arc<Resource>> = changed.iter().filter_map(newest).collect();
         for state in shown {
             for from in &changed {
                 let names: Vec<Name> = if has_hosts {

@@ -343,12 +343,12 @@ impl Place<'_> {
         let is_former = |candidate: &&Arc<Resource>| Some(candidate.version()) != served;
         let candidates: Vec<&Arc<Resource>> = self.state.candidates(&key.name).filter(is_former).collect();
         if self.state.is_exact() {
-            // It may have to be sent again what it said that it has.
+            // It may have to be sent again what it said that it has. A version that nobody remembers refers to the same as the one after it.
+            let newest = || self.state.candidates(&key.name).next().cloned();
             let may_have = self.state.ledger.may_hold(&key.name);
-            let newest = candidates.first().filter(|_| may_have);
             return match self.state.claimed(&key.name) {
                 Some(claimed) => Step::Keep(Arc::clone(claimed)),
-                None => Step::Hide(newest.map(|newest| Arc::clone(newest))),
+                None => Step::Hide(newest().filter(|_| may_have)),
             };
         }
         let ready = candidates.into_iter().find(|candidate| facts.obstacle_for(candidate).is_none());

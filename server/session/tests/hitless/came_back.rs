@@ -549,3 +549,36 @@ fn a_host_that_is_asked_for_by_its_other_name_after_its_route_left_the_listener(
     ];
     assert_eq!(history(Setup { is_on_demand: true, ..DELTA }, &steps), Ok(()));
 }
+
+#[test]
+fn endpoints_of_a_cluster_that_changed_and_left_and_came_back_with_the_client() {
+    let steps = [
+        publish([cluster(0, true)]),
+        poll(1),
+        to_client(1),
+        Step::Reconnect,
+        to_server(1),
+        to_server(3),
+        publish([no_listener()]),
+        poll(2),
+        publish([route(2, 0)]),
+        publish([listener(0, 2)]),
+    ];
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
+
+#[test]
+fn a_route_that_was_kept_inline_and_left_while_the_client_came_back() {
+    let steps = [
+        publish([Edit::Listener { listener: 1, to: Some((false, 2)), secret: None }]),
+        Step::Drain,
+        publish([route(2, 4)]),
+        Step::Reconnect,
+        to_server(2),
+        to_server(3),
+        poll(1),
+        poll(3),
+        publish([Edit::Listener { listener: 1, to: None, secret: Some(1) }]),
+    ];
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
