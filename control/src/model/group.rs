@@ -387,7 +387,11 @@ mod tests {
             (json!([{"jwt": "a"}]), "identities[0].jwt", "expected an object with `issuer`"),
             (json!([{"jwt": {"subject": "a"}}]), "identities[0].jwt", "needs `issuer`"),
             (json!([{"jwt": {"issuer": "a", "claims": {"sub": "a"}}}]), "sub", "JSON pointer, such as /sub"),
-            (json!([{"jwt": {"issuer": "a", "claims": {"/sub": "{nodes}"}}}]), "/sub", "only {node} can be in braces"),
+            (
+                json!([{"jwt": {"issuer": "a", "claims": {"/sub": "{nodes}"}}}]),
+                "/sub",
+                "only {node} can be in braces",
+            ),
             (
                 json!([{"jwt": {"issuer": "a", "claims": {"/sub": ["a"]}}}]),
                 "/sub",
