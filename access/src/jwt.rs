@@ -55,7 +55,7 @@ pub enum BadToken {
     LongLived(Duration),
 }
 
-/// A token that its issuer has signed, for this server and for now.
+/// A token that its issuer has signed, that is meant for this server, and whose time has not ended.
 pub(crate) struct Verified<'p> {
     pub(crate) issuer: &'p Issuer,
     pub(crate) subject: String,

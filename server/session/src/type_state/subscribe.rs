@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use xds_cache::{Name, Resource, xdstp};
+use xds_cache::{Found, Name, Resource, xdstp};
 
 use super::TypeState;
 use crate::ledger::Held;
@@ -61,10 +61,13 @@ impl TypeState {
     pub(crate) fn add_name(&mut self, name: &str) {
         let name = Name::from(name);
         let settled = Arc::clone(self.ledger.settled());
-        let may_hold = match settled.resolve(&name) {
-            Some(resource) => self.is_given(&resource) || self.ledger.exceptions.contains(&name),
+        let is_given = match settled.look_up(&name) {
+            Some(Found::AsItIs(resource)) => self.is_given(resource),
+            // A resource that is made of a pattern is given to whoever asks for that very name.
+            Some(Found::Template(_)) => self.wants.covers_name(&name),
             None => true,
         };
+        let may_hold = is_given || self.ledger.exceptions.contains(&name);
         self.wants.insert(&name);
         if xdstp::is_glob(&name) {
             // Every member is owed, whatever the client said that it holds. It must still hear of members that are gone.
