@@ -94,6 +94,7 @@ impl Ledger {
         carried: Carried<'_>,
         rest: &Owed,
     ) {
+        self.note_withheld(wants, table);
         if rest.is_empty() {
             self.settle(wants, table);
         } else {
@@ -117,6 +118,7 @@ impl Ledger {
     /// The client lacks nothing of `table`, so it is sent nothing. `is_leaf`: the type refers to nothing that is waited for.
     pub(crate) fn record_nothing(&mut self, wants: &Wants, table: &Arc<TypeTable>, is_leaf: bool) {
         let comes_with_it = self.came_with_everything();
+        self.note_withheld(wants, table);
         self.settle(wants, table);
         self.is_reset = false;
         if self.came_back && !comes_with_it {
@@ -304,6 +306,21 @@ impl Ledger {
         let (n_exceptions, n_dropped) = self.n_names();
         let n_sent: usize = self.later.iter().map(Sending::n_names).sum();
         n_exceptions + n_dropped + n_sent + self.responses.n_older()
+    }
+
+    /// The client stays without what `table` has under another name of a resource and withholds: what it was told of that name counts.
+    fn note_withheld(&mut self, wants: &Wants, table: &TypeTable) {
+        if !table.has_other_names() {
+            return;
+        }
+        let is_new = |name: &&Name| {
+            table.is_withheld(name)
+                && !self.exceptions.contains(name)
+                && table.look_up(name).is_some()
+                && self.settled().look_up(name).is_none()
+        };
+        let new: Vec<Name> = wants.names().iter().filter(is_new).cloned().collect();
+        new.into_iter().for_each(|name| self.exceptions.insert(name, Held::Gone));
     }
 
     /// The client was sent everything that it lacked of `table`. A name whose resource is withheld stays owed.

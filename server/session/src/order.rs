@@ -44,8 +44,6 @@ pub(crate) struct Order {
     known: Option<Box<Known>>,
     /// When it showed that it came back.
     came_back: Option<Instant>,
-    /// It showed that by the versions that it has.
-    shows_versions: bool,
 }
 
 /// The result of a plan.
@@ -101,8 +99,9 @@ impl Order {
             release_all(streams);
             return Outcome { changed: before.detour.transitional.into_keys().collect(), events: vec![] };
         }
-        self.shows_versions |= came_back::believe(view, streams, now);
-        if self.shows_versions || came_back::asks_for_what_it_was_not_told_of(streams) {
+        if came_back::believe(view, streams, now)
+            || came_back::asks_for_what_it_was_not_told_of(view, streams, now)
+        {
             self.came_back.get_or_insert(now);
         }
         let back_until = self.came_back.and_then(|at| at.checked_add(limits.addition_grace));
@@ -112,9 +111,8 @@ impl Order {
             came_back::doubt_referents(view, streams, now);
         }
         let (accepted, known) = (&self.accepted, self.known.as_deref());
-        let shows_versions = self.shows_versions;
         let (settling, before) = (&settling, &before);
-        let input = Input { view, accepted, settling, known, is_back, shows_versions, before, limits, now };
+        let input = Input { view, accepted, settling, known, is_back, before, limits, now };
         let timeout = release(input, streams);
         let facts = Facts::new(input, streams);
         let Fold { deviations, transient, rejected, events, mut after } = Fold::of(&facts);

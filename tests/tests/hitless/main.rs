@@ -51,6 +51,18 @@ async fn an_envoy_with_virtual_hosts_on_demand_loses_nothing() -> Result<()> {
     loses_nothing(Kind::ads(Routes::OnDemand, Variant::Delta)).await
 }
 
+/// Whoever comes back is believed about what it uses.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_envoy_that_loses_its_connection_loses_nothing_else() -> Result<()> {
+    let cut =
+        async |client: Kind| judge(Experiment { is_cut: true, n_transitions: N_CUT, ..phased(client) }).await;
+    let [sotw, delta] =
+        [Kind::ads(Routes::Whole, Variant::Sotw), Kind::ads(Routes::Whole, Variant::Delta)].map(cut);
+    let [scoped, on_demand] =
+        [Kind::ads(Routes::Scoped, Variant::Delta), Kind::ads(Routes::OnDemand, Variant::Delta)].map(cut);
+    tokio::try_join!(sotw, delta, scoped, on_demand).map(drop)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grpcio_loses_nothing() -> Result<()> {
     loses_nothing(Kind::Grpc(Library::Grpcio)).await
@@ -137,8 +149,14 @@ async fn a_change_takes_one_round_trip_for_each_phase() -> Result<()> {
 }
 
 async fn loses_nothing(client: Kind) -> Result<()> {
-    let experiment =
-        Experiment { client, order: Order::Phased, each_way: NEAR, n_transitions: N_PHASED, is_cut: false };
+    judge(phased(client)).await
+}
+
+fn phased(client: Kind) -> Experiment {
+    Experiment { client, order: Order::Phased, each_way: NEAR, n_transitions: N_PHASED, is_cut: false }
+}
+
+async fn judge(experiment: Experiment) -> Result<()> {
     let Some(report) = experiment.run(&mut Random::from_env()?).await? else { return Ok(()) };
     report.print();
     report.judge()
@@ -152,5 +170,7 @@ const FAR: Duration = Duration::from_millis(100);
 const VERY_FAR: Duration = Duration::from_millis(500);
 /// Enough changes for all kinds to occur.
 const N_PHASED: usize = 40;
+/// Each with a cut at a random moment.
+const N_CUT: usize = 20;
 /// Some of these changes lose requests. If none does, more changes follow.
 const N_NAIVE: usize = 20;

@@ -89,16 +89,30 @@ pub(super) fn doubt_referents(view: &View, streams: &mut BTreeMap<StreamId, Stre
 }
 
 /// Returns `true` if the first that is heard of a client is what it can only have learned of on a connection before: it has a stream for each
-/// type, and asks for nothing that refers to what it asks for. Such a stream has no version to show if it never was answered.
-pub(super) fn asks_for_what_it_was_not_told_of(streams: &BTreeMap<StreamId, Stream>) -> bool {
-    let mut asked_for = streams.values().filter(|stream| stream.is_per_type()).flat_map(Stream::types);
+/// type, and asks for something that others refer to, but not for these. Such a stream has no version to show if it never was answered.
+pub(super) fn asks_for_what_it_was_not_told_of(
+    view: &View,
+    streams: &BTreeMap<StreamId, Stream>,
+    now: Instant,
+) -> bool {
     let is_there = |of: &ResourceType| streams.values().any(|stream| stream.find(of).is_some());
+    let mut asked_for = streams.values().filter(|stream| stream.is_per_type()).flat_map(Stream::types);
     asked_for.any(|state| {
         let of = &state.resource_type;
-        let mut rows = references::rows_to(of).filter(|row| row.from != *of);
-        references::is_referred_to(of)
+        let mut rows = references::rows_to(of).filter(|row| row.from != *of).peekable();
+        let is_first = rows.peek().is_some()
             && !Quirk::TakenUnasked.is_of(of)
-            && !rows.any(|row| is_there(&row.from))
+            && state.ledger.responses().is_empty()
+            && !references::rows_to(of).any(|row| row.from != *of && is_there(&row.from));
+        is_first
+            && rows.any(|row| {
+                let recent = view.recent_tables(&row.from, now);
+                let leads_to = |name: &Name| {
+                    let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
+                    recent.iter().any(|table| table.referrers(&key).next().is_some())
+                };
+                state.wants.names().iter().any(leads_to)
+            })
     })
 }
 

@@ -188,11 +188,15 @@ fn retain(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decisi
 /// A request that comes too late, because of something that goes or changes too, is left unanswered. If the client heard that it does
 /// not exist, it would use the rest without it.
 fn leave_unanswered(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decision> {
-    let is_unanswered = facts.places(key).iter().any(|place| matches!(place.at, At::Unanswered));
-    let user = users.first().filter(|_| is_unanswered)?;
-    let goes_on = users.iter().any(|user| facts.goes_on(&user.key, key));
+    facts.places(key).iter().find(|place| matches!(place.at, At::Unanswered))?;
+    let user = users.first()?;
+    if users.iter().any(|user| facts.goes_on(&user.key, key)) {
+        return None;
+    }
+    // Only the resource tells by which other names it is asked for.
+    let hidden = facts.led_to(key);
     let because = Some(WaitsFor::Disuse(user.key.clone()));
-    (!goes_on).then(|| Decision { because, ..Decision::new(Step::Hide(None)) })
+    Some(Decision { because, ..Decision::new(Step::Hide(hidden)) })
 }
 
 /// A resource that the client says it has, and nobody remembers, stays until the client has accepted the types that may refer to it.
@@ -372,12 +376,7 @@ impl TypeState {
         let name = resource.name();
         let needs_others = references::refers_to_unasked(&self.resource_type);
         let has_this = self.ledger.claimed(name) == Some(resource.version());
-        let is_asked_for = || {
-            let is_host = self.has(Quirk::NamesAreHosts);
-            self.wants.names().contains(name) || (is_host && self.wants.wants(self.ledger.settled(), name))
-        };
-        let is_unanswered = || !self.holds(name) && is_asked_for();
-        let is_unsure = self.ledger.came_back() || is_unanswered();
+        let is_unsure = self.ledger.came_back() || facts.is_awaited(resource.key());
         if !needs_others || Quirk::CompleteLists.is_of(&self.resource_type) || !is_unsure || has_this {
             return Ok(Arc::clone(resource));
         }

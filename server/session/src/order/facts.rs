@@ -28,8 +28,6 @@ pub(super) struct Input<'a> {
     pub(super) known: Option<&'a Known>,
     /// It came back a moment ago, and may still have to ask for what it has.
     pub(super) is_back: bool,
-    /// It has shown versions that it has.
-    pub(super) shows_versions: bool,
     /// The state after the last plan, which says since when things wait.
     pub(super) before: &'a Waiting,
     pub(super) limits: &'a Limits,
@@ -217,7 +215,7 @@ impl<'a> Facts<'a> {
     /// Returns `true` if an update of the type may have to wait: only what replaces a response that the client has accepted does. One that came
     /// back may use what it asks for though it has accepted nothing of the type.
     fn may_hold(&self, of: &ResourceType) -> bool {
-        let is_known = (self.input.is_back && self.input.shows_versions) || self.input.accepted.contains(of);
+        let is_known = self.input.is_back || self.input.accepted.contains(of);
         references::refers(of) && (is_known || self.states(of).any(|state| state.ledger.has_accepted()))
     }
 

@@ -63,7 +63,9 @@ impl TypeState {
     fn add_by_name(&self, table: &TypeTable, owed: &mut Owed) {
         let mut lost = Vec::new();
         // A name that is out of date as a resource's own may still stand for something else.
-        let is_open = |name: &&Name| matches!(self.ledger.exceptions.get(name), None | Some(Held::Stale));
+        let is_open = |name: &&Name| {
+            matches!(self.ledger.exceptions.get(name), None | Some(Held::Stale)) && !table.is_withheld(name)
+        };
         for name in self.wants.names().iter().filter(is_open) {
             let (old, new) = (self.ledger.settled().look_up(name), table.look_up(name));
             // Equal templates make equal resources.

@@ -582,3 +582,81 @@ fn a_route_that_was_kept_inline_and_left_while_the_client_came_back() {
     ];
     assert_eq!(history(DELTA, &steps), Ok(()));
 }
+
+#[test]
+fn a_route_whose_stream_comes_back_first_and_has_nothing_to_show() {
+    let steps = [
+        publish([no_listener()]),
+        Step::Drain,
+        publish([listener(0, 3)]),
+        poll(1),
+        to_client(1),
+        Step::Reconnect,
+        to_server(4),
+        poll(4),
+    ];
+    for setup in [ADS, DELTA] {
+        assert_eq!(history(Setup { is_per_type: true, ..setup }, &steps), Ok(()));
+    }
+}
+
+#[test]
+fn a_name_that_does_not_exist_and_comes_while_its_host_is_withheld() {
+    let steps = [
+        publish([no_listener()]),
+        Step::Reconnect,
+        Step::Request { route: 1, host: 2 },
+        Step::Drain,
+        publish([route(0, 0), Edit::Host { route: 1, clusters: Some(3) }]),
+        publish([Edit::Secret { secret: 0 }]),
+        Step::Request { route: 1, host: 1 },
+        publish([Edit::Listener { listener: 1, to: None, secret: None }]),
+    ];
+    assert_eq!(history(Setup { is_on_demand: true, is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_of_a_route_that_left_is_asked_for_by_its_other_name() {
+    let steps = [
+        Step::Request { route: 0, host: 0 },
+        Step::Drain,
+        publish([Edit::Listener { listener: 0, to: Some((false, 2)), secret: None }]),
+        Step::Reconnect,
+        publish([route(0, 0)]),
+        BY_OTHER_NAME,
+        publish([route(0, 0)]),
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_of_a_route_that_left_is_asked_for_by_both_names() {
+    let steps = [
+        publish([route(0, 0), Edit::Host { route: 2, clusters: Some(4) }]),
+        Step::Request { route: 1, host: 0 },
+        publish([listener(0, 2)]),
+        Step::Drain,
+        publish([Edit::Listener { listener: 0, to: Some((false, 0)), secret: None }]),
+        Step::Reconnect,
+        Step::Request { route: 2, host: 1 },
+        Step::Request { route: 2, host: 2 },
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
+
+#[test]
+fn a_host_that_another_stream_seems_to_have_is_asked_for_before_its_clusters_are_ready() {
+    let steps = [
+        Step::Request { route: 1, host: 0 },
+        Step::Drain,
+        Step::Reconnect,
+        publish([route(1, 3)]),
+        Step::Request { route: 1, host: 1 },
+        publish([route(0, 0), Edit::Host { route: 1, clusters: Some(4) }]),
+        publish([
+            Edit::Listener { listener: 1, to: Some((false, 2)), secret: None },
+            Edit::Host { route: 0, clusters: Some(10) },
+        ]),
+    ];
+    assert_eq!(history(Setup { is_per_type: true, ..ON_DEMAND }, &steps), Ok(()));
+}

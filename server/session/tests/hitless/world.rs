@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use xds_cache::layer::{EffectiveGroup, Groups};
 use xds_cache::status::{StreamId, Variant};
@@ -494,6 +494,13 @@ impl World {
             }
         }
         Err("the session does not fall silent".into())
+    }
+
+    /// Lets time pass.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.client.handle_timeout(self.now);
+        self.take_events();
     }
 
     fn take_events(&mut self) {
