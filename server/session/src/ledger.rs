@@ -102,16 +102,22 @@ impl Ledger {
         }
         let is_everything = self.came_back && (carried.is_list || carried.changed.len() == table.len());
         self.add(sent.nonce, table, carried, is_everything, rest.is_empty());
+        if rest.is_empty() {
+            self.note_whole(wants);
+        }
         self.is_reset = false;
         self.remember(sent);
     }
 
     /// The client was sent heartbeats, which change nothing. `is_whole`: it is owed nothing.
-    pub(crate) fn record_heartbeats(&mut self, sent: Sent, is_whole: bool) {
+    pub(crate) fn record_heartbeats(&mut self, wants: &Wants, sent: Sent, is_whole: bool) {
         let table = Arc::clone(self.newest_table());
         let carried = Carried { changed: &[], removed: &[], is_list: false };
         let is_everything = self.came_back && is_whole;
         self.add(sent.nonce, &table, carried, is_everything, is_whole);
+        if is_whole {
+            self.note_whole(wants);
+        }
         self.remember(sent);
     }
 
@@ -401,7 +407,6 @@ impl Ledger {
             let sent = sent();
             last.missed.retain(|name| !sent.contains(name));
             last.nonces.1 = nonce;
-            last.is_whole = is_whole;
             return;
         }
         let mut missed = BTreeSet::new();

@@ -140,7 +140,7 @@ impl TypeState {
     /// Records a response that was made of `update`, before it is handed out (pitfall 5).
     pub(crate) fn record(&mut self, sent: Sent, target: Target<'_>, update: &Update) {
         if update.is_heartbeat {
-            self.ledger.record_heartbeats(sent, update.rest.is_empty());
+            self.ledger.record_heartbeats(&self.wants, sent, update.rest.is_empty());
             return;
         }
         let table = target.table(&self.resource_type);

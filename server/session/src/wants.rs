@@ -165,10 +165,16 @@ impl Wants {
 
     /// The hosts that are asked for and that a virtual host of `table` serves by a domain with a wildcard. Empty for other types.
     pub(crate) fn hosts(&self, table: &TypeTable, resource: &Resource) -> Vec<Name> {
+        self.some_hosts(table, resource, usize::MAX)
+    }
+
+    /// The first `n` of them.
+    pub(crate) fn some_hosts(&self, table: &TypeTable, resource: &Resource, n: usize) -> Vec<Name> {
         if !table.has_virtual_hosts() {
             return Vec::new();
         }
-        let served = self.serves(table, |served| served.as_it_is.of(resource.name()).cloned().collect());
+        let served =
+            self.serves(table, |served| served.as_it_is.of(resource.name()).take(n).cloned().collect());
         let mut hosts: Vec<Name> = served.unwrap_or_default();
         let aliases: BTreeSet<&Name> = resource.aliases().iter().collect();
         hosts.retain(|host| !aliases.contains(host));

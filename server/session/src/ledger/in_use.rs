@@ -102,15 +102,30 @@ impl Ledger {
             let older = Arc::clone(self.before(position));
             let is_everything = self.later.get(position).is_some_and(|sending| sending.again.is_everything);
             let others: Vec<Name> = is_everything.then(|| self.changed()).into_iter().flatten().collect();
-            let Some(sending) = self.later.get_mut(position) else { return };
+            let Some(sending) = self.later.get(position) else { return };
             if matches!(sending.answer, Answer::None | Answer::Rejected) {
                 let changes = sending.table.changes_since(&older);
                 let changed = changes.changed.iter().map(|resource| resource.name());
                 let carried = counted(changed.chain(&sending.again.names).chain(&others));
-                let missed: Vec<Name> =
-                    carried.filter(|name| !wants.wants(&sending.table, name)).cloned().collect();
-                sending.missed.extend(missed);
+                // It was told that these are gone, by whatever name it had asked for them.
+                let is_told =
+                    |name: &Name| sending.again.names.contains(name) && sending.table.find(name).is_none();
+                let missed = carried.filter(|name| !wants.wants(&sending.table, name) && !is_told(name));
+                let missed: Vec<Name> = missed.cloned().collect();
+                if let Some(sending) = self.later.get_mut(position) {
+                    sending.missed.extend(missed);
+                }
             }
+        }
+    }
+
+    /// The client was sent all that it lacked of the newest table: what it asks for and was not sent it had.
+    pub(super) fn note_whole(&mut self, wants: &Wants) {
+        let Some(last) = self.later.back().filter(|last| !last.is_whole) else { return };
+        let is_missed = |name: &&Name| last.table.is_withheld(name) || !wants.wants(&last.table, name);
+        let missed = counted(last.missed.iter()).filter(is_missed).cloned().collect();
+        if let Some(last) = self.later.back_mut() {
+            (last.missed, last.is_whole) = (missed, true);
         }
     }
 

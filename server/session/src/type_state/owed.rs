@@ -11,6 +11,9 @@ use crate::owed::Owed;
 use crate::steps::counted;
 use crate::wants::WILDCARD;
 
+/// How many hosts of one virtual host are looked at to find whether the client was given that; with more, it may have been.
+const MAX_HOSTS: usize = 8;
+
 impl TypeState {
     /// Returns what the client lacks of `table`. Calling it twice returns the same: only records in the ledger and changes of the
     /// subscription move on. A rejected response counts as sent (R6): nothing here knows of rejections.
@@ -171,8 +174,12 @@ impl TypeState {
                 && settled.look_up(asked).is_some_and(|found| found.name(asked) == resource.name())
         };
         let aliases = resource.aliases().iter().filter(stands_for_it).cloned();
-        let mut asked = aliases.chain(self.wants.hosts(settled, resource));
-        asked.any(|asked| !matches!(self.ledger.exceptions.get(&asked), Some(Held::Nothing | Held::Gone)))
+        let hosts = self.wants.some_hosts(settled, resource, MAX_HOSTS);
+        let is_unsure = hosts.len() == MAX_HOSTS;
+        let mut asked = aliases.chain(hosts);
+        is_unsure
+            || asked
+                .any(|asked| !matches!(self.ledger.exceptions.get(&asked), Some(Held::Nothing | Held::Gone)))
     }
 
     /// Returns `true` if the client was sent the resource in some version, or said that it has one.

@@ -660,3 +660,64 @@ fn a_host_that_another_stream_seems_to_have_is_asked_for_before_its_clusters_are
     ];
     assert_eq!(history(Setup { is_per_type: true, ..ON_DEMAND }, &steps), Ok(()));
 }
+
+#[test]
+fn a_host_that_is_gone_is_not_in_use_by_its_other_name() {
+    let steps = [
+        BY_OTHER_NAME,
+        publish([Edit::Listener { listener: 1, to: Some((false, 2)), secret: None }]),
+        Step::Reconnect,
+        publish([route(0, 0), Edit::Host { route: 0, clusters: Some(4) }]),
+        to_server(2),
+        publish([no_listener()]),
+        Step::Request { route: 1, host: 0 },
+        poll(2),
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
+
+#[test]
+fn a_listener_that_the_client_shows_is_not_missing_beside_one_that_changed() {
+    let steps = [
+        Step::Request { route: 0, host: 0 },
+        publish([route(1, 4)]),
+        publish([
+            Edit::Listener { listener: 0, to: Some((false, 0)), secret: None },
+            Edit::Listener { listener: 1, to: Some((false, 1)), secret: None },
+        ]),
+        Step::Drain,
+        publish([route(0, 0), Edit::Table { route: 1 }]),
+        publish([no_listener()]),
+        Step::Reconnect,
+        to_server(2),
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
+
+#[test]
+fn a_listener_that_the_client_shows_is_not_missing_beside_one_that_left() {
+    let steps = [
+        publish([Edit::Listener { listener: 1, to: Some((false, 2)), secret: None }]),
+        poll(2),
+        to_server(1),
+        to_client(2),
+        publish([no_listener()]),
+        Step::Reconnect,
+        Step::Request { route: 0, host: 0 },
+        to_server(2),
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
+
+#[test]
+fn a_change_that_was_taken_back_before_its_rest_was_sent() {
+    let steps = [
+        Step::Request { route: 0, host: 0 },
+        publish([no_listener()]),
+        publish([Edit::Listener { listener: 1, to: Some((false, 2)), secret: Some(1) }]),
+        to_server(1),
+        poll(2),
+        publish([Edit::Listener { listener: 0, to: Some((false, 2)), secret: Some(0) }]),
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
