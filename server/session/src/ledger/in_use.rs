@@ -121,11 +121,23 @@ impl Ledger {
 
     /// The client was sent all that it lacked of the newest table: what it asks for and was not sent it had.
     pub(super) fn note_whole(&mut self, wants: &Wants) {
-        let Some(last) = self.later.back().filter(|last| !last.is_whole) else { return };
-        let is_missed = |name: &&Name| last.table.is_withheld(name) || !wants.wants(&last.table, name);
-        let missed = counted(last.missed.iter()).filter(is_missed).cloned().collect();
-        if let Some(last) = self.later.back_mut() {
-            (last.missed, last.is_whole) = (missed, true);
+        let Some(last) = self.later.len().checked_sub(1) else { return };
+        let table = Arc::clone(self.newest_table());
+        for position in 0..=last {
+            let Some(sending) = self.later.get(position) else { return };
+            let is_on_its_way = |name: &Name| position < last && self.carried(last, name);
+            let had = |name: &Name| {
+                version(&sending.table, name) == version(&table, name)
+                    && !is_on_its_way(name)
+                    && !table.is_withheld(name)
+                    && wants.wants(&table, name)
+            };
+            let had: BTreeSet<Name> =
+                counted(sending.missed.iter()).filter(|name| had(name)).cloned().collect();
+            if let Some(sending) = self.later.get_mut(position) {
+                sending.missed.retain(|name| !had.contains(name));
+                sending.is_whole |= position == last;
+            }
         }
     }
 

@@ -721,3 +721,27 @@ fn a_change_that_was_taken_back_before_its_rest_was_sent() {
     ];
     assert_eq!(history(ON_DEMAND, &steps), Ok(()));
 }
+
+#[test]
+fn a_host_that_the_client_shows_is_not_missing_after_a_part_of_what_it_was_sent() {
+    let steps = [
+        publish([route(0, 8), Edit::Host { route: 2, clusters: Some(2) }]),
+        publish([Edit::Listener { listener: 1, to: Some((false, 2)), secret: None }]),
+        Step::Request { route: 1, host: 0 },
+        Step::Drain,
+        Step::Request { route: 0, host: 1 },
+        publish([route(0, 8), Edit::Host { route: 0, clusters: Some(0) }]),
+        publish([Edit::Spare { cluster: 0, is_there: false }]),
+        to_server(1),
+        to_server(1),
+        poll(1),
+        to_client(1),
+        publish([route(0, 0)]),
+        Step::Request { route: 0, host: 0 },
+        Step::Reconnect,
+        to_server(1),
+        to_server(2),
+        Step::Request { route: 2, host: 1 },
+    ];
+    assert_eq!(history(Setup { max_response_bytes: 300, ..ON_DEMAND }, &steps), Ok(()));
+}
