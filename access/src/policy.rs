@@ -6,17 +6,21 @@ use std::time::SystemTime;
 
 use xds_cache::identity::{Fingerprint, SubjectPattern, shown};
 use xds_cache::{Proof, Scalar, Subject};
+use xds_codec::Place;
+use xds_codec::document::Position;
 use xds_units::rfc3339;
 
 use crate::claims::proof;
 use crate::issuer::Issuer;
 use crate::jwt::{self, BadToken};
-use crate::principal::{KnownToken, Principal};
+use crate::principal::{KnownToken, Placed, Principal};
 use crate::token::TokenHash;
 
 /// Who may do what. The default knows nobody.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
+    /// Its path, for messages; empty if it is of no file.
+    file: Arc<str>,
     issuers: Vec<Issuer>,
     principals: Vec<Arc<Principal>>,
     /// The principals by their tokens.
@@ -30,6 +34,17 @@ pub(crate) struct Denied {
     pub(crate) whom: Whom,
     /// What the file says about it; shown to operators only.
     pub(crate) reason: Option<String>,
+    /// Where it stands in the file.
+    pub(crate) at: Position,
+}
+
+/// The part of the policy file that decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Where it stands.
+    pub place: Place,
+    /// Its path, as in `principals[2].certificates[0]`.
+    pub path: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -100,8 +115,14 @@ impl Unidentified {
 
 impl Policy {
     /// Puts a policy together. Principals have different names, and no token is there twice.
-    pub(crate) fn new(issuers: Vec<Issuer>, principals: Vec<Principal>, denied: Vec<Denied>) -> Self {
-        let empty = Self { issuers, principals: Vec::new(), tokens: HashMap::new(), denied };
+    pub(crate) fn new(
+        file: &Arc<str>,
+        issuers: Vec<Issuer>,
+        principals: Vec<Principal>,
+        denied: Vec<Denied>,
+    ) -> Self {
+        let file = Arc::clone(file);
+        let empty = Self { file, issuers, principals: Vec::new(), tokens: HashMap::new(), denied };
         principals.into_iter().fold(empty, Self::with)
     }
 
@@ -109,7 +130,7 @@ impl Policy {
     #[must_use]
     pub fn with(mut self, principal: Principal) -> Self {
         let index = self.principals.len();
-        for KnownToken { hash, expires } in &principal.tokens {
+        for Placed { value: KnownToken { hash, expires }, .. } in &principal.tokens {
             self.tokens.insert(*hash, (index, *expires));
         }
         self.principals.push(principal.into());
@@ -138,8 +159,8 @@ impl Policy {
     pub fn ending(&self, until: SystemTime) -> impl Iterator<Item = (&str, String, SystemTime)> {
         self.principals.iter().flat_map(move |principal| {
             let ending = principal.tokens.iter().filter_map(move |token| {
-                let end = token.expires.filter(|end| *end <= until)?;
-                Some((&*principal.name, token.hash.short(), end))
+                let end = token.value.expires.filter(|end| *end <= until)?;
+                Some((&*principal.name, token.value.hash.short(), end))
             });
             ending.collect::<Vec<_>>()
         })
@@ -165,6 +186,33 @@ impl Policy {
     pub fn denial(&self, proof: &Proof) -> Option<&str> {
         let denied = self.denied.iter().find(|denied| denied.whom.is(proof))?;
         Some(denied.reason.as_deref().unwrap_or_default())
+    }
+
+    /// The entry of `denied` that denies whoever proves this.
+    #[must_use]
+    pub fn denied_by(&self, proof: &Proof) -> Option<Rule> {
+        let index = self.denied.iter().position(|denied| denied.whom.is(proof))?;
+        Some(self.rule(format!("denied[{index}]"), self.denied.get(index)?.at))
+    }
+
+    /// The first principal whose pattern of certificates or JSON Web Tokens matches, and that pattern.
+    #[must_use]
+    pub fn principal_of(&self, proof: &Proof) -> Option<(&Arc<Principal>, Rule)> {
+        self.principals.iter().enumerate().find_map(|(index, principal)| {
+            let (field, of_field, at) = principal.credential_of(proof)?;
+            Some((principal, self.rule(format!("principals[{index}].{field}[{of_field}]"), at)))
+        })
+    }
+
+    /// A part of this policy.
+    pub(crate) fn rule(&self, path: String, at: Position) -> Rule {
+        let place = Place { file: Arc::clone(&self.file), line: at.line, column: at.column };
+        Rule { place, path }
+    }
+
+    /// Whom nobody serves.
+    pub(crate) fn denied(&self) -> &[Denied] {
+        &self.denied
     }
 
     /// Returns `true` if a token that was [verified](Self::verify_bearer) earlier would be trusted still: its issuer is in the

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use xds_cache::group::Glob;
 use xds_cache::identity::SubjectPattern;
 use xds_cache::{Proof, Subject};
+use xds_codec::document::Position;
 
 use crate::token::TokenHash;
 
@@ -23,9 +24,18 @@ pub struct Principal {
     pub may_act_for: bool,
     /// How many writes a minute it may make; `None` for any number.
     pub writes_per_minute: Option<u32>,
-    pub(crate) tokens: Vec<KnownToken>,
-    pub(crate) certificates: Vec<SubjectPattern>,
-    pub(crate) jwt: Vec<SubjectPattern>,
+    pub(crate) tokens: Vec<Placed<KnownToken>>,
+    pub(crate) certificates: Vec<Placed<SubjectPattern>>,
+    pub(crate) jwt: Vec<Placed<SubjectPattern>>,
+    /// Where it stands in the file.
+    pub(crate) at: Position,
+}
+
+/// A part of the policy, and where it stands in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placed<T> {
+    pub(crate) value: T,
+    pub(crate) at: Position,
 }
 
 /// A secret token of a principal.
@@ -57,7 +67,7 @@ pub struct Scope {
 
 /// Globs of names; everything, if there are none.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Patterns(Option<Vec<Glob>>);
+pub struct Patterns(Option<Vec<Placed<Glob>>>);
 
 impl Principal {
     /// A principal that may do everything, with one token.
@@ -69,16 +79,32 @@ impl Principal {
             scope: Scope::default(),
             may_act_for: false,
             writes_per_minute: None,
-            tokens: vec![KnownToken { hash: token, expires: None }],
+            tokens: vec![Placed {
+                value: KnownToken { hash: token, expires: None },
+                at: Position::default(),
+            }],
             certificates: Vec::new(),
             jwt: Vec::new(),
+            at: Position::default(),
         }
     }
 
     pub(crate) fn has(&self, proof: &Proof) -> bool {
-        let patterns =
-            if matches!(proof.subject, Subject::Token(_)) { &self.jwt } else { &self.certificates };
-        patterns.iter().any(|pattern| pattern.captures(&proof.subject, None).is_some())
+        self.credential_of(proof).is_some()
+    }
+
+    /// The field and the index of the first pattern that matches, and where it stands.
+    pub(crate) fn credential_of(&self, proof: &Proof) -> Option<(&'static str, usize, Position)> {
+        let (field, patterns) = match proof.subject {
+            Subject::Token(_) => ("jwt", &self.jwt),
+            Subject::Spiffe(_) | Subject::Dns(_) | Subject::CommonName(_) => {
+                ("certificates", &self.certificates)
+            }
+        };
+        let matches =
+            |pattern: &Placed<SubjectPattern>| pattern.value.captures(&proof.subject, None).is_some();
+        let index = patterns.iter().position(matches)?;
+        Some((field, index, patterns.get(index)?.at))
     }
 }
 
@@ -113,9 +139,13 @@ impl Scope {
 
 impl Patterns {
     /// Only names that match one of these.
-    #[must_use]
-    pub fn of<'a>(globs: impl IntoIterator<Item = &'a str>) -> Self {
-        Self(Some(globs.into_iter().map(Glob::new).collect()))
+    pub(crate) fn of(globs: Vec<Placed<Glob>>) -> Self {
+        Self(Some(globs))
+    }
+
+    /// The globs; none if every name matches.
+    pub(crate) fn globs(&self) -> &[Placed<Glob>] {
+        self.0.as_deref().unwrap_or_default()
     }
 
     /// Returns `true` if every name matches.
@@ -127,6 +157,6 @@ impl Patterns {
     /// Returns `true` if the name matches.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        self.0.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(name)))
+        self.0.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.value.matches(name)))
     }
 }

@@ -5,6 +5,7 @@ mod fields;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use xds_cache::group::Glob;
 use xds_cache::identity::{
     ClaimPattern, DnsPattern, Fingerprint, SpiffePattern, SubjectPattern, TokenPattern,
 };
@@ -17,7 +18,7 @@ use crate::claims::scalar;
 use crate::issuer::{DEFAULT_LEEWAY, Issuer};
 use crate::keys::KeySet;
 use crate::policy::{Denied, Policy, Whom};
-use crate::principal::{KnownToken, Patterns, Principal, Role, Scope};
+use crate::principal::{KnownToken, Patterns, Placed, Principal, Role, Scope};
 use crate::token::{TokenHash, read_sha256};
 
 /// Reads a file that the policy names, such as a key set. The error says why it cannot.
@@ -67,7 +68,7 @@ impl Reader<'_> {
         let principals = self.each(root, "principals", MAX_ENTRIES, Self::principal);
         let denied = self.each(root, "denied", MAX_ENTRIES, Self::denied);
         self.find_twice(root);
-        Policy::new(issuers, principals, denied)
+        Policy::new(&self.faults.file(), issuers, principals, denied)
     }
 
     /// Reads the items of a section.
@@ -148,7 +149,8 @@ impl Reader<'_> {
         let certificates = self.items(node, at, "certificates", Self::certificate);
         let jwt = self.items(node, at, "jwt", |reader, node, at| {
             let is_object = reader.faults.is_object(node, at, &JWT_FIELDS, "a token's pattern");
-            is_object.then(|| reader.token_pattern(node, at)).flatten().map(SubjectPattern::Token)
+            let pattern = is_object.then(|| reader.token_pattern(node, at)).flatten()?;
+            Some(Placed { value: SubjectPattern::Token(pattern), at: node.position() })
         });
         if ["tokens", "certificates", "jwt"].iter().all(|credential| node.get(credential).is_none()) {
             let text = "nobody can be this principal; give it `tokens`, `certificates` or `jwt`";
@@ -164,6 +166,7 @@ impl Reader<'_> {
             tokens,
             certificates,
             jwt,
+            at: node.position(),
         })
     }
 
@@ -195,7 +198,7 @@ impl Reader<'_> {
         role
     }
 
-    fn token(&mut self, node: Node<'_>, at: At<'_>) -> Option<KnownToken> {
+    fn token(&mut self, node: Node<'_>, at: At<'_>) -> Option<Placed<KnownToken>> {
         if !self.faults.is_object(node, at, &TOKEN_FIELDS, "a token") {
             return None;
         }
@@ -210,7 +213,7 @@ impl Reader<'_> {
         self.faults.text(node, at, "note");
         let hash = self.faults.need_text(node, at, "sha256")?;
         match TokenHash::read(hash) {
-            Ok(hash) => Some(KnownToken { hash, expires }),
+            Ok(hash) => Some(Placed { value: KnownToken { hash, expires }, at: node.position() }),
             Err(error) => {
                 self.faults.add_below("bad-hash", at, node, "sha256", error.to_string());
                 None
@@ -219,10 +222,12 @@ impl Reader<'_> {
     }
 
     /// A pattern of certificates: `{spiffe}`, `{dns}` or `{cn}`.
-    fn certificate(&mut self, node: Node<'_>, at: At<'_>) -> Option<SubjectPattern> {
-        self.faults
-            .is_object(node, at, &CERTIFICATE_FIELDS, "a certificate")
-            .then(|| self.name_of_certificate(node, at, &CERTIFICATE_FIELDS))?
+    fn certificate(&mut self, node: Node<'_>, at: At<'_>) -> Option<Placed<SubjectPattern>> {
+        if !self.faults.is_object(node, at, &CERTIFICATE_FIELDS, "a certificate") {
+            return None;
+        }
+        let value = self.name_of_certificate(node, at, &CERTIFICATE_FIELDS)?;
+        Some(Placed { value, at: node.position() })
     }
 
     /// The one field of `fields` that names a certificate.
@@ -314,7 +319,7 @@ impl Reader<'_> {
                 &["spiffe", "dns", "cn", "certificateSha256", "issuer"],
             )?)
         };
-        Some(Denied { whom, reason })
+        Some(Denied { whom, reason, at: node.position() })
     }
 
     fn denied_token(&mut self, node: Node<'_>, at: At<'_>) -> Option<Whom> {
@@ -367,8 +372,12 @@ impl Reader<'_> {
     }
 
     fn globs(&mut self, node: Node<'_>, at: At<'_>, field: &'static str) -> Patterns {
-        let texts = if node.get(field).is_some() { self.faults.texts(node, at, field) } else { None };
-        texts.map(|texts| Patterns::of(texts.iter().map(String::as_str))).unwrap_or_default()
+        if self.faults.texts(node, at, field).is_none() {
+            return Patterns::default();
+        }
+        let items = node.get(field).and_then(Node::as_list).into_iter().flatten();
+        let glob = |item: Node<'_>| Some(Placed { value: Glob::new(item.as_str()?), at: item.position() });
+        Patterns::of(items.filter_map(glob).collect())
     }
 
     fn duration(&mut self, node: Node<'_>, at: At<'_>, field: &'static str) -> Option<Duration> {

@@ -1,5 +1,6 @@
 //! Tests of the whole: tokens that hostile clients send, and policies as they are written.
 
+mod check;
 mod jwt;
 mod policy;
 mod vectors;

@@ -7,7 +7,7 @@ use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, m
 use xds_cache::{
     GroupName, Groups, Layer, NodeGroup, Resource, ResourceKey, Revision, Version, VersionHasher,
 };
-use xds_codec::Codec;
+use xds_codec::{Codec, Place};
 
 use crate::differing::differing;
 use crate::model::document::{DocumentState, GroupedDocument, GroupedDocuments, content_hash};
@@ -87,6 +87,15 @@ pub(crate) struct Base {
     pub(crate) layer: Arc<Layer>,
     /// Route documents.
     pub(crate) documents: Arc<GroupedDocuments>,
+}
+
+/// Where a file defines a node group; `None` if none does.
+pub(crate) fn place_of_group(name: &GroupName, files: &Files) -> Option<Place> {
+    files.values().find_map(|file| {
+        let defines = |object: &&FileObject| object.key == FileObjectKey::NodeGroup && object.group == *name;
+        let object = file.objects.iter().find(defines)?;
+        Some(Place { file: Arc::clone(&file.path), line: object.line, column: object.column })
+    })
 }
 
 impl Base {

@@ -6,8 +6,8 @@ use std::future::Future;
 use std::sync::{Arc, PoisonError};
 
 use tokio::sync::broadcast;
-use xds_cache::{Layer, Revision};
-use xds_codec::Diagnostic;
+use xds_cache::{GroupName, Groups, Layer, Revision};
+use xds_codec::{Diagnostic, Place};
 use xds_rollout::Event as RolloutEvent;
 use xds_store::StoreError;
 
@@ -20,8 +20,8 @@ use crate::model::rollouts::RolloutRecords;
 use crate::model::wave::{WaveReport, WaveVerb};
 use crate::model::weights::{RuleKey, effective};
 use crate::model::{
-    Asked, ChangedObject, Event, FileLoad, FileStatus, HistoryEntry, ReloadOutcome, ServedLoad, WaveChoice,
-    Write, WriteError, WriteOptions, WriteOutcome,
+    Asked, ChangedObject, Event, FileLoad, FileObjectKey, FileStatus, HistoryEntry, ReloadOutcome,
+    ServedLoad, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
 };
 use crate::propose::Cause;
 use crate::transition::{Done, Note, Outcome, ProblemSubject, Transition};
@@ -287,6 +287,31 @@ impl Control {
             }
         }
         files
+    }
+
+    /// The node groups that are accepted.
+    #[must_use]
+    pub fn groups(&self) -> Groups {
+        self.shared.accepted().groups.clone()
+    }
+
+    /// Where a file defines each of these node groups; those of the API are left out.
+    #[must_use]
+    pub fn group_places<'g>(
+        &self,
+        groups: impl IntoIterator<Item = &'g GroupName>,
+    ) -> BTreeMap<&'g GroupName, Place> {
+        let files = Arc::clone(&self.shared.accepted().files);
+        let mut places = BTreeMap::new();
+        let wanted: BTreeSet<&GroupName> = groups.into_iter().collect();
+        for file in files.values() {
+            for object in file.objects.iter().filter(|object| object.key == FileObjectKey::NodeGroup) {
+                let Some(name) = wanted.get(&object.group) else { continue };
+                let (line, column) = (object.line, object.column);
+                places.entry(*name).or_insert(Place { file: Arc::clone(&file.path), line, column });
+            }
+        }
+        places
     }
 
     /// Why a load of files waits for confirmation, if one does.

@@ -101,11 +101,16 @@ pub(crate) fn next(
     Ok(DocumentState { files, owned, weights, translated, options })
 }
 
-/// Generates the resources of files without serving them.
-pub fn offline(codec: &Codec, nothing: &DocumentState, files: Arc<GroupedDocuments>) -> DocumentState {
+/// Generates the resources of files without serving them. `withholds` returns `true` for a group whose Gateways must have no secrets.
+pub fn offline(
+    codec: &Codec,
+    nothing: &DocumentState,
+    files: Arc<GroupedDocuments>,
+    withholds: &dyn Fn(&GroupName) -> bool,
+) -> DocumentState {
     let said = Said { files, owned: Arc::default(), weights: Arc::default() };
     let stored_statuses = StoredStatuses::default();
-    let terms = Terms::awaited((codec, &stored_statuses), SystemTime::UNIX_EPOCH, &|_| false);
+    let terms = Terms::awaited((codec, &stored_statuses), SystemTime::UNIX_EPOCH, withholds);
     // Nobody stops it.
     next(nothing, said, terms).unwrap_or_else(|_| nothing.clone())
 }

@@ -55,4 +55,5 @@ pub use acks::Acks;
 pub use causes::chain;
 pub use control::{Control, RuleState};
 pub use env::{BoxFuture, ControlParts, Observer, Options, Reload, Verify};
+pub use secrets::withheld;
 pub use withhold::Secrets;

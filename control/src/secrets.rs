@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use xds_cache::layer::{Withheld, differing};
+use xds_cache::layer::{EffectiveGroup, Withheld, differing};
 use xds_cache::{GroupName, Groups, Origin, Resource};
-use xds_codec::{Diagnostic, Place, Severity};
+use xds_codec::{Codec, Diagnostic, Place, Severity};
 
-use crate::accepted::{Accepted, Files};
+use crate::accepted::{Accepted, Files, place_of_group};
 use crate::check::warning;
-use crate::model::{FileObject, FileObjectKey, WriteError};
+use crate::model::WriteError;
+use crate::withhold::{Secrets, withhold};
 
 /// Refuses a write that would have something withheld which is not withheld yet.
 ///
@@ -27,6 +28,16 @@ pub(crate) fn refuse(before: &Groups, after: &Groups) -> Result<(), WriteError> 
 pub(crate) fn faults(groups: &Groups, files: &Files) -> Vec<Diagnostic> {
     let all = groups.iter().flat_map(|(name, group)| group.withheld.iter().map(move |one| (name, one)));
     all.map(|(name, one)| fault(name, one, place(name, one, files))).take(MAX_FAULTS).collect()
+}
+
+/// Everything that [`Secrets::Identified`] withholds of these groups, as [`faults`] of the files that it comes from.
+#[must_use]
+pub fn withheld(codec: &Codec, groups: &Groups) -> Vec<Diagnostic> {
+    let kept = |(name, group): (&GroupName, &Arc<EffectiveGroup>)| {
+        let kept = withhold(codec, Secrets::Identified, None, (**group).clone());
+        (name.clone(), Arc::new(kept))
+    };
+    faults(&groups.iter().map(kept).collect(), &Files::new())
 }
 
 /// The problem that something is withheld; `None` if nothing is.
@@ -107,15 +118,7 @@ fn place(name: &GroupName, withheld: &Withheld, files: &Files) -> Place {
             }
             Origin::Api => body(),
         },
-        Withheld::Definition { .. } => {
-            let found = files.values().find_map(|file| {
-                let defines =
-                    |object: &&FileObject| object.key == FileObjectKey::NodeGroup && object.group == *name;
-                let object = file.objects.iter().find(defines)?;
-                Some(Place { file: Arc::clone(&file.path), line: object.line, column: object.column })
-            });
-            found.unwrap_or_else(body)
-        }
+        Withheld::Definition { .. } => place_of_group(name, files).unwrap_or_else(body),
     }
 }
 

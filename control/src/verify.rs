@@ -88,7 +88,7 @@ mod tests {
         let grouped = |document| GroupedDocument { document, group: group.clone() };
         let documents: GroupedDocuments =
             objects.into_iter().map(|object| (object.key, grouped(object.outcome.unwrap().0))).collect();
-        let documents = documents::offline(codec, &DocumentState::default(), Arc::new(documents));
+        let documents = documents::offline(codec, &DocumentState::default(), Arc::new(documents), &|_| false);
         let groups = Accepted::default().patched(codec, &Accepted::default().base, &Patch::new(), &documents);
         Accepted { documents, groups, ..Accepted::default() }
     }

@@ -14,10 +14,14 @@ use anyhow::Context as _;
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 use xds_access::audit::{Entry, Sink};
+use xds_access::check::{Served, check};
 use xds_access::{AuthCounts, Policy, Principal, Role, Trail};
 use xds_api::Token;
 use xds_api::access::InvalidToken;
+use xds_cache::GroupName;
+use xds_codec::{Diagnostic, Place, Severity};
 use xds_control::Control;
+use xds_control::model::ServedLoad;
 use xds_units::rfc3339;
 
 use crate::config::{AccessConfig, AdminToken};
@@ -171,11 +175,20 @@ impl AccessFiles {
         }
     }
 
-    /// Looks at the files for ever, and notes after each look how things are.
+    /// Looks at the files for ever, and notes after each look how things are. Each policy is checked once beside what is served.
     pub(crate) async fn follow(self: Arc<Self>, control: Control) {
+        let mut checked: Option<Arc<Policy>> = None;
         loop {
             let this = Arc::clone(&self);
             let looked = tokio::task::spawn_blocking(move || this.look(SystemTime::now())).await;
+            let policy = Arc::clone(&self.policy.borrow());
+            let is_new = checked.as_ref().is_none_or(|checked| !Arc::ptr_eq(checked, &policy));
+            if self.config.policy.is_some() && is_new && control.served_load() != ServedLoad::None {
+                checked = Some(Arc::clone(&policy));
+                let control = control.clone();
+                // A check that panics says so itself, and costs only its warnings.
+                let _ = tokio::task::spawn_blocking(move || warn_of_doubts(&policy, &control)).await;
+            }
             match looked {
                 Ok((policy, audit)) => control.note_access(policy, audit),
                 Err(error) => warn!(%error, "the access policy could not be looked at"),
@@ -266,19 +279,10 @@ impl AccessFiles {
         self.policy.send_replace(Arc::new(policy));
     }
 
-    /// Reads the policy with all that it names, and hashes them together.
+    /// Reads the policy, and refuses one that would open what others reach.
     fn read(&self, path: &Path) -> Result<(Policy, blake3::Hash), String> {
         let shown = path.display().to_string();
-        let text = std::fs::read(path).map_err(|error| format!("{shown}: {error}"))?;
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&text);
-        let directory = path.parent().unwrap_or(Path::new(""));
-        let mut read_file = |name: &str| {
-            let text = std::fs::read(directory.join(name)).map_err(|error| error.to_string())?;
-            hasher.update(&text.len().to_le_bytes()).update(&text);
-            Ok(text)
-        };
-        let policy = Policy::read(&shown, &text, &mut read_file)
+        let (policy, hash) = read_policy(path)
             .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
         let had_principals = !self.policy.borrow().principals().is_empty();
         if policy.principals().is_empty() && (self.config.needs_principals || had_principals) {
@@ -303,11 +307,64 @@ impl AccessFiles {
                  --admin-token-file"
             ));
         }
-        Ok((policy, hasher.finalize()))
+        Ok((policy, hash))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Logs what is doubtful about a policy beside the groups and documents that are served now.
+fn warn_of_doubts(policy: &Policy, control: &Control) {
+    let (groups, documents) = (control.groups(), control.documents());
+    let mut places = control.group_places(groups.keys());
+    let mut place = |name: &GroupName| places.remove(name).unwrap_or_else(nowhere);
+    let served = Served {
+        groups: groups.iter().map(|(name, group)| (&group.definition, place(name))).collect(),
+        namespaces: documents.translated.documents.keys().map(|key| &*key.namespace).collect(),
+    };
+    for doubt in check(policy, &served, SystemTime::now()) {
+        let Place { file, line, column } = &doubt.place;
+        warn!(%file, line, column, code = doubt.code, "{doubt}");
+    }
+}
+
+/// The place of a group that no file defines.
+fn nowhere() -> Place {
+    Place { file: "".into(), line: 0, column: 0 }
+}
+
+/// Reads a policy with all that it names, and hashes them together.
+///
+/// # Errors
+///
+/// Everything that is wrong with it, at least one diagnostic.
+pub(crate) fn read_policy(path: &Path) -> Result<(Policy, blake3::Hash), Vec<Diagnostic>> {
+    let shown = path.display().to_string();
+    let text = std::fs::read(path).map_err(|error| vec![unreadable(&shown, &error)])?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&text);
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let mut read_file = |name: &str| {
+        let text = std::fs::read(directory.join(name)).map_err(|error| error.to_string())?;
+        hasher.update(&text.len().to_le_bytes()).update(&text);
+        Ok(text)
+    };
+    let policy = Policy::read(&shown, &text, &mut read_file)?;
+    Ok((policy, hasher.finalize()))
+}
+
+fn unreadable(file: &str, error: &io::Error) -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Error,
+        code: "unreadable-file",
+        place: Place { file: file.into(), line: 0, column: 0 },
+        path: String::new(),
+        message: format!("the access policy cannot be read: {error}"),
+        suggestion: None,
+        related: Vec::new(),
+        is_sensitive: false,
     }
 }
 

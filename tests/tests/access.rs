@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use xds_tests::http::Answer;
-use xds_tests::server::{Server, Setup, cli};
+use xds_tests::server::{Server, Setup, cli, xds_server};
 use xds_tests::wait::{PATIENCE, wait_for};
 
 /// A server with an access policy and an audit log.
@@ -173,6 +173,87 @@ async fn a_changed_admin_token_is_used_and_a_bad_one_is_not() -> Result<()> {
     let log = server.log().to_string();
     ensure!(!log.contains(old) && !log.contains(new), "a token is in the log");
     Ok(())
+}
+
+const DOUBTFUL: &str = r#"principals:
+- name: ci
+  role: operator
+  groups: [egde]
+  tokens: [{ sha256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" }]
+- { name: boss, role: admin, certificates: [{ spiffe: "spiffe://a.org/**" }] }
+- { name: late, role: viewer, certificates: [{ spiffe: "spiffe://a.org/late" }] }
+"#;
+
+const GUARDED: &str = r#"apiVersion: xds-server.io/v1
+kind: NodeGroup
+metadata: { name: edge }
+spec:
+  selector: { nodeIds: ["edge-*"] }
+  identities:
+  - jwt: { issuer: nobody, subject: a }
+"#;
+
+#[tokio::test]
+async fn a_policy_is_checked_beside_the_files_that_it_speaks_of() -> Result<()> {
+    let dir = TempDir::with_prefix("xds-validate-")?;
+    let (files, policy) = (dir.path().join("files"), dir.path().join("access.yaml"));
+    fs::create_dir_all(files.join("edge"))?;
+    fs::write(files.join("edge/group.yaml"), GUARDED)?;
+    fs::write(
+        files.join("secret.yaml"),
+        "resources:\n- \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret\n  name: s\n  \
+         generic_secret: { secret: { inline_string: canary } }\n",
+    )?;
+    fs::write(&policy, DOUBTFUL)?;
+    let (files, policy) = (files.display().to_string(), policy.display().to_string());
+    let validate = async |more: &[&str]| {
+        let args = [&["validate", &files, "--access", &policy], more].concat();
+        cli_fails_or_not(&args).await
+    };
+    let (text, is_good) = validate(&[]).await?;
+    ensure!(is_good, "doubts are warnings: {text}");
+    for expected in [
+        format!(
+            "{policy}:4:12: warning[unknown-group] principals[0].groups[0]: no node group matches \"egde\""
+        ),
+        format!("{policy}:7:46: warning[unreachable-credential] principals[2].certificates[0]: "),
+        format!("{files}/edge/group.yaml:7:20: warning[unknown-issuer] spec.identities[0].jwt.issuer: "),
+        format!(
+            "{files}/secret.yaml:4:46: warning[secret-without-identities] generic_secret.secret.inline_string: "
+        ),
+        "did you mean `edge`?".to_owned(),
+    ] {
+        ensure!(text.contains(&expected), "{expected} is not in {text}");
+    }
+    ensure!(!text.contains("canary"), "{text}");
+    let (strict, is_good) = validate(&["--strict"]).await?;
+    ensure!(!is_good && strict.contains(":4:12: error[unknown-group]"), "{strict}");
+    let (identified, is_good) = validate(&["--secrets", "identified"]).await?;
+    ensure!(!is_good && identified.contains("error[secret-without-identities]"), "{identified}");
+    let (any, is_good) = validate(&["--secrets", "any"]).await?;
+    ensure!(is_good && !any.contains("secret-without-identities"), "{any}");
+    fs::write(&policy, DOUBTFUL.replace("operator", "oprator"))?;
+    let (bad, is_good) = validate(&[]).await?;
+    ensure!(!is_good && bad.contains(":3:9: error[bad-role] principals[0].role: "), "{bad}");
+    ensure!(bad.contains("did you mean `operator`?"), "{bad}");
+
+    // The server says the same when it loads them.
+    fs::write(&policy, DOUBTFUL)?;
+    let setup = Setup::new()?.arg(format!("--watch={files}")).arg(format!("--access-policy={policy}"));
+    let server = Server::start_with(setup.arg("--tls-poll-interval=100ms")).await?;
+    let found = wait_for("warnings about the policy", PATIENCE, async || {
+        let log = server.log().to_string();
+        let codes = ["unknown-group", "unreachable-credential", "unknown-issuer"];
+        ensure!(codes.iter().all(|code| log.contains(code)), "there is only {log}");
+        Ok(())
+    });
+    found.await
+}
+
+/// The output of a command, and whether it ended well.
+async fn cli_fails_or_not(args: &[&str]) -> Result<(String, bool)> {
+    let output = xds_server().await?.args(args).output().await?;
+    Ok((String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?, output.status.success()))
 }
 
 #[tokio::test]

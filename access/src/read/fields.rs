@@ -58,6 +58,11 @@ impl Faults {
         Self { file: file.into(), list: Vec::new(), dropped: None }
     }
 
+    /// The file that they are about.
+    pub(super) fn file(&self) -> Arc<str> {
+        Arc::clone(&self.file)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

@@ -121,6 +121,38 @@ impl SpiffePattern {
         let captures = capture(&self.segments, &mut found)?;
         (found.next().is_some() == self.has_any_rest).then_some(captures)
     }
+
+    /// The trust domain, which is always exact.
+    #[must_use]
+    pub fn trust_domain(&self) -> &str {
+        &self.trust_domain
+    }
+
+    /// Returns `true` if every ID that matches `other` matches this.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        let (this, that) = (self.segments.len(), other.segments.len());
+        let has_all_lengths = match (self.has_any_rest, other.has_any_rest) {
+            (true, true) => that >= this,
+            (true, false) => that > this,
+            (false, false) => that == this,
+            (false, true) => false,
+        };
+        has_all_lengths && self.trust_domain == other.trust_domain && covers(&self.segments, &other.segments)
+    }
+
+    /// Returns `true` if an ID may match both.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        let (this, that) = (self.segments.len(), other.segments.len());
+        let has_common_length = match (self.has_any_rest, other.has_any_rest) {
+            (true, true) => true,
+            (true, false) => that > this,
+            (false, true) => this > that,
+            (false, false) => that == this,
+        };
+        has_common_length && self.trust_domain == other.trust_domain && meets(&self.segments, &other.segments)
+    }
 }
 
 impl DnsPattern {
@@ -149,6 +181,18 @@ impl DnsPattern {
         &self.text
     }
 
+    /// Returns `true` if every name that matches `other` matches this.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        self.labels.len() == other.labels.len() && covers(&self.labels, &other.labels)
+    }
+
+    /// Returns `true` if a name may match both.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        self.labels.len() == other.labels.len() && meets(&self.labels, &other.labels)
+    }
+
     /// The texts of its `*`, if the name matches.
     #[must_use]
     pub fn captures(&self, name: &DnsName) -> Option<Captures> {
@@ -174,6 +218,21 @@ impl TokenPattern {
         self.issuer == token.issuer
             && self.subject.as_ref().is_none_or(|subject| *subject == token.subject)
             && self.claims.iter().all(has)
+    }
+
+    /// Returns `true` if every token that matches `other` matches this.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        self.issuer == other.issuer
+            && (self.subject.is_none() || self.subject == other.subject)
+            && self.claims.iter().all(|claim| other.claims.contains(claim))
+    }
+
+    /// Returns `true` if a token may match both: the value of a claim may be a list that has several.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        self.issuer == other.issuer
+            && (self.subject.is_none() || other.subject.is_none() || self.subject == other.subject)
     }
 
     /// Returns `true` if a claim must be the ID of the node.
@@ -207,6 +266,41 @@ impl SubjectPattern {
         }
     }
 
+    /// Returns `true` if every subject that matches `other` matches this.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Spiffe(this), Self::Spiffe(other)) => this.covers(other),
+            (Self::Dns(this), Self::Dns(other)) => this.covers(other),
+            (Self::CommonName(this), Self::CommonName(other)) => this == other,
+            (Self::Token(this), Self::Token(other)) => this.covers(other),
+            (Self::Spiffe(_) | Self::Dns(_) | Self::CommonName(_) | Self::Token(_), _) => false,
+        }
+    }
+
+    /// Returns `true` if a subject may match both.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Spiffe(this), Self::Spiffe(other)) => this.meets(other),
+            (Self::Dns(this), Self::Dns(other)) => this.meets(other),
+            (Self::CommonName(this), Self::CommonName(other)) => this == other,
+            (Self::Token(this), Self::Token(other)) => this.meets(other),
+            (Self::Spiffe(_) | Self::Dns(_) | Self::CommonName(_) | Self::Token(_), _) => false,
+        }
+    }
+
+    /// Returns `true` if only one name matches.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        match self {
+            Self::Spiffe(pattern) => !pattern.has_any_rest && pattern.segments.iter().all(Option::is_some),
+            Self::Dns(pattern) => pattern.labels.iter().all(Option::is_some),
+            Self::CommonName(_) => true,
+            Self::Token(_) => false,
+        }
+    }
+
     /// The number of `*` in it.
     #[must_use]
     pub fn n_captures(&self) -> usize {
@@ -217,6 +311,42 @@ impl SubjectPattern {
             Self::CommonName(_) | Self::Token(_) => 0,
         }
     }
+}
+
+/// As subjects are shown, with the patterns in place of the names.
+impl fmt::Display for SubjectPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Spiffe(pattern) => f.write_str(pattern.as_str()),
+            Self::Dns(pattern) => write!(f, "dns:{}", pattern.as_str()),
+            Self::CommonName(name) => write!(f, "cn:{}", shown(name)),
+            Self::Token(TokenPattern { issuer, subject, claims }) => {
+                write!(f, "jwt:{}", shown(issuer))?;
+                if let Some(subject) = subject {
+                    write!(f, ":{}", shown(subject))?;
+                }
+                for (pointer, pattern) in claims {
+                    match pattern {
+                        ClaimPattern::Exactly(value) => {
+                            write!(f, " {}={}", shown(pointer), shown(&value.to_string()))?;
+                        }
+                        ClaimPattern::NodeId => write!(f, " {}={{node}}", shown(pointer))?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Returns `true` if each segment of `these` matches everything that the one of `others` in its place matches.
+fn covers(these: &[Option<Box<str>>], others: &[Option<Box<str>>]) -> bool {
+    these.iter().zip(others).all(|(this, other)| this.is_none() || this == other)
+}
+
+/// Returns `true` if there is a text for each pair of segments that matches both.
+fn meets(these: &[Option<Box<str>>], others: &[Option<Box<str>>]) -> bool {
+    these.iter().zip(others).all(|(this, other)| this.is_none() || other.is_none() || this == other)
 }
 
 /// Takes one text of `found` for each segment.
@@ -290,6 +420,52 @@ mod tests {
         for wrong in ["", "a*.b", "**.b", "a.", "\u{fc}.b"] {
             assert!(DnsPattern::new(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn patterns_are_compared_by_what_they_match() {
+        let spiffe = |path: &str| {
+            SubjectPattern::Spiffe(SpiffePattern::new(&format!("spiffe://a.org{path}")).unwrap())
+        };
+        let dns = |text: &str| SubjectPattern::Dns(DnsPattern::new(text).unwrap());
+        let token = |subject: Option<&str>, claims: &[&str]| {
+            let claim =
+                |value: &&str| ("/groups".into(), ClaimPattern::Exactly(Scalar::String((*value).to_owned())));
+            let claims = claims.iter().map(claim).collect();
+            SubjectPattern::Token(TokenPattern {
+                issuer: "corp".into(),
+                subject: subject.map(Into::into),
+                claims,
+            })
+        };
+        let table = [
+            // The first covers the second, the second covers the first, a subject may match both.
+            (spiffe("/ns/*"), spiffe("/ns/x"), (true, false, true)),
+            (spiffe("/ns/x"), spiffe("/ns/y"), (false, false, false)),
+            (spiffe("/*/x"), spiffe("/ns/*"), (false, false, true)),
+            (spiffe("/**"), spiffe("/ns/*"), (true, false, true)),
+            (spiffe("/**"), spiffe(""), (false, false, false)),
+            (spiffe("/ns/**"), spiffe("/ns"), (false, false, false)),
+            (spiffe("/ns/**"), spiffe("/*/x"), (false, false, true)),
+            (spiffe("/ns/**"), spiffe("/ns/a/**"), (true, false, true)),
+            (spiffe("/ns/**"), spiffe("/other/**"), (false, false, false)),
+            (spiffe("/*/**"), spiffe("/x/y/z"), (true, false, true)),
+            (spiffe("/x"), spiffe("/x"), (true, true, true)),
+            (dns("*.a.com"), dns("x.a.com"), (true, false, true)),
+            (dns("*.a.com"), dns("x.*.com"), (false, false, true)),
+            (dns("*.a.com"), dns("a.com"), (false, false, false)),
+            (token(None, &["a"]), token(None, &["a", "b"]), (true, false, true)),
+            (token(None, &["a"]), token(Some("ada"), &["b"]), (false, false, true)),
+            (token(Some("ada"), &[]), token(Some("bob"), &[]), (false, false, false)),
+            (dns("*.a.com"), spiffe("/x"), (false, false, false)),
+        ];
+        for (one, other, expected) in table {
+            let found = (one.covers(&other), other.covers(&one), one.meets(&other));
+            assert_eq!(found, expected, "{one} {other}");
+            assert_eq!(one.meets(&other), other.meets(&one), "{one} {other}");
+        }
+        assert_eq!(token(Some("ada"), &["a"]).to_string(), "jwt:corp:ada /groups=a");
+        assert_eq!(dns("*.a.com").to_string(), "dns:*.a.com");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Files without a server: read, loaded and translated as the server would.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, IsTerminal as _, Read as _};
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use std::time::SystemTime;
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
-use xds_cache::{Generated, Groups, Layer, ResourceKey, layer};
+use xds_cache::{Generated, GroupName, Groups, Layer, NodeGroup, ResourceKey, layer};
 use xds_codec::{Codec, Diagnostic, Limits, Place};
-use xds_control::chain;
 use xds_control::documents;
-use xds_control::model::Texts;
 use xds_control::model::document::{self, ConditionPart, DocumentState, Translated};
+use xds_control::model::{FileObjectKey, FileStatus, Texts};
+use xds_control::{Secrets, chain};
 use xds_routes::DocumentKey;
 use xds_routes::conditions::{ConditionReason, ConditionType};
 
@@ -70,15 +70,17 @@ pub(crate) struct Offline {
     pub(crate) texts: Texts,
     /// The resources that cannot be used.
     pub(crate) unusable: BTreeSet<ResourceKey>,
+    /// Where the node groups are defined.
+    pub(crate) group_places: BTreeMap<GroupName, Place>,
 }
 
 impl Offline {
-    /// Reads and translates.
+    /// Reads and translates. `secrets` says which Gateways get their certificates.
     ///
     /// # Errors
     ///
     /// Only if this program itself is broken; what is wrong with files is among the diagnostics.
-    pub(crate) fn read(args: &FilesArgs) -> Result<Self, Failure> {
+    pub(crate) fn read(args: &FilesArgs, secrets: Secrets) -> Result<Self, Failure> {
         let options = ReadOptions {
             max_file_bytes: args.max_file_bytes,
             follows_links: args.follow_symlinks,
@@ -106,8 +108,14 @@ impl Offline {
                 codec.decode_file(path, &content.bytes, &limits)
             });
         let nothing = DocumentState { options: Arc::new(routes), ..DocumentState::default() };
-        let documents = documents::offline(&codec, &nothing, load.documents);
+        let is_guarded = |group: &GroupName| {
+            let group = load.layer.groups.get(group).and_then(|group| group.definition.as_ref());
+            group.is_some_and(NodeGroup::is_guarded)
+        };
+        let withholds = |group: &GroupName| secrets == Secrets::Identified && !is_guarded(group);
+        let documents = documents::offline(&codec, &nothing, load.documents, &withholds);
         let translated = documents.translated;
+        let group_places = load.files.values().flat_map(group_places).collect();
         let mut diagnostics: Vec<Diagnostic> =
             load.files.into_values().flat_map(|file| file.diagnostics).collect();
         diagnostics.extend(translated.translation.diagnostics.iter().cloned());
@@ -121,6 +129,7 @@ impl Offline {
             diagnostics,
             hidden,
             unusable: load.unusable,
+            group_places,
         })
     }
 
@@ -165,6 +174,15 @@ impl Offline {
         }
         unmet
     }
+}
+
+/// The node groups that a file defines, and where.
+fn group_places(file: &FileStatus) -> impl Iterator<Item = (GroupName, Place)> {
+    let groups = file.objects.iter().filter(|object| object.key == FileObjectKey::NodeGroup);
+    groups.map(|object| {
+        let place = Place { file: Arc::clone(&file.path), line: object.line, column: object.column };
+        (object.group.clone(), place)
+    })
 }
 
 /// Standard input as a file.

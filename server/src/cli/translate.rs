@@ -39,7 +39,7 @@ fn parse_group(text: &str) -> Result<GroupName, String> {
 /// Resources to standard output, without their secrets; errors and warnings to standard error. Exit code 1 if there is an
 /// error.
 pub(crate) fn run(args: &TranslateArgs) -> Result<(), Failure> {
-    let mut offline = Offline::read(&args.files)?;
+    let mut offline = Offline::read(&args.files, xds_control::Secrets::Any)?;
     tell(&mut offline);
     let groups = offline.groups();
     if !groups.contains_key(&args.group) {

@@ -1,8 +1,9 @@
 //! `validate`: checks files as the server would, without a server.
 //!
-//! This module collects the findings. [`mod@report`] holds them, and writes them as text and JSON. [`strict`] turns bad conditions
+//! This module collects the findings; [`access`] those of an access policy. [`mod@report`] holds them, and writes them as text and JSON. [`strict`] turns bad conditions
 //! into errors. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
 
+mod access;
 mod github;
 mod junit;
 mod report;
@@ -10,6 +11,7 @@ mod sarif;
 mod strict;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use report::Report;
@@ -24,6 +26,7 @@ use xds_control::check;
 use crate::cli::failure::Failure;
 use crate::cli::offline::{FilesArgs, Offline, nowhere};
 use crate::cli::output;
+use crate::config::args::Secrets;
 use crate::source::read::Scan;
 
 /// The flags of `validate`.
@@ -41,6 +44,14 @@ pub(crate) struct ValidateArgs {
     /// Also check the resources of a node with this ID: groups that conflict there are errors
     #[arg(long, value_name = "ID")]
     node: Option<String>,
+    /// Also check this access policy, and the files beside it: groups and namespaces that do not exist, principals that nobody can be
+    /// or that overlap, and identities that grant nothing
+    #[arg(long, value_name = "FILE")]
+    access: Option<PathBuf>,
+    /// Node groups that may have resources with secrets, as for `serve`. With `identified`, secrets in other groups are errors, and
+    /// Gateways there get no certificates [default: any; with --access, secrets in other groups are warnings]
+    #[arg(long, value_name = "GROUPS")]
+    secrets: Option<Secrets>,
     /// Output format
     #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
     output: Form,
@@ -94,7 +105,8 @@ enum Form {
 
 /// Exit code 0 if there is no error, 1 if there is one.
 pub(crate) fn run(args: &ValidateArgs) -> Result<(), Failure> {
-    let mut offline = Offline::read(&args.files)?;
+    let secrets = args.secrets.map_or(xds_control::Secrets::Any, Into::into);
+    let mut offline = Offline::read(&args.files, secrets)?;
     let report = report(args, &mut offline);
     let n_errors = report.count(Severity::Error);
     match args.output {
@@ -114,6 +126,7 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
         strict::make_errors(&mut diagnostics, &mut unmet, &offline.translated.documents);
     }
     diagnostics.extend(doubts(args, offline));
+    diagnostics.extend(access::findings(args, offline));
     let found = lint_profiles(args.target, offline);
     let found = place(found, args.target, &offline.scan, &offline.limits);
     diagnostics.retain(|one| !is_told_by_profile(one, args.target, &found));
