@@ -1,10 +1,11 @@
-//! The claims of a verified token as a proof.
+//! The claims of a token as a proof.
 
 use xds_cache::identity::{Claims, Token};
 use xds_cache::{Proof, Scalar, Subject};
 use xds_codec::document::{Node, Number, TreeValue};
+use xds_codec::{Limits, Syntax};
 
-use crate::jwt::Verified;
+use crate::jwt::{MAX_TOKEN_BYTES, Verified};
 
 /// What a verified token proves.
 pub(crate) fn proof(verified: &Verified<'_>) -> Proof {
@@ -18,6 +19,25 @@ pub(crate) fn proof(verified: &Verified<'_>) -> Proof {
         claims,
     };
     Proof { subject: Subject::Token(token.into()), expires: Some(verified.ends), certificate: None }
+}
+
+/// What a token with these claims, a JSON object, would prove. For questions about access: nothing was verified.
+///
+/// # Errors
+///
+/// The text is no JSON object, or longer than a token may be.
+pub fn token_proof(issuer: &str, subject: &str, claims: &str) -> Result<Proof, String> {
+    let limits = Limits { max_bytes: MAX_TOKEN_BYTES, ..Limits::default() };
+    let trees = xds_codec::parse("", claims.as_bytes(), Syntax::Json, &limits)
+        .map_err(|faults| faults.first().map(|fault| fault.message.clone()).unwrap_or_default())?;
+    let root = trees.first().map(xds_codec::Tree::root).filter(|root| root.is_object());
+    let root = root.ok_or(r#"expected a JSON object, such as {"groups": ["admins"]}"#)?;
+    let mut found = Claims::default();
+    collect(root, "", &mut found);
+    let id = root.get("jti").and_then(Node::as_str).map(Into::into);
+    let (issuer, subject) = (issuer.into(), subject.into());
+    let token = Token { issuer, subject, id, key: [0; 32], claims: found };
+    Ok(Proof { subject: Subject::Token(token.into()), expires: None, certificate: None })
 }
 
 /// Takes the scalars of an object, and those of its lists. A token has at most [`crate::MAX_TOKEN_BYTES`], so these are few.

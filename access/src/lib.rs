@@ -22,6 +22,7 @@ mod tests;
 mod token;
 
 pub use audit::Trail;
+pub use claims::token_proof;
 pub use counts::{AuthCount, AuthCounts};
 pub use issuer::Issuer;
 pub use jwt::{BadToken, MAX_TOKEN_BYTES};

@@ -1,7 +1,8 @@
 //! Limits in time: failed logins by address, and writes by principal.
 //!
-//! Only failures are limited. A credential that is known without a signature is never locked out: otherwise anyone behind the same
-//! address could lock out a pipeline by sending wrong tokens.
+//! Only failures are limited: an address may have some in a minute, and who goes on failing waits longer each time. A credential that is
+//! known without a signature is never locked out: otherwise anyone behind the same address could lock out a pipeline by sending wrong
+//! tokens. Loopback is an address like others: every user of the machine has it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,6 +13,15 @@ use std::time::{Duration, Instant};
 /// Failed logins by address.
 #[derive(Debug, Default)]
 pub struct Failures(Buckets<Option<IpAddr>>);
+
+/// The place of an address that goes on failing.
+#[derive(Clone, Copy, Debug)]
+struct Strikes {
+    /// Failures since there was nothing left.
+    n: u32,
+    /// No credential is looked at before.
+    until: Instant,
+}
 
 /// Writes by principal.
 #[derive(Debug, Default)]
@@ -30,6 +40,7 @@ struct Bucket {
     per_minute: u32,
     left: f64,
     at: Instant,
+    strikes: Option<Strikes>,
 }
 
 impl Failures {
@@ -40,10 +51,10 @@ impl Failures {
         self.0.wait(&from.map(network), now)
     }
 
-    /// Counts a failure.
+    /// Counts a failure. Each one without a pause doubles the time until the next credential is looked at, from the first one on
+    /// that takes the last of the minute's.
     pub fn record(&mut self, from: Option<IpAddr>, now: Instant) {
-        // An address that has nothing left stays without.
-        self.0.take(from.map(network), FAILURES_PER_MINUTE, now).unwrap_or_default();
+        self.0.bucket(from.map(network), FAILURES_PER_MINUTE, now).strike(now);
     }
 }
 
@@ -66,7 +77,11 @@ impl<K: Eq + Hash> Buckets<K> {
     }
 
     fn take(&mut self, key: K, per_minute: u32, now: Instant) -> Result<(), Duration> {
-        let full = Bucket { per_minute, left: f64::from(per_minute), at: now };
+        self.bucket(key, per_minute, now).take(now)
+    }
+
+    fn bucket(&mut self, key: K, per_minute: u32, now: Instant) -> &mut Bucket {
+        let full = Bucket { per_minute, left: f64::from(per_minute), at: now, strikes: None };
         if !self.buckets.contains_key(&key) && self.buckets.len() >= MAX_BUCKETS {
             self.buckets.retain(|_, bucket| !bucket.is_full(now));
         }
@@ -78,7 +93,7 @@ impl<K: Eq + Hash> Buckets<K> {
         if bucket.per_minute != per_minute {
             *bucket = full;
         }
-        bucket.take(now)
+        bucket
     }
 }
 
@@ -97,7 +112,24 @@ impl Bucket {
         Ok(())
     }
 
+    /// Takes one, and makes who has none left wait, longer each time. A minute without a failure ends that.
+    fn strike(&mut self, now: Instant) {
+        let n = self.strikes.filter(|_| !self.is_full(now)).map_or(0, |strikes| strikes.n);
+        (self.left, self.at) = ((self.left(now) - 1.0).max(0.0), now);
+        let is_over = self.left < 1.0 || n > 0;
+        self.strikes = is_over.then(|| {
+            let longer = 1_u32.checked_shl(n).unwrap_or(u32::MAX);
+            let until = now + FIRST_WAIT.saturating_mul(longer).min(LONGEST_WAIT);
+            // Nothing comes back meanwhile.
+            (self.left, self.at) = (0.0, until);
+            Strikes { n: n.saturating_add(1), until }
+        });
+    }
+
     fn wait(&self, now: Instant) -> Option<Duration> {
+        if let Some(strikes) = self.strikes {
+            return Some(strikes.until.saturating_duration_since(now)).filter(|wait| !wait.is_zero());
+        }
         let missing = 1.0 - self.left(now);
         (missing > 0.0).then(|| Duration::from_secs_f64(missing * 60.0 / f64::from(self.per_minute.max(1))))
     }
@@ -126,6 +158,11 @@ pub fn network(from: IpAddr) -> IpAddr {
 /// Failures of one address in a minute. A person who mistypes makes fewer; 2^256 tokens cannot be tried with any number.
 pub const FAILURES_PER_MINUTE: u32 = 20;
 
+/// The first time that an address waits: as long as it takes to have one more failure.
+const FIRST_WAIT: Duration = Duration::from_secs(3);
+/// No longer, because others may stand behind the address who have only a token whose signature must be verified.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
 /// Addresses and principals that are kept apart: about 1 MB.
 const MAX_BUCKETS: usize = 10_000;
 
@@ -146,6 +183,28 @@ mod tests {
         assert_eq!((failures.wait(b, now), failures.wait(None, now)), (None, None));
         assert_eq!(failures.wait(a, now + Duration::from_secs(3)), None);
         assert_eq!(failures.wait(a, now + Duration::from_secs(2)), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn who_goes_on_failing_waits_longer_each_time_and_a_quiet_minute_ends_that() {
+        let mut failures = Failures::default();
+        let mut now = Instant::now();
+        let loopback = "127.0.0.1".parse().ok();
+        (0..20).for_each(|_| failures.record(loopback, now));
+        for seconds in [3, 6, 12, 24, 48, 60, 60] {
+            let wait = Duration::from_secs(seconds);
+            assert_eq!(failures.wait(loopback, now), Some(wait));
+            assert_eq!(failures.wait(loopback, now + wait / 2), Some(wait / 2));
+            now += wait;
+            assert_eq!(failures.wait(loopback, now), None, "one more is looked at");
+            failures.record(loopback, now);
+        }
+        now += Duration::from_secs(120);
+        for n in 0..20 {
+            assert_eq!(failures.wait(loopback, now), None, "{n}");
+            failures.record(loopback, now);
+        }
+        assert_eq!(failures.wait(loopback, now), Some(Duration::from_secs(3)), "it begins anew");
     }
 
     #[test]

@@ -204,6 +204,14 @@ impl Policy {
         })
     }
 
+    /// The principal of this name, and where it stands.
+    #[must_use]
+    pub fn principal(&self, name: &str) -> Option<(&Arc<Principal>, Rule)> {
+        let index = self.principals.iter().position(|principal| *principal.name == *name)?;
+        let principal = self.principals.get(index)?;
+        Some((principal, self.rule(format!("principals[{index}]"), principal.at)))
+    }
+
     /// A part of this policy.
     pub(crate) fn rule(&self, path: String, at: Position) -> Rule {
         let place = Place { file: Arc::clone(&self.file), line: at.line, column: at.column };

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use xds_cache::group::Glob;
 use xds_cache::identity::SubjectPattern;
-use xds_cache::{Proof, Subject};
+use xds_cache::{GroupName, Proof, Subject};
 use xds_codec::document::Position;
 
 use crate::token::TokenHash;
@@ -134,6 +134,20 @@ impl Scope {
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.groups.is_all() && self.namespaces.is_all()
+    }
+
+    /// Returns `true` if a node with these groups is in scope, which it is by any of them.
+    #[must_use]
+    pub fn has_node(&self, groups: &[GroupName]) -> bool {
+        self.is_all() || groups.iter().any(|group| self.groups.has(group.as_str()))
+    }
+
+    /// Returns `true` if everything that a node with these groups is served is in scope. All nodes have the default group's part.
+    #[must_use]
+    pub fn has_all_of_node(&self, groups: &[GroupName]) -> bool {
+        let has =
+            |group: &GroupName| self.groups.has(group.as_str()) || (group.is_default() && groups.len() > 1);
+        self.is_all() || (!groups.is_empty() && groups.iter().all(has))
     }
 }
 

@@ -15,6 +15,8 @@ pub struct Access {
     /// True if a [`VerifiedClient`] needs no token while the policy has no principals. If there is neither this nor a token nor a
     /// principal, everybody may ask.
     pub accepts_certificates: bool,
+    /// True if the xDS port serves only clients that show a certificate or a token.
+    pub clients_need_credential: bool,
     /// Names of this server besides `localhost` and IP addresses: `xds.example.com`, or with a port, `xds.example.com:8443`.
     pub allowed_hosts: Vec<String>,
     /// The access policy, which may change.
@@ -39,6 +41,7 @@ impl Default for Access {
         Self {
             token: watch::channel(None).1,
             accepts_certificates: false,
+            clients_need_credential: false,
             allowed_hosts: Vec::new(),
             policy: watch::channel(Arc::default()).1,
             limits: Mutex::default(),

@@ -84,13 +84,12 @@ impl Caller {
 
     /// Returns `true` if a node with these groups is in scope, which it is by any of them.
     pub(crate) fn sees_node(&self, groups: &[GroupName]) -> bool {
-        self.scope().is_none() || groups.iter().any(|group| self.sees_group(group))
+        self.scope().is_none_or(|scope| scope.has_node(groups))
     }
 
     /// Returns `true` if everything that a node with these groups is served is in scope. All nodes have the default group's part.
     pub(crate) fn sees_all_of_node(&self, groups: &[GroupName]) -> bool {
-        let is_seen = |group: &GroupName| self.sees_group(group) || (group.is_default() && groups.len() > 1);
-        self.scope().is_none() || (!groups.is_empty() && groups.iter().all(is_seen))
+        self.scope().is_none_or(|scope| scope.has_all_of_node(groups))
     }
 
     /// Returns `true` if a document is in scope: its namespace and its group. One whose group is not known is in no group.

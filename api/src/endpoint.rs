@@ -1,5 +1,6 @@
 //! The handlers, one module per part of the API.
 
+pub(crate) mod access_check;
 pub(crate) mod acks;
 mod apply;
 pub(crate) mod audit;

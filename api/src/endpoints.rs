@@ -18,8 +18,8 @@ use self::errors::{
 pub(crate) use self::row::{Endpoint, Input, Method, Needs, Output, Query, QueryType, Reach, Verb};
 use crate::answer::Answer;
 use crate::endpoint::{
-    acks, audit, conditions, documents, events, files, groups, health, history, loads, nodes, resources,
-    rollouts, snapshot, validate, waves, weights, weights_change,
+    access_check, acks, audit, conditions, documents, events, files, groups, health, history, loads, nodes,
+    resources, rollouts, snapshot, validate, waves, weights, weights_change,
 };
 use crate::input::{NoParams, Params};
 use crate::openapi;
@@ -529,6 +529,27 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         ],
         handler: |method| on(method, waves::act),
         ..needs(Role::Operator, Reach::Everything)
+    },
+    Endpoint {
+        path: "/v1/access:check",
+        summary: "What a client or a principal may get, the rule that decides, and what would be needed",
+        query: &[
+            Query("node", QueryType::Text, "The node ID of a client of the xDS port"),
+            Query("cluster", QueryType::Text, "The cluster that the node claims"),
+            Query("spiffe", QueryType::Text, "The SPIFFE ID of its certificate"),
+            Query("dns", QueryType::Text, "The DNS names of its certificate, separated by commas"),
+            Query("cn", QueryType::Text, "The common name of a certificate without any other name"),
+            Query("issuer", QueryType::Text, "The issuer of its token, by its name in the access policy"),
+            Query("subject", QueryType::Text, "The subject of the token"),
+            Query("claims", QueryType::Text, "The claims of the token, as a JSON object"),
+            Query("principal", QueryType::Text, "A principal by name, instead of an identity"),
+            Query("group", QueryType::Text, "The node group that the client wants"),
+            Query("endpoint", QueryType::Text, "The endpoint that the principal wants: PUT /v1/groups/edge"),
+        ],
+        output: Output::Object("AccessVerdict"),
+        errors: NOT_FOUND,
+        handler: |method| on(method, access_check::check),
+        ..needs(Role::Admin, Reach::Everything)
     },
     Endpoint {
         path: "/v1/audit",

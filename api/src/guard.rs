@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, MatchedPath, RawPathParams, Request, State};
@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use tokio::time::Instant;
 use xds_access::{Role, Scope};
 use xds_cache::identity::shown;
 
@@ -107,10 +108,14 @@ impl Access {
                 return Err(ApiError::Role { name, has, needs: role });
             }
             if !principal.scope.is_all() {
-                check_scope(&principal.scope, reach, segments, is_write)?;
+                let segment = |name: &str| {
+                    let found = segments?.iter().find(|(key, _)| *key == name);
+                    found.map(|(_, value)| value.to_owned())
+                };
+                check_scope(&principal.scope, reach, &segment, is_write)?;
             }
             if let Some(per_minute) = principal.writes_per_minute.filter(|_| is_write) {
-                let taken = self.limits().writes.take(&principal.name, per_minute, Instant::now());
+                let taken = self.limits().writes.take(&principal.name, per_minute, Instant::now().into_std());
                 taken.map_err(|wait| ApiError::TooManyWrites(Arc::clone(&principal.name), wait))?;
             }
         }
@@ -148,7 +153,7 @@ impl Access {
         let policy = Arc::clone(&self.policy.borrow());
         let token = self.token.borrow().clone();
         let is_admin = token.as_ref().is_some_and(|token| token.is(bearer.unwrap_or_default()));
-        let now = Instant::now();
+        let now = Instant::now().into_std();
         // Neither costs a signature, and whoever has them is never locked out by what others send from the same address.
         let is_known = is_admin || bearer.is_none_or(|token| policy.knows_token(token));
         if !is_known && let Some(wait) = self.limits().failures.wait(address, now) {
@@ -201,17 +206,13 @@ impl Access {
     }
 }
 
-/// Refuses requests that reach beyond a scope.
-fn check_scope(
+/// Refuses requests that reach beyond a scope. `segment` has the variable segments of the path by name.
+pub(crate) fn check_scope(
     scope: &Scope,
     reach: Reach,
-    segments: Option<&RawPathParams>,
+    segment: &dyn Fn(&str) -> Option<String>,
     is_write: bool,
 ) -> Result<(), ApiError> {
-    let segment = |name: &str| {
-        let found = segments?.iter().find(|(key, _)| *key == name);
-        found.map(|(_, value)| value.to_owned())
-    };
     let (is_seen, what) = match reach {
         Reach::Nothing | Reach::Objects => return Ok(()),
         Reach::Everything => {

@@ -15,6 +15,7 @@ use utoipa::{OpenApi, ToSchema};
 use xds_control::acks::AcksReport;
 use xds_control::model::group::Group;
 
+use crate::endpoint::access_check::AccessVerdict;
 use crate::endpoint::audit::AuditList;
 use crate::endpoint::conditions::ConditionList;
 use crate::endpoint::documents::{DocumentDetail, DocumentList};
@@ -56,6 +57,7 @@ struct Publication {
                        with Content-Type or Accept application/yaml they are YAML. Errors are RFC 9457 problem details."
     ),
     components(schemas(
+        AccessVerdict,
         AcksReport,
         AuditList,
         event::Answered,

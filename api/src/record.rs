@@ -21,6 +21,8 @@ pub(crate) struct Record {
     route: Option<String>,
     address: Option<IpAddr>,
     peer: Option<Arc<str>>,
+    /// The first name that its certificate proves.
+    identity: Option<String>,
     /// The way in which it says who it is.
     via: &'static str,
 }
@@ -42,6 +44,7 @@ impl Record {
             route: request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned()),
             address: from.and_then(|from| from.address),
             peer: from.and_then(|from| from.shown.clone()),
+            identity: from.and_then(|from| from.proofs.first()).map(|proof| proof.subject.to_string()),
             via,
         }
     }
@@ -90,6 +93,7 @@ impl Record {
             )
             .with("role", identified.map(|it| it.principal.role.as_str()))
             .with("via", identified.map_or_else(|| self.via.to_owned(), |it| it.via.to_string()))
+            .with("identity", self.identity.as_deref())
             .with("peer", self.peer.as_deref())
             .with("method", self.method.as_str())
             .with("route", self.route.as_deref())

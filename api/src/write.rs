@@ -299,11 +299,12 @@ async fn perform(
         answer.difference = Some(outcome.difference.iter().map(Difference::from).collect());
         return Answer::ok(&answer);
     }
-    let report = outcome.changed.then(|| state.acks.report(outcome.revision)).flatten();
+    let sees = |groups: &[GroupName]| caller.sees_node(groups);
+    let report = outcome.changed.then(|| state.acks.report_of(outcome.revision, sees)).flatten();
     answer.total = report.map_or(0, |report| report.total);
     let Some(timeout) = mode.wait else { return Answer::ok(&answer) };
     let report = if outcome.changed {
-        state.acks.wait(outcome.revision, timeout).await
+        state.acks.wait_for(outcome.revision, timeout, sees).await
     } else {
         AcksReport { revision: outcome.revision.0, ..AcksReport::default() }
     };

@@ -154,12 +154,23 @@ impl Acks {
     /// Waits until every concerned client has accepted the publication, one that worked before has rejected it, or the time
     /// is up. A publication that is no longer remembered has no concerned clients.
     pub async fn wait(&self, revision: Revision, timeout: Duration) -> AcksReport {
+        self.wait_for(revision, timeout, |_| true).await
+    }
+
+    /// The same of the clients that had groups for which `wants` is `true` when the revision was published.
+    pub async fn wait_for(
+        &self,
+        revision: Revision,
+        timeout: Duration,
+        wants: impl Fn(&[GroupName]) -> bool,
+    ) -> AcksReport {
         let deadline = Instant::now() + timeout;
         let mut ticks = self.board.ticks();
         loop {
             ticks.mark_unchanged();
-            let report =
-                self.report(revision).unwrap_or(AcksReport { revision: revision.0, ..AcksReport::default() });
+            let report = self
+                .report_of(revision, &wants)
+                .unwrap_or(AcksReport { revision: revision.0, ..AcksReport::default() });
             if !report.is_waiting() || Instant::now() >= deadline {
                 return report;
             }
@@ -179,8 +190,14 @@ impl Acks {
         let mut moves = Moves::default();
         let mut look_at = |key: Option<&ViewKey>| {
             for entry in self.board.streams_of(key) {
-                let node = entry.with(|status| Arc::clone(&status.info.node));
-                let view = publication.moved.may_be(&node).then(|| self.publisher.view_of(&node)).flatten();
+                let (node, proofs) =
+                    entry.with(|status| (Arc::clone(&status.info.node), Arc::clone(&status.info.proofs)));
+                let is_moved = publication.moved.may_be(&node);
+                // The view that the client is granted. Without a grant its stream ends, and it is sent nothing.
+                let Ok(view) = is_moved.then(|| self.publisher.view_as(&node, &proofs)).transpose() else {
+                    continue;
+                };
+                let view = view.flatten();
                 let moved = view.filter(|view| key != Some(view.key())).map(|view| {
                     let old = key.and_then(|key| former.get(key)).map(|view| &***view);
                     moves.change(old, &view)

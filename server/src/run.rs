@@ -164,6 +164,7 @@ impl ServerParts {
             limits,
             max_message_bytes: config.limits.max_message_bytes,
             client_status: config.xds_client_status,
+            authenticates_clients: config.tls.authenticates_clients() || config.access.needs_issuers,
             rest_polling: config.polling.is_on,
             max_poll_bytes: config.polling.max_bytes,
             max_polls: config.polling.max_polls,
@@ -260,6 +261,7 @@ impl ServerParts {
             access: Arc::new(Access {
                 token: access.token(),
                 accepts_certificates: config.tls.admin.as_ref().is_some_and(|tls| tls.trust.asks()),
+                clients_need_credential: !config.tls.allows_anonymous,
                 allowed_hosts: config.admin_hosts.clone(),
                 policy: access.policy(),
                 trail: Arc::clone(access.trail()),

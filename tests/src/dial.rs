@@ -10,7 +10,9 @@ use std::task::{Context, Poll};
 
 use anyhow::{Context as _, Result};
 use http::Uri;
-use hyper_util::rt::TokioIo;
+use http_body_util::Empty;
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -75,6 +77,18 @@ impl Dial {
             .connect_with_connector(self.clone())
             .await
             .with_context(|| format!("connect to {}", self.address))
+    }
+
+    /// One HTTP/2 connection, which is not opened again when it has ended.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not take it.
+    pub async fn open(&self) -> Result<SendRequest<Empty<bytes::Bytes>>> {
+        let stream = self.clone().bytes().await?;
+        let (requests, connection) = handshake(TokioExecutor::new(), stream).await?;
+        tokio::spawn(connection);
+        Ok(requests)
     }
 
     async fn bytes(self) -> io::Result<TokioIo<Box<dyn Bytes>>> {

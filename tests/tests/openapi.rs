@@ -49,6 +49,9 @@ const READS: &[&str] = &[
     "/v1/loads",
     "/v1/loads?limit=1",
     "/v1/waves",
+    "/v1/access:check?node=edge-1",
+    "/v1/access:check?node=edge-1&group=edge&spiffe=spiffe://a.org/x",
+    "/v1/access:check?endpoint=PUT%20/v1/groups/edge",
 ];
 
 /// The document, and the operations of which an answer was seen.

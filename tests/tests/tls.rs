@@ -4,11 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use http_body_util::Empty;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use xds_tests::backend::Backend;
 use xds_tests::certificate_files::CertificateFiles as Certificates;
 use xds_tests::config::{self, ConfigDir};
+use xds_tests::dial::Dial;
 use xds_tests::envoy::Envoy;
 use xds_tests::http::Connection;
 use xds_tests::server::{Server, Setup, cli};
@@ -321,6 +323,102 @@ async fn the_admin_api_takes_a_certificate_or_nobody() -> Result<()> {
     ensure!(error.contains("401"), "{error}");
     let error = status(&Certificates::new().await?.client_flags()).await.expect_err("a foreign server");
     ensure!(!error.to_string().contains("\"ready\""), "{error}");
+    Ok(())
+}
+
+const PRINCIPALS: &str = "principals:
+- { name: ada, role: admin, certificates: [{ dns: ada }] }
+- { name: ci, role: operator, namespaces: [shop], certificates: [{ dns: ci }] }
+";
+
+/// A route of which the weights can be changed.
+fn route(namespace: &str, port: u16) -> String {
+    format!(
+        "version: xds-server/v1\nnamespace: {namespace}\nlisteners: {{ l: {{ port: {port} }} }}\n\
+         routes: {{ r: {{ rules: [{{ to: {{ one: 1, two: 1 }} }}] }} }}\n\
+         backends: {{ one: {{ endpoints: '127.0.0.1:1' }}, two: {{ endpoints: '127.0.0.1:2' }} }}\n"
+    )
+}
+
+#[tokio::test]
+async fn an_operator_acts_in_its_scope_by_its_certificate_until_that_is_distrusted() -> Result<()> {
+    let certificates = Certificates::new().await?;
+    for name in ["ada", "ci", "nobody"] {
+        certificates.issue(name, &[name]).await?;
+    }
+    let (authorities, policy, audit) =
+        (certificates.path("clients.crt"), certificates.path("access.yaml"), certificates.path("audit.log"));
+    fs::copy(certificates.path("ca.crt"), &authorities)?;
+    fs::write(&policy, PRINCIPALS)?;
+    let config = ConfigDir::new()?;
+    for (namespace, port) in [("shop", 1), ("core", 2)] {
+        fs::write(config.path().join(format!("{namespace}.yaml")), route(namespace, port))?;
+    }
+    let setup = certificates.protect_from(Setup::new()?.watch(config.path()), "admin", "clients.crt");
+    let setup = setup.arg(format!("--access-policy={policy}")).arg(format!("--audit-log={audit}"));
+    let server = Server::start_with(setup).await?;
+    let admin = format!("--admin=https://localhost:{}", server.admin().port());
+    let run = async |name: &str, command: &str| {
+        let mut args: Vec<&str> = command.split(' ').chain([&*admin]).collect();
+        let flags = certificates.flags_of(name);
+        args.extend(flags.iter().map(String::as_str));
+        cli(&args).await
+    };
+    wait_for("a ready server", PATIENCE, async || {
+        let status = run("ada", "status --output=json").await?;
+        ensure!(status.contains("\"ready\": true"), "{status}");
+        Ok(())
+    })
+    .await?;
+
+    run("ci", "weights set Route shop/r 0 one=3").await?;
+    for (name, command, expected) in [
+        ("ci", "weights set Route core/r 0 one=3", ["404", "403"]),
+        ("ci", "groups delete default", ["role", "role"]),
+        ("nobody", "weights", ["401", "401"]),
+    ] {
+        let error = run(name, command).await.err().map(|error| format!("{error:#}")).unwrap_or_default();
+        ensure!(expected.iter().any(|expected| error.contains(expected)), "{name}: {command}: {error:?}");
+    }
+    let line = |is_good: &dyn Fn(&Value) -> bool| -> Result<Value> {
+        let text = fs::read_to_string(&audit)?;
+        let found = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .find(|line| is_good(line));
+        found.with_context(|| format!("there is only {text}"))
+    };
+    let written = line(&|line| line["event"] == "api.write" && line["principal"] == "ci")?;
+    ensure!(written["identity"] == "dns:ci" && written["status"] == 200, "{written}");
+    ensure!(written["via"].as_str().is_some_and(|via| via.starts_with("certificate:")), "{written}");
+    let denied = line(&|line| line["event"] == "api.denied" && line["principal"] == "ci")?;
+    ensure!(denied["identity"] == "dns:ci", "{denied}");
+
+    // The connection is open when the authority is taken out.
+    let dial = Dial::tls(server.admin(), certificates.directory(), Some("ci"))?;
+    let mut connection = dial.open().await?;
+    let mut ask = async || -> Result<u16> {
+        let request = http::Request::get("https://localhost/v1/weights").body(Empty::new())?;
+        Ok(connection.send_request(request).await?.status().as_u16())
+    };
+    ensure!(ask().await? == 200, "the certificate is good");
+    fs::copy(Certificates::new().await?.path("ca.crt"), &authorities)?;
+    wait_for("the end of the trust", PATIENCE, async || {
+        // An end of the connection is one of the trust, too.
+        let status = ask().await.unwrap_or(401);
+        ensure!(status == 401, "{status}");
+        Ok(())
+    })
+    .await?;
+    let distrusted = wait_for("the audit line", PATIENCE, async || {
+        line(&|line| line["event"] == "tls.untrusted" && line["listener"] == "admin")
+    });
+    ensure!(distrusted.await?["identity"] == "dns:ci", "it says whose certificate it was");
+    let again = async {
+        let request = http::Request::get("https://localhost/v1/weights").body(Empty::new())?;
+        anyhow::Ok(dial.open().await?.send_request(request).await?.status())
+    };
+    ensure!(again.await.is_err(), "no new connection is taken");
     Ok(())
 }
 

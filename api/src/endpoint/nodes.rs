@@ -90,9 +90,15 @@ pub(crate) struct StreamEntryBody {
     /// How the identity was proved: `certificate` or `jwt`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<&'static str>,
-    /// When the proof ends, and the stream with it.
+    /// When the first of the proofs ends, and the stream with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
+    /// Everything that the client has proved, the identity above first: the first hundred.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub identities: Vec<IdentityEntry>,
+    /// How many these are in all.
+    #[serde(skip_serializing_if = "is_none")]
+    pub identities_count: usize,
     /// By type URL.
     pub types: BTreeMap<String, TypeEntry>,
     /// Changes that the client is not sent yet, so that it never uses what it does not have: the first hundred. Of a per-type
@@ -100,6 +106,19 @@ pub(crate) struct StreamEntryBody {
     pub held_back: Vec<HeldBackEntry>,
     /// How many these are in all.
     pub held_back_count: usize,
+}
+
+/// Something that a client has proved.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct IdentityEntry {
+    /// The identity, as in statuses: `spiffe://example.org/edge`, `dns:edge-1`, `cn:edge`, `jwt:ISSUER:SUBJECT`.
+    pub identity: String,
+    /// How it was proved: `certificate` or `jwt`.
+    pub method: &'static str,
+    /// When the proof ends; absent if never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
 }
 
 /// A change that is not sent yet.
@@ -231,7 +250,8 @@ fn node(state: &ApiState, caller: &Caller, streams: &[Arc<StreamEntry>]) -> Opti
     let first = streams.first()?;
     let node = &first.info.node;
     let view = streams.iter().find_map(|stream| stream.view.clone());
-    let served = state.publisher.view_of(node);
+    // A client that has lost its grant keeps what it has until it is told so.
+    let served = state.publisher.view_as(node, &first.info.proofs).ok().flatten();
     let view = view.or_else(|| served.as_ref().map(|view| view.key().clone()));
     let (groups, profile) = match view {
         Some(key) => (key.groups, key.profile),
@@ -306,10 +326,26 @@ fn stream(status: &StreamStatus, mut held_back: Vec<HeldBack>) -> StreamEntryBod
         identity: subject.map(ToString::to_string),
         method: subject.map(Subject::method),
         expires_at: Proof::first_end(&info.proofs).map(rfc3339),
+        identities: info.proofs.iter().take(MAX_SHOWN).map(identity_entry).collect(),
+        identities_count: info.proofs.len(),
         types: types.collect(),
         held_back_count: held_back.len(),
         held_back: held_back.iter().take(MAX_SHOWN).map(held_back_entry).collect(),
     }
+}
+
+fn identity_entry(proof: &Proof) -> IdentityEntry {
+    IdentityEntry {
+        identity: proof.subject.to_string(),
+        method: proof.subject.method(),
+        expires_at: proof.expires.map(rfc3339),
+    }
+}
+
+/// Leaves out a count of nothing.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 fn held_back_entry(held: &HeldBack) -> HeldBackEntry {
@@ -358,7 +394,7 @@ fn read_status(text: &str) -> Result<ConfigStatus, ApiError> {
     })
 }
 
-/// How many changes that are held back are shown of one stream, and how many things that drain of one node.
+/// How many changes that are held back and identities are shown of one stream, and how many things that drain of one node.
 const MAX_SHOWN: usize = 100;
 
 /// How many nodes are listed if the request does not say.

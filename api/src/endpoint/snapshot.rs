@@ -152,16 +152,24 @@ pub(crate) async fn of_node(
 ) -> Result<Answer, ApiError> {
     state.check_loaded()?;
     let page = Page::new(params.limit, params.after.as_deref())?;
-    let node = state.board.streams().iter().find_map(|stream| {
-        stream.with(|status| (status.info.node.id == id).then(|| status.info.node.clone()))
+    let client = state.board.streams().iter().find_map(|stream| {
+        stream.with(|status| (status.info.node.id == id).then(|| (status.info.clone(), status.view.clone())))
     });
     let (_, groups) = state.publisher.groups();
-    let connected = node.is_some();
-    // A node that is not connected is known by its id alone.
-    let view = state.publisher.view_of(&node.map_or_else(|| Node::with_id(&id), |node| (*node).clone()));
+    let connected = client.is_some();
+    let missing = || ApiError::NotFound(format!("there is no snapshot of the node {id:?}"));
+    let view = match client {
+        // The view that it was granted. A client that has none any more is about to be told so.
+        Some((info, key)) => match state.publisher.view_as(&info.node, &info.proofs) {
+            Ok(view) => view,
+            Err(_) => key.and_then(|key| state.publisher.view_at(&key)),
+        },
+        // A node that is not connected is known by its id alone, and is shown all that it could claim.
+        None => state.publisher.view_of(&Node::with_id(&id)),
+    };
     let view = view.ok_or_else(|| ApiError::NotReady(state.control.not_ready()))?;
     if !caller.sees_all_of_node(&view.key().groups) {
-        return Err(ApiError::NotFound(format!("there is no snapshot of the node {id:?}")));
+        return Err(missing());
     }
     let snapshot = aside(move || snapshot(&state, &view, &groups, Some(connected), &page));
     Ok(Answer::ok(&snapshot.await?)?.tagged_by_content())

@@ -1,6 +1,6 @@
 //! Entries of `identities`: proofs that grant a group, and the node IDs that they may claim.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use super::{Captures, InvalidPattern, Proof, SubjectPattern, shown};
 use crate::glob::Glob;
@@ -175,6 +175,20 @@ impl Identity {
         } else {
             IdentityMatch::OtherNodeId
         }
+    }
+}
+
+/// The patterns, and the node IDs if there are any: `dns:*.a.com with the node id {1}`.
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, subject) in self.subjects.iter().enumerate() {
+            write!(f, "{}{subject}", if index == 0 { "" } else { " and " })?;
+        }
+        for (index, node_id) in self.node_ids.iter().enumerate() {
+            let before = if index == 0 { " with the node id " } else { " or " };
+            write!(f, "{before}{}", shown(&node_id.text))?;
+        }
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The commands that ask a running server through its admin API.
 
+mod access;
 mod acks;
 mod advice;
 mod apply;
@@ -26,6 +27,7 @@ mod waves;
 mod weights;
 mod writes;
 
+pub(crate) use access::{AccessArgs, access};
 pub(crate) use acks::{AcksArgs, acks};
 pub(crate) use apply::{ApplyArgs, apply};
 pub(crate) use audit::{AuditArgs, audit};

@@ -85,6 +85,8 @@ enum Command {
     Nodes(admin::NodesArgs),
     /// Show who has accepted a change
     Acks(admin::AcksArgs),
+    /// Ask what a client or a principal may get, and which rule decides
+    Access(Box<admin::AccessArgs>),
     /// Show who changed what, and who was refused
     Audit(admin::AuditArgs),
     /// Show events of the server as they happen
@@ -129,6 +131,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Bootstrap(args) => bootstrap::run(&args),
         Command::Ca(args) => ca::run(&args),
         Command::Token(args) => token::run(&args),
+        Command::Access(args) => admin::access(&args),
         Command::Acks(args) => admin::acks(&args),
         Command::Apply(args) => admin::apply(&args),
         Command::Delete(args) => admin::delete(&args),

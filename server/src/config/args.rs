@@ -181,8 +181,8 @@ pub struct AccessArgs {
     /// identified once clients can prove who they are, by --xds-client-ca, --xds-trust-domain, or tokens alone; else any]
     #[arg(long, env = "XDS_SERVER_SECRETS", value_name = "GROUPS")]
     pub secrets: Option<Secrets>,
-    /// Also serve client status (CSDS) on the xDS port, where anyone can read everything about every client; it is always on the
-    /// admin port
+    /// Also serve client status (CSDS) on the xDS port, to principals of the access policy that show a certificate or a JSON Web
+    /// Token; if there are no principals and clients cannot prove who they are, to everyone. It is always on the admin port
     #[arg(long, env = "XDS_SERVER_XDS_CLIENT_STATUS", default_value = "false", action = ArgAction::Set,
         num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL",
         hide_default_value = true, value_parser = BoolishValueParser::new())]

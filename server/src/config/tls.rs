@@ -155,7 +155,7 @@ impl TlsConfig {
     }
 
     /// Returns `true` if xDS clients can prove who they are.
-    pub(super) fn authenticates_clients(&self) -> bool {
+    pub(crate) fn authenticates_clients(&self) -> bool {
         self.xds.as_ref().is_some_and(|xds| xds.trust.asks())
     }
 

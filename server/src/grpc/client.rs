@@ -201,6 +201,15 @@ impl Clients {
         self.record(peer, refusal.reason().as_str(), identity.as_deref(), |entry| entry);
     }
 
+    /// Records somebody who may not ask for client status.
+    pub(crate) fn record_status_refusal(&self, caller: &Caller) {
+        let identity = caller.proofs().first().map(|proof| proof.subject.to_string());
+        let reason = Reason::IdentityNotAllowed.as_str();
+        self.record(caller.peer(), reason, identity.as_deref(), |entry| {
+            entry.with("service", "client-status")
+        });
+    }
+
     fn record_denial(&self, peer: &Peer, denial: &Denial) {
         let identity = Some(&*denial.identity).filter(|identity| !identity.is_empty());
         self.record(peer, denial.reason.slug(), identity, |entry| {

@@ -19,6 +19,8 @@ pub struct GrpcConfig {
     pub max_message_bytes: usize,
     /// True if client status, which shows everything about every client, is served on the xDS port too.
     pub client_status: bool,
+    /// True if clients can prove who they are, by certificates or by tokens alone.
+    pub authenticates_clients: bool,
     /// True if REST-JSON polling is served.
     pub rest_polling: bool,
     /// The largest body of a poll, in bytes.
@@ -64,6 +66,7 @@ impl Default for GrpcConfig {
             limits: Limits::default(),
             max_message_bytes: 64 * 1024 * 1024,
             client_status: false,
+            authenticates_clients: false,
             rest_polling: true,
             max_poll_bytes: 1024 * 1024,
             max_polls: 16,

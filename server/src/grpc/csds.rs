@@ -1,9 +1,10 @@
 //! Client status: the state of the clients, as `envoy.service.status.v3` describes it.
 //!
 //! It shows everything about every client, so it is for operators. It is served on the admin port, which authenticates, and on the xDS
-//! port only if a flag says so. An answer about all clients of a large fleet has gigabytes. It is made in parts ([`parts`]), of which
+//! port only if a flag says so, to principals of the access policy ([`audience`]). An answer about all clients of a large fleet has gigabytes. It is made in parts ([`parts`]), of which
 //! two at most are in the making at a time, for all callers together.
 
+mod audience;
 mod error;
 pub(crate) mod json;
 mod parts;
@@ -24,14 +25,16 @@ use xds_cache::Reason;
 
 use crate::grpc::Grpc;
 use crate::grpc::matcher::MatcherError;
-use crate::listen::Peer;
 
+pub(crate) use audience::Door;
+
+use audience::Asker;
 use error::ClientStatusError;
 use parts::StatusParts;
 
-/// The gRPC service.
+/// The gRPC service of a port.
 #[derive(Debug)]
-pub(crate) struct ClientStatus(pub(crate) Arc<Grpc>);
+pub(crate) struct ClientStatus(pub(crate) Arc<Grpc>, pub(crate) Door);
 
 impl Grpc {
     /// The first part of the answer to a request; the rest is asked for with [`next_part`](Self::next_part).
@@ -41,12 +44,13 @@ impl Grpc {
     /// The request cannot be answered.
     pub(crate) async fn first_part(
         self: &Arc<Self>,
+        asker: &Asker,
         request: proto::ClientStatusRequest,
     ) -> Result<(proto::ClientStatusResponse, StatusParts), ClientStatusError> {
-        let grpc = Arc::clone(self);
+        let (grpc, scope) = (Arc::clone(self), self.audience(asker)?);
         // Regular expressions are compiled aside too.
         self.aside(move || {
-            let mut parts = StatusParts::new(grpc, request)?;
+            let mut parts = StatusParts::new(grpc, scope, request)?;
             Ok((parts.next(PART_BYTES), parts))
         })
         .await
@@ -67,11 +71,12 @@ impl Grpc {
     /// An answer in one.
     async fn whole(
         self: &Arc<Self>,
+        asker: &Asker,
         request: proto::ClientStatusRequest,
     ) -> Result<proto::ClientStatusResponse, ClientStatusError> {
-        let grpc = Arc::clone(self);
+        let (grpc, scope) = (Arc::clone(self), self.audience(asker)?);
         self.aside(move || {
-            let mut parts = StatusParts::new(grpc, request)?;
+            let mut parts = StatusParts::new(grpc, scope, request)?;
             let response = parts.next(MAX_RESPONSE_BYTES);
             if parts.is_done() {
                 return Ok(response);
@@ -95,9 +100,14 @@ impl Grpc {
         made.await.map_err(|_| ClientStatusError::Internal)?
     }
 
-    /// Counts a request that passed a limit.
-    pub(crate) fn refuse_client_status(&self, peer: &Peer, error: &ClientStatusError) {
+    /// Counts a request that passed a limit, or that nobody who may has made.
+    pub(crate) fn refuse_client_status(&self, asker: &Asker, error: &ClientStatusError) {
+        let peer = asker.caller().peer();
         match error {
+            ClientStatusError::NotAllowed => {
+                self.refuse(Reason::IdentityNotAllowed, peer, error);
+                self.clients.record_status_refusal(asker.caller());
+            }
             ClientStatusError::Matcher(MatcherError::Limit { .. })
             | ClientStatusError::TooLarge { .. }
             | ClientStatusError::Busy => self.refuse(Reason::ClientStatus, peer, error),
@@ -107,10 +117,14 @@ impl Grpc {
 }
 
 impl ClientStatus {
-    fn refusal(&self, peer: &Peer) -> impl Fn(ClientStatusError) -> Status + use<> {
-        let (grpc, peer) = (Arc::clone(&self.0), peer.clone());
+    fn asker<T>(&self, request: &Request<T>) -> Asker {
+        Asker::new(self.1, request.extensions())
+    }
+
+    fn refusal(&self, asker: &Asker) -> impl Fn(ClientStatusError) -> Status + use<> {
+        let (grpc, asker) = (Arc::clone(&self.0), asker.clone());
         move |error| {
-            grpc.refuse_client_status(&peer, &error);
+            grpc.refuse_client_status(&asker, &error);
             error.into()
         }
     }
@@ -128,7 +142,9 @@ impl ClientStatusDiscoveryService for ClientStatus {
         &self,
         requests: Request<Streaming<proto::ClientStatusRequest>>,
     ) -> Result<Response<Self::StreamClientStatusStream>, Status> {
-        let refusal = self.refusal(&Peer::of(requests.extensions()));
+        let asker = self.asker(&requests);
+        let refusal = self.refusal(&asker);
+        self.0.audience(&asker).map_err(&refusal)?;
         let place = self.0.client_status.read().map_err(&refusal)?;
         let grpc = Arc::clone(&self.0);
         // The next part waits here while the client reads the one before.
@@ -139,7 +155,7 @@ impl ClientStatusDiscoveryService for ClientStatus {
             let _place = place;
             while let Ok(request) = timeout(REQUEST_PATIENCE, requests.message()).await {
                 let outcome = match request {
-                    Ok(Some(request)) => answer(&grpc, request, &answers).await.map_err(&refusal),
+                    Ok(Some(request)) => answer(&grpc, &asker, request, &answers).await.map_err(&refusal),
                     Ok(None) => return,
                     Err(status) => Err(status),
                 };
@@ -161,18 +177,20 @@ impl ClientStatusDiscoveryService for ClientStatus {
         &self,
         request: Request<proto::ClientStatusRequest>,
     ) -> Result<Response<proto::ClientStatusResponse>, Status> {
-        let refusal = self.refusal(&Peer::of(request.extensions()));
-        self.0.whole(request.into_inner()).await.map(Response::new).map_err(refusal)
+        let asker = self.asker(&request);
+        let refusal = self.refusal(&asker);
+        self.0.whole(&asker, request.into_inner()).await.map(Response::new).map_err(refusal)
     }
 }
 
 /// Answers a request of a stream; returns `true` if the client has read the whole answer.
 async fn answer(
     grpc: &Arc<Grpc>,
+    asker: &Asker,
     request: proto::ClientStatusRequest,
     answers: &Answers,
 ) -> Result<bool, ClientStatusError> {
-    let (mut part, mut parts) = grpc.first_part(request).await?;
+    let (mut part, mut parts) = grpc.first_part(asker, request).await?;
     loop {
         if !matches!(timeout(READ_PATIENCE, answers.send(Ok(part))).await, Ok(Ok(()))) {
             return Ok(false);

@@ -22,7 +22,7 @@ use xds_access::Policy;
 use xds_cache::{Node, Proof};
 use xds_codec::Codec;
 
-use crate::grpc::csds::{self, ClientStatus};
+use crate::grpc::csds::{self, ClientStatus, Door};
 use crate::grpc::gate::withdrawn;
 use crate::grpc::guard::guard;
 use crate::grpc::late::Late;
@@ -114,8 +114,10 @@ impl Grpc {
         }
         let mut routes = Routes::from(router);
         if self.config.client_status {
-            let router = routes.into_axum_router().merge(csds::json::routes(self).layer(from_fn(keep_pace)));
-            routes = Routes::from(router).add_service(self.client_status_service(&self.calls));
+            let router = routes
+                .into_axum_router()
+                .merge(csds::json::routes(self, Door::Xds).layer(from_fn(keep_pace)));
+            routes = Routes::from(router).add_service(self.client_status_service(Door::Xds, &self.calls));
             names.push(csds::SERVICE);
         }
         self.add_reflection(routes, names, &self.calls)
@@ -124,17 +126,19 @@ impl Grpc {
     /// The services for operators: client status over gRPC and in JSON, reflection, and the polling endpoints. It has no guard and
     /// no fallback of its own.
     pub fn admin_routes(self: &Arc<Self>) -> Router {
-        let router = self.rest_routes().merge(csds::json::routes(self));
-        let routes = Routes::from(router).add_service(self.client_status_service(&self.admin_calls));
+        let router = self.rest_routes().merge(csds::json::routes(self, Door::Admin));
+        let routes =
+            Routes::from(router).add_service(self.client_status_service(Door::Admin, &self.admin_calls));
         let names = [&[csds::SERVICE][..], &REFLECTION_SERVICES].concat();
         self.add_reflection(routes, names, &self.admin_calls).into_axum_router()
     }
 
     fn client_status_service(
         self: &Arc<Self>,
+        door: Door,
         calls: &Arc<Calls>,
     ) -> Metered<ClientStatusDiscoveryServiceServer<ClientStatus>> {
-        let service = ClientStatusDiscoveryServiceServer::new(ClientStatus(Arc::clone(self)));
+        let service = ClientStatusDiscoveryServiceServer::new(ClientStatus(Arc::clone(self), door));
         let service = service.max_decoding_message_size(csds::MAX_REQUEST_BYTES);
         Metered::new(service, &self.receiving, rules(csds::MAX_REQUEST_BYTES), calls)
     }

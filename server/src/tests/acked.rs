@@ -3,10 +3,11 @@
 use std::sync::Weak;
 
 use serde_json::Value;
+use xds_cache::identity::{DnsName, SpiffeId, Subject, Token};
 use xds_cache::status::{
     EventKind, Sent, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant,
 };
-use xds_cache::{Node, ViewChange, ViewReceiver};
+use xds_cache::{Node, Proof, ViewChange, ViewReceiver};
 
 use super::rest::{Reply, Rest};
 use super::*;
@@ -110,6 +111,60 @@ async fn nobody_to_wait_for_is_answered_at_once() {
     let reply = rest.put("/v1/groups/elsewhere/resources/clusters/a?wait=acked", &same).await;
     assert_eq!((reply.status, &reply.json()["total"]), (200, &json!(0)), "nor does another group's");
     drop(client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_is_concerned_by_what_it_is_granted_and_not_by_what_it_claims() {
+    let rest = rest();
+    let group = |identities: Value| json!({"selector": {"nodeIds": ["n1"]}, "identities": identities});
+    let body = json!({"name": "a", "connect_timeout": "1s"});
+    let other = json!([{"cn": "other"}]);
+    assert_eq!(rest.put("/v1/groups/guarded", &group(other)).await.status, 200);
+    // It claims the group, has proved nothing, and follows the rest.
+    let client = AckingClient::connect(&rest.server, 1, "n1");
+    let put = rest.put("/v1/groups/guarded/resources/clusters/a?wait=acked", &body).await;
+    assert_eq!((put.status, &put.json()["total"]), (200, &json!(0)), "{put:?}");
+    let put = rest.put("/v1/groups/guarded?wait=acked", &group(json!([{"cn": "another"}]))).await;
+    assert_eq!((put.status, &put.json()["total"]), (200, &json!(0)), "{put:?}");
+    let shown = rest.get("/v1/nodes/n1/snapshot").await.json();
+    assert_eq!((&shown["groups"], &shown["types"]), (&json!(["default"]), &json!({})), "{shown}");
+    drop(client);
+}
+
+#[tokio::test]
+async fn a_node_is_shown_with_everything_that_it_has_proved() {
+    let rest = rest();
+    let proof = |subject| Proof { subject, expires: Some(SystemTime::UNIX_EPOCH), certificate: None };
+    let proofs = [
+        Subject::Spiffe(SpiffeId::new("spiffe://a.org/edge").unwrap()),
+        Subject::Dns(DnsName::new("n1.a.org").unwrap()),
+        Subject::Token(Arc::new(Token { issuer: "corp".into(), subject: "ada".into(), ..Token::default() })),
+    ]
+    .map(proof);
+    let wishes: Arc<AllClusters> = Arc::new(AllClusters);
+    let weak: Weak<AllClusters> = Arc::downgrade(&wishes);
+    let info = StreamInfo {
+        id: StreamId(1),
+        node: Arc::new(Node::with_id("n1")),
+        address: "127.0.0.1:5".into(),
+        variant: Variant::Sotw,
+        service: None,
+        since: SystemTime::UNIX_EPOCH,
+        proofs: proofs.into(),
+    };
+    let entry = rest.server.board.register(info, weak);
+    let stream = rest.get("/v1/nodes/n1").await.json()["streams"][0].clone();
+    let end = "1970-01-01T00:00:00.000Z";
+    assert_eq!(
+        stream["identities"],
+        json!([
+            {"identity": "spiffe://a.org/edge", "method": "certificate", "expiresAt": end},
+            {"identity": "dns:n1.a.org", "method": "certificate", "expiresAt": end},
+            {"identity": "jwt:corp:ada", "method": "jwt", "expiresAt": end},
+        ])
+    );
+    assert_eq!((&stream["identitiesCount"], &stream["identity"]), (&json!(3), &json!("spiffe://a.org/edge")));
+    drop(entry);
 }
 
 #[tokio::test(start_paused = true)]

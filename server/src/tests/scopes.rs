@@ -256,7 +256,7 @@ async fn events(rest: &Rest, who: &str, ends: &[&dyn Fn(&str) -> bool]) -> Strin
 #[tokio::test]
 async fn what_is_about_the_whole_server_is_refused() {
     let world = World::new().await;
-    for path in ["/metrics", "/v1/audit"] {
+    for path in ["/metrics", "/v1/audit", "/v1/access:check?node=a"] {
         assert_eq!(world.get("part", path).await.status, 403, "{path}");
     }
 }

@@ -9,7 +9,7 @@ use xds_tests::server::{Server, Setup, cli};
 struct Pair(&'static str, Result<&'static str, &'static str>);
 
 /// Verbs of one path stand in one row.
-const PAIRS: [Pair; 47] = [
+const PAIRS: [Pair; 48] = [
     Pair("GET /healthz", Ok("health")),
     Pair("GET /readyz", Ok("status")),
     Pair("GET /metrics", Err("for Prometheus")),
@@ -54,6 +54,7 @@ const PAIRS: [Pair; 47] = [
     Pair("GET /v1/waves", Ok("waves")),
     Pair("GET /v1/waves/{}", Ok("waves")),
     Pair("POST /v1/waves/{}", Ok("waves pause,resume,promote,abort")),
+    Pair("GET /v1/access", Ok("access check")),
     Pair("GET /v1/audit", Ok("audit")),
     Pair("GET /v1/events", Ok("events")),
     Pair("- the server itself, and what needs none", Ok("serve,bootstrap,ca,token,translate,get,store,help")),

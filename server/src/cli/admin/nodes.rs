@@ -89,6 +89,12 @@ fn node_in_full(node: &Value) -> String {
     for stream in items(&node["streams"]) {
         let (address, variant) = (cell(&stream["address"]), cell(&stream["variant"]));
         text.push(vec!["STREAM".to_owned(), format!("{address} {variant} since {}", cell(&stream["since"]))]);
+        for proof in items(&stream["identities"]) {
+            let (identity, method) = (cell(&proof["identity"]), cell(&proof["method"]));
+            let until = proof["expiresAt"].as_str().map(|_| format!(" until {}", cell(&proof["expiresAt"])));
+            let shown = format!("{identity} by {method}{}", until.unwrap_or_default());
+            text.push(vec!["IDENTITY".to_owned(), shown]);
+        }
     }
     let mut types = Table::new(&["TYPE", "STATUS", "SENT", "ACKED", "LAST NACK"]);
     for (url, status) in node["types"].as_object().into_iter().flatten() {

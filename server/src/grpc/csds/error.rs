@@ -19,6 +19,12 @@ pub(crate) enum ClientStatusError {
         /// How large it may be.
         limit: usize,
     },
+    /// It is nobody who may ask.
+    #[error(
+        "identity-not-allowed: client status is for principals of the access policy that show a certificate or a JSON Web Token; \
+         ask on the admin port with any other credential"
+    )]
+    NotAllowed,
     /// Others are asking.
     #[error("too many requests for client status at once; try again later")]
     Busy,
@@ -34,6 +40,7 @@ impl From<ClientStatusError> for Status {
             ClientStatusError::TooLarge { .. } | ClientStatusError::Busy => {
                 Self::resource_exhausted(error.to_string())
             }
+            ClientStatusError::NotAllowed => Self::permission_denied(error.to_string()),
             ClientStatusError::Internal => Self::internal(error.to_string()),
         }
     }

@@ -18,21 +18,21 @@ use tokio::sync::OwnedSemaphorePermit;
 use xds_codec::{Codec, UnknownFields};
 
 use super::MAX_REQUEST_BYTES;
+use super::audience::{Asker, Door};
 use super::error::ClientStatusError;
 use super::parts::StatusParts;
 use crate::grpc::Grpc;
 use crate::grpc::rest::{json, problem};
-use crate::listen::Peer;
 
-/// The endpoint.
-pub(crate) fn routes(grpc: &Arc<Grpc>) -> Router {
+/// The endpoint of a port.
+pub(crate) fn routes(grpc: &Arc<Grpc>, door: Door) -> Router {
     let grpc = Arc::clone(grpc);
-    let serve = move |request| client_status(Arc::clone(&grpc), request);
+    let serve = move |request| client_status(Arc::clone(&grpc), door, request);
     Router::new().route("/v3/discovery:client_status", post(serve))
 }
 
-async fn client_status(grpc: Arc<Grpc>, request: Request) -> Response {
-    let peer = Peer::of(request.extensions());
+async fn client_status(grpc: Arc<Grpc>, door: Door, request: Request) -> Response {
+    let asker = Asker::new(door, request.extensions());
     let Ok(body) = to_bytes(request.into_body(), MAX_REQUEST_BYTES).await else {
         let detail = format!("the body has more than {MAX_REQUEST_BYTES} bytes, or broke off");
         return problem(StatusCode::PAYLOAD_TOO_LARGE, &detail);
@@ -43,13 +43,13 @@ async fn client_status(grpc: Arc<Grpc>, request: Request) -> Response {
     };
     let begun = async {
         let place = grpc.client_status.read()?;
-        let (first, parts) = grpc.first_part(request).await?;
+        let (first, parts) = grpc.first_part(&asker, request).await?;
         Ok(Answer { place, parts, next: Some(first), is_begun: false, has_clients: false })
     };
     match begun.await {
         Ok(answer) => json(StatusCode::OK, "application/json", Body::from_stream(chunks(grpc, answer))),
         Err(error) => {
-            grpc.refuse_client_status(&peer, &error);
+            grpc.refuse_client_status(&asker, &error);
             problem(status_of(&error), &error.to_string())
         }
     }
@@ -59,6 +59,7 @@ fn status_of(error: &ClientStatusError) -> StatusCode {
     match error {
         ClientStatusError::Matcher(_) => StatusCode::BAD_REQUEST,
         ClientStatusError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        ClientStatusError::NotAllowed => StatusCode::FORBIDDEN,
         ClientStatusError::Busy => StatusCode::SERVICE_UNAVAILABLE,
         ClientStatusError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }

@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::service::status::v3 as proto;
 use envoy_types::pb::envoy::service::status::v3::client_config::GenericXdsConfig;
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
+use xds_access::Scope;
 use xds_cache::status::{ConfigStatus, StreamId, TypeStatus};
 use xds_cache::{Resource, ResourceType};
 use xds_codec::{Codec, UnknownFields};
@@ -25,6 +26,8 @@ use crate::grpc::matcher::{MatcherError, NodeMatchers};
 #[derive(Debug)]
 pub(crate) struct StatusParts {
     grpc: Arc<Grpc>,
+    /// The nodes that are shown.
+    scope: Scope,
     matchers: NodeMatchers,
     contents: Contents,
     /// The stream that was looked at last.
@@ -50,16 +53,20 @@ struct Rest {
 }
 
 impl StatusParts {
-    /// An answer with nothing written yet.
+    /// An answer about the nodes in `scope`, with nothing written yet.
     ///
     /// # Errors
     ///
     /// The request's matchers cannot be used.
-    pub(crate) fn new(grpc: Arc<Grpc>, request: proto::ClientStatusRequest) -> Result<Self, MatcherError> {
+    pub(crate) fn new(
+        grpc: Arc<Grpc>,
+        scope: Scope,
+        request: proto::ClientStatusRequest,
+    ) -> Result<Self, MatcherError> {
         let matchers = NodeMatchers::try_from(request.node_matchers)?;
         let contents =
             if request.exclude_resource_contents { Contents::Excluded } else { Contents::Included };
-        Ok(Self { grpc, matchers, contents, after: None, rest: None, is_done: false })
+        Ok(Self { grpc, scope, matchers, contents, after: None, rest: None, is_done: false })
     }
 
     /// Returns `true` if everything is written.
@@ -85,12 +92,16 @@ impl StatusParts {
         response
     }
 
-    /// The next client that the matchers take.
+    /// The next client in scope that the matchers take. If a part of its groups is out of scope, it is shown without resources.
     fn next_client(&mut self) -> Option<Rest> {
         loop {
             let stream = self.grpc.board.stream_after(self.after)?;
-            let id = stream.with(|status| status.info.id);
+            let (id, view) = stream.with(|status| (status.info.id, status.view.clone()));
             self.after = Some(id);
+            let groups = view.map(|view| view.groups).unwrap_or_default();
+            if !self.scope.has_node(&groups) {
+                continue;
+            }
             let Some(client) = self.grpc.streams.client(id) else { continue };
             // Per-type streams share a client, which is written at its first stream.
             if client.first_stream() != Some(id) {
@@ -98,7 +109,9 @@ impl StatusParts {
             }
             let node = client.identity().node();
             if self.matchers.matches(&node) {
-                return Some(Rest { node, streams: holdings(&client) });
+                let is_whole = self.scope.has_all_of_node(&groups);
+                let streams = if is_whole { holdings(&client) } else { VecDeque::new() };
+                return Some(Rest { node, streams });
             }
         }
     }

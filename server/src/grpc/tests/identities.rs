@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse,
 };
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
+use envoy_types::pb::envoy::service::status::v3::{ClientConfig, ClientStatusRequest, ClientStatusResponse};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, PKCS_ED25519,
     PublicKeyData as _, SanType, SigningKey as _, string::Ia5String,
@@ -98,6 +99,8 @@ impl Rig {
         let tls = Tls::open("test", files, timing, Arc::default()).unwrap();
         let config = GrpcConfig {
             needs_credential: true,
+            authenticates_clients: true,
+            client_status: true,
             load_report_interval: Some(Duration::from_secs(5)),
             first_request_timeout: Duration::from_secs(2),
             ..GrpcConfig::default()
@@ -285,6 +288,73 @@ async fn every_method_refuses_who_claims_the_group_of_another() {
         assert!(status.message().starts_with("identity-not-allowed: "), "{path}: {status}");
     }
     assert_eq!(rig.server.world.board.n_streams(), 0);
+}
+
+const FETCH_STATUS: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
+const STREAM_STATUS: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus";
+
+/// The nodes that somebody is told of, each with the number of its resources.
+async fn told(channel: &Channel) -> Result<Vec<(String, usize)>, Status> {
+    let request = ClientStatusRequest::default();
+    let response = unary::<ClientStatusRequest, ClientStatusResponse>(channel, FETCH_STATUS, request).await?;
+    let entry = |client: ClientConfig| (client.node.unwrap().id, client.generic_xds_configs.len());
+    let mut told: Vec<(String, usize)> = response.config.into_iter().map(entry).collect();
+    told.sort();
+    Ok(told)
+}
+
+#[tokio::test]
+async fn client_status_is_for_principals_and_their_scope() {
+    let rig = Rig::start().await;
+    let named = |name: &'static str| Names { cn: Some(name), ..Names::default() };
+    let core = serde_json::json!({"selector": {"nodeIds": ["core-*"]}, "identities": [{"cn": "core"}]});
+    let both = serde_json::json!({"selector": {"nodeIds": ["edge-9"]}});
+    rig.publish(&[("edge", edge()), ("core", core), ("both", both)]);
+    let mut streams = Vec::new();
+    for (name, node) in [("edge-legacy", "edge-1"), ("edge-legacy", "edge-9"), ("core", "core-1")] {
+        let mut stream = Sotw::open(&rig.channel(named(name)).await, ADS).await.unwrap();
+        stream.send(all_clusters(node));
+        stream.next().await;
+        streams.push(stream);
+    }
+    let tool = rig.channel(named("tool")).await;
+    let asked = told(&tool).await.unwrap_err();
+    assert_eq!(
+        asked.code(),
+        Code::PermissionDenied,
+        "without principals, everyone is an ordinary client: {asked}"
+    );
+    let policy = |more: &str| {
+        let text = format!(
+            "principals:\n- {{ name: all, role: viewer, certificates: [{{ cn: tool }}] }}\n\
+             - {{ name: some, role: viewer, groups: [edge], certificates: [{{ cn: edge-tool }}] }}\n{more}"
+        );
+        Policy::read("access.yaml", text.as_bytes(), &mut |_| Err("none".to_owned())).unwrap()
+    };
+    rig.set_policy(policy(""));
+    let all = [("core-1", 1), ("edge-1", 1), ("edge-9", 2)].map(|(node, n)| (node.to_owned(), n));
+    assert_eq!(told(&tool).await.unwrap(), all);
+    // The second node has a group out of scope, so its resources are not told.
+    let of_edge = rig.channel(named("edge-tool")).await;
+    let edge_only = [("edge-1", 1), ("edge-9", 0)].map(|(node, n)| (node.to_owned(), n));
+    assert_eq!(told(&of_edge).await.unwrap(), edge_only);
+    let mut status =
+        ClientStream::<ClientStatusRequest, ClientStatusResponse>::open(&tool, STREAM_STATUS).await.unwrap();
+    status.send(ClientStatusRequest::default());
+    assert_eq!(status.next().await.config.len(), 3);
+    for ordinary in ["core", "edge-legacy"] {
+        let refused = told(&rig.channel(named(ordinary)).await).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+        assert!(refused.message().starts_with("identity-not-allowed: client status is for"), "{refused}");
+    }
+    assert_eq!(told(&rig.anonymous().await).await.unwrap_err().code(), Code::Unauthenticated);
+    // A principal that goes loses the stream that is open, too.
+    rig.set_policy(policy("denied:\n- { cn: tool }\n"));
+    status.send(ClientStatusRequest::default());
+    let ended = status.end().await;
+    assert!([Code::PermissionDenied, Code::Unauthenticated].contains(&ended.code()), "{ended}");
+    let counts = rig.server.world.refusals.counts();
+    assert!(counts[&Reason::IdentityNotAllowed] >= 3, "{counts:?}");
 }
 
 #[tokio::test]
