@@ -96,7 +96,8 @@ impl Trail {
     }
 
     /// Records a refusal. Those of the same `kind`, which names who and why, make one line a minute, written by [`tick`](Self::tick).
-    pub fn refuse(&self, kind: &str, entry: Entry, now: SystemTime) {
+    /// Returns `true` for the first one.
+    pub fn refuse(&self, kind: &str, entry: Entry, now: SystemTime) -> bool {
         let mut inner = self.inner();
         if let Some(refused) = inner.refused.get_mut(kind) {
             (refused.n_more, refused.last) = (refused.n_more + 1, entry);
@@ -104,12 +105,14 @@ impl Trail {
             let refused = Refused { since: now, n_more: 0, last: entry.clone() };
             inner.refused.insert(kind.to_owned(), refused);
             inner.record(entry.with("count", 1), now);
+            return true;
         } else {
             // Nobody is told apart any more, until a minute is over.
             let others = inner.refused.entry(OTHERS.to_owned());
             let others = others.or_insert(Refused { since: now, n_more: 0, last: Entry::default() });
             (others.n_more, others.last) = (others.n_more + 1, entry);
         }
+        false
     }
 
     /// Records the refusals of minutes that are over. To be called every few seconds.

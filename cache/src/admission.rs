@@ -67,11 +67,20 @@ impl fmt::Display for Denial {
 
 impl std::error::Error for Denial {}
 
+/// How a group stands to a client.
+enum Standing {
+    Given,
+    /// It is for everyone who is granted it, and the client is not.
+    LeftOut,
+    /// The client claims it, and is not granted it.
+    Refused(DenialReason),
+}
+
 /// The groups that are given to a client, of those that select its node.
 ///
 /// A group without identities is given. A guarded one is given if an entry matches. If none does, a selector with conditions
 /// refuses the client, because it claims the group. A guarded group for everyone is left out instead, unless an entry has the
-/// client's identity and is for other node ids.
+/// client's identity and is for other node ids. A group that only [tries](NodeGroup::tries_identities) its identities is always given.
 ///
 /// # Errors
 ///
@@ -83,22 +92,48 @@ pub fn admit<'g>(
 ) -> Result<Vec<&'g GroupName>, Denial> {
     let mut given = Vec::new();
     for group in selected {
-        let matched = group.identities.iter().map(|entry| entry.judge(proofs, &node.id)).max();
-        let reason = match matched {
-            None | Some(IdentityMatch::Granted) => {
-                given.push(&group.name);
-                continue;
-            }
-            Some(IdentityMatch::OtherNodeId) => DenialReason::NodeIdMismatch,
-            Some(IdentityMatch::Other) if !group.selector.has_conditions() => continue,
-            Some(IdentityMatch::Other) if proofs.is_empty() => DenialReason::NoCredential,
-            Some(IdentityMatch::Other) => DenialReason::IdentityNotAllowed,
-        };
-        let identity = proofs.first().map(|proof| proof.subject.to_string()).unwrap_or_default();
-        let (node, group) = (shown(&node.id), group.name.clone());
-        return Err(Denial { reason, identity, node, group });
+        match standing(node, proofs, group) {
+            _ if group.tries_identities => given.push(&group.name),
+            Standing::Given => given.push(&group.name),
+            Standing::LeftOut => {}
+            Standing::Refused(reason) => return Err(denial(node, proofs, group, reason)),
+        }
     }
     Ok(given)
+}
+
+/// The groups that a client is given only because they [try](NodeGroup::tries_identities) their identities, each with the denial that it
+/// would be.
+pub fn waived<'g>(
+    node: &Node,
+    proofs: &[Proof],
+    selected: impl IntoIterator<Item = &'g NodeGroup>,
+) -> Vec<Denial> {
+    let tried = selected.into_iter().filter(|group| group.tries_identities);
+    let waived = |group: &'g NodeGroup| match standing(node, proofs, group) {
+        Standing::Given => None,
+        Standing::LeftOut => Some(denial(node, proofs, group, not_granted(proofs))),
+        Standing::Refused(reason) => Some(denial(node, proofs, group, reason)),
+    };
+    tried.filter_map(waived).collect()
+}
+
+fn standing(node: &Node, proofs: &[Proof], group: &NodeGroup) -> Standing {
+    match group.identities.iter().map(|entry| entry.judge(proofs, &node.id)).max() {
+        None | Some(IdentityMatch::Granted) => Standing::Given,
+        Some(IdentityMatch::OtherNodeId) => Standing::Refused(DenialReason::NodeIdMismatch),
+        Some(IdentityMatch::Other) if !group.selector.has_conditions() => Standing::LeftOut,
+        Some(IdentityMatch::Other) => Standing::Refused(not_granted(proofs)),
+    }
+}
+
+fn not_granted(proofs: &[Proof]) -> DenialReason {
+    if proofs.is_empty() { DenialReason::NoCredential } else { DenialReason::IdentityNotAllowed }
+}
+
+fn denial(node: &Node, proofs: &[Proof], group: &NodeGroup, reason: DenialReason) -> Denial {
+    let identity = proofs.first().map(|proof| proof.subject.to_string()).unwrap_or_default();
+    Denial { reason, identity, node: shown(&node.id), group: group.name.clone() }
 }
 
 #[cfg(test)]
@@ -154,6 +189,37 @@ mod tests {
             outcome(&groups, "edge-1", None),
             "no-credential: the node group edge selects the node edge-1 and asks for a verified identity, and this client has \
              shown none"
+        );
+    }
+
+    #[test]
+    fn a_group_that_tries_its_identities_is_given_and_told() {
+        let edge = Selector { node_ids: vec![crate::group::Glob::new("edge-*")], ..Selector::nothing() };
+        let mut groups = [
+            group("edge", edge, Some(("spiffe://a.org/node/*", &["{1}"]))),
+            group("extra", Selector::everyone(), Some(("spiffe://a.org/x", &[]))),
+            group("open", Selector::everyone(), None),
+        ];
+        let told = |groups: &[NodeGroup], id: Option<&str>| -> Vec<String> {
+            let subject = |id| Subject::Spiffe(SpiffeId::new(id).unwrap());
+            let proof = |id| Proof { subject: subject(id), expires: None, certificate: None };
+            let proofs: Vec<Proof> = id.map(proof).into_iter().collect();
+            let denials = waived(&Node::with_id("edge-1"), &proofs, groups);
+            denials.iter().map(|denial| format!("{} {}", denial.group, denial.reason.slug())).collect()
+        };
+        assert!(told(&groups, None).is_empty());
+        groups.iter_mut().for_each(|group| group.tries_identities = true);
+        assert_eq!(outcome(&groups, "edge-1", None), "edge extra open");
+        assert_eq!(told(&groups, None), ["edge no-credential", "extra no-credential"]);
+        assert_eq!(told(&groups, Some("spiffe://a.org/node/edge-1")), ["extra identity-not-allowed"]);
+        assert_eq!(
+            told(&groups, Some("spiffe://a.org/node/edge-2")),
+            ["edge node-id-mismatch", "extra identity-not-allowed"]
+        );
+        groups[0].tries_identities = false;
+        assert!(
+            outcome(&groups, "edge-1", None).starts_with("no-credential"),
+            "one that is in force refuses"
         );
     }
 

@@ -82,6 +82,10 @@ pub struct NodeGroup {
     pub drain: DrainPolicy,
     /// The verified identities that are granted the group. If there are none, everyone whom it selects is.
     pub identities: Arc<[Identity]>,
+    /// True if the identities are only tried: the group is given without them too, and that is told ([`Publisher::waived`]).
+    ///
+    /// [`Publisher::waived`]: crate::Publisher::waived
+    pub tries_identities: bool,
 }
 
 impl NodeGroup {
@@ -98,6 +102,7 @@ impl NodeGroup {
             waves: None,
             drain: DrainPolicy::default(),
             identities: Arc::default(),
+            tries_identities: false,
         }
     }
 
@@ -118,6 +123,7 @@ impl NodeGroup {
             waves: None,
             drain: DrainPolicy::default(),
             identities: Arc::default(),
+            tries_identities: false,
         }
     }
 }

@@ -322,6 +322,16 @@ impl Publisher {
         Ok(state.view(&key))
     }
 
+    /// The groups that a client is given only because they try their identities ([`NodeGroup::tries_identities`]), each with the
+    /// denial that it would be.
+    ///
+    /// [`NodeGroup::tries_identities`]: crate::NodeGroup::tries_identities
+    #[must_use]
+    pub fn waived(&self, node: &Node, proofs: &[Proof]) -> Vec<Denial> {
+        let state = self.lock();
+        state.index.waived(node, proofs, &state.groups)
+    }
+
     /// The view of all groups that select `node`, whatever identities they ask for. For people and tests: no client may be served
     /// it. `None` before the first complete load.
     #[must_use]

@@ -174,6 +174,7 @@ fn the_higher_priority_wins_then_the_name_and_the_default_group_is_below_all() {
             waves: None,
             drain: DrainPolicy::default(),
             identities: Arc::default(),
+            tries_identities: false,
         };
         layer.groups.entry(name(group)).or_default().definition = Some(definition);
         layer

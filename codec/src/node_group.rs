@@ -491,7 +491,8 @@ fn join(name: Option<GroupName>, parts: Option<GroupParts>) -> Option<NodeGroup>
     let parts = parts?;
     let GroupParts { selector, priority, client, waves, drain, identities } = parts;
     let identities = identities.into();
-    Some(NodeGroup { name: name?, selector: selector?, priority, client, waves, drain, identities })
+    let (name, selector) = (name?, selector?);
+    Some(NodeGroup { name, selector, priority, client, waves, drain, identities, tries_identities: false })
 }
 
 /// The limit of conditions in one list, plus one for every 16 bytes of text. A condition takes some 60 bytes of memory.

@@ -21,7 +21,7 @@ use crate::stored_statuses::StoredStatuses;
 use crate::wave::ended::Ended;
 use crate::wave::value::{PreviousValues, Wave};
 use crate::weights::{self, Resting};
-use crate::withhold::{self, Secrets};
+use crate::withhold::{self, Guarding, Secrets};
 
 /// The watched files by path.
 pub(crate) type Files = BTreeMap<Arc<str>, FileStatus>;
@@ -60,8 +60,8 @@ pub(crate) struct Accepted {
     pub(crate) former: Option<Arc<Former>>,
     /// The wave deployments that ended.
     pub(crate) ended: Arc<Ended>,
-    /// Which groups may have secrets. It never changes.
-    pub(crate) secrets: Secrets,
+    /// Which groups may have secrets, and how identities count. It never changes.
+    pub(crate) guarding: Guarding,
     /// The state of the base in the store.
     pub(crate) recorded: Recorded,
     /// True if the first complete load was published.
@@ -163,7 +163,7 @@ impl ContentSum {
 impl Accepted {
     /// The stored state, without any files. `documents` are those of `stored`.
     pub(crate) fn of_store(
-        (codec, secrets): (&Codec, Secrets),
+        (codec, guarding): (&Codec, Guarding),
         revision: Revision,
         stored: StoredOverrides,
         documents: DocumentState,
@@ -172,13 +172,13 @@ impl Accepted {
         let mut groups =
             merge(&Layer::default(), &stored.overrides, &documents.translated.translation.groups);
         weights::lay_groups(codec, &mut groups, &documents.weights);
-        if secrets == Secrets::Identified {
-            let free = |group: &EffectiveGroup| withhold::withhold(codec, secrets, None, group.clone());
+        if guarding != Guarding::default() {
+            let free = |group: &EffectiveGroup| withhold::withhold(codec, guarding, None, group.clone());
             groups = groups.iter().map(|(name, group)| (name.clone(), Arc::new(free(group)))).collect();
         }
         Self {
             revision,
-            secrets,
+            guarding,
             groups,
             overrides: Arc::new(stored.overrides),
             documents,
@@ -313,7 +313,7 @@ impl Accepted {
             let mut layers = [base.groups.get(name), over].into_iter().flatten();
             let definition = layers.find_map(|group| group.definition.as_ref());
             let was_guarded = || self.groups.get(name).is_some_and(|group| group.definition.is_guarded());
-            self.secrets == Secrets::Identified
+            self.guarding.secrets == Secrets::Identified
                 && !definition.is_some_and(NodeGroup::is_guarded)
                 && !was_guarded()
         }
@@ -347,7 +347,7 @@ impl Accepted {
                 let mut group = effective_group(name, under, over, generated);
                 weights::lay_resources(codec, name, &mut group.resources, &documents.weights);
                 let before = self.groups.get(name).map(|group| &**group);
-                let group = withhold::withhold(codec, self.secrets, before, group);
+                let group = withhold::withhold(codec, self.guarding, before, group);
                 insert(&mut groups, name, group);
             } else {
                 groups.remove(name);

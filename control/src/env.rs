@@ -16,7 +16,7 @@ use xds_store::Store;
 use crate::acks::Acks;
 use crate::model::wave::WavePhase;
 use crate::model::{ChangeSource, ReloadOutcome, WriteError};
-use crate::withhold::Secrets;
+use crate::withhold::Guarding;
 
 /// How changes are judged.
 #[derive(Clone, Debug, Default)]
@@ -35,8 +35,8 @@ pub struct Options {
     pub verify: Verify,
     /// The limits of clients, by which the phases of a change are computed.
     pub session: xds_session::Limits,
-    /// Which groups may have secrets.
-    pub secrets: Secrets,
+    /// Which groups may have secrets, and how identities count.
+    pub guarding: Guarding,
     /// True if the good part of a first load with errors is served.
     pub is_partial_start: bool,
 }

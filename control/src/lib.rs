@@ -56,4 +56,4 @@ pub use causes::chain;
 pub use control::{Control, RuleState};
 pub use env::{BoxFuture, ControlParts, Observer, Options, Reload, Verify};
 pub use secrets::withheld;
-pub use withhold::Secrets;
+pub use withhold::{Guarding, Secrets};

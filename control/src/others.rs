@@ -41,15 +41,15 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
     let stored_statuses = Arc::new(StoredStatuses::read(store, &keys, |_| true)?);
     let overrides = stored.overrides.clone();
     let defines = |name: &GroupName| overrides.groups.get(name)?.definition.as_ref();
-    let secrets = env.options.secrets;
+    let guarding = env.options.guarding;
     let withholds = |name: &GroupName| {
-        secrets == Secrets::Identified && !defines(name).is_some_and(NodeGroup::is_guarded)
+        guarding.secrets == Secrets::Identified && !defines(name).is_some_and(NodeGroup::is_guarded)
     };
     let terms = Terms::awaited((codec, &stored_statuses), at.wall, &withholds);
     // Nobody stops it.
     let documents = documents::next(&nothing, said, terms).unwrap_or(nothing);
     let accepted = Accepted::of_store(
-        (codec, env.options.secrets),
+        (codec, guarding),
         revision_of(revision),
         stored,
         documents,

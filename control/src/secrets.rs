@@ -11,7 +11,7 @@ use xds_codec::{Codec, Diagnostic, Place, Severity};
 use crate::accepted::{Accepted, Files, place_of_group};
 use crate::check::warning;
 use crate::model::WriteError;
-use crate::withhold::{Secrets, withhold};
+use crate::withhold::{Guarding, Secrets, withhold};
 
 /// Refuses a write that would have something withheld which is not withheld yet.
 ///
@@ -33,8 +33,9 @@ pub(crate) fn faults(groups: &Groups, files: &Files) -> Vec<Diagnostic> {
 /// Everything that [`Secrets::Identified`] withholds of these groups, as [`faults`] of the files that it comes from.
 #[must_use]
 pub fn withheld(codec: &Codec, groups: &Groups) -> Vec<Diagnostic> {
+    let guarding = Guarding { secrets: Secrets::Identified, ..Guarding::default() };
     let kept = |(name, group): (&GroupName, &Arc<EffectiveGroup>)| {
-        let kept = withhold(codec, Secrets::Identified, None, (**group).clone());
+        let kept = withhold(codec, guarding, None, (**group).clone());
         (name.clone(), Arc::new(kept))
     };
     faults(&groups.iter().map(kept).collect(), &Files::new())

@@ -1,4 +1,5 @@
-//! Takes resources with secrets out of groups without `identities`, where [`Secrets::Identified`] is in force.
+//! Takes resources with secrets out of groups without `identities`, where [`Secrets::Identified`] is in force, and decides which groups
+//! only try their `identities` ([`Guarding::tries_identities`]): those that hold no secret.
 //!
 //! [`withhold`] is applied to every group that is made, from whatever source, so no order of changes leads around it. A withheld
 //! resource keeps the version that was served before it had a secret. A group with secrets that would lose its `identities` keeps
@@ -20,8 +21,48 @@ pub enum Secrets {
     Identified,
 }
 
+/// What groups are kept from, and by what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guarding {
+    /// Which groups may have resources with secrets.
+    pub secrets: Secrets,
+    /// True if groups are given without their `identities` too, and that is told, as long as they hold no secret.
+    pub tries_identities: bool,
+}
+
 /// The group without what must not be served of it. `before` is the group as it was served last: the cost follows the difference.
 pub(crate) fn withhold(
+    codec: &Codec,
+    guarding: Guarding,
+    before: Option<&EffectiveGroup>,
+    group: EffectiveGroup,
+) -> EffectiveGroup {
+    let mut group = without_secrets(codec, guarding.secrets, before, group);
+    let is_tried = guarding.tries_identities && group.definition.is_guarded();
+    group.definition.tries_identities = is_tried && !holds_secret(codec, before, &group);
+    group
+}
+
+/// Returns `true` if a resource of the group holds a secret. If it was known to hold none, only what differs is looked at.
+fn holds_secret(codec: &Codec, before: Option<&EffectiveGroup>, group: &EffectiveGroup) -> bool {
+    let is_secret = |resource: &Resource| codec.secret_path(resource).is_some();
+    let Some(before) = before.filter(|before| before.definition.tries_identities) else {
+        let all = [&group.resources].into_iter().chain(group.generated.values());
+        return all.flat_map(|all| all.values()).any(|resource| is_secret(resource));
+    };
+    let has_new = |before: Option<&Resources>, after: &Resources| match before {
+        Some(before) => before.diff(after).any(|item| match item {
+            DiffItem::Add(_, new) | DiffItem::Update { new: (_, new), .. } => is_secret(new),
+            DiffItem::Remove(..) => false,
+        }),
+        None => after.values().any(|resource| is_secret(resource)),
+    };
+    let mut generated = group.generated.iter();
+    has_new(Some(&before.resources), &group.resources)
+        || generated.any(|(profile, after)| has_new(before.generated.get(profile), after))
+}
+
+fn without_secrets(
     codec: &Codec,
     secrets: Secrets,
     before: Option<&EffectiveGroup>,

@@ -45,6 +45,7 @@ pub struct Metrics {
     responses: Family<TypeLabel, Counter>,
     response_bytes: Family<TypeLabel, Counter>,
     nacks: Family<TypeLabel, Counter>,
+    would_deny: Family<ReasonLabel, Counter>,
     held_back: Family<TypeLabel, Counter>,
     grace_expired: Family<TypeLabel, Counter>,
     publications: Family<SourceLabel, Counter>,
@@ -136,6 +137,7 @@ impl Metrics {
             responses: Family::default(),
             response_bytes: Family::default(),
             nacks: Family::default(),
+            would_deny: Family::default(),
             held_back: Family::default(),
             grace_expired: Family::default(),
             publications: Family::default(),
@@ -276,6 +278,11 @@ impl Metrics {
         }
     }
 
+    /// A client of the xDS port would have been refused.
+    pub fn would_deny(&self, reason: &'static str) {
+        self.would_deny.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
     /// How many rollouts of each phase are kept; those that are left out are none.
     pub fn rollouts(&self, counts: &BTreeMap<Phase, usize>) {
         for phase in PHASES {
@@ -314,6 +321,8 @@ impl Metrics {
         registry.register("xds_load_reports", help, self.load_reports.clone());
         let help = "Load reports of clusters that were left out, in part or as a whole";
         registry.register("xds_load_reports_left_out", help, self.load_reports_left_out.clone());
+        let help = "Clients that are served only because of --access-dry-run";
+        registry.register("xds_access_would_deny", help, self.would_deny.clone());
         registry.register("xds_rollouts", "Rollouts that are kept", self.rollouts.clone());
         registry.register("xds_file_errors", "Watched files with errors", self.file_errors.clone());
         registry.register("xds_wave_phases", "Phases that wave deployments entered", self.waves.clone());

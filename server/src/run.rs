@@ -18,7 +18,7 @@ use xds_cache::{LoadBoard, Publisher, Reason, Refusals, Revision, StatusBoard};
 use xds_codec::Codec;
 use xds_control::BoxFuture;
 use xds_control::model::{Asked, ChangeSource};
-use xds_control::{Acks, Control};
+use xds_control::{Acks, Control, Guarding};
 use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
 use xds_store::{JournalStore, LastGood};
@@ -149,7 +149,7 @@ impl ServerParts {
             waves: config.waves.clone(),
             session: session_limits(config),
             verify: config.files.verify,
-            secrets: config.secrets,
+            guarding: Guarding { secrets: config.secrets, tries_identities: config.access.is_dry_run },
             is_partial_start: config.files.is_partial_start,
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
@@ -164,6 +164,8 @@ impl ServerParts {
             limits,
             max_message_bytes: config.limits.max_message_bytes,
             client_status: config.xds_client_status,
+            access_dry_run: config.access.is_dry_run,
+            needs_token: config.access.needs_issuers,
             authenticates_clients: config.tls.authenticates_clients() || config.access.needs_issuers,
             rest_polling: config.polling.is_on,
             max_poll_bytes: config.polling.max_bytes,

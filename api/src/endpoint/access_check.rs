@@ -267,11 +267,14 @@ fn given(
             path: if path.is_empty() { group.name.to_string() } else { format!("{}: {path}", group.name) },
         }
     };
-    let mut selected: Vec<&NodeGroup> = groups.values().map(|group| &group.definition).collect();
-    selected.retain(|group| !group.name.is_default() && group.selector.selects(node));
+    let is_selected = |group: &&NodeGroup| !group.name.is_default() && group.selector.selects(node);
+    let definitions = groups.values().map(|group| &group.definition);
+    let mut selected: Vec<NodeGroup> = definitions.filter(is_selected).cloned().collect();
+    // The answer is as if identities that are only tried were in force.
+    selected.iter_mut().for_each(|group| group.tries_identities = false);
     selected.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name)));
     let default = GroupName::default_group();
-    let given: Vec<&GroupName> = match admit(node, proofs, selected) {
+    let given: Vec<&GroupName> = match admit(node, proofs, &selected) {
         Ok(given) => given.into_iter().chain([&default]).collect(),
         Err(denial) => {
             let group = groups.get(&denial.group).map(|group| &group.definition);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::admission::{Denial, admit};
+use crate::admission::{Denial, admit, waived};
 use crate::group::{GroupName, NodeGroup};
 use crate::identity::Proof;
 use crate::layer::Groups;
@@ -86,6 +86,11 @@ impl NodeIndex {
         let selected = self.selected(node, groups);
         let given = admit(node, proofs, selected)?;
         Ok(key(given, node, groups))
+    }
+
+    /// The groups that a client is given only because they try their identities.
+    pub(super) fn waived(&self, node: &Node, proofs: &[Proof], groups: &Groups) -> Vec<Denial> {
+        waived(node, proofs, self.selected(node, groups))
     }
 
     /// The view of all groups that select `node`, as if it had proved whatever they ask for.

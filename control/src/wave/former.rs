@@ -60,7 +60,13 @@ pub(crate) fn behind(codec: &Codec, accepted: &Accepted, ahead: &mut Groups) -> 
             None => _ = ahead.insert(name.clone(), Arc::new(without_resources(group.clone()))),
         }
         let served = ahead.get(name).map(|group| &**group);
-        let group = withhold::withhold(codec, accepted.secrets, served, group);
+        let group = withhold::withhold(codec, accepted.guarding, served, group);
+        if !group.definition.tries_identities
+            && let Some(served) = ahead.get_mut(name).filter(|served| served.definition.tries_identities)
+        {
+            // Both states select the same nodes, and one of them holds a secret.
+            Arc::make_mut(served).definition.tries_identities = false;
+        }
         insert(&mut groups, name, group);
     }
     Some(Behind { split: wave.split(), groups })

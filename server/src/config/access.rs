@@ -18,6 +18,8 @@ pub struct AccessConfig {
     pub needs_issuers: bool,
     /// True if others could read the tokens of xDS clients on their way.
     pub shows_tokens: bool,
+    /// True if xDS clients are served also where they would be refused.
+    pub is_dry_run: bool,
     /// The audit log; `-` is standard output.
     pub audit_log: Option<PathBuf>,
     /// True if nothing is written that would not be on record.
@@ -35,6 +37,7 @@ impl AccessConfig {
             needs_principals: false,
             needs_issuers: false,
             shows_tokens: false,
+            is_dry_run: args.access_dry_run,
             audit_log: args.audit_log.clone(),
             needs_audit: args.audit_required,
         })

@@ -190,6 +190,12 @@ pub struct AccessArgs {
     /// YAML file with the principals of the admin API, the issuers of tokens and denied identities; it is read again when it changes
     #[arg(long, env = "XDS_SERVER_ACCESS_POLICY", value_name = "FILE")]
     pub access_policy: Option<PathBuf>,
+    /// Serve clients of the xDS port also where `identities` of node groups or the access policy would refuse them, and record what would be
+    /// refused, except node groups that hold a secret. The admin port is not concerned
+    #[arg(long, env = "XDS_SERVER_ACCESS_DRY_RUN", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
+        value_parser = BoolishValueParser::new())]
+    pub access_dry_run: bool,
     /// File to which a line is added for each write and each refusal; - is standard output
     #[arg(long, env = "XDS_SERVER_AUDIT_LOG", value_name = "FILE")]
     pub audit_log: Option<PathBuf>,

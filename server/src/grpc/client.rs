@@ -80,6 +80,8 @@ pub(crate) struct Clients {
     trail: Arc<Trail>,
     metrics: Arc<Metrics>,
     limits: Limits,
+    /// True if identities are only tried.
+    is_dry_run: bool,
     /// Room for what is kept of the nodes to decide by.
     nodes: Arc<Budget>,
     identities: Identities,
@@ -118,6 +120,7 @@ impl Clients {
             trail: Arc::clone(&boards.trail),
             metrics,
             limits: config.limits,
+            is_dry_run: config.access_dry_run,
             nodes: Budget::new(config.max_node_memory / 2),
             identities: Identities::new(config.max_node_memory / 2),
             arrivals: Arrivals::default(),
@@ -145,8 +148,7 @@ impl Clients {
         let sent = sent.filter(|sent| !sent.node.id.is_empty());
         let sent = sent.ok_or_else(|| end_of(&self.refusals, peer, &SessionError::MissingNode.into()))?;
         // Before anything is taken in of what it says.
-        let receiver =
-            caller.follow(&self.publisher, &sent.node).map_err(|denial| self.deny(peer, &denial))?;
+        let receiver = self.follow(caller, &sent.node).map_err(|denial| self.deny(peer, &denial))?;
         let reserved = self.admit(peer, &sent)?;
         let identity = Identity::new(&sent, &self.identities);
         if !identity.is_whole() {
@@ -178,6 +180,64 @@ impl Clients {
         state.members.insert(stream.id, member);
         drop(state);
         Ok((client, receiver))
+    }
+
+    /// Follows the view of a client as `node`. Groups that it is given only in a dry run are recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`Denial`] if it claims a group that is not granted to it.
+    pub(crate) fn follow(&self, caller: &Caller, node: &Node) -> Result<ViewReceiver, Denial> {
+        let receiver = caller.follow(&self.publisher, node)?;
+        self.record_waived(caller, node);
+        Ok(receiver)
+    }
+
+    /// The view of a client as `node`, of a call that does not follow it; the rest as for [`follow`](Self::follow).
+    ///
+    /// # Errors
+    ///
+    /// As [`follow`](Self::follow).
+    pub(crate) fn view(&self, caller: &Caller, node: &Node) -> Result<Option<Arc<View>>, Denial> {
+        let view = caller.view(&self.publisher, node)?;
+        self.record_waived(caller, node);
+        Ok(view)
+    }
+
+    fn record_waived(&self, caller: &Caller, node: &Node) {
+        if !self.is_dry_run {
+            return;
+        }
+        for denial in self.publisher.waived(node, caller.proofs()) {
+            let identity = Some(&*denial.identity).filter(|identity| !identity.is_empty());
+            self.waive(caller.peer(), denial.reason.slug(), identity, &denial, |entry| {
+                entry.with("node", &*denial.node).with("group", denial.group.as_str())
+            });
+        }
+    }
+
+    /// Records a call that is let in only in a dry run.
+    pub(crate) fn waive_refusal(&self, peer: &Peer, refusal: &GateRefusal) {
+        let proofs = peer.proofs();
+        let identity = proofs.first().map(|proof| proof.subject.to_string());
+        self.waive(peer, refusal.reason().as_str(), identity.as_deref(), refusal, |entry| entry);
+    }
+
+    /// Counts what would be refused; one line a minute for a reason and an identity, in the log and in the audit log.
+    fn waive(
+        &self,
+        peer: &Peer,
+        reason: &'static str,
+        identity: Option<&str>,
+        why: &dyn fmt::Display,
+        more: impl FnOnce(Entry) -> Entry,
+    ) {
+        self.metrics.would_deny(reason);
+        let entry = Entry::new("xds.denied", "would deny").with("reason", reason).with("identity", identity);
+        let kind = format!("xds.would-deny {reason} {:.128}", identity.unwrap_or_default());
+        if self.trail.refuse(&kind, more(entry).with("peer", &**peer.address()), SystemTime::now()) {
+            warn!(peer = %peer.address(), reason, identity, "would deny (--access-dry-run): {why}");
+        }
     }
 
     /// Counts a client that is not let in, and gives the status that it is told.
@@ -337,7 +397,7 @@ impl SharedClient {
         let view = loop {
             match receiver.take() {
                 Some(view) if receiver.is_outdated_by(&view) => {
-                    receiver = self.caller.follow(&clients.publisher, &self.node)?;
+                    receiver = clients.follow(&self.caller, &self.node)?;
                 }
                 newest => break newest,
             }

@@ -19,6 +19,10 @@ pub struct GrpcConfig {
     pub max_message_bytes: usize,
     /// True if client status, which shows everything about every client, is served on the xDS port too.
     pub client_status: bool,
+    /// True if clients are served also where identities and the access policy would refuse them, and that is recorded.
+    pub access_dry_run: bool,
+    /// True if it is the access policy by which clients need a credential: they have nothing but tokens.
+    pub needs_token: bool,
     /// True if clients can prove who they are, by certificates or by tokens alone.
     pub authenticates_clients: bool,
     /// True if REST-JSON polling is served.
@@ -66,6 +70,8 @@ impl Default for GrpcConfig {
             limits: Limits::default(),
             max_message_bytes: 64 * 1024 * 1024,
             client_status: false,
+            access_dry_run: false,
+            needs_token: false,
             authenticates_clients: false,
             rest_polling: true,
             max_poll_bytes: 1024 * 1024,

@@ -63,7 +63,7 @@ pub(crate) fn fetch(
     let Some(node) = request.node().filter(|node| !node.id.is_empty()).cloned() else {
         return Err(RequestError::from(SessionError::MissingNode).into());
     };
-    let Some(view) = caller.view(&grpc.publisher, &node)? else { return Ok(Fetched::NotLoaded) };
+    let Some(view) = grpc.clients.view(caller, &node)? else { return Ok(Fetched::NotLoaded) };
     // An answer cannot come in parts, and must not wait for requests of other types: they are clients of their own.
     let limits = Limits { max_response_bytes: usize::MAX, is_phased: false, ..grpc.config.limits };
     let mut client = Client::new(limits);

@@ -22,8 +22,26 @@ use crate::listen::Peer;
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     policy: watch::Receiver<Arc<Policy>>,
+    rules: GateRules,
+}
+
+/// The rules of a gate that never change.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GateRules {
     /// True if nobody is served who has shown neither a certificate nor a token.
-    needs_credential: bool,
+    pub(crate) needs_credential: bool,
+    /// True if that is so because of the access policy: clients have nothing but tokens.
+    pub(crate) needs_token: bool,
+    /// True if calls that the access policy would refuse are let in, and told.
+    pub(crate) is_dry_run: bool,
+}
+
+/// A call that is let in.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) caller: Caller,
+    /// Why it would not be, if the access policy were in force.
+    pub(crate) waived: Option<GateRefusal>,
 }
 
 /// Who makes a call, and what that client has proved. One pointer, because every stream keeps one.
@@ -62,8 +80,8 @@ pub(crate) enum GateRefusal {
 
 impl Gate {
     /// A gate that goes by the newest policy. Without issuers in it, tokens are ignored.
-    pub(crate) fn new(policy: watch::Receiver<Arc<Policy>>, needs_credential: bool) -> Self {
-        Self { policy, needs_credential }
+    pub(crate) fn new(policy: watch::Receiver<Arc<Policy>>, rules: GateRules) -> Self {
+        Self { policy, rules }
     }
 
     /// The policy, which may change.
@@ -71,7 +89,8 @@ impl Gate {
         self.policy.clone()
     }
 
-    /// Lets a call of `peer` in.
+    /// Lets a call of `peer` in. A dry run takes nothing as proved that the policy would refuse, so whoever is let in by it is given no
+    /// secret.
     ///
     /// # Errors
     ///
@@ -82,7 +101,7 @@ impl Gate {
         peer: &Peer,
         headers: &HeaderMap,
         now: SystemTime,
-    ) -> Result<Caller, GateRefusal> {
+    ) -> Result<Admitted, GateRefusal> {
         let policy = Arc::clone(&self.policy.borrow());
         let mut proofs = peer.proofs();
         if let Some((ending, reason)) = distrusted(peer) {
@@ -91,20 +110,36 @@ impl Gate {
         if let Some(ending) = StreamEnding::by_time(&proofs).filter(|_| peer.is_expired(now)) {
             return Err(GateRefusal::Expired(ending));
         }
+        let mut waived = None;
+        let mut refuse = |refusal| {
+            if self.rules.is_dry_run {
+                waived.get_or_insert(refusal);
+                return Ok(());
+            }
+            Err(refusal)
+        };
         let takes_tokens = !policy.issuers().is_empty();
-        let token = if takes_tokens { bearer(headers)? } else { None };
-        if let Some(token) = token {
-            let proof = policy.verify_bearer(token, now)?;
-            proofs = proofs.iter().cloned().chain([proof]).collect();
+        let mut has_token = false;
+        match token(&policy, headers, now) {
+            Ok(None) => {}
+            Ok(Some(proof)) => {
+                has_token = true;
+                proofs = proofs.iter().cloned().chain([proof]).collect();
+            }
+            Err(refusal) => refuse(refusal)?,
         }
         if let Some((ending, reason)) = denied(&policy, &proofs) {
-            return Err(GateRefusal::Withdrawn(ending, reason));
+            refuse(GateRefusal::Withdrawn(ending, reason))?;
+            proofs = Proofs::default();
         }
-        match self.needs_credential && token.is_none() && !peer.is_verified() {
-            true if takes_tokens => Err(GateRefusal::NoCredential),
-            true => Err(GateRefusal::NoCertificate),
-            false => Ok(Caller::new(peer.clone(), proofs)),
+        if self.rules.needs_credential && !has_token && !peer.is_verified() {
+            let refusal = if takes_tokens { GateRefusal::NoCredential } else { GateRefusal::NoCertificate };
+            match self.rules.needs_token {
+                true => refuse(refusal)?,
+                false => return Err(refusal),
+            }
         }
+        Ok(Admitted { caller: Caller::new(peer.clone(), proofs), waived })
     }
 
     /// Opens a stream of somebody who was let in.
@@ -141,6 +176,12 @@ fn denied(policy: &Policy, proofs: &[Proof]) -> Option<(StreamEnding, Reason)> {
     }
     let is_trusted = proofs.iter().all(|proof| policy.trusts(proof));
     (!is_trusted).then_some((StreamEnding::Distrusted, Reason::BadToken))
+}
+
+/// The proof by the bearer token of a call; `None` if there is none, or nobody's tokens are believed.
+fn token(policy: &Policy, headers: &HeaderMap, now: SystemTime) -> Result<Option<Proof>, GateRefusal> {
+    let token = if policy.issuers().is_empty() { None } else { bearer(headers)? };
+    Ok(token.map(|token| policy.verify_bearer(token, now)).transpose()?)
 }
 
 /// The bearer token of a call; `None` if there is no credential in its headers.

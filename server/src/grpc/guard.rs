@@ -27,7 +27,7 @@ use xds_cache::Reason;
 
 use crate::grpc::Grpc;
 use crate::grpc::call::is_grpc;
-use crate::grpc::gate::GateRefusal;
+use crate::grpc::gate::{Admitted, GateRefusal};
 use crate::listen::Peer;
 
 /// Why a request is refused before anything is read of it.
@@ -55,7 +55,10 @@ pub(crate) async fn guard(State(grpc): State<Arc<Grpc>>, mut request: Request, n
     let refusal = match check(&request, &grpc.config.hosts) {
         Ok(()) if request.uri().path().starts_with(HEALTH) => return next.run(request).await,
         Ok(()) => match grpc.gate.admit(&peer, request.headers(), SystemTime::now()) {
-            Ok(caller) => {
+            Ok(Admitted { caller, waived }) => {
+                if let Some(refusal) = waived {
+                    grpc.clients.waive_refusal(&peer, &refusal);
+                }
                 request.extensions_mut().insert(caller);
                 return next.run(request).await;
             }

@@ -250,7 +250,7 @@ impl ReportingClient {
         let sent = sent.filter(|sent| !sent.node.id.is_empty());
         let sent = sent.ok_or_else(|| grpc.end_of(peer, &SessionError::MissingNode.into()))?;
         let reserved = grpc.clients.admit(peer, &sent)?;
-        let receiver = caller.follow(&grpc.publisher, &sent.node);
+        let receiver = grpc.clients.follow(caller, &sent.node);
         let receiver = receiver.map_err(|denial| grpc.clients.deny(peer, &denial))?;
         let node = sent.node;
         let id = node.id.as_str().into();
@@ -268,7 +268,7 @@ impl ReportingClient {
             if !self.receiver.is_outdated_by(&view) {
                 return Ok(Some(view));
             }
-            let receiver = caller.follow(&grpc.publisher, &self.node);
+            let receiver = grpc.clients.follow(caller, &self.node);
             self.receiver = receiver.map_err(|denial| grpc.clients.end(caller.peer(), &denial))?;
         }
     }

@@ -15,7 +15,7 @@ use crate::grpc::client::{ClientStreams, Clients};
 use crate::grpc::config::GrpcConfig;
 use crate::grpc::convert::RequestError;
 use crate::grpc::csds::places::Places;
-use crate::grpc::gate::Gate;
+use crate::grpc::gate::{Gate, GateRules};
 use crate::grpc::metered::Calls;
 use crate::grpc::nacks::Repeats;
 use crate::grpc::pace::Pacer;
@@ -68,13 +68,18 @@ impl Grpc {
     ) -> Arc<Self> {
         let clients = Clients::new(&boards, Arc::clone(&metrics), &config);
         let Boards { publisher, board, loads, refusals, trail: _ } = boards;
+        let rules = GateRules {
+            needs_credential: config.needs_credential,
+            needs_token: config.needs_token,
+            is_dry_run: config.access_dry_run,
+        };
         Arc::new(Self {
             publisher,
             board,
             loads,
             codec,
             metrics,
-            gate: Gate::new(policy, config.needs_credential),
+            gate: Gate::new(policy, rules),
             streams: Streams::new(config.max_streams, Arc::clone(&refusals)),
             calls: Streams::new(MAX_CALLS, Arc::clone(&refusals)),
             admin_calls: Streams::new(MAX_CALLS, Arc::clone(&refusals)),

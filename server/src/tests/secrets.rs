@@ -5,7 +5,7 @@ use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
 use xds_cache::{Node, Proofs};
 use xds_codec::Diagnostic;
-use xds_control::Secrets;
+use xds_control::{Guarding, Secrets};
 use xds_routes::{DocumentKey, Kind};
 
 use super::documents::{apply, documents, files};
@@ -16,7 +16,8 @@ const CANARY: &str = "CANARYKEY";
 const CODE: &str = "secret-without-identities";
 
 fn options(secrets: Secrets) -> Options {
-    Options { secrets, watches_files: true, ..Options::default() }
+    let guarding = Guarding { secrets, ..Guarding::default() };
+    Options { guarding, watches_files: true, ..Options::default() }
 }
 
 fn open(store: &Arc<MemoryStore>, options: Options) -> Server {
@@ -357,4 +358,30 @@ proptest! {
             Ok(())
         })?;
     }
+}
+
+#[tokio::test]
+async fn a_group_that_only_tries_its_identities_does_so_until_it_holds_a_secret() {
+    for secrets in [Secrets::Any, Secrets::Identified] {
+        let guarding = Guarding { secrets, tries_identities: true };
+        let server = started(Options { guarding, ..options(secrets) }).await;
+        server.write(Write::PutGroup(definition("guarded", true))).await.unwrap();
+        server.write(put_header("guarded", false)).await.unwrap();
+        assert!(!is_refused(&server, "guarded"), "it is given to everyone");
+        let waived = server.publisher.waived(&Node::with_id("guarded"), &[]);
+        assert_eq!(waived.iter().map(|denial| denial.group.as_str()).collect::<Vec<_>>(), ["guarded"]);
+        for _ in 0..2 {
+            server.write(put_secret("guarded")).await.unwrap();
+            assert!(is_refused(&server, "guarded") && given_to_anybody(&server, "guarded").is_empty());
+            assert!(server.publisher.waived(&Node::with_id("guarded"), &[]).is_empty());
+            let key = secret(CANARY).key().clone();
+            server.write(Write::DeleteResource { group: group("guarded"), key }).await.unwrap();
+            assert!(!is_refused(&server, "guarded"));
+        }
+        server.write(put_header("guarded", true)).await.unwrap();
+        assert!(is_refused(&server, "guarded"), "a secret may come with a resource that is there");
+    }
+    let server = started(options(Secrets::Any)).await;
+    server.write(Write::PutGroup(definition("guarded", true))).await.unwrap();
+    assert!(is_refused(&server, "guarded"), "without the flag they are in force");
 }

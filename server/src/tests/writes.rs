@@ -31,6 +31,7 @@ fn selecting(name: &str, ids: &[&str]) -> NodeGroup {
         waves: None,
         drain: DrainPolicy::default(),
         identities: Arc::default(),
+        tries_identities: false,
     }
 }
 

@@ -57,5 +57,6 @@ pub(crate) fn definition(group: &GroupName, namespace: &str) -> NodeGroup {
         waves: None,
         drain: DrainPolicy::default(),
         identities: Arc::default(),
+        tries_identities: false,
     }
 }

@@ -182,6 +182,7 @@ impl Server {
             waves: None,
             drain: DrainPolicy::default(),
             identities: Arc::default(),
+            tries_identities: false,
         };
         let label = words.option("label").map(Into::into);
         let resources = self.groups.get(&name).map(|group| group.resources.clone()).unwrap_or_default();

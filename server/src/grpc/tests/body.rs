@@ -48,7 +48,7 @@ impl Handmade {
             Meter::new(&world.grpc.receiving, peer.clone()),
         );
         let now = std::time::SystemTime::now();
-        let caller = world.grpc.gate.admit(&peer, &http::HeaderMap::new(), now).unwrap();
+        let caller = world.grpc.gate.admit(&peer, &http::HeaderMap::new(), now).unwrap().caller;
         let open = world.grpc.gate.open(&world.grpc.streams, &caller).unwrap();
         let body = DiscoveryBody::new(Arc::clone(&world.grpc), open, kind, caller, frames);
         Self { body, requests }

@@ -75,6 +75,10 @@ struct Rig {
 
 impl Rig {
     async fn start() -> Self {
+        Self::start_with(|config| config).await
+    }
+
+    async fn start_with(change: impl FnOnce(GrpcConfig) -> GrpcConfig) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let ca = Ca::new();
         let names = Names { dns: &["localhost"], ..Names::default() };
@@ -105,7 +109,7 @@ impl Rig {
             first_request_timeout: Duration::from_secs(2),
             ..GrpcConfig::default()
         };
-        let server = Server::on(config, Some(Arc::clone(&tls))).await;
+        let server = Server::on(change(config), Some(Arc::clone(&tls))).await;
         Self { server, ca, tls, dir }
     }
 
@@ -115,9 +119,14 @@ impl Rig {
     }
 
     fn publish(&self, groups: &[(&str, Value)]) {
+        self.publish_with(groups, |_| {});
+    }
+
+    fn publish_with(&self, groups: &[(&str, Value)], change: impl Fn(&mut NodeGroup)) {
         let mut layer = Layer::default();
         for (name, fields) in groups {
-            let definition = group(name, fields.clone());
+            let mut definition = group(name, fields.clone());
+            change(&mut definition);
             let entry = layer.groups.entry(definition.name.clone()).or_default();
             entry.resources = [Arc::new(cluster(name, name))].into_iter().collect();
             entry.definition = Some(definition);
@@ -301,6 +310,54 @@ async fn told(channel: &Channel) -> Result<Vec<(String, usize)>, Status> {
     let mut told: Vec<(String, usize)> = response.config.into_iter().map(entry).collect();
     told.sort();
     Ok(told)
+}
+
+#[tokio::test]
+async fn a_dry_run_serves_and_records_who_would_be_denied() {
+    let rig = Rig::start_with(|config| GrpcConfig { access_dry_run: true, ..config }).await;
+    rig.publish_with(&[("edge", edge()), ("open", open())], |definition| definition.tries_identities = true);
+    let named = |name: &'static str| Names { cn: Some(name), ..Names::default() };
+    for (names, node) in [(named("other"), "edge-1"), (EDGE_1, "edge-2"), (EDGE_1, "edge-1")] {
+        let channel = rig.channel(names).await;
+        for (way, answer) in asked(&channel, node).await.into_iter().enumerate() {
+            assert_eq!(answer.unwrap(), ["edge", "open"], "{names:?} {node} {way}");
+        }
+    }
+    let lines = rig.server.world.trail.newest(100);
+    let told: Vec<(&str, &str, &str)> = lines
+        .iter()
+        .filter(|line| line["event"] == "xds.denied" && line["outcome"] == "would deny")
+        .map(|line| ["reason", "identity", "node"].map(|key| line[key].as_str().unwrap_or_default()).into())
+        .collect();
+    // One line for each identity and reason, however often; the last one is granted what it claims.
+    assert_eq!(
+        told,
+        [
+            ("node-id-mismatch", "spiffe://example.org/node/edge-1", "edge-2"),
+            ("identity-not-allowed", "cn:other", "edge-1"),
+        ]
+    );
+    let counts = rig.server.world.refusals.counts();
+    assert!(counts.get(&Reason::IdentityNotAllowed).is_none_or(|n| *n == 0), "{counts:?}");
+    let text = "denied:\n- { spiffe: \"spiffe://example.org/node/edge-1\" }\n";
+    rig.set_policy(Policy::read("a.yaml", text.as_bytes(), &mut |_| Err("none".to_owned())).unwrap());
+    let denied = rig.channel(EDGE_1).await;
+    for answer in asked(&denied, "edge-1").await {
+        assert_eq!(answer.unwrap(), ["edge", "open"], "a dry run serves whom the policy denies");
+    }
+    // A group that holds a secret does not try its identities: a denied identity proves nothing there.
+    rig.publish(&[("edge", edge()), ("open", open())]);
+    for answer in asked(&denied, "edge-1").await {
+        assert!(answer.unwrap_err().message().starts_with("no-credential: "));
+    }
+    for answer in asked(&rig.channel(named("other")).await, "edge-1").await {
+        assert!(answer.unwrap_err().message().starts_with("identity-not-allowed: "));
+    }
+    let no_certificate = asked(&rig.anonymous().await, "edge-1").await;
+    assert!(
+        no_certificate.iter().all(Result::is_err),
+        "the port asks for certificates, whatever the policy says"
+    );
 }
 
 #[tokio::test]

@@ -304,7 +304,8 @@ impl ResourceCopy {
 
 impl GroupCopy {
     fn new(definition: &NodeGroup, place: &Place, is_used: bool) -> Self {
-        let NodeGroup { name, selector, priority, client, waves, drain, identities } = definition;
+        let NodeGroup { name, selector, priority, client, waves, drain, identities, tries_identities: _ } =
+            definition;
         let globs = |globs: &[Glob]| globs.iter().map(|glob| glob.as_str().to_owned()).collect();
         let scalar = |scalar: &Scalar| match scalar {
             Scalar::String(text) => ScalarCopy::String(text.clone()),
@@ -353,7 +354,9 @@ impl GroupCopy {
         let waves = self.waves.and_then(|waves| waves.read().ok());
         let drain = DrainPolicy { endpoints: self.drain.endpoints, clusters: self.drain.clusters };
         let priority = self.priority;
-        let definition = NodeGroup { name, selector, priority, client, waves, drain, identities };
+        let tries_identities = false;
+        let definition =
+            NodeGroup { name, selector, priority, client, waves, drain, identities, tries_identities };
         Some(GoodGroup {
             definition,
             place: Place { file: Arc::clone(path), line: self.line, column: self.column },

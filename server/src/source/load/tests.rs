@@ -71,6 +71,7 @@ fn group_of(words: &str) -> NodeGroup {
         waves: None,
         drain: DrainPolicy::default(),
         identities: Arc::default(),
+        tries_identities: false,
     }
 }
 
