@@ -17,13 +17,14 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use tokio::time::Instant;
-use xds_access::{Role, Scope};
+use xds_access::Role;
 use xds_cache::identity::shown;
 
 use crate::access::{Access, Limits, VerifiedClient};
 use crate::caller::{Caller, Connection};
 use crate::endpoints::{ENDPOINTS, Endpoint, Method, Needs, Reach};
 use crate::problem::ApiError;
+use crate::reach::check_scope;
 use crate::record::Record;
 
 /// Refuses requests that may not be made. Those that may get their [`Caller`].
@@ -203,43 +204,6 @@ impl Access {
         let is_named =
             |allowed: &String| allowed.eq_ignore_ascii_case(name) || allowed.eq_ignore_ascii_case(site);
         host.is_some_and(|host| host.eq_ignore_ascii_case(site)) || self.allowed_hosts.iter().any(is_named)
-    }
-}
-
-/// Refuses requests that reach beyond a scope. `segment` has the variable segments of the path by name.
-pub(crate) fn check_scope(
-    scope: &Scope,
-    reach: Reach,
-    segment: &dyn Fn(&str) -> Option<String>,
-    is_write: bool,
-) -> Result<(), ApiError> {
-    let (is_seen, what) = match reach {
-        Reach::Nothing | Reach::Objects => return Ok(()),
-        Reach::Everything => {
-            let text =
-                "this is about all groups and namespaces at once; it needs a principal without a scope";
-            return Err(ApiError::OutOfScope(text.to_owned()));
-        }
-        Reach::Group => {
-            let group = segment("group").unwrap_or_default();
-            (scope.groups.has(&group), format!("the group {group:?}"))
-        }
-        Reach::Object => {
-            let [kind, namespace, name] =
-                ["kind", "namespace", "name"].map(|part| segment(part).unwrap_or_default());
-            // The weights of resources have the group there.
-            let is_seen = match kind.as_str() {
-                "RouteConfiguration" => scope.groups.has(&namespace),
-                _ => scope.namespaces.has(&namespace),
-            };
-            (is_seen, format!("{kind} {namespace}/{name}"))
-        }
-    };
-    match (is_seen, is_write) {
-        (true, _) => Ok(()),
-        (false, true) => Err(ApiError::OutOfScope(format!("{what} is out of the scope of this principal"))),
-        // As if it did not exist.
-        (false, false) => Err(ApiError::NotFound(format!("there is no {what}"))),
     }
 }
 

@@ -18,6 +18,7 @@ mod openapi;
 mod page;
 mod phases;
 pub mod problem;
+mod reach;
 mod record;
 pub mod rollouts;
 pub mod router;

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use xds_access::{Policy, Principal, Role, Rule, token_proof};
@@ -13,10 +12,9 @@ use xds_cache::identity::{DnsName, IdentityMatch, SpiffeId, shown};
 use xds_cache::{GroupName, Groups, Node, NodeGroup, Proof, Subject};
 
 use crate::answer::Answer;
-use crate::endpoints::{ENDPOINTS, Endpoint, Method, Needs, Reach};
-use crate::guard::check_scope;
-use crate::input::Params;
+use crate::endpoints::row::{Endpoint, Method, Needs, Reach};
 use crate::problem::ApiError;
+use crate::reach::check_scope;
 use crate::state::{ApiState, group_name};
 
 /// The answer to a question about access.
@@ -84,11 +82,13 @@ pub(crate) struct CheckParams {
     endpoint: Option<String>,
 }
 
-pub(crate) async fn check(
-    State(state): State<ApiState>,
-    Params(params): Params<CheckParams>,
+/// Answers a question. `endpoints` is the table of the admin API.
+pub(crate) fn check(
+    endpoints: &'static [Endpoint],
+    state: &ApiState,
+    params: &CheckParams,
 ) -> Result<Answer, ApiError> {
-    let proofs = proofs(&params)?;
+    let proofs = proofs(params)?;
     let policy = Arc::clone(&state.access.policy.borrow());
     let verdict = match (&params.endpoint, &params.node, &params.group) {
         (Some(_), _, Some(_)) => {
@@ -97,7 +97,9 @@ pub(crate) async fn check(
         (Some(_), Some(_), None) => {
             return Err(bad("a `node` is a client of the xDS port; leave it out to ask about an `endpoint`"));
         }
-        (Some(endpoint), None, None) => of_endpoint(&state, &policy, &proofs, &params, endpoint)?,
+        (Some(endpoint), None, None) => {
+            of_endpoint(state, &policy, &proofs, params, row(endpoints, endpoint)?, endpoint)?
+        }
         (None, None, _) => {
             let text = "say who asks for what: a `node`, and the `group` if it is about one; or the `endpoint` of the admin API, \
                         such as `PUT /v1/groups/edge`. The identity is one of `spiffe`, `dns`, `cn`, or `issuer` with `subject` \
@@ -107,7 +109,7 @@ pub(crate) async fn check(
         (None, Some(id), group) => {
             state.check_loaded()?;
             let group = group.as_deref().map(group_name).transpose()?;
-            of_client(&state, &policy, proofs, (id, params.cluster.as_deref()), group.as_ref())?
+            of_client(state, &policy, proofs, (id, params.cluster.as_deref()), group.as_ref())?
         }
     };
     Answer::ok(&verdict)
@@ -364,9 +366,9 @@ fn of_endpoint(
     policy: &Policy,
     proofs: &[Proof],
     params: &CheckParams,
+    (row, segments): Row<'_>,
     endpoint: &str,
 ) -> Result<AccessVerdict, ApiError> {
-    let (row, segments) = row(endpoint)?;
     let Needs::Role(role, reach) = row.needs else {
         let message = format!("{endpoint} answers everyone");
         return Ok(AccessVerdict { allowed: true, ..verdict("open", message, proofs) });
@@ -470,8 +472,11 @@ fn of_principal(
     AccessVerdict { allowed: true, ..verdict("granted", message, proofs) }
 }
 
-/// The row of the table that an endpoint such as `GET /v1/groups/edge` is, and the variable segments of its path.
-fn row(endpoint: &str) -> Result<(&'static Endpoint, Vec<(&'static str, &str)>), ApiError> {
+/// A row of the table, and the variable segments of the path that is asked about.
+type Row<'p> = (&'static Endpoint, Vec<(&'static str, &'p str)>);
+
+/// The row that an endpoint such as `GET /v1/groups/edge` is.
+fn row<'p>(endpoints: &'static [Endpoint], endpoint: &'p str) -> Result<Row<'p>, ApiError> {
     let missing = || {
         ApiError::NotFound(format!(
             "there is no endpoint {:?}; write a method and a path, such as `PUT /v1/groups/edge`",
@@ -481,7 +486,7 @@ fn row(endpoint: &str) -> Result<(&'static Endpoint, Vec<(&'static str, &str)>),
     let (method, path) = endpoint.split_once(' ').ok_or_else(missing)?;
     let method = http::Method::from_bytes(method.as_bytes()).ok().and_then(|method| Method::of(&method));
     let path: Vec<&str> = path.trim().split('?').next().unwrap_or_default().split('/').collect();
-    let rows = ENDPOINTS.iter().filter(|row| Some(row.method) == method);
+    let rows = endpoints.iter().filter(|row| Some(row.method) == method);
     let found = rows.filter_map(|row| Some((row, segments(row.path, &path)?)));
     // A path that is spelled out wins, as in the router.
     found.min_by_key(|(_, segments)| segments.len()).ok_or_else(missing)

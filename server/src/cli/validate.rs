@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use access::AccessCheck;
 use report::Report;
 use xds_cache::{
     GroupName, Groups, Node, Origin, Profile, Publisher, Resource, ResourceKey, ResourceType, Revision,
@@ -126,7 +127,9 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
         strict::make_errors(&mut diagnostics, &mut unmet, &offline.translated.documents);
     }
     diagnostics.extend(doubts(args, offline));
-    diagnostics.extend(access::findings(args, offline));
+    let (policy, secrets) = (args.access.as_deref(), args.secrets);
+    let check = AccessCheck { policy, secrets, is_strict: args.strict };
+    diagnostics.extend(access::findings(&check, offline));
     let found = lint_profiles(args.target, offline);
     let found = place(found, args.target, &offline.scan, &offline.limits);
     diagnostics.retain(|one| !is_told_by_profile(one, args.target, &found));

@@ -9,20 +9,29 @@ use xds_access::check::{Served, check};
 use xds_codec::{Diagnostic, Severity};
 use xds_control::model::Texts;
 
-use super::ValidateArgs;
 use crate::access::read_policy;
 use crate::cli::offline::{Offline, nowhere};
 use crate::config::args::Secrets;
 use crate::source::read::FileContent;
 
-/// The findings about the policy of `--access`, and about secrets.
-pub(super) fn findings(args: &ValidateArgs, offline: &mut Offline) -> Vec<Diagnostic> {
-    let mut findings = args.access.as_deref().map(|path| of_policy(path, offline)).unwrap_or_default();
-    if args.strict {
+/// The policy to check, and how.
+pub(super) struct AccessCheck<'a> {
+    /// `--access`.
+    pub(super) policy: Option<&'a Path>,
+    /// `--secrets`.
+    pub(super) secrets: Option<Secrets>,
+    /// `--strict`.
+    pub(super) is_strict: bool,
+}
+
+/// The findings about a policy, and about secrets.
+pub(super) fn findings(check: &AccessCheck<'_>, offline: &mut Offline) -> Vec<Diagnostic> {
+    let mut findings = check.policy.map(|path| of_policy(path, offline)).unwrap_or_default();
+    if check.is_strict {
         let doubts = findings.iter_mut().filter(|one| one.severity == Severity::Warning);
         doubts.for_each(|one| one.severity = Severity::Error);
     }
-    findings.extend(of_secrets(args, offline));
+    findings.extend(of_secrets(check, offline));
     texts(offline, &findings).move_to_fields(&mut findings);
     findings
 }
@@ -57,12 +66,12 @@ fn texts(offline: &Offline, findings: &[Diagnostic]) -> Texts {
 }
 
 /// The secrets that would be withheld; errors, unless that was not asked for.
-fn of_secrets(args: &ValidateArgs, offline: &Offline) -> Vec<Diagnostic> {
-    let is_asked = match args.secrets {
+fn of_secrets(check: &AccessCheck<'_>, offline: &Offline) -> Vec<Diagnostic> {
+    let is_asked = match check.secrets {
         Some(Secrets::Any) => return vec![],
         Some(Secrets::Identified) => true,
-        None if args.access.is_none() => return vec![],
-        None => args.strict,
+        None if check.policy.is_none() => return vec![],
+        None => check.is_strict,
     };
     let mut found = xds_control::withheld(&offline.codec, &offline.groups());
     if !is_asked {
