@@ -253,6 +253,16 @@ fn without_credential(state: &ApiState, proofs: &[Proof]) -> Option<AccessVerdic
     })
 }
 
+/// A part of a node group.
+fn rule_of_group(state: &ApiState, group: &NodeGroup, path: &str) -> DecidingRule {
+    let place = state.control.group_places([&group.name]).remove(&group.name);
+    DecidingRule {
+        file: place.as_ref().map(|place| place.file.to_string()),
+        line: place.as_ref().map(|place| place.line),
+        path: if path.is_empty() { group.name.to_string() } else { format!("{}: {path}", group.name) },
+    }
+}
+
 /// The verdict about the groups of a client, all of them or the `wanted` one.
 fn given(
     state: &ApiState,
@@ -261,14 +271,7 @@ fn given(
     proofs: &[Proof],
     wanted: Option<&NodeGroup>,
 ) -> AccessVerdict {
-    let place = |group: &NodeGroup, path: &str| {
-        let place = state.control.group_places([&group.name]).remove(&group.name);
-        DecidingRule {
-            file: place.as_ref().map(|place| place.file.to_string()),
-            line: place.as_ref().map(|place| place.line),
-            path: if path.is_empty() { group.name.to_string() } else { format!("{}: {path}", group.name) },
-        }
-    };
+    let place = |group: &NodeGroup, path: &str| rule_of_group(state, group, path);
     let is_selected = |group: &&NodeGroup| !group.name.is_default() && group.selector.selects(node);
     let definitions = groups.values().map(|group| &group.definition);
     let mut selected: Vec<NodeGroup> = definitions.filter(is_selected).cloned().collect();
@@ -458,7 +461,9 @@ fn of_principal(
                 Reach::Everything => {
                     format!("a principal without `groups` and `namespaces`; {name} has some")
                 }
-                _ => format!("`groups` and `namespaces` of the principal {name} that have it"),
+                Reach::Nothing | Reach::Group | Reach::Object | Reach::Objects => {
+                    format!("`groups` and `namespaces` of the principal {name} that have it")
+                }
             });
             return AccessVerdict { needed, ..verdict("scope", message, proofs) };
         }
@@ -467,7 +472,7 @@ fn of_principal(
         (false, Reach::Objects | Reach::Object | Reach::Group) => {
             format!("the principal {name} may, as far as all that it touches or shows is in its scope")
         }
-        _ => format!("the principal {name} may"),
+        (true, _) | (false, Reach::Nothing | Reach::Everything) => format!("the principal {name} may"),
     };
     AccessVerdict { allowed: true, ..verdict("granted", message, proofs) }
 }
