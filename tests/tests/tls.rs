@@ -380,21 +380,30 @@ async fn an_operator_acts_in_its_scope_by_its_certificate_until_that_is_distrust
         let error = run(name, command).await.err().map(|error| format!("{error:#}")).unwrap_or_default();
         ensure!(expected.iter().any(|expected| error.contains(expected)), "{name}: {command}: {error:?}");
     }
-    let line = |is_good: &dyn Fn(&Value) -> bool| -> Result<Value> {
-        let text = fs::read_to_string(&audit)?;
-        let found = text
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-            .find(|line| is_good(line));
-        found.with_context(|| format!("there is only {text}"))
-    };
+    let line = |is_good: &dyn Fn(&Value) -> bool| audit_line(&audit, is_good);
     let written = line(&|line| line["event"] == "api.write" && line["principal"] == "ci")?;
     ensure!(written["identity"] == "dns:ci" && written["status"] == 200, "{written}");
     ensure!(written["via"].as_str().is_some_and(|via| via.starts_with("certificate:")), "{written}");
     let denied = line(&|line| line["event"] == "api.denied" && line["principal"] == "ci")?;
     ensure!(denied["identity"] == "dns:ci", "{denied}");
 
-    // The connection is open when the authority is taken out.
+    loses_trust(&server, &certificates, &authorities, &audit).await
+}
+
+/// The first line of an audit log that is as it should be.
+fn audit_line(audit: &str, is_good: &dyn Fn(&Value) -> bool) -> Result<Value> {
+    let text = fs::read_to_string(audit)?;
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.into_iter().find(is_good).with_context(|| format!("there is only {text}"))
+}
+
+/// Takes the authority of the principal `ci` out of its file while a connection of it is open.
+async fn loses_trust(
+    server: &Server,
+    certificates: &Certificates,
+    authorities: &str,
+    audit: &str,
+) -> Result<()> {
     let dial = Dial::tls(server.admin(), certificates.directory(), Some("ci"))?;
     let mut connection = dial.open().await?;
     let mut ask = async || -> Result<u16> {
@@ -402,7 +411,7 @@ async fn an_operator_acts_in_its_scope_by_its_certificate_until_that_is_distrust
         Ok(connection.send_request(request).await?.status().as_u16())
     };
     ensure!(ask().await? == 200, "the certificate is good");
-    fs::copy(Certificates::new().await?.path("ca.crt"), &authorities)?;
+    fs::copy(Certificates::new().await?.path("ca.crt"), authorities)?;
     wait_for("the end of the trust", PATIENCE, async || {
         // An end of the connection is one of the trust, too.
         let status = ask().await.unwrap_or(401);
@@ -411,7 +420,7 @@ async fn an_operator_acts_in_its_scope_by_its_certificate_until_that_is_distrust
     })
     .await?;
     let distrusted = wait_for("the audit line", PATIENCE, async || {
-        line(&|line| line["event"] == "tls.untrusted" && line["listener"] == "admin")
+        audit_line(audit, &|line| line["event"] == "tls.untrusted" && line["listener"] == "admin")
     });
     ensure!(distrusted.await?["identity"] == "dns:ci", "it says whose certificate it was");
     let again = async {
