@@ -29,6 +29,7 @@ pub struct Setup {
     data_dir: Arc<TempDir>,
     xds: SocketAddr,
     admin: SocketAddr,
+    has_probe: bool,
     /// The limit of open files of the process; `None` for that of the test.
     max_files: Option<u32>,
 }
@@ -44,7 +45,7 @@ impl Setup {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let data_dir = Arc::new(TempDir::with_prefix("xds-data-")?);
         let env = vec![("XDS_SERVER_VERIFY".to_owned(), "always".to_owned())];
-        Ok(Self { args: Vec::new(), env, data_dir, xds: any, admin: any, max_files: None })
+        Ok(Self { args: Vec::new(), env, data_dir, xds: any, admin: any, has_probe: false, max_files: None })
     }
 
     /// Watches one more directory.
@@ -103,6 +104,13 @@ impl Setup {
         Ok(self)
     }
 
+    /// Has a port for probes, which is asked for health and metrics from then on: the admin port may speak TLS.
+    #[must_use]
+    pub fn probe(mut self) -> Self {
+        self.has_probe = true;
+        self.arg("--probe-listen=127.0.0.1:0")
+    }
+
     /// Where the server keeps its data. The directory lives as long as the setup or a server made of it.
     #[must_use]
     pub fn data_dir(&self) -> &Path {
@@ -154,6 +162,7 @@ pub struct Server {
     process: Process,
     xds: SocketAddr,
     admin: SocketAddr,
+    probe: Option<SocketAddr>,
     http: Http,
 }
 
@@ -176,7 +185,13 @@ impl Server {
         let mut process = setup.spawn().await?;
         let xds = process.wait_line("the xDS port", PATIENCE, |line| listening(line, "xds")).await?;
         let admin = process.wait_line("the admin port", PATIENCE, |line| listening(line, "admin")).await?;
-        Ok(Self { setup, process, xds, admin, http: Http::new() })
+        let probe = match setup.has_probe {
+            true => {
+                Some(process.wait_line("the probe port", PATIENCE, |line| listening(line, "probe")).await?)
+            }
+            false => None,
+        };
+        Ok(Self { setup, process, xds, admin, probe, http: Http::new() })
     }
 
     /// Starts the server anew with the same data, and kills it first if it runs; its xDS port is the same if it
@@ -373,10 +388,11 @@ impl Server {
         self.admin
     }
 
-    /// The URL of a path of the REST API.
+    /// The URL of a path of the REST API, or of the port for probes if there is one and it has the path.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.admin)
+        let is_probe = matches!(path, "/healthz" | "/readyz" | "/metrics");
+        format!("http://{}{path}", self.probe.filter(|_| is_probe).unwrap_or(self.admin))
     }
 
     /// The log of the server, one JSON object a line.

@@ -24,7 +24,7 @@ use xds_codec::Codec;
 
 use super::support::*;
 use crate::grpc::{GrpcConfig, discovery};
-use crate::listen::{Tls, TlsFiles, TlsTiming, TlsVersion, TrustFiles};
+use crate::listen::{Own, Tls, TlsFiles, TlsTiming, TlsVersion, TrustFiles};
 
 type Lrs = ClientStream<LoadStatsRequest, LoadStatsResponse>;
 
@@ -83,8 +83,7 @@ impl Rig {
         fs::write(path("tls.key"), key).unwrap();
         fs::write(path("ca.crt"), ca.0.pem()).unwrap();
         let files = TlsFiles {
-            certificate: path("tls.crt"),
-            key: path("tls.key"),
+            own: Own::Files { certificate: path("tls.crt"), key: path("tls.key") },
             trust: TrustFiles { authorities: Some(path("ca.crt")), ..TrustFiles::default() },
             needs_client_certificate: false,
             min_version: TlsVersion::Tls12,
@@ -95,7 +94,7 @@ impl Rig {
             max_handshakes: 4096,
             expiry_warning: DAY,
         };
-        let tls = Tls::open("test", files, timing, Arc::default()).unwrap();
+        let tls = Tls::open("test", files, None, timing, Arc::default()).unwrap();
         let config = GrpcConfig {
             needs_credential: true,
             load_report_interval: Some(Duration::from_secs(5)),
