@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Result;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, copy, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsConnector;
@@ -45,11 +46,20 @@ impl Drop for TlsTunnel {
     }
 }
 
-/// How a connection ends is the business of its ends: what one of them closes or resets is closed at the other.
-async fn carry(connector: TlsConnector, mut near: TcpStream, server: SocketAddr) {
+/// How a connection ends is the business of its ends: what one of them closes or resets is closed at the other. What a server says
+/// before it refuses to read on still arrives.
+async fn carry(connector: TlsConnector, near: TcpStream, server: SocketAddr) {
     let Ok(name) = ServerName::try_from("localhost") else { return };
     let Ok(far) = TcpStream::connect(server).await else { return };
     let _ = (near.set_nodelay(true), far.set_nodelay(true));
-    let Ok(mut far) = connector.connect(name, far).await else { return };
-    let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+    let Ok(far) = connector.connect(name, far).await else { return };
+    let (mut near_reads, mut near_writes) = near.into_split();
+    let (mut far_reads, mut far_writes) = split(far);
+    tokio::join!(carry_on(&mut near_reads, &mut far_writes), carry_on(&mut far_reads, &mut near_writes));
+}
+
+/// Copies until one side ends.
+async fn carry_on(from: &mut (impl AsyncRead + Unpin), to: &mut (impl AsyncWrite + Unpin)) {
+    let _ = copy(from, to).await;
+    let _ = to.shutdown().await;
 }
