@@ -3,7 +3,7 @@
 //! Changes are made one at a time, and a change that has begun continues if its caller hangs up. Callers that write faster than the
 //! disk are refused: the queue of writes has a limit in number and in bytes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -49,17 +49,16 @@ pub(crate) struct Health {
     pub(crate) problems: BTreeMap<ProblemSubject, String>,
     /// True if the server is shutting down.
     pub(crate) is_closing: bool,
-    /// The ports whose certificates have expired.
-    pub(crate) expired: BTreeSet<&'static str>,
+    /// Why the certificates of a port, or their source, keep clients out.
+    pub(crate) closed: BTreeMap<&'static str, String>,
 }
 
 impl Health {
-    pub(crate) fn set_expired(&mut self, port: &'static str, is_expired: bool) {
-        if is_expired {
-            self.expired.insert(port);
-        } else {
-            self.expired.remove(port);
-        }
+    pub(crate) fn set_closed(&mut self, subject: &'static str, why: Option<String>) {
+        match why {
+            Some(why) => self.closed.insert(subject, why),
+            None => self.closed.remove(subject),
+        };
     }
 }
 

@@ -196,10 +196,10 @@ impl Control {
         self.shared.note([note_of_copies(failure)]);
     }
 
-    /// Reports what is wrong with the certificates of a port; `is_expired` if nobody can connect to it any more.
-    pub fn note_tls(&self, port: &'static str, problem: Option<String>, is_expired: bool) {
-        self.shared.health().set_expired(port, is_expired);
-        self.shared.note([Note { subject: ProblemSubject::Tls(port), problem }]);
+    /// Reports what is wrong with the certificates of a port, or with a source of certificates; `unready` says why clients cannot connect.
+    pub fn note_tls(&self, subject: &'static str, problem: Option<String>, unready: Option<String>) {
+        self.shared.health().set_closed(subject, unready);
+        self.shared.note([Note { subject: ProblemSubject::Tls(subject), problem }]);
     }
 
     /// Notes what is wrong with the access policy and with the audit log.
@@ -339,9 +339,7 @@ impl Control {
         if self.shared.health().is_closing {
             reasons.push("the server is shutting down".to_owned());
         }
-        for port in &self.shared.health().expired {
-            reasons.push(format!("the certificate of the {port} port has expired"));
-        }
+        reasons.extend(self.shared.health().closed.values().cloned());
         if !accepted.is_loaded {
             reasons.push(accepted.nothing_served());
         }

@@ -71,7 +71,7 @@ pub(crate) enum ProblemSubject {
     Start,
     /// The store cannot be read.
     Store,
-    /// The certificates of a port cannot be used, or end soon.
+    /// The certificates of a port cannot be used, or end soon, or their source is in trouble.
     Tls(&'static str),
     /// A translation was wrong.
     Translation,

@@ -37,7 +37,8 @@ pub use polling::PollingConfig;
 pub use tls::TlsConfig;
 pub use units::MassRemoval;
 
-pub use crate::listen::{TlsFiles, TlsTiming, TlsVersion, TrustFiles};
+pub use crate::listen::{Domains, Own, TlsFiles, TlsTiming, TlsVersion, TrustFiles};
+pub use crate::spiffe::{InvalidEndpoint, SpiffeEndpoint};
 
 /// The configuration of one server.
 #[derive(Clone, Debug)]
@@ -187,9 +188,9 @@ impl TryFrom<ServeArgs> for Config {
             anonymous_xds: args.tls.allow_anonymous_xds,
             unauthenticated_admin: args.access.allow_unauthenticated_admin,
         };
-        let mut tls = TlsConfig::new(args.tls)?;
-        let is_guarded = admin_token.is_some() || tls.has_admin_ca() || exceptions.unauthenticated_admin;
         let mut access = AccessConfig::new(&args.access)?;
+        let mut tls = TlsConfig::new(args.tls, access.policy.as_deref())?;
+        let is_guarded = admin_token.is_some() || tls.has_admin_ca() || exceptions.unauthenticated_admin;
         access.needs_principals = !listen.admin.ip().is_loopback() && !is_guarded;
         access.needs_issuers = tls.relies_on_tokens(&listen, exceptions);
         access.shows_tokens = tls.xds.is_none() && !listen.xds.ip().is_loopback();
@@ -387,6 +388,27 @@ mod tests {
             ("--xds-tls-cert c --xds-tls-key k", None),
             ("--xds-tls-cert c", Some("TLS on the xds port needs both --xds-tls-cert and --xds-tls-key")),
             ("--admin-client-ca a", Some("TLS on the admin port needs both")),
+            ("--xds-listen 0.0.0.0:1 --spiffe-endpoint unix:/s", None),
+            (
+                "--spiffe-endpoint unix:/s --xds-client-ca a --xds-client-crl c --xds-require-client-cert",
+                None,
+            ),
+            ("--spiffe-endpoint unix:/s --admin-tls-cert c --admin-tls-key k", None),
+            ("--admin-listen [::]:1 --spiffe-endpoint unix:/s", Some("nobody has to authenticate")),
+            ("--admin-listen [::]:1 --spiffe-endpoint unix:/s --access-policy p", None),
+            (
+                "--spiffe-endpoint unix:/s --xds-tls-cert c --xds-tls-key k",
+                Some("--xds-tls-cert and --spiffe-endpoint cannot be used together"),
+            ),
+            (
+                "--spiffe-endpoint unix:/s --xds-trust-domain a.org=f",
+                Some("--xds-trust-domain and --spiffe-endpoint cannot be used together"),
+            ),
+            (
+                "--spiffe-endpoint tcp:127.0.0.1:1",
+                Some("--spiffe-endpoint tcp:127.0.0.1:1: the agent is reached by a Unix socket"),
+            ),
+            ("--spiffe-endpoint unix:agent.sock", Some("the path of the socket must be absolute")),
             (
                 "--xds-tls-cert c --xds-tls-key k --xds-require-client-cert",
                 Some("--xds-require-client-cert needs --xds-client-ca"),

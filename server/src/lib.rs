@@ -11,6 +11,8 @@ pub mod metrics;
 pub mod rollouts;
 pub mod run;
 pub mod source;
+#[cfg_attr(not(feature = "spiffe"), expect(dead_code, reason = "without its client, no agent is ever asked"))]
+mod spiffe;
 pub mod telemetry;
 #[cfg(test)]
 mod tests;

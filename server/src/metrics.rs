@@ -3,6 +3,7 @@
 //! Label values come from closed lists; all other values become `other`.
 
 mod access;
+mod agent;
 mod certificates;
 mod labels;
 mod process;
@@ -32,10 +33,12 @@ use xds_routes::conditions::GrpcFeature;
 
 use crate::listen::Tls;
 use crate::metrics::access::AccessCounts;
+use crate::metrics::agent::AgentCounts;
 use crate::metrics::certificates::Certificates;
 use crate::metrics::labels::type_name;
 use crate::metrics::process::Process;
 use crate::metrics::scrape::Scrape;
+use crate::spiffe::Agent;
 
 /// The metrics of the process. Shared by reference; every call is short.
 pub struct Metrics {
@@ -167,6 +170,14 @@ impl Metrics {
     /// Also shows requests by how they were recognised, and the state of the audit log.
     pub(crate) fn with_access(mut self, counts: Arc<AuthCounts>, trail: Arc<Trail>) -> Self {
         self.registry.register_collector(Box::new(AccessCounts(counts, trail)));
+        self
+    }
+
+    /// Also shows how the SPIFFE agent is, if there is one.
+    pub(crate) fn with_agent(mut self, agent: Option<Arc<Agent>>) -> Self {
+        if let Some(agent) = agent {
+            self.registry.register_collector(Box::new(AgentCounts(agent)));
+        }
         self
     }
 

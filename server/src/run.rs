@@ -33,6 +33,9 @@ use crate::rollouts::{self, Rollouts};
 use crate::source;
 use crate::source::timing::Timing;
 use crate::source::watch::{FileSource, FileSourceHandle};
+use crate::spiffe::Agent;
+#[cfg(feature = "spiffe")]
+use crate::spiffe::AgentHealth;
 
 /// Serves until SIGTERM or SIGINT, then ends in good order.
 ///
@@ -69,7 +72,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     if config.files.verify == xds_control::Verify::Sampled {
         tokio::spawn(parts.control.clone().verify());
     }
-    tls.follow(&parts.control);
+    tls.follow(&parts);
     tokio::spawn(Arc::clone(&access).follow(parts.control.clone()));
     tokio::spawn(driver.run());
     tokio::spawn(drain::drive(Arc::clone(&parts.publisher)));
@@ -130,7 +133,9 @@ impl ServerParts {
         let refusals = Arc::<Refusals>::default();
         let metrics =
             Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals), tls.all());
-        let metrics = metrics.with_access(Arc::clone(access.counts()), Arc::clone(access.trail()));
+        let metrics = metrics
+            .with_access(Arc::clone(access.counts()), Arc::clone(access.trail()))
+            .with_agent(tls.agent.clone());
         let metrics = Arc::new(metrics);
         let parts = xds_control::ControlParts {
             codec: codec.clone(),
@@ -262,7 +267,7 @@ impl ServerParts {
             max_document_values: config.files.max_document_values,
             access: Arc::new(Access {
                 token: access.token(),
-                accepts_certificates: config.tls.admin.as_ref().is_some_and(|tls| tls.trust.asks()),
+                accepts_certificates: config.tls.has_admin_ca(),
                 clients_need_credential: !config.tls.allows_anonymous,
                 allowed_hosts: config.admin_hosts.clone(),
                 policy: access.policy(),
@@ -316,6 +321,16 @@ impl ServerParts {
             Box::pin(async move { reload.reload(asked).await })
         }));
         Ok(Some((files, handle)))
+    }
+
+    /// Passes on what is wrong with the certificates of a port or with their source, and why clients cannot connect.
+    fn note_tls(&self, subject: &'static str) -> impl Fn(Option<String>, Option<String>) + use<> {
+        let (control, publisher) = (self.control.clone(), Arc::clone(&self.publisher));
+        let metrics = Arc::clone(&self.metrics);
+        move |problem, unready| {
+            control.note_tls(subject, problem, unready);
+            metrics.ready(publisher.is_loaded() && control.not_ready().is_empty());
+        }
     }
 
     /// Passes the contents of the files to the control.
@@ -401,30 +416,37 @@ struct Ports {
 struct Encryption {
     xds: Option<Arc<Tls>>,
     admin: Option<Arc<Tls>>,
+    /// The source of certificates that are not in files.
+    agent: Option<Arc<Agent>>,
 }
 
 impl Encryption {
     fn open(config: &TlsConfig, trail: &Arc<Trail>) -> anyhow::Result<Self> {
+        let agent = config.spiffe.clone().map(Agent::new);
         let open = |port, files: &Option<TlsFiles>| {
-            let open = |files| Tls::open(port, files, config.timing, Arc::clone(trail));
+            let open = |files| Tls::open(port, files, agent.as_deref(), config.timing, Arc::clone(trail));
             let opened = files.clone().map(open).transpose();
             opened.with_context(|| format!("TLS on the {port} port cannot be set up"))
         };
-        Ok(Self { xds: open("xds", &config.xds)?, admin: open("admin", &config.admin)? })
+        Ok(Self { xds: open("xds", &config.xds)?, admin: open("admin", &config.admin)?, agent })
     }
 
     fn all(&self) -> Vec<Arc<Tls>> {
         [&self.xds, &self.admin].into_iter().flatten().cloned().collect()
     }
 
-    /// Looks at the files while the process lives.
-    fn follow(&self, control: &Control) {
+    /// Looks at the files, and listens to the agent, while the process lives.
+    fn follow(&self, parts: &ServerParts) {
+        #[cfg(feature = "spiffe")]
+        if let Some(agent) = &self.agent {
+            let note = parts.note_tls("SPIFFE agent");
+            tokio::spawn(
+                Arc::clone(agent).follow(move |AgentHealth { problem, unready }| note(problem, unready)),
+            );
+        }
         for tls in self.all() {
-            let control = control.clone();
-            let port = tls.port();
-            tokio::spawn(tls.follow(move |TlsHealth { problem, is_expired }| {
-                control.note_tls(port, problem, is_expired);
-            }));
+            let note = parts.note_tls(tls.port());
+            tokio::spawn(tls.follow(move |TlsHealth { problem, unready }| note(problem, unready)));
         }
     }
 

@@ -5,7 +5,9 @@
 //! [`tools`] installs programs that are not Rust. [`raw`] speaks xDS field by field, where a real client would be too polite.
 //! [`config`] writes configuration, and [`documents`] writes route documents and starts the programs to try them. [`rpc`] makes single
 //! requests, HTTP and gRPC, to any host. [`seen`] and [`events`] shorten the answers of a server for comparison. [`certificates`] issues
-//! certificates and speaks TLS; [`certificate_files`] are those of `xds-server ca`, and [`dial`] connects gRPC clients with them. [`footprint`] measures memory and processor time. [`healthy`] is a client that is served during
+//! certificates and speaks TLS; [`certificate_files`] are those of `xds-server ca`, and [`dial`] connects gRPC clients with them. [`spiffe_agent`] is a SPIFFE agent, and [`tokens`] issues JSON Web Tokens. [`tls_tunnel`] lets
+//! clients in plaintext reach a server that speaks TLS.
+//! [`secured`] is a server with TLS and clients that send requests while their credentials change. [`footprint`] measures memory and processor time. [`healthy`] is a client that is served during
 //! attacks, and [`shapes`] makes hostile contents. [`random`] makes choices that can be repeated. [`delay`] puts a distance between two
 //! programs, [`transitions`] makes random changes of complete configurations, and [`load`] sends requests meanwhile.
 //!
@@ -32,10 +34,14 @@ pub mod process;
 pub mod random;
 pub mod raw;
 pub mod rpc;
+pub mod secured;
 pub mod seen;
 pub mod server;
 pub mod shapes;
+pub mod spiffe_agent;
 mod splitmix;
+pub mod tls_tunnel;
+pub mod tokens;
 pub mod tools;
 pub mod transitions;
 pub mod wait;

@@ -1,6 +1,7 @@
 //! The real `xds-server`, as a process.
 
 use std::fmt;
+use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command as Blocking, ExitStatus};
@@ -16,8 +17,10 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::task::spawn_blocking;
 
+use crate::certificates::Authority;
 use crate::http::{Answer, Http};
 use crate::process::{Log, Process, Signal};
+use crate::tls_tunnel::TlsTunnel;
 use crate::tools;
 use crate::wait::{PATIENCE, wait_for};
 
@@ -29,6 +32,9 @@ pub struct Setup {
     data_dir: Arc<TempDir>,
     xds: SocketAddr,
     admin: SocketAddr,
+    has_probe: bool,
+    /// The authority of the certificate of the xDS port, and its files; `None` in plaintext.
+    encryption: Option<Arc<(Authority, TempDir)>>,
     /// The limit of open files of the process; `None` for that of the test.
     max_files: Option<u32>,
 }
@@ -44,7 +50,16 @@ impl Setup {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let data_dir = Arc::new(TempDir::with_prefix("xds-data-")?);
         let env = vec![("XDS_SERVER_VERIFY".to_owned(), "always".to_owned())];
-        Ok(Self { args: Vec::new(), env, data_dir, xds: any, admin: any, max_files: None })
+        Ok(Self {
+            args: Vec::new(),
+            env,
+            data_dir,
+            xds: any,
+            admin: any,
+            has_probe: false,
+            encryption: None,
+            max_files: None,
+        })
     }
 
     /// Watches one more directory.
@@ -103,6 +118,30 @@ impl Setup {
         Ok(self)
     }
 
+    /// Has a port for probes, which is asked for health and metrics from then on: the admin port may speak TLS.
+    #[must_use]
+    pub fn probe(mut self) -> Self {
+        self.has_probe = true;
+        self.arg("--probe-listen=127.0.0.1:0")
+    }
+
+    /// Has the xDS port speak TLS. [`Server::xds`] is then the near end of a tunnel, and clients go on in plaintext: what they do to the
+    /// server, they do to it over TLS.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room for the certificate.
+    pub fn encrypted(mut self) -> Result<Self> {
+        let (authority, dir) = (Authority::new()?, TempDir::with_prefix("xds-wire-")?);
+        let issued = authority.issue(&["localhost"])?;
+        let (certificate, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
+        fs::write(&certificate, issued.chain_pem())?;
+        fs::write(&key, issued.key_pem())?;
+        self.encryption = Some(Arc::new((authority, dir)));
+        let flag = |name: &str, path: &Path| format!("--xds-tls-{name}={}", path.display());
+        Ok(self.arg(flag("cert", &certificate)).arg(flag("key", &key)))
+    }
+
     /// Where the server keeps its data. The directory lives as long as the setup or a server made of it.
     #[must_use]
     pub fn data_dir(&self) -> &Path {
@@ -154,6 +193,8 @@ pub struct Server {
     process: Process,
     xds: SocketAddr,
     admin: SocketAddr,
+    probe: Option<SocketAddr>,
+    tunnel: Option<TlsTunnel>,
     http: Http,
 }
 
@@ -176,7 +217,17 @@ impl Server {
         let mut process = setup.spawn().await?;
         let xds = process.wait_line("the xDS port", PATIENCE, |line| listening(line, "xds")).await?;
         let admin = process.wait_line("the admin port", PATIENCE, |line| listening(line, "admin")).await?;
-        Ok(Self { setup, process, xds, admin, http: Http::new() })
+        let probe = match setup.has_probe {
+            true => {
+                Some(process.wait_line("the probe port", PATIENCE, |line| listening(line, "probe")).await?)
+            }
+            false => None,
+        };
+        let tunnel = match &setup.encryption {
+            Some(encryption) => Some(TlsTunnel::start(encryption.0.client_config()?, xds).await?),
+            None => None,
+        };
+        Ok(Self { setup, process, xds, admin, probe, tunnel, http: Http::new() })
     }
 
     /// Starts the server anew with the same data, and kills it first if it runs; its xDS port is the same if it
@@ -338,7 +389,7 @@ impl Server {
     ///
     /// If the command fails.
     pub async fn bootstrap_envoy(&self, node_id: &str, variant: Variant) -> Result<String> {
-        let xds = self.xds.to_string();
+        let xds = self.xds().to_string();
         let mut args = vec!["bootstrap", "envoy", "--node-id", node_id, "--xds-address", &xds];
         if variant == Variant::Delta {
             args.push("--delta");
@@ -352,7 +403,7 @@ impl Server {
     ///
     /// If the command fails.
     pub async fn bootstrap_grpc(&self, node_id: &str) -> Result<String> {
-        cli(&["bootstrap", "grpc", "--node-id", node_id, "--xds-address", &self.xds.to_string()]).await
+        cli(&["bootstrap", "grpc", "--node-id", node_id, "--xds-address", &self.xds().to_string()]).await
     }
 
     /// The process id, or `None` once it has ended.
@@ -364,7 +415,7 @@ impl Server {
     /// Where clients connect.
     #[must_use]
     pub fn xds(&self) -> SocketAddr {
-        self.xds
+        self.tunnel.as_ref().map_or(self.xds, |tunnel| tunnel.addr)
     }
 
     /// Where the REST API is.
@@ -373,10 +424,11 @@ impl Server {
         self.admin
     }
 
-    /// The URL of a path of the REST API.
+    /// The URL of a path of the REST API, or of the port for probes if there is one and it has the path.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.admin)
+        let is_probe = matches!(path, "/healthz" | "/readyz" | "/metrics");
+        format!("http://{}{path}", self.probe.filter(|_| is_probe).unwrap_or(self.admin))
     }
 
     /// The log of the server, one JSON object a line.

@@ -85,6 +85,8 @@ impl Worker {
     pub async fn start(library: Library, bootstrap: &str) -> Result<Option<Self>> {
         let Some(mut command) = library.command().await? else { return Ok(None) };
         command.env_remove("GRPC_XDS_BOOTSTRAP").env("GRPC_XDS_BOOTSTRAP_CONFIG", bootstrap);
+        // Tokens are not sent without it, and nothing else depends on it.
+        command.env("GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS", "true");
         let (process, stdin, stdout) = Process::spawn_talking(&library.to_string(), &mut command)?;
         let pending = Pending::default();
         tokio::spawn(read_answers(stdout, pending.clone()));

@@ -2,17 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use base64::Engine as _;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData as _, SigningKey as _};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use xds_tests::http::Answer;
 use xds_tests::server::{Server, Setup, cli, xds_server};
+use xds_tests::tokens::{self, TokenIssuer};
 use xds_tests::wait::{PATIENCE, wait_for};
 
 /// A server with an access policy and an audit log.
@@ -289,17 +287,15 @@ async fn tokens_prove_who_xds_clients_are() -> Result<()> {
     fs::write(file("routes/group.json"), group.to_string())?;
     let issuer = TokenIssuer::new()?;
     fs::write(file("keys.json"), issuer.key_set())?;
-    let policy = "issuers: [{ name: cluster, issuer: 'https://issuer.example', audiences: [xds], jwksFile: keys.json }]\n";
-    fs::write(file("access.yaml"), policy)?;
+    let policy = tokens::policy(Path::new("keys.json"));
+    fs::write(file("access.yaml"), &policy)?;
     let setup = Setup::new()?
         .watch(&file("routes"))
         .arg(format!("--access-policy={}", file("access.yaml").display()))
         .arg("--tls-poll-interval=100ms");
     let server = Server::start_with(setup).await?;
     server.wait_ready().await?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    let claims = json!({"iss": "https://issuer.example", "aud": "xds", "sub": "edge", "exp": now + 3600, "pod": "edge-1"});
-    let token = issuer.token(&claims)?;
+    let token = issuer.token(&tokens::claims("edge-1", Duration::from_secs(3600))?)?;
     fs::write(file("token"), format!("{token}\n"))?;
     fs::write(file("forged"), format!("{token}x\n"))?;
     let (good, forged) = (file("token"), file("forged"));
@@ -323,24 +319,4 @@ async fn tokens_prove_who_xds_clients_are() -> Result<()> {
     .await?;
     ensure!(!server.log().to_string().contains(&token), "the token is in the log");
     Ok(())
-}
-
-/// An issuer of tokens, signed with Ed25519.
-struct TokenIssuer(KeyPair);
-
-impl TokenIssuer {
-    fn new() -> Result<Self> {
-        Ok(Self(KeyPair::generate_for(&PKCS_ED25519)?))
-    }
-
-    fn key_set(&self) -> String {
-        let x = BASE64_URL_SAFE_NO_PAD.encode(self.0.der_bytes());
-        json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "1", "x": x}]}).to_string()
-    }
-
-    fn token(&self, claims: &Value) -> Result<String> {
-        let part = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
-        let message = format!("{}.{}", part(r#"{"alg":"EdDSA","kid":"1"}"#), part(&claims.to_string()));
-        Ok(format!("{message}.{}", BASE64_URL_SAFE_NO_PAD.encode(self.0.sign(message.as_bytes())?)))
-    }
 }

@@ -1,19 +1,16 @@
 //! Real clients and their identities: what they prove gives them their groups and secrets, and nobody else.
 
 use std::fs;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use tokio::time::{MissedTickBehavior, interval};
-use xds_tests::backend::Backend;
 use xds_tests::certificate_files::CertificateFiles;
 use xds_tests::config::{self, ConfigDir};
-use xds_tests::http::Connection;
 use xds_tests::random::Random;
+use xds_tests::secured::{Kind, Secured};
 use xds_tests::server::{Server, Setup, cli};
 use xds_tests::wait::{PATIENCE, wait_for};
-use xds_tests::worker::{Calls, Channel, Library, Worker};
+use xds_tests::worker::Library;
 
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 /// Found in every key below, and nowhere else.
@@ -177,133 +174,113 @@ async fn a_file_with_a_secret_for_everybody_is_an_error_with_its_place() -> Resu
     Ok(())
 }
 
-/// A server whose resources are all in the group of `edge-1`.
-struct World {
-    certificates: CertificateFiles,
-    dir: ConfigDir,
-    server: Server,
-    first: Backend,
-    second: Backend,
-}
-
-impl World {
-    async fn start() -> Result<Self> {
-        let certificates = CertificateFiles::new().await?;
-        let (first, second) = (Backend::start("first").await?, Backend::start("second").await?);
-        let dir = ConfigDir::new()?;
-        dir.write("edge/group.yaml", &group(&own_name()))?;
-        serve(&dir, &first)?;
-        let setup = certificates.protect(Setup::new()?.watch(dir.path()), "xds");
-        let server = Server::start_with(setup).await?;
-        server.wait_ready().await?;
-        Ok(Self { certificates, dir, server, first, second })
-    }
-
-    /// A gRPC client that looks for a new certificate every second.
-    async fn worker(&self, library: Library) -> Result<Option<Worker>> {
-        let bootstrap =
-            self.certificates.bootstrap(&self.server, "grpc", &self.certificates.bootstrap_flags()).await?;
-        Worker::start(library, &bootstrap.replace("\"60s\"", "\"1s\"")).await
-    }
-
-    async fn wait_metric(&self, name: &str, least: u64) -> Result<()> {
-        wait_for(name, PATIENCE, async || {
-            let found = self.server.metric(name).await?;
-            ensure!(found >= least, "{found}");
-            Ok(())
-        })
-        .await
-    }
-
-    /// The group is given to nobody whom the test knows, and the client is refused, also when it comes back.
-    async fn take_away(&self) -> Result<()> {
-        self.dir.write("edge/group.yaml", &group(&json!([{"dns": "someone-else"}])))?;
-        self.wait_metric("xds_refused_total{reason=\"identity-not-allowed\"}", 2).await
-    }
-
-    fn give_back_with_a_change(&self) -> Result<()> {
-        self.dir.write("edge/group.yaml", &group(&own_name()))?;
-        serve(&self.dir, &self.second)
-    }
-}
-
-/// Has all requests go to one backend.
-fn serve(dir: &ConfigDir, backend: &Backend) -> Result<()> {
-    dir.write_resources("edge/resources.yaml", &config::one_backend(backend.addr())).map(drop)
-}
-
-/// Sends requests every 200 ms until `end` says so; none may fail.
-async fn none_fails(
-    mut ask: impl AsyncFnMut() -> Result<String>,
-    mut is_over: impl FnMut(&str, u32) -> bool,
-) -> Result<()> {
-    let mut ticks = interval(Duration::from_millis(200));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    for n in 1..=MAX_REQUESTS {
-        ticks.tick().await;
-        let answer = ask().await.with_context(|| format!("request {n}"))?;
-        if is_over(&answer, n) {
-            return Ok(());
-        }
-    }
-    anyhow::bail!("not over after {MAX_REQUESTS} requests")
-}
-
 /// What a client goes through: the grant is taken away and given back, while it sends requests.
-async fn loses_and_regains(world: &World, mut ask: impl AsyncFnMut() -> Result<String>) -> Result<()> {
-    wait_for("the first answer", PATIENCE, async || {
-        let answer = ask().await?;
-        ensure!(answer.contains(world.first.name()), "{answer}");
-        Ok(())
+async fn loses_and_regains(kind: Kind) -> Result<()> {
+    let world = Secured::start("edge/resources.yaml", async |certificates, dir, setup| {
+        dir.write("edge/group.yaml", &group(&own_name()))?;
+        Ok(certificates.protect(setup, "xds"))
     })
     .await?;
-    world.take_away().await.with_context(|| world.server.log().to_string())?;
-    none_fails(&mut ask, |_, n| n == 20).await.context("without the grant")?;
-    world.give_back_with_a_change()?;
-    none_fails(&mut ask, |answer, _| answer.contains(world.second.name())).await.context("given back")
-}
-
-async fn an_envoy_loses_and_regains(more: &[&str]) -> Result<()> {
-    let world = World::start().await?;
-    let (envoy, _) = world.certificates.envoy(&world.server, more).await?;
-    envoy.wait_live().await?;
-    let addr = envoy.wait_listener("web").await?;
-    loses_and_regains(&world, async || Ok(Connection::open(addr).await?.get("/").await?.success()?.text()))
+    let Some(client) = world.client(kind, &[]).await? else { return Ok(()) };
+    let requests = client.requests(&world, &world.first).await?;
+    requests
+        .none_fails(async {
+            // It is refused also when it comes back.
+            world.dir.write("edge/group.yaml", &group(&json!([{"dns": "someone-else"}])))?;
+            world.wait_refused("identity-not-allowed", 2).await?;
+            world.dir.write("edge/group.yaml", &group(&own_name()))?;
+            world.switch()?;
+            requests.wait_backend(&world.second).await
+        })
         .await
-}
-
-async fn who(channel: &Channel<'_>) -> Result<String> {
-    let counts = channel.call(&Calls::new(1)).await?;
-    counts.ensure_no_errors()?;
-    counts.names.into_keys().next().context("no answer")
-}
-
-async fn a_grpc_client_loses_and_regains(library: Library) -> Result<()> {
-    let world = World::start().await?;
-    let Some(worker) = world.worker(library).await? else { return Ok(()) };
-    let channel = worker.open("xds:///greeter").await?;
-    loses_and_regains(&world, async || who(&channel).await).await
 }
 
 #[tokio::test]
 async fn an_envoy_that_loses_its_grant_goes_on_and_comes_back() -> Result<()> {
-    an_envoy_loses_and_regains(&[]).await
+    loses_and_regains(Kind::Envoy(&[])).await
 }
 
 #[tokio::test]
 async fn an_envoy_with_delta_that_loses_its_grant_goes_on_and_comes_back() -> Result<()> {
-    an_envoy_loses_and_regains(&["--delta"]).await
+    loses_and_regains(Kind::Envoy(&["--delta"])).await
 }
 
 #[tokio::test]
 async fn grpcio_that_loses_its_grant_goes_on_and_comes_back() -> Result<()> {
-    a_grpc_client_loses_and_regains(Library::Grpcio).await
+    loses_and_regains(Kind::Grpc(Library::Grpcio)).await
 }
 
 #[tokio::test]
 async fn grpc_go_that_loses_its_grant_goes_on_and_comes_back() -> Result<()> {
-    a_grpc_client_loses_and_regains(Library::GrpcGo).await
+    loses_and_regains(Kind::Grpc(Library::GrpcGo)).await
 }
 
-/// 150 s: a gRPC client may wait 120 s before it tries again.
-const MAX_REQUESTS: u32 = 750;
+/// Broken files open nothing and close nothing: neither while the server runs, nor after a restart, for which it has last good copies
+/// of the groups. It has none of the policy, and does not start without one.
+#[tokio::test]
+async fn broken_groups_and_policies_grant_and_deny_as_before() -> Result<()> {
+    let certificates = CertificateFiles::new().await?;
+    certificates.issue("other", &["edge-2"]).await?;
+    certificates.issue("denied", &["edge-3"]).await?;
+    let dir = ConfigDir::new()?;
+    dir.write("edge/group.yaml", &group(&own_name()))?;
+    dir.write_resources("edge/secret.yaml", &[secret("own")])?;
+    let policy = certificates.path("access.yaml");
+    let good = "denied: [{ dns: edge-3, reason: INC-42 }]\n";
+    fs::write(&policy, good)?;
+    let setup = Setup::new()?.watch(dir.path()).arg(format!("--access-policy={policy}"));
+    let setup = certificates.protect(setup.arg("--allow-anonymous-xds"), "xds");
+    let mut server = Server::start_with(setup.clone()).await?;
+    server.wait_ready().await?;
+    let check = async |server: &Server, when: &str| {
+        for (node, name, expected) in [
+            ("edge-1", "client", MARK),
+            ("edge-2", "client", "node-id-mismatch: "),
+            ("edge-1", "other", "node-id-mismatch: "),
+            ("edge-3", "denied", "denied: "),
+            ("x", "denied", "denied: "),
+        ] {
+            let got = get(server, node, &certificates.flags_of(name)).await;
+            ensure!(got.contains(expected), "{when}: {node} as {name} gets {got}");
+            ensure!(expected == MARK || !got.contains(MARK), "{when}: {node} as {name} gets {got}");
+        }
+        let anonymous = get(server, "edge-1", &certificates.client_flags()[..1]).await;
+        ensure!(anonymous.contains("no-credential: ") && !anonymous.contains(MARK), "{when}: {anonymous}");
+        Ok(())
+    };
+    check(&server, "at first").await?;
+
+    dir.write("edge/group.yaml", "kind: NodeGroup\n broken")?;
+    fs::write(&policy, "denied: [")?;
+    let is_told = |ready: &Value| {
+        let text = ready["problems"].to_string();
+        text.contains("access.yaml") && text.contains("last good contents are served")
+    };
+    server.wait_json("/readyz", is_told).await?;
+    check(&server, "with broken files").await?;
+
+    // A server that would not know whom to deny does not run.
+    server.kill().await?;
+    let mut process = setup.spawn().await?;
+    let status = process.wait_exit(PATIENCE).await?;
+    ensure!(!status.success(), "{status}");
+    wait_for("the reason", PATIENCE, async || {
+        let log = process.log().to_string();
+        ensure!(log.contains("access.yaml"), "{log}");
+        Ok(())
+    })
+    .await?;
+
+    fs::write(&policy, good)?;
+    server.restart().await?;
+    server.wait_json("/readyz", |ready| ready["problems"].to_string().contains("last good")).await?;
+    check(&server, "after a restart").await?;
+    // A broken file beside its copy is not the end of it: what is written now counts.
+    dir.write("edge/group.yaml", &group(&json!([{"dns": "someone-else"}])))?;
+    wait_for("the repaired group", PATIENCE, async || {
+        let got = get(&server, "edge-1", &certificates.client_flags()).await;
+        ensure!(got.contains("identity-not-allowed: "), "{got}");
+        Ok(())
+    })
+    .await
+}

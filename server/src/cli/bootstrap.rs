@@ -8,8 +8,7 @@ use std::path::absolute;
 use std::str::FromStr;
 
 use serde_json::{Value, json};
-use tls::Tls;
-use tls::TlsArgs;
+use tls::{EnvoyTls, Tls, TlsArgs};
 
 use crate::cli::failure::Failure;
 use crate::cli::output;
@@ -201,13 +200,13 @@ pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
                 (Some(tls), Some(directory)) => {
                     let directory = absolute(directory)
                         .map_err(|error| Failure::Usage(format!("{}: {error}", directory.display())))?;
-                    let (socket, files) = tls.followed_transport_socket(&directory);
+                    let (tls, files) = tls.followed(&directory);
                     note_per_type(args);
-                    return files.write(&directory, &envoy(args, &node, Some(socket)));
+                    return files.write(&directory, &envoy(args, &node, Some(tls)));
                 }
                 (Some(tls), None) => {
                     note(ONCE_NOTE);
-                    envoy(args, &node, Some(tls.transport_socket()))
+                    envoy(args, &node, Some(tls.once()))
                 }
                 (None, _) => envoy(args, &node, None),
             }
@@ -227,8 +226,11 @@ pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
         }
         // grpc-js fails every call of a node without a locality.
         BootstrapKind::Grpc => {
-            if tls.is_some() {
+            if let Some(tls) = &tls {
                 note(LIBRARIES_NOTE);
+                if tls.call_credentials().is_some() {
+                    note(TOKENS_NOTE);
+                }
             }
             grpc(args, &node(args, Some("default"))?, tls.as_ref())
         }
@@ -248,16 +250,19 @@ fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "note: {text}");
 }
 
-/// A note for Envoys with the names of PEM files in their bootstrap.
+/// A note for Envoys with the names of files in their bootstrap.
 const ONCE_NOTE: &str =
-    "Envoy reads these PEM files once: use --out-dir to make it follow changed certificates";
+    "Envoy reads these files once: use --out-dir to make it follow changed certificates and tokens";
 /// A note on what gRPC libraries lack.
 const LIBRARIES_NOTE: &str = "grpcio, C++ and Go use these files and follow their changes; Java trusts the certificates of its JVM \
     instead and has no client certificate; Node.js does not support TLS to the xDS server";
+/// A note on what gRPC libraries need to send a token.
+const TOKENS_NOTE: &str = "clients send the token only with GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS=true in their environment: C++, Python \
+    and Go know it; Java and Node.js do not send one";
 /// A note for Envoys whose clusters and listeners come on streams of their own.
 const PER_TYPE_NOTE: &str = "endpoints and routes of generated resources still come over ADS, so keep `ads_config`; the order of changes is not kept between ADS and the other streams: omit --per-type if requests must not fail while documents change (docs/documents.md, Config sources)";
 
-fn envoy(args: &BootstrapArgs, node: &Value, transport_socket: Option<Value>) -> Value {
+fn envoy(args: &BootstrapArgs, node: &Value, tls: Option<EnvoyTls>) -> Value {
     let grpc_service = json!({"envoy_grpc": {"cluster_name": XDS_CLUSTER}});
     let stream = json!({
         "api_type": if args.delta { "DELTA_GRPC" } else { "GRPC" },
@@ -291,17 +296,22 @@ fn envoy(args: &BootstrapArgs, node: &Value, transport_socket: Option<Value>) ->
             "name": XDS_CLUSTER,
             "type": if args.xds_address.ip().is_some() { "STATIC" } else { "STRICT_DNS" },
             "connect_timeout": "5s",
-            "typed_extension_protocol_options": {
-                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2,
-            },
+            "typed_extension_protocol_options": {HTTP_OPTIONS: http2},
             "load_assignment": {
                 "cluster_name": XDS_CLUSTER,
                 "endpoints": [{"lb_endpoints": [endpoint]}],
             },
         }]},
     });
-    if let Some(socket) = transport_socket {
-        bootstrap["static_resources"]["clusters"][0]["transport_socket"] = socket;
+    if let Some(EnvoyTls { socket, filters, secrets }) = tls {
+        let cluster = &mut bootstrap["static_resources"]["clusters"][0];
+        cluster["transport_socket"] = socket;
+        if !filters.is_empty() {
+            cluster["typed_extension_protocol_options"][HTTP_OPTIONS]["http_filters"] = filters.into();
+        }
+        if !secrets.is_empty() {
+            bootstrap["static_resources"]["secrets"] = secrets.into();
+        }
     }
     // The clusters' own `lrs_server` means nothing to an Envoy.
     if let (false, Some(bootstrap)) = (args.no_load_reports, bootstrap.as_object_mut()) {
@@ -314,18 +324,24 @@ fn envoy(args: &BootstrapArgs, node: &Value, transport_socket: Option<Value>) ->
 
 fn grpc(args: &BootstrapArgs, node: &Value, tls: Option<&Tls>) -> Value {
     let credentials = tls.map_or_else(|| json!([{"type": "insecure"}]), Tls::channel_credentials);
+    let mut server = json!({
+        "server_uri": args.xds_address.to_string(),
+        "channel_creds": credentials,
+        "server_features": ["xds_v3"],
+    });
+    if let Some(credentials) = tls.and_then(Tls::call_credentials) {
+        server["call_creds"] = credentials;
+    }
     json!({
-        "xds_servers": [{
-            "server_uri": args.xds_address.to_string(),
-            "channel_creds": credentials,
-            "server_features": ["xds_v3"],
-        }],
+        "xds_servers": [server],
         "node": node,
         // Servers find their Listener by it (gRFC A36); clients do not look at it.
         "server_listener_resource_name_template": "grpc/server?xds.resource.listening_address=%s",
     })
 }
 
+/// The key of the options of HTTP in a cluster.
+const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 /// The name of the server's own cluster in an Envoy.
 const XDS_CLUSTER: &str = "xds_cluster";
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use xds_cache::identity::TrustDomain;
 
 use crate::rollouts::ReachError;
+use crate::spiffe::InvalidEndpoint;
 use crate::telemetry::LogFilterError;
 
 /// Why there is no valid configuration.
@@ -15,7 +16,7 @@ pub enum ConfigError {
     /// The xDS address can be reached from other hosts.
     #[error(
         "--xds-listen {0} can be reached from other hosts and nothing is encrypted: give --xds-tls-cert, --xds-tls-key and \
-         --xds-client-ca, listen on 127.0.0.1, or accept it with --allow-plaintext-xds"
+         --xds-client-ca, or --spiffe-endpoint, listen on 127.0.0.1, or accept it with --allow-plaintext-xds"
     )]
     PlaintextXds(SocketAddr),
     /// Everyone who reaches the xDS address is served.
@@ -27,6 +28,28 @@ pub enum ConfigError {
     /// Some of the files of TLS are missing.
     #[error("TLS on the {0} port needs both --{0}-tls-cert and --{0}-tls-key")]
     HalfTls(&'static str),
+    /// The certificate of the xDS port, or its trust domains, would come from two places.
+    #[error(
+        "--{0} and --spiffe-endpoint cannot be used together: the agent gives the xDS port its certificate and its trust domains; \
+         omit one"
+    )]
+    TwoSources(&'static str),
+    /// The endpoint of the agent is none.
+    #[error("--spiffe-endpoint {text}: {source}")]
+    SpiffeEndpoint {
+        /// As it was given.
+        text: String,
+        /// The fault in it.
+        source: InvalidEndpoint,
+    },
+    /// The endpoint of the agent is to be that of the environment, which has none.
+    #[error(
+        "--spiffe-endpoint has no value and SPIFFE_ENDPOINT_SOCKET is not set: write --spiffe-endpoint unix:PATH"
+    )]
+    NoSpiffeSocket,
+    /// The program cannot talk to an agent.
+    #[error("--spiffe-endpoint: this program was built without the feature `spiffe`")]
+    NoSpiffe,
     /// Two files for one trust domain.
     #[error("--xds-trust-domain gives two files for {0}: put the authorities of both into one")]
     TrustDomainTwice(TrustDomain),

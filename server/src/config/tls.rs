@@ -1,6 +1,8 @@
 //! TLS as flags.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::env;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ArgAction;
@@ -10,7 +12,8 @@ use xds_cache::identity::TrustDomain;
 use crate::config::error::ConfigError;
 use crate::config::listen::ListenConfig;
 use crate::config::units::parse_duration;
-use crate::listen::{TlsFiles, TlsTiming, TlsVersion, TrustFiles};
+use crate::listen::{Domains, Own, TlsFiles, TlsTiming, TlsVersion, TrustFiles};
+use crate::spiffe::SpiffeEndpoint;
 
 /// The flags of TLS. Files are PEM, and are read again when they change.
 #[derive(Clone, Debug, clap::Args)]
@@ -62,6 +65,11 @@ pub struct TlsArgs {
     /// PEM file with the authorities of admin clients: a certificate of one of them counts as the admin token does
     #[arg(long, env = "XDS_SERVER_ADMIN_CLIENT_CA", value_name = "FILE")]
     pub admin_client_ca: Option<PathBuf>,
+    /// Unix socket of the SPIFFE Workload API, as unix:PATH; without a value, the one in SPIFFE_ENDPOINT_SOCKET. The agent gives both
+    /// ports their certificate, and the authorities of trust domains
+    #[arg(long, env = "XDS_SERVER_SPIFFE_ENDPOINT", value_name = "unix:PATH", num_args = 0..=1, default_missing_value = "",
+        hide_default_value = true)]
+    pub spiffe_endpoint: Option<String>,
     /// How often to look for changed certificates
     #[arg(long, env = "XDS_SERVER_TLS_POLL_INTERVAL", value_name = "DURATION", default_value = "2s",
         value_parser = parse_duration)]
@@ -95,44 +103,18 @@ pub struct TlsConfig {
     pub allows_anonymous: bool,
     /// Of the admin port; `None` for plaintext.
     pub admin: Option<TlsFiles>,
+    /// The agent that certificates come from, if any do.
+    pub spiffe: Option<SpiffeEndpoint>,
     /// When files are looked at, and the bounds of handshakes.
     pub timing: TlsTiming,
 }
 
 impl TlsConfig {
-    pub(super) fn new(args: TlsArgs) -> Result<Self, ConfigError> {
-        let min_version = args.xds_tls_min_version;
-        let mut trust = TrustFiles {
-            authorities: args.xds_client_ca,
-            crl: args.xds_client_crl,
-            is_crl_strict: args.xds_client_crl_strict,
-            ..TrustFiles::default()
-        };
-        for TrustBundle { domain, file } in args.xds_trust_domain {
-            if trust.domains.insert(domain.clone(), file).is_some() {
-                return Err(ConfigError::TrustDomainTwice(domain));
-            }
-        }
-        if trust.crl.is_some() && !trust.asks() {
-            return Err(ConfigError::Needs {
-                flag: "xds-client-crl",
-                other: "xds-client-ca or --xds-trust-domain",
-            });
-        }
-        if trust.is_crl_strict && trust.crl.is_none() {
-            return Err(ConfigError::Needs { flag: "xds-client-crl-strict", other: "xds-client-crl" });
-        }
-        let mut xds = files("xds", args.xds_tls_cert, args.xds_tls_key, trust)?;
-        if let Some(xds) = &mut xds {
-            xds.min_version = min_version;
-            xds.needs_client_certificate = args.xds_require_client_cert;
-        }
-        if args.xds_require_client_cert && xds.as_ref().is_none_or(|xds| !xds.trust.asks()) {
-            return Err(ConfigError::Needs {
-                flag: "xds-require-client-cert",
-                other: "xds-client-ca or --xds-trust-domain",
-            });
-        }
+    /// With an access policy, the admin port accepts certificates of the agent's trust domains, for the policy to judge. Beside
+    /// `--admin-client-ca` it does not: whom those authorities vouch for may do everything if the policy has no principals.
+    pub(super) fn new(args: TlsArgs, policy: Option<&Path>) -> Result<Self, ConfigError> {
+        let spiffe = args.spiffe_endpoint.as_deref().map(endpoint).transpose()?;
+        let xds = xds(&args, spiffe.as_ref())?;
         if args.xds_require_client_cert && args.allow_anonymous_xds {
             return Err(ConfigError::Contradiction {
                 flag: "xds-require-client-cert",
@@ -140,11 +122,16 @@ impl TlsConfig {
             });
         }
         let is_anonymous_by_default = xds.as_ref().is_none_or(|xds| !xds.trust.asks());
-        let admin_trust = TrustFiles { authorities: args.admin_client_ca, ..TrustFiles::default() };
+        let own = own("admin", args.admin_tls_cert, args.admin_tls_key, spiffe.as_ref())?;
+        let mut admin_trust = TrustFiles { authorities: args.admin_client_ca, ..TrustFiles::default() };
+        if spiffe.is_some() && policy.is_some() && !admin_trust.asks() {
+            admin_trust.domains = Domains::Agent;
+        }
         Ok(Self {
             xds,
             allows_anonymous: args.allow_anonymous_xds || is_anonymous_by_default,
-            admin: files("admin", args.admin_tls_cert, args.admin_tls_key, admin_trust)?,
+            admin: files("admin", own, admin_trust)?,
+            spiffe,
             timing: TlsTiming {
                 poll_interval: args.tls_poll_interval,
                 handshake: args.handshake_timeout,
@@ -159,9 +146,9 @@ impl TlsConfig {
         self.xds.as_ref().is_some_and(|xds| xds.trust.asks())
     }
 
-    /// Returns `true` if the admin port asks its clients for certificates.
-    pub(super) fn has_admin_ca(&self) -> bool {
-        self.admin.as_ref().is_some_and(|admin| admin.trust.asks())
+    /// Returns `true` if a certificate lets clients into the admin port, whoever they are.
+    pub(crate) fn has_admin_ca(&self) -> bool {
+        self.admin.as_ref().is_some_and(|admin| admin.trust.authorities.is_some())
     }
 
     /// Returns `true` if others reach the xDS port, and nothing but a token can prove who they are.
@@ -210,23 +197,94 @@ pub(super) struct Guards {
     pub(super) policy: bool,
 }
 
-fn files(
+/// TLS of the xDS port.
+fn xds(args: &TlsArgs, spiffe: Option<&SpiffeEndpoint>) -> Result<Option<TlsFiles>, ConfigError> {
+    let given = [
+        (args.xds_tls_cert.is_some(), "xds-tls-cert"),
+        (args.xds_tls_key.is_some(), "xds-tls-key"),
+        (!args.xds_trust_domain.is_empty(), "xds-trust-domain"),
+    ];
+    if let (Some(_), Some((_, flag))) = (spiffe, given.into_iter().find(|(is_given, _)| *is_given)) {
+        return Err(ConfigError::TwoSources(flag));
+    }
+    let domains = match spiffe {
+        Some(_) => Domains::Agent,
+        None => domains(&args.xds_trust_domain)?,
+    };
+    let trust = TrustFiles {
+        authorities: args.xds_client_ca.clone(),
+        domains,
+        crl: args.xds_client_crl.clone(),
+        is_crl_strict: args.xds_client_crl_strict,
+    };
+    if trust.crl.is_some() && !trust.asks() {
+        return Err(ConfigError::Needs {
+            flag: "xds-client-crl",
+            other: "xds-client-ca, --xds-trust-domain or --spiffe-endpoint",
+        });
+    }
+    if trust.is_crl_strict && trust.crl.is_none() {
+        return Err(ConfigError::Needs { flag: "xds-client-crl-strict", other: "xds-client-crl" });
+    }
+    let own = own("xds", args.xds_tls_cert.clone(), args.xds_tls_key.clone(), spiffe)?;
+    let xds = files("xds", own, trust)?.map(|files| TlsFiles {
+        min_version: args.xds_tls_min_version,
+        needs_client_certificate: args.xds_require_client_cert,
+        ..files
+    });
+    if args.xds_require_client_cert && xds.as_ref().is_none_or(|xds| !xds.trust.asks()) {
+        return Err(ConfigError::Needs {
+            flag: "xds-require-client-cert",
+            other: "xds-client-ca, --xds-trust-domain or --spiffe-endpoint",
+        });
+    }
+    Ok(xds)
+}
+
+fn domains(bundles: &[TrustBundle]) -> Result<Domains, ConfigError> {
+    let mut domains = BTreeMap::new();
+    for TrustBundle { domain, file } in bundles {
+        if domains.insert(domain.clone(), file.clone()).is_some() {
+            return Err(ConfigError::TrustDomainTwice(domain.clone()));
+        }
+    }
+    Ok(Domains::Files(domains))
+}
+
+/// Where the certificate of a port comes from: from its files, else from the agent.
+fn own(
     port: &'static str,
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
-    trust: TrustFiles,
-) -> Result<Option<TlsFiles>, ConfigError> {
+    spiffe: Option<&SpiffeEndpoint>,
+) -> Result<Option<Own>, ConfigError> {
     match (certificate, key) {
-        (Some(certificate), Some(key)) => Ok(Some(TlsFiles {
-            certificate,
-            key,
-            trust,
-            needs_client_certificate: false,
-            min_version: TlsVersion::Tls12,
-        })),
-        (None, None) if !trust.asks() => Ok(None),
+        (Some(certificate), Some(key)) => Ok(Some(Own::Files { certificate, key })),
+        (None, None) => Ok(spiffe.map(|_| Own::Agent)),
         (_, _) => Err(ConfigError::HalfTls(port)),
     }
+}
+
+fn files(port: &'static str, own: Option<Own>, trust: TrustFiles) -> Result<Option<TlsFiles>, ConfigError> {
+    match own {
+        Some(own) => {
+            Ok(Some(TlsFiles { own, trust, needs_client_certificate: false, min_version: TlsVersion::Tls12 }))
+        }
+        None if !trust.asks() => Ok(None),
+        None => Err(ConfigError::HalfTls(port)),
+    }
+}
+
+/// The socket of the agent; an empty text stands for that of the environment.
+fn endpoint(text: &str) -> Result<SpiffeEndpoint, ConfigError> {
+    if cfg!(not(feature = "spiffe")) {
+        return Err(ConfigError::NoSpiffe);
+    }
+    let text = match text {
+        "" => env::var(ENDPOINT_SOCKET).map_err(|_| ConfigError::NoSpiffeSocket)?,
+        text => text.to_owned(),
+    };
+    text.parse().map_err(|source| ConfigError::SpiffeEndpoint { text, source })
 }
 
 /// Reads such as `example.org=/etc/xds/example.org.crt`.
@@ -240,3 +298,6 @@ fn parse_bundle(text: &str) -> Result<TrustBundle, String> {
         },
     }
 }
+
+/// The variable in which the standard has the socket of the agent.
+const ENDPOINT_SOCKET: &str = "SPIFFE_ENDPOINT_SOCKET";

@@ -25,5 +25,5 @@ pub(crate) use files::{Shares, raise_limit};
 pub(crate) use http::serve_http;
 pub(crate) use peer::{Busy, Distrust, Peer, Source};
 pub(crate) use port::{Port, PortRules};
+pub use tls::{Domains, Own, TlsFiles, TlsTiming, TlsVersion, TrustFiles};
 pub(crate) use tls::{End, Outcome, Tls, TlsHealth, TlsStatus};
-pub use tls::{TlsFiles, TlsTiming, TlsVersion, TrustFiles};

@@ -15,7 +15,9 @@ use xds_cache::{Reason, Refusals};
 
 use crate::listen::peer::{Distrust, Elapsed, Handshake, Peer};
 use crate::listen::stream::Stream;
-use crate::listen::tls::{Agreed, CLOSED, DISPLACED, Failure, Outcome, REVOKED, Secured, TIMEOUT, Tls};
+use crate::listen::tls::{
+    Agreed, CLOSED, DISPLACED, Failure, NOT_READY, Outcome, REVOKED, Secured, TIMEOUT, Tls,
+};
 
 /// The rules of a port.
 #[derive(Clone, Copy, Debug)]
@@ -54,9 +56,20 @@ impl Port {
     }
 
     /// Gives a connection that was accepted its place. Where the port is full, those that have been idle for longest make room;
-    /// without any, `None`: the connection is closed again.
+    /// without any, `None`: the connection is closed again. So it is while there is no certificate.
     pub(super) fn admit(&self, stream: TcpStream, address: SocketAddr) -> Option<(Stream, Peer)> {
         let peer = Peer::new(address);
+        let encrypted = match &self.tls {
+            None => None,
+            Some(tls) => match tls.acceptor() {
+                Some(acceptor) => Some((tls, acceptor)),
+                None => {
+                    tls.count(Outcome::Failed(NOT_READY));
+                    self.refuse(Reason::Handshake, &peer, "the port has no certificate yet");
+                    return None;
+                }
+            },
+        };
         let mut open = self.lock();
         let mut displaced = Vec::new();
         if open.len() >= self.rules.max_connections {
@@ -76,12 +89,11 @@ impl Port {
             self.refuse(self.rules.reason, &idle, "an idle connection makes room for a new one");
             idle.cut_off();
         }
-        let stream = match &self.tls {
+        let stream = match encrypted {
             None => Stream::Plain(stream),
-            Some(tls) => {
+            Some((tls, (acceptor, trust))) => {
                 peer.set_handshake(Handshake::Pending);
                 self.make_room_for_handshake(tls, &peer);
-                let (acceptor, trust) = tls.acceptor();
                 peer.set_trust(trust);
                 Stream::Tls(Box::new(Secured::new(&acceptor, stream)))
             }

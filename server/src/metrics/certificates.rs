@@ -29,6 +29,7 @@ impl Collector for Certificates {
             MetricType::Gauge,
         )?;
         for TlsStatus { port, material, .. } in &ports {
+            let Some(material) = material else { continue };
             let mut parts = BTreeMap::from([("leaf", material.not_after)]);
             for End { of, at, .. } in &material.ends {
                 let first = parts.entry(of.label()).or_insert(*at);

@@ -387,6 +387,7 @@ denied:
 - { spiffe: "spiffe://a.org/ci/old" }
 "#;
 
+#[expect(clippy::too_many_lines, reason = "a line for each question")]
 #[tokio::test]
 async fn a_question_is_answered_with_the_rule_that_decides_and_what_is_needed() {
     let text = CHECKED.replace("TOKEN", &TokenHash::of("ada").to_string());

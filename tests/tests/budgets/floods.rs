@@ -10,7 +10,9 @@ use xds_tests::healthy::Healthy;
 use xds_tests::server::{Server, Setup};
 use xds_tests::wait::PATIENCE;
 
-use crate::metrics;
+use crate::{Wire, metrics};
+
+on_both_wires!(row_14_floods_of_pings_and_settings_end_with_goaway);
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0pingpong";
@@ -51,9 +53,9 @@ async fn flood(server: &Server, frame: &[u8]) -> Result<(usize, bool)> {
     Ok((n_sent, is_ended && is_goaway))
 }
 
-#[tokio::test]
-async fn row_14_floods_of_pings_and_settings_end_with_goaway() -> Result<()> {
-    let server = Server::start_with(Setup::metered()?).await?;
+#[expect(clippy::print_stdout, reason = "the figures are part of the result")]
+async fn row_14_floods_of_pings_and_settings_end_with_goaway(wire: Wire) -> Result<()> {
+    let server = Server::start_with(wire(Setup::metered()?)?).await?;
     let healthy = Healthy::start(&server).await?;
     healthy.check().await?;
     for (name, frame) in [("PING", PING), ("SETTINGS", SETTINGS)] {

@@ -18,6 +18,14 @@ use xds_tests::server::{Server, Setup};
 use xds_tests::shapes::Shape;
 use xds_tests::wait::PATIENCE;
 
+use crate::Wire;
+
+on_both_wires!(
+    long_ids_are_refused_and_kept_nowhere,
+    metadata_takes_little_whatever_its_shape,
+    all_nodes_together_have_a_budget
+);
+
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const REPORTS: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 const MIB: u64 = 1 << 20;
@@ -35,9 +43,9 @@ async fn outcome(server: &Server, node: Node) -> Result<Option<tonic::Status>> {
 }
 
 /// Row 4: an id of 60 MB was kept by 1,024 events after its client left, and written to the log whole.
-#[tokio::test]
-async fn long_ids_are_refused_and_kept_nowhere() -> Result<()> {
-    let server = Server::start_with(Setup::metered()?).await?;
+#[expect(clippy::print_stdout, reason = "the figures are part of the result")]
+async fn long_ids_are_refused_and_kept_nowhere(wire: Wire) -> Result<()> {
+    let server = Server::start_with(wire(Setup::metered()?)?).await?;
     let healthy = Healthy::start(&server).await?;
     let meter = Meter::of(&server)?;
     let measurement = meter.begin()?;
@@ -80,9 +88,9 @@ async fn end_of_reports(server: &Server, first: LoadStatsRequest) -> Result<toni
 }
 
 /// Row 4: reading metadata of any shape takes no more memory than is kept of it.
-#[tokio::test]
-async fn metadata_takes_little_whatever_its_shape() -> Result<()> {
-    let server = Server::start_with(Setup::metered()?).await?;
+#[expect(clippy::print_stdout, reason = "the figures are part of the result")]
+async fn metadata_takes_little_whatever_its_shape(wire: Wire) -> Result<()> {
+    let server = Server::start_with(wire(Setup::metered()?)?).await?;
     let healthy = Healthy::start(&server).await?;
     for shape in Shape::ALL {
         let fields = [("a".to_owned(), shape.value(1_000_000))].into();
@@ -98,9 +106,9 @@ async fn metadata_takes_little_whatever_its_shape() -> Result<()> {
 }
 
 /// Row 4: clients that stay keep a bounded amount, each and all together, and an Envoy's list of extensions passes.
-#[tokio::test]
-async fn all_nodes_together_have_a_budget() -> Result<()> {
-    let server = Server::start_with(Setup::metered()?.arg("--max-node-memory=8MiB")).await?;
+#[expect(clippy::print_stdout, reason = "the figures are part of the result")]
+async fn all_nodes_together_have_a_budget(wire: Wire) -> Result<()> {
+    let server = Server::start_with(wire(Setup::metered()?.arg("--max-node-memory=8MiB"))?).await?;
     let healthy = Healthy::start(&server).await?;
     let channel = raw::connect(server.xds()).await?;
     let measurement = Meter::of(&server)?.begin()?;

@@ -10,7 +10,12 @@ use xds_tests::healthy::Healthy;
 use xds_tests::server::{Server, Setup};
 
 use crate::http2::{Call, Http2, beginning};
-use crate::metrics;
+use crate::{Wire, metrics};
+
+on_both_wires!(
+    row_5_unknown_clients_do_not_make_the_server_keep_more_than_a_mebibyte_a_stream,
+    row_5_a_connection_has_one_large_message_at_a_time_under_way
+);
 
 const DELTA_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 const N_STREAMS: usize = 60;
@@ -34,8 +39,8 @@ async fn attack(http2: &mut Http2, first: &[u8]) -> Result<Vec<Call>> {
     Ok(join_all(sending).await)
 }
 
-async fn measured(first: &[u8], limit_mib: u64) -> Result<(String, Vec<(String, String)>)> {
-    let server = Server::start_with(Setup::metered()?).await?;
+async fn measured(wire: Wire, first: &[u8], limit_mib: u64) -> Result<(String, Vec<(String, String)>)> {
+    let server = Server::start_with(wire(Setup::metered()?)?).await?;
     let healthy = Healthy::start(&server).await?;
     healthy.check().await?;
     let measurement = Meter::of(&server)?.begin()?;
@@ -54,9 +59,11 @@ async fn measured(first: &[u8], limit_mib: u64) -> Result<(String, Vec<(String, 
     Ok((figures, statuses))
 }
 
-#[tokio::test]
-async fn row_5_unknown_clients_do_not_make_the_server_keep_more_than_a_mebibyte_a_stream() -> Result<()> {
-    let (figures, statuses) = measured(&[], 160).await?;
+#[expect(clippy::print_stdout, reason = "the figures are part of the result")]
+async fn row_5_unknown_clients_do_not_make_the_server_keep_more_than_a_mebibyte_a_stream(
+    wire: Wire,
+) -> Result<()> {
+    let (figures, statuses) = measured(wire, &[], 160).await?;
     println!("{figures}");
     for (status, message) in statuses {
         ensure!(
@@ -67,11 +74,11 @@ async fn row_5_unknown_clients_do_not_make_the_server_keep_more_than_a_mebibyte_
     Ok(())
 }
 
-#[tokio::test]
-async fn row_5_a_connection_has_one_large_message_at_a_time_under_way() -> Result<()> {
+#[expect(clippy::print_stdout, reason = "the figures are part of the result")]
+async fn row_5_a_connection_has_one_large_message_at_a_time_under_way(wire: Wire) -> Result<()> {
     let node = Node { id: "large".into(), ..Node::default() };
     let request = DeltaDiscoveryRequest { node: Some(node), ..DeltaDiscoveryRequest::default() };
-    let (figures, statuses) = measured(&request.encode_to_vec(), 160).await?;
+    let (figures, statuses) = measured(wire, &request.encode_to_vec(), 160).await?;
     println!("{figures}");
     let n_of = |code: &str| statuses.iter().filter(|(status, _)| status == code).count();
     // The one that has room ends because it does not go on; two wait for it in vain; the others are refused at once.

@@ -18,6 +18,14 @@ use xds_tests::http::{Answer, Http};
 use xds_tests::server::{Server, Setup, Variant};
 use xds_tests::shapes::Shape;
 
+use crate::Wire;
+
+on_both_wires!(
+    a_poll_takes_at_most_20_times_its_body,
+    many_and_large_polls_take_a_bounded_amount,
+    clients_that_stop_in_the_middle_keep_nobody_from_polling
+);
+
 const CLUSTERS: &str = "/v3/discovery:clusters";
 const MIB: usize = 1 << 20;
 /// The memory that a server of this size takes now and then for anything else, such as a thread that is started.
@@ -26,9 +34,9 @@ const NOISE: u64 = 8 << 20;
 const MAX_AMPLIFICATION: u64 = 20;
 
 /// Row 1: 4 MB of metadata took 1.8 GB.
-#[tokio::test]
-async fn a_poll_takes_at_most_20_times_its_body() -> Result<()> {
-    let server = Server::start_with(Setup::metered()?).await?;
+#[expect(clippy::print_stdout, reason = "the figures are part of the result")]
+async fn a_poll_takes_at_most_20_times_its_body(wire: Wire) -> Result<()> {
+    let server = Server::start_with(wire(Setup::metered()?)?).await?;
     let healthy = Healthy::start(&server).await?;
     for shape in Shape::ALL {
         let value = shape.json(MIB - 1000);
@@ -61,9 +69,9 @@ async fn a_poll_takes_at_most_20_times_its_body() -> Result<()> {
 }
 
 /// Row 1: a body has a limit of its own, and so has the number of polls that run at once.
-#[tokio::test]
-async fn many_and_large_polls_take_a_bounded_amount() -> Result<()> {
-    let server = Server::start_with(Setup::metered()?.arg("--max-polls=4")).await?;
+#[expect(clippy::print_stdout, reason = "the figures are part of the result")]
+async fn many_and_large_polls_take_a_bounded_amount(wire: Wire) -> Result<()> {
+    let server = Server::start_with(wire(Setup::metered()?.arg("--max-polls=4"))?).await?;
     let healthy = Healthy::start(&server).await?;
     let value = Shape::Numbers.json(4_000_000);
     let large = format!("{{\"node\":{{\"id\":\"x\",\"metadata\":{{\"a\":{value}}}}}}}");
@@ -91,12 +99,12 @@ async fn many_and_large_polls_take_a_bounded_amount() -> Result<()> {
 }
 
 /// Bodies that stop in the middle take no place, and answers that are not read no memory.
-#[tokio::test]
-async fn clients_that_stop_in_the_middle_keep_nobody_from_polling() -> Result<()> {
+#[expect(clippy::print_stdout, reason = "the figures are part of the result")]
+async fn clients_that_stop_in_the_middle_keep_nobody_from_polling(wire: Wire) -> Result<()> {
     let dir = ConfigDir::new()?;
     let clusters: Vec<Value> = (0..2000).map(|n| large_cluster(&format!("c{n}"))).collect();
     dir.write_resources("clusters.yaml", &clusters)?;
-    let server = Server::start_with(Setup::metered()?.watch(dir.path()).arg("--max-polls=2")).await?;
+    let server = Server::start_with(wire(Setup::metered()?.watch(dir.path()).arg("--max-polls=2"))?).await?;
     server.wait_ready().await?;
     let small = json!({"node": {"id": "x"}}).to_string();
     let whole = post(server.xds(), CLUSTERS, &[], small.clone()).await?.success()?;

@@ -6,15 +6,17 @@ use xds_tests::healthy::Healthy;
 use xds_tests::server::{Server, Setup};
 
 use crate::http2::Http2;
-use crate::metrics;
+use crate::{Wire, metrics};
+
+on_both_wires!(row_6_silent_streams_take_no_place_that_a_client_needs);
 
 const ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 const MAX_STREAMS: usize = 200;
 
-#[tokio::test]
-async fn row_6_silent_streams_take_no_place_that_a_client_needs() -> Result<()> {
+#[expect(clippy::print_stdout, reason = "the figures are part of the result")]
+async fn row_6_silent_streams_take_no_place_that_a_client_needs(wire: Wire) -> Result<()> {
     let setup = Setup::metered()?.arg("--max-streams").arg(MAX_STREAMS.to_string());
-    let server = Server::start_with(setup.arg("--first-request-timeout").arg("2s")).await?;
+    let server = Server::start_with(wire(setup.arg("--first-request-timeout").arg("2s"))?).await?;
     let measurement = Meter::of(&server)?.begin()?;
     let mut http2 = Http2::connect(server.xds()).await?;
     let mut calls = Vec::new();

@@ -16,6 +16,10 @@ use xds_tests::raw::{self, DeltaStream, path};
 use xds_tests::server::{Server, Setup};
 use xds_tests::wait::wait_for;
 
+use crate::Wire;
+
+on_both_wires!(names_that_come_and_go_without_an_ack_hold_up_nobody);
+
 const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const VIRTUAL_HOSTS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
@@ -31,11 +35,11 @@ const SHAPES: [(&str, Name); 4] = [
     (VIRTUAL_HOSTS, |round, i| format!("route/{i}.{round}.example.com")),
 ];
 
-#[tokio::test]
-async fn names_that_come_and_go_without_an_ack_hold_up_nobody() -> Result<()> {
+#[expect(clippy::print_stdout, reason = "the figures are part of the result")]
+async fn names_that_come_and_go_without_an_ack_hold_up_nobody(wire: Wire) -> Result<()> {
     let n_names =
         if std::env::var("XDS_BUDGETS").is_ok_and(|size| size == "large") { 40_000 } else { 10_000 };
-    let mut server = Server::start_with(Setup::metered()?).await?;
+    let mut server = Server::start_with(wire(Setup::metered()?)?).await?;
     server.put("/v1/groups/default/resources/clusters/c", &cluster()).await?;
     let meter = Meter::of(&server)?;
     let before = meter.begin()?;

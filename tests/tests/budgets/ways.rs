@@ -18,9 +18,13 @@ use xds_tests::raw;
 use xds_tests::server::{Server, Setup};
 use xds_tests::wait::wait_for;
 
+use crate::Wire;
+
 use crate::bodies;
 use crate::grpc_call;
 use crate::messages::{self, Message};
+
+on_both_wires!(a_poll_costs_no_more_than_its_budget, a_grpc_message_costs_no_more_than_its_budget);
 
 /// The bounds of a way in. This table is the one place where bounds are.
 struct Way {
@@ -160,7 +164,7 @@ async fn grpc_methods(port: SocketAddr) -> Result<Vec<String>> {
 
 #[tokio::test]
 async fn a_body_of_the_admin_api_costs_no_more_than_its_budget() -> Result<()> {
-    let world = World::start().await?;
+    let world = World::start(Ok).await?;
     for way in &REST {
         for (shape, body) in bodies::of(way.name, way.n_bytes()) {
             let (method, path) = bodies::target(way.name)?;
@@ -183,9 +187,8 @@ async fn a_body_of_the_admin_api_costs_no_more_than_its_budget() -> Result<()> {
     world.finish().await
 }
 
-#[tokio::test]
-async fn a_poll_costs_no_more_than_its_budget() -> Result<()> {
-    let world = World::start().await?;
+async fn a_poll_costs_no_more_than_its_budget(wire: Wire) -> Result<()> {
+    let world = World::start(wire).await?;
     for way in &POLLING {
         let (method, path) = bodies::target(way.name)?;
         for (shape, body) in bodies::of(way.name, way.n_bytes()) {
@@ -205,9 +208,8 @@ async fn a_poll_costs_no_more_than_its_budget() -> Result<()> {
     world.finish().await
 }
 
-#[tokio::test]
-async fn a_grpc_message_costs_no_more_than_its_budget() -> Result<()> {
-    let world = World::start().await?;
+async fn a_grpc_message_costs_no_more_than_its_budget(wire: Wire) -> Result<()> {
+    let world = World::start(wire).await?;
     for way in &GRPC {
         for Message { shape, path, bytes } in messages::of(way.name, way.n_bytes())? {
             let n_bytes = bytes.len();
@@ -219,7 +221,7 @@ async fn a_grpc_message_costs_no_more_than_its_budget() -> Result<()> {
 
 #[tokio::test]
 async fn a_file_costs_no_more_than_its_budget() -> Result<()> {
-    let world = World::start().await?;
+    let world = World::start(Ok).await?;
     for way in &FILES {
         // One file that changes, because two files with the same resource would be a conflict.
         let mut before = serde_json::Value::Null;
@@ -259,11 +261,11 @@ struct World {
 }
 
 impl World {
-    async fn start() -> Result<Self> {
+    async fn start(wire: Wire) -> Result<Self> {
         let dir = ConfigDir::new()?;
         dir.write_resources("base.yaml", &[config::cluster("base")])?;
         let setup = Setup::metered()?.watch(dir.path()).arg("--poll-interval").arg("500ms");
-        let server = Server::start_with(setup).await?;
+        let server = Server::start_with(wire(setup)?).await?;
         server.wait_ready().await?;
         let healthy = Healthy::start(&server).await?;
         let meter = Meter::of(&server)?;

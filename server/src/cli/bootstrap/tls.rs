@@ -21,6 +21,10 @@ pub(crate) struct TlsArgs {
     /// PEM file on the client's host with the private key of its certificate
     #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_cert"])]
     tls_key: Option<PathBuf>,
+    /// File on the client's host with a JSON Web Token, which proves who the client is; it is read again when it changes (with an Envoy
+    /// only with --out-dir)
+    #[arg(long, value_name = "FILE", requires = "tls_ca")]
+    jwt_file: Option<PathBuf>,
     /// Name in the server's certificate, if it is not the host of the address (Envoy only)
     #[arg(long, value_name = "NAME", requires = "tls_ca", conflicts_with = "tls_server_uri")]
     tls_server_name: Option<String>,
@@ -39,7 +43,19 @@ pub(super) struct Tls {
     ca: PathBuf,
     /// Its certificate and the key.
     own: Option<(PathBuf, PathBuf)>,
+    /// Its token.
+    token: Option<PathBuf>,
     server: ServerIdentity,
+}
+
+/// What an Envoy needs to speak TLS, and to say who it is.
+pub(super) struct EnvoyTls {
+    /// The transport socket of the server's cluster.
+    pub(super) socket: Value,
+    /// The filters of the server's cluster that send the token; empty without one.
+    pub(super) filters: Vec<Value>,
+    /// Secrets of the bootstrap itself.
+    pub(super) secrets: Vec<Value>,
 }
 
 /// The name that must be in the server's certificate.
@@ -85,7 +101,8 @@ impl TlsArgs {
                 Err(_) => ServerIdentity::Dns(name.to_owned()),
             },
         };
-        Ok(Some(Tls { ca: at(ca)?, own, server }))
+        let token = self.jwt_file.as_deref().map(at).transpose()?;
+        Ok(Some(Tls { ca: at(ca)?, own, token, server }))
     }
 }
 
@@ -100,18 +117,29 @@ impl Tls {
         json!([{"type": "tls", "config": config}])
     }
 
-    /// The transport socket of an Envoy that reads PEM files once, when it starts.
-    pub(super) fn transport_socket(&self) -> Value {
+    /// `call_creds` of gRPC, which sends them over TLS alone; `None` without a token.
+    pub(super) fn call_credentials(&self) -> Option<Value> {
+        let token = self.token.as_ref()?;
+        Some(json!([{"type": "jwt_token_file", "config": {"jwt_token_file": token}}]))
+    }
+
+    /// For an Envoy that reads the files once, when it starts.
+    pub(super) fn once(&self) -> EnvoyTls {
         let mut common = common();
         common["validation_context"] = self.validation(None);
         if let Some(own) = self.certificate(None) {
             common["tls_certificates"] = json!([own]);
         }
-        self.socket(&common)
+        let secrets = self
+            .token
+            .as_deref()
+            .map(|file| json!({"name": TOKEN, "generic_secret": {"secret": {"filename": file}}}));
+        let filters = self.token.as_ref().map(|_| token_filters(&json!({"name": TOKEN}))).unwrap_or_default();
+        EnvoyTls { socket: self.socket(&common), filters, secrets: secrets.into_iter().collect() }
     }
 
-    /// The transport socket of an Envoy that follows changes, and the files of `directory` by which it does.
-    pub(super) fn followed_transport_socket(&self, directory: &Path) -> (Value, Files) {
+    /// For an Envoy that follows changes, and the files of `directory` by which it does.
+    pub(super) fn followed(&self, directory: &Path) -> (EnvoyTls, Files) {
         let source = |name: &str, file: &str| {
             json!({"name": name, "sds_config": {
                 "path_config_source": {"path": directory.join(file)}, "resource_api_version": "V3",
@@ -132,7 +160,14 @@ impl Tls {
             common["tls_certificate_sds_secret_configs"] = json!([source(CERTIFICATE, CERTIFICATE_FILE)]);
             files.push((CERTIFICATE_FILE, secret(CERTIFICATE, "tls_certificate", own)));
         }
-        (self.socket(&common), Files(files))
+        let mut filters = vec![];
+        if let Some(token) = &self.token {
+            let mut file = json!({"filename": token});
+            watch(&mut file, token.parent());
+            files.push((TOKEN_FILE, secret(TOKEN, "generic_secret", json!({"secret": file}))));
+            filters = token_filters(&source(TOKEN, TOKEN_FILE));
+        }
+        (EnvoyTls { socket: self.socket(&common), filters, secrets: vec![] }, Files(files))
     }
 
     fn socket(&self, common: &Value) -> Value {
@@ -170,6 +205,26 @@ impl Tls {
         watch(&mut own, watched);
         Some(own)
     }
+}
+
+/// The filters of a cluster by which Envoy puts the token of a secret into every request.
+fn token_filters(secret: &Value) -> Vec<Value> {
+    let generic = json!({
+        "@type": "type.googleapis.com/envoy.extensions.http.injected_credentials.generic.v3.Generic",
+        "credential": secret,
+        "header_value_prefix": "Bearer ",
+    });
+    let injector = json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.credential_injector.v3.CredentialInjector",
+        "overwrite": true,
+        "credential": {"name": "envoy.http.injected_credentials.generic", "typed_config": generic},
+    });
+    let codec =
+        json!({"@type": "type.googleapis.com/envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec"});
+    vec![
+        json!({"name": "envoy.filters.http.credential_injector", "typed_config": injector}),
+        json!({"name": "envoy.filters.http.upstream_codec", "typed_config": codec}),
+    ]
 }
 
 fn common() -> Value {
@@ -212,6 +267,8 @@ const CA: &str = "xds_ca";
 const CA_FILE: &str = "xds_ca.json";
 const CERTIFICATE: &str = "xds_certificate";
 const CERTIFICATE_FILE: &str = "xds_certificate.json";
+const TOKEN: &str = "xds_token";
+const TOKEN_FILE: &str = "xds_token.json";
 
 #[cfg(test)]
 mod tests {
@@ -222,6 +279,7 @@ mod tests {
             tls_ca: Some("/tls/ca.crt".into()),
             tls_cert: Some("/tls/tls.crt".into()),
             tls_key: Some("/tls/tls.key".into()),
+            jwt_file: None,
             tls_server_name: None,
             tls_server_uri: None,
             out_dir: None,
@@ -231,7 +289,7 @@ mod tests {
     #[test]
     fn the_server_is_known_by_the_name_that_it_is_reached_by_or_is_said_to_have() {
         let expected = |args: &TlsArgs, host: &str| {
-            let socket = args.with_host(host).unwrap().unwrap().transport_socket();
+            let socket = args.with_host(host).unwrap().unwrap().once().socket;
             let context = &socket["typed_config"];
             let sans = &context["common_tls_context"]["validation_context"]["match_typed_subject_alt_names"];
             (sans[0]["san_type"].clone(), sans[0]["matcher"]["exact"].clone(), context["sni"].clone())
@@ -248,6 +306,29 @@ mod tests {
         );
         let spiffe = TlsArgs { tls_server_uri: Some("spiffe://a/xds".into()), ..args() };
         assert_eq!(expected(&spiffe, "10.0.0.1"), (json!("URI"), json!("spiffe://a/xds"), Value::Null));
+    }
+
+    #[test]
+    fn a_token_is_in_its_file_alone_and_envoy_follows_it() {
+        let args = TlsArgs { jwt_file: Some("/tokens/xds".into()), ..args() };
+        let tls = args.with_host("xds").unwrap().unwrap();
+        let config = json!([{"type": "jwt_token_file", "config": {"jwt_token_file": "/tokens/xds"}}]);
+        assert_eq!(tls.call_credentials(), Some(config));
+        let credential = |tls: &EnvoyTls| {
+            let injector = &tls.filters[0]["typed_config"];
+            assert_eq!((tls.filters.len(), &injector["overwrite"]), (2, &json!(true)));
+            injector["credential"]["typed_config"]["credential"].clone()
+        };
+        let once = tls.once();
+        assert_eq!(credential(&once), json!({"name": "xds_token"}));
+        assert_eq!(once.secrets[0]["generic_secret"]["secret"], json!({"filename": "/tokens/xds"}));
+        let (followed, files) = tls.followed(Path::new("/out"));
+        let path = &credential(&followed)["sds_config"]["path_config_source"]["path"];
+        assert_eq!((path, followed.secrets.len()), (&json!("/out/xds_token.json"), 0));
+        let (name, secret) = files.0.last().unwrap();
+        let secret = &secret["resources"][0]["generic_secret"]["secret"];
+        let watched = json!({"filename": "/tokens/xds", "watched_directory": {"path": "/tokens"}});
+        assert_eq!((*name, secret), ("xds_token.json", &watched));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use envoy_types::pb::envoy::service::discovery::v3::{
 };
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use envoy_types::pb::envoy::service::status::v3::{ClientConfig, ClientStatusRequest, ClientStatusResponse};
+use http_body_util::{BodyExt as _, Full};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, PKCS_ED25519,
     PublicKeyData as _, SanType, SigningKey as _, string::Ia5String,
@@ -19,13 +20,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
 use tonic::{Code, Status};
+use tower::ServiceExt as _;
 use xds_access::Policy;
 use xds_cache::{Layer, NodeGroup, Reason, ResourceType};
 use xds_codec::Codec;
 
 use super::support::*;
 use crate::grpc::{GrpcConfig, discovery};
-use crate::listen::{Tls, TlsFiles, TlsTiming, TlsVersion, TrustFiles};
+use crate::listen::{Own, Tls, TlsFiles, TlsTiming, TlsVersion, TrustFiles};
 
 type Lrs = ClientStream<LoadStatsRequest, LoadStatsResponse>;
 
@@ -88,8 +90,7 @@ impl Rig {
         fs::write(path("tls.key"), key).unwrap();
         fs::write(path("ca.crt"), ca.0.pem()).unwrap();
         let files = TlsFiles {
-            certificate: path("tls.crt"),
-            key: path("tls.key"),
+            own: Own::Files { certificate: path("tls.crt"), key: path("tls.key") },
             trust: TrustFiles { authorities: Some(path("ca.crt")), ..TrustFiles::default() },
             needs_client_certificate: false,
             min_version: TlsVersion::Tls12,
@@ -100,7 +101,7 @@ impl Rig {
             max_handshakes: 4096,
             expiry_warning: DAY,
         };
-        let tls = Tls::open("test", files, timing, Arc::default()).unwrap();
+        let tls = Tls::open("test", files, None, timing, Arc::default()).unwrap();
         let config = GrpcConfig {
             needs_credential: true,
             authenticates_clients: true,
@@ -221,10 +222,39 @@ async fn asked_with(
         Ok(within("an answer", reports.responses.message()).await?.unwrap().clusters)
     };
     answers.push(answer.await);
+    answers.push(polled(channel, node, authorization).await);
     for names in answers.iter_mut().flatten() {
         names.sort();
     }
     answers
+}
+
+/// The clusters that REST polling gives. A refusal is shown as its status of gRPC, and must not say anything else.
+async fn polled(channel: &Channel, node: &str, authorization: &[&str]) -> Result<Vec<String>, Status> {
+    let body = json!({"node": {"id": node, "user_agent_name": "envoy"}}).to_string();
+    let mut request =
+        http::Request::post("/v3/discovery:clusters").header("content-type", "application/json");
+    for value in authorization {
+        request = request.header("authorization", *value);
+    }
+    let request = request.body(tonic::body::Body::new(Full::from(body))).unwrap();
+    let response = within("an answer", channel.clone().oneshot(request)).await;
+    let response = response.map_err(|error| Status::from_error(error.into()))?;
+    let status = response.status();
+    let text = within("the body", response.into_body().collect()).await.unwrap().to_bytes();
+    let text = std::str::from_utf8(&text).unwrap();
+    let answer: Value = serde_json::from_str(text).unwrap_or_else(|_| json!({"detail": text.trim_end()}));
+    let code = match status.as_u16() {
+        200 => {
+            let resources = answer["resources"].as_array().into_iter().flatten();
+            return Ok(resources.map(|resource| resource["name"].as_str().unwrap().to_owned()).collect());
+        }
+        401 => Code::Unauthenticated,
+        403 => Code::PermissionDenied,
+        _ => panic!("{status}: {text}"),
+    };
+    assert!(answer.get("resources").is_none(), "{text}");
+    Err(Status::new(code, answer["detail"].as_str().unwrap()))
 }
 
 #[tokio::test]
@@ -270,8 +300,8 @@ async fn a_client_is_given_what_its_names_grant_or_is_refused() {
         }
     }
     let counts = rig.server.world.refusals.counts();
-    assert_eq!((counts[&Reason::NodeIdMismatch], counts[&Reason::NoCredential]), (10, 10));
-    assert_eq!(counts[&Reason::IdentityNotAllowed], 25);
+    assert_eq!((counts[&Reason::NodeIdMismatch], counts[&Reason::NoCredential]), (12, 12));
+    assert_eq!(counts[&Reason::IdentityNotAllowed], 30);
 }
 
 #[tokio::test]
@@ -526,7 +556,7 @@ async fn streams_end_when_the_authority_of_their_certificate_is_taken_out_and_no
     until(&rig, "the end of the connection", |rig| rig.server.port.n_open() == 0).await;
     // The connection and its two streams, besides calls that came before its end.
     let n = rig.server.world.refusals.counts()[&Reason::Untrusted];
-    assert!((3..=8).contains(&n), "{n}");
+    assert!((3..=9).contains(&n), "{n}");
     following.abort();
 }
 
@@ -593,13 +623,21 @@ impl Issuer {
 
     /// The value of `authorization` for a token of a pod that is good for some seconds, and that long again.
     fn bearer(&self, pod: &str, seconds: u64) -> String {
+        self.bearer_of(&Self::claims(pod, seconds))
+    }
+
+    fn claims(pod: &str, seconds: u64) -> Value {
         let exp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + seconds;
-        self.bearer_of(&json!({"iss": "https://issuer.example", "aud": "xds", "sub": "edge", "exp": exp, "pod": {"name": pod}}))
+        json!({"iss": "https://issuer.example", "aud": "xds", "sub": "edge", "exp": exp, "pod": {"name": pod}})
     }
 
     fn bearer_of(&self, claims: &Value) -> String {
+        self.bearer_with(&json!({"alg": "EdDSA", "kid": "1"}), claims)
+    }
+
+    fn bearer_with(&self, header: &Value, claims: &Value) -> String {
         let part = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
-        let message = format!("{}.{}", part(r#"{"alg":"EdDSA","kid":"1"}"#), part(&claims.to_string()));
+        let message = format!("{}.{}", part(&header.to_string()), part(&claims.to_string()));
         let signature = self.0.sign(message.as_bytes()).unwrap();
         format!("Bearer {message}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
     }
@@ -635,6 +673,12 @@ async fn a_token_grants_as_a_certificate_does() {
     let old =
         issuer.bearer_of(&json!({"iss": "https://issuer.example", "aud": "xds", "sub": "edge", "exp": 1}));
     let forged = other.bearer("edge-1", 600);
+    let claims = Issuer::claims("edge-1", 600);
+    let mut claims_elsewhere = claims.clone();
+    claims_elsewhere["aud"] = "somebody else".into();
+    let elsewhere = issuer.bearer_of(&claims_elsewhere);
+    let unsigned = issuer.bearer_with(&json!({"alg": "none", "kid": "1"}), &claims);
+    let unknown = issuer.bearer_with(&json!({"alg": "EdDSA", "kid": "2"}), &claims);
     let (granted, only_open) = (Ok(vec!["edge", "open"]), Ok(vec!["open"]));
     for (channel, node, authorization, expected) in [
         (&anonymous, "edge-1", &[&*good][..], granted.clone()),
@@ -648,6 +692,9 @@ async fn a_token_grants_as_a_certificate_does() {
         ),
         (&anonymous, "edge-1", &[&*old], Err("bad-token: the token ended at 1970-01-01T00:00:01")),
         (&anonymous, "edge-1", &[&*forged], Err("bad-token: the token's signature is wrong")),
+        (&anonymous, "edge-1", &[&*elsewhere], Err("bad-token: ")),
+        (&anonymous, "edge-1", &[&*unsigned], Err("bad-token: ")),
+        (&anonymous, "edge-1", &[&*unknown], Err("bad-token: ")),
         (&anonymous, "edge-1", &["Bearer"], Err("bad-token: expected one header")),
         (&anonymous, "edge-1", &["Basic eDp5"], Err("bad-token: expected one header")),
         (&anonymous, "edge-1", &[&*good, &*good], Err("bad-token: expected one header")),
@@ -671,7 +718,7 @@ async fn a_token_grants_as_a_certificate_does() {
         }
     }
     let counts = rig.server.world.refusals.counts();
-    assert_eq!((counts[&Reason::BadToken], counts[&Reason::NoCredential]), (30, 5));
+    assert_eq!((counts[&Reason::BadToken], counts[&Reason::NoCredential]), (54, 6));
     // Without issuers, tokens are ignored: some clients send them always.
     rig.set_policy(Policy::default());
     for answer in asked_with(&legacy, "edge-1", &[&forged]).await {

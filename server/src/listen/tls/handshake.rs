@@ -170,5 +170,7 @@ pub(in crate::listen) const REVOKED: &str = "revoked";
 pub(in crate::listen) const CLOSED: &str = "closed";
 /// The handshake did not end in time.
 pub(in crate::listen) const TIMEOUT: &str = "timeout";
+/// The server has no certificate yet.
+pub(in crate::listen) const NOT_READY: &str = "not-ready";
 /// Another handshake took its place.
 pub(in crate::listen) const DISPLACED: &str = "displaced";

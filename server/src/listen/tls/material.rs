@@ -1,32 +1,44 @@
-//! Certificates, keys and authorities in files, and the configuration that is made of them.
+//! Certificates, keys and authorities, and the configuration that is made of them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, InconsistentKeys, ServerConfig, SupportedProtocolVersion, version};
 
-use super::pem::{Leaf, TlsError, certificates, no_certificate, read};
-use super::trust::{End, Trust, TrustContents, TrustFiles};
+use super::pem::{Leaf, Piece, TlsError};
+use super::trust::{Domains, End, Trust, TrustContents, TrustFiles};
+use crate::spiffe::Svid;
 
 /// The files of a port that speaks TLS, and what it demands of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The chain of certificates, the server's own first.
-    pub certificate: PathBuf,
-    /// The key of the server's own certificate.
-    pub key: PathBuf,
+    /// The server's own certificate.
+    pub own: Own,
     /// Whose certificates are accepted from clients; without any file, clients are not asked for certificates.
     pub trust: TrustFiles,
     /// True if the handshake fails without a client certificate.
     pub needs_client_certificate: bool,
     /// The oldest version that clients may speak.
     pub min_version: TlsVersion,
+}
+
+/// Where the server's own certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Own {
+    /// Two files.
+    Files {
+        /// The chain of certificates, the server's own first.
+        certificate: PathBuf,
+        /// The key of the server's own certificate.
+        key: PathBuf,
+    },
+    /// The SPIFFE agent.
+    Agent,
 }
 
 /// A version of TLS.
@@ -40,10 +52,10 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// The contents of the files of one port.
+/// The contents of the files of one port, and what the agent sent for it.
 pub(super) struct Contents {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
+    certificate: Piece,
+    key: Piece,
     trust: TrustContents,
 }
 
@@ -63,22 +75,38 @@ pub(crate) struct Material {
     pub(crate) names: Vec<String>,
 }
 
+impl TlsFiles {
+    /// Returns `true` if everything comes from the agent, which sends it as a whole.
+    pub(super) fn has_no_file(&self) -> bool {
+        let TrustFiles { authorities, domains, crl, .. } = &self.trust;
+        let is_file = |domains: &Domains| matches!(domains, Domains::Files(files) if !files.is_empty());
+        self.own == Own::Agent && authorities.is_none() && crl.is_none() && !is_file(domains)
+    }
+}
+
 impl Contents {
+    /// Reads all files; `None` if the certificate is one of the agent's, and it has sent none.
+    ///
     /// # Errors
     ///
     /// [`TlsError::Unreadable`] names the first file that cannot be read.
-    pub(super) fn read(files: &TlsFiles) -> Result<Self, TlsError> {
-        Ok(Self {
-            certificate: read(&files.certificate)?,
-            key: read(&files.key)?,
-            trust: TrustContents::read(&files.trust)?,
-        })
+    pub(super) fn read(files: &TlsFiles, svid: Option<&Svid>) -> Result<Option<Self>, TlsError> {
+        let (certificate, key) = match (&files.own, svid) {
+            (Own::Files { certificate, key }, _) => (Piece::read(certificate)?, Piece::read(key)?),
+            (Own::Agent, Some(svid)) => (
+                Piece::of_agent(format!("the certificate for {}", svid.id.as_str()), &svid.chain),
+                Piece::of_agent(format!("the key for {}", svid.id.as_str()), &svid.key),
+            ),
+            (Own::Agent, None) => return Ok(None),
+        };
+        Ok(Some(Self { certificate, key, trust: TrustContents::read(&files.trust, svid)? }))
     }
 
     /// Equal for equal contents.
     pub(super) fn hash(&self) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new();
-        for hash in [blake3::hash(&self.certificate), blake3::hash(&self.key), self.trust.hash()] {
+        let (certificate, key) = (blake3::hash(self.certificate.bytes()), blake3::hash(self.key.bytes()));
+        for hash in [certificate, key, self.trust.hash()] {
             hasher.update(hash.as_bytes());
         }
         hasher.finalize()
@@ -90,48 +118,42 @@ impl Material {
     ///
     /// # Errors
     ///
-    /// [`TlsError`] says which file cannot be used at `now`, and why.
+    /// [`TlsError`] says what cannot be used at `now`, and why.
     pub(super) fn new(files: &TlsFiles, contents: &Contents, now: SystemTime) -> Result<Self, TlsError> {
-        let chain = certificates(&files.certificate, &contents.certificate)?;
-        let leaf = chain.first().map(|leaf| Leaf::read(&files.certificate, leaf)).transpose()?;
-        let Some(leaf) = leaf else { return Err(no_certificate(&files.certificate)) };
-        leaf.check(&files.certificate, now)?;
-        let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|error| TlsError::Contents {
-            path: files.key.clone(),
-            // The text of other errors could show a part of the key.
-            fault: if matches!(error, PemError::NoItemsFound) {
-                "it contains no key: write it as PEM, -----BEGIN PRIVATE KEY-----".to_owned()
-            } else {
-                "the key is not valid PEM".to_owned()
-            },
-        })?;
+        let chain = contents.certificate.certificates()?;
+        let leaf = chain.first().map(|leaf| Leaf::read(&contents.certificate, leaf)).transpose()?;
+        let Some(leaf) = leaf else { return Err(contents.certificate.unfit("it contains no certificate")) };
+        leaf.check(&contents.certificate, now)?;
+        let key = contents.key.key()?;
         let (trust, ends) = Trust::new(&files.trust, &contents.trust, files.needs_client_certificate)?;
         let trust = Arc::new(trust);
         let verifier: Arc<dyn ClientCertVerifier> = match files.trust.asks() {
             true => Arc::clone(&trust) as _,
             false => WebPkiClientVerifier::no_client_auth(),
         };
-        let config = Arc::new(config(files, verifier, chain, key)?);
+        let config = Arc::new(config(files.min_version, contents, verifier, chain, key)?);
         let Leaf { not_before, not_after, names, .. } = leaf;
         Ok(Self { config, trust, trust_hash: contents.trust.hash(), not_before, not_after, ends, names })
     }
 }
 
 fn config(
-    files: &TlsFiles,
+    min_version: TlsVersion,
+    contents: &Contents,
     verifier: Arc<dyn ClientCertVerifier>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<ServerConfig, TlsError> {
     let unfit = |error: rustls::Error| TlsError::Unfit(error.to_string());
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let builder = builder.with_protocol_versions(&files.min_version.and_newer()).map_err(unfit)?;
+    let builder = builder.with_protocol_versions(&min_version.and_newer()).map_err(unfit)?;
     let config = builder.with_client_cert_verifier(verifier).with_single_cert(chain, key);
     let mut config = config.map_err(|error| {
         if matches!(error, rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) {
-            return TlsError::KeyMismatch { certificate: files.certificate.clone(), key: files.key.clone() };
+            let (certificate, key) = (contents.certificate.place().clone(), contents.key.place().clone());
+            return TlsError::KeyMismatch { certificate, key };
         }
-        TlsError::Contents { path: files.key.clone(), fault: format!("the key cannot be used: {error}") }
+        contents.key.unfit(format!("the key cannot be used: {error}"))
     })?;
     // grpc-go since 1.67 and C-core refuse a server that chooses no protocol.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -1,9 +1,9 @@
-//! TLS on a port: certificates from files, which may change while they are used.
+//! TLS on a port: certificates from files or from a SPIFFE agent, which may change while they are used.
 //!
-//! The server looks at the files of a port every few seconds. If they have changed, it makes a whole new configuration, which new
+//! The server looks at the files of a port every few seconds, and at what the agent sent when it comes. If something has changed, it makes a whole new configuration, which new
 //! connections use. Open connections continue, and their clients' certificates are verified again if it has changed whom the port
 //! trusts, or if a CRL that counts only in time is due. If the new files cannot be used, the last good configuration stays, and the
-//! problem is reported. Events of the file system are not used, because a mount of Kubernetes replaces the directory that they would watch.
+//! problem is reported. Until an agent has sent its first certificate, connections are closed. Events of the file system are not used, because a mount of Kubernetes replaces the directory that they would watch.
 
 mod handshake;
 mod material;
@@ -28,13 +28,15 @@ use xds_access::audit::Entry;
 use xds_api::rfc3339;
 use xds_cache::Proofs;
 
-pub(super) use handshake::{Agreed, CLOSED, DISPLACED, Failure, REVOKED, Secured, TIMEOUT};
+use crate::spiffe::{Agent, AgentState, Svid};
+
+pub(super) use handshake::{Agreed, CLOSED, DISPLACED, Failure, NOT_READY, REVOKED, Secured, TIMEOUT};
 use material::Contents;
 pub(crate) use material::Material;
-pub use material::{TlsFiles, TlsVersion};
+pub use material::{Own, TlsFiles, TlsVersion};
 pub(crate) use pem::TlsError;
 pub(crate) use trust::End;
-pub use trust::TrustFiles;
+pub use trust::{Domains, TrustFiles};
 
 /// When files are looked at, and how long handshakes may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub struct TlsTiming {
 pub(crate) struct Tls {
     port: &'static str,
     files: TlsFiles,
+    /// What the SPIFFE agent says, if there is one.
+    agent: Option<watch::Receiver<AgentState>>,
     timing: TlsTiming,
     trail: Arc<Trail>,
     state: Mutex<State>,
@@ -65,7 +69,9 @@ pub(crate) struct Tls {
 
 #[derive(Debug)]
 struct State {
-    material: Arc<Material>,
+    /// `None` until the agent has sent the first certificate.
+    material: Option<Arc<Material>>,
+    /// How many there have been.
     generation: u64,
     /// The contents that `material` is made of.
     loaded: Found,
@@ -80,8 +86,8 @@ struct State {
     n_due: usize,
 }
 
-/// The hash of what files hold, or why they cannot be read.
-type Found = Result<blake3::Hash, String>;
+/// The hash of what files hold and the agent sent, or why they cannot be read; `None` as long as the agent has sent nothing.
+type Found = Result<Option<blake3::Hash>, String>;
 
 /// The end of a handshake, as it is counted: a version, or a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,7 +106,8 @@ pub(crate) struct TlsStatus {
     pub(crate) generation: u64,
     /// How often changed files could not be used.
     pub(crate) n_kept: u64,
-    pub(crate) material: Arc<Material>,
+    /// `None` until the agent has sent the first certificate.
+    pub(crate) material: Option<Arc<Material>>,
     /// Why the files that lie there now are not used.
     pub(crate) fault: Option<String>,
     /// The ends of handshakes.
@@ -112,30 +119,36 @@ pub(crate) struct TlsStatus {
 pub(crate) struct TlsHealth {
     /// Needs attention.
     pub(crate) problem: Option<String>,
-    /// Nobody can connect any more.
-    pub(crate) is_expired: bool,
+    /// Why nobody can connect.
+    pub(crate) unready: Option<String>,
 }
 
 impl Tls {
     /// Reads the files. Each time that they are used or kept is on record in `trail`.
     ///
+    /// With a certificate of an `agent` that has sent none yet, the port is closed until it comes.
+    ///
     /// # Errors
     ///
-    /// [`TlsError`] says which file cannot be used, and why.
+    /// [`TlsError`] says what cannot be used, and why.
     pub(crate) fn open(
         port: &'static str,
         files: TlsFiles,
+        agent: Option<&Agent>,
         timing: TlsTiming,
         trail: Arc<Trail>,
     ) -> Result<Arc<Self>, TlsError> {
-        let (contents, now) = (Contents::read(&files)?, SystemTime::now());
-        let material = Material::new(&files, &contents, now)?;
-        record_loaded(&trail, port, 1, &material, now);
-        let loaded: Found = Ok(contents.hash());
+        let agent = agent.map(Agent::subscribe);
+        let (contents, now) = (Contents::read(&files, svid(&agent).as_deref())?, SystemTime::now());
+        let material = contents.as_ref().map(|contents| Material::new(&files, contents, now)).transpose()?;
+        if let Some(material) = &material {
+            record_loaded(&trail, port, 1, material, now);
+        }
+        let loaded: Found = Ok(contents.map(|contents| contents.hash()));
         let state = State {
-            n_due: material.trust.n_due(now),
-            material: Arc::new(material),
-            generation: 1,
+            n_due: material.as_ref().map(|material| material.trust.n_due(now)).unwrap_or_default(),
+            generation: material.is_some().into(),
+            material: material.map(Arc::new),
             seen: loaded.clone(),
             loaded,
             fault: None,
@@ -144,11 +157,12 @@ impl Tls {
         };
         let (state, handshakes) = (Mutex::new(state), Mutex::default());
         let (wake, trust_generation) = (Notify::new(), watch::Sender::new(0));
-        Ok(Arc::new(Self { port, files, timing, trail, state, handshakes, wake, trust_generation }))
+        Ok(Arc::new(Self { port, files, agent, timing, trail, state, handshakes, wake, trust_generation }))
     }
 
     /// Looks at the files for ever, and says after each look how things are.
     pub(crate) async fn follow(self: Arc<Self>, report: impl Fn(TlsHealth)) {
+        let mut agent = self.agent.clone();
         loop {
             report(self.status().health(SystemTime::now(), self.timing.expiry_warning));
             let wait = match self.lock().is_settled() {
@@ -156,7 +170,11 @@ impl Tls {
                 false => SETTLE.min(self.timing.poll_interval),
             };
             // Woken or not: it looks.
-            let _ = tokio::time::timeout(wait, self.wake.notified()).await;
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.wake.notified() => {}
+                () = changed(&mut agent) => {}
+            }
             let this = Arc::clone(&self);
             if let Err(error) = spawn_blocking(move || this.look(SystemTime::now())).await {
                 warn!(port = self.port, %error, "the files of TLS could not be looked at");
@@ -175,7 +193,7 @@ impl Tls {
             port: self.port,
             generation: state.generation,
             n_kept: state.n_kept,
-            material: Arc::clone(&state.material),
+            material: state.material.clone(),
             fault: state.fault.clone(),
             handshakes: self.handshakes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
@@ -189,10 +207,12 @@ impl Tls {
         &self.timing
     }
 
-    /// What a new connection takes, and the generation of trust that its client's certificate is verified by.
-    pub(super) fn acceptor(&self) -> (TlsAcceptor, u64) {
+    /// What a new connection takes, and the generation of trust that its client's certificate is verified by; `None` while there is
+    /// no certificate.
+    pub(super) fn acceptor(&self) -> Option<(TlsAcceptor, u64)> {
         let state = self.lock();
-        (TlsAcceptor::from(Arc::clone(&state.material.config)), self.trust_generation())
+        let material = state.material.as_ref()?;
+        Some((TlsAcceptor::from(Arc::clone(&material.config)), self.trust_generation()))
     }
 
     /// The number of the trust that counts now; a larger one is newer.
@@ -212,9 +232,11 @@ impl Tls {
         now: SystemTime,
     ) -> (Result<(), Failure>, u64) {
         let state = self.lock();
-        let (trust, generation) = (Arc::clone(&state.material.trust), self.trust_generation());
+        let (material, generation) = (state.material.clone(), self.trust_generation());
         drop(state);
-        (trust.verify(chain, now).map_err(|error| Failure::of(&error)), generation)
+        // Who is connected has seen a certificate of the server.
+        let verified = material.map_or(Ok(()), |material| material.trust.verify(chain, now));
+        (verified.map_err(|error| Failure::of(&error)), generation)
     }
 
     /// Records that the certificate of an open connection, which proved this, is not trusted any more. Those with the same reason make
@@ -230,7 +252,7 @@ impl Tls {
     /// Has open connections verified again if a CRL is due by `now` that counts only until then. To be called about every second.
     pub(super) fn note_due(&self, now: SystemTime) {
         let mut state = self.lock();
-        let n_due = state.material.trust.n_due(now);
+        let n_due = state.material.as_ref().map(|material| material.trust.n_due(now)).unwrap_or_default();
         // Fewer after a clock went back: what ended by them comes back by itself.
         if n_due > state.n_due {
             info!(
@@ -246,15 +268,16 @@ impl Tls {
         *self.handshakes.lock().unwrap_or_else(PoisonError::into_inner).entry(outcome).or_default() += 1;
     }
 
-    /// Looks at the files once. Changed ones are used when they are the same in two looks running: someone may be writing them.
+    /// Looks at the files once, and at what the agent sent. Changed files are used when they are the same in two looks running: someone
+    /// may be writing them.
     fn look(&self, now: SystemTime) {
-        let contents = Contents::read(&self.files);
+        let contents = Contents::read(&self.files, svid(&self.agent).as_deref());
         let found: Found = match &contents {
-            Ok(contents) => Ok(contents.hash()),
+            Ok(contents) => Ok(contents.as_ref().map(Contents::hash)),
             Err(error) => Err(error.to_string()),
         };
         let mut state = self.lock();
-        let is_steady = found == state.seen;
+        let is_steady = found == state.seen || self.files.has_no_file();
         state.seen = found.clone();
         if found == state.loaded {
             (state.fault, state.faulty) = (None, None);
@@ -264,6 +287,8 @@ impl Tls {
             return;
         }
         drop(state);
+        // Without contents there is nothing to take yet.
+        let Some(contents) = contents.transpose() else { return };
         let made = contents.and_then(|contents| Material::new(&self.files, &contents, now));
         self.take(made, found, now);
     }
@@ -274,9 +299,10 @@ impl Tls {
             Ok(material) => {
                 state.generation += 1;
                 record_loaded(&self.trail, self.port, state.generation, &material, now);
-                let trusts_others = material.trust_hash != state.material.trust_hash;
+                let before = state.material.as_ref().map(|material| material.trust_hash);
+                let trusts_others = before.is_some_and(|before| before != material.trust_hash);
                 state.n_due = material.trust.n_due(now);
-                state.material = Arc::new(material);
+                state.material = Some(Arc::new(material));
                 state.loaded = found;
                 (state.fault, state.faulty) = (None, None);
                 // Under the lock, so that no connection takes the old material with the new number.
@@ -312,32 +338,47 @@ impl State {
 impl TlsStatus {
     /// What is wrong at `now`; `warning` is how long before its end a certificate is a problem, at most.
     pub(crate) fn health(&self, now: SystemTime, warning: Duration) -> TlsHealth {
-        let Material { not_before, not_after, ends, .. } = &*self.material;
+        let port = self.port;
+        let fault = self.fault.as_ref();
+        let Some(material) = &self.material else {
+            let problem = fault.map(|fault| format!("the {port} port has no TLS certificate: {fault}"));
+            return TlsHealth { problem, unready: Some(format!("the {port} port has no certificate yet")) };
+        };
+        let Material { not_before, not_after, ends, .. } = &**material;
         let lifetime = not_after.duration_since(*not_before).unwrap_or_default();
         let is_near =
             |end: SystemTime, warning: Duration| now.checked_add(warning).is_none_or(|then| then >= end);
-        let mut problems = Vec::new();
-        if let Some(fault) = &self.fault {
-            problems.push(format!("the changed TLS files of the {} port are not used: {fault}", self.port));
-        }
+        let kept = |fault| format!("the changed TLS files of the {port} port are not used: {fault}");
+        let mut problems: Vec<_> = fault.map(kept).into_iter().collect();
         let is_expired = now > *not_after;
         if is_expired {
-            problems.push(format!(
-                "the certificate of the {} port expired at {}",
-                self.port,
-                rfc3339(*not_after)
-            ));
+            problems.push(format!("the certificate of the {port} port expired at {}", rfc3339(*not_after)));
         } else if is_near(*not_after, warning.min(lifetime / 4)) {
-            problems.push(format!(
-                "the certificate of the {} port expires at {}",
-                self.port,
-                rfc3339(*not_after)
-            ));
+            problems.push(format!("the certificate of the {port} port expires at {}", rfc3339(*not_after)));
         }
         let near = ends.iter().filter(|end| is_near(end.at, warning.min(end.margin)));
-        problems.extend(near.map(|end| end.problem(self.port)));
-        TlsHealth { problem: (!problems.is_empty()).then(|| problems.join("; ")), is_expired }
+        problems.extend(near.map(|end| end.problem(port)));
+        let problem = (!problems.is_empty()).then(|| problems.join("; "));
+        TlsHealth {
+            problem,
+            unready: is_expired.then(|| format!("the certificate of the {port} port has expired")),
+        }
     }
+}
+
+/// What the agent sent last.
+fn svid(agent: &Option<watch::Receiver<AgentState>>) -> Option<Arc<Svid>> {
+    agent.as_ref().and_then(|agent| agent.borrow().svid.clone())
+}
+
+/// Waits until the agent has something to say; for ever without one.
+async fn changed(agent: &mut Option<watch::Receiver<AgentState>>) {
+    if let Some(agent) = agent
+        && agent.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
 }
 
 fn record_loaded(trail: &Trail, port: &'static str, generation: u64, material: &Material, now: SystemTime) {

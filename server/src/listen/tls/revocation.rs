@@ -6,7 +6,6 @@
 //! list of its issuer is in one of them, and refused if any list of its issuer names it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use tokio_rustls::rustls::pki_types::CertificateRevocationListDer;
@@ -16,7 +15,7 @@ use x509_parser::oid_registry::OID_X509_EXT_ISSUER_DISTRIBUTION_POINT;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::revocation_list::CertificateRevocationList;
 
-use super::pem::{TlsError, time};
+use super::pem::{Piece, TlsError, time};
 
 /// Lists of which each counts for other certificates.
 type Layer = Vec<CertificateRevocationListDer<'static>>;
@@ -25,7 +24,7 @@ type Layer = Vec<CertificateRevocationListDer<'static>>;
 #[derive(Default)]
 struct OfIssuer(BTreeMap<Option<Vec<u8>>, Layer>);
 
-/// The lists of one file.
+/// The lists of one file, which is PEM.
 pub(super) struct RevocationLists {
     /// At least one, at most [`MAX_LAYERS`].
     layers: Vec<Layer>,
@@ -44,9 +43,10 @@ impl RevocationLists {
     /// # Errors
     ///
     /// [`TlsError::Contents`] if one is malformed or has no end, if there is none, or if there are too many of one issuer.
-    pub(super) fn read(path: &Path, contents: &[u8], is_strict: bool) -> Result<Self, TlsError> {
-        let unfit = |fault: String| TlsError::Contents { path: path.to_owned(), fault };
-        let lists = CertificateRevocationListDer::pem_slice_iter(contents).collect::<Result<Vec<_>, _>>();
+    pub(super) fn read(piece: &Piece, is_strict: bool) -> Result<Self, TlsError> {
+        let unfit = |fault: String| piece.unfit(fault);
+        let lists =
+            CertificateRevocationListDer::pem_slice_iter(piece.bytes()).collect::<Result<Vec<_>, _>>();
         let lists = lists.map_err(|error| unfit(format!("not valid PEM: {error}")))?;
         let mut first: Option<(SystemTime, Duration)> = None;
         let mut ends = Vec::new();

@@ -134,8 +134,7 @@ struct Rig {
 
 fn files(dir: &Path) -> TlsFiles {
     TlsFiles {
-        certificate: dir.join("tls.crt"),
-        key: dir.join("tls.key"),
+        own: Own::Files { certificate: dir.join("tls.crt"), key: dir.join("tls.key") },
         trust: TrustFiles { authorities: Some(dir.join("ca.crt")), ..TrustFiles::default() },
         needs_client_certificate: false,
         min_version: TlsVersion::Tls12,
@@ -156,7 +155,7 @@ impl Rig {
         let mut files = files(dir.path());
         change(&mut files);
         let trail = Arc::<Trail>::default();
-        let tls = Tls::open("test", files, timing, Arc::clone(&trail)).unwrap();
+        let tls = Tls::open("test", files, None, timing, Arc::clone(&trail)).unwrap();
         let refusals = Arc::<Refusals>::default();
         let rules = PortRules {
             name: "test",
@@ -327,7 +326,7 @@ async fn a_spiffe_certificate_is_vouched_for_by_its_own_trust_domain_alone() {
         fs::write(&path, ca.pem()).unwrap();
         domains.insert(domain(name), path);
     }
-    let rig = Rig::start(TIMING, |files| files.trust.domains = domains.clone()).await;
+    let rig = Rig::start(TIMING, |files| files.trust.domains = Domains::Files(domains.clone())).await;
     let others = &rig.clients;
     let id = "spiffe://a.org/edge";
     let table: [(&str, Pair, Result<(), &str>); 10] = [
@@ -373,7 +372,7 @@ async fn a_spiffe_certificate_is_vouched_for_by_its_own_trust_domain_alone() {
 async fn with_trust_domains_alone_a_certificate_needs_a_spiffe_id() {
     let rig = Rig::start(TIMING, |files| {
         let file = files.trust.authorities.take().unwrap();
-        files.trust.domains.insert(domain("a.org"), file);
+        files.trust.domains = Domains::Files(BTreeMap::from([(domain("a.org"), file)]));
     })
     .await;
     let pair = rig.clients.issue_spiffe(&["spiffe://a.org/edge"]);
@@ -392,15 +391,15 @@ async fn with_trust_domains_alone_a_certificate_needs_a_spiffe_id() {
 async fn a_trust_domain_is_a_problem_when_its_last_authority_ends() {
     let rig = Rig::start(TIMING, |files| {
         let file = files.trust.authorities.take().unwrap();
-        files.trust.domains.insert(domain("a.org"), file);
+        files.trust.domains = Domains::Files(BTreeMap::from([(domain("a.org"), file)]));
     })
     .await;
     let (status, now) = (rig.tls.status(), SystemTime::now());
     let health = |ends: Vec<End>| {
-        let material = Material { ends, ..(*status.material).clone() };
-        TlsStatus { material: Arc::new(material), ..status.clone() }.health(now, DAY)
+        let material = Material { ends, ..(**status.material.as_ref().unwrap()).clone() };
+        TlsStatus { material: Some(Arc::new(material)), ..status.clone() }.health(now, DAY)
     };
-    assert_eq!(health(status.material.ends.clone()), TlsHealth::default());
+    assert_eq!(health(status.material.as_ref().unwrap().ends.clone()), TlsHealth::default());
     let end = |left, margin| End { of: EndOf::Domain(domain("a.org")), at: now + left, margin };
     // Authorities of a day are not a problem for all of it.
     assert_eq!(health(vec![end(DAY / 2, DAY / 4)]), TlsHealth::default());
@@ -508,7 +507,8 @@ async fn many_connections_are_verified_again_in_parts() {
 /// A rig whose clients must not be on the list `crl`, and a certificate with the serial number 7 of its authority.
 async fn with_crl(is_strict: bool, revoked: &[u64], end: SystemTime) -> (Rig, Pair) {
     let rig = Rig::start(TIMING, |files| {
-        let directory = files.key.parent().unwrap();
+        let Own::Files { key, .. } = &files.own else { panic!("no files") };
+        let directory = key.parent().unwrap();
         // The authority of the rig is made before, and its list after: the first list is of another one.
         fs::write(directory.join("crl"), Ca::new("another").crl(&[], end)).unwrap();
         files.trust.crl = Some(directory.join("crl"));
@@ -550,7 +550,7 @@ async fn a_list_that_is_out_of_date_is_a_problem_and_counts_no_more_when_strict(
     let health = rig.tls.status().health(SystemTime::now(), DAY);
     let problem = health.problem.unwrap();
     assert!(problem.starts_with("a CRL of the clients of the test port is to be replaced by"), "{problem}");
-    assert!(problem.ends_with("it is used after that too") && !health.is_expired, "{problem}");
+    assert!(problem.ends_with("it is used after that too") && health.unready.is_none(), "{problem}");
 
     let (rig, _) = with_crl(true, &[7], past).await;
     let good = rig.clients.issue("edge-8", Flaw { serial: 8, ..Flaw::default() });
@@ -833,15 +833,15 @@ async fn files_that_are_being_written_are_waited_for() {
 async fn a_certificate_that_ends_soon_is_a_problem() {
     let rig = Rig::start(TIMING, |_| ()).await;
     let status = rig.tls.status();
-    let end = status.material.not_after;
+    let end = status.material.as_ref().unwrap().not_after;
     let health = |before: Duration| status.health(end - before, DAY);
     assert_eq!(health(2 * DAY), TlsHealth::default());
     assert!(health(DAY / 2).problem.unwrap().contains("the certificate of the test port expires at"));
     let over = status.health(end + DAY, DAY);
-    assert!(over.is_expired && over.problem.unwrap().contains("expired at"));
+    assert!(over.unready.is_some() && over.problem.unwrap().contains("expired at"));
     // One of an hour is not a problem for all of its life.
-    let short = Material { not_before: end - DAY / 24, ..(*status.material).clone() };
-    let short = TlsStatus { material: Arc::new(short), ..status.clone() };
+    let short = Material { not_before: end - DAY / 24, ..(**status.material.as_ref().unwrap()).clone() };
+    let short = TlsStatus { material: Some(Arc::new(short)), ..status.clone() };
     assert_eq!(short.health(end - DAY / 24 / 2, DAY), TlsHealth::default());
     assert!(short.health(end - DAY / 24 / 5, DAY).problem.is_some());
 }
@@ -862,6 +862,6 @@ fn a_chain_is_read_and_the_names_are_those_of_its_first_certificate() {
         &Pair { certificate: format!("{}{}", leaf.pem(), between.pem()), key: key.serialize_pem() },
     );
     let files = TlsFiles { trust: TrustFiles::default(), ..files(dir.path()) };
-    let tls = Tls::open("test", files, TIMING, Arc::default()).unwrap();
-    assert_eq!(tls.status().material.names, ["localhost", "10.0.0.1"]);
+    let tls = Tls::open("test", files, None, TIMING, Arc::default()).unwrap();
+    assert_eq!(tls.status().material.unwrap().names, ["localhost", "10.0.0.1"]);
 }

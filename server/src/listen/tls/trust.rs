@@ -5,7 +5,7 @@
 //! our names.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -24,8 +24,9 @@ use xds_api::rfc3339;
 use xds_cache::identity::TrustDomain;
 
 use super::names::{self, BadName};
-use super::pem::{Leaf, TlsError, certificates, no_certificate, read};
+use super::pem::{Leaf, Piece, TlsError};
 use super::revocation::RevocationLists;
+use crate::spiffe::Svid;
 
 /// The files that say whose certificates are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,18 +34,27 @@ pub struct TrustFiles {
     /// The authorities of clients. With trust domains, only of clients without a SPIFFE ID.
     pub authorities: Option<PathBuf>,
     /// The authorities of each trust domain.
-    pub domains: BTreeMap<TrustDomain, PathBuf>,
+    pub domains: Domains,
     /// The certificates that all these authorities have revoked; `None` if nobody asks for that.
     pub crl: Option<PathBuf>,
     /// True if a CRL counts no more when it should have been replaced.
     pub is_crl_strict: bool,
 }
 
-/// What the files hold.
+/// Where the authorities of trust domains come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Domains {
+    /// A file for each, which may be none.
+    Files(BTreeMap<TrustDomain, PathBuf>),
+    /// The SPIFFE agent says which there are.
+    Agent,
+}
+
+/// What the files hold, and what the agent sent.
 pub(super) struct TrustContents {
-    authorities: Option<Vec<u8>>,
-    domains: BTreeMap<TrustDomain, Vec<u8>>,
-    crl: Option<Vec<u8>>,
+    authorities: Option<Piece>,
+    domains: BTreeMap<TrustDomain, Piece>,
+    crl: Option<Piece>,
 }
 
 /// Verifies the certificates of clients.
@@ -89,7 +99,10 @@ pub(crate) enum EndOf {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Untrusted {
     /// The trust domain has no authorities here.
-    #[error("the client certificate is of the trust domain {0}, for which there is no --xds-trust-domain")]
+    #[error(
+        "the client certificate is of the trust domain {0}, for which there is no --xds-trust-domain and no bundle of the \
+         SPIFFE agent"
+    )]
     Domain(Box<str>),
     /// There are only authorities of trust domains.
     #[error("the client certificate has no SPIFFE ID, and for others there is no --xds-client-ca")]
@@ -103,7 +116,14 @@ impl TrustFiles {
     /// Returns `true` if clients are asked for certificates.
     #[must_use]
     pub fn asks(&self) -> bool {
-        self.authorities.is_some() || !self.domains.is_empty()
+        self.authorities.is_some() || self.domains != Domains::default()
+    }
+}
+
+impl Default for Domains {
+    /// No trust domain.
+    fn default() -> Self {
+        Self::Files(BTreeMap::new())
     }
 }
 
@@ -146,20 +166,35 @@ impl TrustContents {
     /// # Errors
     ///
     /// [`TlsError::Unreadable`] names the first file that cannot be read.
-    pub(super) fn read(files: &TrustFiles) -> Result<Self, TlsError> {
-        let domains = files.domains.iter().map(|(name, path)| Ok((name.clone(), read(path)?)));
+    pub(super) fn read(files: &TrustFiles, svid: Option<&Svid>) -> Result<Self, TlsError> {
+        let domains = match &files.domains {
+            Domains::Files(files) => {
+                let read = files.iter().map(|(name, path)| Ok((name.clone(), Piece::read(path)?)));
+                read.collect::<Result<_, TlsError>>()?
+            }
+            Domains::Agent => {
+                let bundles = svid.into_iter().flat_map(|svid| &svid.bundles);
+                let piece = |(name, bundle): (&TrustDomain, &Vec<u8>)| {
+                    (name.clone(), Piece::of_agent(format!("the bundle for {name}"), bundle))
+                };
+                bundles.map(piece).collect()
+            }
+        };
         Ok(Self {
-            authorities: files.authorities.as_deref().map(read).transpose()?,
-            domains: domains.collect::<Result<_, TlsError>>()?,
-            crl: files.crl.as_deref().map(read).transpose()?,
+            authorities: files.authorities.as_deref().map(Piece::read).transpose()?,
+            domains,
+            crl: files.crl.as_deref().map(Piece::read).transpose()?,
         })
     }
 
-    /// Equal for equal contents of the same files.
+    /// Equal for equal contents and trust domains.
     pub(super) fn hash(&self) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new();
-        for file in self.authorities.iter().chain(self.domains.values()).chain(&self.crl) {
-            hasher.update(blake3::hash(file).as_bytes());
+        for name in self.domains.keys() {
+            hasher.update(blake3::hash(name.as_str().as_bytes()).as_bytes());
+        }
+        for piece in self.authorities.iter().chain(self.domains.values()).chain(&self.crl) {
+            hasher.update(blake3::hash(piece.bytes()).as_bytes());
         }
         hasher.finalize()
     }
@@ -170,39 +205,36 @@ impl Trust {
     ///
     /// # Errors
     ///
-    /// [`TlsError`] says which file cannot be used, and why.
+    /// [`TlsError`] says what cannot be used, and why.
     pub(super) fn new(
         files: &TrustFiles,
         contents: &TrustContents,
         is_required: bool,
     ) -> Result<(Self, Vec<End>), TlsError> {
         let mut ends = Vec::new();
-        let revoked = match (&files.crl, &contents.crl) {
-            (Some(path), Some(contents)) => Some(RevocationLists::read(path, contents, files.is_crl_strict)?),
-            (_, _) => None,
-        };
+        let is_strict = files.is_crl_strict;
+        let revoked = contents.crl.as_ref().map(|crl| RevocationLists::read(crl, is_strict)).transpose()?;
         ends.extend(revoked.as_ref().map(|revoked| End {
-            of: EndOf::Crl { is_strict: files.is_crl_strict },
+            of: EndOf::Crl { is_strict },
             at: revoked.first_end,
             margin: revoked.margin,
         }));
-        let authorities = match (&files.authorities, &contents.authorities) {
-            (Some(path), Some(contents)) => {
-                let bundle = Bundle::read(path, contents)?;
+        let authorities = match &contents.authorities {
+            Some(piece) => {
+                let bundle = Bundle::read(piece)?;
                 ends.push(End { of: EndOf::Authorities, at: bundle.first_end, margin: Duration::MAX });
                 Some(bundle.verifiers(revoked.as_ref())?)
             }
-            (_, _) => None,
+            None => None,
         };
         let mut domains = BTreeMap::new();
-        for (name, path) in &files.domains {
-            let Some(contents) = contents.domains.get(name) else { continue };
-            let bundle = Bundle::read(path, contents)?;
+        for (name, piece) in &contents.domains {
+            let bundle = Bundle::read(piece)?;
             let of = EndOf::Domain(name.clone());
             ends.push(End { of, at: bundle.last_end, margin: bundle.last_lifetime / 4 });
             domains.insert(name.clone(), bundle.verifiers(revoked.as_ref())?);
         }
-        let due = revoked.filter(|_| files.is_crl_strict).map(|revoked| revoked.ends).unwrap_or_default();
+        let due = revoked.filter(|_| is_strict).map(|revoked| revoked.ends).unwrap_or_default();
         let algorithms = ring::default_provider().signature_verification_algorithms;
         Ok((Self { authorities, domains, due, is_required, algorithms }, ends))
     }
@@ -315,7 +347,7 @@ impl ClientCertVerifier for Trust {
     }
 }
 
-/// The authorities of one file.
+/// The authorities of one place.
 struct Bundle {
     roots: RootCertStore,
     first_end: SystemTime,
@@ -325,21 +357,20 @@ struct Bundle {
 }
 
 impl Bundle {
-    fn read(path: &Path, contents: &[u8]) -> Result<Self, TlsError> {
+    fn read(piece: &Piece) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         let mut lives = Vec::new();
-        for (index, certificate) in certificates(path, contents)?.into_iter().enumerate() {
-            let Leaf { not_before, not_after, .. } = Leaf::read(path, &certificate)?;
+        for (index, certificate) in piece.certificates()?.into_iter().enumerate() {
+            let Leaf { not_before, not_after, .. } = Leaf::read(piece, &certificate)?;
             lives.push((not_after, not_after.duration_since(not_before).unwrap_or_default()));
-            roots.add(certificate).map_err(|error| TlsError::Contents {
-                path: path.to_owned(),
-                fault: format!("certificate {}: {error}", index + 1),
-            })?;
+            roots
+                .add(certificate)
+                .map_err(|error| piece.unfit(format!("certificate {}: {error}", index + 1)))?;
         }
         let (Some((first_end, _)), Some((last_end, last_lifetime))) =
             (lives.iter().min().copied(), lives.iter().max().copied())
         else {
-            return Err(no_certificate(path));
+            return Err(piece.unfit("it contains no certificate"));
         };
         Ok(Self { roots, first_end, last_end, last_lifetime })
     }
