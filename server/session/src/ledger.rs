@@ -399,9 +399,16 @@ impl Ledger {
         let may_matter = |name: &Name| self.tables().any(|table| table.find(name).is_some());
         let long_gone =
             counted(removed.iter()).filter(|name| before.find(name).is_none() && may_matter(name));
-        let names: BTreeSet<Name> = unchanged.chain(long_gone).cloned().collect();
-        let sent =
-            || -> BTreeSet<&Name> { changed.iter().map(|resource| resource.name()).chain(removed).collect() };
+        // What a name stood for that the client was told to be gone is gone by whatever name.
+        let mut gone = BTreeSet::new();
+        for former in self.tables().filter(|table| table.has_other_names()) {
+            let found = counted(removed.iter()).filter_map(|asked| Some(former.look_up(asked)?.name(asked)));
+            gone.extend(found.filter(|name| table.find(name).is_none()).cloned());
+        }
+        let names: BTreeSet<Name> = unchanged.chain(long_gone).chain(&gone).cloned().collect();
+        let sent = || -> BTreeSet<&Name> {
+            changed.iter().map(|resource| resource.name()).chain(removed).chain(&gone).collect()
+        };
         if let Some(last) = self.later.back_mut().filter(|_| is_rest) {
             last.again.names.extend(names);
             let sent = sent();

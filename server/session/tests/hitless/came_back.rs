@@ -745,3 +745,27 @@ fn a_host_that_the_client_shows_is_not_missing_after_a_part_of_what_it_was_sent(
     ];
     assert_eq!(history(Setup { max_response_bytes: 300, ..ON_DEMAND }, &steps), Ok(()));
 }
+
+#[test]
+fn a_host_that_was_never_there_by_its_other_name_is_not_in_use() {
+    let steps = [
+        Step::Request { route: 0, host: 0 },
+        Step::Drain,
+        Step::Reconnect,
+        publish([route(0, 2), Edit::Listener { listener: 0, to: Some((false, 1)), secret: None }]),
+        publish([route(0, 2)]),
+        to_server(2),
+        BY_OTHER_NAME,
+        publish([
+            Edit::Listener { listener: 1, to: None, secret: None },
+            Edit::Host { route: 0, clusters: Some(2) },
+        ]),
+        to_server(2),
+        poll(1),
+        publish([Edit::Listener { listener: 1, to: Some((false, 1)), secret: None }]),
+        poll(1),
+        publish([Edit::Endpoints { cluster: 1 }]),
+        poll(1),
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
