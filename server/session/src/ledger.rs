@@ -157,6 +157,7 @@ impl Ledger {
             let answer = if is_leaf { Answer::Released } else { Answer::Accepted(None) };
             let missed = self.withheld(table).collect();
             self.push(Sending::unsent(Arc::clone(table), answer, missed));
+            self.note_whole(wants);
             self.compact();
         }
     }

@@ -769,3 +769,21 @@ fn a_host_that_was_never_there_by_its_other_name_is_not_in_use() {
     ];
     assert_eq!(history(ON_DEMAND, &steps), Ok(()));
 }
+
+#[test]
+fn a_route_that_the_client_shows_is_not_missing_once_it_lacks_nothing() {
+    let steps = [
+        publish([route(0, 6), Edit::Listener { listener: 1, to: None, secret: None }, no_listener()]),
+        publish([route(2, 13)]),
+        Step::Drain,
+        Step::Reconnect,
+        to_server(1),
+        to_server(3),
+        publish([Edit::Listener { listener: 1, to: Some((false, 2)), secret: None }]),
+        to_server(1),
+        poll(2),
+        poll(2),
+        publish([Edit::Listener { listener: 1, to: None, secret: None }]),
+    ];
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
