@@ -31,7 +31,10 @@ pub(super) fn believe(view: &View, streams: &mut BTreeMap<StreamId, Stream>, now
 /// Notes what a client that came back may have under a name that it never asked for: a virtual host that it was sent for an alias. It
 /// shows no version of that, and has to hear if it is gone.
 pub(super) fn note_other_names(view: &View, streams: &mut BTreeMap<StreamId, Stream>, now: Instant) {
-    let has_hosts = |state: &&mut TypeState| state.has(Quirk::NamesAreHosts) && state.awaits_first_response();
+    let has_hosts = |state: &&mut TypeState| {
+        let is_known = state.ledger.has_accepted() && !state.ledger.came_back();
+        state.has(Quirk::NamesAreHosts) && state.awaits_first_response() && !is_known
+    };
     for state in streams.values_mut().flat_map(Stream::types_mut).filter(has_hosts) {
         let recent = view.recent_tables(&state.resource_type, now);
         let found = state.wants.names().iter().flat_map(|asked| {

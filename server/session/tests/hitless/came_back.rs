@@ -787,3 +787,18 @@ fn a_route_that_the_client_shows_is_not_missing_once_it_lacks_nothing() {
     ];
     assert_eq!(history(DELTA, &steps), Ok(()));
 }
+
+#[test]
+fn a_host_that_is_asked_for_after_the_client_came_with_everything() {
+    let steps = [
+        Step::Request { route: 1, host: 0 },
+        Step::Request { route: 0, host: 0 },
+        Step::Drain,
+        Step::Reconnect,
+        Step::Drain,
+        publish([route(1, 0)]),
+        BY_OTHER_NAME,
+        publish([cluster(0, true), route(0, 4)]),
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
