@@ -99,10 +99,11 @@ impl Order {
             release_all(streams);
             return Outcome { changed: before.detour.transitional.into_keys().collect(), events: vec![] };
         }
-        if came_back::believe(view, streams, now)
-            || came_back::asks_for_what_it_was_not_told_of(view, streams, now)
+        let shows_versions = came_back::believe(view, streams, now);
+        if self.came_back.is_none()
+            && (shows_versions || came_back::asks_for_what_it_was_not_told_of(view, streams, now))
         {
-            self.came_back.get_or_insert(now);
+            self.came_back = Some(now);
         }
         let back_until = self.came_back.and_then(|at| at.checked_add(limits.addition_grace));
         let is_back = back_until.is_some_and(|until| now < until);

@@ -102,21 +102,15 @@ pub(super) fn asks_for_what_it_was_not_told_of(
     let mut asked_for = streams.values().filter(|stream| stream.is_per_type()).flat_map(Stream::types);
     asked_for.any(|state| {
         let of = &state.resource_type;
-        let mut rows = references::rows_to(of).filter(|row| row.from != *of).peekable();
-        let is_first = rows.peek().is_some()
-            && !Quirk::TakenUnasked.is_of(of)
+        let rows = || references::rows_to(of).filter(|row| row.from != *of);
+        let is_first = !Quirk::TakenUnasked.is_of(of)
             && state.ledger.responses().is_empty()
-            && !references::rows_to(of).any(|row| row.from != *of && is_there(&row.from));
-        is_first
-            && rows.any(|row| {
-                let recent = view.recent_tables(&row.from, now);
-                let leads_to = |name: &Name| {
-                    let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
-                    recent.iter().any(|table| table.referrers(&key).next().is_some())
-                };
-                // Such a client has a stream for each name.
-                state.wants.names().iter().take(1).any(leads_to)
-            })
+            && !rows().any(|row| is_there(&row.from));
+        // Such a client has a stream for each name.
+        let Some(name) = state.wants.names().iter().next().filter(|_| is_first) else { return false };
+        let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
+        let leads_here = |table: &Arc<TypeTable>| table.referrers(&key).next().is_some();
+        rows().any(|row| view.recent_tables(&row.from, now).iter().any(leads_here))
     })
 }
 
