@@ -51,7 +51,7 @@ struct CheckArgs {
     /// Node group that the client wants; without it, whether it is served at all, and with which groups
     #[arg(long, value_name = "NAME", requires = "node")]
     group: Option<String>,
-    /// Endpoint that the principal wants, such as \"PUT /v1/groups/edge\"
+    /// Endpoint that the principal wants, such as "PUT /v1/groups/edge"
     #[arg(long, value_name = "METHOD PATH", conflicts_with = "node")]
     endpoint: Option<String>,
     #[command(flatten)]
