@@ -125,10 +125,10 @@ impl Ledger {
         let table = Arc::clone(self.newest_table());
         for position in 0..=last {
             let Some(sending) = self.later.get(position) else { return };
-            let is_on_its_way = |name: &Name| position < last && self.carried(last, name);
+            let is_sent_later = |name: &Name| (position + 1..=last).any(|later| self.carried(later, name));
             let had = |name: &Name| {
                 version(&sending.table, name) == version(&table, name)
-                    && !is_on_its_way(name)
+                    && !is_sent_later(name)
                     && !table.is_withheld(name)
                     && wants.wants(&table, name)
             };

@@ -88,6 +88,8 @@ pub(super) struct Need {
     /// Something that the client has refers to it, so the client does without that until it is replaced; unless it has this from
     /// somewhere else.
     pub(super) is_replaced: bool,
+    /// What needs it was replaced by something that is on its way to the client: what comes after that comes too late.
+    pub(super) is_superseded: bool,
 }
 
 /// A resource, and how it is needed.

@@ -43,7 +43,7 @@ impl Facts<'_> {
     pub(super) fn obstacle_for(&self, resource: &Resource) -> Option<WaitsFor> {
         let is_of_order =
             |to: &&ResourceKey| references::row_of(resource.resource_type(), &to.resource_type).is_some();
-        let need = Need { is_certain: true, is_replaced: false };
+        let need = Need { is_certain: true, ..Need::default() };
         let mut references = resource.references().targets().filter(is_of_order);
         references.find_map(|to| self.obstacle(to, need))
     }
@@ -52,7 +52,7 @@ impl Facts<'_> {
         let nothing = || Found::Ready(vec![]);
         if references::all_of(to).is_some() {
             // None of them in particular.
-            return self.unheard_of(to).map_or_else(nothing, Found::Lacking);
+            return self.unheard_of(to, *need).map_or_else(nothing, Found::Lacking);
         }
         let table = self.table(&to.resource_type);
         let served = table.find(&to.name);
@@ -103,7 +103,7 @@ impl Facts<'_> {
 
     /// What an Envoy waits for that has a route configuration whose virtual hosts come on demand: it uses that only when it has heard
     /// anything about these.
-    fn unheard_of(&self, all: &ResourceKey) -> Option<WaitsFor> {
+    fn unheard_of(&self, all: &ResourceKey, need: Need) -> Option<WaitsFor> {
         let of = &all.resource_type;
         if !Quirk::AskedAtFirstUse.is_of(of) {
             return None;
@@ -112,6 +112,10 @@ impl Facts<'_> {
             |state: &TypeState| state.awaited.as_ref().is_some_and(|all_of| all_of.contains(&all.name));
         if self.states(of).any(is_unsent) {
             return Some(WaitsFor::Sending(all.clone()));
+        }
+        let is_on_its_way = |state: &TypeState| need.is_superseded && !state.ledger.responses().is_answered();
+        if self.states(of).any(is_on_its_way) {
+            return Some(WaitsFor::Ack(all.clone()));
         }
         self.is_expected(of).then(|| WaitsFor::Request(all.clone()))
     }

@@ -111,16 +111,19 @@ fn is_blocked(facts: &Facts<'_>, state: &TypeState, accepted: Accepted<'_>) -> b
         let news: Vec<(&Arc<TypeTable>, &Arc<Resource>)> = state.ledger.newest(name).collect();
         let is_new = |used: &&Arc<Resource>| news.iter().any(|(_, new)| new.version() == used.version());
         let olds: Vec<&Arc<Resource>> = state.ledger.in_use(name).filter(|used| !is_new(used)).collect();
-        news.iter().any(|(table, new)| does_not_replace(facts, state, table, new, &olds))
+        news.iter().enumerate().any(|(i, (table, new))| {
+            let need = Need { is_replaced: true, is_superseded: i + 1 < news.len(), ..Need::default() };
+            does_not_replace(facts, state, (table, new), need, &olds)
+        })
     })
 }
 
-/// Returns `true` if the client goes on with one of `olds` though it was sent `new` of `table`.
+/// Returns `true` if the client goes on with one of `olds` though it was sent `new` of `table`: it does not have what that needs.
 fn does_not_replace(
     facts: &Facts<'_>,
     state: &TypeState,
-    table: &TypeTable,
-    new: &Resource,
+    (table, new): (&TypeTable, &Resource),
+    need: Need,
     olds: &[&Arc<Resource>],
 ) -> bool {
     let drops = |old: &&Arc<Resource>| old.references().missing_in(new.references()).next().is_some();
@@ -131,7 +134,6 @@ fn does_not_replace(
         // The client does not replace a resource that it does not ask for any more.
         return facts.is_needed_unasked(new.key());
     }
-    let need = Need { is_replaced: true, ..Need::default() };
     new.references().targets().any(|to| {
         references::row_of(&state.resource_type, &to.resource_type).is_some()
             && facts.obstacle(to, need).is_some()

@@ -197,8 +197,11 @@ impl TypeState {
     /// may take up what it drops again from a response that it has not seen yet.
     pub(crate) fn replace_names(&mut self, wanted: BTreeSet<Name>) {
         let dropped: Vec<Name> = self.wants.names().difference(&wanted).cloned().collect();
+        let settled = Arc::clone(self.ledger.settled());
         for name in &dropped {
-            if self.sent(name).is_some() {
+            // A complete list shows also what is withheld.
+            let was_listed = settled.is_withheld(name) && settled.find(name).is_some();
+            if was_listed || self.sent(name).is_some() {
                 self.ledger.drop_resource(&self.wants, Arc::clone(name), name);
             }
         }

@@ -802,3 +802,82 @@ fn a_host_that_is_asked_for_after_the_client_came_with_everything() {
     ];
     assert_eq!(history(ON_DEMAND, &steps), Ok(()));
 }
+
+#[test]
+fn a_cluster_that_was_listed_though_withheld_and_is_asked_for_again() {
+    let steps = [
+        publish([route(0, 10)]),
+        poll(1),
+        to_client(1),
+        to_server(1),
+        poll(1),
+        to_client(1),
+        publish([route(0, 12), Edit::Listener { listener: 1, to: None, secret: None }]),
+        Step::Reconnect,
+        to_server(2),
+        poll(2),
+        publish([Edit::Listener { listener: 0, to: Some((false, 1)), secret: None }]),
+        poll(1),
+        publish([route(0, 12)]),
+        publish([no_listener()]),
+    ];
+    assert_eq!(history(Setup { is_grpc: true, ..ADS }, &steps), Ok(()));
+}
+
+#[test]
+fn a_listener_that_is_replaced_before_its_hosts_were_heard_of() {
+    let steps = [
+        Step::Reconnect,
+        to_server(2),
+        publish([Edit::Secret { secret: 1 }]),
+        to_server(2),
+        publish([route(2, 0)]),
+        poll(2),
+        Step::Request { route: 0, host: 0 },
+        publish([route(0, 0)]),
+        publish([
+            Edit::Listener { listener: 0, to: Some((false, 2)), secret: Some(1) },
+            Edit::Listener { listener: 1, to: Some((false, 2)), secret: None },
+            route(0, 8),
+        ]),
+        to_server(3),
+        poll(1),
+        to_client(3),
+        to_server(2),
+        to_server(2),
+        Step::Request { route: 0, host: 1 },
+        poll(3),
+        to_server(1),
+        poll(1),
+        to_client(2),
+        to_server(2),
+        to_client(1),
+        poll(2),
+        to_server(2),
+        publish([Edit::Listener { listener: 1, to: None, secret: None }]),
+        to_client(1),
+    ];
+    assert_eq!(history(ON_DEMAND, &steps), Ok(()));
+}
+
+#[test]
+fn a_route_that_was_withheld_at_first_and_is_on_its_way() {
+    let steps = [
+        publish([route(1, 4)]),
+        poll(1),
+        to_client(1),
+        Step::Reconnect,
+        to_server(3),
+        to_server(2),
+        poll(2),
+        to_client(2),
+        poll(3),
+        to_client(1),
+        to_client(2),
+        to_server(2),
+        to_server(3),
+        poll(2),
+        reject(1),
+    ];
+    assert_eq!(history(ADS, &steps), Ok(()));
+}
