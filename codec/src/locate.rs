@@ -8,6 +8,7 @@ use crate::finding::json_name;
 use crate::path;
 
 /// Moves each diagnostic at the beginning of a resource to the field of its path. `documents` are those of the file or body.
+/// An object of the native form begins at its key.
 ///
 /// A diagnostic stays where it is if it has no path, or if the documents do not have the whole path at this place. All diagnostics
 /// together take one pass over the documents.
@@ -20,14 +21,27 @@ pub fn move_to_fields<'d>(documents: &[Tree], diagnostics: impl IntoIterator<Ite
         }
     }
     each_object(documents, |tree| {
-        for diagnostic in wanted.remove(&tree.position()).unwrap_or_default() {
-            if let Some(found) = follow(tree, &diagnostic.path) {
-                let Position { line, column } = found.position();
-                (diagnostic.place.line, diagnostic.place.column) = (line, column);
-            }
+        move_at(&mut wanted, tree.position(), tree);
+        // The first key of an object stands where the object begins, so that a path may not be the object's.
+        for entry in tree.entries() {
+            move_at(&mut wanted, entry.position, entry.value);
         }
         !wanted.is_empty()
     });
+}
+
+/// Moves the diagnostics at a position whose path `tree` has.
+fn move_at(wanted: &mut HashMap<Position, Vec<&mut Diagnostic>>, position: Position, tree: Node<'_>) {
+    let Some(diagnostics) = wanted.get_mut(&position) else { return };
+    diagnostics.retain_mut(|diagnostic| {
+        let Some(found) = follow(tree, &diagnostic.path) else { return true };
+        let Position { line, column } = found.position();
+        (diagnostic.place.line, diagnostic.place.column) = (line, column);
+        false
+    });
+    if diagnostics.is_empty() {
+        wanted.remove(&position);
+    }
 }
 
 /// The object that begins at this position. An [`Origin`](xds_cache::Origin) identifies a resource in this way.
@@ -126,6 +140,9 @@ resources:
         assert_eq!(moved(3, 3, "name"), (3, 9));
         assert_eq!(moved(5, 3, "name"), (5, 9));
         assert_eq!(moved(3, 3, "routes[1].route.cluster"), (4, 34));
+        // By its key, also where that is the first of its object.
+        assert_eq!(moved(6, 3, r#"["a\"].b"].cluster"#), (7, 25));
+        assert_eq!(moved(2, 1, "[1].name"), (5, 9));
         assert_eq!(moved(5, 3, r#"per_filter_config["a\"].b"].cluster"#), (7, 25));
     }
 

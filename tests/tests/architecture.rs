@@ -11,7 +11,7 @@ struct Rule {
     reason: &'static str,
 }
 
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     Rule {
         path: "access/src",
         words: &[
@@ -103,6 +103,22 @@ const RULES: [Rule; 12] = [
             "RandomState",
         ],
         reason: "a rollout is a value: time is passed in, and what it wants done is told",
+    },
+    Rule {
+        path: "explain/src",
+        words: &[
+            "std::fs",
+            "std::process",
+            "std::thread",
+            "std::time",
+            "tokio",
+            "tonic",
+            "xds_codec",
+            "xds_control",
+            "xds_routes",
+            "RandomState",
+        ],
+        reason: "an explanation is a function of what is served and of a request; it shares no code with what makes resources",
     },
     Rule {
         path: "api/src",

@@ -19,6 +19,7 @@ use crate::telemetry;
 mod admin;
 mod bootstrap;
 mod ca;
+mod explain;
 mod failure;
 mod get;
 mod offline;
@@ -57,6 +58,8 @@ enum Command {
     Validate(Box<validate::ValidateArgs>),
     /// Print the resources that files would generate, without a server
     Translate(Box<translate::TranslateArgs>),
+    /// Explain where a request goes and why, by files and without a server
+    Explain(Box<explain::ExplainArgs>),
     /// Show what a node would be served, by asking as an xDS client
     Get(get::GetArgs),
     /// Show the resources that a group or a node is served, and where they come from
@@ -154,6 +157,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Weights(args) => admin::weights(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Translate(args) => translate::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Get(args) => get::run(&args),
         Command::Store(args) => store::run(&args),
     }

@@ -1,0 +1,741 @@
+//! Follows a request through a [`Model`].
+
+use std::sync::Arc;
+
+use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener as ListenerMessage};
+use envoy_types::pb::envoy::config::route::v3::route::Action;
+use envoy_types::pb::envoy::config::route::v3::route_action::{ClusterNotFoundResponseCode, ClusterSpecifier};
+use envoy_types::pb::envoy::config::route::v3::virtual_host::TlsRequirementType;
+use envoy_types::pb::envoy::config::route::v3::weighted_cluster::{ClusterWeight, RandomValueSpecifier};
+use envoy_types::pb::envoy::config::route::v3::{RouteAction, RouteConfiguration, WeightedCluster, redirect_action::RedirectResponseCode};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+use xds_cache::{Resource, ResourceKey, ResourceType};
+
+use crate::after::{Levels, location};
+use crate::before::{Arrived, arrive};
+use crate::draw::{Chance, Fraction};
+use crate::endpoints::{endpoints, shown};
+use crate::explanation::{
+    ActionKind, Element, Explanation, Host, Listener, Mirror, Note, Outcome, Part, RouteSeen,
+};
+use crate::header::Seen;
+use crate::listener::{Connected, chain, depends_on};
+use crate::model::{Accepting, Manager, Model};
+use crate::ratio::Ratio;
+use crate::request::Request;
+use crate::route::{Asked, is_grpc};
+use crate::semantics::Difference;
+use crate::table::{Leaf, MAX_LEAVES, RouteTable, VirtualHost};
+use crate::truth::Truth;
+
+/// The routes of one virtual host, and the place of their resource.
+struct Routed<'m> {
+    table: Arc<RouteTable>,
+    /// The resource of the virtual hosts, and the path of `virtual_hosts` in it; `None` if the resource is a virtual host itself.
+    resource: ResourceKey,
+    prefix: Option<String>,
+    manager: &'m HttpConnectionManager,
+}
+
+impl Model {
+    /// Where the request goes, once for each listener that may accept it (at most [`MAX_LISTENERS`]); listeners without a route for it are
+    /// left out if another one has one.
+    #[must_use]
+    pub fn explain(&self, request: &Request) -> Vec<Explanation> {
+        if let Some(name) = &request.route_config {
+            return vec![self.by_table(request, name)];
+        }
+        if !self.semantics.has(Difference::ActsAsProxy) {
+            return vec![self.at_target(request)];
+        }
+        let listeners = self.listeners(request);
+        let all: Vec<Explanation> =
+            listeners.iter().take(MAX_LISTENERS).map(|one| self.at_listener(request, one)).collect();
+        if all.is_empty() {
+            let message = "no listener accepts the connection".to_owned();
+            return vec![Explanation::refused(self.client.to_string(), ActionKind::NoListener, message)];
+        }
+        let is_any_routed = all.iter().any(Explanation::is_routed);
+        all.into_iter().filter(|one| !is_any_routed || one.is_routed()).collect()
+    }
+
+    fn blank(&self) -> Explanation {
+        let mut blank = Explanation::refused(self.client.to_string(), ActionKind::NoListener, String::new());
+        blank.outcomes.clear();
+        blank
+    }
+
+    fn by_table(&self, request: &Request, name: &str) -> Explanation {
+        let Some(table) = self.table(name) else {
+            let message = format!("there is no RouteConfiguration {name:?}");
+            return Explanation::refused(self.client.to_string(), ActionKind::NoListener, message);
+        };
+        let resource = ResourceKey { resource_type: ResourceType::RouteConfiguration, name: name.into() };
+        let manager = HttpConnectionManager::default();
+        let seen = Seen::of(request, self.semantics);
+        let arrived =
+            Arrived { request: request.clone(), seen, steps: Vec::new(), refused: None, is_internal: false };
+        let routed = Routed { table, resource, prefix: Some(String::new()), manager: &manager };
+        self.route(&arrived, &routed, self.blank())
+    }
+
+    /// A gRPC client: the listener has the name of the target (XF9).
+    fn at_target(&self, request: &Request) -> Explanation {
+        let target = request.authority.strip_prefix("xds:///").unwrap_or(&request.authority);
+        let request = Request { authority: target.to_owned(), ..request.clone() };
+        let refused = |message: String| {
+            let mut refused = Explanation::refused(self.client.to_string(), ActionKind::NoListener, message);
+            refused.outcomes = refused.outcomes.into_iter().map(|one| one.with_status(UNAVAILABLE)).collect();
+            refused
+        };
+        let Some((resource, manager)) = self.api_manager(target) else {
+            return refused(format!("there is no Listener for the target {target:?}"));
+        };
+        let mut answer = self.blank();
+        answer.listener = Some(listener_of(&resource, String::new(), None, "its name is the target"));
+        let Some(manager) = manager else {
+            let outcome = Outcome::plain(
+                Ratio::ONE,
+                ActionKind::NoListener,
+                "the listener has no api_listener".to_owned(),
+            );
+            answer.outcomes.push(outcome.with_status(UNAVAILABLE));
+            return answer;
+        };
+        let seen = Seen::of(&request, self.semantics);
+        let arrived = Arrived { request, seen, steps: Vec::new(), refused: None, is_internal: false };
+        self.managed(&arrived, &manager, answer)
+    }
+
+    fn at_listener(&self, request: &Request, accepting: &Accepting<'_>) -> Explanation {
+        let Accepting { resource, listener, address } = *accepting;
+        let mut answer = self.blank();
+        let chains = listener.filter_chains.iter().chain(&listener.default_filter_chain);
+        // Without a scheme, the request comes as the listener speaks.
+        let speaks_tls = chains.clone().any(|chain| chain.transport_socket.is_some());
+        let mut request = request.clone();
+        if request.scheme.is_empty() {
+            let is_tls = request.connection.tls.unwrap_or(speaks_tls);
+            request.scheme = if is_tls { "https" } else { "http" }.to_owned();
+        }
+        let is_tls = request.connection.is_tls(&request.scheme);
+        let host = crate::host::without_port(&request.authority);
+        let connected = Connected::of(&request.connection, is_tls, host, address);
+        let found = chain(listener, &connected);
+        answer.unknown.extend(depends_on(listener, &request.connection).into_iter().map(str::to_owned));
+        let shown_address = listener.address.as_ref().map(shown).unwrap_or_default();
+        let why = why(listener, &found.steps, found.chain);
+        let name = found.chain.map(|(chain, index)| chain_name(chain, index));
+        answer.listener = Some(listener_of(resource, shown_address, name, &why));
+        let Some((filter_chain, index)) = found.chain else {
+            let message = "no filter chain takes the connection, which is closed".to_owned();
+            answer.outcomes.push(Outcome::plain(Ratio::ONE, ActionKind::NoChain, message));
+            return answer;
+        };
+        if filter_chain.transport_socket.is_some() != is_tls
+            && filter_chain.transport_socket.as_ref().is_none_or(|socket| socket.name.contains("tls"))
+        {
+            let (speaks, sends) = if is_tls { ("plaintext", "TLS") } else { ("TLS", "plaintext") };
+            let message = format!("the filter chain speaks {speaks}, and the client {sends}");
+            answer.outcomes.push(Outcome::plain(Ratio::ONE, ActionKind::NoChain, message));
+            return answer;
+        }
+        let Some(manager) = Self::manager(resource, filter_chain, index) else {
+            let message = "the filter chain has no HTTP connection manager".to_owned();
+            answer.outcomes.push(Outcome::plain(Ratio::ONE, ActionKind::Plugin, message));
+            return answer;
+        };
+        let seen = Seen::of(&request, self.semantics);
+        let arrived = arrive(&request, seen, &manager.message, Some(connected.port));
+        answer.before.clone_from(&arrived.steps);
+        if let Some((status, message)) = &arrived.refused {
+            let outcome = Outcome::plain(Ratio::ONE, ActionKind::RefusedRequest, message.clone());
+            answer.outcomes.push(outcome.with_status(status.to_string()));
+            return answer;
+        }
+        self.managed(&arrived, &manager, answer)
+    }
+
+    fn managed(&self, arrived: &Arrived, manager: &Manager, mut answer: Explanation) -> Explanation {
+        let is_proxy = self.semantics.has(Difference::ActsAsProxy);
+        let missing = |message: String| {
+            let outcome = Outcome::plain(Ratio::ONE, ActionKind::NoListener, message);
+            outcome.with_status(if is_proxy { "404" } else { UNAVAILABLE })
+        };
+        let (table, resource, prefix) = match &manager.message.route_specifier {
+            Some(RouteSpecifier::Rds(rds)) => {
+                let name = &rds.route_config_name;
+                let Some(table) = self.table(name) else {
+                    answer.outcomes.push(missing(format!("there is no RouteConfiguration {name:?}")));
+                    return answer;
+                };
+                let name = table.message.name.as_str().into();
+                (table, ResourceKey { resource_type: ResourceType::RouteConfiguration, name }, String::new())
+            }
+            Some(RouteSpecifier::RouteConfig(inline)) => {
+                let table = Arc::new(RouteTable::of(RouteConfiguration::clone(inline), self.semantics));
+                (table, manager.part.resource.clone(), format!("{}.route_config.", manager.part.path))
+            }
+            Some(RouteSpecifier::ScopedRoutes(scoped)) => {
+                answer.unknown.push("the scope of the request".to_owned());
+                let message = format!(
+                    "the scopes {:?} choose the route configuration, which is not modelled",
+                    scoped.name
+                );
+                answer.outcomes.push(Outcome::plain(Ratio::ONE, ActionKind::Plugin, message));
+                return answer;
+            }
+            None => {
+                answer.outcomes.push(missing("the connection manager has no routes".to_owned()));
+                return answer;
+            }
+        };
+        let routed = Routed { table, resource, prefix: Some(prefix), manager: &manager.message };
+        self.route(arrived, &routed, answer)
+    }
+
+    /// From the RouteConfiguration on.
+    fn route(&self, arrived: &Arrived, routed: &Routed<'_>, mut answer: Explanation) -> Explanation {
+        let table = &routed.table;
+        let compared = table.compared_path(&arrived.request);
+        let asked = Asked { request: &arrived.request, path: &compared, seen: &arrived.seen };
+        let path = routed.prefix.as_deref().unwrap_or_default().trim_end_matches('.').to_owned();
+        answer.route_config = Some(element(&table.message.name, &routed.resource, path));
+        if let Some(reason) = &table.refused {
+            let message = format!("the client refuses the route configuration: {}", reason.message);
+            answer.outcomes.push(Outcome::plain(Ratio::ONE, ActionKind::RefusedResource, message));
+            answer.notes.push(reason.into());
+            return answer;
+        }
+        if let Some(domain) = table.hidden_by() {
+            let message = format!(
+                "the domain {domain:?} has a star inside, and so the client finds no virtual host at all"
+            );
+            answer.notes.push(Note { code: "XV5", message });
+        }
+        let Some(((at, domain), kind)) = table.host(&asked) else {
+            return self.without_host(arrived, routed, answer);
+        };
+        let Some(host) = table.hosts.get(at) else { return answer };
+        let domains = table.takers(&asked).skip(1).take(MAX_PASSED_OVER);
+        let passed_over = domains
+            .filter_map(|((host, domain), _)| table.hosts.get(host)?.message.domains.get(domain).cloned());
+        let host_path = match &routed.prefix {
+            Some(prefix) => format!("{prefix}virtual_hosts[{at}]"),
+            None => String::new(),
+        };
+        answer.virtual_host = Some(Host {
+            element: element(&host.message.name, &routed.resource, host_path.clone()),
+            domain: host.message.domains.get(domain).cloned().unwrap_or_default(),
+            kind,
+            passed_over: passed_over.collect(),
+        });
+        answer.n_routes = host.routes.len();
+        if self.requires_tls(host, arrived) {
+            let outcome =
+                Outcome::plain(Ratio::ONE, ActionKind::Redirect, "the virtual host requires TLS".to_owned());
+            let location = format!("https://{}{}", arrived.request.authority, arrived.request.path);
+            answer.outcomes.push(Outcome { location: Some(location), ..outcome.with_status("301") });
+            return answer;
+        }
+        if host.has_tree {
+            let message = "a tree of matchers chooses the route, which is not modelled".to_owned();
+            answer.unknown.push("the virtual host's matcher".to_owned());
+            answer.outcomes.push(Outcome::plain(Ratio::ONE, ActionKind::Plugin, message));
+            return answer;
+        }
+        let ways = host.ways(&asked, Chance::new(&arrived.request, self.semantics));
+        answer.has_more = ways.has_more;
+        show_routes(host, &asked, &ways.leaves, ways.n_seen, &host_path, &routed.resource, &mut answer);
+        for leaf in &ways.leaves {
+            self.outcomes(leaf, host, &asked, routed, &mut answer);
+        }
+        if answer.outcomes.len() > MAX_OUTCOMES {
+            answer.outcomes.truncate(MAX_OUTCOMES);
+            answer.has_more = true;
+        }
+        answer
+    }
+
+    /// No virtual host takes the request, or one is asked for on demand.
+    fn without_host(&self, arrived: &Arrived, routed: &Routed<'_>, mut answer: Explanation) -> Explanation {
+        let is_proxy = self.semantics.has(Difference::ActsAsProxy);
+        if routed.table.message.vhds.is_some() && is_proxy && routed.prefix.is_some() {
+            let authority = &arrived.request.authority;
+            let message = format!("the virtual host of {authority} is asked for on demand");
+            answer.notes.push(Note { code: "XH4", message });
+            if let Some((table, resource)) = self.on_demand(&routed.table, authority) {
+                let routed = Routed { table, resource, prefix: None, manager: routed.manager };
+                return self.route(arrived, &routed, answer);
+            }
+        }
+        let host = &arrived.request.authority;
+        let (message, status) = match (is_proxy, self.semantics.has(Difference::NoHostWaits)) {
+            (true, _) => (format!("no virtual host takes {host:?}"), "404"),
+            (false, false) => (format!("no virtual host takes {host:?}"), UNAVAILABLE),
+            (false, true) => (
+                format!(
+                    "no virtual host takes {host:?}: the client keeps what it had before, and at first calls wait"
+                ),
+                "grpc 4 DEADLINE_EXCEEDED",
+            ),
+        };
+        let outcome = Outcome::plain(Ratio::ONE, ActionKind::NoVirtualHost, message);
+        answer.outcomes.push(outcome.with_status(status));
+        answer
+    }
+
+    fn requires_tls(&self, host: &VirtualHost, arrived: &Arrived) -> bool {
+        let is_asked = match host.message.require_tls() {
+            TlsRequirementType::None => false,
+            TlsRequirementType::ExternalOnly => !arrived.is_internal,
+            TlsRequirementType::All => true,
+        };
+        let is_https = arrived.seen.get("x-forwarded-proto").first().is_some_and(|proto| proto == "https");
+        is_asked && !is_https && self.semantics.has(Difference::ActsAsProxy)
+    }
+
+    /// The outcomes of one way.
+    fn outcomes(
+        &self,
+        leaf: &Leaf,
+        host: &VirtualHost,
+        asked: &Asked<'_>,
+        routed: &Routed<'_>,
+        answer: &mut Explanation,
+    ) {
+        let is_proxy = self.semantics.has(Difference::ActsAsProxy);
+        let add = |outcome: Outcome, answer: &mut Explanation| {
+            answer.outcomes.push(Outcome { when: leaf.assumed.clone(), route: leaf.route, ..outcome });
+        };
+        let Some(route) = leaf.route.and_then(|index| host.routes.get(index)) else {
+            let outcome = Outcome::plain(
+                leaf.chance.share(),
+                ActionKind::NoRoute,
+                "no route takes the request".to_owned(),
+            );
+            let status = match (is_proxy, is_grpc(asked.seen)) {
+                (false, _) => UNAVAILABLE,
+                (true, true) => "grpc 12 UNIMPLEMENTED",
+                (true, false) => "404",
+            };
+            return add(outcome.with_status(status), answer);
+        };
+        let levels =
+            Levels { table: &routed.table.message, host: &host.message, route: &route.message, member: None };
+        let filters = levels.filters(routed.manager, asked.request, asked.seen, self.semantics);
+        let action = match &route.message.action {
+            Some(Action::Route(action)) => action,
+            other => {
+                let mut outcome = self.answered(other.as_ref(), &route.message, asked, leaf.chance.share());
+                outcome.filters = filters.shown;
+                return add(outcome, answer);
+            }
+        };
+        answer.unknown.extend(filters.unknown.iter().map(|name| format!("the filter {name}")));
+        answer.unknown.sort_unstable();
+        answer.unknown.dedup();
+        // Faults are drawn apart, in filters before the router.
+        let mut left = Ratio::ONE;
+        for (fraction, status) in &filters.aborts {
+            let part = left.times(fraction.ratio()).and_then(|part| leaf.chance.share().times(part));
+            left = left.times(fraction.ratio().rest()).unwrap_or(Ratio::ZERO);
+            let Some(share) = part.filter(|share| !share.is_zero()) else { continue };
+            let outcome =
+                Outcome::plain(share, ActionKind::Aborted, format!("a fault aborts it with {status}"));
+            add(Outcome { filters: filters.shown.clone(), ..outcome.with_status(status.clone()) }, answer);
+        }
+        if left.is_zero() {
+            return;
+        }
+        for mut outcome in self.forwarded(action, &levels, leaf, asked, routed, answer) {
+            let Some(share) = outcome.share.times(left) else {
+                answer.has_more = true;
+                continue;
+            };
+            outcome.share = share;
+            add(outcome, answer);
+        }
+    }
+
+    /// A route that answers itself.
+    fn answered(
+        &self,
+        action: Option<&Action>,
+        route: &envoy_types::pb::envoy::config::route::v3::Route,
+        asked: &Asked<'_>,
+        share: Ratio,
+    ) -> Outcome {
+        if !self.semantics.has(Difference::ActsAsProxy) {
+            let outcome = Outcome::plain(
+                share,
+                ActionKind::NoRoute,
+                "the route does not forward, and so the call fails".to_owned(),
+            );
+            return outcome.with_status(UNAVAILABLE);
+        }
+        match action {
+            Some(Action::Redirect(redirect)) => {
+                let status = match redirect.response_code() {
+                    RedirectResponseCode::MovedPermanently => "301",
+                    RedirectResponseCode::Found => "302",
+                    RedirectResponseCode::SeeOther => "303",
+                    RedirectResponseCode::TemporaryRedirect => "307",
+                    RedirectResponseCode::PermanentRedirect => "308",
+                };
+                let location = location(redirect, route, asked.request);
+                let outcome =
+                    Outcome::plain(share, ActionKind::Redirect, format!("redirected to {location}"));
+                Outcome { location: Some(location), ..outcome.with_status(status) }
+            }
+            Some(Action::DirectResponse(direct)) => {
+                let outcome =
+                    Outcome::plain(share, ActionKind::DirectResponse, "the route itself answers".to_owned());
+                outcome.with_status(direct.status.to_string())
+            }
+            Some(Action::FilterAction(_) | Action::NonForwardingAction(_) | Action::Route(_)) | None => {
+                Outcome::plain(share, ActionKind::Plugin, "a filter answers".to_owned())
+            }
+        }
+    }
+
+    /// The clusters of a route, with their shares (XA1).
+    fn forwarded(
+        &self,
+        action: &RouteAction,
+        levels: &Levels<'_>,
+        leaf: &Leaf,
+        asked: &Asked<'_>,
+        routed: &Routed<'_>,
+        answer: &mut Explanation,
+    ) -> Vec<Outcome> {
+        let share = leaf.chance.share();
+        let single = |name: &str, answer: &mut Explanation| {
+            let outcome = self.to_cluster(name, share, action, levels, asked, routed, answer);
+            vec![self.with_mirrors(outcome, action, levels, &leaf.chance, None)]
+        };
+        match &action.cluster_specifier {
+            Some(ClusterSpecifier::Cluster(name)) => single(name, answer),
+            Some(ClusterSpecifier::ClusterHeader(header)) => {
+                match asked.seen.get(&header.to_ascii_lowercase()).first() {
+                    Some(name) => single(&name.clone(), answer),
+                    None => {
+                        let message = format!("the header {header:?}, which names the cluster, is absent");
+                        vec![Outcome::plain(share, ActionKind::Cluster, message).with_status("503")]
+                    }
+                }
+            }
+            Some(ClusterSpecifier::WeightedClusters(split)) => {
+                self.split(split, action, levels, leaf, asked, routed, answer)
+            }
+            Some(ClusterSpecifier::ClusterSpecifierPlugin(name)) => {
+                vec![Outcome::plain(
+                    share,
+                    ActionKind::Plugin,
+                    format!("the plugin {name:?} chooses the cluster"),
+                )]
+            }
+            Some(ClusterSpecifier::InlineClusterSpecifierPlugin(plugin)) => {
+                let name =
+                    plugin.extension.as_ref().map(|extension| extension.name.as_str()).unwrap_or_default();
+                vec![Outcome::plain(
+                    share,
+                    ActionKind::Plugin,
+                    format!("the plugin {name:?} chooses the cluster"),
+                )]
+            }
+            None => vec![
+                Outcome::plain(share, ActionKind::Cluster, "the route names no cluster".to_owned())
+                    .with_status("503"),
+            ],
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all of one step")]
+    fn split(
+        &self,
+        split: &WeightedCluster,
+        action: &RouteAction,
+        levels: &Levels<'_>,
+        leaf: &Leaf,
+        asked: &Asked<'_>,
+        routed: &Routed<'_>,
+        answer: &mut Explanation,
+    ) -> Vec<Outcome> {
+        let weights: Vec<u32> = split.clusters.iter().map(weight_of).collect();
+        let sum: u64 = weights.iter().copied().map(u64::from).sum();
+        let by_value = match &split.random_value_specifier {
+            Some(RandomValueSpecifier::HeaderName(name)) => {
+                let value =
+                    asked.seen.get(&name.to_ascii_lowercase()).first().and_then(|value| value.parse().ok());
+                if value.is_none() {
+                    answer.unknown.push(format!("the header {name:?}, which decides about weights"));
+                }
+                value.map(Chance::Known)
+            }
+            // The hash does not depend on the random number.
+            Some(RandomValueSpecifier::UseHashPolicy(flag)) if flag.value => Some(Chance::Each(Ratio::ONE)),
+            Some(RandomValueSpecifier::UseHashPolicy(_)) | None => None,
+        };
+        let shares = match &by_value {
+            Some(chance) => {
+                let shares = chance.weighted(&weights);
+                shares
+                    .and_then(|shares| shares.into_iter().map(|one| one.times(leaf.chance.share())).collect())
+            }
+            None => leaf.chance.weighted(&weights),
+        };
+        let Some(shares) = shares else {
+            answer.has_more = true;
+            return Vec::new();
+        };
+        let is_proxy = self.semantics.has(Difference::ActsAsProxy);
+        let mut outcomes = Vec::new();
+        let mut low = 0;
+        let mut is_skewed = false;
+        for (member, share) in split.clusters.iter().zip(shares) {
+            let weight = u64::from(weight_of(member));
+            let range = low..low + weight;
+            low += weight;
+            is_skewed |= is_off(share, Ratio::new(weight.into(), sum.into()).times(leaf.chance.share()));
+            if weight == 0 && !is_proxy {
+                continue;
+            }
+            let name = match &*member.cluster_header {
+                "" => member.name.clone(),
+                header => asked.seen.get(&header.to_ascii_lowercase()).first().cloned().unwrap_or_default(),
+            };
+            let levels = Levels { member: Some(member), ..*levels };
+            let mut outcome = self.to_cluster(&name, share, action, &levels, asked, routed, answer);
+            outcome.weight = Some((weight, sum));
+            let chance = by_value.as_ref().unwrap_or(&leaf.chance);
+            outcomes.push(self.with_mirrors(outcome, action, &levels, chance, Some((range, sum))));
+        }
+        if is_skewed && matches!(leaf.chance, Chance::Shared(_)) && by_value.is_none() {
+            let message = "the shares are not those of the weights: an Envoy has one random number for fractions and weights".to_owned();
+            answer.notes.push(Note { code: "XE5", message });
+        }
+        outcomes
+    }
+
+    /// A cluster, with everything that the route does on the way.
+    #[expect(clippy::too_many_arguments, reason = "all of one step")]
+    fn to_cluster(
+        &self,
+        name: &str,
+        share: Ratio,
+        action: &RouteAction,
+        levels: &Levels<'_>,
+        asked: &Asked<'_>,
+        routed: &Routed<'_>,
+        answer: &mut Explanation,
+    ) -> Outcome {
+        let resource = ResourceKey { resource_type: ResourceType::Cluster, name: name.into() };
+        let mut outcome = Outcome::plain(share, ActionKind::Cluster, format!("to {name}"));
+        outcome.cluster = Some(element(name, &resource, String::new()));
+        outcome.filters = levels.filters(routed.manager, asked.request, asked.seen, self.semantics).shown;
+        outcome.limits = Levels::limits(action, routed.manager, asked.seen, self.semantics);
+        outcome.retry = levels.retry(action, self.semantics);
+        if self.semantics.has(Difference::ActsAsProxy) {
+            outcome.rewrites = levels.rewrites(action);
+        }
+        let Some((cluster, assignment)) = self.cluster(name) else {
+            let status =
+                match (self.semantics.has(Difference::ActsAsProxy), action.cluster_not_found_response_code())
+                {
+                    (false, _) => UNAVAILABLE,
+                    (true, ClusterNotFoundResponseCode::ServiceUnavailable) => "503",
+                    (true, ClusterNotFoundResponseCode::NotFound) => "404",
+                    (true, ClusterNotFoundResponseCode::InternalServerError) => "500",
+                };
+            outcome.what = format!("to {name}, which is not served");
+            return outcome.with_status(status);
+        };
+        let members = self.members(&cluster);
+        if let Some(first) = members.first() {
+            outcome.what = format!("to the first of {} that has healthy endpoints", members.join(", "));
+            if let Some((cluster, Some(assignment))) = self.cluster(first) {
+                outcome.endpoints = endpoints(&cluster, &assignment, self.semantics);
+            }
+        } else if let Some(assignment) = &assignment {
+            outcome.endpoints = endpoints(&cluster, assignment, self.semantics);
+            for drop in assignment.policy.iter().flat_map(|policy| &policy.drop_overloads) {
+                let share = drop
+                    .drop_percentage
+                    .as_ref()
+                    .map_or(Ratio::ZERO, |percent| Fraction::of_percent(percent).ratio());
+                let message = format!("{share} of the requests to {name} are dropped ({})", drop.category);
+                answer.notes.push(Note { code: "XA12", message });
+            }
+        }
+        outcome.n_more_endpoints = outcome.endpoints.len().saturating_sub(MAX_ENDPOINTS);
+        outcome.endpoints.truncate(MAX_ENDPOINTS);
+        outcome
+    }
+
+    /// The copies of a request: their fractions look at the same random number (XA2).
+    fn with_mirrors(
+        &self,
+        mut outcome: Outcome,
+        action: &RouteAction,
+        levels: &Levels<'_>,
+        chance: &Chance,
+        range: Option<(std::ops::Range<u64>, u64)>,
+    ) -> Outcome {
+        for policy in levels.mirrors(action, self.semantics).iter().take(MAX_MIRRORS) {
+            let percent =
+                policy.runtime_fraction.as_ref().and_then(|fraction| Fraction::of(fraction, self.semantics));
+            let share = match percent {
+                None => Some(Ratio::ONE),
+                Some(fraction) => chance.split(&fraction).and_then(|(inside, _)| {
+                    let weights = range.as_ref().map(|(range, sum)| {
+                        let part = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+                        [part(range.start), part(range.end - range.start), part(sum - range.end)]
+                    });
+                    let of = |chance: &Chance| match &weights {
+                        Some(weights) => chance.weighted(weights)?.get(1).copied(),
+                        None => Some(chance.share()),
+                    };
+                    let inside = match inside {
+                        Some(inside) => of(&inside)?,
+                        None => Ratio::ZERO,
+                    };
+                    inside.over(of(chance)?)
+                }),
+            };
+            let cluster = match &*policy.cluster {
+                "" => format!("the cluster of header {:?}", policy.cluster_header),
+                cluster => cluster.to_owned(),
+            };
+            outcome.mirrors.extend(share.map(|share| Mirror { cluster, share }));
+        }
+        outcome
+    }
+}
+
+/// The routes that were looked at, with the reasons.
+fn show_routes(
+    host: &VirtualHost,
+    asked: &Asked<'_>,
+    leaves: &[Leaf],
+    n_seen: usize,
+    host_path: &str,
+    resource: &ResourceKey,
+    answer: &mut Explanation,
+) {
+    let is_short = n_seen <= MAX_ALL_SHOWN;
+    for (index, route) in host.routes.iter().enumerate().take(n_seen) {
+        let takes_path = route.takes_path(asked);
+        let is_chosen = leaves.iter().any(|leaf| leaf.route == Some(index));
+        if !(is_chosen || is_short || takes_path && answer.routes.len() < MAX_ALL_SHOWN) {
+            answer.n_left_out += 1;
+            continue;
+        }
+        let dot = if host_path.is_empty() { "" } else { "." };
+        let mut element = element(&route.message.name, resource, format!("{host_path}{dot}routes[{index}]"));
+        element.part.route = Some(route.message.name.clone()).filter(|name| !name.is_empty());
+        let matches = match route.matches(asked) {
+            Truth::Yes => "yes",
+            Truth::No => "no",
+            Truth::Unknown => "unknown",
+        };
+        answer.routes.push(RouteSeen {
+            index,
+            element,
+            matches,
+            path: route.wanted_path(),
+            fraction: route.fraction.as_ref().map(|fraction| fraction.at_run_time(asked.request).ratio()),
+            failed: route.failures(asked),
+            takes_path,
+        });
+    }
+}
+
+/// More than 0.1 % away.
+fn is_off(real: Ratio, written: Option<Ratio>) -> bool {
+    let Some(written) = written else { return false };
+    let as_float = |ratio: Ratio| ratio.parts().0 as f64 / ratio.parts().1 as f64;
+    (as_float(real) - as_float(written)).abs() > 0.001
+}
+
+fn weight_of(member: &ClusterWeight) -> u32 {
+    member.weight.as_ref().map_or(0, |weight| weight.value)
+}
+
+fn element(name: &str, resource: &ResourceKey, path: String) -> Element {
+    Element {
+        name: name.to_owned(),
+        place: None,
+        part: Part { resource: resource.clone(), path, route: None },
+    }
+}
+
+fn listener_of(resource: &Resource, address: String, chain: Option<String>, why: &str) -> Listener {
+    let element = element(resource.name(), resource.key(), String::new());
+    Listener { element, address, chain, why: why.to_owned() }
+}
+
+fn chain_name(chain: &FilterChain, index: Option<usize>) -> String {
+    match (&*chain.name, index) {
+        ("", Some(index)) => format!("filter chain {}", index + 1),
+        ("", None) => "the default filter chain".to_owned(),
+        (name, _) => name.to_owned(),
+    }
+}
+
+fn why(listener: &ListenerMessage, steps: &[&str], found: Option<(&FilterChain, Option<usize>)>) -> String {
+    if listener.filter_chain_matcher.is_some() {
+        return "a matcher decides, which is not modelled".to_owned();
+    }
+    match (found, steps) {
+        (Some((_, None)), _) => "no other chain fits".to_owned(),
+        (_, []) if listener.filter_chains.len() == 1 => "the only chain".to_owned(),
+        (_, []) => "the first chain".to_owned(),
+        (_, steps) => steps.join(", "),
+    }
+}
+
+/// How the call of a gRPC client fails without a route.
+const UNAVAILABLE: &str = "grpc 14 UNAVAILABLE";
+
+/// Listeners that a request without a port is asked of.
+pub const MAX_LISTENERS: usize = 16;
+
+/// Routes that are shown one by one, whatever their path.
+const MAX_ALL_SHOWN: usize = 20;
+
+/// Outcomes in an answer: each way may lead to several clusters.
+const MAX_OUTCOMES: usize = 16 * MAX_LEAVES;
+
+const MAX_ENDPOINTS: usize = 32;
+const MAX_MIRRORS: usize = 16;
+const MAX_PASSED_OVER: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::config::listener::v3::ApiListener;
+    use envoy_types::pb::google::protobuf::Any;
+    use prost::Message as _;
+
+    use super::*;
+    use crate::client::{Client, Language};
+
+    #[test]
+    fn v4_calls_of_js_wait_where_no_domain_fits() {
+        let manager = HttpConnectionManager {
+            route_specifier: Some(RouteSpecifier::RouteConfig(RouteConfiguration::default())),
+            ..HttpConnectionManager::default()
+        };
+        let api_listener = Some(Any { type_url: String::new(), value: manager.encode_to_vec() });
+        let listener =
+            ListenerMessage { api_listener: Some(ApiListener { api_listener }), ..Default::default() };
+        let resource = Arc::new(Resource::plain(ResourceType::Listener, "a", listener.encode_to_vec()));
+        let status = |language| {
+            let model = Model::compile([Arc::clone(&resource)], Client::newest(language));
+            model.explain(&Request::call("a", "s/m"))[0].outcomes[0].status.clone().unwrap()
+        };
+        assert_eq!(status(Language::CCore), UNAVAILABLE);
+        assert_eq!(status(Language::Js), "grpc 4 DEADLINE_EXCEEDED");
+    }
+}

@@ -1,0 +1,46 @@
+//! What Envoys and gRPC clients do with a request, by the resources that they are served.
+//!
+//! A [`Model`] is made of the resources of a view for one [`Client`], and [`Model::explain`] follows a [`Request`] through it: listener,
+//! filter chain, virtual host, routes with the conditions that did not hold, clusters with exact shares, endpoints. Clients differ, and
+//! `semantics` is the table of how. The crate does no I/O and reads no clock, and its answers do not depend on chance: they are shares.
+//!
+//! The rules have names, which begin with X so that they are not taken for those of the protocol: XV1–XV5 (hosts), XR1–XR19 (conditions),
+//! XF1–XF9 (connections), XH1–XH5 (before routing), XA1–XA12 (after it), XE1–XE5 (chance and what is not known). `docs/explain.md` lists
+//! them.
+
+mod after;
+mod before;
+mod client;
+mod curl;
+mod draw;
+mod endpoints;
+mod explain;
+mod explanation;
+mod header;
+mod host;
+mod listener;
+mod model;
+mod path;
+mod query;
+mod ratio;
+mod regex;
+mod request;
+mod route;
+mod semantics;
+mod table;
+mod text;
+mod truth;
+mod write;
+
+pub use client::{Client, Language, UnknownClient};
+pub use curl::{CurlError, curl};
+pub use explain::MAX_LISTENERS;
+pub use explanation::{
+    ActionKind, Element, Endpoint, Explanation, Filter, Host, Limit, Listener, Mirror, Note, Outcome, Part,
+    Place, Retry, RouteSeen,
+};
+pub use host::DomainKind;
+pub use model::Model;
+pub use ratio::Ratio;
+pub use request::{Connection, Request};
+pub use route::{Failure, Reason};

@@ -1,0 +1,218 @@
+//! An explanation as text, to be read from top to bottom.
+
+use std::fmt::Write as _;
+
+use crate::explanation::{Element, Endpoint, Explanation, Limit, Outcome, Place, RouteSeen};
+use crate::host::DomainKind;
+use crate::route::Failure;
+
+impl Explanation {
+    /// The answer as lines of text. `shows_all` adds the routes whose path does not fit.
+    #[must_use]
+    pub fn to_text(&self, shows_all: bool) -> String {
+        let mut text = String::new();
+        line(&mut text, "client", &self.client, None);
+        if let Some(listener) = &self.listener {
+            let mut about: Vec<&str> = Vec::new();
+            about.extend(Some(&*listener.address).filter(|text| !text.is_empty()));
+            about.extend(listener.chain.as_deref().filter(|chain| *chain != listener.element.name));
+            about.push(&listener.why);
+            element(&mut text, "listener", &listener.element, &about.join(", "));
+        }
+        for step in &self.before {
+            line(&mut text, "before", step, None);
+        }
+        if let Some(host) = &self.virtual_host {
+            let kind = match host.kind {
+                DomainKind::Exact => "exact",
+                DomainKind::Suffix => "suffix",
+                DomainKind::Prefix => "prefix",
+                DomainKind::Any => "any host",
+            };
+            let mut about = format!("`{}`, {kind}", host.domain);
+            if !host.passed_over.is_empty() {
+                let _ = write!(about, "; passed over: {}", quoted(&host.passed_over));
+            }
+            element(&mut text, "virtual host", &host.element, &about);
+        }
+        self.write_routes(&mut text, shows_all);
+        for outcome in &self.outcomes {
+            outcome.write(&mut text);
+        }
+        if self.has_more {
+            line(&mut text, "and more", "more outcomes than are followed, or shares that are too fine", None);
+        }
+        if !self.unknown.is_empty() {
+            line(&mut text, "depends on", &self.unknown.join(", "), None);
+        }
+        for note in &self.notes {
+            line(&mut text, &format!("note {}", note.code), &note.message, None);
+        }
+        text
+    }
+
+    fn write_routes(&self, text: &mut String, shows_all: bool) {
+        let shown = self
+            .routes
+            .iter()
+            .filter(|route| shows_all || route.takes_path || self.routes.len() <= MAX_SHORT);
+        let mut n_shown = 0;
+        for route in shown {
+            n_shown += 1;
+            element(
+                text,
+                &format!(" route {} {}", route.index + 1, route.matches),
+                &route.element,
+                &route.about(),
+            );
+        }
+        let n_hidden = self.routes.len() - n_shown + self.n_left_out;
+        if n_hidden > 0 {
+            line(text, " routes no", &format!("{n_hidden} more before these, whose path does not fit"), None);
+        }
+    }
+}
+
+impl RouteSeen {
+    fn about(&self) -> String {
+        let failed: Vec<String> = self.failed.iter().map(Failure::say).collect();
+        let mut about = match (&*failed, self.matches) {
+            ([], _) => format!("path {}", self.path),
+            (failed, "unknown") => format!("depends on {}", failed.join(", ")),
+            (failed, _) => failed.join(", "),
+        };
+        if let Some(fraction) = self.fraction {
+            let _ = write!(about, ", {fraction} of requests");
+        }
+        if self.matches == "no" && self.takes_path {
+            let _ = write!(about, " (path {} would match)", self.path);
+        }
+        about
+    }
+}
+
+impl Failure {
+    /// ``header `x` is "1", wanted "on"``.
+    fn say(&self) -> String {
+        let name = self.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
+        let got = match (&self.got, self.on) {
+            (Some(got), "path") => format!(" {got}"),
+            (Some(got), _) => format!(" is {got:?}"),
+            (None, "header" | "query" | "cookie" | "grpc") => " is absent".to_owned(),
+            (None, _) => String::new(),
+        };
+        match (self.is_unknown, self.on) {
+            (true, _) => format!("{}{name}", self.on),
+            (false, "leftOut") => format!("left out by this client: {}", self.want),
+            (false, "path") => format!("path{got} is not {}", self.want),
+            (false, on) => format!("{on}{name}{got}, wanted {}", self.want),
+        }
+    }
+}
+
+impl Outcome {
+    fn write(&self, text: &mut String) {
+        let label = format!(" {}", self.share);
+        let mut about = self.what.clone();
+        if let Some(status) = &self.status {
+            let _ = write!(about, "; answered {status}");
+        }
+        if let Some((weight, sum)) = self.weight {
+            let _ = write!(about, "; weight {weight} of {sum}");
+        }
+        match &self.cluster {
+            Some(cluster) => element(text, &label, cluster, &about),
+            None => line(text, &label, &about, None),
+        }
+        if !self.when.is_empty() {
+            line(text, "  if", &self.when.join(" and "), None);
+        }
+        if !self.endpoints.is_empty() {
+            let shown: Vec<String> = self.endpoints.iter().map(Endpoint::say).collect();
+            let more = if self.n_more_endpoints > 0 {
+                format!(", and {} more", self.n_more_endpoints)
+            } else {
+                String::new()
+            };
+            line(text, "  endpoints", &format!("{}{more}", shown.join(", ")), None);
+        }
+        for rewrite in &self.rewrites {
+            line(text, "  rewrite", rewrite, None);
+        }
+        if !self.limits.is_empty() {
+            let limits: Vec<String> = self.limits.iter().map(Limit::say).collect();
+            line(text, "  limits", &limits.join("; "), None);
+        }
+        if let Some(retry) = &self.retry {
+            let on = retry.on.join(", ");
+            let text_of = format!(
+                "{on}: {} more, {}–{} ms ({})",
+                retry.n_retries, retry.base_interval_ms, retry.max_interval_ms, retry.by
+            );
+            line(text, "  retries", &text_of, None);
+        }
+        if !self.filters.is_empty() {
+            let shown = self.filters.iter().map(|filter| {
+                let name = filter.name.strip_prefix("envoy.filters.http.").unwrap_or(&filter.name);
+                let by = filter.by.map(|by| format!(" ({by})")).unwrap_or_default();
+                format!("{name}: {}{by}", filter.effect)
+            });
+            line(text, "  filters", &shown.collect::<Vec<_>>().join("; "), None);
+        }
+        for mirror in &self.mirrors {
+            line(text, "  mirror", &format!("{} to {}", mirror.share, mirror.cluster), None);
+        }
+    }
+}
+
+impl Endpoint {
+    fn say(&self) -> String {
+        let zone = if self.zone.is_empty() { String::new() } else { format!(" zone {}", self.zone) };
+        let priority =
+            if self.priority == 0 { String::new() } else { format!(" priority {}", self.priority) };
+        format!("{}{zone}{priority} {} {}", self.address, self.health.to_lowercase(), self.share)
+    }
+}
+
+impl Limit {
+    fn say(&self) -> String {
+        let limit = match self.ms {
+            None => "none".to_owned(),
+            Some(ms) if ms % 60_000 == 0 => format!("{} m", ms / 60_000),
+            Some(ms) if ms % 1000 == 0 => format!("{} s", ms / 1000),
+            Some(ms) => format!("{ms} ms"),
+        };
+        let default = if self.is_default { ", default" } else { "" };
+        format!("{} {limit} ({}{default})", self.of, self.by)
+    }
+}
+
+fn element(text: &mut String, label: &str, element: &Element, about: &str) {
+    let place = element.place.as_ref();
+    let name = if element.name.is_empty() { "(no name)" } else { &element.name };
+    line(text, label, &format!("{name}  {about}"), place);
+}
+
+/// One line: what it is, the text, and where it is written.
+fn line(text: &mut String, label: &str, about: &str, place: Option<&Place>) {
+    let _ = write!(text, "{label:<LABEL$} {about}");
+    if let Some(place) = place {
+        let at = match (place.line, &place.document) {
+            (0, Some(document)) => document.clone(),
+            (0, None) => place.file.clone(),
+            (line, _) => format!("{}:{line}", place.file),
+        };
+        let _ = write!(text, "  [{at}]");
+    }
+    text.push('\n');
+}
+
+fn quoted(all: &[String]) -> String {
+    all.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// The width of the first column.
+const LABEL: usize = 14;
+
+/// Up to as many routes, also those whose path does not fit are shown.
+const MAX_SHORT: usize = 20;

@@ -1,0 +1,538 @@
+//! Explanations agree with real clients: random routes, random requests, and the route that answers says who it is.
+//!
+//! An Envoy's routes answer by `direct_response`, with their name in a header. Those of gRPC clients abort with a code of their own, by the
+//! fault filter, so that no backend is needed. The model shares no code with the clients, nor with what writes resources.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use http::Method;
+use serde_json::{Value, json};
+use xds_cache::Resource;
+use xds_codec::Codec;
+use xds_explain::{ActionKind, Client, Explanation, Language, Model, Request};
+use xds_tests::config::{ConfigDir, LISTENER, ROUTE, api_listener, cluster, endpoints};
+use xds_tests::envoy::Envoy;
+use xds_tests::random::Random;
+use xds_tests::rpc;
+use xds_tests::server::Server;
+use xds_tests::worker::{Calls, Library, Worker};
+
+/// Tables of routes, and requests for each. `XDS_EXPLAIN_TABLES` asks for more tables.
+const N_TABLES: usize = 20;
+const N_REQUESTS: usize = 100;
+
+fn n_tables() -> Result<usize> {
+    match std::env::var("XDS_EXPLAIN_TABLES") {
+        Ok(n) => n.parse().context("XDS_EXPLAIN_TABLES"),
+        Err(_) => Ok(N_TABLES),
+    }
+}
+
+#[tokio::test]
+async fn an_envoy_sends_requests_where_the_model_says() -> Result<()> {
+    let mut random = Random::from_env()?;
+    let codec = Codec::new()?;
+    let mut n_left = n_tables()?;
+    let mut routed = 0;
+    while n_left > 0 {
+        // As many listeners as one Envoy starts with quickly.
+        let n = n_left.min(N_TABLES);
+        n_left -= n;
+        routed += compare_envoy(&mut random, &codec, n).await?;
+    }
+    ensure!(routed > n_tables()? * N_REQUESTS / 10, "only {routed} requests reached a route");
+    Ok(())
+}
+
+/// Compares some tables in one Envoy, and returns how many requests reached a route.
+async fn compare_envoy(random: &mut Random, codec: &Codec, n: usize) -> Result<usize> {
+    let listeners: Vec<Value> = (0..n).map(|at| envoy_listener(random, &format!("t{at}"))).collect();
+    let bootstrap = json!({
+        "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}},
+        "static_resources": {"listeners": listeners},
+    });
+    let envoy = Envoy::start(&bootstrap.to_string()).await?;
+    let mut routed = 0;
+    for (at, listener) in listeners.iter().enumerate() {
+        let addr = envoy.wait_listener(&format!("t{at}")).await?;
+        let mut typed = listener.clone();
+        typed["@type"] = LISTENER.into();
+        let model = Model::compile([resource(codec, &typed)?], Client::newest(Language::Envoy));
+        for _ in 0..N_REQUESTS {
+            let request = envoy_request(random);
+            let expected = expected(&model.explain(&request))?;
+            let told = send(&request, addr).await?;
+            ensure!(
+                told == expected,
+                "the Envoy says {told:?}, the model {expected:?}\n{request:?}\n{listener}\n{}",
+                model.explain(&request).iter().map(|one| one.to_text(true)).collect::<String>(),
+            );
+            routed += usize::from(!told.is_empty());
+        }
+    }
+    Ok(routed)
+}
+
+/// The name of the route that answers; empty if there is none.
+async fn send(request: &Request, addr: SocketAddr) -> Result<String> {
+    let mut sent = rpc::Ask::get(&request.authority, &request.path).method(request.method.parse::<Method>()?);
+    for (name, value) in &request.headers {
+        sent = sent.with(name, value);
+    }
+    let told = sent.send(addr).await?;
+    // A gRPC request without a route is answered by 200 and a status of its own.
+    let is_right = told.code == 200 || told.code == 404 && told.backend.is_empty();
+    ensure!(is_right, "{} to {request:?}", told.code);
+    Ok(told.backend)
+}
+
+/// The name of the route that the model says; empty if there is none.
+fn expected(explained: &[Explanation]) -> Result<String> {
+    let [one] = explained else { bail!("{} explanations", explained.len()) };
+    ensure!(one.unknown.is_empty() && !one.has_more, "{}", one.to_text(true));
+    let [outcome] = &*one.outcomes else { bail!("{} outcomes: {}", one.outcomes.len(), one.to_text(true)) };
+    let Some(index) = outcome.route else { return Ok(String::new()) };
+    let route = one.routes.iter().find(|route| route.index == index).context("the route is not shown")?;
+    Ok(route.element.name.clone())
+}
+
+fn resource(codec: &Codec, json: &Value) -> Result<Arc<Resource>> {
+    let resource = codec.resource_from_json(json);
+    Ok(Arc::new(resource.map_err(|faults| anyhow::anyhow!("{faults:?}\n{json:#}"))?))
+}
+
+macro_rules! with_each_library {
+    ($($name:ident: $library:ident, $language:ident;)+) => {
+        $(
+            #[tokio::test]
+            async fn $name() -> Result<()> {
+                compare_grpc(Library::$library, Language::$language).await
+            }
+        )+
+    };
+}
+
+with_each_library! {
+    grpcio_sends_calls_where_the_model_says: Grpcio, CCore;
+    grpc_go_sends_calls_where_the_model_says: GrpcGo, Go;
+    grpc_js_sends_calls_where_the_model_says: GrpcJs, Js;
+}
+
+async fn compare_grpc(library: Library, language: Language) -> Result<()> {
+    let mut random = Random::from_env()?;
+    let codec = Codec::new()?;
+    let mut resources = vec![cluster("c"), endpoints("c", &["127.0.0.1:1".parse()?])];
+    for table in 0..n_tables()? {
+        resources.push(grpc_table(&mut random, table));
+        for host in GRPC_HOSTS {
+            resources.push(grpc_listener(&format!("{host}.t{table}"), &format!("table{table}")));
+        }
+    }
+    let dir = ConfigDir::new()?;
+    dir.write_resources("all.yaml", &resources)?;
+    let server = Server::start(dir.path()).await?;
+    let Some(worker) = Worker::start(library, &server.bootstrap_grpc("explain").await?).await? else {
+        return Ok(());
+    };
+    let served = resources.iter().map(|json| resource(&codec, json)).collect::<Result<Vec<_>>>()?;
+    let model = Model::compile(served, Client::newest(language));
+    let mut routed = 0;
+    for table in 0..n_tables()? {
+        let written = resources.iter().find(|json| json["name"] == format!("table{table}"));
+        for host in GRPC_HOSTS {
+            let target = format!("{host}.t{table}");
+            let channel = worker.open(&format!("xds:///{target}")).await?;
+            for _ in 0..N_REQUESTS / GRPC_HOSTS.len() {
+                let mut request =
+                    Request::call(&target, one_of(&mut random, &["s/m", "s/n", "t/m", "S/m", "s/mm"]));
+                let headers = random_headers(&mut random);
+                let metadata: BTreeMap<String, String> = headers.into_iter().collect();
+                request.headers.extend(metadata.clone());
+                let explained = model.explain(&request);
+                let expected = expected_code(&explained)?;
+                let mut calls = Calls { method: request.path.clone(), metadata, ..Calls::new(1) };
+                if expected == WAITS {
+                    calls.limit = Duration::from_millis(500);
+                }
+                let counts = channel.call(&calls).await?;
+                let told = counts.errors.keys().next().cloned().unwrap_or_default();
+                ensure!(
+                    told == expected,
+                    "{library} says {counts:?}, the model {expected:?}\n{request:?}\n{}\n{}",
+                    written.unwrap_or(&Value::Null),
+                    explained.iter().map(|one| one.to_text(true)).collect::<String>(),
+                );
+                routed += usize::from(told != UNAVAILABLE && told != WAITS);
+                if told == WAITS {
+                    // So do all other calls to this target.
+                    break;
+                }
+            }
+            channel.close().await?;
+        }
+    }
+    ensure!(routed > n_tables()? * N_REQUESTS / 20, "only {routed} calls reached a route");
+    Ok(())
+}
+
+/// The status of a call that no route takes.
+const UNAVAILABLE: &str = "UNAVAILABLE";
+
+/// The status of a call that waits for routes.
+const WAITS: &str = "DEADLINE_EXCEEDED";
+
+fn expected_code(explained: &[Explanation]) -> Result<String> {
+    let [one] = explained else { bail!("{} explanations", explained.len()) };
+    let [outcome] = &*one.outcomes else { bail!("{} outcomes: {}", one.outcomes.len(), one.to_text(true)) };
+    if outcome.action != ActionKind::Aborted {
+        let status = outcome.status.as_deref().and_then(|status| status.rsplit(' ').next());
+        return Ok(status.unwrap_or(UNAVAILABLE).to_owned());
+    }
+    let status =
+        outcome.status.as_deref().and_then(|status| status.strip_prefix("grpc ")).context("no status")?;
+    let found = CODES.iter().find(|(code, _)| code.to_string() == status);
+    Ok(found.context("another code")?.1.to_owned())
+}
+
+/// Codes that no client makes up itself while there are routes.
+const CODES: [(u32, &str); 12] = [
+    (2, "UNKNOWN"),
+    (3, "INVALID_ARGUMENT"),
+    (5, "NOT_FOUND"),
+    (6, "ALREADY_EXISTS"),
+    (7, "PERMISSION_DENIED"),
+    (8, "RESOURCE_EXHAUSTED"),
+    (9, "FAILED_PRECONDITION"),
+    (10, "ABORTED"),
+    (11, "OUT_OF_RANGE"),
+    (12, "UNIMPLEMENTED"),
+    (15, "DATA_LOSS"),
+    (16, "UNAUTHENTICATED"),
+];
+
+fn one_of<'a>(random: &mut Random, all: &[&'a str]) -> &'a str {
+    all[random.within(0..all.len() as u64) as usize]
+}
+
+fn chance(random: &mut Random, percent: u64) -> bool {
+    random.within(0..100) < percent
+}
+
+fn envoy_listener(random: &mut Random, name: &str) -> Value {
+    let mut hosts = Vec::new();
+    let mut used: Vec<String> = Vec::new();
+    for host in 0..1 + random.within(0..5) {
+        let mut domains: Vec<&str> = Vec::new();
+        for _ in 0..1 + random.within(0..2) {
+            let domain = one_of(random, &ENVOY_DOMAINS);
+            if !used.contains(&domain.to_lowercase()) {
+                used.push(domain.to_lowercase());
+                domains.push(domain);
+            }
+        }
+        if domains.is_empty() {
+            continue;
+        }
+        let routes =
+            (0..1 + random.within(0..6)).map(|route| envoy_route(random, &format!("{host}/{route}")));
+        let routes: Vec<Value> = routes.collect();
+        hosts.push(json!({"name": format!("h{host}"), "domains": domains, "routes": routes}));
+    }
+    let mut table = json!({"name": name, "virtual_hosts": hosts});
+    if chance(random, 30) {
+        table["ignore_port_in_host_matching"] = true.into();
+    }
+    if chance(random, 20) {
+        table["ignore_path_parameters_in_path_matching"] = true.into();
+    }
+    let mut manager = json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": name,
+        "route_config": table,
+        "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+        }}],
+    });
+    for field in [
+        "normalize_path",
+        "merge_slashes",
+        "strip_any_host_port",
+        "strip_trailing_host_dot",
+        "use_remote_address",
+    ] {
+        if chance(random, 30) {
+            manager[field] = true.into();
+        }
+    }
+    json!({
+        "name": name,
+        "address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}},
+        "filter_chains": [{"filters": [{
+            "name": "envoy.filters.network.http_connection_manager",
+            "typed_config": manager,
+        }]}],
+    })
+}
+
+const ENVOY_DOMAINS: [&str; 14] = [
+    "*",
+    "a.test",
+    "A.B.test",
+    "*.test",
+    "*.a.test",
+    "*b.test",
+    "a*",
+    "a.*",
+    "a.test:81",
+    "x.a.test",
+    "*t",
+    "b.test*",
+    "b.*.test",
+    "*.A.test",
+];
+
+fn envoy_route(random: &mut Random, name: &str) -> Value {
+    let mut matches = match random.within(0..10) {
+        0..4 => json!({"prefix": one_of(random, &["/", "/a", "/a/", "/A", "/a/b", "", "/b"])}),
+        4..6 => json!({"path": one_of(random, &["/", "/a", "/a/b", "/A/b", "/b;v=1", "/a//b"])}),
+        6..8 => json!({"path_separated_prefix": one_of(random, &["/a", "/a/b", "/A", "/b"])}),
+        _ => {
+            let regex = [
+                "/a|/b",
+                "/[a-b]+",
+                "/(?i)a.*",
+                r"/\w/\w",
+                "/.",
+                r"/a/.*[^/]",
+                "/a{1,2}",
+                r"\Q/a\E.*",
+                "(/[[:alpha:]])+",
+                "/[^a].*",
+            ];
+            json!({"safe_regex": {"regex": one_of(random, &regex)}})
+        }
+    };
+    if chance(random, 25) && matches.get("safe_regex").is_none() {
+        matches["case_sensitive"] = false.into();
+    }
+    let headers: Vec<Value> = (0..random.within(0..3)).map(|_| header_matcher(random, true)).collect();
+    if !headers.is_empty() {
+        matches["headers"] = headers.into();
+    }
+    if chance(random, 25) {
+        let mut query = json!({"name": one_of(random, &["q", "Q", "r"])});
+        match random.within(0..4) {
+            0 => query["present_match"] = chance(random, 50).into(),
+            _ => query["string_match"] = string_matcher(random, true),
+        }
+        matches["query_parameters"] = json!([query]);
+    }
+    if chance(random, 15) {
+        let numerator = if chance(random, 50) { 100 } else { 0 };
+        matches["runtime_fraction"] =
+            json!({"default_value": {"numerator": numerator, "denominator": "HUNDRED"}});
+    }
+    if chance(random, 8) {
+        matches["grpc"] = json!({});
+    }
+    json!({
+        "name": name,
+        "match": matches,
+        "direct_response": {"status": 200},
+        "response_headers_to_add": [{"header": {"key": "x-backend", "value": name}}],
+    })
+}
+
+fn header_matcher(random: &mut Random, is_envoy: bool) -> Value {
+    let names: &[&str] = match is_envoy {
+        true => &[
+            "x",
+            "y",
+            "X",
+            "n",
+            ":method",
+            "host",
+            ":path",
+            "content-type",
+            "x-envoy-retry-on",
+            "x-forwarded-proto",
+        ],
+        false => &["x", "y", "X", "n", "content-type", "user-agent", ":authority"],
+    };
+    let mut header = json!({"name": one_of(random, names)});
+    match random.within(0..10) {
+        0..2 => header["present_match"] = chance(random, 60).into(),
+        2..4 => {
+            header["name"] = one_of(random, &["n", "x"]).into();
+            let start = random.within(0..12) as i64 - 6;
+            header["range_match"] = json!({"start": start, "end": start + 1 + random.within(0..12) as i64});
+        }
+        _ => header["string_match"] = string_matcher(random, is_envoy),
+    }
+    if chance(random, 30) {
+        header["invert_match"] = true.into();
+    }
+    if chance(random, 25) {
+        header["treat_missing_header_as_empty"] = true.into();
+    }
+    header
+}
+
+fn string_matcher(random: &mut Random, is_envoy: bool) -> Value {
+    let kind = one_of(random, &["exact", "exact", "prefix", "suffix", "contains", "safe_regex"]);
+    let texts: &[&str] = match kind {
+        // The empty text is refused elsewhere.
+        "exact" => &["1", "2", "1,2", "a", "A", "GET", "", "application/grpc", "http"],
+        "safe_regex" => &["[0-9]", "a|b", "(?i)a.*", ".*", "1,.", "", r"\d+", "[^a]"],
+        _ => &["1", "2", ",", "a", "A", "GE", "/a", "application"],
+    };
+    let text = one_of(random, texts);
+    let mut matcher = match kind {
+        "safe_regex" => json!({"safe_regex": {"regex": if text.is_empty() { ".*" } else { text }}}),
+        kind => json!({kind: text}),
+    };
+    if chance(random, 25) && (kind != "safe_regex" || !is_envoy && chance(random, 5)) {
+        matcher["ignore_case"] = true.into();
+    }
+    matcher
+}
+
+fn random_headers(random: &mut Random) -> Vec<(String, String)> {
+    let mut headers = Vec::new();
+    for _ in 0..random.within(0..4) {
+        let name = one_of(random, &["x", "y", "n", "x"]);
+        let value =
+            one_of(random, &["1", "2", "a", "A", "b", "1,2", "-3", "+4", "5", "", "007", "1a", "9", "ab"]);
+        headers.push((name.to_owned(), value.to_owned()));
+    }
+    headers
+}
+
+fn envoy_request(random: &mut Random) -> Request {
+    let hosts = [
+        "a.test",
+        "A.test",
+        "b.test",
+        "x.a.test",
+        "a.b.test",
+        "a.test:81",
+        "a.test:82",
+        "a",
+        "b.test.",
+        "x.y.A.test:80",
+        "test",
+        ".test",
+    ];
+    let paths = [
+        "/",
+        "/a",
+        "/a/",
+        "/a/b",
+        "/A",
+        "/A/b",
+        "/aa",
+        "/ab",
+        "/b",
+        "/b;v=1",
+        "/a;v=1/b",
+        "/a//b",
+        "/a/../b",
+        "/a/%2e%2e/b",
+        "/%61",
+        "/c",
+        "/a/./b",
+        "/b/c/../../a",
+    ];
+    let queries =
+        ["", "", "?q=1", "?q=a&q=2", "?r=1&q=A", "?Q=1", "?q", "?q=%61", "?r=a;q=1", "?x?q=1", "?q=1,2"];
+    let path = format!("{}{}", one_of(random, &paths), one_of(random, &queries));
+    let mut request = Request::get(one_of(random, &hosts), &path);
+    request.method = one_of(random, &["GET", "GET", "POST", "PUT"]).to_owned();
+    request.headers = random_headers(random);
+    if chance(random, 15) {
+        let kind = one_of(
+            random,
+            &["application/grpc", "application/grpc+proto", "application/grpc-web", "application/json"],
+        );
+        request = request.with("content-type", kind);
+    }
+    if chance(random, 15) {
+        request = request.with("x-envoy-retry-on", "1");
+    }
+    if chance(random, 10) {
+        request = request.with("x-forwarded-proto", "https");
+    }
+    request
+}
+
+/// The targets of each table, without its number.
+const GRPC_HOSTS: [&str; 4] = ["a.test", "b.a.test", "A.test", ".test"];
+
+fn grpc_listener(name: &str, table: &str) -> Value {
+    let mut listener = api_listener(name, table);
+    let fault = json!({"name": FAULT, "typed_config": {"@type": FAULT_TYPE}});
+    let filters = &mut listener["api_listener"]["api_listener"]["http_filters"];
+    if let Some(filters) = filters.as_array_mut() {
+        filters.insert(0, fault);
+    }
+    listener
+}
+
+const FAULT: &str = "envoy.filters.http.fault";
+const FAULT_TYPE: &str = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault";
+
+fn grpc_table(random: &mut Random, number: usize) -> Value {
+    let mut codes = CODES.iter();
+    let mut hosts = Vec::new();
+    let mut used: Vec<String> = Vec::new();
+    for host in 0..1 + random.within(0..4) {
+        let domains = ["a.test", "*.test", "*.a.test", "A.test", "a.*", "*", "*test", "b.a*", ".test"];
+        let domain = one_of(random, &domains);
+        let domain = if domain.ends_with('*') { domain.to_owned() } else { format!("{domain}.t{number}") };
+        // The server refuses a domain that is there twice.
+        if used.contains(&domain.to_lowercase()) {
+            continue;
+        }
+        used.push(domain.to_lowercase());
+        let mut routes = Vec::new();
+        for _ in 0..1 + random.within(0..3) {
+            let Some((code, _)) = codes.next() else { break };
+            routes.push(grpc_route(random, *code));
+        }
+        hosts.push(json!({"name": format!("h{host}"), "domains": [domain], "routes": routes}));
+    }
+    json!({"@type": ROUTE, "name": format!("table{number}"), "virtual_hosts": hosts})
+}
+
+fn grpc_route(random: &mut Random, code: u32) -> Value {
+    let mut matches = match random.within(0..8) {
+        0..4 => json!({"prefix": one_of(random, &["", "/", "/s/", "/S/", "/s/m", "/t", "/s/m/x"])}),
+        4..6 => json!({"path": one_of(random, &["/s/m", "/s/n", "/S/M", "/s"])}),
+        _ => {
+            json!({"safe_regex": {"regex": one_of(random, &["/s/.*", "/s/m|/t", "/(s|t)/m", "(?i)/S/M", r"/s/\w"])}})
+        }
+    };
+    if chance(random, 20) && matches.get("safe_regex").is_none() {
+        matches["case_sensitive"] = false.into();
+    }
+    let headers: Vec<Value> = (0..random.within(0..3)).map(|_| header_matcher(random, false)).collect();
+    if !headers.is_empty() {
+        matches["headers"] = headers.into();
+    }
+    if chance(random, 10) {
+        // A fraction of 0 is one in a million to grpc-go.
+        matches["runtime_fraction"] = json!({"default_value": {"numerator": 100, "denominator": "HUNDRED"}});
+    }
+    json!({
+        "match": matches,
+        "route": {"cluster": "c"},
+        "typed_per_filter_config": {FAULT: {
+            "@type": FAULT_TYPE,
+            "abort": {"grpc_status": code, "percentage": {"numerator": 100, "denominator": "HUNDRED"}},
+        }},
+    })
+}
