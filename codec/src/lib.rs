@@ -30,6 +30,7 @@ mod node_group;
 mod path;
 mod pgv;
 mod profile;
+mod re2;
 mod references;
 mod render;
 mod resource;

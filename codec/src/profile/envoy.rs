@@ -11,9 +11,11 @@ use super::any::{short, type_of};
 use super::draws;
 use super::reach::{Asker, Resources, decode};
 use super::rule::{Fault, Rule, Rules, Scope, Side, When, duration_at, enum_at, has, number_at};
+use crate::diagnostic::echo;
 use crate::inner::Inner;
 use crate::message::{Message, child, list, text};
 use crate::path::Path;
+use crate::re2::{self, Encoding};
 use crate::walk::walk;
 
 /// The rules that fit into a table.
@@ -70,6 +72,7 @@ fn check(rules: &Rules, message: &Message, path: &Path<'_>, scope: &mut Scope<'_
         }
         "envoy.config.route.v3.RetryPolicy" => retry_policy(message, path, scope),
         "envoy.config.route.v3.VirtualHost" => draws::virtual_host(message, path, scope),
+        "envoy.type.matcher.v3.RegexMatcher" => regex(message, path, scope),
         _ => {}
     }
 }
@@ -219,6 +222,25 @@ fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         let fault = Fault::new("D34", Rejected, "envoy-retry");
         let text = "Envoy rejects a `max_interval` that is shorter than the `base_interval`";
         scope.report(fault, path, "retry_back_off.max_interval", text);
+    }
+}
+
+/// Rows D110 and D111: Envoy reads bytes, and limits the size of the program.
+fn regex(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let Some(pattern) = text(message, "regex") else { return };
+    if let Err(error) = re2::check(&pattern, Encoding::Latin1) {
+        let fault = Fault::new("D110", Rejected, "envoy-regex");
+        let text = format!("Envoy rejects the regular expression {}: {error}", echo(&pattern));
+        return scope.report(fault, path, "regex", text);
+    }
+    if let Some(size) = re2::program_size(&pattern).filter(|size| *size > re2::MAX_PROGRAM_SIZE) {
+        let fault = Fault::new("D111", Rejected, "envoy-regex-size");
+        let text = format!(
+            "Envoy rejects a regular expression whose RE2 program is larger than {}, unless its bootstrap raises `re2.max_program_size.error_level`; this one has {}{size}",
+            re2::MAX_PROGRAM_SIZE,
+            if size > 1000 { "at least " } else { "" },
+        );
+        scope.report(fault, path, "regex", text);
     }
 }
 

@@ -289,7 +289,6 @@ fn is_told_by_profile(diagnostic: &Diagnostic, target: Target, found: &[Diagnost
     let better = match diagnostic.code {
         "priority-gap" if target == Target::Envoy => return true,
         "priority-gap" => "grpc-priority-gap",
-        "bad-regex" => "grpc-regex",
         _ => return false,
     };
     found.iter().any(|one| one.code == better && one.place == diagnostic.place && one.path == diagnostic.path)

@@ -2,8 +2,10 @@
 
 use super::super::Effect::{Differs, Ignored, Rejected};
 use super::super::rule::{Fault, Rule, Scope, Side, When, has, value_at};
+use crate::diagnostic::echo;
 use crate::message::{Message, child, list, text};
 use crate::path::Path;
+use crate::re2::{self, Encoding};
 
 pub(super) const MATCH: &str = "envoy.config.route.v3.RouteMatch";
 const HEADER: &str = "envoy.config.route.v3.HeaderMatcher";
@@ -106,14 +108,26 @@ pub(super) fn header_matcher(message: &Message, path: &Path<'_>, scope: &mut Sco
 
 /// Rows B76, B90, B103, B125 and B152.
 pub(super) fn regex(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
-    let Some(pattern) = text(message, "regex").filter(|pattern| pattern.len() <= MAX_REGEX_LENGTH) else {
-        return;
-    };
-    // RE2 supports these two, the crate does not.
-    let is_of_re2_alone = ["\\Q", "\\C"].iter().any(|escape| pattern.contains(escape));
-    if !is_of_re2_alone && regex::Regex::new(&pattern).is_err() {
-        let fault = Fault::new("B90", Rejected, "grpc-regex");
-        scope.report(fault, path, "regex", "gRPC rejects a regular expression that does not compile");
+    let Some(pattern) = text(message, "regex") else { return };
+    let fault = Fault::new("B90", Rejected, "grpc-regex");
+    match re2::check(&pattern, Encoding::Utf8) {
+        Err(error) => {
+            let text = format!("gRPC rejects the regular expression {}: {error}", echo(&pattern));
+            scope.report(fault, path, "regex", text);
+        }
+        Ok(features) => {
+            let refused = [
+                (features.angle_name, "C-core", "`(?<name>…)`; `(?P<name>…)` is the same"),
+                (features.any_byte, "go", "`\\C`"),
+                (features.repeated_name, "go", "two groups of one name"),
+            ];
+            for (column, language, what) in refused {
+                let Some(column) = column else { continue };
+                let text =
+                    format!("gRPC ({language}) rejects a regular expression with {what} (column {column})");
+                scope.report(fault, path, "regex", text);
+            }
+        }
     }
 }
 
@@ -174,6 +188,3 @@ const SPECIFIERS: [&str; 8] = [
 ];
 
 const EMPTY_REFUSED: [&str; 3] = ["prefix", "suffix", "contains"];
-
-/// The limit for compiling. Longer expressions are not checked.
-const MAX_REGEX_LENGTH: usize = 4096;
