@@ -52,7 +52,7 @@ pub use inner::PgvLevel;
 pub use json::REDACTED;
 pub use locate::move_to_fields;
 pub use node_group::identities_from_json;
-pub use profile::{Effect, ProfileFinding};
+pub use profile::{Effect, Language, ProfileFinding};
 pub use references::{Dangling, dangling};
 pub use render::render;
 pub use stencil::{Keys, Stencils};

@@ -207,6 +207,24 @@ fn the_texts_say_who_does_what() {
 }
 
 #[test]
+fn the_languages_of_a_finding_are_those_of_its_text() {
+    let mut n = 0;
+    for one in cases().flat_map(|case| lint(&case)) {
+        let named = one.message.split_once("gRPC").and_then(|(_, rest)| rest.split_once('('));
+        let named = named.filter(|(before, _)| ["", "server", "client", "clients"].contains(&before.trim()));
+        let names = named.and_then(|(_, rest)| rest.split_once(')')).map(|(names, _)| names);
+        let Some(names) = names else { continue };
+        let mut names: Vec<_> = names.split(", ").collect();
+        let mut languages: Vec<_> = one.languages.iter().map(|language| language.name()).collect();
+        names.sort_unstable();
+        languages.sort_unstable();
+        assert_eq!(names, languages, "{}", one.message);
+        n += 1;
+    }
+    assert!(n > 40, "{n}");
+}
+
+#[test]
 fn every_row_in_the_rules_has_a_case() {
     let sources = [
         include_str!("../src/profile/draws.rs"),

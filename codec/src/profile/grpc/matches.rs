@@ -1,6 +1,7 @@
 //! Route matches, header matchers and regular expressions (B.5).
 
-use super::super::Effect::{Differs, Ignored, Rejected};
+use super::super::Effect::{Crashes, Differs, Ignored, Rejected};
+use super::super::Language;
 use super::super::rule::{Fault, Rule, Scope, Side, When, has, value_at};
 use crate::diagnostic::echo;
 use crate::message::{Message, child, list, text};
@@ -68,24 +69,48 @@ pub(super) fn route_match(message: &Message, path: &Path<'_>, scope: &mut Scope<
     let headers_path = path.field("headers");
     for (index, header) in list(message, "headers").iter().enumerate() {
         let name = text(header, "name").unwrap_or_default();
-        if name.starts_with(':') || name.ends_with("-bin") {
-            let fault = Fault::new("B107", Differs, "grpc-header-name");
-            let text =
-                "for gRPC this header is always absent: it matches custom metadata without `-bin` only";
-            scope.report(fault, &headers_path.index(index), "name", text);
-        }
+        let fault = Fault::new("B107", Differs, "grpc-header-name");
+        let hidden: (&'static [Language], &str) = match &*name {
+            ":path" => (
+                &[Language::Go, Language::Js, Language::Java],
+                "gRPC (go, js, java) never sees `:path`; C-core does",
+            ),
+            "content-type" => {
+                (&[Language::Go], "gRPC (go) never sees this header; the others see `application/grpc`")
+            }
+            name if name.starts_with(':') => (&Language::ALL, "for gRPC this header is always absent"),
+            name if name.ends_with("-bin") => (
+                &[Language::Core, Language::Js, Language::Java],
+                "gRPC (C-core, js, java) never sees a binary header; go does",
+            ),
+            _ => continue,
+        };
+        let (languages, text) = hidden;
+        scope.report(fault.by(languages), &headers_path.index(index), "name", text);
     }
     if let Some(fraction) = child(message, "runtime_fraction")
         && !has(&fraction, "default_value")
     {
-        let fault = Fault::new("B98", Differs, "grpc-runtime-fraction");
-        let text = "gRPC (go, java) reads a missing default as 0, so the route never matches";
+        let fault = Fault::new("B98", Differs, "grpc-runtime-fraction").by(&[Language::Go, Language::Java]);
+        let text = "gRPC (go, java) reads a missing default as 0, so the route never matches; in C-core and js it always does";
         scope.report(fault, path, "runtime_fraction", text);
     }
 }
 
-/// Row B100.
+/// Rows B100 and B104.
 pub(super) fn header_matcher(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    if let Some(range) = child(message, "range_match") {
+        let bound = |field| value_at(&range, field).and_then(|value| value.as_i64()).unwrap_or_default();
+        if bound("start") > bound("end") {
+            let fault = Fault::new("B104", Rejected, "grpc-header-match").by(&[Language::Core]);
+            scope.report(
+                fault,
+                path,
+                "range_match",
+                "gRPC (C-core) rejects a range that ends before it begins",
+            );
+        }
+    }
     if !SPECIFIERS.iter().any(|field| has(message, field)) {
         let fault = Fault::new("B100", Rejected, "grpc-header-match");
         let text = "gRPC rejects a header matcher that has only a name; Envoy reads it as `present_match`";
@@ -98,7 +123,8 @@ pub(super) fn header_matcher(message: &Message, path: &Path<'_>, scope: &mut Sco
         for field in EMPTY_REFUSED {
             let field = if at.is_empty() { format!("{field}_match") } else { field.to_owned() };
             if value_at(matcher, &field).is_some_and(|value| value.as_str() == Some("")) {
-                let fault = Fault::new("B101", Rejected, "grpc-string-match");
+                let fault =
+                    Fault::new("B101", Rejected, "grpc-string-match").by(&[Language::Go, Language::Java]);
                 let text = "gRPC (go, java) rejects an empty string here";
                 scope.report(fault, path, &format!("{at}{field}"), text);
             }
@@ -113,19 +139,29 @@ pub(super) fn regex(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     match re2::check(&pattern, Encoding::Utf8) {
         Err(error) => {
             let text = format!("gRPC rejects the regular expression {}: {error}", echo(&pattern));
-            scope.report(fault, path, "regex", text);
+            scope.report(fault.by(&[Language::Core, Language::Go, Language::Java]), path, "regex", text);
+            let fault = Fault::new("B90", Crashes, "grpc-regex").by(&[Language::Js]);
+            scope.report(
+                fault,
+                path,
+                "regex",
+                "gRPC (js) ends its process at a regular expression that RE2 refuses",
+            );
         }
         Ok(features) => {
-            let refused = [
-                (features.angle_name, "C-core", "`(?<name>…)`; `(?P<name>…)` is the same"),
-                (features.any_byte, "go", "`\\C`"),
-                (features.repeated_name, "go", "two groups of one name"),
+            let refused: [(_, &'static [Language], _); 3] = [
+                (
+                    features.angle_name,
+                    &[Language::Core],
+                    "(C-core) rejects `(?<name>…)`; write `(?P<name>…)`",
+                ),
+                (features.any_byte, &[Language::Go], "(go) rejects `\\C`"),
+                (features.repeated_name, &[Language::Go], "(go) rejects two groups of one name"),
             ];
-            for (column, language, what) in refused {
+            for (column, languages, what) in refused {
                 let Some(column) = column else { continue };
-                let text =
-                    format!("gRPC ({language}) rejects a regular expression with {what} (column {column})");
-                scope.report(fault, path, "regex", text);
+                let text = format!("gRPC {what} in a regular expression, here in column {column}");
+                scope.report(fault.by(languages), path, "regex", text);
             }
         }
     }
@@ -147,7 +183,7 @@ pub(super) fn case_sensitivity(configuration: &Message, path: &Path<'_>, scope: 
                 .filter_map(|field| text(&found, field))
                 .any(|text| text.contains(|c: char| c.is_ascii_alphabetic()));
             if has_letters && !has(&found, "case_sensitive") {
-                let fault = Fault::new("B93", Differs, "grpc-case-sensitive");
+                let fault = Fault::new("B93", Differs, "grpc-case-sensitive").by(&[Language::Java]);
                 let text = "gRPC (java) reads a missing `case_sensitive` as false, everybody else as true; the first of \
                             possibly several";
                 let suggestion = Some("case_sensitive: true".to_owned());
