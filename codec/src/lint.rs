@@ -12,6 +12,7 @@ use crate::diagnostic::{echo, echo_name};
 use crate::finding::{Finding, Findings};
 use crate::message::{Message, child, entries, enum_number, messages, number, text, texts};
 use crate::path::Path;
+use crate::re2;
 
 /// Checks one message of a resource. The caller visits all messages.
 pub(crate) fn check(message: &Message, path: &Path<'_>, findings: &mut Findings) {
@@ -57,7 +58,7 @@ const LINTS: &[Lint] = &[
     Lint { message: "envoy.type.matcher.v3.RegexMatcher", depends_on_texts: true, check: regex },
 ];
 
-/// Weights must have a sum from 1 to 2^32-1. `total_weight`, if it is set, must be the sum (pitfall 76).
+/// Weights must have a sum from 1 to 2^32-1. `total_weight`, if it is set, should be the sum (pitfall 76); clients ignore it.
 fn weighted_clusters(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     let mut n_clusters = 0;
     // A cluster without a weight has weight 0.
@@ -78,12 +79,13 @@ fn weighted_clusters(message: &Message, path: &Path<'_>, findings: &mut Findings
     if let Some(total) = child(message, "total_weight").and_then(|total| number(&total, "value"))
         && u64::from(total) != sum
     {
-        let text = format!("`total_weight` is {total}, the sum of the weights is {sum}");
-        findings.push(Finding::error("total-weight", &path, text));
+        let text =
+            format!("clients ignore `total_weight`, which is {total}; the sum of the weights is {sum}");
+        findings.push(Finding::warning("total-weight", &path, text));
     }
 }
 
-/// Virtual hosts must have distinct names and domains.
+/// Virtual hosts must have distinct domains, and should have distinct names.
 fn route_configuration(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     let path = path.field("virtual_hosts");
     let hosts = || messages(message, "virtual_hosts");
@@ -102,7 +104,7 @@ fn route_configuration(message: &Message, path: &Path<'_>, findings: &mut Findin
             continue;
         };
         let text = format!("virtual host {} also has the name {}", first.index, echo_name(&name));
-        findings.push(Finding::error(
+        findings.push(Finding::warning(
             "duplicate-virtual-host",
             &path.index(again.index as usize).field("name"),
             text,
@@ -150,7 +152,7 @@ fn repeated(mut spots: Vec<Spot>) -> Vec<(Spot, Spot)> {
 /// The limit for one resource. Nobody reads more.
 const MAX_REPEATED: usize = 100;
 
-/// Addresses must be distinct (pitfall 75). Priorities must have no gap, or gRPC rejects the resource.
+/// Addresses should be distinct (pitfall 75): Envoy accepts others. Priorities must have no gap, or gRPC rejects the resource.
 fn load_assignment(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     let path = path.field("endpoints");
     let mut addresses: HashMap<String, (usize, usize)> = HashMap::new();
@@ -167,10 +169,11 @@ fn load_assignment(message: &Message, path: &Path<'_>, findings: &mut Findings) 
                     let shown = echo(last.key());
                     let (locality, endpoint) = last.insert((index, at));
                     let first = format!("endpoints[{locality}].lb_endpoints[{endpoint}].endpoint.address");
-                    let text = format!("{shown} appears twice, first at {first}");
+                    let text =
+                        format!("{shown} appears twice, first at {first}; gRPC (go, C-core) rejects that");
                     let path = endpoints_path.index(at);
                     let path = path.field("endpoint");
-                    findings.push(Finding::error("duplicate-endpoint", &path.field("address"), text));
+                    findings.push(Finding::warning("duplicate-endpoint", &path.field("address"), text));
                 }
             }
         }
@@ -277,19 +280,16 @@ fn own_metadata(metadata: &Message, path: &Path<'_>, findings: &mut Findings) {
     }
 }
 
-/// Checks a regular expression. The fault is only a warning, because Envoy uses RE2, whose syntax differs a little from the `regex` crate.
+/// Checks a regular expression. Envoy and gRPC read it with RE2; one that only some of them take is left to the profiles.
 fn regex(message: &Message, path: &Path<'_>, findings: &mut Findings) {
-    let Some(pattern) = text(message, "regex").filter(|pattern| pattern.len() <= MAX_REGEX_LENGTH) else {
-        return;
-    };
-    if regex::Regex::new(&pattern).is_err() {
-        let text = format!("the regular expression {} does not compile", echo(&pattern));
-        findings.push(Finding::warning("bad-regex", &path.field("regex"), text));
+    let Some(pattern) = text(message, "regex") else { return };
+    if let Err(error) = re2::check(&pattern, re2::Encoding::Utf8)
+        && re2::check(&pattern, re2::Encoding::Latin1).is_err()
+    {
+        let text = format!("clients refuse the regular expression {}: {error}", echo(&pattern));
+        findings.push(Finding::error("bad-regex", &path.field("regex"), text));
     }
 }
-
-/// The limit for compiling. Longer expressions are not checked.
-const MAX_REGEX_LENGTH: usize = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use xds_codec::{Codec, Effect, PgvLevel, ProfileFinding};
 
 /// The cases by part. Each is a paragraph: changes to the base (`path = JSON`), then, indented, what is found (row, code and
 /// path) or `nothing`.
-const PARTS: [(Profile, &str); 9] = [
+const PARTS: [(Profile, &str); 10] = [
     (Profile::Grpc, include_str!("profile_cases/listeners.txt")),
     (Profile::Grpc, include_str!("profile_cases/tls.txt")),
     (Profile::Grpc, include_str!("profile_cases/routes.txt")),
@@ -20,6 +20,7 @@ const PARTS: [(Profile, &str); 9] = [
     (Profile::Grpc, include_str!("profile_cases/clusters.txt")),
     (Profile::Grpc, include_str!("profile_cases/endpoints.txt")),
     (Profile::Envoy, include_str!("profile_cases/envoy.txt")),
+    (Profile::Envoy, include_str!("profile_cases/envoy_refusals.txt")),
     (Profile::Grpc, include_str!("profile_cases/grpc_sessions.txt")),
     (Profile::Envoy, include_str!("profile_cases/envoy_sessions.txt")),
 ];
@@ -177,15 +178,19 @@ fn lint(case: &Case) -> Vec<ProfileFinding> {
 
 #[test]
 fn each_rule_finds_its_fault_and_nothing_else() {
-    assert!(cases().count() >= 170);
+    assert!(cases().count() >= 450);
+    let mut wrong = Vec::new();
     for case in cases() {
         let mut found: Vec<_> = lint(&case)
             .iter()
             .map(|one| format!("{} {} {}", one.row, one.code, one.path).trim_end().to_owned())
             .collect();
         found.sort();
-        assert_eq!(found, case.expected, "{:?}", case.changes);
+        if found != case.expected {
+            wrong.push(format!("{:?}\n  found {found:?}\n  expected {:?}", case.changes, case.expected));
+        }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
@@ -202,10 +207,38 @@ fn the_texts_say_who_does_what() {
 }
 
 #[test]
+fn the_languages_of_a_finding_are_those_of_its_text() {
+    let mut n = 0;
+    for one in cases().flat_map(|case| lint(&case)) {
+        let named = one.message.split_once("gRPC").and_then(|(_, rest)| rest.split_once('('));
+        let named = named.filter(|(before, _)| ["", "server", "client", "clients"].contains(&before.trim()));
+        let names = named.and_then(|(_, rest)| rest.split_once(')')).map(|(names, _)| names);
+        let Some(names) = names else { continue };
+        let mut names: Vec<_> = names.split(", ").collect();
+        let mut languages: Vec<_> = one.languages.iter().map(|language| language.name()).collect();
+        names.sort_unstable();
+        languages.sort_unstable();
+        assert_eq!(names, languages, "{}", one.message);
+        n += 1;
+    }
+    assert!(n > 40, "{n}");
+}
+
+#[test]
 fn every_row_in_the_rules_has_a_case() {
     let sources = [
         include_str!("../src/profile/draws.rs"),
-        include_str!("../src/profile/envoy.rs"),
+        include_str!("../src/profile/envoy/chains.rs"),
+        include_str!("../src/profile/envoy/cluster.rs"),
+        include_str!("../src/profile/envoy/endpoints.rs"),
+        include_str!("../src/profile/envoy/filters.rs"),
+        include_str!("../src/profile/envoy/headers.rs"),
+        include_str!("../src/profile/envoy/listener.rs"),
+        include_str!("../src/profile/envoy/manager.rs"),
+        include_str!("../src/profile/envoy/mod.rs"),
+        include_str!("../src/profile/envoy/route.rs"),
+        include_str!("../src/profile/envoy/template.rs"),
+        include_str!("../src/profile/envoy/tls.rs"),
         include_str!("../src/profile/grpc/balancing.rs"),
         include_str!("../src/profile/grpc/cluster.rs"),
         include_str!("../src/profile/grpc/endpoints.rs"),

@@ -12,6 +12,11 @@ pub(super) fn type_of(inner: &crate::inner::Inner, any: &Message) -> String {
     url.map_or(name, |url| after_slash(&url).to_owned())
 }
 
+/// Returns `true` for an `Any` that represents a message of another type as a struct.
+pub(super) fn is_typed_struct(any: &Message) -> bool {
+    text(any, "type_url").is_some_and(|url| TYPED_STRUCTS.contains(&after_slash(&url)))
+}
+
 /// The last part of a type name, for messages.
 pub(super) fn short(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)

@@ -28,6 +28,8 @@ pub struct ProfileFinding {
     pub message: String,
     /// The right value.
     pub suggestion: Option<String>,
+    /// The languages of gRPC that it concerns; empty for Envoy.
+    pub languages: &'static [Language],
     /// True if clients of the other profile can reach the resource too.
     pub is_shared: bool,
     pub(super) steps: Vec<Step>,
@@ -36,14 +38,58 @@ pub struct ProfileFinding {
 /// The effect of a [`ProfileFinding`] on a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
-    /// It rejects the resource with a NACK. If languages differ, at least one of them does.
+    /// Its process ends.
+    Crashes,
+    /// It rejects the resource with a NACK.
     Rejected,
-    /// It accepts the resource, but requests fail.
+    /// It accepts the resource, and then fails all requests of the target.
+    FailsAll,
+    /// It accepts the resource, but requests that use the part fail.
     Fails,
     /// It ignores the part.
     Ignored,
     /// It reads the part in another way than clients of the other profile, or of another language.
     Differs,
+}
+
+/// A library of gRPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Language {
+    /// C-core, with C++, Python, Ruby and others on top.
+    Core,
+    /// grpc-go.
+    Go,
+    /// grpc-js with grpc-js-xds.
+    Js,
+    /// grpc-java.
+    Java,
+}
+
+impl Language {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Core, Self::Go, Self::Js, Self::Java];
+
+    /// The name in messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Core => "C-core",
+            Self::Go => "go",
+            Self::Js => "js",
+            Self::Java => "java",
+        }
+    }
+}
+
+impl Effect {
+    /// Returns `true` if the client cannot use the resource: worse than a part that it ignores.
+    #[must_use]
+    pub fn is_severe(self) -> bool {
+        match self {
+            Self::Crashes | Self::Rejected | Self::FailsAll | Self::Fails => true,
+            Self::Ignored | Self::Differs => false,
+        }
+    }
 }
 
 impl ProfileFinding {

@@ -22,7 +22,7 @@ mod reach;
 mod rule;
 mod session;
 
-pub use finding::{Effect, ProfileFinding};
+pub use finding::{Effect, Language, ProfileFinding};
 
 impl Codec {
     /// The parts of `resources` that clients of `profile` can reach and would reject, ignore or read differently, in the order of resources

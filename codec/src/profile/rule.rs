@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use prost_reflect::Value;
 use xds_cache::{Profile, Resource};
 
-use super::{Effect, ProfileFinding};
+use super::{Effect, Language, ProfileFinding};
 use crate::inner::Inner;
 use crate::message::{Item, Message, child, default_of, seconds_and_nanos};
 use crate::path::{Path, Step, format_steps};
@@ -51,6 +51,8 @@ pub(super) struct Rule {
     pub(super) text: &'static str,
     pub(super) side: Option<Side>,
     pub(super) suggestion: Option<&'static str>,
+    /// The languages of gRPC for which it holds.
+    pub(super) languages: &'static [Language],
 }
 
 impl Rule {
@@ -61,12 +63,28 @@ impl Rule {
         (when, fields): (When, &'static [&'static str]),
         text: &'static str,
     ) -> Self {
-        Self { row, message, code, effect, when, fields, text, side: None, suggestion: None }
+        Self {
+            row,
+            message,
+            code,
+            effect,
+            when,
+            fields,
+            text,
+            side: None,
+            suggestion: None,
+            languages: &Language::ALL,
+        }
     }
 
     /// The rule for only one side.
     pub(super) const fn on(self, side: Side) -> Self {
         Self { side: Some(side), ..self }
+    }
+
+    /// The rule for some languages.
+    pub(super) const fn by(self, languages: &'static [Language]) -> Self {
+        Self { languages, ..self }
     }
 
     pub(super) const fn suggest(self, suggestion: &'static str) -> Self {
@@ -112,7 +130,7 @@ impl Rules {
                 if rule.applies(message, field) {
                     let text = rule.text.replace("{}", field);
                     let suggestion = rule.suggestion.map(str::to_owned);
-                    let fault = Fault { row: rule.row, effect: rule.effect, code: rule.code };
+                    let fault = Fault::new(rule.row, rule.effect, rule.code).by(rule.languages);
                     scope.report_with(fault, path, field, text, suggestion);
                 }
             }
@@ -126,11 +144,18 @@ pub(super) struct Fault {
     pub(super) row: &'static str,
     pub(super) effect: Effect,
     pub(super) code: &'static str,
+    /// The languages of gRPC that it concerns.
+    pub(super) languages: &'static [Language],
 }
 
 impl Fault {
     pub(super) const fn new(row: &'static str, effect: Effect, code: &'static str) -> Self {
-        Self { row, effect, code }
+        Self { row, effect, code, languages: &Language::ALL }
+    }
+
+    /// The fault in some languages.
+    pub(super) const fn by(self, languages: &'static [Language]) -> Self {
+        Self { languages, ..self }
     }
 }
 
@@ -177,6 +202,7 @@ impl<'a> Scope<'a> {
             path: format_steps(&steps),
             message,
             suggestion,
+            languages: if self.profile == Profile::Grpc { fault.languages } else { &[] },
             is_shared: false,
             steps,
         });

@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use xds_cache::{Name, Profile, ResourceKey, ResourceType};
 
 use super::Effect::Ignored;
-use super::ProfileFinding;
 use super::reach::{Asker, Resources, decode};
 use super::rule::{Fault, Scope, Side, enum_at, has, value_at, values_at};
+use super::{Language, ProfileFinding};
 use crate::encode::decode_any;
 use crate::inner::Inner;
 use crate::message::{Message, child, entries, list, text};
@@ -53,7 +53,7 @@ pub(super) fn lint(inner: &Inner, resources: &Resources<'_>, profile: Profile) -
         }
         if enum_at(&message, "type") == EDS && !keeps_draining(&message) {
             let mut scope = Scope::new(inner, profile, Side::Client, resource);
-            let fault = Fault::new("C87", Ignored, code);
+            let fault = Fault::new("C87", Ignored, code).by(&[Language::Core]);
             let text = format!(
                 "{who} ignores the session of an endpoint that is `DRAINING`, because `{FIELD}` does not include it"
             );

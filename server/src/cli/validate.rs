@@ -21,7 +21,7 @@ use xds_cache::{
     StatusBoard,
 };
 use xds_codec::document::Tree;
-use xds_codec::{Codec, Diagnostic, Effect, Limits, Place, ProfileFinding, Severity, Syntax};
+use xds_codec::{Codec, Diagnostic, Effect, Language, Limits, Place, ProfileFinding, Severity, Syntax};
 use xds_control::check;
 
 use crate::cli::failure::Failure;
@@ -37,6 +37,15 @@ pub(crate) struct ValidateArgs {
     /// anything that only one kind of client rejects is a warning
     #[arg(long, value_enum, value_name = "CLIENT", default_value = "all")]
     target: Target,
+    /// Languages of gRPC to check for: only what these refuse or read differently counts. Repeat it, or separate several with commas
+    #[arg(
+        long,
+        value_enum,
+        value_name = "LANGUAGE",
+        value_delimiter = ',',
+        default_value = "core,go,js,java"
+    )]
+    clients: Vec<Client>,
     /// Also treat as errors: doubtful references and groups, documents that are not accepted, references that do not resolve, and
     /// unsupported policies
     #[arg(long, env = "XDS_SERVER_STRICT", action = clap::ArgAction::SetTrue,
@@ -70,6 +79,30 @@ enum Target {
     All,
 }
 
+/// A language of gRPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Client {
+    /// C-core: C++, Python, Ruby, PHP and C#
+    Core,
+    /// grpc-go
+    Go,
+    /// grpc-js
+    Js,
+    /// grpc-java
+    Java,
+}
+
+impl From<Client> for Language {
+    fn from(client: Client) -> Self {
+        match client {
+            Client::Core => Self::Core,
+            Client::Go => Self::Go,
+            Client::Js => Self::Js,
+            Client::Java => Self::Java,
+        }
+    }
+}
+
 impl Target {
     fn profiles(self) -> &'static [Profile] {
         match self {
@@ -79,13 +112,20 @@ impl Target {
         }
     }
 
-    /// A NACK is an error. With `all`, it is no error if clients of the other kind reach the resource too, because it may be meant for
+    /// Anything worse than a part that a client ignores is an error. With `all`, only what it does not use at all is one, and that
+    /// is no error if clients of the other kind reach the resource too, because it may be meant for
     /// them: every cluster may be for Envoys, but they have no use for a listener with an `api_listener`.
     fn severity_of(self, finding: &ProfileFinding) -> Severity {
         let is_for_others = self == Self::All && finding.is_shared;
         match finding.effect {
-            Effect::Rejected if !is_for_others => Severity::Error,
-            Effect::Rejected | Effect::Fails | Effect::Ignored | Effect::Differs => Severity::Warning,
+            Effect::Crashes | Effect::Rejected | Effect::FailsAll if !is_for_others => Severity::Error,
+            Effect::Fails if self != Self::All => Severity::Error,
+            Effect::Crashes
+            | Effect::Rejected
+            | Effect::FailsAll
+            | Effect::Fails
+            | Effect::Ignored
+            | Effect::Differs => Severity::Warning,
         }
     }
 }
@@ -130,7 +170,10 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
     let (policy, secrets) = (args.access.as_deref(), args.secrets);
     let check = AccessCheck { policy, secrets, is_strict: args.strict };
     diagnostics.extend(access::findings(&check, offline));
-    let found = lint_profiles(args.target, offline);
+    let languages: Vec<Language> = args.clients.iter().copied().map(Into::into).collect();
+    let mut found = lint_profiles(args.target, offline);
+    found
+        .retain(|one| one.profile == Profile::Envoy || one.languages.iter().any(|it| languages.contains(it)));
     let found = place(found, args.target, &offline.scan, &offline.limits);
     diagnostics.retain(|one| !is_told_by_profile(one, args.target, &found));
     diagnostics.extend(found);
@@ -273,7 +316,11 @@ fn place(found: Vec<ProfileFinding>, target: Target, scan: &Scan, limits: &Limit
             xds_codec::parse(&file, bytes, Syntax::of_file(&file), limits).unwrap_or_default()
         });
         let mut diagnostic = finding.to_diagnostic(target.severity_of(&finding), trees);
-        if target == Target::All && finding.effect == Effect::Rejected && finding.is_shared {
+        if target == Target::All
+            && finding.effect.is_severe()
+            && finding.effect != Effect::Fails
+            && finding.is_shared
+        {
             diagnostic.message.push_str(match finding.profile {
                 Profile::Grpc => " (ignore this if only Envoys use it)",
                 Profile::Envoy => " (ignore this if only gRPC clients use it)",
@@ -289,7 +336,6 @@ fn is_told_by_profile(diagnostic: &Diagnostic, target: Target, found: &[Diagnost
     let better = match diagnostic.code {
         "priority-gap" if target == Target::Envoy => return true,
         "priority-gap" => "grpc-priority-gap",
-        "bad-regex" => "grpc-regex",
         _ => return false,
     };
     found.iter().any(|one| one.code == better && one.place == diagnostic.place && one.path == diagnostic.path)

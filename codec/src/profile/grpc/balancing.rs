@@ -1,6 +1,7 @@
 //! The kinds of load balancing that gRPC supports (B182 to B184, B186 to B189).
 
 use super::super::Effect::Rejected;
+use super::super::Language;
 use super::super::any::{short, type_of};
 use super::super::rule::{Fault, Scope, enum_at, has, number_at};
 use crate::encode::decode_any;
@@ -41,19 +42,24 @@ fn lb_policy(cluster: &Message, has_list: bool, path: &Path<'_>, scope: &mut Sco
         // Only C-core and js do not support it, and they read the list first.
         LEAST_REQUEST if has_list => {}
         LEAST_REQUEST => {
-            let fault = Fault::new("B182", Rejected, "grpc-lb-policy");
+            let fault = Fault::new("B182", Rejected, "grpc-lb-policy").by(&[Language::Core, Language::Js]);
             let text = "gRPC (C-core, js) rejects LEAST_REQUEST; go and java accept it".to_owned();
             scope.report_with(fault, path, "lb_policy", text, suggestion);
         }
         CLUSTER_PROVIDED if is_aggregate => {
-            let fault = Fault::new("B189", Rejected, "grpc-aggregate-lb-policy");
+            let fault = Fault::new("B189", Rejected, "grpc-aggregate-lb-policy").by(&[
+                Language::Go,
+                Language::Java,
+                Language::Core,
+                Language::Js,
+            ]);
             let text =
                 "gRPC (go, java, C-core, js) rejects an aggregate cluster with CLUSTER_PROVIDED, and Envoy requires it: give each kind of client its own cluster"
                     .to_owned();
             scope.report_with(fault, path, "lb_policy", text, suggestion);
         }
         _ if has_list => {
-            let fault = Fault::new("B188", Rejected, "grpc-lb-policy");
+            let fault = Fault::new("B188", Rejected, "grpc-lb-policy").by(&[Language::Go]);
             let text = format!("gRPC (go) rejects {name} although `load_balancing_policy` is set");
             scope.report_with(fault, path, "lb_policy", text, suggestion);
         }
@@ -76,7 +82,7 @@ fn ring_hash(cluster: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let minimum = number_at(&config, "minimum_ring_size").unwrap_or(DEFAULT_RING_SIZE);
     let maximum = number_at(&config, "maximum_ring_size").unwrap_or(MAX_RING_SIZE);
     if minimum > maximum || minimum == 0 {
-        let fault = Fault::new("B184", Rejected, "grpc-ring-hash");
+        let fault = Fault::new("B184", Rejected, "grpc-ring-hash").by(&[Language::Core]);
         let text = "gRPC (C-core) rejects a minimum of 0 and one above the maximum";
         scope.report(fault, path, "ring_hash_lb_config.minimum_ring_size", text);
     }
@@ -123,13 +129,15 @@ fn policies(policy: &Message, path: &Path<'_>, depth: usize, scope: &mut Scope<'
             }
         }
     }
-    let text = match n_partly {
-        0 => {
-            "gRPC supports none of these policies and rejects the cluster; it accepts RoundRobin, RingHash, WrrLocality, PickFirst"
-        }
-        _ => {
-            "gRPC (C-core, js) supports none of these policies and rejects the cluster; go and java support LeastRequest"
-        }
+    let (fault, text) = match n_partly {
+        0 => (
+            fault,
+            "gRPC supports none of these policies and rejects the cluster; it accepts RoundRobin, RingHash, WrrLocality, PickFirst",
+        ),
+        _ => (
+            fault.by(&[Language::Core, Language::Js]),
+            "gRPC (C-core, js) supports none of these policies and rejects the cluster; go and java support LeastRequest",
+        ),
     };
     scope.report(fault, path, "policies", text);
 }

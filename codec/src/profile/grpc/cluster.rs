@@ -1,6 +1,7 @@
 //! Clusters (B.7).
 
 use super::super::Effect::{Differs, Ignored, Rejected};
+use super::super::Language;
 use super::super::any::{short, type_of};
 use super::super::rule::{Fault, Rule, Scope, When, duration_at, enum_at, has, number_at};
 use super::balancing::balancing;
@@ -17,7 +18,8 @@ pub(super) const RULES: &[Rule] = &[Rule::new(
     CLUSTER,
     (When::Set, &["transport_socket_matches"]),
     "gRPC (go, java) rejects a cluster with `{}`",
-)];
+)
+.by(&[Language::Go, Language::Java])];
 
 pub(super) fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     match (child(message, "cluster_type"), enum_at(message, "type")) {
@@ -61,7 +63,7 @@ fn aggregate(custom: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         return scope.report(fault, path, "typed_config", text);
     }
     if text(custom, "name").as_deref() != Some(AGGREGATE_NAME) {
-        let fault = Fault::new("B176", Rejected, "grpc-cluster-type");
+        let fault = Fault::new("B176", Rejected, "grpc-cluster-type").by(&[Language::Go, Language::Java]);
         let text = "gRPC (go, java) rejects an aggregate cluster with a different type name".to_owned();
         scope.report_with(fault, path, "name", text, Some(AGGREGATE_NAME.to_owned()));
     }

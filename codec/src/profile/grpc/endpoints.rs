@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::super::Effect::{Differs, Ignored, Rejected};
+use super::super::Language;
 use super::super::rule::{Fault, Scope, enum_at, has, number_at, value_at};
 use crate::message::{Message, child, list, text};
 use crate::path::Path;
@@ -17,6 +18,14 @@ pub(super) fn load_assignment(message: &Message, path: &Path<'_>, scope: &mut Sc
             let name = field.rsplit('.').next().unwrap_or(field);
             scope.report(ignored, path, field, format!("gRPC ignores `{name}`"));
         }
+    }
+    let policy = child(message, "policy").map(|policy| list(&policy, "drop_overloads")).unwrap_or_default();
+    let policy_path = path.field("policy");
+    let drops_path = policy_path.field("drop_overloads");
+    for (index, _) in policy.iter().enumerate().filter(|(_, drop)| !has(drop, "drop_percentage")) {
+        let fault = Fault::new("B230", Rejected, "grpc-drop").by(&[Language::Core]);
+        let text = "gRPC (C-core) rejects a drop without a share";
+        scope.report(fault, &drops_path.index(index), "drop_percentage", text);
     }
     if has(message, "named_endpoints") {
         let fault = Fault::new("B229", Ignored, "grpc-ignored-field");
@@ -57,7 +66,7 @@ impl Localities {
         *self.sums.entry(priority).or_default() += weight;
         match child(locality, "locality") {
             None => {
-                let fault = Fault::new("B209", Rejected, "grpc-locality");
+                let fault = Fault::new("B209", Rejected, "grpc-locality").by(&[Language::Go, Language::Core]);
                 let text = "gRPC (go, C-core) rejects endpoints without a `locality`".to_owned();
                 scope.report_with(fault, path, "locality", text, Some("locality: {region: home}".to_owned()));
             }
@@ -80,7 +89,7 @@ impl Localities {
             self.endpoint(endpoint, &list_path.index(at), scope);
         }
         if sum > u64::from(u32::MAX) {
-            let fault = Fault::new("B221", Rejected, "grpc-endpoint-weight");
+            let fault = Fault::new("B221", Rejected, "grpc-endpoint-weight").by(&[Language::Go]);
             let text =
                 format!("gRPC (go) rejects endpoint weights with a sum of {sum}, more than {}", u32::MAX);
             scope.report(fault, path, "lb_endpoints", text);
@@ -100,7 +109,8 @@ impl Localities {
             );
         }
         if number_at(endpoint, "load_balancing_weight") == Some(0) {
-            let fault = Fault::new("B221", Rejected, "grpc-endpoint-weight");
+            let fault =
+                Fault::new("B221", Rejected, "grpc-endpoint-weight").by(&[Language::Go, Language::Core]);
             scope.report(fault, path, "load_balancing_weight", "gRPC (go, C-core) rejects a weight of 0");
         }
         let Some(host) = child(endpoint, "endpoint") else {
@@ -128,7 +138,7 @@ impl Localities {
         };
         let ip = text(&socket, "address").unwrap_or_default();
         if ip.parse::<IpAddr>().is_err() {
-            let fault = Fault::new("B217", Rejected, "grpc-address");
+            let fault = Fault::new("B217", Rejected, "grpc-address").by(&[Language::Java, Language::Core]);
             let text = "gRPC (java, C-core) rejects an address that is not an IP; go accepts it";
             scope.report(fault, path, "address.socket_address.address", text);
         }
@@ -139,7 +149,8 @@ impl Localities {
         };
         let at = path.field("address").to_string();
         if let Some(first) = self.addresses.insert(format!("{ip} {port}"), at) {
-            let fault = Fault::new("B219", Rejected, "grpc-duplicate-endpoint");
+            let fault =
+                Fault::new("B219", Rejected, "grpc-duplicate-endpoint").by(&[Language::Go, Language::Core]);
             let text = format!("gRPC (go, C-core) rejects an address that appears twice, first at {first}");
             scope.report(fault, path, "address", text);
         }
@@ -148,7 +159,8 @@ impl Localities {
     /// Rows B211 and B212.
     fn together(&self, path: &Path<'_>, scope: &mut Scope<'_>) {
         if let Some((priority, sum)) = self.sums.iter().find(|(_, sum)| **sum > u64::from(u32::MAX)) {
-            let fault = Fault::new("B211", Rejected, "grpc-locality-weight");
+            let fault =
+                Fault::new("B211", Rejected, "grpc-locality-weight").by(&[Language::Go, Language::Core]);
             let text = format!(
                 "gRPC (go, C-core) rejects locality weights with a sum of {sum} in priority {priority}, more than {}",
                 u32::MAX

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::super::Effect::{Differs, Ignored, Rejected};
-use super::super::any::{short, type_of};
+use super::super::Language;
+use super::super::any::{is_typed_struct, short, type_of};
 use super::super::rule::{Fault, Rule, Scope, Side, When, has, value_at};
 use crate::encode::decode_any;
 use crate::message::{Message, child, entries, list, text};
@@ -70,22 +71,22 @@ struct Filter {
     name: &'static str,
     side: Option<Side>,
     /// The languages that reject it.
-    refused_by: &'static str,
+    refused_by: &'static [Language],
     /// The type of its override in routes, if it has one.
     overridden_by: &'static str,
 }
 
 const FILTERS: &[Filter] = &[
-    Filter { name: ROUTER, side: None, refused_by: "", overridden_by: "" },
-    Filter { name: FAULT, side: Some(Side::Client), refused_by: "", overridden_by: FAULT },
-    Filter { name: RBAC, side: Some(Side::Server), refused_by: "", overridden_by: RBAC_PER_ROUTE },
+    Filter { name: ROUTER, side: None, refused_by: &[], overridden_by: "" },
+    Filter { name: FAULT, side: Some(Side::Client), refused_by: &[], overridden_by: FAULT },
+    Filter { name: RBAC, side: Some(Side::Server), refused_by: &[], overridden_by: RBAC_PER_ROUTE },
     Filter {
         name: STATEFUL_SESSION,
         side: Some(Side::Client),
-        refused_by: "go, java, js",
+        refused_by: &[Language::Go, Language::Java, Language::Js],
         overridden_by: SESSION_PER_ROUTE,
     },
-    Filter { name: GCP_AUTHN, side: Some(Side::Client), refused_by: "", overridden_by: GCP_AUTHN },
+    Filter { name: GCP_AUTHN, side: Some(Side::Client), refused_by: &[], overridden_by: GCP_AUTHN },
 ];
 
 /// Rows B26, B27 and B29 to B31, B33 to B35.
@@ -109,7 +110,14 @@ pub(super) fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope
                 format!("gRPC rejects two HTTP filters with one name; filter {first} has the same name");
             scope.report(fault, &path, "name", text);
         }
-        let found = child(filter, "typed_config").map(|any| type_of(scope.inner, &any));
+        let any = child(filter, "typed_config");
+        if any.as_ref().is_some_and(is_typed_struct) {
+            let fault = Fault::new("B14", Rejected, "grpc-filter");
+            let text = "gRPC rejects a filter as a `TypedStruct`; it knows filters only by their own types";
+            scope.report(fault, &path, "typed_config", text);
+            continue;
+        }
+        let found = any.map(|any| type_of(scope.inner, &any));
         let is_optional = value_at(filter, "is_optional").is_some();
         if is_kept(found.as_deref(), is_optional, &path, scope) {
             kept.push((index, found.as_deref() == Some(ROUTER)));
@@ -131,7 +139,7 @@ pub(super) fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope
         let text = "gRPC rejects HTTP filters that do not end with the router".to_owned();
         scope.report_with(fault, path, "http_filters", text, Some(ROUTER.to_owned()));
     } else if last.is_some_and(|last| last + 1 < filters.len()) {
-        let fault = Fault::new("B35", Rejected, "grpc-router-place");
+        let fault = Fault::new("B35", Rejected, "grpc-router-place").by(&[Language::Java]);
         let text = "gRPC (java) rejects filters after the router, even optional ones that it does not know";
         scope.report(fault, &list_path.index(last.unwrap_or_default()), "", text);
     }
@@ -153,10 +161,11 @@ fn is_kept(found: Option<&str>, is_optional: bool, path: &Path<'_>, scope: &mut 
     match known {
         Some(filter) if filter.side.is_none_or(|side| side == scope.side) => {
             if !filter.refused_by.is_empty() && !is_optional {
-                let fault = Fault::new("B29", Rejected, "grpc-filter");
+                let fault = Fault::new("B29", Rejected, "grpc-filter").by(filter.refused_by);
+                let names: Vec<_> = filter.refused_by.iter().map(|language| language.name()).collect();
                 let text = format!(
                     "gRPC ({}) does not support the filter {} and rejects it",
-                    filter.refused_by,
+                    names.join(", "),
                     short(found)
                 );
                 scope.report_with(fault, path, "typed_config", text, optional);
@@ -194,19 +203,29 @@ pub(super) fn overrides(message: &Message, path: &Path<'_>, scope: &mut Scope<'_
     for (key, any) in entries(message, "typed_per_filter_config") {
         let path = map_path.key(&key);
         if key.is_empty() {
-            let fault = Fault::new("B134", Rejected, "grpc-filter-override");
+            let fault = Fault::new("B134", Rejected, "grpc-filter-override").by(&[Language::Core]);
             scope.report(fault, &path, "", "gRPC (C-core) rejects an override for a filter without a name");
         }
         let found = type_of(scope.inner, &any);
         let (found, is_optional) = if found == FILTER_CONFIG {
             let Some(config) = decode_any(scope.inner, &any) else { continue };
             let inner = child(&config, "config").map(|any| type_of(scope.inner, &any));
-            // Without a configuration, it only turns the filter on or off.
-            let Some(inner) = inner else { continue };
+            let Some(inner) = inner else {
+                let fault = Fault::new("B134", Rejected, "grpc-filter-override");
+                let text = "gRPC (C-core, go, js) rejects a `FilterConfig` without `config`, even one that disables the filter";
+                scope.report(fault.by(&[Language::Core, Language::Go, Language::Js]), &path, "config", text);
+                continue;
+            };
             (inner, has(&config, "is_optional"))
         } else {
             (found, false)
         };
+        if found == RBAC_PER_ROUTE && scope.side == Side::Client && !is_optional {
+            let fault =
+                Fault::new("B134", Rejected, "grpc-filter-override").by(&[Language::Go, Language::Js]);
+            let text = "gRPC clients (go, js) reject an override of RBAC, which only servers have";
+            scope.report(fault, &path, "", text);
+        }
         if FILTERS.iter().any(|filter| filter.overridden_by == found) || is_optional {
             continue;
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::super::Effect::{Fails, Ignored, Rejected};
+use super::super::Language;
 use super::super::any::{short, type_of};
 use super::super::rule::{Fault, Rule, Scope, Side, When, enum_at, has, number_at, values_at};
 use crate::message::{Message, child, list, text, texts};
@@ -29,6 +30,7 @@ pub(super) const RULES: &[Rule] = &[
         (When::Is(&[2]), &["traffic_direction"]),
         "a gRPC server (java) rejects a listener of outbound traffic",
     )
+    .by(&[Language::Java])
     .on(Side::Server),
     Rule::new(
         "B43",
@@ -53,6 +55,7 @@ pub(super) const RULES: &[Rule] = &[
         (When::Is(&[1]), &["address.socket_address.protocol"]),
         "a gRPC server (C-core) rejects a listener whose address is not TCP",
     )
+    .by(&[Language::Core])
     .on(Side::Server),
     Rule::new(
         "B41",
@@ -61,6 +64,7 @@ pub(super) const RULES: &[Rule] = &[
         (When::Set, &["address.socket_address.named_port"]),
         "a gRPC server (java) rejects a listener with a named port",
     )
+    .by(&[Language::Java])
     .on(Side::Server),
     Rule::new(
         "B39",
@@ -97,14 +101,16 @@ pub(super) const RULES: &[Rule] = &[
         HCM,
         (When::BadDuration, &["common_http_protocol_options.max_stream_duration"]),
         "gRPC (C-core) rejects a duration that is negative or too long",
-    ),
+    )
+    .by(&[Language::Core]),
     Rule::new(
         "B21",
         (Rejected, "grpc-route-source"),
         "envoy.extensions.filters.network.http_connection_manager.v3.Rds",
         (When::Unset, &["route_config_name"]),
         "gRPC (go) rejects an empty name; other languages ask for a route configuration of that name",
-    ),
+    )
+    .by(&[Language::Go]),
     Rule::new(
         "B51",
         (Ignored, "grpc-unused-chain"),
@@ -120,7 +126,7 @@ pub(super) fn listener(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>
     }
     let chains = list(message, "filter_chains");
     if chains.is_empty() && !has(message, "default_filter_chain") {
-        let fault = Fault::new("B46", Rejected, "grpc-listener");
+        let fault = Fault::new("B46", Rejected, "grpc-listener").by(&[Language::Go]);
         let text = "a gRPC server (go) rejects a listener without filter chains";
         scope.report(fault, path, "filter_chains", text);
     }
@@ -132,7 +138,7 @@ pub(super) fn listener(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>
         if let Some(name) = text(chain, "name")
             && let Some(first) = names.insert(name, index)
         {
-            let fault = Fault::new("B47", Rejected, "grpc-listener");
+            let fault = Fault::new("B47", Rejected, "grpc-listener").by(&[Language::Java]);
             let text = format!(
                 "a gRPC server (java) rejects two filter chains with one name; chain {first} has the same name"
             );

@@ -1,9 +1,12 @@
 //! Route matches, header matchers and regular expressions (B.5).
 
-use super::super::Effect::{Differs, Ignored, Rejected};
+use super::super::Effect::{Crashes, Differs, Ignored, Rejected};
+use super::super::Language;
 use super::super::rule::{Fault, Rule, Scope, Side, When, has, value_at};
+use crate::diagnostic::echo;
 use crate::message::{Message, child, list, text};
 use crate::path::Path;
+use crate::re2::{self, Encoding};
 
 pub(super) const MATCH: &str = "envoy.config.route.v3.RouteMatch";
 const HEADER: &str = "envoy.config.route.v3.HeaderMatcher";
@@ -66,24 +69,48 @@ pub(super) fn route_match(message: &Message, path: &Path<'_>, scope: &mut Scope<
     let headers_path = path.field("headers");
     for (index, header) in list(message, "headers").iter().enumerate() {
         let name = text(header, "name").unwrap_or_default();
-        if name.starts_with(':') || name.ends_with("-bin") {
-            let fault = Fault::new("B107", Differs, "grpc-header-name");
-            let text =
-                "for gRPC this header is always absent: it matches custom metadata without `-bin` only";
-            scope.report(fault, &headers_path.index(index), "name", text);
-        }
+        let fault = Fault::new("B107", Differs, "grpc-header-name");
+        let hidden: (&'static [Language], &str) = match &*name {
+            ":path" => (
+                &[Language::Go, Language::Js, Language::Java],
+                "gRPC (go, js, java) never sees `:path`; C-core does",
+            ),
+            "content-type" => {
+                (&[Language::Go], "gRPC (go) never sees this header; the others see `application/grpc`")
+            }
+            name if name.starts_with(':') => (&Language::ALL, "for gRPC this header is always absent"),
+            name if name.ends_with("-bin") => (
+                &[Language::Core, Language::Js, Language::Java],
+                "gRPC (C-core, js, java) never sees a binary header; go does",
+            ),
+            _ => continue,
+        };
+        let (languages, text) = hidden;
+        scope.report(fault.by(languages), &headers_path.index(index), "name", text);
     }
     if let Some(fraction) = child(message, "runtime_fraction")
         && !has(&fraction, "default_value")
     {
-        let fault = Fault::new("B98", Differs, "grpc-runtime-fraction");
-        let text = "gRPC (go, java) reads a missing default as 0, so the route never matches";
+        let fault = Fault::new("B98", Differs, "grpc-runtime-fraction").by(&[Language::Go, Language::Java]);
+        let text = "gRPC (go, java) reads a missing default as 0, so the route never matches; in C-core and js it always does";
         scope.report(fault, path, "runtime_fraction", text);
     }
 }
 
-/// Row B100.
+/// Rows B100 and B104.
 pub(super) fn header_matcher(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    if let Some(range) = child(message, "range_match") {
+        let bound = |field| value_at(&range, field).and_then(|value| value.as_i64()).unwrap_or_default();
+        if bound("start") > bound("end") {
+            let fault = Fault::new("B104", Rejected, "grpc-header-match").by(&[Language::Core]);
+            scope.report(
+                fault,
+                path,
+                "range_match",
+                "gRPC (C-core) rejects a range that ends before it begins",
+            );
+        }
+    }
     if !SPECIFIERS.iter().any(|field| has(message, field)) {
         let fault = Fault::new("B100", Rejected, "grpc-header-match");
         let text = "gRPC rejects a header matcher that has only a name; Envoy reads it as `present_match`";
@@ -96,7 +123,8 @@ pub(super) fn header_matcher(message: &Message, path: &Path<'_>, scope: &mut Sco
         for field in EMPTY_REFUSED {
             let field = if at.is_empty() { format!("{field}_match") } else { field.to_owned() };
             if value_at(matcher, &field).is_some_and(|value| value.as_str() == Some("")) {
-                let fault = Fault::new("B101", Rejected, "grpc-string-match");
+                let fault =
+                    Fault::new("B101", Rejected, "grpc-string-match").by(&[Language::Go, Language::Java]);
                 let text = "gRPC (go, java) rejects an empty string here";
                 scope.report(fault, path, &format!("{at}{field}"), text);
             }
@@ -106,14 +134,36 @@ pub(super) fn header_matcher(message: &Message, path: &Path<'_>, scope: &mut Sco
 
 /// Rows B76, B90, B103, B125 and B152.
 pub(super) fn regex(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
-    let Some(pattern) = text(message, "regex").filter(|pattern| pattern.len() <= MAX_REGEX_LENGTH) else {
-        return;
-    };
-    // RE2 supports these two, the crate does not.
-    let is_of_re2_alone = ["\\Q", "\\C"].iter().any(|escape| pattern.contains(escape));
-    if !is_of_re2_alone && regex::Regex::new(&pattern).is_err() {
-        let fault = Fault::new("B90", Rejected, "grpc-regex");
-        scope.report(fault, path, "regex", "gRPC rejects a regular expression that does not compile");
+    let Some(pattern) = text(message, "regex") else { return };
+    let fault = Fault::new("B90", Rejected, "grpc-regex");
+    match re2::check(&pattern, Encoding::Utf8) {
+        Err(error) => {
+            let text = format!("gRPC rejects the regular expression {}: {error}", echo(&pattern));
+            scope.report(fault.by(&[Language::Core, Language::Go, Language::Java]), path, "regex", text);
+            let fault = Fault::new("B90", Crashes, "grpc-regex").by(&[Language::Js]);
+            scope.report(
+                fault,
+                path,
+                "regex",
+                "gRPC (js) ends its process at a regular expression that RE2 refuses",
+            );
+        }
+        Ok(features) => {
+            let refused: [(_, &'static [Language], _); 3] = [
+                (
+                    features.angle_name,
+                    &[Language::Core],
+                    "(C-core) rejects `(?<name>…)`; write `(?P<name>…)`",
+                ),
+                (features.any_byte, &[Language::Go], "(go) rejects `\\C`"),
+                (features.repeated_name, &[Language::Go], "(go) rejects two groups of one name"),
+            ];
+            for (column, languages, what) in refused {
+                let Some(column) = column else { continue };
+                let text = format!("gRPC {what} in a regular expression, here in column {column}");
+                scope.report(fault.by(languages), path, "regex", text);
+            }
+        }
     }
 }
 
@@ -133,7 +183,7 @@ pub(super) fn case_sensitivity(configuration: &Message, path: &Path<'_>, scope: 
                 .filter_map(|field| text(&found, field))
                 .any(|text| text.contains(|c: char| c.is_ascii_alphabetic()));
             if has_letters && !has(&found, "case_sensitive") {
-                let fault = Fault::new("B93", Differs, "grpc-case-sensitive");
+                let fault = Fault::new("B93", Differs, "grpc-case-sensitive").by(&[Language::Java]);
                 let text = "gRPC (java) reads a missing `case_sensitive` as false, everybody else as true; the first of \
                             possibly several";
                 let suggestion = Some("case_sensitive: true".to_owned());
@@ -174,6 +224,3 @@ const SPECIFIERS: [&str; 8] = [
 ];
 
 const EMPTY_REFUSED: [&str; 3] = ["prefix", "suffix", "contains"];
-
-/// The limit for compiling. Longer expressions are not checked.
-const MAX_REGEX_LENGTH: usize = 4096;

@@ -11,7 +11,7 @@ use xds_cache::{Name, Profile, ResourceKey, ResourceType};
 use super::aggregate::{self, Members};
 use super::reach::{Asker, Resources, decode};
 use super::rule::{Fault, Rules, Scope, Side};
-use super::{Effect, ProfileFinding};
+use super::{Effect, Language, ProfileFinding};
 use crate::encode::decode_any;
 use crate::inner::{Inner, MAX_ANY_DEPTH};
 use crate::message::{Message, entries};
@@ -106,12 +106,16 @@ fn aggregates(
         let path = "cluster_type.typed_config.clusters";
         match fault {
             aggregate::Fault::Cycle => {
-                let fault = Fault::new("B179", Effect::Fails, "grpc-aggregate-cycle");
+                let fault = Fault::new("B179", Effect::Fails, "grpc-aggregate-cycle").by(&[Language::Java]);
                 let text = "the aggregate refers back to itself; gRPC (java) fails its requests, and go, C-core and js ignore the repeated cluster";
                 scope.report(fault, &Path::Root, path, text);
             }
             aggregate::Fault::Depth(depth) if targets.contains(&key.name) => {
-                let fault = Fault::new("B178", Effect::Fails, "grpc-aggregate-depth");
+                let fault = Fault::new("B178", Effect::Fails, "grpc-aggregate-depth").by(&[
+                    Language::Core,
+                    Language::Go,
+                    Language::Js,
+                ]);
                 let text = format!(
                     "the longest path from this aggregate has {depth} clusters; with more than {} every request of a \
                      gRPC client (go, C-core, js) fails",

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::super::Effect::{Differs, Fails, Ignored, Rejected};
+use super::super::Effect::{Crashes, Differs, Fails, FailsAll, Ignored, Rejected};
+use super::super::Language;
 use super::super::any::type_of;
 use super::super::rule::{Fault, Rule, Scope, Side, When, duration_at, has, value_at};
 use super::{filters, matches};
@@ -23,7 +24,7 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-route-action"),
         ROUTE,
         (When::Set, &["redirect", "direct_response", "filter_action"]),
-        "gRPC (java) rejects a route configuration with `{}`; in other languages the requests of the route fail",
+        "a gRPC client has no use for `{}`: js and java reject the route configuration, in C-core and go the requests of the route fail",
     )
     .on(Side::Client),
     Rule::new(
@@ -33,6 +34,15 @@ pub(super) const RULES: &[Rule] = &[
         (When::Set, &["non_forwarding_action"]),
         "in a gRPC client the requests of a route with `{}` fail; it is for gRPC servers",
     )
+    .on(Side::Client),
+    Rule::new(
+        "B109",
+        (Crashes, "grpc-route-action"),
+        ROUTE,
+        (When::Set, &["non_forwarding_action"]),
+        "a gRPC client (js) ends its process at a route with `{}`",
+    )
+    .by(&[Language::Js])
     .on(Side::Client),
     Rule::new(
         "B55",
@@ -49,21 +59,21 @@ pub(super) const RULES: &[Rule] = &[
         CLUSTER_WEIGHT,
         (When::Unset, &["weight"]),
         "gRPC (C-core) rejects a weighted cluster without a weight",
-    ),
+    ).by(&[Language::Core]),
     Rule::new(
         "B114",
         (Ignored, "grpc-cluster-weight"),
         CLUSTER_WEIGHT,
         (When::Zero, &["weight"]),
         "gRPC (go, C-core) ignores a cluster of weight 0, so no request can be bound to it",
-    ),
+    ).by(&[Language::Go, Language::Core]),
     Rule::new(
         "B115",
         (Rejected, "grpc-cluster-weight"),
         CLUSTER_WEIGHT,
         (When::Unset, &["name"]),
         "gRPC (C-core) rejects a weighted cluster without a name",
-    ),
+    ).by(&[Language::Core]),
     Rule::new(
         "B116",
         (Ignored, "grpc-cluster-weight"),
@@ -77,14 +87,14 @@ pub(super) const RULES: &[Rule] = &[
         ACTION,
         (When::BadDuration, &["max_stream_duration.max_stream_duration", "max_stream_duration.grpc_timeout_header_max"]),
         "gRPC (C-core) rejects a duration that is negative or too long",
-    ),
+    ).by(&[Language::Core]),
     Rule::new(
         "B127",
         (Rejected, "grpc-retry"),
         RETRY,
         (When::Zero, &["num_retries"]),
         "gRPC (go, C-core) rejects a retry policy without retries; omit the policy",
-    ),
+    ).by(&[Language::Go, Language::Core]),
     Rule::new(
         "B127",
         (Differs, "grpc-retry"),
@@ -138,7 +148,7 @@ pub(super) fn route_configuration(message: &Message, path: &Path<'_>, scope: &mu
             scope.report_with(fault, &path, "extension.typed_config", text, suggestion);
         }
         if !names.insert(text(&extension, "name").unwrap_or_default()) {
-            let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier");
+            let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier").by(&[Language::Core]);
             let text = "gRPC (C-core) rejects two cluster specifier plugins with the same name";
             scope.report(fault, &path, "extension.name", text);
         }
@@ -165,13 +175,13 @@ pub(super) fn virtual_host(message: &Message, path: &Path<'_>, scope: &mut Scope
     for (index, domain) in texts(message, "domains").enumerate() {
         let inner = domain.strip_prefix('*').or_else(|| domain.strip_suffix('*')).unwrap_or(&domain);
         if domain.is_empty() || inner.contains('*') {
-            let fault = Fault::new("B84", Rejected, "grpc-domain");
+            let fault = Fault::new("B84", Rejected, "grpc-domain").by(&[Language::Core]);
             let text = "gRPC (C-core) rejects a domain that is empty or has a `*` anywhere but at one end";
             scope.report(fault, &domains_path.index(index), "", text);
         }
     }
     if has(message, "retry_policy") && scope.side == Side::Client {
-        let fault = Fault::new("B133", Differs, "grpc-retry");
+        let fault = Fault::new("B133", Differs, "grpc-retry").by(&[Language::Java]);
         let text = "gRPC (java) does not read the retry policy of a virtual host; put it on the routes";
         scope.report(fault, path, "retry_policy", text);
     }
@@ -204,7 +214,7 @@ pub(super) fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope
         let text = format!("gRPC never retries: it knows only the conditions {}", CONDITIONS.join(", "));
         scope.report(fault, path, "retry_on", text);
     } else if conditions.split(',').any(|one| is_known(&normal(one)) && !is_known(one)) {
-        let fault = Fault::new("B128", Differs, "grpc-retry");
+        let fault = Fault::new("B128", Differs, "grpc-retry").by(&[Language::Core]);
         let text = "gRPC (C-core) knows conditions only in lower case and without spaces".to_owned();
         let suggestion: Vec<_> = conditions.split(',').map(normal).collect();
         scope.report_with(fault, path, "retry_on", text, Some(suggestion.join(",")));
@@ -214,9 +224,14 @@ pub(super) fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope
         (duration_at(&backoff, "base_interval"), duration_at(&backoff, "max_interval"))
         && max < base
     {
-        let fault = Fault::new("B130", Rejected, "grpc-retry");
+        let fault = Fault::new("B130", Rejected, "grpc-retry").by(&[Language::Java]);
         let text = "gRPC (java) rejects a `max_interval` that is shorter than the `base_interval`";
         scope.report(fault, path, "retry_back_off.max_interval", text);
+    }
+    if duration_at(&backoff, "base_interval") == Some(0) {
+        let fault = Fault::new("B129", FailsAll, "grpc-retry").by(&[Language::Core]);
+        let text = "gRPC (C-core) accepts a base interval of 0, and then fails all calls of the target";
+        scope.report(fault, path, "retry_back_off.base_interval", text);
     }
     if duration_at(&backoff, "base_interval").is_none_or(|base| base <= 0) {
         let fault = Fault::new("B129", Rejected, "grpc-retry");

@@ -1,6 +1,7 @@
 //! Transport sockets and TLS (B.3, B.4).
 
 use super::super::Effect::{Differs, Ignored, Rejected};
+use super::super::Language;
 use super::super::any::{short, type_of};
 use super::super::rule::{Fault, Rule, Scope, Side, When, has};
 use crate::message::{Message, child, text};
@@ -89,6 +90,7 @@ pub(super) const RULES: &[Rule] = &[
         (When::Set, &["match_subject_alt_names"]),
         "a gRPC server (go, java, C-core) rejects `{}`",
     )
+    .by(&[Language::Go, Language::Java, Language::Core])
     .on(Side::Server),
     Rule::new(
         "B65",
@@ -98,6 +100,16 @@ pub(super) const RULES: &[Rule] = &[
         "a gRPC server rejects `{}`",
     )
     .on(Side::Server),
+    Rule::new(
+        "B72",
+        (Rejected, "grpc-tls"),
+        VALIDATION,
+        (When::Set, &["system_root_certs"]),
+        "released gRPC clients (go, js) reject `{}`",
+    )
+    .by(&[Language::Go, Language::Js])
+    .on(Side::Client)
+    .suggest("ca_certificate_provider_instance"),
     Rule::new(
         "B61",
         (Rejected, "grpc-tls"),

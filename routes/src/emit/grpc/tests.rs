@@ -69,7 +69,7 @@ impl Outcome {
             // An entry of weight 0 stays so that the clusters stay the same (C15).
             // The plan decides which clusters have sessions, and plans made for tests decide as they like (C87).
             Effect::Ignored => ["B114", "C87"].contains(&row),
-            Effect::Rejected | Effect::Fails | Effect::Differs => false,
+            Effect::Crashes | Effect::Rejected | Effect::FailsAll | Effect::Fails | Effect::Differs => false,
         };
         let told = findings.into_iter().filter(|finding| !is_meant(finding.row, finding.effect));
         faults.extend(

@@ -1,0 +1,230 @@
+//! Regular expressions as RE2 reads them, which Envoy and gRPC use. The `regex` crate takes other ones: it knows no `\101` and no `\C`, and takes `(?x)`.
+//!
+//! [`check`] decides whether RE2 takes an expression, and says where and why not. It does not match.
+
+mod class;
+mod factor;
+mod node;
+mod parse;
+mod program;
+
+/// How a client reads characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// gRPC.
+    Utf8,
+    /// Envoy: each byte is a character.
+    Latin1,
+}
+
+/// The reason why RE2 refuses an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RegexError {
+    /// The column in the expression, in characters from 1.
+    pub(crate) column: usize,
+    pub(crate) wrong: String,
+    /// What would be right.
+    pub(crate) right: String,
+}
+
+impl std::fmt::Display for RegexError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "column {}: {}; {}", self.column, self.wrong, self.right)
+    }
+}
+
+/// Parts of an expression on which libraries differ, each with the column where it is used first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// `(?<name>…)`, which C-core's RE2 is too old for.
+    pub(crate) angle_name: Option<usize>,
+    /// `\C`, which Go does not have.
+    pub(crate) any_byte: Option<usize>,
+    /// A group with the name of another one, which Go refuses.
+    pub(crate) repeated_name: Option<usize>,
+    /// `\p{Greek}`, whose program is not computed.
+    has_unicode_class: bool,
+}
+
+/// Returns what is special about an expression.
+///
+/// # Errors
+///
+/// If RE2 refuses it. Expressions of more than [`MAX_LENGTH`] bytes are not read.
+pub(crate) fn check(pattern: &str, encoding: Encoding) -> Result<Features, RegexError> {
+    if pattern.len() > MAX_LENGTH {
+        return Ok(Features::default());
+    }
+    parse::parse(pattern, encoding).map(|(_, features)| features)
+}
+
+/// The size of the program that Envoy makes of an expression; `None` if it is not computed: the expression is refused, has classes such as
+/// `\p{Greek}`, or is very large.
+pub(crate) fn program_size(pattern: &str) -> Option<usize> {
+    if pattern.len() > MAX_LENGTH {
+        return None;
+    }
+    let (node, features) = parse::parse(pattern, Encoding::Latin1).ok()?;
+    (!features.has_unicode_class).then(|| program::size(node))
+}
+
+/// The limit of Envoy, unless its runtime sets `re2.max_program_size.error_level`.
+pub(crate) const MAX_PROGRAM_SIZE: usize = 100;
+
+/// The limit for reading.
+const MAX_LENGTH: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Expressions with what RE2 says: `=` and the size of the program that Envoy makes, or the column and a word of the error.
+    const TABLE: &str = include_str!("../../tests/regex_cases.txt");
+
+    #[test]
+    fn expressions_are_read_as_re2_reads_them() {
+        let (mut n, mut wrong) = (0, Vec::new());
+        for line in TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with("# ")) {
+            let (expected, pattern) = line.split_once('\t').unwrap();
+            let found = match check(pattern, Encoding::Latin1) {
+                Ok(_) => program_size(pattern).map_or("?".to_owned(), |size| format!("={size}")),
+                Err(error) => format!("{} {}", error.column, error.wrong),
+            };
+            if found != expected && (expected.starts_with('=') || !found.starts_with(expected)) {
+                wrong.push(format!("{pattern}: {found}, not {expected}"));
+            }
+            n += 1;
+        }
+        assert_eq!(wrong, Vec::<String>::new());
+        assert!(n > 130, "{n}");
+    }
+
+    #[test]
+    fn clients_that_read_utf8_take_other_expressions() {
+        let refused = |pattern: &str, encoding| check(pattern, encoding).is_err();
+        for (pattern, by_envoy, by_grpc) in [
+            ("\\x{263a}", true, false),
+            ("[é-à]", false, true),
+            ("[Ā-é]", false, true),
+            ("[a-é]", false, false),
+            ("\\777", true, false),
+        ] {
+            assert_eq!(refused(pattern, Encoding::Latin1), by_envoy, "{pattern}");
+            assert_eq!(refused(pattern, Encoding::Utf8), by_grpc, "{pattern}");
+        }
+        let features = |pattern: &str| check(pattern, Encoding::Utf8).unwrap();
+        assert_eq!(features("ab(?<n>c)").angle_name, Some(3));
+        assert_eq!(features("(?P<n>c)").angle_name, None);
+        assert_eq!(features("é\\C").any_byte, Some(2));
+        assert_eq!(features("(?P<n>a)(?P<m>b)(?P<n>c)").repeated_name, Some(17));
+        assert_eq!(features("[\\\\C]\\\\C"), Features::default());
+    }
+
+    #[test]
+    fn an_error_says_where_and_what_would_be_right() {
+        let error = check("/é/(?=x)", Encoding::Latin1).unwrap_err();
+        let expected = "column 4: RE2 has no look-ahead: `(?=`; list what may be there, or use two routes";
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn hostile_expressions_end_soon() {
+        let nested = |n: usize| format!("{}a{}", "(".repeat(n), ")".repeat(n));
+        assert_eq!(program_size(&nested(199)), Some(5 + 2 * 199));
+        assert!(check(&nested(201), Encoding::Utf8).unwrap_err().to_string().contains("column 201"));
+        let long = [
+            "a{1000}".repeat(500),
+            "(?:a{30}){30}".repeat(300),
+            "[^\\x00-\\xff]{1000}".repeat(200),
+            "(?:[^\\x00-\\xff]|x{9}){99}".repeat(150),
+            "(?:){1000}".repeat(400),
+            "(?:\\b|){1000}".repeat(300),
+            "a|ab|abc|abcd|abcde|abcdef|".repeat(150),
+            format!("a{}", "|a".repeat(2000)),
+            format!("a{}", "?".repeat(4000)),
+            format!("(a{})", "*?a*".repeat(1000)),
+            format!("{}a{}", "(?:".repeat(200), "{2})".repeat(200)),
+            "(x*)*".repeat(800),
+            "[[:".repeat(1300),
+            "\\Q".repeat(2000),
+        ];
+        for pattern in long {
+            assert!(pattern.len() <= MAX_LENGTH, "{pattern}");
+            let _: Option<usize> = program_size(&pattern);
+        }
+        assert_eq!(program_size(&"a".repeat(999)), Some(1001));
+        assert_eq!(check(&"(".repeat(MAX_LENGTH + 1), Encoding::Utf8), Ok(Features::default()));
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic() {
+        const PIECES: [&str; 47] = [
+            "a",
+            "é",
+            "(",
+            ")",
+            "(?:",
+            "(?i)",
+            "(?P<n>",
+            "(?<",
+            "[",
+            "]",
+            "[^",
+            "-",
+            "[:alpha:]",
+            "[:^digit:]",
+            "\\",
+            "\\d",
+            "\\pL",
+            "\\p{",
+            "}",
+            "{",
+            "{2}",
+            "{0,3}",
+            "{1000}",
+            "{99999999999}",
+            "*",
+            "+",
+            "?",
+            "|",
+            "^",
+            "$",
+            ".",
+            "\\b",
+            "\\z",
+            "\\C",
+            "\\Q",
+            "\\E",
+            "\\x",
+            "\\x{",
+            "4",
+            "\\1",
+            "\\12",
+            "(?s-",
+            "(?-",
+            "U",
+            "\u{10ffff}",
+            "\0",
+            ",",
+        ];
+        let seed = 0x5eed_u64;
+        println!("seed {seed}");
+        let mut state = seed;
+        for _ in 0..20_000 {
+            let mut pattern = String::new();
+            for _ in 0..state % 24 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let index = usize::try_from(state >> 33).unwrap() % PIECES.len();
+                pattern.push_str(PIECES[index]);
+            }
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            for encoding in [Encoding::Latin1, Encoding::Utf8] {
+                if let Err(error) = check(&pattern, encoding) {
+                    let n = pattern.chars().count();
+                    assert!((1..=n + 1).contains(&error.column), "{pattern:?}: {error}");
+                }
+            }
+            let _: Option<usize> = program_size(&pattern);
+        }
+    }
+}
