@@ -441,6 +441,8 @@ async fn the_audit_log_has_what_was_taken_what_was_not_and_who_is_not_trusted_an
         lines.iter().rev().map(|line| [&line["event"], &line["outcome"], &line["listener"]]).collect();
     let expected = [
         ("tls.loaded", "allowed"),
+        // The issuer had no list at first.
+        ("tls.denied", "denied"),
         ("tls.loaded", "allowed"),
         ("tls.kept", "error"),
         ("tls.loaded", "allowed"),
