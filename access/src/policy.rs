@@ -244,7 +244,8 @@ impl Policy {
         self.tokens.contains_key(&TokenHash::of(token))
     }
 
-    /// Finds the principal of a request. `proofs` are those of its certificate.
+    /// Finds the principal of a request. `proofs` are those of its certificate, and of a token that was verified when a stream began;
+    /// they count as long as they have not ended and are [trusted](Self::trusts).
     ///
     /// If several principals match one credential, it is the first in the file.
     ///
@@ -260,8 +261,14 @@ impl Policy {
         if proofs.iter().any(|proof| self.is_denied(proof)) {
             return Err(Unidentified::Denied);
         }
-        let by_token = bearer.map(|token| self.of_bearer(token, now)).transpose()?;
-        let by_certificate = self.of_certificate(proofs);
+        let holds = |proof: &&Proof| proof.expires.is_none_or(|end| now < end) && self.trusts(proof);
+        let is_token = |proof: &&Proof| matches!(proof.subject, Subject::Token(_));
+        let proved = proofs.iter().filter(holds);
+        let by_token = match bearer {
+            Some(token) => Some(self.of_bearer(token, now)?),
+            None => self.of_proofs(proved.clone().filter(is_token)),
+        };
+        let by_certificate = self.of_proofs(proved.filter(|proof| !is_token(proof)));
         match (by_certificate, by_token) {
             (Some(certificate), Some(token)) if certificate.principal != token.principal => {
                 Err(Unidentified::Disagree {
@@ -272,7 +279,7 @@ impl Policy {
             // The token says more: the subject.
             (_, Some(token)) => Ok(token),
             (Some(certificate), None) => Ok(certificate),
-            (None, None) => match proofs.first() {
+            (None, None) => match proofs.iter().filter(holds).find(|proof| !is_token(proof)) {
                 Some(proof) => {
                     Err(Unidentified::NoPrincipal(format!("the certificate of {}", proof.subject)))
                 }
@@ -281,16 +288,11 @@ impl Policy {
         }
     }
 
-    fn of_certificate(&self, proofs: &[Proof]) -> Option<Identified> {
-        let has = |principal: &&Arc<Principal>| proofs.iter().any(|proof| principal.has(proof));
-        let principal = self.principals.iter().find(has)?;
-        let fingerprint = proofs.iter().find_map(|proof| proof.certificate);
-        let short: String =
-            fingerprint.map(|it| it.to_string()).unwrap_or_default().chars().take(8).collect();
-        Some(Identified {
-            principal: Arc::clone(principal),
-            actor: Arc::clone(&principal.name),
-            via: format!("certificate:{short}").into(),
+    /// The principal of a credential that proves this.
+    fn of_proofs<'p>(&self, proofs: impl Iterator<Item = &'p Proof> + Clone) -> Option<Identified> {
+        self.principals.iter().find_map(|principal| {
+            let proof = proofs.clone().find(|proof| principal.has(proof))?;
+            Some(Identified::new(principal, proof))
         })
     }
 
@@ -315,16 +317,27 @@ impl Policy {
         if self.is_denied(&proof) {
             return Err(Unidentified::Denied);
         }
-        let Subject::Token(token) = &proof.subject else { return Err(BadToken::Unknown.into()) };
-        let Some(principal) = self.principals.iter().find(|principal| principal.has(&proof)) else {
-            return Err(Unidentified::NoPrincipal(format!("the token of {}", proof.subject)));
-        };
-        Ok(Identified {
-            principal: Arc::clone(principal),
+        self.of_proofs(std::iter::once(&proof))
+            .ok_or_else(|| Unidentified::NoPrincipal(format!("the token of {}", proof.subject)))
+    }
+}
+
+impl Identified {
+    /// A principal by what was proved.
+    fn new(principal: &Arc<Principal>, proof: &Proof) -> Self {
+        let name = &principal.name;
+        let (actor, via): (Arc<str>, String) = match &proof.subject {
             // A blank would look like the end of the name in the history.
-            actor: format!("{}/{}", principal.name, shown(&token.subject).replace(' ', "\\u{20}")).into(),
-            via: format!("jwt:{}", token.issuer).into(),
-        })
+            Subject::Token(token) => (
+                format!("{name}/{}", shown(&token.subject).replace(' ', "\\u{20}")).into(),
+                format!("jwt:{}", token.issuer),
+            ),
+            Subject::Spiffe(_) | Subject::Dns(_) | Subject::CommonName(_) => {
+                let fingerprint = proof.certificate.map(|it| it.to_string()).unwrap_or_default();
+                (Arc::clone(name), format!("certificate:{fingerprint:.8}"))
+            }
+        };
+        Self { principal: Arc::clone(principal), actor, via: via.into() }
     }
 }
 

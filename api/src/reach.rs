@@ -1,6 +1,7 @@
 //! How far a request reaches, and whether that is within a scope.
 
 use xds_access::Scope;
+use xds_cache::identity::shown;
 
 use crate::endpoints::row::Reach;
 use crate::problem::ApiError;
@@ -12,7 +13,7 @@ pub(crate) fn check_scope(
     segment: &dyn Fn(&str) -> Option<String>,
     is_write: bool,
 ) -> Result<(), ApiError> {
-    let (is_seen, what) = match reach {
+    let (is_seen, article, what) = match reach {
         Reach::Nothing | Reach::Objects => return Ok(()),
         Reach::Everything => {
             let text =
@@ -21,7 +22,7 @@ pub(crate) fn check_scope(
         }
         Reach::Group => {
             let group = segment("group").unwrap_or_default();
-            (scope.groups.has(&group), format!("the group {group:?}"))
+            (scope.groups.has(&group), "the ", format!("group {}", shown(&group)))
         }
         Reach::Object => {
             let [kind, namespace, name] =
@@ -31,12 +32,14 @@ pub(crate) fn check_scope(
                 "RouteConfiguration" => scope.groups.has(&namespace),
                 _ => scope.namespaces.has(&namespace),
             };
-            (is_seen, format!("{kind} {namespace}/{name}"))
+            (is_seen, "", format!("{kind} {namespace}/{name}"))
         }
     };
     match (is_seen, is_write) {
         (true, _) => Ok(()),
-        (false, true) => Err(ApiError::OutOfScope(format!("{what} is out of the scope of this principal"))),
+        (false, true) => {
+            Err(ApiError::OutOfScope(format!("{article}{what} is out of the scope of this principal")))
+        }
         // As if it did not exist.
         (false, false) => Err(ApiError::NotFound(format!("there is no {what}"))),
     }

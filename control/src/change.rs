@@ -371,7 +371,12 @@ impl Shared {
             };
             let before = self.health().problems.insert(subject, message.clone());
             if before.as_ref() != Some(&message) {
-                tracing::error!(subject = subject.as_str(), "{message}");
+                // Somebody wants a dry run, for a while.
+                if subject == ProblemSubject::DryRun {
+                    tracing::warn!(subject = subject.as_str(), "{message}");
+                } else {
+                    tracing::error!(subject = subject.as_str(), "{message}");
+                }
                 self.tell(Event::Problem { message });
             }
         }

@@ -208,6 +208,11 @@ impl Control {
         self.shared.note([policy, Note { subject: ProblemSubject::Audit, problem: audit }]);
     }
 
+    /// Notes that clients are served whom access rules would refuse.
+    pub fn note_dry_run(&self, what: &str) {
+        self.shared.note([Note::problem(ProblemSubject::DryRun, what.to_owned())]);
+    }
+
     /// Sends an event of a rollout to all watchers.
     pub fn tell_rollout(&self, rollout: &str, event: RolloutEvent) {
         self.shared.tell(Event::Rollout { rollout: rollout.to_owned(), event });

@@ -59,6 +59,8 @@ pub(crate) enum ProblemSubject {
     Audit,
     /// The disk refuses writes.
     Disk,
+    /// Access rules are only tried.
+    DryRun,
     /// The last load was refused.
     Files,
     /// A load has warnings that concern no particular file.
@@ -88,6 +90,7 @@ impl ProblemSubject {
             Self::Access => "access",
             Self::Audit => "audit",
             Self::Disk => "disk",
+            Self::DryRun => "dry-run",
             Self::Files => "files",
             Self::Groups => "groups",
             Self::Copies => "last-good",

@@ -134,7 +134,14 @@ impl AccessFiles {
             files.take_token(token)?;
         }
         if let Some(path) = &config.policy {
-            let (policy, hash) = files.read(path).map_err(anyhow::Error::msg)?;
+            let why = || {
+                format!(
+                    "the server does not start without its access policy, because it would not know whom to refuse; repair the file, and \
+                     check it with `xds-server validate DIRECTORY --access {}`",
+                    path.display()
+                )
+            };
+            let (policy, hash) = files.read(path).map_err(anyhow::Error::msg).with_context(why)?;
             files.state().policy.used = Some(hash);
             files.take(policy);
         }
@@ -178,6 +185,9 @@ impl AccessFiles {
     /// Looks at the files for ever, and notes after each look how things are. Each policy is checked once beside what is served.
     pub(crate) async fn follow(self: Arc<Self>, control: Control) {
         let mut checked: Option<Arc<Policy>> = None;
+        if self.config.is_dry_run {
+            control.note_dry_run(DRY_RUN);
+        }
         loop {
             let this = Arc::clone(&self);
             let looked = tokio::task::spawn_blocking(move || this.look(SystemTime::now())).await;
@@ -382,6 +392,9 @@ fn sink(path: &Path) -> io::Result<Sink> {
     Ok(Box::new(file))
 }
 
+/// The problem that a dry run is.
+const DRY_RUN: &str = "clients of the xDS port are served although `identities` or the access policy would refuse them \
+    (--access-dry-run): `xds-server audit` and xds_access_would_deny_total show who; restart without the flag to refuse them";
 /// How long before its end a token is reported.
 const ENDING_SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 

@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use rcgen::{
-    CertificateParams, CertificateRevocationListParams, Issuer, KeyIdMethod, KeyPair, RevokedCertParams,
-    SanType,
-};
+use rcgen::{CertificateParams, Issuer, KeyPair, SanType};
 use tempfile::TempDir;
 
+use crate::crl::crl;
 use crate::envoy::Envoy;
 use crate::server::{Server, Setup, cli};
 
@@ -89,22 +87,8 @@ impl CertificateFiles {
     ///
     /// If a file cannot be read or written.
     pub fn revoke(&self, serials: &[u64]) -> Result<()> {
-        let (now, day) = (SystemTime::now(), Duration::from_secs(24 * 60 * 60));
-        let revoked_certs = serials.iter().map(|serial| RevokedCertParams {
-            serial_number: (*serial).into(),
-            revocation_time: now.into(),
-            reason_code: None,
-            invalidity_date: None,
-        });
-        let params = CertificateRevocationListParams {
-            this_update: now.into(),
-            next_update: (now + day).into(),
-            crl_number: 1_u64.into(),
-            issuing_distribution_point: None,
-            revoked_certs: revoked_certs.collect(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        self.replace("crl.pem", &params.signed_by(&self.issuer()?)?.pem()?)
+        let day = Duration::from_secs(24 * 60 * 60);
+        self.replace("crl.pem", &crl(&self.issuer()?, serials, SystemTime::now() + day)?)
     }
 
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>> {

@@ -20,6 +20,7 @@ pub mod backend;
 pub mod certificate_files;
 pub mod certificates;
 pub mod config;
+mod crl;
 pub mod delay;
 pub mod dial;
 pub mod documents;

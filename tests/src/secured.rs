@@ -11,7 +11,7 @@ use crate::certificate_files::CertificateFiles;
 use crate::config::{self, ConfigDir};
 use crate::envoy::Envoy;
 use crate::http::Connection;
-use crate::server::{Server, Setup};
+use crate::server::{Server, Setup, cli};
 use crate::wait::wait_for;
 use crate::worker::{Calls, Channel, Library, Worker};
 
@@ -69,14 +69,36 @@ impl Secured {
         resources: &'static str,
         prepare: impl AsyncFnOnce(&CertificateFiles, &ConfigDir, Setup) -> Result<Setup>,
     ) -> Result<Self> {
+        let secured = Self::begin(resources, prepare).await?;
+        secured.server.wait_ready().await?;
+        Ok(secured)
+    }
+
+    /// The same with a server that may have to wait for something before it is ready.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not listen.
+    pub async fn begin(
+        resources: &'static str,
+        prepare: impl AsyncFnOnce(&CertificateFiles, &ConfigDir, Setup) -> Result<Setup>,
+    ) -> Result<Self> {
         let certificates = CertificateFiles::new().await?;
         let (first, second) = (Backend::start("first").await?, Backend::start("second").await?);
         let dir = ConfigDir::new()?;
         dir.write_resources(resources, &config::one_backend(first.addr()))?;
         let setup = prepare(&certificates, &dir, Setup::new()?.watch(dir.path())).await?;
         let server = Server::start_with(setup).await?;
-        server.wait_ready().await?;
         Ok(Self { certificates, dir, server, first, second, resources })
+    }
+
+    /// Has all requests go to a backend.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn serve(&self, backend: &Backend) -> Result<()> {
+        self.dir.write_resources(self.resources, &config::one_backend(backend.addr())).map(drop)
     }
 
     /// Has all requests go to the second backend.
@@ -85,7 +107,28 @@ impl Secured {
     ///
     /// If the file cannot be written.
     pub fn switch(&self) -> Result<()> {
-        self.dir.write_resources(self.resources, &config::one_backend(self.second.addr())).map(drop)
+        self.serve(&self.second)
+    }
+
+    /// The answer of `get` for the clusters of a node `raw` with these flags.
+    ///
+    /// # Errors
+    ///
+    /// If it is refused.
+    pub async fn get(&self, flags: &[String]) -> Result<String> {
+        let xds = self.server.xds().to_string();
+        let mut args = vec!["get", "--node-id", "raw", "--type", "clusters", "--xds-address", &xds];
+        args.extend(flags.iter().map(String::as_str));
+        cli(&args).await
+    }
+
+    /// Waits until the certificate of the xDS port has been replaced so often that it is this one; the first is 1.
+    ///
+    /// # Errors
+    ///
+    /// If it is not in the end.
+    pub async fn wait_generation(&self, generation: u64) -> Result<()> {
+        self.wait_metric(GENERATION, generation).await
     }
 
     /// A client with the certificate `client`, and with these flags of `bootstrap`; `None` if its toolchain is missing.
@@ -234,6 +277,9 @@ impl Requests<'_> {
         Ok(done)
     }
 }
+
+/// How often the files of the xDS port have been read anew.
+pub const GENERATION: &str = "xds_tls_generation{listener=\"xds\"}";
 
 /// A client that was refused waits before it tries again: an Envoy up to 30 s, gRPC up to 120 s.
 const LONG: Duration = Duration::from_secs(150);

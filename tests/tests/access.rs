@@ -8,7 +8,10 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
+use xds_tests::config::CLUSTER;
 use xds_tests::http::Answer;
+use xds_tests::raw::{self, SotwStream, path};
 use xds_tests::server::{Server, Setup, cli, xds_server};
 use xds_tests::tokens::{self, TokenIssuer};
 use xds_tests::wait::{PATIENCE, wait_for};
@@ -27,12 +30,8 @@ impl World {
         let mut tokens = Vec::new();
         let mut policy = "principals:\n".to_owned();
         for role in ["viewer", "operator", "admin"] {
-            let printed = cli(&["token", "new"]).await?;
-            let token = printed.lines().next().context("no token")?.to_owned();
-            ensure!(token.starts_with("xds_") && !printed[token.len()..].contains(&token), "{printed}");
-            let lines = printed.lines().filter(|line| !line.starts_with('#')).skip(2);
-            let lines: String = lines.map(|line| format!("{line}\n")).collect();
-            policy += &lines.replace("NAME", role).replace("role: viewer", &format!("role: {role}"));
+            let (token, lines) = principal(role).await?;
+            policy += &lines;
             tokens.push((role, token));
         }
         fs::write(dir.path().join("access.yaml"), &policy)?;
@@ -57,19 +56,34 @@ impl World {
         self.server.request(method, path, headers, r#"{"selector": {"nodeIds": ["a"]}}"#).await
     }
 
-    /// Waits until the newest line of a file of the audit log is as it should be.
+    /// Waits until a line of a file of the audit log is as it should be.
     async fn wait_line(&self, file: &str, is_good: impl Fn(&Value) -> bool) -> Result<Value> {
-        let path = self.file(file);
-        let found = wait_for("a line of the audit log", PATIENCE, async || {
-            let text = fs::read_to_string(&path)?;
-            let line = text
-                .lines()
-                .rev()
-                .find_map(|line| serde_json::from_str::<Value>(line).ok().filter(|line| is_good(line)));
-            line.with_context(|| format!("there is only {text}"))
-        });
-        found.await.with_context(|| self.server.log().to_string())
+        let found = wait_line(&self.file(file), is_good).await;
+        found.with_context(|| self.server.log().to_string())
     }
+}
+
+/// A token for a principal of this role and name, and the lines of the policy for it, as `xds-server token new` prints them.
+async fn principal(role: &str) -> Result<(String, String)> {
+    let printed = cli(&["token", "new"]).await?;
+    let token = printed.lines().next().context("no token")?.to_owned();
+    ensure!(token.starts_with("xds_") && !printed[token.len()..].contains(&token), "{printed}");
+    let lines = printed.lines().filter(|line| !line.starts_with('#')).skip(2);
+    let lines: String = lines.map(|line| format!("{line}\n")).collect();
+    Ok((token, lines.replace("NAME", role).replace("role: viewer", &format!("role: {role}"))))
+}
+
+/// Waits until a line of an audit log is as it should be. The newest such line counts.
+async fn wait_line(path: &Path, is_good: impl Fn(&Value) -> bool) -> Result<Value> {
+    wait_for("a line of the audit log", PATIENCE, async || {
+        let text = fs::read_to_string(path)?;
+        let line = text
+            .lines()
+            .rev()
+            .find_map(|line| serde_json::from_str::<Value>(line).ok().filter(|line| is_good(line)));
+        line.with_context(|| format!("there is only {text}"))
+    })
+    .await
 }
 
 #[tokio::test]
@@ -127,7 +141,16 @@ async fn a_changed_policy_is_used_and_a_bad_one_is_not() -> Result<()> {
     }
     world.wait_line("audit.log", |line| line["event"] == "policy.kept").await?;
     fs::write(world.file("access.yaml"), policy.replace("name: viewer", "name: reader"))?;
-    world.wait_line("audit.log", |line| line["event"] == "policy.loaded").await?;
+    // There was a line when the first one was loaded. The new one is in force when the principal has another name.
+    wait_for("the new policy", PATIENCE, async || {
+        ensure!(world.ask("viewer", "PUT", "/v1/groups/g").await?.status == 403);
+        let audit = fs::read_to_string(world.file("audit.log"))?;
+        ensure!(audit.contains(r#""principal":"reader""#), "{audit}");
+        Ok(())
+    })
+    .await?;
+    let audit = fs::read_to_string(world.file("audit.log"))?;
+    ensure!(audit.matches("policy.loaded").count() == 2, "{audit}");
     world.server.wait_json("/readyz", |ready| !ready.to_string().contains("access policy")).await?;
     Ok(())
 }
@@ -280,11 +303,7 @@ async fn tokens_prove_who_xds_clients_are() -> Result<()> {
     let dir = TempDir::with_prefix("xds-tokens-")?;
     let file = |name: &str| dir.path().join(name);
     fs::create_dir(file("routes"))?;
-    let group = json!({"apiVersion": "xds-server.io/v1", "kind": "NodeGroup", "metadata": {"name": "edge"}, "spec": {
-        "selector": {"nodeIds": ["edge-*"]},
-        "identities": [{"jwt": {"issuer": "cluster", "claims": {"/pod": "{node}"}}}],
-    }});
-    fs::write(file("routes/group.json"), group.to_string())?;
+    fs::write(file("routes/group.json"), group_of_pods())?;
     let issuer = TokenIssuer::new()?;
     fs::write(file("keys.json"), issuer.key_set())?;
     let policy = tokens::policy(Path::new("keys.json"));
@@ -295,9 +314,11 @@ async fn tokens_prove_who_xds_clients_are() -> Result<()> {
         .arg("--tls-poll-interval=100ms");
     let server = Server::start_with(setup).await?;
     server.wait_ready().await?;
-    let token = issuer.token(&tokens::claims("edge-1", Duration::from_secs(3600))?)?;
+    let claims = tokens::claims("edge-1", Duration::from_secs(3600))?;
+    let token = issuer.token(&claims)?;
     fs::write(file("token"), format!("{token}\n"))?;
-    fs::write(file("forged"), format!("{token}x\n"))?;
+    // Another issuer has signed the same.
+    fs::write(file("forged"), TokenIssuer::new()?.token(&claims)?)?;
     let (good, forged) = (file("token"), file("forged"));
     let all = [
         ("edge-1", Some(&*good), "version_info"),
@@ -318,5 +339,192 @@ async fn tokens_prove_who_xds_clients_are() -> Result<()> {
     })
     .await?;
     ensure!(!server.log().to_string().contains(&token), "the token is in the log");
+    Ok(())
+}
+
+/// The node group of the pods that tokens name.
+fn group_of_pods() -> String {
+    let spec = json!({
+        "selector": {"nodeIds": ["edge-*"]},
+        "identities": [{"jwt": {"issuer": "cluster", "claims": {"/pod": "{node}"}}}],
+    });
+    json!({"apiVersion": "xds-server.io/v1", "kind": "NodeGroup", "metadata": {"name": "edge"}, "spec": spec})
+        .to_string()
+}
+
+/// A client that accepts everything, as a node that has shown nothing. It goes on in `following`.
+async fn follow(server: &Server, node: &str, following: &mut JoinSet<()>) -> Result<()> {
+    let channel = raw::connect(server.xds()).await?;
+    let mut stream = SotwStream::open(channel, path::ADS, raw::node(node, "edge"));
+    stream.subscribe(CLUSTER, &[]).await?;
+    let first = stream.expect_type(CLUSTER).await?;
+    stream.ack(&first, &[]).await?;
+    following.spawn(async move {
+        while let Ok(response) = stream.expect_type(CLUSTER).await
+            && stream.ack(&response, &[]).await.is_ok()
+        {}
+    });
+    Ok(())
+}
+
+/// Files for a server of which some clients and a principal are refused, unless it only tries its policy.
+struct Tried {
+    dir: TempDir,
+    admin: String,
+}
+
+/// A client: its node, the file of its token, why it is refused, and the identity that is on record.
+type Client = (&'static str, Option<&'static str>, &'static str, Option<&'static str>);
+
+const REFUSED: [Client; 3] = [
+    ("edge-2", Some("pod"), "node-id-mismatch", Some("jwt:cluster:edge")),
+    ("edge-3", None, "no-credential", None),
+    ("elsewhere", Some("ops"), "denied", Some("jwt:cluster:ops")),
+];
+
+impl Tried {
+    async fn new() -> Result<Self> {
+        let dir = TempDir::with_prefix("xds-dry-run-")?;
+        let file = |name: &str| dir.path().join(name);
+        fs::create_dir_all(file("routes/edge"))?;
+        fs::write(file("routes/edge/group.json"), group_of_pods())?;
+        let issuer = TokenIssuer::new()?;
+        fs::write(file("keys.json"), issuer.key_set())?;
+        let (admin, lines) = principal("admin").await?;
+        let issuers = tokens::policy(Path::new("keys.json"));
+        let policy = format!(
+            "{issuers}principals:\n{lines}- {{ name: ops, role: operator, jwt: [{{ issuer: cluster, subject: ops }}] }}\n\
+             denied: [{{ issuer: cluster, subject: ops, reason: INC-42 }}]\n"
+        );
+        fs::write(file("access.yaml"), policy)?;
+        for (name, subject) in [("pod", "edge"), ("ops", "ops")] {
+            let mut claims = tokens::claims("edge-1", Duration::from_secs(3600))?;
+            claims["sub"] = subject.into();
+            fs::write(file(name), issuer.token(&claims)?)?;
+        }
+        Ok(Self { dir, admin })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Starts a server that serves the cluster `c` to the group `edge`.
+    async fn start(&self, flag: Option<&str>) -> Result<Server> {
+        let setup = Setup::new()?.watch(&self.file("routes")).probe();
+        let setup = setup.arg(format!("--access-policy={}", self.file("access.yaml").display()));
+        let setup = setup.arg(format!("--audit-log={}", self.file("audit.log").display()));
+        let server = Server::start_with(flag.into_iter().fold(setup, |setup, flag| setup.arg(flag))).await?;
+        server.wait_ready().await?;
+        self.put(&server, "", 1).await?;
+        Ok(server)
+    }
+
+    async fn ask(
+        &self,
+        server: &Server,
+        token: &str,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> Result<Answer> {
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", &*bearer), ("content-type", "application/json")];
+        server.request(method, path, &headers, body.to_string()).await
+    }
+
+    async fn put(&self, server: &Server, query: &str, seconds: u32) -> Result<()> {
+        let cluster = json!({"name": "c", "connect_timeout": format!("{seconds}s")});
+        let path = format!("/v1/groups/edge/resources/clusters/c{query}");
+        self.ask(server, &self.admin, "PUT", &path, &cluster).await?.success().map(drop)
+    }
+
+    /// What a client is told, with the token of a file if it has one.
+    async fn get(&self, server: &Server, node: &str, token: Option<&str>) -> String {
+        get(server, node, token.map(|name| self.file(name)).as_deref()).await
+    }
+
+    /// The line of the audit log about clients that are refused, or would be, for this reason.
+    async fn line(&self, reason: &str) -> Result<Value> {
+        wait_line(&self.file("audit.log"), |line| line["event"] == "xds.denied" && line["reason"] == reason)
+            .await
+    }
+}
+
+fn would_deny(reason: &str) -> String {
+    format!("xds_access_would_deny_total{{reason=\"{reason}\"}}")
+}
+
+fn refused(reason: &str) -> String {
+    format!("xds_refused_total{{reason=\"{reason}\"}}")
+}
+
+#[tokio::test]
+async fn a_dry_run_serves_clients_whom_the_policy_would_refuse_and_says_so() -> Result<()> {
+    let tried = Tried::new().await?;
+    let server = tried.start(Some("--access-dry-run")).await?;
+    let ready = server.get_json("/readyz").await?;
+    ensure!(ready["status"] == "ready", "{ready}");
+    ensure!(ready["problems"].to_string().contains("--access-dry-run"), "{ready}");
+    ensure!(server.log().containing("ERROR").is_empty(), "{}", server.log());
+    let told = tried.get(&server, "edge-1", Some("pod")).await;
+    ensure!(told.contains("\"c\""), "{told}");
+    let metrics = server.get("/metrics").await?.text();
+    ensure!(!metrics.contains("xds_access_would_deny_total{"), "the first one may have it: {metrics}");
+    for (node, token, reason, identity) in REFUSED {
+        let told = tried.get(&server, node, token).await;
+        ensure!(told.contains("\"c\"") == node.starts_with("edge-"), "{node}: {told}");
+        ensure!(told.contains("version_info"), "{node}: {told}");
+        ensure!(server.metric(&would_deny(reason)).await? == 1, "{reason}");
+        ensure!(server.metric(&refused(reason)).await? == 0, "{reason}");
+        let line = tried.line(reason).await?;
+        ensure!(line["outcome"] == "would deny" && line["identity"] == json!(identity), "{line}");
+        let is_about_a_group = reason != "denied";
+        ensure!(line["node"] == json!(is_about_a_group.then_some(node)), "{line}");
+    }
+    // The admin port is in force: nobody becomes an operator by a dry run.
+    let ops = fs::read_to_string(tried.file("ops"))?;
+    let answer = tried.ask(&server, &ops, "GET", "/v1/groups", &Value::Null).await?;
+    ensure!(answer.status == 401, "{answer:?}");
+    let line = wait_line(&tried.file("audit.log"), |line| line["event"] == "api.denied").await?;
+    ensure!(line["reason"] == "denied" && line["outcome"] == "denied", "{line}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_a_dry_run_the_same_clients_are_refused() -> Result<()> {
+    let tried = Tried::new().await?;
+    let server = tried.start(None).await?;
+    let ready = server.get_json("/readyz").await?;
+    ensure!(!ready.to_string().contains("dry-run"), "{ready}");
+    for (node, token, reason, identity) in REFUSED {
+        let told = tried.get(&server, node, token).await;
+        ensure!(told.contains(&format!("{reason}: ")) && !told.contains("version_info"), "{node}: {told}");
+        ensure!(server.metric(&refused(reason)).await? == 1, "{reason}");
+        let line = tried.line(reason).await?;
+        ensure!(line["outcome"] == "denied" && line["identity"] == json!(identity), "{line}");
+    }
+    Ok(())
+}
+
+/// A wave counts nodes that are served only because of the dry run, as it counts others.
+#[tokio::test]
+async fn a_wave_reaches_nodes_that_only_a_dry_run_serves() -> Result<()> {
+    let tried = Tried::new().await?;
+    let server = tried.start(Some("--access-dry-run")).await?;
+    let mut following = JoinSet::new();
+    for node in ["edge-4", "edge-5"] {
+        follow(&server, node, &mut following).await?;
+    }
+    tried.put(&server, "?waves=50%25,100%25&hold=0s", 2).await?;
+    wait_for("the end of the wave", PATIENCE, async || {
+        let waves = tried.ask(&server, &tried.admin, "GET", "/v1/waves", &Value::Null).await?.json()?;
+        let wave = &waves["waveDeployments"][0];
+        ensure!(wave["phase"] == "completed" && wave["nAcked"] == 2, "{waves:#}");
+        Ok(())
+    })
+    .await?;
+    // Each whenever it follows a view.
+    ensure!(server.metric(&would_deny("no-credential")).await? >= 2);
     Ok(())
 }

@@ -266,7 +266,7 @@ async fn broken_groups_and_policies_grant_and_deny_as_before() -> Result<()> {
     ensure!(!status.success(), "{status}");
     wait_for("the reason", PATIENCE, async || {
         let log = process.log().to_string();
-        ensure!(log.contains("access.yaml"), "{log}");
+        ensure!(log.contains("access.yaml:1:") && log.contains("xds-server validate"), "{log}");
         Ok(())
     })
     .await?;

@@ -1,27 +1,31 @@
 //! Certificates of a SPIFFE agent, with real clients: the agent replaces them, goes away, comes back, refuses, and sends nonsense.
 
 use std::fs;
+use std::ops::Deref;
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
-use xds_tests::backend::Backend;
 use xds_tests::certificate_files::CertificateFiles;
-use xds_tests::config::{self, ConfigDir};
+use xds_tests::config::ConfigDir;
 use xds_tests::http::Connection;
-use xds_tests::process::Log;
+use xds_tests::secured::{Kind, Secured};
 use xds_tests::server::{Server, Setup, cli};
 use xds_tests::spiffe_agent::{Say, SpiffeAgent, Svid};
 use xds_tests::wait::{PATIENCE, wait_for};
-use xds_tests::worker::{Library, Worker};
+use xds_tests::worker::Library;
 
 /// A server whose certificates come from an agent, and clients with certificates of the same authority.
 struct World {
-    certificates: CertificateFiles,
     agent: SpiffeAgent,
-    config: ConfigDir,
-    server: Server,
-    first: Backend,
-    second: Backend,
+    secured: Secured,
+}
+
+impl Deref for World {
+    type Target = Secured;
+
+    fn deref(&self) -> &Secured {
+        &self.secured
+    }
 }
 
 impl World {
@@ -35,17 +39,15 @@ impl World {
 
     /// A server with more flags, whose agent says nothing yet.
     async fn start_with(flags: &[String]) -> Result<Self> {
-        let certificates = CertificateFiles::new().await?;
-        certificates.issue("client", &[CLIENT]).await?;
         let mut agent = SpiffeAgent::new()?;
         agent.start()?;
-        let (first, second) = (Backend::start("first").await?, Backend::start("second").await?);
-        let config = ConfigDir::new()?;
-        serve(&config, &first)?;
-        let setup = Setup::new()?.watch(config.path()).probe().fixed_xds_port()?;
-        let setup = setup.arg(format!("--spiffe-endpoint={}", agent.endpoint()));
-        let server = Server::start_with(flags.iter().fold(setup, Setup::arg)).await?;
-        Ok(Self { certificates, agent, config, server, first, second })
+        let endpoint = format!("--spiffe-endpoint={}", agent.endpoint());
+        let prepare = async |certificates: &CertificateFiles, _: &ConfigDir, setup: Setup| {
+            certificates.issue("client", &[CLIENT]).await?;
+            let setup = setup.probe().fixed_xds_port()?.arg(endpoint);
+            Ok(flags.iter().fold(setup, Setup::arg))
+        };
+        Ok(Self { agent, secured: Secured::begin("all.yaml", prepare).await? })
     }
 
     /// A new certificate of the server.
@@ -59,12 +61,8 @@ impl World {
     }
 
     /// `get`, as a client with the certificate of this name.
-    async fn get(&self, name: &str) -> Result<String> {
-        let xds = self.server.xds().to_string();
-        let mut args = vec!["get", "--node-id", "raw", "--type", "clusters", "--xds-address", &xds];
-        let flags = self.certificates.flags_of(name);
-        args.extend(flags.iter().map(String::as_str));
-        cli(&args).await
+    async fn get_as(&self, name: &str) -> Result<String> {
+        self.get(&self.certificates.flags_of(name)).await
     }
 
     async fn readiness(&self) -> Result<(u16, String)> {
@@ -81,37 +79,6 @@ impl World {
         });
         found.await.with_context(|| self.server.log().to_string())
     }
-
-    async fn wait_metric(&self, name: &str, least: u64) -> Result<()> {
-        wait_for(name, PATIENCE, async || {
-            let found = self.server.metric(name).await?;
-            ensure!(found >= least, "{found}");
-            Ok(())
-        })
-        .await
-    }
-
-    async fn wait_generation(&self, generation: u64) -> Result<()> {
-        self.wait_metric("xds_tls_generation{listener=\"xds\"}", generation).await
-    }
-}
-
-/// Has all requests go to one backend.
-fn serve(config: &ConfigDir, backend: &Backend) -> Result<()> {
-    config.write_resources("all.yaml", &config::one_backend(backend.addr())).map(drop)
-}
-
-async fn wait_backend(
-    ask: impl AsyncFn() -> Result<String>,
-    backend: &Backend,
-    log: impl Fn() -> Log,
-) -> Result<()> {
-    let found = wait_for("the backend", PATIENCE, async || {
-        let answer = ask().await?;
-        ensure!(answer.contains(backend.name()), "{answer}");
-        Ok(())
-    });
-    found.await.with_context(|| log().to_string())
 }
 
 #[tokio::test]
@@ -127,7 +94,7 @@ async fn an_envoy_is_served_with_a_certificate_of_the_agent_and_does_not_notice_
 
     world.agent.send(world.svid().await?);
     world.wait_generation(2).await?;
-    serve(&world.config, &world.second)?;
+    world.switch()?;
     wait_for("the change", PATIENCE, async || {
         let answer = connection.get("/").await?.success()?.text();
         ensure!(answer.contains("second"), "{answer}");
@@ -136,21 +103,18 @@ async fn an_envoy_is_served_with_a_certificate_of_the_agent_and_does_not_notice_
     .await?;
     ensure!(envoy.stat(CONNECTED).await? == connected, "the stream was on another connection");
     // Another client gets the new certificate; the authority is the same.
-    world.get("client").await.map(drop)
+    world.get_as("client").await.map(drop)
 }
 
 #[tokio::test]
 async fn grpcio_is_served_with_a_certificate_of_the_agent() -> Result<()> {
     let world = World::start().await?;
-    let flags = world.certificates.bootstrap_flags();
-    let bootstrap = world.certificates.bootstrap(&world.server, "grpc", &flags).await?;
-    let Some(worker) = Worker::start(Library::Grpcio, &bootstrap).await? else { return Ok(()) };
-    let channel = worker.open("xds:///greeter").await?;
-    wait_backend(async || channel.who().await, &world.first, || world.server.log()).await?;
+    let Some(client) = world.client(Kind::Grpc(Library::Grpcio), &[]).await? else { return Ok(()) };
+    let requests = client.requests(&world, &world.first).await?;
     world.agent.send(world.svid().await?);
     world.wait_generation(2).await?;
-    serve(&world.config, &world.second)?;
-    wait_backend(async || channel.who().await, &world.second, || world.server.log()).await
+    world.switch()?;
+    requests.wait_backend(&world.second).await
 }
 
 #[tokio::test]
@@ -160,29 +124,26 @@ async fn clients_of_a_trust_domain_are_known_while_the_agent_says_so() -> Result
     partner.issue("client", &["spiffe://partner.org/edge"]).await?;
     // Its authority is the server's own; only the client's certificate is foreign.
     let get = async || {
-        let xds = world.server.xds().to_string();
         let mut flags = partner.client_flags();
         flags[0] = format!("--ca={}", world.certificates.path("ca.crt"));
-        let mut args = vec!["get", "--node-id", "raw", "--type", "clusters", "--xds-address", &xds];
-        args.extend(flags.iter().map(String::as_str));
-        cli(&args).await
+        world.get(&flags).await
     };
-    world.get("client").await?;
+    world.get_as("client").await?;
     ensure!(get().await.is_err(), "a foreign trust domain is served");
     // A certificate without an ID has no authority here.
     world.certificates.issue("plain", &["edge-1"]).await?;
-    ensure!(world.get("plain").await.is_err(), "a certificate without an ID is served");
+    ensure!(world.get_as("plain").await.is_err(), "a certificate without an ID is served");
 
     let federated =
         Svid::of(&world.certificates, "server", SERVER)?.federated_with("spiffe://partner.org", &partner)?;
     world.agent.send(federated);
     world.wait_generation(2).await?;
     get().await.with_context(|| world.server.log().to_string())?;
-    world.get("client").await?;
+    world.get_as("client").await?;
     world.agent.send(Svid::of(&world.certificates, "server", SERVER)?);
     world.wait_generation(3).await?;
     ensure!(get().await.is_err(), "a trust domain that was taken out is served");
-    world.get("client").await.map(drop)
+    world.get_as("client").await.map(drop)
 }
 
 #[tokio::test]
@@ -190,21 +151,21 @@ async fn a_server_whose_agent_is_away_keeps_its_certificate_until_it_ends_and_co
     let mut world = World::start_with(&[]).await?;
     world.wait_readiness(503, "the SPIFFE agent at unix:").await?;
     world.wait_readiness(503, "has sent no certificate yet").await?;
-    ensure!(world.get("client").await.is_err(), "served without a certificate");
+    ensure!(world.get_as("client").await.is_err(), "served without a certificate");
     world.wait_metric("xds_tls_handshake_failures_total{listener=\"xds\",reason=\"not-ready\"}", 1).await?;
 
     world.agent.send(world.svid_for("15s").await?);
     world.server.wait_ready().await?;
-    world.get("client").await?;
+    world.get_as("client").await?;
     world.agent.stop()?;
     world.wait_readiness(200, "does not answer since").await?;
-    world.get("client").await.context("with the last certificate")?;
+    world.get_as("client").await.context("with the last certificate")?;
     world.wait_metric("xds_spiffe_failures_total{reason=\"away\"}", 1).await?;
     ensure!(world.server.metric("xds_spiffe_healthy").await? == 0);
     world.wait_readiness(503, "the certificate of the xds port has expired").await?;
     // A client counts whole seconds, and may take it until the second is over.
     wait_for("the refusal by a client", PATIENCE, async || {
-        ensure!(world.get("client").await.is_err(), "served with a certificate that has ended");
+        ensure!(world.get_as("client").await.is_err(), "served with a certificate that has ended");
         Ok(())
     })
     .await?;
@@ -212,7 +173,7 @@ async fn a_server_whose_agent_is_away_keeps_its_certificate_until_it_ends_and_co
     world.agent.send(world.svid().await?);
     world.agent.start()?;
     world.server.wait_ready().await?;
-    world.get("client").await?;
+    world.get_as("client").await?;
     ensure!(world.server.metric("xds_spiffe_healthy").await? == 1);
     Ok(())
 }
@@ -223,7 +184,7 @@ async fn a_server_without_an_identity_keeps_its_certificate_and_is_not_ready() -
     world.agent.say(Say::Status(PERMISSION_DENIED, "no identity issued"));
     world.wait_readiness(503, "has no identity for this server since").await?;
     world.wait_readiness(503, "no identity issued; register an entry").await?;
-    world.get("client").await.context("with the last certificate")?;
+    world.get_as("client").await.context("with the last certificate")?;
     world.wait_metric("xds_spiffe_failures_total{reason=\"denied\"}", 1).await?;
     let log = world.server.log();
     ensure!(!log.containing("no identity issued").is_empty(), "{log}");
@@ -260,7 +221,7 @@ async fn an_answer_that_makes_no_sense_changes_nothing() -> Result<()> {
     for (what, say, wrong) in table {
         world.agent.say(say);
         world.wait_readiness(200, wrong).await.context(what)?;
-        world.get("client").await.context(what)?;
+        world.get_as("client").await.context(what)?;
     }
     let log = world.server.log();
     for line in [log.containing("PRIVATE KEY"), log.containing("panicked")] {

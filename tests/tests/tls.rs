@@ -7,138 +7,82 @@ use anyhow::{Context as _, Result, ensure};
 use http_body_util::Empty;
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use xds_tests::backend::Backend;
 use xds_tests::certificate_files::CertificateFiles as Certificates;
 use xds_tests::config::{self, ConfigDir};
 use xds_tests::dial::Dial;
 use xds_tests::envoy::Envoy;
 use xds_tests::http::Connection;
+use xds_tests::secured::{GENERATION, Kind, Requests, Secured};
 use xds_tests::server::{Server, Setup, cli};
 use xds_tests::wait::{PATIENCE, wait_for};
-use xds_tests::worker::{Library, Worker};
+use xds_tests::worker::Library;
 
 /// A server that speaks TLS, with a listener, a route and a cluster.
-struct World {
-    certificates: Certificates,
-    config: ConfigDir,
-    server: Server,
-    first: Backend,
-    second: Backend,
+async fn start() -> Result<Secured> {
+    let prepare = async |certificates: &Certificates, _: &ConfigDir, setup: Setup| {
+        Ok(certificates.protect(setup.fixed_xds_port()?, "xds"))
+    };
+    Secured::start("all.yaml", prepare).await
 }
 
-impl World {
-    async fn start() -> Result<Self> {
-        let certificates = Certificates::new().await?;
-        let (first, second) = (Backend::start("first").await?, Backend::start("second").await?);
-        let config = ConfigDir::new()?;
-        serve(&config, &first)?;
-        let setup = certificates.protect(Setup::new()?.watch(config.path()).fixed_xds_port()?, "xds");
-        let server = Server::start_with(setup).await?;
-        server.wait_ready().await?;
-        Ok(Self { certificates, config, server, first, second })
-    }
-
-    async fn node(&self) -> Result<Value> {
-        self.server.get_json(&format!("/v1/nodes/{NODE}")).await
-    }
-
-    /// The numbers of the streams of the node.
-    async fn streams(&self) -> Result<Vec<Value>> {
-        let node = self.node().await?;
-        Ok(node["streams"].as_array().into_iter().flatten().map(|stream| stream["id"].clone()).collect())
-    }
-
-    async fn generation(&self) -> Result<u64> {
-        self.server.metric("xds_tls_generation{listener=\"xds\"}").await
-    }
-
-    async fn wait_generation(&self, expected: u64) -> Result<()> {
-        wait_for("the new certificate", PATIENCE, async || {
-            let found = self.generation().await?;
-            ensure!(found == expected, "{found}");
-            Ok(())
-        })
-        .await
-    }
-
-    /// `get`, as a client with these flags.
-    async fn get(&self, flags: &[String]) -> Result<String> {
-        let xds = self.server.xds().to_string();
-        let mut args = vec!["get", "--node-id", "raw", "--type", "clusters", "--xds-address", &xds];
-        args.extend(flags.iter().map(String::as_str));
-        cli(&args).await
-    }
+/// The numbers of the streams of the node.
+async fn streams(world: &Secured) -> Result<Vec<Value>> {
+    let node = world.server.get_json(&format!("/v1/nodes/{NODE}")).await?;
+    Ok(node["streams"].as_array().into_iter().flatten().map(|stream| stream["id"].clone()).collect())
 }
 
-/// Has all requests go to one backend.
-fn serve(config: &ConfigDir, backend: &Backend) -> Result<()> {
-    config.write_resources("all.yaml", &config::one_backend(backend.addr())).map(drop)
-}
-
-/// Waits until an Envoy sends requests to a backend.
-async fn wait_backend(envoy: &Envoy, backend: &Backend) -> Result<()> {
-    let addr = envoy.wait_listener("web").await?;
-    wait_for("the backend", PATIENCE, async || {
-        let answer = Connection::open(addr).await?.get("/").await?.success()?.text();
-        ensure!(answer.contains(backend.name()), "{answer}");
-        Ok(())
-    })
-    .await
-}
-
-async fn an_envoy_is_served(more: &[&str]) -> Result<()> {
-    let world = World::start().await?;
-    let (envoy, _) = world.certificates.envoy(&world.server, more).await?;
-    envoy.wait_live().await.with_context(|| world.server.log().to_string())?;
-    wait_backend(&envoy, &world.first).await?;
-    serve(&world.config, &world.second)?;
-    wait_backend(&envoy, &world.second).await?;
+async fn is_served(kind: Kind) -> Result<()> {
+    let world = start().await?;
+    let Some(client) = world.client(kind, &[]).await? else { return Ok(()) };
+    let requests = client.requests(&world, &world.first).await?;
+    world.switch()?;
+    requests.wait_backend(&world.second).await?;
     ensure!(world.server.metric("xds_tls_handshakes_total{listener=\"xds\",version=\"1.3\"}").await? >= 1);
     Ok(())
 }
 
 #[tokio::test]
 async fn an_envoy_with_a_certificate_is_served() -> Result<()> {
-    an_envoy_is_served(&[]).await
+    is_served(Kind::Envoy(&[])).await
 }
 
 #[tokio::test]
 async fn an_envoy_with_delta_and_a_certificate_is_served() -> Result<()> {
-    an_envoy_is_served(&["--delta"]).await
+    is_served(Kind::Envoy(&["--delta"])).await
 }
 
 #[tokio::test]
 async fn an_envoy_with_streams_per_type_and_a_certificate_is_served() -> Result<()> {
-    an_envoy_is_served(&["--per-type"]).await
+    is_served(Kind::Envoy(&["--per-type"])).await
 }
 
 /// A connection with many streams stays open while the certificates of both sides change, and the next one uses the new ones.
 #[tokio::test]
 async fn certificates_change_under_load_and_no_request_fails() -> Result<()> {
-    let mut world = World::start().await?;
+    let mut world = start().await?;
     let (envoy, out) = world.certificates.envoy(&world.server, &[]).await?;
     envoy.wait_live().await?;
     let addr = envoy.wait_listener("web").await?;
     let mut connection = Connection::open(addr).await?;
     connection.get("/").await?.success()?;
-    let streams = world.streams().await?;
+    let at_first = streams(&world).await?;
 
     world.certificates.issue("server", &["localhost", "127.0.0.1"]).await?;
     let new = timeout(PATIENCE, async {
-        while world.generation().await? < 2 {
+        while world.server.metric(GENERATION).await? < 2 {
             connection.get("/").await?.success()?;
         }
         anyhow::Ok(())
     });
     new.await.context("no new certificate")??;
-    serve(&world.config, &world.second)?;
+    world.switch()?;
     wait_for("the change", PATIENCE, async || {
         let answer = connection.get("/").await?.success()?.text();
         ensure!(answer.contains("second"), "{answer}");
         Ok(())
     })
     .await?;
-    assert_eq!(world.streams().await?, streams, "a stream ended");
+    assert_eq!(streams(&world).await?, at_first, "a stream ended");
 
     let updates = "cluster.xds_cluster.client_ssl_socket_factory.ssl_context_update_by_sds";
     let before = envoy.stat(updates).await?;
@@ -149,43 +93,27 @@ async fn certificates_change_under_load_and_no_request_fails() -> Result<()> {
         Ok(())
     })
     .await?;
-    assert_eq!(world.streams().await?, streams, "a stream ended");
+    assert_eq!(streams(&world).await?, at_first, "a stream ended");
     // A server that is new shows that the connection is: both sides have only the new files.
     world.server.restart().await?;
     world.server.wait_ready().await?;
-    serve(&world.config, &world.first)?;
-    wait_backend(&envoy, &world.first).await
-}
-
-async fn a_grpc_client_is_served(library: Library) -> Result<()> {
-    let world = World::start().await?;
-    let bootstrap =
-        world.certificates.bootstrap(&world.server, "grpc", &world.certificates.bootstrap_flags()).await?;
-    let Some(worker) = Worker::start(library, &bootstrap).await? else { return Ok(()) };
-    let channel = worker.open("xds:///greeter").await?;
-    assert_eq!(channel.who().await?, "first");
-    serve(&world.config, &world.second)?;
-    wait_for("the change", PATIENCE, async || {
-        let who = channel.who().await?;
-        ensure!(who == "second", "{who}");
-        Ok(())
-    })
-    .await
+    world.serve(&world.first)?;
+    Requests::Http(addr).wait_backend(&world.first).await
 }
 
 #[tokio::test]
 async fn grpcio_with_a_certificate_is_served() -> Result<()> {
-    a_grpc_client_is_served(Library::Grpcio).await
+    is_served(Kind::Grpc(Library::Grpcio)).await
 }
 
 #[tokio::test]
 async fn grpc_go_with_a_certificate_is_served() -> Result<()> {
-    a_grpc_client_is_served(Library::GrpcGo).await
+    is_served(Kind::Grpc(Library::GrpcGo)).await
 }
 
 #[tokio::test]
 async fn clients_without_a_good_certificate_are_told_and_get_nothing() -> Result<()> {
-    let world = World::start().await?;
+    let world = start().await?;
     let certificates = &world.certificates;
     let served = world.get(&certificates.client_flags()).await?;
     ensure!(served.contains("\"all\""), "{served}");
@@ -271,7 +199,7 @@ async fn a_trust_domain_has_its_own_authorities() -> Result<()> {
 
 #[tokio::test]
 async fn bad_files_keep_the_last_good_ones_and_are_a_problem() -> Result<()> {
-    let world = World::start().await?;
+    let world = start().await?;
     let path = world.certificates.path("server.crt");
     let good = fs::read_to_string(&path)?;
     fs::write(&path, "no certificate")?;

@@ -93,6 +93,26 @@ fn each_credential_leads_to_its_principal() {
 }
 
 #[test]
+fn a_token_that_was_verified_counts_until_it_ends_or_is_not_trusted_any_more() {
+    let (signer, policy) = read();
+    let token = |changes| policy.verify_bearer(&signer.token(&claims(changes)), now()).unwrap();
+    let admin = token(json!({"groups": "platform-admins"}));
+    assert_eq!(who(&policy, std::slice::from_ref(&admin), None), "platform platform/alice jwt:corp");
+    assert_eq!(who(&policy, &[token(json!({"groups": ["a"]}))], None), "no-credential");
+    let denied = token(json!({"groups": "platform-admins", "sub": "mallory"}));
+    assert_eq!(who(&policy, &[denied], None), "denied");
+    let prometheus = spiffe("ns/mon/sa/prom");
+    assert_eq!(who(&policy, &[prometheus.clone(), admin.clone()], None), "bad-credential");
+    for over in [now() - std::time::Duration::from_secs(1), now()] {
+        let ended = |proof: &Proof| Proof { expires: Some(over), ..proof.clone() };
+        assert_eq!(who(&policy, &[ended(&admin)], None), "no-credential");
+        assert_eq!(who(&policy, &[ended(&prometheus)], None), "no-credential");
+    }
+    let other = super::policy(POLICY, &json!({"keys": [Signer::new().key()]})).unwrap();
+    assert_eq!(who(&other, &[admin], None), "no-credential", "its key is gone");
+}
+
+#[test]
 fn refusals_say_why_and_never_what_was_sent() {
     let (_, policy) = read();
     let told = |proofs: &[Proof], bearer| policy.identify(proofs, bearer, now()).unwrap_err().to_string();

@@ -17,7 +17,8 @@ use xds_access::audit::Entry;
 use xds_cache::admission::Denial;
 use xds_cache::status::{EventKind, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant};
 use xds_cache::{
-    HeldBack, Node, Publisher, Reason, Refusals, ResourceType, StatusBoard, View, ViewChange, ViewReceiver,
+    HeldBack, Node, Proof, Publisher, Reason, Refusals, ResourceType, StatusBoard, View, ViewChange,
+    ViewReceiver,
 };
 use xds_session::{Client, Holding, Limits, Request, Response, SessionError};
 
@@ -218,8 +219,7 @@ impl Clients {
 
     /// Records a call that is let in only in a dry run.
     pub(crate) fn waive_refusal(&self, peer: &Peer, refusal: &GateRefusal) {
-        let proofs = peer.proofs();
-        let identity = proofs.first().map(|proof| proof.subject.to_string());
+        let identity = refusal.identity(peer);
         self.waive(peer, refusal.reason().as_str(), identity.as_deref(), refusal, |entry| entry);
     }
 
@@ -256,9 +256,17 @@ impl Clients {
 
     /// Records a client that is not let in at all, whatever it proved.
     pub(crate) fn record_refusal(&self, peer: &Peer, refusal: &GateRefusal) {
-        let proofs = peer.proofs();
-        let identity = proofs.first().map(|proof| proof.subject.to_string());
+        let identity = refusal.identity(peer);
         self.record(peer, refusal.reason().as_str(), identity.as_deref(), |entry| entry);
+    }
+
+    /// Records a stream that ends because the access policy has changed. Where certificates are not trusted any more, or end, the port has
+    /// a line about the connection, or nothing was refused.
+    pub(crate) fn record_ending(&self, peer: &Peer, proofs: &[Proof], reason: Reason) {
+        if matches!(reason, Reason::Denied | Reason::BadToken) {
+            let identity = proofs.first().map(|proof| proof.subject.to_string());
+            self.record(peer, reason.as_str(), identity.as_deref(), |entry| entry);
+        }
     }
 
     /// Records somebody who may not ask for client status.

@@ -73,9 +73,19 @@ pub(crate) enum GateRefusal {
     /// The certificate ended while the connection was open.
     #[error(transparent)]
     Expired(StreamEnding),
-    /// The port trusts the certificate no more, or the access policy denies the client or trusts its token no more.
+    /// The port trusts the certificate no more.
     #[error("{0}")]
-    Withdrawn(StreamEnding, Reason),
+    Untrusted(StreamEnding, Reason),
+    /// The access policy denies the client.
+    #[error("{ending}")]
+    Denied {
+        /// As the client is told.
+        ending: StreamEnding,
+        /// Why.
+        reason: Reason,
+        /// The identity that is denied, which was verified. For the records only.
+        identity: Option<String>,
+    },
 }
 
 impl Gate {
@@ -105,7 +115,7 @@ impl Gate {
         let policy = Arc::clone(&self.policy.borrow());
         let mut proofs = peer.proofs();
         if let Some((ending, reason)) = distrusted(peer) {
-            return Err(GateRefusal::Withdrawn(ending, reason));
+            return Err(GateRefusal::Untrusted(ending, reason));
         }
         if let Some(ending) = StreamEnding::by_time(&proofs).filter(|_| peer.is_expired(now)) {
             return Err(GateRefusal::Expired(ending));
@@ -129,7 +139,9 @@ impl Gate {
             Err(refusal) => refuse(refusal)?,
         }
         if let Some((ending, reason)) = denied(&policy, &proofs) {
-            refuse(GateRefusal::Withdrawn(ending, reason))?;
+            let identity = proofs.iter().find(|proof| policy.is_denied(proof));
+            let identity = identity.map(|proof| proof.subject.to_string());
+            refuse(GateRefusal::Denied { ending, reason, identity })?;
             proofs = Proofs::default();
         }
         if self.rules.needs_credential && !has_token && !peer.is_verified() {
@@ -241,7 +253,20 @@ impl GateRefusal {
             Self::NoCertificate | Self::NoCredential => Reason::NoCredential,
             Self::Authorization | Self::BadToken(_) => Reason::BadToken,
             Self::Expired(_) => Reason::Expired,
-            Self::Withdrawn(_, reason) => *reason,
+            Self::Untrusted(_, reason) | Self::Denied { reason, .. } => *reason,
+        }
+    }
+
+    /// The verified identity of a client of `peer`, as far as it has one.
+    pub(crate) fn identity(&self, peer: &Peer) -> Option<String> {
+        match self {
+            Self::Denied { identity, .. } => identity.clone(),
+            Self::NoCertificate
+            | Self::NoCredential
+            | Self::Authorization
+            | Self::BadToken(_)
+            | Self::Expired(_)
+            | Self::Untrusted(..) => peer.proofs().first().map(|proof| proof.subject.to_string()),
         }
     }
 }

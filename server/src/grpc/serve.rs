@@ -195,10 +195,12 @@ impl Grpc {
     /// Ends what nobody may do any more by the policy and the trust in certificates. It looks at every stream, so it works aside.
     async fn end_withdrawn(&self, policy: Arc<Policy>) {
         let (streams, calls) = (Arc::clone(&self.streams), Arc::clone(&self.calls));
+        let clients = Arc::clone(&self.clients);
         let ended = tokio::task::spawn_blocking(move || {
             let judge = |peer: &Peer, proofs: &[Proof]| withdrawn(&policy, peer, proofs);
             let now = SystemTime::now();
-            streams.end_withdrawn(judge, now) + calls.end_withdrawn(judge, now)
+            let record = |peer: &Peer, proofs: &[Proof], reason| clients.record_ending(peer, proofs, reason);
+            streams.end_withdrawn(judge, record, now) + calls.end_withdrawn(judge, record, now)
         });
         match ended.await {
             Ok(0) => {}

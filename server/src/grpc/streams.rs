@@ -272,22 +272,24 @@ impl<C> Streams<C> {
         let expired = self.lock().take_expired(now);
         let is_ended = |handle: &Arc<StreamHandle<C>>| {
             let ending = StreamEnding::by_time(&handle.proofs);
-            ending.is_some_and(|ending| self.withdraw(handle, ending, Reason::Expired, now))
+            ending.is_some_and(|ending| self.withdraw(handle, ending, Reason::Expired, now, |_, _, _| ()))
         };
         expired.iter().filter(|handle| is_ended(handle)).count()
     }
 
-    /// Ends the streams of those for whom, with what they have proved, `judge` has an ending, and soon the connections of their certificates. Returns how many;
-    /// streams that were told to end before, and have not yet, are not among them.
+    /// Ends the streams of those for whom, with what they have proved, `judge` has an ending, and soon the connections of their certificates.
+    /// `record` is told of each, before its client can know. Returns how many; streams that were told to end before, and have not yet, are
+    /// not among them.
     pub(crate) fn end_withdrawn(
         &self,
         judge: impl Fn(&Peer, &[Proof]) -> Option<(StreamEnding, Reason)>,
+        record: impl Fn(&Peer, &[Proof], Reason),
         now: SystemTime,
     ) -> usize {
         let handles: Vec<_> = self.lock().all.values().cloned().collect();
         let is_ended = |handle: &Arc<StreamHandle<C>>| {
             let ending = judge(&handle.peer, &handle.proofs);
-            ending.is_some_and(|(ending, reason)| self.withdraw(handle, ending, reason, now))
+            ending.is_some_and(|(ending, reason)| self.withdraw(handle, ending, reason, now, &record))
         };
         handles.iter().filter(|handle| is_ended(handle)).count()
     }
@@ -299,6 +301,7 @@ impl<C> Streams<C> {
         ending: StreamEnding,
         reason: Reason,
         now: SystemTime,
+        record: impl Fn(&Peer, &[Proof], Reason),
     ) -> bool {
         if handle.ending.load(Ordering::Acquire) != GOES_ON {
             return false;
@@ -306,6 +309,7 @@ impl<C> Streams<C> {
         let detail = format!("{}: stream ended: {ending}", handle.peer.address());
         // Before its client can know, which may look at the count.
         self.refusals.record(reason, &detail, now);
+        record(&handle.peer, &handle.proofs, reason);
         handle.end_as(ending.code());
         // A client would come back on the same connection with the same certificate.
         if ending.is_of_connection() {
@@ -510,9 +514,15 @@ mod tests {
         let open = streams.open(&Peer::unknown(), &[proof].into_iter().collect()).unwrap();
         let denied = StreamEnding::Denied { by: Credential::Certificate };
         let deny = |_: &Peer, _: &[Proof]| Some((denied, Reason::Denied));
-        assert_eq!(streams.end_withdrawn(deny, now), 1);
+        assert_eq!(streams.end_withdrawn(deny, |_, _, _| (), now), 1);
         let distrust = |_: &Peer, _: &[Proof]| Some((StreamEnding::Distrusted, Reason::BadToken));
-        assert_eq!((streams.end_withdrawn(deny, now), streams.end_withdrawn(distrust, now)), (0, 0));
+        assert_eq!(
+            (
+                streams.end_withdrawn(deny, |_, _, _| (), now),
+                streams.end_withdrawn(distrust, |_, _, _| (), now)
+            ),
+            (0, 0)
+        );
         assert_eq!(streams.end_expired(now), 0);
         assert_eq!(open.ending(), Some(denied));
         assert_eq!(refusals.counts().values().sum::<u64>(), 1);

@@ -179,6 +179,9 @@ impl Port {
             debug!(address = %peer.address(), port = self.rules.name, %failure, "a handshake was not ended");
         } else {
             self.refuse(Reason::Handshake, peer, &format!("handshake failed: {failure}"));
+            if let Some(tls) = self.tls.as_ref().filter(|_| failure.is_refusal()) {
+                tls.record_refusal(peer.address(), failure.reason, SystemTime::now());
+            }
         }
     }
 

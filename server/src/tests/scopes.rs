@@ -45,6 +45,7 @@ impl World {
             ("part", "role: viewer, groups: ['shown*']"),
             ("both", "role: viewer, groups: ['shown*'], namespaces: [shown]"),
             ("space", "role: viewer, namespaces: [shown]"),
+            ("writer", "role: admin, groups: ['shown*']"),
         ];
         let (sender, policy) = tokio::sync::watch::channel(Arc::new(policy(&principals)));
         let access = xds_api::Access { policy, ..xds_api::Access::default() };
@@ -259,4 +260,26 @@ async fn what_is_about_the_whole_server_is_refused() {
     for path in ["/metrics", "/v1/audit", "/v1/access:check?node=a"] {
         assert_eq!(world.get("part", path).await.status, 403, "{path}");
     }
+}
+
+#[tokio::test]
+async fn a_dry_run_names_the_nodes_in_scope_alone() {
+    let world = World::new().await;
+    let try_out = async |who: &str, path: &str, body: &Value| {
+        let reply = ask(&world.rest, who, "PUT", &format!("{path}?dryRun=true"), &body.to_string()).await;
+        (reply.status, reply.json())
+    };
+    let cluster = json!({"name": "shown-cluster", "alt_stat_name": "3", "connect_timeout": "1s"});
+    let (status, told) =
+        try_out("writer", "/v1/groups/shown/resources/clusters/shown-cluster", &cluster).await;
+    assert_eq!((status, &told["affectedNodes"]), (200, &json!(["mixed-1", "shown-1"])), "{told:#}");
+    assert!(!told.to_string().contains("hidden-"), "{told:#}");
+    // A change that others get too is refused, and the nodes are not told.
+    let for_all = json!({"name": "for-all", "connect_timeout": "1s"});
+    let path = "/v1/groups/default/resources/clusters/for-all";
+    let (status, told) = try_out("writer", path, &for_all).await;
+    assert_eq!((status, &told["affectedNodes"]), (403, &Value::Null), "{told:#}");
+    let (status, told) = try_out("admin", path, &for_all).await;
+    assert_eq!(status, 200);
+    assert!(told["affectedNodes"].to_string().contains("hidden-1"), "{told:#}");
 }

@@ -8,6 +8,7 @@ mod conditions;
 mod conformance;
 mod endpoints;
 mod fallbacks;
+mod foreign_policies;
 mod hosts;
 mod mesh;
 mod model;

@@ -276,7 +276,7 @@ fn hostname(text: &str) -> Hostname {
     Hostname::new(text).unwrap()
 }
 
-fn spot(path: &str) -> Spot {
+pub(crate) fn spot(path: &str) -> Spot {
     Spot { path: path.into(), line: 0, column: 0 }
 }
 

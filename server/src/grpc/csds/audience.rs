@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use axum::http::Extensions;
 use xds_access::Scope;
-use xds_cache::Proof;
 
 use super::error::ClientStatusError;
 use crate::grpc::Grpc;
@@ -56,15 +55,9 @@ impl Grpc {
         if policy.principals().is_empty() && !can_prove {
             return Ok(Scope::default());
         }
-        let (proofs, now) = (asker.caller.proofs(), SystemTime::now());
-        let is_over = |proof: &Proof| proof.expires.is_some_and(|end| end <= now);
-        let holds = |proof: &&Proof| !is_over(proof) && policy.trusts(proof);
-        let principal =
-            proofs.iter().filter(holds).find_map(|proof| policy.principal_of(proof).map(|(found, _)| found));
-        let is_denied = proofs.iter().any(|proof| policy.is_denied(proof));
-        match principal.filter(|_| !is_denied && asker.caller.peer().distrust().is_none()) {
-            Some(principal) => Ok(principal.scope.clone()),
-            None => Err(ClientStatusError::NotAllowed),
+        match policy.identify(asker.caller.proofs(), None, SystemTime::now()) {
+            Ok(found) if asker.caller.peer().distrust().is_none() => Ok(found.principal.scope.clone()),
+            Ok(_) | Err(_) => Err(ClientStatusError::NotAllowed),
         }
     }
 }

@@ -112,6 +112,11 @@ impl Failure {
         Self::of(inner)
     }
 
+    /// Returns `true` if the server did not accept what the client showed: others broke off, or speak no TLS.
+    pub(in crate::listen) fn is_refusal(&self) -> bool {
+        !matches!(self.reason, CLOSED | PROTOCOL | REFUSED_BY_CLIENT)
+    }
+
     /// The failure of a verification.
     pub(super) fn of(error: &rustls::Error) -> Self {
         Self { reason: reason(error), detail: detail(error) }
@@ -157,8 +162,8 @@ fn reason(error: &rustls::Error) -> &'static str {
         rustls::Error::InvalidCertRevocationList(_) => "bad-crl",
         rustls::Error::NoCertificatesPresented => "no-certificate",
         // Most of all, the client does not trust the certificate of the server.
-        rustls::Error::AlertReceived(_) => "refused-by-client",
-        _ => "protocol",
+        rustls::Error::AlertReceived(_) => REFUSED_BY_CLIENT,
+        _ => PROTOCOL,
     }
 }
 
@@ -166,6 +171,10 @@ fn reason(error: &rustls::Error) -> &'static str {
 const BAD_NAME: &str = "bad-name";
 /// The issuer of the client's certificate has revoked it.
 pub(in crate::listen) const REVOKED: &str = "revoked";
+/// The client does not trust the server.
+const REFUSED_BY_CLIENT: &str = "refused-by-client";
+/// The client does not speak TLS as the server does.
+const PROTOCOL: &str = "protocol";
 /// The client closed the connection.
 pub(in crate::listen) const CLOSED: &str = "closed";
 /// The handshake did not end in time.

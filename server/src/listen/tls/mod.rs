@@ -249,6 +249,13 @@ impl Tls {
         self.trail.refuse(&kind, entry.with("identity", identity).with("peer", address), now);
     }
 
+    /// Records that a certificate was not accepted in a handshake, or that none was shown where one is demanded: one line a minute for each
+    /// reason. It has no identity, because nothing was proved.
+    pub(super) fn record_refusal(&self, address: &str, reason: &str, now: SystemTime) {
+        let entry = Entry::new("tls.denied", "denied").with("listener", self.port).with("reason", reason);
+        self.trail.refuse(&format!("tls.denied {} {reason}", self.port), entry.with("peer", address), now);
+    }
+
     /// Has open connections verified again if a CRL is due by `now` that counts only until then. To be called about every second.
     pub(super) fn note_due(&self, now: SystemTime) {
         let mut state = self.lock();

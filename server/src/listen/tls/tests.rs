@@ -1,5 +1,8 @@
 //! TLS with real handshakes, and files that change.
 
+#[path = "../../../../tests/src/crl.rs"]
+mod crl;
+
 use std::fs;
 use std::path::Path;
 
@@ -7,8 +10,8 @@ use axum::Router;
 use axum::extract::Request;
 use axum::routing::get;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
-    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose, SanType,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -101,22 +104,7 @@ impl Ca {
 
     /// A list of what it has revoked that is to be replaced at `end`.
     fn crl(&self, revoked: &[u64], end: SystemTime) -> String {
-        let began = SystemTime::now() - 10 * DAY;
-        let revoked_certs = revoked.iter().map(|serial| RevokedCertParams {
-            serial_number: (*serial).into(),
-            revocation_time: began.into(),
-            reason_code: None,
-            invalidity_date: None,
-        });
-        let params = CertificateRevocationListParams {
-            this_update: began.into(),
-            next_update: end.into(),
-            crl_number: 1_u64.into(),
-            issuing_distribution_point: None,
-            revoked_certs: revoked_certs.collect(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        params.signed_by(&self.0).unwrap().pem().unwrap()
+        crl::crl(&self.0, revoked, end).unwrap()
     }
 }
 
@@ -453,6 +441,8 @@ async fn the_audit_log_has_what_was_taken_what_was_not_and_who_is_not_trusted_an
         lines.iter().rev().map(|line| [&line["event"], &line["outcome"], &line["listener"]]).collect();
     let expected = [
         ("tls.loaded", "allowed"),
+        // The issuer had no list at first.
+        ("tls.denied", "denied"),
         ("tls.loaded", "allowed"),
         ("tls.kept", "error"),
         ("tls.loaded", "allowed"),
