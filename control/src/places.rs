@@ -134,7 +134,14 @@ impl Places<'_> {
         let kinds: &[Kind] = match key.resource_type {
             ResourceType::Listener | ResourceType::RouteConfiguration => &[Kind::Gateway],
             ResourceType::Cluster => &[Kind::Backend, Kind::Service],
-            _ => return None,
+            ResourceType::Runtime
+            | ResourceType::Secret
+            | ResourceType::ClusterLoadAssignment
+            | ResourceType::LbEndpoint
+            | ResourceType::ExtensionConfig
+            | ResourceType::ScopedRouteConfiguration
+            | ResourceType::VirtualHost
+            | ResourceType::Other(_) => return None,
         };
         let is_generated = {
             let resource = self.view.resolve(&key.resource_type, &key.name)?;
