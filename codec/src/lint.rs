@@ -173,7 +173,7 @@ fn load_assignment(message: &Message, path: &Path<'_>, findings: &mut Findings) 
                         format!("{shown} appears twice, first at {first}; gRPC (go, C-core) rejects that");
                     let path = endpoints_path.index(at);
                     let path = path.field("endpoint");
-                    findings.push(Finding::warning("duplicate-endpoint", &path.field("address"), text));
+                    findings.push(Finding::error("duplicate-endpoint", &path.field("address"), text));
                 }
             }
         }

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use super::super::any::{short, type_of};
 use super::super::rule::{Scope, enum_at, has, number_at, values_at};
-use super::listener::is_true;
-use super::{manager, refuse, tls, types};
+use super::shared::{MANAGER, MANAGER_ROW, fault, is_true, refuse, types};
+use super::tls;
 use crate::diagnostic::echo;
 use crate::encode::decode_any;
 use crate::message::{Message, child, list, text, texts};
@@ -135,9 +135,9 @@ fn http3(chain: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         else {
             continue;
         };
-        if content.name() == manager::MANAGER && enum_at(&content, "codec_type") == HTTP3 {
+        if content.name() == MANAGER && enum_at(&content, "codec_type") == HTTP3 {
             let text = "Envoy rejects HTTP3 in a listener without QUIC";
-            refuse(manager::ROW, &filters_path.index(index), "typed_config.codec_type", text, scope);
+            refuse(MANAGER_ROW, &filters_path.index(index), "typed_config.codec_type", text, scope);
         }
     }
 }
@@ -194,7 +194,7 @@ pub(super) fn http_filters(filters: &[Message], list_path: &Path<'_>, scope: &mu
                 "Envoy rejects {} as the last HTTP filter; the last one must be the router",
                 short(name)
             );
-            scope.report_with(super::fault(TERMINAL), &path, "", text, Some(ROUTER.to_owned()));
+            scope.report_with(fault(TERMINAL), &path, "", text, Some(ROUTER.to_owned()));
         }
         let has_config = has(filter, "typed_config") || has(filter, "config_discovery");
         if !has_config && !is_true(filter, "is_optional") {
@@ -213,7 +213,7 @@ pub(super) fn upstream_filters(message: &Message, field: &str, path: &Path<'_>, 
         let list_path = path.field(field);
         let text = "Envoy rejects upstream filters that do not end with the upstream codec".to_owned();
         let suggestion = Some("envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec".to_owned());
-        scope.report_with(super::fault(TERMINAL), &list_path.index(filters.len() - 1), "", text, suggestion);
+        scope.report_with(fault(TERMINAL), &list_path.index(filters.len() - 1), "", text, suggestion);
     }
 }
 

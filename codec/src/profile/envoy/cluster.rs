@@ -3,7 +3,8 @@
 use super::super::Effect::Rejected;
 use super::super::any::type_of;
 use super::super::rule::{Fault, Scope, duration_at, enum_at, has, number_at, value_at, values_at};
-use super::{refuse, tls};
+use super::shared::{fault, refuse};
+use super::tls;
 use crate::encode::decode_any;
 use crate::message::{Message, child, entries, list};
 use crate::path::Path;
@@ -133,7 +134,7 @@ pub(super) fn table_size(message: &Message, path: &Path<'_>, scope: &mut Scope<'
     let is_prime = size >= 2 && (2..).take_while(|n| n * n <= size).all(|n| size % n != 0);
     if !is_prime {
         let text = format!("Envoy rejects a Maglev table of {size}, which is no prime number");
-        let fault = super::fault(ROW);
+        let fault = fault(ROW);
         scope.report_with(fault, path, "table_size", text, Some("65537".to_owned()));
     }
 }
@@ -195,7 +196,7 @@ fn protocols(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         if has(check, "grpc_health_check") && !is_http2 {
             let text = "Envoy rejects a gRPC health check of a cluster that has no HTTP/2".to_owned();
             let suggestion = Some("explicit_http_config: {http2_protocol_options: {}}".to_owned());
-            scope.report_with(super::fault(ROW), &path, "grpc_health_check", text, suggestion);
+            scope.report_with(fault(ROW), &path, "grpc_health_check", text, suggestion);
         }
     }
     if checks.len() > 1

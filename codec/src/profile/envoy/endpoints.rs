@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::super::Effect::Rejected;
 use super::super::rule::{Fault, Scope, enum_at, has, number_at};
-use super::refuse;
+use super::shared::refuse;
 use crate::message::{Message, child, list, text};
 use crate::path::Path;
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::super::rule::{Scope, duration_at, has, value_at};
-use super::refuse;
+use super::shared::refuse;
 use crate::diagnostic::{echo, echo_name};
 use crate::message::{Message, child, entries, list, text};
 use crate::path::Path;

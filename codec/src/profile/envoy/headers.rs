@@ -1,7 +1,7 @@
 //! Changes of headers, and the commands in their values such as `%REQ(x)%` (row D120).
 
 use super::super::rule::{Scope, enum_at, has};
-use super::refuse;
+use super::shared::refuse;
 use crate::diagnostic::echo;
 use crate::message::{Message, child, list, text, texts};
 use crate::path::Path;

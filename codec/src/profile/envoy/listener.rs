@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::super::Effect::{Differs, Rejected};
-use super::super::rule::{Fault, Scope, Side, enum_at, has, number_at, value_at};
+use super::super::rule::{Fault, Scope, Side, enum_at, has, number_at};
 use super::super::{ProfileFinding, reach};
-use super::{chains, refuse};
+use super::chains;
+use super::shared::{is_true, refuse};
 use crate::diagnostic::{echo, echo_name};
 use crate::inner::Inner;
 use crate::message::{Message, child, list, text};
@@ -158,10 +159,6 @@ fn identity(address: &Message) -> Option<(String, String)> {
     let ip = if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() };
     let namespace = text(&socket, "network_namespace_filepath").unwrap_or_default();
     Some((format!("{ip}:{port}"), format!("{} {namespace}", enum_at(&socket, "protocol"))))
-}
-
-pub(super) fn is_true(message: &Message, field: &str) -> bool {
-    value_at(message, field).is_some_and(|value| value.as_bool() == Some(true))
 }
 
 const UDP: i32 = 1;

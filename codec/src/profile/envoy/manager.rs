@@ -3,15 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::super::rule::{Scope, has, number_at};
-use super::listener::is_true;
-use super::{chains, refuse};
+use super::chains;
+use super::shared::{MANAGER_ROW as ROW, is_true, refuse};
 use crate::diagnostic::echo;
 use crate::message::{Message, child, list, text};
 use crate::path::Path;
-
-pub(super) const MANAGER: &str =
-    "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
-pub(super) const ROW: (&str, &str) = ("D117", "envoy-connection-manager");
 
 pub(super) fn manager(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     chains::http_filters(&list(message, "http_filters"), &path.field("http_filters"), scope);

@@ -8,6 +8,7 @@ mod headers;
 mod listener;
 mod manager;
 mod route;
+mod shared;
 mod template;
 mod tls;
 
@@ -15,9 +16,9 @@ use std::collections::HashSet;
 
 use xds_cache::{Profile, ResourceKey, ResourceType};
 
+use self::shared::{MANAGER, fault, is_true, refuse};
 use super::Effect::Rejected;
 use super::ProfileFinding;
-use super::any::type_of;
 use super::draws;
 use super::reach::{Asker, Resources, decode};
 use super::rule::{Fault, Rule, Rules, Scope, Side, When, duration_at, has};
@@ -63,7 +64,7 @@ pub(super) fn lint(inner: &Inner, resources: &Resources<'_>) -> Vec<ProfileFindi
         let mut scope = Scope::new(inner, Profile::Envoy, Side::Client, resource);
         walk(inner, &message, &mut |path, message| {
             check(&rules, message, path, &mut scope);
-            if message.name() == manager::MANAGER
+            if message.name() == MANAGER
                 && let Some(routes) = child(message, "route_config")
             {
                 route::inline_clusters(&routes, &path.field("route_config"), resources, &mut scope);
@@ -121,7 +122,7 @@ fn check(rules: &Rules, message: &Message, path: &Path<'_>, scope: &mut Scope<'_
         "envoy.type.matcher.v3.RegexMatcher" => regex(message, path, scope),
         "envoy.type.matcher.v3.StringMatcher" => string_matcher(message, path, scope),
         "google.protobuf.Duration" => duration(message, path, scope),
-        manager::MANAGER => manager::manager(message, path, scope),
+        MANAGER => manager::manager(message, path, scope),
         name => extension(name, message, path, scope),
     }
 }
@@ -154,26 +155,6 @@ fn extension(name: &str, message: &Message, path: &Path<'_>, scope: &mut Scope<'
         }
         _ => {}
     }
-}
-
-/// Reports that Envoy rejects the resource.
-fn refuse(
-    row: (&'static str, &'static str),
-    path: &Path<'_>,
-    field: &str,
-    text: impl Into<String>,
-    scope: &mut Scope<'_>,
-) {
-    scope.report(fault(row), path, field, text);
-}
-
-const fn fault((row, code): (&'static str, &'static str)) -> Fault {
-    Fault::new(row, Rejected, code)
-}
-
-fn types(filters: &[Message], inner: &Inner) -> Vec<String> {
-    let configs = filters.iter().map(|filter| child(filter, "typed_config"));
-    configs.map(|any| any.map(|any| type_of(inner, &any)).unwrap_or_default()).collect()
 }
 
 fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
@@ -209,7 +190,7 @@ fn regex(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
 
 /// A text cannot be compared without case by a regular expression.
 fn string_matcher(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
-    if has(message, "safe_regex") && listener::is_true(message, "ignore_case") {
+    if has(message, "safe_regex") && is_true(message, "ignore_case") {
         let text = "Envoy rejects `ignore_case` beside a regular expression".to_owned();
         let fault = fault(("D110", "envoy-regex"));
         scope.report_with(fault, path, "ignore_case", text, Some("(?i) in the expression".to_owned()));

@@ -7,7 +7,7 @@ use xds_cache::{ResourceKey, ResourceType};
 use super::super::any::{short, type_of};
 use super::super::reach::Resources;
 use super::super::rule::{Scope, has, number_at, value_at};
-use super::{listener::is_true, refuse};
+use super::shared::{is_true, refuse};
 use crate::diagnostic::{echo, echo_name};
 use crate::encode::decode_any;
 use crate::message::{Message, child, entries, list, text};

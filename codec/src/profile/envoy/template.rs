@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::super::any::type_of;
 use super::super::rule::{Scope, has};
-use super::refuse;
+use super::shared::refuse;
 use crate::diagnostic::echo;
 use crate::encode::decode_any;
 use crate::message::{Message, child, text};

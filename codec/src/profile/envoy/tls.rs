@@ -4,7 +4,7 @@ use xds_cache::ResourceType;
 
 use super::super::any::type_of;
 use super::super::rule::{Scope, has, values_at};
-use super::{listener::is_true, refuse};
+use super::shared::{fault, is_true, refuse};
 use crate::diagnostic::echo;
 use crate::message::{Message, child, list, text};
 use crate::path::Path;
@@ -66,13 +66,7 @@ pub(super) fn socket(holder: &Message, is_listener: bool, path: &Path<'_>, scope
     let (wrong, right) = if is_listener { (UPSTREAM, DOWNSTREAM) } else { (DOWNSTREAM, UPSTREAM) };
     if name == wrong {
         let text = "Envoy rejects the TLS context of the other side here".to_owned();
-        scope.report_with(
-            super::fault(ROW),
-            path,
-            "transport_socket.typed_config",
-            text,
-            Some(right.to_owned()),
-        );
+        scope.report_with(fault(ROW), path, "transport_socket.typed_config", text, Some(right.to_owned()));
     }
 }
 
