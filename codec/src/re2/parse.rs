@@ -8,7 +8,7 @@
 use super::class::{self, Class};
 use super::factor::factor;
 use super::node::{Anchor, Flags, Node, Times};
-use super::{Encoding, Features, RegexError};
+use super::outcome::{Encoding, Features, RegexError};
 
 /// Reads an expression.
 pub(super) fn parse(pattern: &str, encoding: Encoding) -> Result<(Node, Features), RegexError> {
