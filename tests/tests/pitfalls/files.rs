@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use anyhow::Result;
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::Value;
 use xds_tests::config::{CLUSTER, ConfigDir, ENDPOINTS, cluster, endpoints, route_config, split, to, yaml};
 use xds_tests::seen::{names, plain_cluster, resources, served, timeout_of};
 use xds_tests::server::{Server, Setup};
