@@ -1,5 +1,6 @@
 //! Where the parts of an explanation are written: files, documents, objects of the API.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use xds_cache::{Origin, ResourceKey, ResourceType, View};
@@ -28,13 +29,17 @@ struct Wanted {
     paths: Vec<String>,
 }
 
+/// The places of documents: what has one of them is generated.
+type Generated<'a> = HashSet<&'a FilePlace>;
+
 impl Places<'_> {
     /// Fills in the places of explanations. All together take one pass over each file.
     pub fn locate(&self, explanations: &mut [Explanation]) {
+        let generated = self.documents.iter().map(|(_, placed)| &placed.document.place).collect();
         let mut wanted: Vec<Option<Wanted>> = Vec::new();
         for explanation in explanations.iter_mut() {
             explanation.locate(|part| {
-                wanted.push(self.wanted(part));
+                wanted.push(self.wanted(part, &generated));
                 None
             });
         }
@@ -71,7 +76,7 @@ impl Places<'_> {
         shown.collect()
     }
 
-    fn wanted(&self, part: &Part) -> Option<Wanted> {
+    fn wanted(&self, part: &Part, generated: &Generated<'_>) -> Option<Wanted> {
         if let Some((document, paths)) = part.route.as_deref().and_then(|name| self.of_route(name)) {
             return Some(Wanted {
                 place: document.place.clone(),
@@ -79,7 +84,7 @@ impl Places<'_> {
                 paths,
             });
         }
-        if let Some(document) = self.of_resource(&part.resource) {
+        if let Some(document) = self.of_resource(&part.resource, generated) {
             return Some(Wanted {
                 place: document.place.clone(),
                 document: Some(document.key.clone()),
@@ -130,7 +135,7 @@ impl Places<'_> {
     }
 
     /// The document of a generated listener or cluster, by its name: `NAMESPACE/NAME`, with a port or more behind it.
-    fn of_resource(&self, key: &ResourceKey) -> Option<&Document> {
+    fn of_resource(&self, key: &ResourceKey, generated: &Generated<'_>) -> Option<&Document> {
         let kinds: &[Kind] = match key.resource_type {
             ResourceType::Listener | ResourceType::RouteConfiguration => &[Kind::Gateway],
             ResourceType::Cluster => &[Kind::Backend, Kind::Service],
@@ -143,15 +148,11 @@ impl Places<'_> {
             | ResourceType::VirtualHost
             | ResourceType::Other(_) => return None,
         };
-        let is_generated = {
-            let resource = self.view.resolve(&key.resource_type, &key.name)?;
-            let place = match resource.origin() {
-                Origin::File { path, line, column } => {
-                    Some(FilePlace { file: Arc::clone(path), line: *line, column: *column })
-                }
-                Origin::Api => None,
-            };
-            self.documents.iter().any(|(_, placed)| place.as_ref() == Some(&placed.document.place))
+        let is_generated = match self.view.resolve(&key.resource_type, &key.name)?.origin() {
+            Origin::File { path, line, column } => {
+                generated.contains(&FilePlace { file: Arc::clone(path), line: *line, column: *column })
+            }
+            Origin::Api => false,
         };
         let name = key.name.strip_prefix("grpc/").unwrap_or(&key.name);
         let mut parts = name.split('/');

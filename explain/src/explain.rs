@@ -415,6 +415,10 @@ impl Model {
             let outcome = self.to_cluster(name, share, action, levels, asked, routed, answer);
             vec![self.with_mirrors(outcome, action, levels, &leaf.chance, None)]
         };
+        let plugin = |name: &str| {
+            let message = format!("the plugin {name:?} chooses the cluster");
+            vec![Outcome::plain(share, ActionKind::Plugin, message)]
+        };
         match &action.cluster_specifier {
             Some(ClusterSpecifier::Cluster(name)) => single(name, answer),
             Some(ClusterSpecifier::ClusterHeader(header)) => {
@@ -429,21 +433,9 @@ impl Model {
             Some(ClusterSpecifier::WeightedClusters(split)) => {
                 self.split(split, action, levels, leaf, asked, routed, answer)
             }
-            Some(ClusterSpecifier::ClusterSpecifierPlugin(name)) => {
-                vec![Outcome::plain(
-                    share,
-                    ActionKind::Plugin,
-                    format!("the plugin {name:?} chooses the cluster"),
-                )]
-            }
-            Some(ClusterSpecifier::InlineClusterSpecifierPlugin(plugin)) => {
-                let name =
-                    plugin.extension.as_ref().map(|extension| extension.name.as_str()).unwrap_or_default();
-                vec![Outcome::plain(
-                    share,
-                    ActionKind::Plugin,
-                    format!("the plugin {name:?} chooses the cluster"),
-                )]
+            Some(ClusterSpecifier::ClusterSpecifierPlugin(name)) => plugin(name),
+            Some(ClusterSpecifier::InlineClusterSpecifierPlugin(inline)) => {
+                plugin(inline.extension.as_ref().map(|extension| extension.name.as_str()).unwrap_or_default())
             }
             None => vec![
                 Outcome::plain(share, ActionKind::Cluster, "the route names no cluster".to_owned())
