@@ -7,6 +7,7 @@ pub(crate) mod audit;
 pub(crate) mod conditions;
 pub(crate) mod documents;
 pub(crate) mod events;
+pub(crate) mod explain;
 pub(crate) mod files;
 mod filter;
 pub(crate) mod groups;

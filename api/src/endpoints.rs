@@ -14,13 +14,14 @@ use serde_json::Value;
 use xds_access::Role;
 
 use self::errors::{
-    DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, ROLLOUT_ERRORS, WATCH_ERRORS, WEIGHTS_ERRORS,
+    DELETE_ERRORS, EXPLAIN_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, ROLLOUT_ERRORS, WATCH_ERRORS,
+    WEIGHTS_ERRORS,
 };
 pub(crate) use self::row::{Endpoint, Input, Method, Needs, Output, Query, QueryType, Reach, Verb};
 use crate::answer::Answer;
 use crate::endpoint::{
-    access_check, acks, audit, conditions, documents, events, files, groups, health, history, loads, nodes,
-    resources, rollouts, snapshot, validate, waves, weights, weights_change,
+    access_check, acks, audit, conditions, documents, events, explain, files, groups, health, history, loads,
+    nodes, resources, rollouts, snapshot, validate, waves, weights, weights_change,
 };
 use crate::input::{NoParams, Params};
 use crate::openapi;
@@ -371,6 +372,20 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         errors: &[StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNSUPPORTED_MEDIA_TYPE],
         handler: |method| on(method, validate::validate),
         ..needs(Role::Operator, Reach::Nothing)
+    },
+    Endpoint {
+        method: Method::Post,
+        path: "/v1/explain",
+        summary: "Explain where a request goes, by what a group or a node is served",
+        query: &[
+            Query("text", QueryType::Bool, "Also as text, as the command `explain` prints it"),
+            Query("all", QueryType::Bool, "In the text, also show routes whose path does not fit"),
+        ],
+        input: Input::Question,
+        output: Output::Object("ExplainAnswer"),
+        errors: EXPLAIN_ERRORS,
+        handler: |method| on(method, explain::explain),
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         path: "/v1/history",

@@ -34,6 +34,6 @@ pub use access::{Access, Token, VerifiedClient};
 pub use caller::Connection;
 pub use events::EventHub;
 pub use router::{probe_router, router, router_with};
-pub use state::ApiState;
+pub use state::{ApiState, FileTexts};
 pub use trials::Trials;
 pub use xds_units::rfc3339;

@@ -19,6 +19,7 @@ use crate::endpoint::access_check::AccessVerdict;
 use crate::endpoint::audit::AuditList;
 use crate::endpoint::conditions::ConditionList;
 use crate::endpoint::documents::{DocumentDetail, DocumentList};
+use crate::endpoint::explain::{ExplainAnswer, ExplainBody};
 use crate::endpoint::files::{FileList, ReloadAnswer};
 use crate::endpoint::groups::GroupList;
 use crate::endpoint::health::Health;
@@ -71,6 +72,8 @@ struct Publication {
         event::RolloutEvent,
         event::Stream,
         Comparison,
+        ExplainAnswer,
+        ExplainBody,
         ConditionList,
         Fault,
         DocumentDetail,
@@ -405,6 +408,7 @@ fn body(input: Input) -> Option<RequestBody> {
         Input::Resource => ("A resource; @type may be left out", any()),
         Input::Documents => ("A route document, a list of them, or YAML with several documents", any()),
         Input::Weights | Input::WeightsPatch => ("New weights", reference("WeightsBody")),
+        Input::Question => ("The request, and for whom it is asked", reference("ExplainBody")),
         Input::Rollout => ("The rollout, in steps or in Flagger's short form", reference(rollout_body::NAME)),
         Input::Promote => ("May be left out", reference("PromoteBody")),
         Input::Rollback => ("The revision to go back to", reference("RollbackBody")),

@@ -1,8 +1,9 @@
 //! The state that the handlers share.
 
+use std::fmt;
 use std::sync::Arc;
 
-use xds_cache::{GroupName, LoadBoard, Publisher, Refusals, StatusBoard};
+use xds_cache::{GroupName, LoadBoard, Publisher, Refusals, StatusBoard, Version};
 use xds_codec::Codec;
 use xds_control::Control;
 use xds_control::acks::Acks;
@@ -12,6 +13,12 @@ use crate::events::EventHub;
 use crate::problem::ApiError;
 use crate::rollouts::Rollouts;
 use crate::trials::Trials;
+
+/// Reads watched files again, to find the lines of what is served.
+pub trait FileTexts: Send + Sync + fmt::Debug {
+    /// The bytes of a file, if it has at most `max` and still this hash. Blocks.
+    fn read(&self, path: &Arc<str>, max: usize, hash: &Version) -> Option<Arc<[u8]>>;
+}
 
 /// The foundations of the admin API. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -36,6 +43,8 @@ pub struct ApiState {
     pub trials: Trials,
     /// Values of one document of a body.
     pub max_document_values: usize,
+    /// Reads watched files again.
+    pub texts: Arc<dyn FileTexts>,
     /// The clients that may ask.
     pub access: Arc<Access>,
     /// The events of the last while.

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, PoisonError};
 
 use tokio::sync::broadcast;
-use xds_cache::{GroupName, Groups, Layer, Revision};
+use xds_cache::{GroupName, Groups, Layer, Revision, Version};
 use xds_codec::{Diagnostic, Place};
 use xds_rollout::Event as RolloutEvent;
 use xds_store::StoreError;
@@ -298,6 +298,16 @@ impl Control {
     #[must_use]
     pub fn groups(&self) -> Groups {
         self.shared.accepted().groups.clone()
+    }
+
+    /// The hash of a file of which everything that is served is as it is there; `None` if it is not known, or if earlier contents of
+    /// it are served.
+    #[must_use]
+    pub fn served_hash(&self, path: &str) -> Option<Version> {
+        let files = Arc::clone(&self.shared.accepted().files);
+        let file = files.get(path)?;
+        let is_present = !file.is_last_good && file.objects.iter().all(|object| !object.is_last_good);
+        file.hash.filter(|_| is_present)
     }
 
     /// Where a file defines each of these node groups; those of the API are left out.

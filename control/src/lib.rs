@@ -36,6 +36,7 @@ mod others;
 mod places;
 mod plan;
 mod propose;
+pub mod question;
 mod resource_record;
 mod rollouts;
 mod rules;

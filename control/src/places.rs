@@ -1,6 +1,6 @@
 //! Where the parts of an explanation are written: files, documents, objects of the API.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use xds_cache::{Origin, ResourceKey, ResourceType, View};
@@ -33,9 +33,27 @@ struct Wanted {
 type Generated<'a> = HashSet<&'a FilePlace>;
 
 impl Places<'_> {
+    /// The files in which [`locate`](Self::locate) looks for the lines of fields.
+    #[must_use]
+    pub fn files(&self, explanations: &[Explanation]) -> BTreeSet<Arc<str>> {
+        let generated = self.generated();
+        let mut files = BTreeSet::new();
+        for explanation in explanations {
+            // Places are filled in later; a copy takes none.
+            explanation.clone().locate(|part| {
+                let wanted = self.wanted(part, &generated);
+                let wanted = wanted.filter(|wanted| !wanted.paths.is_empty());
+                files.extend(wanted.map(|wanted| wanted.place.file));
+                None
+            });
+        }
+        files.remove("");
+        files
+    }
+
     /// Fills in the places of explanations. All together take one pass over each file.
     pub fn locate(&self, explanations: &mut [Explanation]) {
-        let generated = self.documents.iter().map(|(_, placed)| &placed.document.place).collect();
+        let generated = self.generated();
         let mut wanted: Vec<Option<Wanted>> = Vec::new();
         for explanation in explanations.iter_mut() {
             explanation.locate(|part| {
@@ -48,6 +66,10 @@ impl Places<'_> {
         for explanation in explanations {
             explanation.locate(|_| places.next().flatten());
         }
+    }
+
+    fn generated(&self) -> Generated<'_> {
+        self.documents.iter().map(|(_, placed)| &placed.document.place).collect()
     }
 
     fn resolve(&self, wanted: &[Option<Wanted>]) -> Vec<Option<Place>> {

@@ -80,6 +80,30 @@ impl Client {
     pub fn newest(language: Language) -> Self {
         Self { language, version: language.newest() }
     }
+
+    /// The client that calls itself so, such as `gRPC Go` and `1.85.0`; `None` if its name says nothing. Without a version the newest.
+    #[must_use]
+    pub fn of_user_agent(name: &str, version: &str) -> Option<Self> {
+        let known = [
+            ("envoy", Language::Envoy),
+            ("gRPC C-core", Language::CCore),
+            ("gRPC Go", Language::Go),
+            ("gRPC Java", Language::Java),
+            ("gRPC Node", Language::Js),
+        ];
+        let (_, language) = known.into_iter().find(|(known, _)| name.starts_with(known))?;
+        // C-core says `C-core 1.85.0`.
+        let digits = version.trim_start_matches(|character: char| !character.is_ascii_digit());
+        let version = read_version(digits).unwrap_or(language.newest());
+        Some(Self { language, version })
+    }
+}
+
+/// Major and minor version.
+fn read_version(text: &str) -> Option<(u16, u16)> {
+    let mut parts = text.split(|character: char| !character.is_ascii_digit());
+    let mut number = || parts.next()?.parse().ok();
+    Some((number()?, number()?))
 }
 
 impl fmt::Display for Client {
@@ -114,12 +138,8 @@ impl FromStr for Client {
             _ => return Err(unknown()),
         };
         let Some(version) = version else { return Ok(Self::newest(language)) };
-        let mut parts = version.split('.');
-        let mut number = || parts.next().and_then(|part| part.parse().ok());
-        match (number(), number()) {
-            (Some(major), Some(minor)) => Ok(Self { language, version: (major, minor) }),
-            _ => Err(unknown()),
-        }
+        let version = read_version(version).ok_or_else(unknown)?;
+        Ok(Self { language, version })
     }
 }
 
@@ -136,6 +156,12 @@ mod tests {
         assert_eq!(client("envoy").unwrap(), "envoy@1.40");
         assert_eq!(client("envoy@1.38.2").unwrap(), "envoy@1.38");
         assert_eq!(client("core").unwrap(), "grpc-core@1.85");
+        let agent =
+            |name: &str, version: &str| Client::of_user_agent(name, version).map(|one| one.to_string());
+        assert_eq!(agent("envoy", "1.39.2-dev").as_deref(), Some("envoy@1.39"));
+        assert_eq!(agent("gRPC C-core linux", "C-core 1.70.0").as_deref(), Some("grpc-core@1.70"));
+        assert_eq!(agent("gRPC Node Pure JS", "").as_deref(), Some("grpc-js@1.14"));
+        assert_eq!(agent("curl", "8"), None);
         for bad in ["", "nginx", "envoy@", "envoy@x.1", "envoy@1"] {
             assert!(client(bad).is_err(), "{bad}");
         }

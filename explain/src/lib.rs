@@ -44,3 +44,4 @@ pub use model::Model;
 pub use ratio::Ratio;
 pub use request::{Connection, Request};
 pub use route::{Failure, Reason};
+pub use write::to_text;

@@ -6,6 +6,26 @@ use crate::explanation::{Element, Endpoint, Explanation, Limit, Outcome, Place, 
 use crate::host::DomainKind;
 use crate::route::Failure;
 
+/// The answers as text; those of clients that do the same are one.
+#[must_use]
+pub fn to_text(answers: &[Explanation], shows_all: bool) -> String {
+    let texts: Vec<String> = together(answers).iter().map(|one| one.to_text(shows_all)).collect();
+    texts.join("\n")
+}
+
+fn together(answers: &[Explanation]) -> Vec<Explanation> {
+    let mut groups: Vec<Explanation> = Vec::new();
+    for answer in answers {
+        let alike =
+            |one: &&mut Explanation| Explanation { client: one.client.clone(), ..answer.clone() } == **one;
+        match groups.iter_mut().find(alike) {
+            Some(one) => one.client = format!("{}, {}", one.client, answer.client),
+            None => groups.push(answer.clone()),
+        }
+    }
+    groups
+}
+
 impl Explanation {
     /// The answer as lines of text. `shows_all` adds the routes whose path does not fit.
     #[must_use]

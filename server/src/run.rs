@@ -31,6 +31,7 @@ use crate::listen::{self, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
 use crate::metrics::{Metrics, PublicationSource};
 use crate::rollouts::{self, Rollouts};
 use crate::source;
+use crate::source::again::Again;
 use crate::source::timing::Timing;
 use crate::source::watch::{FileSource, FileSourceHandle};
 use crate::spiffe::Agent;
@@ -265,6 +266,7 @@ impl ServerParts {
             codec: self.codec.clone(),
             trials: Trials::default(),
             max_document_values: config.files.max_document_values,
+            texts: Arc::new(Again::new(config.files.max_file_bytes)),
             access: Arc::new(Access {
                 token: access.token(),
                 accepts_certificates: config.tls.has_admin_ca(),

@@ -7,6 +7,7 @@ mod clock;
 mod documents;
 mod endpoints;
 mod events;
+mod explain;
 mod files;
 mod fuzz;
 mod history;

@@ -18,7 +18,7 @@ use xds_tests::config::{ConfigDir, LISTENER, ROUTE, api_listener, cluster, endpo
 use xds_tests::envoy::Envoy;
 use xds_tests::random::Random;
 use xds_tests::rpc;
-use xds_tests::server::Server;
+use xds_tests::server::{Server, cli};
 use xds_tests::worker::{Calls, Library, Worker};
 
 /// Tables of routes, and requests for each. `XDS_EXPLAIN_TABLES` asks for more tables.
@@ -536,3 +536,61 @@ fn grpc_route(random: &mut Random, code: u32) -> Value {
         }},
     })
 }
+
+#[tokio::test]
+async fn a_running_server_explains_as_its_files_do_and_by_what_it_serves_since() -> Result<()> {
+    let config = ConfigDir::new()?;
+    config.write("shop.yaml", SHOP)?;
+    let server = Server::start(config.path()).await?;
+    server.wait_ready().await?;
+    let (admin, dir) = (server.url(""), config.path().to_string_lossy().into_owned());
+    let request = [
+        "--host",
+        "shop.test",
+        "--path",
+        "/cart/a?x=1",
+        "--header",
+        "x-beta=1",
+        "--header",
+        "cookie=sid=hunter2",
+    ];
+    let asked = [&["explain", "--admin", &admin], &request[..]].concat();
+    for more in [&[][..], &["--all"], &["--client", "grpc-go", "--client", "grpc-core"], &["--port", "10000"]]
+    {
+        let by_server = cli(&[&asked[..], more].concat()).await?;
+        let by_files = cli(&[&["explain", &dir], &request[..], more].concat()).await?;
+        ensure!(by_server == by_files, "{more:?}\n{by_server}\n{by_files}");
+        ensure!(!by_server.contains("hunter2"), "{by_server}");
+    }
+    let told = cli(&asked).await?;
+    ensure!(told.contains("90 %") && told.contains("shop.yaml:10]"), "{told}");
+    let weights = json!({"backends": {"one": 3, "two": 1}}).to_string();
+    let headers = [("content-type", "application/json"), ("if-match", "*")];
+    server.request("PATCH", "/v1/weights/Route/default/shop/1", &headers, weights).await?.success()?;
+    let told = cli(&[&asked[..], &["--node", "edge-1"]].concat()).await?;
+    ensure!(told.contains("75 %") && !told.contains("90 %"), "{told}");
+    // Once the file is another one, lines are those of documents.
+    config.edit("shop.yaml", "version:", "# A comment.\nversion:")?;
+    let told = cli(&[&asked[..], &["--output", "json"]].concat()).await?;
+    let told: Value = serde_json::from_str(&told)?;
+    ensure!(told["explanations"][0]["outcomes"][0]["share"] == json!([3, 4]), "{told:#}");
+    let nobody = cli(&["explain", "--admin", &admin, "--host", "other.test"]).await;
+    ensure!(nobody.is_err(), "{nobody:?}");
+    Ok(())
+}
+
+const SHOP: &str = "version: xds-server/v1
+listeners:
+  edge: { port: 10000, address: 127.0.0.1 }
+routes:
+  shop:
+    hosts: [shop.test]
+    rules:
+    - match: { path: /cart }
+      to: one
+    - match: { prefix: /cart }
+      to: { one: 90, two: 10 }
+backends:
+  one: { endpoints: ['10.0.0.1:80'] }
+  two: { endpoints: ['10.0.0.2:80'] }
+";

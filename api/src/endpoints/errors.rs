@@ -4,6 +4,13 @@ use http::StatusCode;
 
 pub(super) const NOT_FOUND: &[StatusCode] = &[StatusCode::NOT_FOUND, StatusCode::SERVICE_UNAVAILABLE];
 pub(super) const NOT_READY: &[StatusCode] = &[StatusCode::SERVICE_UNAVAILABLE];
+pub(super) const EXPLAIN_ERRORS: &[StatusCode] = &[
+    StatusCode::NOT_FOUND,
+    StatusCode::PAYLOAD_TOO_LARGE,
+    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    StatusCode::UNPROCESSABLE_ENTITY,
+    StatusCode::SERVICE_UNAVAILABLE,
+];
 pub(super) const WATCH_ERRORS: &[StatusCode] =
     &[StatusCode::NOT_FOUND, StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
 pub(super) const PUT_ERRORS: &[StatusCode] = &[

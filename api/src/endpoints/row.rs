@@ -82,6 +82,7 @@ pub(crate) enum Input {
     Publication,
     Resource,
     Documents,
+    Question,
     Rollback,
     Rollout,
     /// The body of `:promote`, which may be left out.
@@ -140,7 +141,7 @@ impl Endpoint {
 
     /// Returns `true` if it changes something.
     pub(crate) fn changes(&self) -> bool {
-        self.method != Method::Get && self.path != "/v1/validate"
+        self.method != Method::Get && !matches!(self.path, "/v1/validate" | "/v1/explain")
     }
 
     /// Returns `true` if it changes what the API owns.

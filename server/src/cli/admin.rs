@@ -32,6 +32,7 @@ pub(crate) use acks::{AcksArgs, acks};
 pub(crate) use apply::{ApplyArgs, apply};
 pub(crate) use audit::{AuditArgs, audit};
 pub(crate) use conditions::{ConditionsArgs, conditions};
+pub(crate) use connection::ConnectionArgs;
 pub(crate) use documents::{DeleteArgs, DocumentsArgs, delete, documents};
 pub(crate) use events::{EventsArgs, events};
 pub(crate) use groups::{GroupsArgs, groups};

@@ -1,4 +1,4 @@
-//! `explain`: where a request goes, and why, by files.
+//! `explain`: where a request goes, and why, by files or by what a running server serves.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,9 +8,10 @@ use xds_cache::{GroupName, Node, Profile, Publisher, Revision};
 use xds_codec::Diagnostic;
 use xds_control::acks::view_key_of_group;
 use xds_control::model::Texts;
-use xds_control::{Places, Secrets};
+use xds_control::{Places, Secrets, question};
 use xds_explain::{Client, Connection, Explanation, Language, Model, Request};
 
+use crate::cli::admin::ConnectionArgs;
 use crate::cli::failure::Failure;
 use crate::cli::get::ClientKind;
 use crate::cli::offline::{FilesArgs, Offline};
@@ -19,18 +20,20 @@ use crate::escape::clean_lines;
 
 /// The flags of `explain`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("paths", |paths| paths.required(false)))]
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     request: RequestArgs,
-    /// Kind of clients
-    #[arg(long, value_enum, value_name = "CLIENT", default_value = "envoy")]
-    profile: ClientKind,
-    /// Client with a version, such as envoy@1.38 or grpc-go; may be repeated [default: the newest of each language of the profile]
+    /// Kind of clients [default: envoy; of a running server that of the node or group]
+    #[arg(long, value_enum, value_name = "CLIENT")]
+    profile: Option<ClientKind>,
+    /// Client with a version, such as envoy@1.38 or grpc-go; may be repeated [default: the connected node's own, else the newest of
+    /// each language of the profile]
     #[arg(long = "client", value_name = "CLIENT")]
     clients: Vec<Client>,
-    /// Group of the client
-    #[arg(long, value_name = "GROUP", default_value = "default", value_parser = parse_group)]
-    group: GroupName,
+    /// Group of the client [default: default]
+    #[arg(long, value_name = "GROUP", value_parser = parse_group)]
+    group: Option<GroupName>,
     /// Explain for the node with this ID, in all its groups
     #[arg(long, value_name = "ID", conflicts_with = "group")]
     node: Option<String>,
@@ -42,6 +45,8 @@ pub(crate) struct ExplainArgs {
     output: Form,
     #[command(flatten)]
     files: FilesArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 /// A request on the command line.
@@ -82,7 +87,7 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "IP")]
     to: Option<IpAddr>,
     /// Address that the client connects from
-    #[arg(long, value_name = "IP[:PORT]", value_parser = parse_source)]
+    #[arg(long, value_name = "IP[:PORT]", value_parser = question::parse_source)]
     from: Option<(IpAddr, Option<u16>)>,
     /// Server name of the TLS handshake [default: the host]
     #[arg(long, value_name = "NAME")]
@@ -94,7 +99,7 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     tls: Option<bool>,
     /// Client certificate: presented, or presented,validated, or none
-    #[arg(long, value_name = "STATE", value_parser = parse_certificate)]
+    #[arg(long, value_name = "STATE", value_parser = question::parse_certificate)]
     client_cert: Option<(bool, bool)>,
     /// RouteConfiguration to begin at, without a listener
     #[arg(long, value_name = "NAME")]
@@ -124,35 +129,13 @@ fn parse_header(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.to_owned()))
 }
 
-fn parse_source(text: &str) -> Result<(IpAddr, Option<u16>), String> {
-    if let Ok(ip) = text.parse() {
-        return Ok((ip, None));
-    }
-    let addr: std::net::SocketAddr =
-        text.parse().map_err(|_| "write an IP address, with a port if you like")?;
-    Ok((addr.ip(), Some(addr.port())))
-}
-
-fn parse_certificate(text: &str) -> Result<(bool, bool), String> {
-    match text {
-        "none" => Ok((false, false)),
-        "presented" => Ok((true, false)),
-        "validated" | "presented,validated" => Ok((true, true)),
-        _ => Err("write none, presented, or presented,validated".to_owned()),
-    }
-}
-
 fn parse_runtime(text: &str) -> Result<(String, (u32, u32)), String> {
     let read = || {
         let (key, fraction) = text.split_once('=')?;
-        let (n, of) = fraction.split_once('/')?;
-        Some((key.to_owned(), (n.parse().ok()?, of.parse().ok()?)))
+        Some((key.to_owned(), question::parse_fraction(fraction)?))
     };
-    let (key, (n, of)) = read().ok_or("write KEY=N/D, such as canary.share=10/100")?;
-    match of {
-        100 | 10_000 | 1_000_000 => Ok((key, (n, of))),
-        _ => Err("the denominator is 100, 10000 or 1000000".to_owned()),
-    }
+    let wanted = "write KEY=N/D with a denominator of 100, 10000 or 1000000, such as canary.share=10/100";
+    read().ok_or_else(|| wanted.to_owned())
 }
 
 impl RequestArgs {
@@ -195,6 +178,38 @@ impl RequestArgs {
 /// Exit code 0 if the request reaches a route for some client, 1 if not.
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let request = args.request.request()?;
+    if args.files.paths.is_empty() { ask(args, &request) } else { read(args, &request) }
+}
+
+/// By what a running server serves.
+fn ask(args: &ExplainArgs, request: &Request) -> Result<(), Failure> {
+    let mut question = json!({"request": question::to_json(request)});
+    let clients: Vec<String> = args.clients.iter().map(Client::to_string).collect();
+    let is_grpc = args.request.target.is_some();
+    let profile = args.profile.map(Profile::from).or(is_grpc.then_some(Profile::Grpc));
+    let fields = [
+        ("node", args.node.as_ref().map(|node| json!(node))),
+        ("group", args.group.as_ref().map(|group| json!(group.as_str()))),
+        ("profile", profile.map(|profile| json!(profile.to_string()))),
+        ("clients", Some(json!(clients)).filter(|_| !clients.is_empty())),
+    ];
+    for (key, value) in fields {
+        if let Some(value) = value {
+            question[key] = value;
+        }
+    }
+    let query = format!("text={}&all={}", args.output == Form::Text, args.all);
+    let answer = args.connection.connect()?.post(&format!("/v1/explain?{query}"), &question)?;
+    match args.output {
+        Form::Json => output::print_json(&answer)?,
+        Form::Text => output::print(&clean_lines(answer["text"].as_str().unwrap_or_default()))?,
+    }
+    let mut outcomes = output::items(&answer["explanations"]).flat_map(|one| output::items(&one["outcomes"]));
+    if outcomes.any(|outcome| !outcome["route"].is_null()) { Ok(()) } else { Err(Failure::Silent) }
+}
+
+/// By files.
+fn read(args: &ExplainArgs, request: &Request) -> Result<(), Failure> {
     let offline = Offline::read(&args.files, Secrets::Any)?;
     let texts = Texts::new(
         offline
@@ -208,22 +223,23 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let publisher = Publisher::new();
     publisher.publish(Revision(1), offline.groups());
     let is_grpc = args.request.target.is_some();
-    let profile = if is_grpc { Profile::Grpc } else { args.profile.into() };
+    let profile = if is_grpc { Profile::Grpc } else { args.profile.map_or(Profile::Envoy, Profile::from) };
     let clients = match &*args.clients {
         [] => Language::of_profile(profile).iter().map(|language| Client::newest(*language)).collect(),
         clients => clients.to_vec(),
     };
+    let group = args.group.clone().unwrap_or_else(GroupName::default_group);
     let mut answers: Vec<Explanation> = Vec::new();
     for client in clients {
         let view = match &args.node {
             Some(id) => publisher
                 .view_of(&Node { user_agent_name: user_agent(client).to_owned(), ..Node::with_id(id) }),
-            None => publisher.view_at(&view_key_of_group(&args.group, client.language.profile())),
+            None => publisher.view_at(&view_key_of_group(&group, client.language.profile())),
         };
         let Some(view) = view else {
-            return Err(Failure::Failed(format!("nothing is served to the group {}", args.group)));
+            return Err(Failure::Failed(format!("nothing is served to the group {group}")));
         };
-        let mut explained = Model::of_view(&view, client).explain(&request);
+        let mut explained = Model::of_view(&view, client).explain(request);
         Places { view: &view, documents: &offline.translated.documents, texts: &texts }
             .locate(&mut explained);
         answers.extend(explained);
@@ -245,31 +261,11 @@ fn show(answers: &[Explanation], shows_all: bool, form: Form, n_errors: usize) -
     if form == Form::Json {
         return output::print_json(&json!({"explanations": answers}));
     }
-    let mut text = String::new();
-    if n_errors > 0 {
-        text.push_str(&format!(
-            "{n_errors} errors in the files; xds-server validate shows them. What has none is explained:\n\n"
-        ));
-    }
-    for (at, group) in together(answers).into_iter().enumerate() {
-        if at > 0 {
-            text.push('\n');
-        }
-        text.push_str(&clean_lines(&group.to_text(shows_all)));
-    }
-    output::print(&text)
-}
-
-/// The answers, with those of clients that do the same as one.
-fn together(answers: &[Explanation]) -> Vec<Explanation> {
-    let mut groups: Vec<Explanation> = Vec::new();
-    for answer in answers {
-        let alike =
-            |one: &&mut Explanation| Explanation { client: one.client.clone(), ..answer.clone() } == **one;
-        match groups.iter_mut().find(alike) {
-            Some(one) => one.client = format!("{}, {}", one.client, answer.client),
-            None => groups.push(answer.clone()),
-        }
-    }
-    groups
+    let errors = match n_errors {
+        0 => String::new(),
+        n => format!(
+            "{n} errors in the files; xds-server validate shows them. What has none is explained:\n\n"
+        ),
+    };
+    output::print(&format!("{errors}{}", clean_lines(&xds_explain::to_text(answers, shows_all))))
 }

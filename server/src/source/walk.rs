@@ -79,6 +79,12 @@ pub struct Bounds {
 }
 
 impl Bounds {
+    /// No bounds.
+    #[must_use]
+    pub fn everywhere() -> Self {
+        Self { follows_links: true, real_roots: Vec::new() }
+    }
+
     /// Returns `true` if a path without links in it is, or lies below, a watched root.
     #[must_use]
     pub fn hold(&self, real: &Path) -> bool {

@@ -96,6 +96,7 @@ fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
         codec: codec(),
         trials: xds_api::Trials::default(),
         max_document_values: xds_codec::Limits::DEFAULT_DOCUMENT_VALUES,
+        texts: Arc::new(crate::source::again::Again::new(1 << 20)),
         access: Arc::new(access),
     }
 }
@@ -133,7 +134,7 @@ pub(super) fn publication(content: &[(&str, &str)]) -> Value {
     json!({"resources": content.iter().map(|(name, text)| body(name, text)).collect::<Vec<_>>()})
 }
 
-const JSON: (&str, &str) = ("content-type", "application/json");
+pub(super) const JSON: (&str, &str) = ("content-type", "application/json");
 
 #[tokio::test]
 async fn a_publication_is_read_back_as_it_was_put() {

@@ -61,6 +61,9 @@ fn templates(way: &str) -> &'static [&'static str] {
         "PUT /v1/groups/{group}" => &["SHAPE", r#"{"selector":{"nodeIds":["a"],"metadata":SHAPE}}"#],
         "PUT /v1/groups/{group}/resources" => &["SHAPE", CLUSTER, r#"{"resources":SHAPE}"#],
         "PUT /v1/groups/{group}/resources/{type}/{name}" => &[BARE_CLUSTER],
+        "POST /v1/explain" => {
+            &["SHAPE", r#"{"request":{"host":"a","headers":SHAPE}}"#, r#"{"clients":SHAPE}"#]
+        }
         "POST /v1/rollouts" => &["SHAPE", r#"{"steps":SHAPE}"#],
         "POST /v1/rollback" | "POST /v1/rollouts/{rollout}:promote" => &["SHAPE"],
         "PUT /v1/weights/{kind}/{namespace}/{name}/{rule}" => &[r#"{"weights":SHAPE}"#],

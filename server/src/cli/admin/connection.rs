@@ -12,9 +12,19 @@ use crate::cli::failure::Failure;
 use crate::cli::output::{Form, clean};
 use crate::cli::tls::ClientTlsArgs;
 
-/// The server to ask, and how to ask it.
+/// The server to ask, and the form of the result.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AdminArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The form of the result [default: table on a terminal, else json]
+    #[arg(long, value_enum, value_name = "FORM")]
+    pub(crate) output: Option<Form>,
+}
+
+/// The server to ask, and how to ask it.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ConnectionArgs {
     /// The admin API
     #[arg(long, env = "XDS_SERVER_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:18001")]
     admin: String,
@@ -23,9 +33,6 @@ pub(crate) struct AdminArgs {
     admin_token_file: Option<PathBuf>,
     #[command(flatten)]
     tls: ClientTlsArgs,
-    /// The form of the result [default: table on a terminal, else json]
-    #[arg(long, value_enum, value_name = "FORM")]
-    pub(crate) output: Option<Form>,
 }
 
 /// A connection to the admin API.
@@ -44,6 +51,18 @@ pub(crate) struct Answer {
 }
 
 impl AdminArgs {
+    /// Reads the token, if there is one. Connects at the first request only.
+    pub(crate) fn connect(&self) -> Result<Admin, Failure> {
+        self.connection.connect()
+    }
+
+    /// Sets how long the answer to a request may take; `None` means no limit.
+    pub(crate) fn connect_for(&self, limit: Option<Duration>) -> Result<Admin, Failure> {
+        self.connection.connect_for(limit)
+    }
+}
+
+impl ConnectionArgs {
     /// Reads the token, if there is one. Connects at the first request only.
     pub(crate) fn connect(&self) -> Result<Admin, Failure> {
         self.connect_for(Some(TIMEOUT))
