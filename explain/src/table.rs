@@ -1,6 +1,7 @@
 //! A RouteConfiguration, ready for requests.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use envoy_types::pb::envoy::config::route::v3 as proto;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
@@ -25,12 +26,15 @@ pub(crate) struct RouteTable {
     semantics: Semantics,
 }
 
+/// Routes, which are made ready when a request first looks at them.
+pub(crate) type Routes = LazyLock<Vec<Route>, Box<dyn FnOnce() -> Vec<Route> + Send>>;
+
 /// A virtual host.
 #[derive(Debug)]
 pub(crate) struct VirtualHost {
     /// Without its routes.
     pub(crate) message: proto::VirtualHost,
-    pub(crate) routes: Vec<Route>,
+    pub(crate) routes: Routes,
     /// True if a tree of matchers chooses the route (XR18).
     pub(crate) has_tree: bool,
 }
@@ -78,7 +82,8 @@ impl RouteTable {
             if has_tree {
                 routes.clear();
             }
-            let routes = routes.into_iter().map(|route| Route::of(route, semantics)).collect();
+            let ready = move || routes.into_iter().map(|route| Route::of(route, semantics)).collect();
+            let routes: Routes = LazyLock::new(Box::new(ready));
             let has_tree = has_tree && semantics.has(Difference::TreeIsUsed);
             VirtualHost { message: host, routes, has_tree }
         });
