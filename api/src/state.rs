@@ -39,7 +39,7 @@ pub struct ApiState {
     pub acks: Arc<Acks>,
     /// Reads and writes resources.
     pub codec: Codec,
-    /// Where validations and dry runs wait for each other.
+    /// Where validations, dry runs and explanations wait for each other.
     pub trials: Trials,
     /// Values of one document of a body.
     pub max_document_values: usize,

@@ -1,4 +1,4 @@
-//! Trials: validations and dry runs, which change nothing and may take as long as a write of everything.
+//! Trials: validations, dry runs and explanations, which change nothing and may take as long as a write of everything.
 //!
 //! A few run at once, a few wait, and none runs longer than [`DEADLINE`]. So they take from the streams of clients,
 //! and from writes, a bounded part of the machine.
@@ -75,9 +75,9 @@ impl Trials {
         if let Ok(place) = Arc::clone(&self.all).try_acquire_owned() {
             return Ok(Waiting { trials: self.clone(), _place: place });
         }
-        refusals.record(Reason::Trials, "a validation or dry run", SystemTime::now());
+        refusals.record(Reason::Trials, "a validation, dry run or explanation", SystemTime::now());
         Err(ApiError::Busy(format!(
-            "{MAX_TRIALS} validations and dry runs are running or waiting; try again in a moment"
+            "{MAX_TRIALS} validations, dry runs and explanations are running or waiting; try again in a moment"
         )))
     }
 }
@@ -130,7 +130,7 @@ impl Running {
 pub(crate) fn stopped(refusals: &Refusals) -> ApiError {
     refusals.record(Reason::Trials, "stopped after its time", SystemTime::now());
     ApiError::Busy(format!(
-        "it was stopped after {} s, the limit for a validation or dry run; send less at once",
+        "it was stopped after {} s, the limit for a validation, dry run or explanation; send less at once",
         DEADLINE.as_secs()
     ))
 }

@@ -37,8 +37,8 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Too many validations and dry runs wait, or one took too long.
-    Trials = "trials", "2 validations and dry runs at once, 6 more waiting, 30 s for each";
+    /// Too many validations, dry runs and explanations wait, or one took too long.
+    Trials = "trials", "2 validations, dry runs and explanations at once, 6 more waiting, 30 s for each";
     /// Too many writes are waiting, or their contents are too large.
     Writes = "writes", "256 writes at once, with 128 MiB of resources and documents";
     /// A gRPC message is larger than one may be.

@@ -1,5 +1,6 @@
 //! Questions about requests as they are written: in the body of `POST /v1/explain` and in documents.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -221,6 +222,14 @@ impl Fields {
             names.extend(own.iter().map(|(name, _)| name.to_ascii_lowercase()));
             request.headers.extend(own);
         }
+        self.circumstances(&field, &mut request);
+        request.route_config = field("routeConfig").and_then(|at| self.text(&at));
+        request.connection = self.connection(&field, std::mem::take(&mut request.connection));
+        (self.faults.len() == n_faults).then_some(request)
+    }
+
+    /// What else decides about a request: draws, runtime keys, what filters have set, the health of endpoints.
+    fn circumstances<'t>(&mut self, field: &dyn Fn(&str) -> Option<Part<'t>>, request: &mut Request) {
         request.random = field("random").and_then(|at| self.number(&at, u64::MAX));
         if let Some(at) = field("runtime") {
             for (key, at) in self.entries(&at, MAX_ENTRIES) {
@@ -231,9 +240,22 @@ impl Fields {
                 }
             }
         }
-        request.route_config = field("routeConfig").and_then(|at| self.text(&at));
-        request.connection = self.connection(&field, std::mem::take(&mut request.connection));
-        (self.faults.len() == n_faults).then_some(request)
+        let texts = |fields: &mut Self, key: &str| {
+            let entries = field(key).map(|at| fields.entries(&at, MAX_ENTRIES)).unwrap_or_default();
+            let text = |(key, at): (&str, Part<'_>)| Some((key.to_owned(), fields.text(&at)?));
+            entries.into_iter().filter_map(text).collect::<BTreeMap<String, String>>()
+        };
+        request.metadata = texts(self, "metadata");
+        request.filter_state = texts(self, "filterState");
+        if let Some(at) = field("healthy") {
+            for (cluster, at) in self.entries(&at, MAX_ENTRIES) {
+                let Some(text) = self.text(&at) else { continue };
+                match parse_healthy(&text) {
+                    Some(healthy) => drop(request.healthy.insert(cluster.to_owned(), healthy)),
+                    None => self.fault("invalid-value", &at, HEALTHY),
+                }
+            }
+        }
     }
 
     fn call(&mut self, at: &Part<'_>) -> String {
@@ -337,6 +359,10 @@ pub fn to_json(request: &Request) -> Value {
     set("random", request.random.map(Value::from));
     let runtime = request.runtime.iter().map(|(key, (n, of))| (key.clone(), json!(format!("{n}/{of}"))));
     set("runtime", Some(Value::Object(runtime.collect())).filter(|_| !request.runtime.is_empty()));
+    set("metadata", Some(json!(request.metadata)).filter(|_| !request.metadata.is_empty()));
+    set("filterState", Some(json!(request.filter_state)).filter(|_| !request.filter_state.is_empty()));
+    let healthy = request.healthy.iter().map(|(key, (n, of))| (key.clone(), json!(format!("{n}/{of}"))));
+    set("healthy", Some(Value::Object(healthy.collect())).filter(|_| !request.healthy.is_empty()));
     set("routeConfig", request.route_config.as_ref().map(|name| json!(name)));
     set("listener", connection.listener.as_ref().map(|name| json!(name)));
     set("port", connection.port.map(Value::from));
@@ -393,8 +419,16 @@ pub fn parse_fraction(text: &str) -> Option<(u32, u32)> {
     [100, 10_000, 1_000_000].contains(&of).then_some((n, of))
 }
 
+/// Reads `2/3`: two healthy endpoints of three.
+#[must_use]
+pub fn parse_healthy(text: &str) -> Option<(usize, usize)> {
+    let (n, of) = text.split_once('/')?;
+    let (n, of) = (n.parse().ok()?, of.parse().ok()?);
+    (n <= of).then_some((n, of))
+}
+
 /// The fields of a request.
-pub const REQUEST_FIELDS: [&str; 19] = [
+pub const REQUEST_FIELDS: [&str; 22] = [
     "host",
     "path",
     "method",
@@ -405,6 +439,9 @@ pub const REQUEST_FIELDS: [&str; 19] = [
     "curl",
     "random",
     "runtime",
+    "metadata",
+    "filterState",
+    "healthy",
     "routeConfig",
     "listener",
     "port",
@@ -430,6 +467,8 @@ const NOT_WITH_CURL: [&str; 7] = ["host", "path", "method", "headers", "scheme",
 
 const FRACTION: &str =
     "write N/D with a denominator of 100, 10000 or 1000000, such as 10/100, which is ten percent";
+
+const HEALTHY: &str = "write N/M, how many of the cluster's endpoints are healthy, such as 2/3";
 
 /// Clients of one question.
 pub const MAX_CLIENTS: usize = 8;
@@ -475,6 +514,9 @@ mod tests {
             scheme: "https".to_owned(),
             random: Some(u64::MAX),
             runtime: [("k".to_owned(), (1, 100))].into(),
+            metadata: [("jwt.sub".to_owned(), "7".to_owned())].into(),
+            filter_state: [("tier".to_owned(), "gold".to_owned())].into(),
+            healthy: [("default/one".to_owned(), (2, 3))].into(),
             route_config: Some("r".to_owned()),
             ..Request::get("a.test", "/b?c=d")
         };

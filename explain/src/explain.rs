@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use envoy_types::pb::envoy::config::core::v3::HealthStatus;
+use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener as ListenerMessage};
 use envoy_types::pb::envoy::config::route::v3::route::Action;
 use envoy_types::pb::envoy::config::route::v3::route_action::{ClusterNotFoundResponseCode, ClusterSpecifier};
 use envoy_types::pb::envoy::config::route::v3::virtual_host::TlsRequirementType;
 use envoy_types::pb::envoy::config::route::v3::weighted_cluster::{ClusterWeight, RandomValueSpecifier};
-use envoy_types::pb::envoy::config::route::v3::{RouteAction, RouteConfiguration, WeightedCluster, redirect_action::RedirectResponseCode};
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
+use envoy_types::pb::envoy::config::route::v3::{RouteAction, RouteConfiguration, ScopedRouteConfiguration, WeightedCluster, redirect_action::RedirectResponseCode};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::scoped_routes::ConfigSpecifier;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{HttpConnectionManager, ScopedRoutes};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 use xds_cache::{Resource, ResourceKey, ResourceType};
 
@@ -25,6 +28,7 @@ use crate::model::{Accepting, Manager, Model};
 use crate::ratio::Ratio;
 use crate::request::Request;
 use crate::route::{Asked, is_grpc};
+use crate::scope;
 use crate::semantics::Difference;
 use crate::table::{Leaf, MAX_LEAVES, RouteTable, VirtualHost};
 use crate::truth::Truth;
@@ -177,15 +181,13 @@ impl Model {
                 let table = Arc::new(RouteTable::of(RouteConfiguration::clone(inline), self.semantics));
                 (table, manager.part.resource.clone(), format!("{}.route_config.", manager.part.path))
             }
-            Some(RouteSpecifier::ScopedRoutes(scoped)) => {
-                answer.unknown.push("the scope of the request".to_owned());
-                let message = format!(
-                    "the scopes {:?} choose the route configuration, which is not modelled",
-                    scoped.name
-                );
-                answer.outcomes.push(Outcome::plain(Ratio::ONE, ActionKind::Plugin, message));
-                return answer;
-            }
+            Some(RouteSpecifier::ScopedRoutes(scoped)) => match self.of_scope(scoped, arrived, &mut answer) {
+                Ok((table, resource)) => (table, resource, String::new()),
+                Err(message) => {
+                    answer.outcomes.push(missing(message));
+                    return answer;
+                }
+            },
             None => {
                 answer.outcomes.push(missing("the connection manager has no routes".to_owned()));
                 return answer;
@@ -193,6 +195,37 @@ impl Model {
         };
         let routed = Routed { table, resource, prefix: Some(prefix), manager: &manager.message };
         self.route(arrived, &routed, answer)
+    }
+
+    /// The route configuration that the scope of a request chooses (XH4).
+    fn of_scope(
+        &self,
+        scoped: &ScopedRoutes,
+        arrived: &Arrived,
+        answer: &mut Explanation,
+    ) -> Result<(Arc<RouteTable>, ResourceKey), String> {
+        let key = scope::key(scoped, &arrived.seen)
+            .map_err(|header| format!("the header {header:?} names no scope"))?;
+        let has_key = |one: &ScopedRouteConfiguration| scope::has_key(one, &key);
+        let found = match &scoped.config_specifier {
+            Some(ConfigSpecifier::ScopedRouteConfigurationsList(list)) => {
+                list.scoped_route_configurations.iter().find(|one| has_key(one)).cloned()
+            }
+            Some(ConfigSpecifier::ScopedRds(_)) | None => self.scopes().find(has_key),
+        };
+        let found = found.ok_or_else(|| format!("no scope has the key {key:?}"))?;
+        let demand = if found.on_demand { ", which is asked for on demand" } else { "" };
+        let message = format!("the key {key:?} is that of the scope {:?}{demand}", found.name);
+        answer.notes.push(Note { code: "XH4", message });
+        if let Some(inline) = found.route_configuration {
+            let resource_type = ResourceType::ScopedRouteConfiguration;
+            let resource = ResourceKey { resource_type, name: found.name.as_str().into() };
+            return Ok((Arc::new(RouteTable::of(inline, self.semantics)), resource));
+        }
+        let name = found.route_configuration_name;
+        let table = self.table(&name).ok_or_else(|| format!("there is no RouteConfiguration {name:?}"))?;
+        let resource_type = ResourceType::RouteConfiguration;
+        Ok((table, ResourceKey { resource_type, name: name.as_str().into() }))
     }
 
     /// From the RouteConfiguration on.
@@ -548,10 +581,12 @@ impl Model {
         if let Some(first) = members.first() {
             outcome.what = format!("to the first of {} that has healthy endpoints", members.join(", "));
             if let Some((cluster, Some(assignment))) = self.cluster(first) {
+                let assignment = as_healthy(first, assignment, asked.request, answer);
                 outcome.endpoints = endpoints(&cluster, &assignment, self.semantics);
             }
-        } else if let Some(assignment) = &assignment {
-            outcome.endpoints = endpoints(&cluster, assignment, self.semantics);
+        } else if let Some(assignment) = assignment {
+            let assignment = as_healthy(name, assignment, asked.request, answer);
+            outcome.endpoints = endpoints(&cluster, &assignment, self.semantics);
             for drop in assignment.policy.iter().flat_map(|policy| &policy.drop_overloads) {
                 let share = drop
                     .drop_percentage
@@ -604,6 +639,29 @@ impl Model {
         }
         outcome
     }
+}
+
+/// The assignment of a cluster with the health that the request says.
+fn as_healthy(
+    cluster: &str,
+    mut assignment: ClusterLoadAssignment,
+    request: &Request,
+    answer: &mut Explanation,
+) -> ClusterLoadAssignment {
+    let Some((n_healthy, n_said)) = request.healthy.get(cluster) else { return assignment };
+    let all = assignment.endpoints.iter_mut().flat_map(|locality| &mut locality.lb_endpoints);
+    let mut n_all = 0;
+    for endpoint in all {
+        n_all += 1;
+        if n_all > *n_healthy {
+            endpoint.set_health_status(HealthStatus::Unhealthy);
+        }
+    }
+    if n_all != *n_said {
+        let message = format!("{cluster} has {n_all} endpoints, not {n_said}");
+        answer.notes.push(Note { code: "XA11", message });
+    }
+    assignment
 }
 
 /// The routes that were looked at, with the reasons.
@@ -707,6 +765,13 @@ const MAX_PASSED_OVER: usize = 16;
 #[cfg(test)]
 mod tests {
     use envoy_types::pb::envoy::config::listener::v3::ApiListener;
+    use envoy_types::pb::envoy::config::route::v3::VirtualHost as HostMessage;
+    use envoy_types::pb::envoy::config::route::v3::scoped_route_configuration::Key;
+    use envoy_types::pb::envoy::config::route::v3::scoped_route_configuration::key::{Fragment, fragment};
+    use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::scoped_routes::ScopeKeyBuilder;
+    use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::scoped_routes::scope_key_builder::FragmentBuilder;
+    use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::scoped_routes::scope_key_builder::fragment_builder::header_value_extractor::ExtractType;
+    use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::scoped_routes::scope_key_builder::fragment_builder::{HeaderValueExtractor, Type};
     use envoy_types::pb::google::protobuf::Any;
     use prost::Message as _;
 
@@ -729,5 +794,58 @@ mod tests {
         };
         assert_eq!(status(Language::CCore), UNAVAILABLE);
         assert_eq!(status(Language::Js), "grpc 4 DEADLINE_EXCEEDED");
+    }
+
+    #[test]
+    fn h4_the_scope_of_a_request_chooses_its_route_configuration() {
+        let scope = |name: &str, key: &str, table: &str| {
+            let string = fragment::Type::StringKey(key.to_owned());
+            let key = Key { fragments: vec![Fragment { r#type: Some(string) }] };
+            let scope = ScopedRouteConfiguration {
+                name: name.to_owned(),
+                route_configuration_name: table.to_owned(),
+                key: Some(key),
+                ..Default::default()
+            };
+            Arc::new(Resource::plain(ResourceType::ScopedRouteConfiguration, name, scope.encode_to_vec()))
+        };
+        let host = HostMessage { domains: vec!["*".to_owned()], ..Default::default() };
+        let table =
+            RouteConfiguration { name: "t".to_owned(), virtual_hosts: vec![host], ..Default::default() };
+        let table = Arc::new(Resource::plain(ResourceType::RouteConfiguration, "t", table.encode_to_vec()));
+        let extractor = HeaderValueExtractor {
+            name: "x-tenant".to_owned(),
+            extract_type: Some(ExtractType::Index(0)),
+            ..Default::default()
+        };
+        let builder = FragmentBuilder { r#type: Some(Type::HeaderValueExtractor(extractor)) };
+        let scoped = ScopedRoutes {
+            scope_key_builder: Some(ScopeKeyBuilder { fragments: vec![builder] }),
+            ..Default::default()
+        };
+        let manager = HttpConnectionManager {
+            route_specifier: Some(RouteSpecifier::ScopedRoutes(scoped)),
+            ..HttpConnectionManager::default()
+        };
+        let resources = [scope("one", "1", "t"), scope("two", "2", "missing"), table];
+        let model = Model::compile(resources, Client::newest(Language::Envoy));
+        let part = element(
+            "l",
+            &ResourceKey { resource_type: ResourceType::Listener, name: "l".into() },
+            String::new(),
+        );
+        let manager = Manager { message: manager, part: part.part };
+        let asked = |tenant: Option<&str>| {
+            let request = Request::get("a", "/");
+            let request = tenant.map_or(request.clone(), |tenant| request.with("x-tenant", tenant));
+            let seen = Seen::of(&request, model.semantics);
+            let arrived = Arrived { request, seen, steps: Vec::new(), refused: None, is_internal: false };
+            let answer = model.managed(&arrived, &manager, model.blank());
+            (answer.outcomes[0].action, answer.outcomes[0].what.clone())
+        };
+        assert_eq!(asked(Some("1")).0, ActionKind::NoRoute);
+        assert_eq!(asked(Some("2")).1, "there is no RouteConfiguration \"missing\"");
+        assert_eq!(asked(Some("3")).1, "no scope has the key [\"3\"]");
+        assert_eq!(asked(None).1, "the header \"x-tenant\" names no scope");
     }
 }

@@ -11,6 +11,7 @@
 mod after;
 mod before;
 mod client;
+mod context;
 mod curl;
 mod draw;
 mod endpoints;
@@ -26,6 +27,7 @@ mod ratio;
 mod regex;
 mod request;
 mod route;
+mod scope;
 mod semantics;
 mod table;
 mod text;

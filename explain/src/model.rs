@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::cluster::v3::cluster::ClusterDiscoveryType;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::filter::ConfigType;
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
-use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
+use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, ScopedRouteConfiguration, VirtualHost};
 use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::ClusterConfig;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use prost::Message as _;
@@ -106,6 +106,13 @@ impl Model {
             Some(table) => table.get_or_init(compile).clone(),
             None => compile(),
         }
+    }
+
+    /// The scopes that are served, by name.
+    pub(crate) fn scopes(&self) -> impl Iterator<Item = ScopedRouteConfiguration> {
+        let table = self.resources.get(&ResourceType::ScopedRouteConfiguration);
+        let all = table.into_iter().flat_map(|table| table.resources());
+        all.filter_map(|resource| ScopedRouteConfiguration::decode(&**resource.value()).ok())
     }
 
     /// The table with the virtual host that is served for a host on demand.

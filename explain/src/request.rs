@@ -22,6 +22,12 @@ pub struct Request {
     pub random: Option<u64>,
     /// Runtime keys of fractions: `n` of `d`.
     pub runtime: BTreeMap<String, (u32, u32)>,
+    /// Dynamic metadata by `FILTER.KEY`, as texts.
+    pub metadata: BTreeMap<String, String>,
+    /// Filter state by its key.
+    pub filter_state: BTreeMap<String, String>,
+    /// By cluster, how many of its endpoints are healthy: `n` of `m`, the first ones. Others failed a check or were ejected.
+    pub healthy: BTreeMap<String, (usize, usize)>,
     /// The RouteConfiguration to begin at, in place of a listener.
     pub route_config: Option<String>,
 }

@@ -6,11 +6,11 @@ use envoy_types::pb::envoy::config::route::v3::route::Action;
 use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
 use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;
 use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
-use envoy_types::pb::envoy::r#type::matcher::v3::metadata_matcher::path_segment::Segment;
 use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::pb::google::protobuf::BoolValue;
 use serde::Serialize;
 
+use crate::context::Context;
 use crate::draw::Fraction;
 use crate::header::{HeaderCondition, Seen, is_secret};
 use crate::path::PathCondition;
@@ -40,8 +40,8 @@ pub(crate) struct Route {
     pub(crate) fraction: Option<Fraction>,
     is_grpc: bool,
     certificate: Option<(Option<bool>, Option<bool>)>,
-    /// Conditions that a request does not answer.
-    unknown: Vec<String>,
+    /// Conditions that a request alone does not answer.
+    context: Vec<Context>,
     /// Why the client does not use it.
     pub(crate) left_out: Option<Reason>,
 }
@@ -95,7 +95,8 @@ enum Condition<'r> {
     Cookie(&'r CookieCondition),
     Grpc,
     Certificate(Option<bool>, Option<bool>),
-    Unknown(&'r str),
+    /// On what filters know of a request.
+    Unknown(&'r Context),
     Never,
 }
 
@@ -121,17 +122,11 @@ impl Route {
             }
             false => Vec::new(),
         };
-        let mut unknown = Vec::new();
+        let mut context = Vec::new();
         let mut cookies = Vec::new();
         if has_context {
-            for metadata in &matches.dynamic_metadata {
-                let keys = metadata.path.iter();
-                let keys =
-                    keys.filter_map(|step| step.segment.as_ref().map(|Segment::Key(key)| key.as_str()));
-                let path: Vec<&str> = keys.collect();
-                unknown.push(format!("dynamic metadata {}.{}", metadata.filter, path.join(".")));
-            }
-            unknown.extend(matches.filter_state.iter().map(|state| format!("filter state {}", state.key)));
+            context.extend(matches.dynamic_metadata.iter().map(|one| Context::of_metadata(one, semantics)));
+            context.extend(matches.filter_state.iter().map(|one| Context::of_filter_state(one, semantics)));
             cookies.extend(matches.cookies.iter().map(|cookie| CookieCondition {
                 name: cookie.name.clone(),
                 text: cookie.string_match.as_ref().map(|text| Text::of(text, semantics)),
@@ -150,7 +145,7 @@ impl Route {
             fraction,
             is_grpc: matches.grpc.is_some() && semantics.has(Difference::GrpcIsMatched),
             certificate,
-            unknown,
+            context,
             left_out,
             message,
         }
@@ -169,7 +164,7 @@ impl Route {
             .chain(self.cookies.iter().map(Condition::Cookie))
             .chain(self.is_grpc.then_some(Condition::Grpc))
             .chain(certificate)
-            .chain(self.unknown.iter().map(|name| Condition::Unknown(name)))
+            .chain(self.context.iter().map(Condition::Unknown))
             .chain(self.fraction.iter().filter(|fraction| fraction.is_never()).map(|_| Condition::Never))
     }
 
@@ -224,7 +219,7 @@ impl Route {
                     }
                 }
             }
-            Condition::Unknown(_) => Truth::Unknown,
+            Condition::Unknown(context) => context.matches(asked.request),
         }
     }
 
@@ -268,7 +263,12 @@ impl Route {
                 let want = format!("{} {}", word(presented, "presented"), word(validated, "validated"));
                 failure("tls", Some("client certificate"), want.trim().to_owned(), None, "XR17")
             }
-            Condition::Unknown(name) => failure("other", Some(name), "a match".to_owned(), None, "XR17"),
+            Condition::Unknown(context) => {
+                let got = context.value(asked.request);
+                let name = context.to_string();
+                let got = got.map(|got| if is_secret(&name) { "…" } else { got }.to_owned());
+                failure("other", Some(&name), context.wanted(), got, "XR17")
+            }
             Condition::Never => failure("fraction", None, "0 % of requests".to_owned(), None, "XR15"),
         }
     }

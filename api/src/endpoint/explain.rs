@@ -39,7 +39,8 @@ pub(crate) struct ExplainBody {
     /// Clients to ask for, such as `envoy@1.38`, `grpc-go` or `grpc`, which means all languages: at most 8. By default the connected
     /// node's own, or the newest of the profile.
     clients: Option<Vec<String>>,
-    /// The request: `host` or `target`, `path`, `method`, `headers`, `scheme`, or `call`, or `curl`; `random`, `runtime`, `routeConfig`;
+    /// The request: `host` or `target`, `path`, `method`, `headers`, `scheme`, or `call`, or `curl`; `random`, `runtime`, `metadata`, `filterState`, `healthy`,
+    /// `routeConfig`;
     /// and of the connection `listener`, `port`, `to`, `from`, `sni`, `alpn`, `tls`, `clientCert`.
     #[schema(value_type = Object)]
     request: Value,

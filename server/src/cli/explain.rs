@@ -63,7 +63,7 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
     /// Header; may be repeated
-    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse_header)]
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse_pair)]
     headers: Vec<(String, String)>,
     /// http or https [default: as the listener speaks]
     #[arg(long, value_name = "SCHEME", value_parser = ["http", "https"])]
@@ -110,6 +110,15 @@ pub(crate) struct RequestArgs {
     /// Runtime key of a fraction; may be repeated
     #[arg(long, value_name = "KEY=N/D", value_parser = parse_runtime)]
     runtime: Vec<(String, (u32, u32))>,
+    /// Dynamic metadata that a filter has set; may be repeated
+    #[arg(long, value_name = "FILTER.KEY=VALUE", value_parser = parse_pair)]
+    metadata: Vec<(String, String)>,
+    /// Filter state that a filter has set; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair)]
+    filter_state: Vec<(String, String)>,
+    /// How many endpoints of a cluster are healthy, the first N of M; may be repeated [default: as they are served]
+    #[arg(long, value_name = "CLUSTER=N/M", value_parser = parse_healthy)]
+    healthy: Vec<(String, (usize, usize))>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -124,7 +133,7 @@ fn parse_group(text: &str) -> Result<GroupName, String> {
     GroupName::new(text).map_err(|error| error.to_string())
 }
 
-fn parse_header(text: &str) -> Result<(String, String), String> {
+fn parse_pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
     Ok((name.trim().to_owned(), value.to_owned()))
 }
@@ -136,6 +145,14 @@ fn parse_runtime(text: &str) -> Result<(String, (u32, u32)), String> {
     };
     let wanted = "write KEY=N/D with a denominator of 100, 10000 or 1000000, such as canary.share=10/100";
     read().ok_or_else(|| wanted.to_owned())
+}
+
+fn parse_healthy(text: &str) -> Result<(String, (usize, usize)), String> {
+    let read = || {
+        let (cluster, healthy) = text.split_once('=')?;
+        Some((cluster.to_owned(), question::parse_healthy(healthy)?))
+    };
+    read().ok_or_else(|| "write CLUSTER=N/M, such as default/web=2/3".to_owned())
 }
 
 impl RequestArgs {
@@ -158,6 +175,9 @@ impl RequestArgs {
         request.headers.extend(self.headers.iter().cloned());
         request.random = self.random;
         request.runtime = self.runtime.iter().cloned().collect::<BTreeMap<_, _>>();
+        request.metadata = self.metadata.iter().cloned().collect();
+        request.filter_state = self.filter_state.iter().cloned().collect();
+        request.healthy = self.healthy.iter().cloned().collect();
         request.route_config.clone_from(&self.route_config);
         let own = request.connection;
         request.connection = Connection {
