@@ -12,6 +12,7 @@ mod after;
 mod before;
 mod client;
 mod curl;
+mod diff;
 mod draw;
 mod endpoints;
 mod explain;
@@ -27,6 +28,8 @@ mod regex;
 mod request;
 mod route;
 mod semantics;
+mod shape;
+mod space;
 mod table;
 mod text;
 mod truth;
@@ -34,6 +37,7 @@ mod write;
 
 pub use client::{Client, Language, UnknownClient};
 pub use curl::{CurlError, curl};
+pub use diff::{Changes, Class, ClassKind, MAX_CLASSES, Undecided, diff};
 pub use explain::MAX_LISTENERS;
 pub use explanation::{
     ActionKind, Element, Endpoint, Explanation, Filter, Host, Limit, Listener, Mirror, Note, Outcome, Part,
