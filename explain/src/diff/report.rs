@@ -84,6 +84,36 @@ pub struct Undecided {
 /// Classes in one answer.
 pub const MAX_CLASSES: usize = 64;
 
+impl Changes {
+    /// Fills in the places of the explanations before and after. Each function is called once.
+    pub fn locate(
+        &mut self,
+        before: impl FnOnce(&mut [Explanation]),
+        after: impl FnOnce(&mut [Explanation]),
+    ) {
+        fill(self.classes.iter_mut().map(|class| &mut class.before), before);
+        fill(self.classes.iter_mut().map(|class| &mut class.after), after);
+    }
+
+    /// Returns `true` if nothing differs and everything was decided.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.n_classes == 0 && self.undecided.is_empty()
+    }
+}
+
+fn fill<'c>(
+    sides: impl Iterator<Item = &'c mut Option<Explanation>>,
+    locate: impl FnOnce(&mut [Explanation]),
+) {
+    let mut sides: Vec<&mut Option<Explanation>> = sides.filter(|side| side.is_some()).collect();
+    let mut explanations: Vec<Explanation> = sides.iter_mut().filter_map(|side| side.take()).collect();
+    locate(&mut explanations);
+    for (side, explanation) in sides.into_iter().zip(explanations) {
+        *side = Some(explanation);
+    }
+}
+
 /// A class before its example is explained.
 #[derive(Clone, Debug)]
 pub(super) struct Found {

@@ -28,12 +28,6 @@ impl Changes {
         }
         text
     }
-
-    /// Returns `true` if nothing differs and everything was decided.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.n_classes == 0 && self.undecided.is_empty()
-    }
 }
 
 impl Class {
@@ -114,22 +108,28 @@ fn say(request: &Request) -> String {
 
 /// The clusters with their shares, and the routes that lead there.
 fn destination(side: &Explanation) -> String {
-    let outcomes = side.outcomes.iter().filter(|outcome| !outcome.share.is_zero());
-    let shown: Vec<String> = outcomes
-        .map(|outcome| {
-            let share =
-                if outcome.share == Ratio::ONE { String::new() } else { format!("{} ", outcome.share) };
-            let route = side.routes.iter().find(|route| Some(route.index) == outcome.route);
-            let by = route.map(|route| match (&*route.element.name, &route.element.place) {
-                ("", Some(place)) => format!(" [{}]", at(place)),
-                ("", None) => format!(" (route {})", route.index + 1),
-                (name, Some(place)) => format!(" by {name} [{}]", at(place)),
-                (name, None) => format!(" by {name}"),
-            });
-            format!("{share}{}{}", name(outcome), by.unwrap_or_default())
-        })
-        .collect();
-    shown.join("; ")
+    let mut by_route: Vec<(Option<usize>, Vec<String>)> = Vec::new();
+    for outcome in side.outcomes.iter().filter(|outcome| !outcome.share.is_zero()) {
+        let text = match outcome.share {
+            Ratio::ONE => name(outcome),
+            share => format!("{share} {}", name(outcome)),
+        };
+        match by_route.last_mut().filter(|(route, _)| *route == outcome.route) {
+            Some((_, all)) => all.push(text),
+            None => by_route.push((outcome.route, vec![text])),
+        }
+    }
+    let shown = by_route.into_iter().map(|(index, all)| {
+        let route = side.routes.iter().find(|route| Some(route.index) == index);
+        let by = route.map(|route| match (&*route.element.name, &route.element.place) {
+            ("", Some(place)) => format!("  [{}]", at(place)),
+            ("", None) => format!("  by route {}", route.index + 1),
+            (name, Some(place)) => format!("  by {name}  [{}]", at(place)),
+            (name, None) => format!("  by {name}"),
+        });
+        format!("{}{}", all.join(", "), by.unwrap_or_default())
+    });
+    shown.collect::<Vec<_>>().join("; ")
 }
 
 fn at(place: &Place) -> String {

@@ -1,4 +1,5 @@
 //! The command line against a real server.
 
+mod diff;
 mod pairs;
 mod writes;

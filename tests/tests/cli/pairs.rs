@@ -59,7 +59,7 @@ const PAIRS: [Pair; 48] = [
     Pair("GET /v1/events", Ok("events")),
     Pair(
         "- the server itself, and what needs none",
-        Ok("serve,bootstrap,ca,token,translate,explain,get,store,help"),
+        Ok("serve,bootstrap,ca,token,translate,explain,diff,get,store,help"),
     ),
 ];
 
