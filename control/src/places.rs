@@ -50,6 +50,14 @@ impl Places<'_> {
         }
     }
 
+    /// The places of parts. All together take one pass over each file.
+    #[must_use]
+    pub fn of_parts(&self, parts: &[Part]) -> Vec<Option<Place>> {
+        let generated = self.documents.iter().map(|(_, placed)| &placed.document.place).collect();
+        let wanted: Vec<Option<Wanted>> = parts.iter().map(|part| self.wanted(part, &generated)).collect();
+        self.resolve(&wanted)
+    }
+
     fn resolve(&self, wanted: &[Option<Wanted>]) -> Vec<Option<Place>> {
         let all = wanted.iter().enumerate().filter_map(|(at, wanted)| Some((at, wanted.as_ref()?)));
         let candidates = all

@@ -19,6 +19,7 @@ mod explain;
 mod explanation;
 mod header;
 mod host;
+mod lint;
 mod listener;
 mod model;
 mod path;
@@ -44,6 +45,7 @@ pub use explanation::{
     Place, Retry, RouteSeen,
 };
 pub use host::DomainKind;
+pub use lint::{Doubt, DoubtCode, lint};
 pub use model::Model;
 pub use ratio::Ratio;
 pub use request::{Connection, Request};

@@ -20,7 +20,7 @@ use xds_explain::{
 };
 
 /// Pairs of tables for each client, and requests for each pair.
-const N_PAIRS: usize = 400;
+const N_PAIRS: usize = 200;
 const N_REQUESTS: usize = 60;
 
 /// Where a request goes, as far as it does not depend on the rest of its path: virtual host, and shares by route and destination.

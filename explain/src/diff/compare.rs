@@ -18,7 +18,7 @@ pub fn diff(before: &Model, after: &Model) -> Changes {
 }
 
 fn conclude(models: [&Model; 2], findings: Findings) -> Changes {
-    let Findings { mut found, mut undecided, sampled, unchanged_hosts } = findings;
+    let Findings { mut found, mut undecided, sampled, unchanged_hosts, .. } = findings;
     found.sort_by_cached_key(|one| {
         let example = one.example.as_ref();
         let words = example.map(|request| {

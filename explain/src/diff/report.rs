@@ -9,6 +9,7 @@ use crate::header::is_secret;
 use crate::ratio::Ratio;
 use crate::request::Request;
 use crate::space::destination::Shares;
+use crate::space::split::Budget;
 
 /// The difference between two models for requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -139,6 +140,8 @@ pub(super) struct Findings {
     pub(super) undecided: Vec<Undecided>,
     pub(super) sampled: bool,
     pub(super) unchanged_hosts: usize,
+    /// What is left for all virtual hosts together.
+    pub(super) budget: Budget,
 }
 
 impl Findings {

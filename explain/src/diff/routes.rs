@@ -45,8 +45,9 @@ pub(super) fn compare(pair: &Pair<'_>, arrival: &Arrival<'_>, rules: PathRules, 
         // An unconditional route at the end leaves nothing to the end of the list.
         is_same && (!ends_differ || both[0].is_empty() && both[1].is_empty())
     };
-    let mut budget = Budget::default();
+    let mut budget = Budget { n_steps: findings.budget.n_steps, ..Budget::default() };
     let walked = lists.walk(arrival, &relevant, &mut budget, same);
+    findings.budget.n_steps = budget.n_steps;
     for why in walked.undecided {
         findings.sampled = true;
         findings.leave(&pair.about, why);

@@ -164,7 +164,27 @@ impl Automaton {
                 None => blocks.push((key, vec![byte])),
             }
         }
-        blocks.into_iter().map(|(_, bytes)| bytes).collect()
+        let is_ascii_enough = self.is_ascii_enough();
+        let all = blocks.into_iter().map(|(_, bytes)| bytes);
+        all.filter(|bytes| !is_ascii_enough || bytes.iter().any(u8::is_ascii)).collect()
+    }
+
+    /// Returns `true` if some ASCII byte is to all conditions as every byte beyond ASCII.
+    fn is_ascii_enough(&self) -> bool {
+        let is_alike = |plain: &u8| {
+            let in_literal = self
+                .tries
+                .iter()
+                .flat_map(|trie| &trie.nodes)
+                .flat_map(|node| &node.children)
+                .any(|(byte, _)| byte == plain || !byte.is_ascii());
+            !in_literal
+                && self.machines.iter().all(|machine| {
+                    let classes = machine.dfa.byte_classes();
+                    (0x80..=0xff).all(|byte| classes.get(byte) == classes.get(*plain))
+                })
+        };
+        b"~!$+*,".iter().any(is_alike)
     }
 
     /// Visits every set of conditions that hold together, sorted, with a shortest text for which they do. With `relevant`, only sets that
@@ -205,10 +225,9 @@ impl Automaton {
             }
             self.candidates(&state, &mut bytes);
             for byte in &bytes {
-                let cost = 1 + self.machines.len();
-                let Some(left) = n_steps.checked_sub(cost) else { return Search::Cut };
-                *n_steps = left;
                 let Some(universe) = self.universe.step(state.universe, *byte) else { continue };
+                let Some(left) = n_steps.checked_sub(1 + self.machines.len()) else { return Search::Cut };
+                *n_steps = left;
                 let Some(next) = self.step(&state, universe, *byte) else { return Search::Cut };
                 let is_live = relevant
                     .as_ref()

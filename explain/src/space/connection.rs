@@ -82,7 +82,7 @@ impl Values {
         for one in &matches {
             values.ports.extend(one.destination_port.iter().map(|port| u16::try_from(port.value).ok()));
             values.to.extend(one.prefix_ranges.iter().flat_map(ends));
-            values.names.extend(one.server_names.iter().map(|name| Some(name_of(name))));
+            values.names.extend(one.server_names.iter().flat_map(|name| names_of(name)));
             values.protocols.extend(one.application_protocols.iter().map(|name| Some(name.clone())));
             let sources = one.source_prefix_ranges.iter().chain(&one.direct_source_prefix_ranges);
             values.from.extend(sources.flat_map(ends));
@@ -181,28 +181,30 @@ fn unique<T: PartialEq>(all: Vec<T>) -> Vec<T> {
     unique
 }
 
-/// A name that a pattern of server names takes.
-fn name_of(pattern: &str) -> String {
+/// Names that a pattern of server names takes. One of them has no chain of its own, unless somebody means it.
+fn names_of(pattern: &str) -> Vec<Option<String>> {
     let pattern = pattern.to_ascii_lowercase();
     match pattern.strip_prefix('*') {
-        Some(suffix) => format!("any{suffix}"),
-        None => pattern,
+        Some(suffix) => ["any", "xn--any-other"].map(|label| Some(format!("{label}{suffix}"))).to_vec(),
+        None => vec![Some(pattern)],
     }
 }
 
-/// The first and the last address of a range.
+/// The first address of a range, and the first behind it. Between the limits of all ranges, addresses are alike.
 fn ends(range: &CidrRange) -> Vec<Option<IpAddr>> {
     let length = range.prefix_len.as_ref().map_or(0, |length| length.value);
     match range.address_prefix.parse::<IpAddr>() {
         Ok(IpAddr::V4(address)) => {
             let mask = u32::MAX.checked_shl(32_u32.saturating_sub(length)).unwrap_or_default();
             let first = u32::from(address) & mask;
-            [first, first | !mask].map(|bits| Some(IpAddr::V4(bits.into()))).to_vec()
+            let behind = (first | !mask).checked_add(1);
+            [Some(first), behind].into_iter().flatten().map(|bits| Some(IpAddr::V4(bits.into()))).collect()
         }
         Ok(IpAddr::V6(address)) => {
             let mask = u128::MAX.checked_shl(128_u32.saturating_sub(length)).unwrap_or_default();
             let first = u128::from(address) & mask;
-            [first, first | !mask].map(|bits| Some(IpAddr::V6(bits.into()))).to_vec()
+            let behind = (first | !mask).checked_add(1);
+            [Some(first), behind].into_iter().flatten().map(|bits| Some(IpAddr::V6(bits.into()))).collect()
         }
         Err(_) => Vec::new(),
     }

@@ -1,6 +1,6 @@
 //! Two lists of routes, followed through the space of requests.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
@@ -53,8 +53,8 @@ impl Default for Budget {
     }
 }
 
-/// Steps of automata: about a second.
-const MAX_STEPS: usize = 4_000_000;
+/// Steps of automata, for all virtual hosts together: about a second.
+const MAX_STEPS: usize = 8_000_000;
 
 /// Parts of a pair of virtual hosts.
 const MAX_PARTS: usize = 20_000;
@@ -71,6 +71,18 @@ pub(crate) struct Walked {
     pub(crate) parts: Vec<Part>,
     pub(crate) undecided: Vec<String>,
 }
+
+/// If requests reach a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    Yes,
+    /// None does; the routes whose paths it shares.
+    No(Vec<u32>),
+    Undecided,
+}
+
+/// Routes in the lists that are looked at for one route.
+const MAX_LISTED_EACH: usize = 20_000;
 
 impl<'m> Lists<'m> {
     pub(crate) fn of(routes: [&'m [Route]; 2], arrival: &Arrival<'_>, rules: PathRules) -> Self {
@@ -149,6 +161,57 @@ impl<'m> Lists<'m> {
             undecided.push("more combinations of paths than are looked at".to_owned());
         }
         self.split(arrival, regions, budget, settled, undecided)
+    }
+
+    /// If a request reaches the route of the first side, when only some of the routes are there. `takes` says if it gets something of
+    /// the routes of a decided list.
+    pub(crate) fn reach(
+        &mut self,
+        arrival: &Arrival<'_>,
+        route: u32,
+        is_there: &dyn Fn(u32) -> bool,
+        takes: impl Fn(&[u32]) -> bool,
+        budget: &mut Budget,
+    ) -> Reach {
+        let Some(condition) = self.path_of[0].get(route as usize).copied().flatten() else {
+            return Reach::Undecided;
+        };
+        let (having, routes) = (&self.having, self.routes);
+        let plain = |at: u32| routes[0].get(at as usize).is_some_and(is_plain);
+        let mut others: BTreeSet<u32> = BTreeSet::new();
+        let mut open: BTreeMap<Vec<u32>, String> = BTreeMap::new();
+        let mut n_listed = 0;
+        let search = self.automaton.search(Some(&[condition]), &mut budget.n_steps, |held, path| {
+            let all = held.iter().filter_map(|condition| having.get(*condition as usize));
+            let mut list: Vec<u32> =
+                all.flat_map(|having| having[0].iter().copied()).filter(|at| is_there(*at)).collect();
+            list.sort_unstable();
+            cut(&mut list, plain);
+            others.extend(list.iter().copied().filter(|at| *at != route));
+            if !list.contains(&route) {
+                return ControlFlow::Continue(());
+            }
+            if list.iter().all(|at| *at == route && plain(*at)) {
+                return ControlFlow::Break(());
+            }
+            n_listed += list.len();
+            open.entry(list).or_insert_with(|| path.to_owned());
+            // Most routes are reached at once.
+            if n_listed > MAX_LISTED_EACH { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let is_cut = match search {
+            Search::Complete => false,
+            Search::Stopped if n_listed <= MAX_LISTED_EACH => return Reach::Yes,
+            Search::Stopped | Search::Cut => true,
+        };
+        let regions = open.into_iter().map(|(list, path)| (path, [list, Vec::new()])).collect();
+        let settled = |both: &Both| !both[0].contains(&route);
+        let walked = self.split(arrival, regions, budget, settled, Vec::new());
+        if walked.parts.iter().any(|part| takes(&part.lists[0])) {
+            return Reach::Yes;
+        }
+        let is_open = is_cut || !walked.undecided.is_empty() || !self.automaton.unreadable.is_empty();
+        if is_open { Reach::Undecided } else { Reach::No(others.into_iter().collect()) }
     }
 
     fn split(

@@ -1,9 +1,10 @@
 //! `validate`: checks files as the server would, without a server.
 //!
 //! This module collects the findings; [`access`] those of an access policy. [`mod@report`] holds them, and writes them as text and JSON. [`strict`] turns bad conditions
-//! into errors. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
+//! into errors. [`dead`] finds parts that can never act. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
 
 mod access;
+mod dead;
 mod github;
 mod junit;
 mod report;
@@ -177,6 +178,7 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
     let found = place(found, args.target, &offline.scan, &offline.limits);
     diagnostics.retain(|one| !is_told_by_profile(one, args.target, &found));
     diagnostics.extend(found);
+    diagnostics.extend(dead::findings(args.target.profiles(), &languages, args.strict, offline));
     diagnostics.extend(offline.hidden.iter().map(|path| hidden(path)));
     if offline.scan.files.is_empty() && offline.scan.faults.is_empty() {
         diagnostics.push(nothing_found(args));
