@@ -26,7 +26,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher};
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message as _;
 use xds_cache::{Resource, ResourceType};
-use xds_explain::{Client, Language, Model, diff};
+use xds_explain::{Client, Language, Model, diff, lint};
 
 fn main() {
     let hosts = |n_hosts: usize, n_routes: usize| (0..n_hosts).map(|at| host(at, n_routes)).collect();
@@ -52,6 +52,16 @@ fn main() {
         &rich,
         &change(&rich, |routes| routes.reverse()),
     );
+    measure_lint("1,000 hosts of 10 routes", &many);
+    measure_lint("1 host of 10,000 routes", &long);
+    measure_lint("1 host of 200 routes with headers and regexes", &rich);
+}
+
+fn measure_lint(name: &str, table: &[VirtualHost]) {
+    let model = model(table);
+    let began = Instant::now();
+    let n_doubts = lint(&model).len();
+    println!("doubts about {name}: {:?} ({n_doubts} doubts)", began.elapsed());
 }
 
 fn measure(name: &str, before: &[VirtualHost], after: &[VirtualHost]) {

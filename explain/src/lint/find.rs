@@ -7,10 +7,9 @@ use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 use xds_cache::{Resource, ResourceKey, ResourceType};
 
-use crate::explanation::Part;
+use crate::lint::place::Place;
 use crate::lint::report::Doubt;
-use crate::lint::routes::{self, Place};
-use crate::lint::{chains, shares};
+use crate::lint::{chains, routes, shares};
 use crate::listener::addresses;
 use crate::model::{Manager, Model};
 use crate::request::{Connection, Request};
@@ -88,17 +87,6 @@ impl Walk<'_> {
             for (index, route) in host.routes.iter().enumerate() {
                 shares::look(route, &place.of_route(index, route), &arrival, &mut self.doubts);
             }
-        }
-    }
-}
-
-impl Place<'_> {
-    /// The part of a route.
-    pub(super) fn of_route(&self, index: usize, route: &crate::route::Route) -> Part {
-        Part {
-            resource: self.resource.clone(),
-            path: format!("{}.routes[{index}]", self.path),
-            route: Some(route.message.name.clone()).filter(|name| !name.is_empty()),
         }
     }
 }

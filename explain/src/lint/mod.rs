@@ -5,6 +5,7 @@
 
 mod chains;
 mod find;
+mod place;
 mod report;
 mod routes;
 mod shares;

@@ -1,8 +1,10 @@
 //! Routes that no request reaches (L1, L3), and domains that no host reaches (L4).
 
-use xds_cache::ResourceKey;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::PathWithEscapedSlashesAction;
 
+use crate::explanation::Part;
 use crate::header::Seen;
+use crate::lint::place::Place;
 use crate::lint::report::{Doubt, DoubtCode};
 use crate::request::Request;
 use crate::route::{Asked, Condition, Route};
@@ -12,14 +14,6 @@ use crate::space::split::{Budget, Lists, Reach};
 use crate::space::universe::PathRules;
 use crate::space::values::Arrival;
 use crate::table::{RouteTable, VirtualHost};
-
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::PathWithEscapedSlashesAction;
-
-/// Where a virtual host is.
-pub(super) struct Place<'r> {
-    pub(super) resource: &'r ResourceKey,
-    pub(super) path: String,
-}
 
 /// Tells each route that no request reaches, with the routes that hide it.
 pub(super) fn look(
@@ -155,7 +149,7 @@ pub(super) fn domains(
         doubts.push(Doubt {
             code: DoubtCode::UnreachableDomain,
             message,
-            part: crate::explanation::Part {
+            part: Part {
                 resource: place.resource.clone(),
                 path: format!("{}.domains[{index}]", place.path),
                 route: None,

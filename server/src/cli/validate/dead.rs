@@ -3,39 +3,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_cache::{Profile, Publisher, Revision};
+use xds_cache::{GroupName, Profile, Publisher, Revision};
 use xds_codec::{Diagnostic, Language as Judged, Place as FilePlace, Severity};
 use xds_control::Places;
 use xds_control::acks::view_key_of_group;
 use xds_explain::{Client, Doubt, Language, Model, Part, Place, lint};
 
-use super::names_for;
 use crate::cli::offline::Offline;
 
-/// The doubts about what each group is served, each once. Those about gRPC clients are told if all of these languages agree.
+/// The doubts about what the groups are served to clients of a profile, each once. Those about gRPC clients are told if all of these languages agree.
 pub(super) fn findings(
-    profiles: &[Profile],
+    kinds: &[(Profile, GroupName)],
     judged: &[Judged],
     is_strict: bool,
     offline: &Offline,
 ) -> Vec<Diagnostic> {
-    let groups = offline.groups();
     let publisher = Publisher::new();
-    publisher.publish(Revision(1), groups.clone());
+    publisher.publish(Revision(1), offline.groups());
     let texts = offline.all_texts();
     let mut found: BTreeMap<(Placed, &'static str), Diagnostic> = BTreeMap::new();
-    for profile in profiles {
-        for group in names_for(&groups, *profile) {
-            let Some(view) = publisher.view_at(&view_key_of_group(group, *profile)) else { continue };
-            let places = Places { view: &view, documents: &offline.translated.documents, texts: &texts };
-            let doubts = agreed(
-                languages(*profile, judged)
-                    .map(|language| lint(&Model::of_view(&view, Client::newest(language)))),
-            );
-            for (doubt, own, hiding) in located(&places, doubts) {
-                let one = diagnostic(&doubt, &own, hiding, is_strict);
-                found.entry((placed(&one.place), doubt.code.name())).or_insert(one);
-            }
+    for (profile, group) in kinds {
+        let Some(view) = publisher.view_at(&view_key_of_group(group, *profile)) else { continue };
+        let places = Places { view: &view, documents: &offline.translated.documents, texts: &texts };
+        let doubts = agreed(
+            languages(*profile, judged)
+                .map(|language| lint(&Model::of_view(&view, Client::newest(language)))),
+        );
+        for (doubt, own, hiding) in located(&places, doubts) {
+            let one = diagnostic(&doubt, &own, hiding, is_strict);
+            found.entry((placed(&one.place), doubt.code.name())).or_insert(one);
         }
     }
     found.into_values().collect()
