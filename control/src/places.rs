@@ -68,6 +68,14 @@ impl Places<'_> {
         }
     }
 
+    /// The places of parts. All together take one pass over each file.
+    #[must_use]
+    pub fn of_parts(&self, parts: &[Part]) -> Vec<Option<Place>> {
+        let generated = self.generated();
+        let wanted: Vec<Option<Wanted>> = parts.iter().map(|part| self.wanted(part, &generated)).collect();
+        self.resolve(&wanted)
+    }
+
     fn generated(&self) -> Generated<'_> {
         self.documents.iter().map(|(_, placed)| &placed.document.place).collect()
     }

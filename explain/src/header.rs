@@ -131,6 +131,27 @@ impl HeaderCondition {
         &self.name
     }
 
+    /// The name in lower case.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The condition on a text, if it is one.
+    pub(crate) fn text(&self) -> Option<&Text> {
+        match &self.kind {
+            Kind::Text(text) => Some(text),
+            Kind::Range { .. } | Kind::Present(_) => None,
+        }
+    }
+
+    /// The limits of a range, if it is one.
+    pub(crate) fn range(&self) -> Option<(i64, i64)> {
+        match self.kind {
+            Kind::Range { start, end } => Some((start, end)),
+            Kind::Text(_) | Kind::Present(_) => None,
+        }
+    }
+
     pub(crate) fn matches(&self, seen: &Seen) -> Truth {
         let cannot = self.key != self.name && self.semantics.has(Difference::CapitalsNeverMatch);
         let values = if cannot { &[] } else { seen.get(&self.key) };
@@ -168,7 +189,8 @@ impl HeaderCondition {
         }
     }
 
-    fn matches_value(&self, value: &str) -> Truth {
+    /// If one value fits, inversion apart.
+    pub(crate) fn matches_value(&self, value: &str) -> Truth {
         match &self.kind {
             Kind::Text(text) => text.matches(value),
             Kind::Range { start, end } => {

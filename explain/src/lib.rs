@@ -13,12 +13,14 @@ mod before;
 mod client;
 mod context;
 mod curl;
+mod diff;
 mod draw;
 mod endpoints;
 mod explain;
 mod explanation;
 mod header;
 mod host;
+mod lint;
 mod listener;
 mod model;
 mod path;
@@ -29,6 +31,8 @@ mod request;
 mod route;
 mod scope;
 mod semantics;
+mod shape;
+mod space;
 mod table;
 mod text;
 mod truth;
@@ -36,12 +40,14 @@ mod write;
 
 pub use client::{Client, Language, UnknownClient};
 pub use curl::{CurlError, curl};
+pub use diff::{Changes, Class, ClassKind, MAX_CLASSES, Undecided, diff};
 pub use explain::MAX_LISTENERS;
 pub use explanation::{
     ActionKind, Element, Endpoint, Explanation, Filter, Host, Limit, Listener, Mirror, Note, Outcome, Part,
     Place, Retry, RouteSeen,
 };
 pub use host::DomainKind;
+pub use lint::{Doubt, DoubtCode, lint};
 pub use model::Model;
 pub use ratio::Ratio;
 pub use request::{Connection, Request};

@@ -151,6 +151,24 @@ impl Model {
         found
     }
 
+    /// All resources of a type, by name.
+    pub(crate) fn all(&self, of_type: &ResourceType) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.get(of_type).into_iter().flat_map(|table| table.resources())
+    }
+
+    /// All listeners of a proxy.
+    pub(crate) fn all_listeners(&self) -> impl Iterator<Item = (&Resource, &Listener)> {
+        self.listeners.iter().map(|(resource, listener)| (&**resource, listener))
+    }
+
+    /// The virtual hosts on demand of a RouteConfiguration, by name.
+    pub(crate) fn on_demand_hosts(&self, route_config: &str) -> Vec<Arc<Resource>> {
+        let is_of = |resource: &&Arc<Resource>| {
+            resource.name().strip_prefix(route_config).is_some_and(|rest| rest.starts_with('/'))
+        };
+        self.all(&ResourceType::VirtualHost).filter(is_of).cloned().collect()
+    }
+
     /// The connection manager of a chain.
     pub(crate) fn manager(resource: &Resource, chain: &FilterChain, index: Option<usize>) -> Option<Manager> {
         let at = chain.filters.iter().enumerate().find_map(|(at, filter)| match &filter.config_type {

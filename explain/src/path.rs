@@ -10,6 +10,7 @@ use prost::Message as _;
 
 use crate::regex::Pattern;
 use crate::semantics::{Difference, Semantics};
+use crate::shape::{Shape, escaped};
 use crate::text::{Fold, Text};
 use crate::truth::Truth;
 
@@ -66,6 +67,28 @@ impl PathCondition {
             Self::Template(_, None) | Self::Custom(_) => Truth::Unknown,
             Self::Nothing => Truth::No,
         }
+    }
+
+    /// The paths that it takes, as they are compared; `None` if that is not known. A CONNECT request may have any.
+    pub(crate) fn shapes(&self) -> Option<Vec<Shape<'_>>> {
+        match self {
+            Self::Prefix(text) | Self::Exact(text) => text.shapes(),
+            Self::Regex(pattern) => Some(vec![Shape::Regex(pattern)]),
+            Self::SeparatedPrefix(prefix, folds) => {
+                let text = if *folds { prefix.to_ascii_lowercase() } else { prefix.clone() };
+                let below = Shape::Prefix { text: format!("{text}/"), folds: *folds };
+                Some(vec![Shape::Exact { text, folds: *folds }, below])
+            }
+            Self::Template(_, Some(segments)) => Some(vec![Shape::Expression(expression(segments))]),
+            Self::Template(_, None) | Self::Custom(_) => None,
+            Self::Connect => Some(vec![Shape::Prefix { text: String::new(), folds: false }]),
+            Self::Nothing => Some(Vec::new()),
+        }
+    }
+
+    /// True if it takes CONNECT requests alone.
+    pub(crate) fn is_connect(&self) -> bool {
+        matches!(self, Self::Connect)
     }
 
     pub(crate) fn wanted(&self) -> String {
@@ -173,6 +196,16 @@ fn takes(segments: &[Segment], path: &str) -> bool {
             .zip(parts.iter().rev())
             .take(after)
             .all(|(segment, part)| fits(segment, part))
+}
+
+/// The same as an expression of the `regex` crates.
+fn expression(segments: &[Segment]) -> String {
+    let of = |segment: &Segment| match segment {
+        Segment::Literal(text) => escaped(text),
+        Segment::One => "[^/]+".to_owned(),
+        Segment::Rest => "(?s:.)*".to_owned(),
+    };
+    segments.iter().map(|segment| format!("/{}", of(segment))).collect()
 }
 
 #[cfg(test)]

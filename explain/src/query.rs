@@ -38,6 +38,14 @@ impl QueryCondition {
         }
     }
 
+    /// The condition on a text, if it is one.
+    pub(crate) fn text(&self) -> Option<&Text> {
+        match &self.kind {
+            Kind::Text(text) => Some(text),
+            Kind::Present(_) => None,
+        }
+    }
+
     pub(crate) fn wanted(&self) -> String {
         match &self.kind {
             Kind::Text(text) => text.describe(),

@@ -4,7 +4,9 @@
 
 use std::sync::OnceLock;
 
+use regex_automata::hybrid::dfa;
 use regex_automata::meta::{Config, Regex};
+use regex_automata::nfa::thompson;
 use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input};
 use regex_syntax::hir::{Class, HirKind};
@@ -43,17 +45,43 @@ impl Pattern {
         }
     }
 
-    fn build(&self) -> Option<Regex> {
-        let inner = Translator::translate(&self.text, self.reads_bytes)?;
-        // grpc-js writes `^` before and `$` behind the text itself, which an alternation splits.
+    /// A deterministic automaton of the whole text; `None` where [`Pattern::matches`] says unknown.
+    pub(crate) fn automaton(&self) -> Option<dfa::DFA> {
+        let whole = self.whole()?;
         let whole = match self.is_half_anchored {
+            true => format!(r"\A(?s-u:.)*(?:{whole})(?s-u:.)*\z"),
+            false => whole,
+        };
+        automaton(&whole, !self.reads_bytes)
+    }
+
+    fn whole(&self) -> Option<String> {
+        let inner = Translator::translate(&self.text, self.reads_bytes)?;
+        // grpc-js writes `^` before and `$` behind the text itself, which an alternation splits. What is outside may be anything.
+        Some(match self.is_half_anchored {
             true => format!(r"\A{inner}\z"),
             false => format!(r"\A(?:{inner})\z"),
-        };
+        })
+    }
+
+    fn build(&self) -> Option<Regex> {
+        let whole = self.whole()?;
         let syntax = syntax::Config::new().utf8(false).unicode(!self.reads_bytes);
         let config = Config::new().utf8_empty(false).nfa_size_limit(Some(MAX_REGEX_BYTES));
         Regex::builder().syntax(syntax).configure(config).build(&whole).ok()
     }
+}
+
+/// A deterministic automaton, made as it is read, which searches from the beginning of a text. It gives up in place of forgetting states.
+pub(crate) fn automaton(expression: &str, is_unicode: bool) -> Option<dfa::DFA> {
+    let syntax = syntax::Config::new().utf8(false).unicode(is_unicode);
+    let thompson = thompson::Config::new().utf8(false).nfa_size_limit(Some(MAX_REGEX_BYTES));
+    let config = dfa::Config::new()
+        .cache_capacity(MAX_REGEX_BYTES)
+        .skip_cache_capacity_check(true)
+        .minimum_cache_clear_count(Some(0))
+        .minimum_bytes_per_state(None);
+    dfa::DFA::builder().syntax(syntax).thompson(thompson).configure(config).build(expression).ok()
 }
 
 /// Memory of one compiled regular expression. Envoy's own limit, a program of 100 instructions, is far below.

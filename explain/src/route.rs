@@ -32,7 +32,7 @@ pub(crate) struct Asked<'a> {
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) message: proto::Route,
-    path: PathCondition,
+    pub(crate) path: PathCondition,
     headers: Vec<HeaderCondition>,
     queries: Vec<QueryCondition>,
     cookies: Vec<CookieCondition>,
@@ -81,13 +81,14 @@ pub struct Failure {
 }
 
 #[derive(Debug)]
-struct CookieCondition {
-    name: String,
-    text: Option<Text>,
+pub(crate) struct CookieCondition {
+    pub(crate) name: String,
+    pub(crate) text: Option<Text>,
     inverts: bool,
 }
 
-enum Condition<'r> {
+/// One condition of a route.
+pub(crate) enum Condition<'r> {
     LeftOut(&'r Reason),
     Path,
     Header(&'r HeaderCondition),
@@ -151,7 +152,8 @@ impl Route {
         }
     }
 
-    fn conditions(&self) -> impl Iterator<Item = Condition<'_>> {
+    /// All conditions, that of the fraction apart.
+    pub(crate) fn conditions(&self) -> impl Iterator<Item = Condition<'_>> {
         let left_out = self.left_out.iter().map(Condition::LeftOut);
         let certificate = self
             .certificate
@@ -198,7 +200,7 @@ impl Route {
         failed.map(|(truth, condition)| self.describe(&condition, asked, truth)).collect()
     }
 
-    fn truth(&self, condition: &Condition<'_>, asked: &Asked<'_>) -> Truth {
+    pub(crate) fn truth(&self, condition: &Condition<'_>, asked: &Asked<'_>) -> Truth {
         match condition {
             Condition::LeftOut(_) | Condition::Never => Truth::No,
             Condition::Path => self.path.matches(asked.path, &asked.request.method),

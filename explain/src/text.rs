@@ -5,6 +5,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
 use crate::regex::Pattern;
 use crate::semantics::{Difference, Semantics};
+use crate::shape::Shape;
 use crate::truth::Truth;
 
 /// How letters are compared.
@@ -107,6 +108,20 @@ impl Text {
             Kind::Custom(_) => Truth::Unknown,
             Kind::Nothing => Truth::No,
         }
+    }
+
+    /// The texts that it takes; `None` if that is not known. Letters that only Unicode folds to ASCII are taken for themselves.
+    pub(crate) fn shapes(&self) -> Option<Vec<Shape<'_>>> {
+        let folds = self.fold != Fold::Nothing;
+        Some(match &self.kind {
+            Kind::Exact(text) => vec![Shape::Exact { text: text.clone(), folds }],
+            Kind::Prefix(text) => vec![Shape::Prefix { text: text.clone(), folds }],
+            Kind::Suffix(text) => vec![Shape::Suffix { text: text.clone(), folds }],
+            Kind::Contains(text) => vec![Shape::Contains { text: text.clone(), folds }],
+            Kind::Regex(pattern) => vec![Shape::Regex(pattern)],
+            Kind::Custom(_) => return None,
+            Kind::Nothing => Vec::new(),
+        })
     }
 
     /// `"on"`, `prefix "a"`, `regex "a+"`.

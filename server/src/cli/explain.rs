@@ -122,14 +122,14 @@ pub(crate) struct RequestArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
+pub(super) enum Form {
     /// Lines
     Text,
     /// One object
     Json,
 }
 
-fn parse_group(text: &str) -> Result<GroupName, String> {
+pub(super) fn parse_group(text: &str) -> Result<GroupName, String> {
     GroupName::new(text).map_err(|error| error.to_string())
 }
 
@@ -270,7 +270,7 @@ fn read(args: &ExplainArgs, request: &Request) -> Result<(), Failure> {
 }
 
 /// A name by which the server knows what kind of client it is.
-fn user_agent(client: Client) -> &'static str {
+pub(super) fn user_agent(client: Client) -> &'static str {
     match client.language.profile() {
         Profile::Envoy => "envoy",
         Profile::Grpc => "gRPC Go",

@@ -19,6 +19,7 @@ use crate::telemetry;
 mod admin;
 mod bootstrap;
 mod ca;
+mod diff;
 mod explain;
 mod failure;
 mod get;
@@ -60,6 +61,8 @@ enum Command {
     Translate(Box<translate::TranslateArgs>),
     /// Explain where a request goes and why, by files and without a server
     Explain(Box<explain::ExplainArgs>),
+    /// Say which requests a change moves: two files or directories, without a server
+    Diff(Box<diff::DiffArgs>),
     /// Show what a node would be served, by asking as an xDS client
     Get(get::GetArgs),
     /// Show the resources that a group or a node is served, and where they come from
@@ -158,6 +161,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Validate(args) => validate::run(&args),
         Command::Translate(args) => translate::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Get(args) => get::run(&args),
         Command::Store(args) => store::run(&args),
     }

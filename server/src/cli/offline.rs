@@ -143,6 +143,16 @@ impl Offline {
         layer::merge(&self.layer, &Layer::default(), self.generated())
     }
 
+    /// The texts of all files, to find the places of documents, too.
+    pub(crate) fn all_texts(&self) -> Texts {
+        let texts = self
+            .scan
+            .files
+            .iter()
+            .filter_map(|(path, read)| Some((path.clone(), read.as_ref().ok()?.bytes.clone())));
+        Texts::new(texts.collect(), &self.limits)
+    }
+
     /// The conditions that are not as they should be.
     pub(crate) fn unmet(&self) -> Vec<Unmet> {
         let mut unmet = Vec::new();

@@ -1,9 +1,10 @@
 //! `validate`: checks files as the server would, without a server.
 //!
 //! This module collects the findings; [`access`] those of an access policy. [`mod@report`] holds them, and writes them as text and JSON. [`strict`] turns bad conditions
-//! into errors. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
+//! into errors. [`dead`] finds parts that can never act. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
 
 mod access;
+mod dead;
 mod github;
 mod junit;
 mod report;
@@ -46,8 +47,8 @@ pub(crate) struct ValidateArgs {
         default_value = "core,go,js,java"
     )]
     clients: Vec<Client>,
-    /// Also treat as errors: doubtful references and groups, documents that are not accepted, references that do not resolve, and
-    /// unsupported policies
+    /// Also treat as errors: doubtful references and groups, documents that are not accepted, references that do not resolve,
+    /// unsupported policies, and parts that can never act
     #[arg(long, env = "XDS_SERVER_STRICT", action = clap::ArgAction::SetTrue,
         value_parser = clap::builder::BoolishValueParser::new())]
     strict: bool,
@@ -177,6 +178,13 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
     let found = place(found, args.target, &offline.scan, &offline.limits);
     diagnostics.retain(|one| !is_told_by_profile(one, args.target, &found));
     diagnostics.extend(found);
+    let groups = offline.groups();
+    let kinds = args
+        .target
+        .profiles()
+        .iter()
+        .flat_map(|profile| names_for(&groups, *profile).map(move |group| (*profile, group.clone())));
+    diagnostics.extend(dead::findings(&kinds.collect::<Vec<_>>(), &languages, args.strict, offline));
     diagnostics.extend(offline.hidden.iter().map(|path| hidden(path)));
     if offline.scan.files.is_empty() && offline.scan.faults.is_empty() {
         diagnostics.push(nothing_found(args));

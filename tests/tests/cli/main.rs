@@ -1,4 +1,6 @@
 //! The command line against a real server.
 
+mod dead;
+mod diff;
 mod pairs;
 mod writes;

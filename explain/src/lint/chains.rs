@@ -1,0 +1,37 @@
+//! Filter chains that no connection reaches (L5).
+
+use envoy_types::pb::envoy::config::listener::v3::Listener;
+use xds_cache::Resource;
+
+use crate::explanation::Part;
+use crate::lint::report::{Doubt, DoubtCode};
+use crate::space::connection::{ChainIndex, ways};
+
+pub(super) fn look(resource: &Resource, listener: &Listener, doubts: &mut Vec<Doubt>) {
+    if listener.filter_chains.len() < 2 || listener.filter_chain_matcher.is_some() {
+        return;
+    }
+    let (ways, undecided) = ways([listener, listener]);
+    if undecided.is_some() {
+        return;
+    }
+    for (index, chain) in listener.filter_chains.iter().enumerate() {
+        let wanted: Option<ChainIndex> = Some(Some(index));
+        if ways.keys().any(|[reached, _]| *reached == wanted) {
+            continue;
+        }
+        let name = if chain.name.is_empty() { String::new() } else { format!(" {:?}", chain.name) };
+        doubts.push(Doubt {
+            code: DoubtCode::UnreachableChain,
+            message: format!(
+                "no connection reaches the filter chain{name}: for each that it would take, another chain is more specific in an earlier step"
+            ),
+            part: Part {
+                resource: resource.key().clone(),
+                path: format!("filter_chains[{index}]"),
+                route: None,
+            },
+            hidden_by: Vec::new(),
+        });
+    }
+}

@@ -1,0 +1,14 @@
+//! Parts of what is served that can never act, or act otherwise than they are written.
+//!
+//! [`lint`] looks at all requests with the same means as [`crate::diff`]. It tells only what is certain: where something cannot be decided, it
+//! is silent.
+
+mod chains;
+mod find;
+mod place;
+mod report;
+mod routes;
+mod shares;
+
+pub use find::lint;
+pub use report::{Doubt, DoubtCode};

@@ -1,0 +1,23 @@
+//! Where virtual hosts and their routes are.
+
+use xds_cache::ResourceKey;
+
+use crate::explanation::Part;
+use crate::route::Route;
+
+/// Where a virtual host is.
+pub(super) struct Place<'r> {
+    pub(super) resource: &'r ResourceKey,
+    pub(super) path: String,
+}
+
+impl Place<'_> {
+    /// The part of a route.
+    pub(super) fn of_route(&self, index: usize, route: &Route) -> Part {
+        Part {
+            resource: self.resource.clone(),
+            path: format!("{}.routes[{index}]", self.path),
+            route: Some(route.message.name.clone()).filter(|name| !name.is_empty()),
+        }
+    }
+}

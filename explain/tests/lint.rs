@@ -1,0 +1,92 @@
+//! Doubts about random tables, both ways: without a route that is told, nothing differs; any other route is reached by some request.
+//!
+//! `XDS_TESTS_SEED` repeats a run, `XDS_DIFF_PAIRS` asks for more tables.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that fails says where, and its counts are to be read"
+)]
+
+mod random;
+
+use std::collections::BTreeSet;
+
+use envoy_types::pb::envoy::config::route::v3::route::Action;
+use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
+use envoy_types::pb::envoy::config::route::v3::{RouteAction, RouteConfiguration};
+use random::{Random, Tables};
+use xds_explain::{ClassKind, Client, Doubt, DoubtCode, Language, Model, diff, lint};
+
+const N_TABLES: usize = 60;
+const N_REQUESTS: usize = 20;
+
+/// The virtual host and the route that a doubt says are never reached.
+fn unreached(doubt: &Doubt) -> Option<(usize, usize)> {
+    let is_about_routes = matches!(doubt.code, DoubtCode::ShadowedRoute | DoubtCode::NeverMatches);
+    let mut numbers = doubt.part.path.split(['[', ']']).filter_map(|text| text.parse().ok());
+    is_about_routes.then(|| (numbers.next().unwrap(), numbers.next().unwrap()))
+}
+
+fn moves(before: &Model, after: &Model) -> (bool, bool) {
+    let changes = diff(before, after);
+    let is_any = changes.classes.iter().any(|class| class.kind == ClassKind::Destination);
+    (is_any, changes.undecided.is_empty())
+}
+
+#[test]
+fn a_route_is_told_exactly_if_no_request_reaches_it() {
+    let mut random = Random::from_env();
+    let n_tables = std::env::var("XDS_DIFF_PAIRS").map_or(N_TABLES, |n| n.parse().unwrap());
+    for language in [Language::Envoy, Language::CCore, Language::Go, Language::Js] {
+        let client = Client::newest(language);
+        let (mut n_told, mut n_reached) = (0, 0);
+        for _ in 0..n_tables {
+            let tables = Tables::random(&mut random, client);
+            let (told, reached) = check(&mut random, &tables, client);
+            n_told += told;
+            n_reached += reached;
+        }
+        println!("{client}: {n_tables} tables, {n_told} routes told, {n_reached} reached");
+        assert!(n_told > 0 && n_reached > n_told, "{n_told} {n_reached}");
+    }
+}
+
+fn check(random: &mut Random, tables: &Tables, client: Client) -> (usize, usize) {
+    let table = &tables.before;
+    let model = tables.model(table, client);
+    let told: BTreeSet<(usize, usize)> = lint(&model).iter().filter_map(unreached).collect();
+    for _ in 0..N_REQUESTS {
+        let request = random::request(random, client);
+        for explanation in model.explain(&request) {
+            let host = explanation.virtual_host.as_ref().map(|host| host.element.name.clone());
+            for outcome in explanation.outcomes.iter().filter(|outcome| !outcome.share.is_zero()) {
+                let hit = told.iter().any(|(at, route)| {
+                    host.as_deref() == Some(&*table.virtual_hosts[*at].name) && outcome.route == Some(*route)
+                });
+                assert!(!hit, "{client}: a route that was told takes\n{request:?}\n{tables}");
+            }
+        }
+    }
+    let mut n_reached = 0;
+    for (at, host) in table.virtual_hosts.iter().enumerate() {
+        for route in 0..host.routes.len() {
+            let mut without: RouteConfiguration = table.clone();
+            if told.contains(&(at, route)) {
+                without.virtual_hosts[at].routes.remove(route);
+                let found = moves(&model, &tables.model(&without, client));
+                assert_eq!(found, (false, true), "{client}: host{at} route {route} is reached\n{tables}");
+                continue;
+            }
+            let cluster_specifier = Some(ClusterSpecifier::Cluster("of its own".to_owned()));
+            let action = RouteAction { cluster_specifier, ..RouteAction::default() };
+            without.virtual_hosts[at].routes[route].action = Some(Action::Route(action));
+            let is_reached = moves(&model, &tables.model(&without, client)).0;
+            // gRPC clients ask for few hosts and leave some routes out, of which nothing is told.
+            let is_certain = client.language == Language::Envoy;
+            assert!(is_reached || !is_certain, "{client}: host{at} route {route} is not reached\n{tables}");
+            n_reached += usize::from(is_reached);
+        }
+    }
+    (told.len(), n_reached)
+}

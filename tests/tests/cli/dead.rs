@@ -1,0 +1,79 @@
+//! `validate` tells parts that can never act.
+
+use anyhow::{Result, ensure};
+use xds_tests::server::xds_server;
+
+const MANAGER: &str = "[{ name: http, typed_config: { \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, \
+    stat_prefix: edge, rds: { route_config_name: table, config_source: { ads: {} } }, \
+    http_filters: [{ name: router, typed_config: { \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router } }] } }]";
+
+const RESOURCES: &str = "\"@type\": type.googleapis.com/envoy.config.listener.v3.Listener
+name: edge
+address: { socket_address: { address: 127.0.0.1, port_value: 10000 } }
+filter_chains:
+- filter_chain_match: { destination_port: 10000 }
+  filters: MANAGER
+- filter_chain_match: { server_names: [a.test] }
+  filters: MANAGER
+---
+\"@type\": type.googleapis.com/envoy.config.route.v3.RouteConfiguration
+name: table
+ignore_port_in_host_matching: true
+virtual_hosts:
+- name: a
+  domains: [\"a.test:80\", \"a.test\"]
+  routes:
+  - match: { prefix: /cart }
+    route: { cluster: one }
+  - match: { path: /cart/pay }
+    route: { cluster: two }
+  - match:
+      prefix: /x
+      headers:
+      - { name: \":method\", string_match: { exact: GET } }
+      - { name: \":method\", string_match: { exact: POST } }
+    route: { cluster: two }
+  - match: { prefix: /w, runtime_fraction: { default_value: { numerator: 10 } } }
+    route: { weighted_clusters: { clusters: [{ name: one, weight: 50 }, { name: two, weight: 50 }] } }
+  - match: { prefix: /t }
+    route: { cluster: one, timeout: 5s, max_stream_duration: { max_stream_duration: 10s } }
+  - match: { prefix: / }
+    route: { cluster: one }
+---
+{ \"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: one, type: STATIC }
+---
+{ \"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: two, type: STATIC }
+";
+
+async fn validate(args: &[&str]) -> Result<(Option<i32>, String)> {
+    let dir = tempfile::tempdir()?;
+    std::fs::write(dir.path().join("a.yaml"), RESOURCES.replace("MANAGER", MANAGER))?;
+    let mut command = xds_server().await?;
+    let args = [&["validate", "a.yaml", "--target", "envoy"], args].concat();
+    let output = command.args(args).current_dir(dir.path()).output().await?;
+    Ok((output.status.code(), String::from_utf8(output.stdout)?))
+}
+
+#[tokio::test]
+async fn parts_that_never_act_are_warnings_with_their_lines() -> Result<()> {
+    let (code, text) = validate(&[]).await?;
+    for wanted in [
+        "a.yaml:7:1: warning[unreachable-chain] no connection reaches the filter chain",
+        "a.yaml:15:1: warning[unreachable-domain] no host reaches \"a.test:80\"",
+        "a.yaml:19:1: warning[shadowed-route] no request reaches the route, because of the route 1 (prefix \"/cart\") before it (see a.yaml:17:1)",
+        "a.yaml:21:1: warning[never-matches] no request fulfils the conditions of the route",
+        "a.yaml:27:1: warning[weight-never-applies] the cluster \"two\" has a weight and gets no request",
+        "a.yaml:29:1: warning[timeout-off] the timeout has no effect",
+    ] {
+        ensure!(text.contains(wanted), "{wanted}\n{text}");
+    }
+    assert_eq!(code, Some(0), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn they_are_errors_if_the_check_is_strict() -> Result<()> {
+    let (code, text) = validate(&["--strict"]).await?;
+    ensure!(code == Some(1) && text.contains("error[shadowed-route]"), "{code:?} {text}");
+    Ok(())
+}
