@@ -26,7 +26,7 @@ metadata: {name: other}
 spec:
   parentRefs: [{name: edge}]
   rules:
-  - {backendRefs: [{name: none, port: 80}]}
+  - {backendRefs: [{name: none, port: 80}], matches: [{path: {value: /other}}]}
 ";
 
 #[test]
