@@ -231,12 +231,14 @@ fn every_row_in_the_rules_has_a_case() {
         include_str!("../src/profile/envoy/chains.rs"),
         include_str!("../src/profile/envoy/cluster.rs"),
         include_str!("../src/profile/envoy/endpoints.rs"),
+        include_str!("../src/profile/envoy/extensions.rs"),
         include_str!("../src/profile/envoy/filters.rs"),
         include_str!("../src/profile/envoy/headers.rs"),
         include_str!("../src/profile/envoy/listener.rs"),
         include_str!("../src/profile/envoy/manager.rs"),
         include_str!("../src/profile/envoy/mod.rs"),
         include_str!("../src/profile/envoy/route.rs"),
+        include_str!("../src/profile/envoy/sources.rs"),
         include_str!("../src/profile/envoy/template.rs"),
         include_str!("../src/profile/envoy/tls.rs"),
         include_str!("../src/profile/grpc/balancing.rs"),
@@ -339,7 +341,7 @@ fn aggregates_may_nest_to_sixteen_clusters_and_not_lead_back() {
 
 #[test]
 fn findings_of_a_resource_are_bounded() {
-    let one = json!({"match": {"prefix": ""}, "redirect": {}});
+    let one = json!({"match": {"prefix": ""}, "route": {"weighted_clusters": {}}});
     let mut all = base();
     set(&mut all, "routes.virtual_hosts[0].routes", Value::Array(vec![one; 1000]));
     let resources: Vec<_> =

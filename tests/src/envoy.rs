@@ -40,7 +40,13 @@ impl Envoy {
         fs::write(&bootstrap_path, bootstrap)?;
         let admin_path = dir.path().join("admin");
         let mut command = Command::new(tools::envoy().await?);
-        command.arg("-c").arg(bootstrap_path).arg("--admin-address-path").arg(&admin_path);
+        // What a configuration opens by a relative path is removed with it.
+        command
+            .current_dir(dir.path())
+            .arg("-c")
+            .arg(bootstrap_path)
+            .arg("--admin-address-path")
+            .arg(&admin_path);
         // One worker thread: connections and counters belong to one load balancer, so counts are exact.
         command.args(["--concurrency", "1", "--disable-hot-restart", "--drain-time-s", "2"]);
         let mut process = Process::spawn("envoy", &mut command)?;

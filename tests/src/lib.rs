@@ -17,6 +17,7 @@
 //! [`wait::wait_for`] asks again until the value is there, and shows the last answer if it gives up.
 
 pub mod backend;
+pub mod bare;
 pub mod certificate_files;
 pub mod certificates;
 pub mod config;

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use super::super::any::{short, type_of};
 use super::super::rule::{Scope, enum_at, has, number_at, values_at};
 use super::shared::{MANAGER, MANAGER_ROW, fault, is_true, refuse, types};
-use super::tls;
 use crate::diagnostic::echo;
 use crate::encode::decode_any;
 use crate::message::{Message, child, list, text, texts};
@@ -144,7 +143,6 @@ fn http3(chain: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
 
 /// The terminal filter of a chain must be the last one, and the last one terminal.
 pub(super) fn filter_chain(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
-    tls::socket(message, true, path, scope);
     let list_path = path.field("filters");
     let types = types(&list(message, "filters"), scope.inner);
     for (index, name) in types.iter().enumerate() {
@@ -195,11 +193,6 @@ pub(super) fn http_filters(filters: &[Message], list_path: &Path<'_>, scope: &mu
                 short(name)
             );
             scope.report_with(fault(TERMINAL), &path, "", text, Some(ROUTER.to_owned()));
-        }
-        let has_config = has(filter, "typed_config") || has(filter, "config_discovery");
-        if !has_config && !is_true(filter, "is_optional") {
-            let text = "Envoy rejects an HTTP filter without `typed_config` or `config_discovery`";
-            refuse(("D125", "envoy-filter"), &path, "typed_config", text, scope);
         }
     }
 }

@@ -4,7 +4,6 @@ use super::super::Effect::Rejected;
 use super::super::any::type_of;
 use super::super::rule::{Fault, Scope, duration_at, enum_at, has, number_at, value_at, values_at};
 use super::shared::{fault, refuse};
-use super::tls;
 use crate::encode::decode_any;
 use crate::message::{Message, child, entries, list};
 use crate::path::Path;
@@ -33,7 +32,6 @@ pub(super) fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>)
         None => (discovery == ORIGINAL_DST).then_some("ORIGINAL_DST"),
     };
     lb_policy(message, provides, custom.is_none(), path, scope);
-    tls::socket(message, false, path, scope);
     policy_list(message, path, scope);
     protocols(message, path, scope);
     let assignment = child(message, "load_assignment");
@@ -56,6 +54,12 @@ pub(super) fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>)
                 "Envoy rejects a LOGICAL_DNS cluster unless it has exactly one endpoint in one locality";
             scope.report(fault, path, "load_assignment", text);
         }
+    }
+    if custom.is_none()
+        && [STRICT_DNS, LOGICAL_DNS].contains(&discovery)
+        && let Some(assignment) = &assignment
+    {
+        super::endpoints::no_resolver(assignment, &path.field("load_assignment"), scope);
     }
     if let Some(assignment) = assignment.filter(|_| custom.is_none() && discovery == STATIC) {
         super::endpoints::addresses(&assignment, &path.field("load_assignment"), scope);
@@ -104,6 +108,7 @@ fn short_name(name: &str) -> &str {
 }
 
 const STATIC: i32 = 0;
+const STRICT_DNS: i32 = 1;
 const LOGICAL_DNS: i32 = 2;
 const EDS: i32 = 3;
 const ORIGINAL_DST: i32 = 4;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::super::Effect::Rejected;
 use super::super::rule::{Fault, Scope, enum_at, has, number_at};
 use super::shared::refuse;
+use crate::diagnostic::echo_name;
 use crate::message::{Message, child, list, text};
 use crate::path::Path;
 
@@ -56,9 +57,29 @@ pub(super) fn addresses(assignment: &Message, path: &Path<'_>, scope: &mut Scope
             let more_path = endpoint_path.field("additional_addresses");
             let more = host.map(|host| list(&host, "additional_addresses")).unwrap_or_default();
             for (index, more) in more.iter().enumerate() {
-                let Some(address) = child(more, "address") else { continue };
                 let path = more_path.index(index);
+                let Some(address) = child(more, "address") else {
+                    let text = "Envoy rejects an additional address that is none";
+                    refuse(ROW, &path, "address", text, scope);
+                    continue;
+                };
                 self::address(&address, &path.field("address"), scope);
+            }
+        }
+    }
+}
+
+/// Row D50: a DNS cluster resolves names itself.
+pub(super) fn no_resolver(assignment: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let localities_path = path.field("endpoints");
+    for (index, locality) in list(assignment, "endpoints").iter().enumerate() {
+        let locality_path = localities_path.index(index);
+        let list_path = locality_path.field("lb_endpoints");
+        for (at, endpoint) in list(locality, "lb_endpoints").iter().enumerate() {
+            if has(endpoint, "endpoint.address.socket_address.resolver_name") {
+                let text = "Envoy rejects a resolver in a cluster that resolves names by DNS";
+                let field = "endpoint.address.socket_address.resolver_name";
+                refuse(ROW, &list_path.index(at), field, text, scope);
             }
         }
     }
@@ -66,7 +87,15 @@ pub(super) fn addresses(assignment: &Message, path: &Path<'_>, scope: &mut Scope
 
 fn address(address: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(socket) = child(address, "socket_address") else { return };
-    if has(&socket, "resolver_name") {
+    if has(&socket, "network_namespace_filepath") {
+        let text = "Envoy rejects an endpoint in a network namespace";
+        refuse(ROW, path, "socket_address.network_namespace_filepath", text, scope);
+    }
+    if let Some(name) = text(&socket, "resolver_name") {
+        if name != "envoy.ip" {
+            let text = format!("Envoy rejects the resolver {}, which it does not know", echo_name(&name));
+            refuse(ROW, path, "socket_address.resolver_name", text, scope);
+        }
         return;
     }
     if text(&socket, "address").is_none_or(|text| text.parse::<IpAddr>().is_err()) {

@@ -55,7 +55,10 @@ fn require(requirement: &Message, known: &[&str], path: &Path<'_>, depth: usize,
     let audiences = child(requirement, "provider_and_audiences");
     let named = [
         ("provider_name", text(requirement, "provider_name")),
-        ("provider_and_audiences.provider_name", audiences.and_then(|it| text(&it, "provider_name"))),
+        (
+            "provider_and_audiences.provider_name",
+            audiences.map(|it| text(&it, "provider_name").unwrap_or_default()),
+        ),
     ];
     for (field, name) in named {
         let Some(name) = name.filter(|name| !known.contains(&name.as_str())) else { continue };
@@ -92,7 +95,7 @@ fn wrong_keys(keys: &str) -> Option<&'static str> {
 /// The shortest interval of a token bucket is 50 ms.
 pub(super) fn local_rate_limit(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let too_short = |bucket: &Message| {
-        duration_at(bucket, "fill_interval").is_some_and(|it| (0..MIN_INTERVAL).contains(&it))
+        duration_at(bucket, "fill_interval").is_some_and(|it| (MILLISECOND..MIN_INTERVAL).contains(&it))
     };
     if child(message, "token_bucket").is_some_and(|bucket| too_short(&bucket)) {
         let text = "Envoy rejects a token bucket that is filled more often than every 50 ms";
@@ -143,8 +146,9 @@ pub(super) fn cidr_range(message: &Message, path: &Path<'_>, scope: &mut Scope<'
     }
 }
 
-/// 50 ms.
-const MIN_INTERVAL: i128 = 50_000_000;
+/// In nanoseconds. Less counts as none, and is taken.
+const MILLISECOND: i128 = 1_000_000;
+const MIN_INTERVAL: i128 = 50 * MILLISECOND;
 
 /// The limit of compared descriptors.
 const MAX_DESCRIPTORS: usize = 256;

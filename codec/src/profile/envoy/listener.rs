@@ -58,6 +58,17 @@ pub(super) fn listener(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>
             scope,
         );
     }
+    if let Some(keepalive) = child(message, "tcp_keepalive") {
+        let path = path.field("tcp_keepalive");
+        for (field, most) in
+            [("keepalive_probes", 127), ("keepalive_time", 32_767), ("keepalive_interval", 32_767)]
+        {
+            if number_at(&keepalive, field).is_some_and(|n| n > most) {
+                let text = format!("Linux takes at most {most} here, and Envoy rejects the listener");
+                refuse(ROW, &path, field, text, scope);
+            }
+        }
+    }
     chains::filter_chains(message, is_quic, path, scope);
 }
 

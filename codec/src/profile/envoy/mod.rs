@@ -3,12 +3,14 @@
 mod chains;
 mod cluster;
 mod endpoints;
+mod extensions;
 mod filters;
 mod headers;
 mod listener;
 mod manager;
 mod route;
 mod shared;
+mod sources;
 mod template;
 mod tls;
 
@@ -21,7 +23,7 @@ use super::Effect::Rejected;
 use super::ProfileFinding;
 use super::draws;
 use super::reach::{Asker, Resources, decode};
-use super::rule::{Fault, Rule, Rules, Scope, Side, When, duration_at, has};
+use super::rule::{Fault, Rule, Rules, Scope, Side, When, duration_at, has, number_at};
 use crate::diagnostic::echo;
 use crate::inner::Inner;
 use crate::message::{Message, child, seconds_and_nanos, text};
@@ -79,19 +81,24 @@ pub(super) fn lint(inner: &Inner, resources: &Resources<'_>) -> Vec<ProfileFindi
 }
 
 fn check(rules: &Rules, message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    extensions::check(message, path, scope);
     match message.name() {
         "envoy.config.cluster.v3.Cluster" => cluster::cluster(message, path, scope),
         "envoy.config.cluster.v3.Cluster.LbSubsetConfig.LbSubsetSelector" => {
             cluster::subset(message, path, scope);
         }
         "envoy.config.cluster.v3.OutlierDetection" => cluster::ejection(message, path, scope),
+        "envoy.config.core.v3.ConfigSource" => sources::source(message, path, scope),
         "envoy.config.core.v3.CidrRange" => filters::cidr_range(message, path, scope),
         "envoy.config.core.v3.HealthCheck.HttpHealthCheck" => cluster::http_check(message, path, scope),
         "envoy.config.core.v3.Http2ProtocolOptions" => manager::http2(message, path, scope),
         "envoy.config.core.v3.SubstitutionFormatString" => headers::substitution(message, path, scope),
         "envoy.config.endpoint.v3.ClusterLoadAssignment" => endpoints::load_assignment(message, path, scope),
-        "envoy.config.endpoint.v3.LocalityLbEndpoints" if has(message, "lb_endpoints") => {
-            rules.check(message, path, scope);
+        "envoy.config.endpoint.v3.LocalityLbEndpoints" => {
+            if has(message, "lb_endpoints") {
+                rules.check(message, path, scope);
+            }
+            sources::endpoints(message, path, scope);
         }
         "envoy.config.listener.v3.FilterChain" => chains::filter_chain(message, path, scope),
         "envoy.config.listener.v3.Listener" => listener::listener(message, path, scope),
@@ -107,6 +114,7 @@ fn check(rules: &Rules, message: &Message, path: &Path<'_>, scope: &mut Scope<'_
             headers::changes(message, path, scope);
             route::overrides(message, path, scope);
             route::configuration(message, path, scope);
+            sources::virtual_hosts(message, path, scope);
         }
         "envoy.config.route.v3.VirtualHost" => {
             headers::changes(message, path, scope);
@@ -139,6 +147,7 @@ fn extension(name: &str, message: &Message, path: &Path<'_>, scope: &mut Scope<'
         "filters.http.router.v3.Router" => {
             chains::upstream_filters(message, "upstream_http_filters", path, scope);
         }
+        "filters.network.http_connection_manager.v3.Rds" => sources::routes(message, path, scope),
         "filters.network.http_connection_manager.v3.ScopedRoutes" => {
             manager::scoped_routes(message, path, scope);
         }
@@ -147,6 +156,7 @@ fn extension(name: &str, message: &Message, path: &Path<'_>, scope: &mut Scope<'
         "load_balancing_policies.ring_hash.v3.RingHash" => cluster::ring(message, path, scope),
         "transport_sockets.tls.v3.CertificateValidationContext" => tls::validation(message, path, scope),
         "transport_sockets.tls.v3.DownstreamTlsContext" => tls::downstream(message, path, scope),
+        "transport_sockets.tls.v3.SubjectAltNameMatcher" => tls::name(message, path, scope),
         "transport_sockets.tls.v3.TlsCertificate" => tls::certificate(message, path, scope),
         "transport_sockets.tls.v3.TlsParameters" => tls::parameters(message, path, scope),
         "transport_sockets.tls.v3.UpstreamTlsContext" => tls::upstream(message, path, scope),
@@ -177,11 +187,17 @@ fn regex(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         let text = format!("Envoy rejects the regular expression {}: {error}", echo(&pattern));
         return scope.report(fault, path, "regex", text);
     }
-    if let Some(size) = re2::program_size(&pattern).filter(|size| *size > re2::MAX_PROGRAM_SIZE) {
+    let own = child(message, "google_re2").and_then(|engine| number_at(&engine, "max_program_size"));
+    let limit = own.map_or(re2::MAX_PROGRAM_SIZE, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    if let Some(size) = re2::program_size(&pattern).filter(|size| *size > limit) {
         let fault = Fault::new("D111", Rejected, "envoy-regex-size");
         let text = format!(
-            "Envoy rejects a regular expression whose RE2 program is larger than {}, unless its bootstrap raises `re2.max_program_size.error_level`; this one has {}{size}",
-            re2::MAX_PROGRAM_SIZE,
+            "Envoy rejects a regular expression whose RE2 program is larger than {limit}, unless {} raises this; this one has {}{size}",
+            if own.is_some() {
+                "`google_re2.max_program_size`"
+            } else {
+                "its bootstrap's `re2.max_program_size.error_level`"
+            },
             if size > 1000 { "at least " } else { "" },
         );
         scope.report(fault, path, "regex", text);

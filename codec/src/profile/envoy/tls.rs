@@ -1,10 +1,10 @@
 //! TLS contexts (row D116). Files are on the client's machine, so only what is inline is read.
 
+use bytes::Bytes;
 use xds_cache::ResourceType;
 
-use super::super::any::type_of;
-use super::super::rule::{Scope, has, values_at};
-use super::shared::{fault, is_true, refuse};
+use super::super::rule::{Scope, enum_at, has, value_at, values_at};
+use super::shared::{is_true, refuse};
 use crate::diagnostic::echo;
 use crate::message::{Message, child, list, text};
 use crate::path::Path;
@@ -56,20 +56,6 @@ pub(super) fn upstream(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>
     }
 }
 
-/// A context must be that of its side: a listener has a downstream one, a cluster an upstream one.
-pub(super) fn socket(holder: &Message, is_listener: bool, path: &Path<'_>, scope: &mut Scope<'_>) {
-    let Some(any) = child(holder, "transport_socket").and_then(|socket| child(&socket, "typed_config"))
-    else {
-        return;
-    };
-    let name = type_of(scope.inner, &any);
-    let (wrong, right) = if is_listener { (UPSTREAM, DOWNSTREAM) } else { (DOWNSTREAM, UPSTREAM) };
-    if name == wrong {
-        let text = "Envoy rejects the TLS context of the other side here".to_owned();
-        scope.report_with(fault(ROW), path, "transport_socket.typed_config", text, Some(right.to_owned()));
-    }
-}
-
 /// A certificate has a chain and a key.
 pub(super) fn certificate(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let has_key = has(message, "private_key") || has(message, "private_key_provider");
@@ -112,12 +98,21 @@ pub(super) fn validation(message: &Message, path: &Path<'_>, scope: &mut Scope<'
     pem(message, "trusted_ca", "CERTIFICATE", path, scope);
 }
 
+/// Row D116: a name of another kind says which.
+pub(super) fn name(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    if enum_at(message, "san_type") == OTHER_NAME && !has(message, "oid") {
+        refuse(ROW, path, "oid", "Envoy rejects a matcher for OTHER_NAME without `oid`", scope);
+    }
+}
+
 /// Checks that an inline text is a PEM with a part of this kind. Values of variables of the client's environment are not known.
 fn pem(message: &Message, field: &str, kind: &str, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(source) = child(message, field) else { return };
-    let inline = text(&source, "inline_string");
-    let is_empty = inline.is_none()
-        && !["filename", "inline_bytes", "environment_variable"].iter().any(|it| has(&source, it));
+    let bytes =
+        || bytes_at(&source, "inline_bytes").map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let inline = text(&source, "inline_string").or_else(bytes);
+    let is_empty =
+        inline.is_none() && !["filename", "environment_variable"].iter().any(|it| has(&source, it));
     let is_pem = inline.is_none_or(|text| {
         text.contains("-----BEGIN ")
             && text.lines().any(|line| line.starts_with("-----BEGIN ") && line.contains(kind))
@@ -126,6 +121,10 @@ fn pem(message: &Message, field: &str, kind: &str, path: &Path<'_>, scope: &mut 
         let text = format!("Envoy rejects this: it is no PEM with a part `{kind}`");
         refuse(ROW, path, field, text, scope);
     }
+}
+
+fn bytes_at(message: &Message, field: &str) -> Option<Bytes> {
+    value_at(message, field)?.as_bytes().cloned()
 }
 
 /// Checks ciphers and curves against those of BoringSSL.
@@ -142,6 +141,14 @@ pub(super) fn parameters(message: &Message, path: &Path<'_>, scope: &mut Scope<'
             .find(|name| !CIPHERS.split(' ').any(|known| known == *name) && !is_standard(name));
         if let Some(name) = unknown {
             let text = format!("Envoy does not know the cipher {}, and rejects the resource", echo(name));
+            refuse(ROW, &list_path.index(index), "", text, scope);
+        }
+    }
+    let list_path = path.field("signature_algorithms");
+    for (index, value) in values_at(message, "signature_algorithms").iter().enumerate() {
+        let name = value.as_str().unwrap_or_default();
+        if !SIGNATURES.contains(&name) {
+            let text = format!("Envoy does not know the signature {}, and rejects the resource", echo(name));
             refuse(ROW, &list_path.index(index), "", text, scope);
         }
     }
@@ -173,14 +180,29 @@ const IDENTITIES: [&str; 5] = [
 const TRUSTS: [&str; 3] =
     ["validation_context.trusted_ca", "validation_context_sds_secret_config", "combined_validation_context"];
 
-const UPSTREAM: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
-const DOWNSTREAM: &str = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
+const OTHER_NAME: i32 = 5;
 
 const CIPHERS: &str = "ECDHE-ECDSA-AES128-GCM-SHA256 ECDHE-RSA-AES128-GCM-SHA256 ECDHE-ECDSA-AES256-GCM-SHA384 \
     ECDHE-RSA-AES256-GCM-SHA384 ECDHE-ECDSA-CHACHA20-POLY1305 ECDHE-RSA-CHACHA20-POLY1305 ECDHE-PSK-CHACHA20-POLY1305 \
     ECDHE-ECDSA-AES128-SHA ECDHE-RSA-AES128-SHA ECDHE-PSK-AES128-CBC-SHA ECDHE-ECDSA-AES256-SHA ECDHE-RSA-AES256-SHA \
     ECDHE-PSK-AES256-CBC-SHA AES128-GCM-SHA256 AES256-GCM-SHA384 AES128-SHA AES256-SHA PSK-AES128-CBC-SHA \
     PSK-AES256-CBC-SHA DES-CBC3-SHA ECDHE-RSA-AES128-SHA256 ECDHE-ECDSA-AES128-SHA256";
+
+/// Those of BoringSSL.
+const SIGNATURES: [&str; 12] = [
+    "rsa_pkcs1_md5_sha1",
+    "rsa_pkcs1_sha1",
+    "rsa_pkcs1_sha256",
+    "rsa_pkcs1_sha384",
+    "rsa_pkcs1_sha512",
+    "ecdsa_sha1",
+    "ecdsa_secp256r1_sha256",
+    "ecdsa_secp384r1_sha384",
+    "ecdsa_secp521r1_sha512",
+    "rsa_pss_rsae_sha256",
+    "rsa_pss_rsae_sha384",
+    "rsa_pss_rsae_sha512",
+];
 
 const CURVES: [&str; 10] = [
     "X25519",

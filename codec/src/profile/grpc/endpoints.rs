@@ -57,6 +57,11 @@ impl Localities {
         }
         let weight = number_at(locality, "load_balancing_weight").unwrap_or_default();
         if weight == 0 {
+            if !has(locality, "locality") {
+                let fault = Fault::new("B209", Rejected, "grpc-locality").by(&[Language::Go, Language::Js]);
+                let text = "gRPC (go, js) rejects endpoints without a `locality`";
+                scope.report(fault, path, "locality", text);
+            }
             let fault = Fault::new("B210", Ignored, "grpc-locality-weight");
             let text = "gRPC ignores a locality without a weight".to_owned();
             let suggestion = Some("load_balancing_weight: 1".to_owned());
@@ -66,8 +71,12 @@ impl Localities {
         *self.sums.entry(priority).or_default() += weight;
         match child(locality, "locality") {
             None => {
-                let fault = Fault::new("B209", Rejected, "grpc-locality").by(&[Language::Go, Language::Core]);
-                let text = "gRPC (go, C-core) rejects endpoints without a `locality`".to_owned();
+                let fault = Fault::new("B209", Rejected, "grpc-locality").by(&[
+                    Language::Core,
+                    Language::Go,
+                    Language::Js,
+                ]);
+                let text = "gRPC (C-core, go, js) rejects endpoints without a `locality`".to_owned();
                 scope.report_with(fault, path, "locality", text, Some("locality: {region: home}".to_owned()));
             }
             Some(place) => {
@@ -114,8 +123,9 @@ impl Localities {
             scope.report(fault, path, "load_balancing_weight", "gRPC (go, C-core) rejects a weight of 0");
         }
         let Some(host) = child(endpoint, "endpoint") else {
-            let fault = Fault::new("B216", Rejected, "grpc-address");
-            return scope.report(fault, path, "endpoint", "gRPC rejects an endpoint without an address");
+            let text =
+                "gRPC (C-core, js, java) rejects an endpoint without an address; go cannot connect to it";
+            return scope.report(ADDRESS, path, "endpoint", text);
         };
         let path = path.field("endpoint");
         self.address(&host, &path, scope);
@@ -128,23 +138,22 @@ impl Localities {
     fn address(&mut self, host: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         let socket = child(host, "address").and_then(|address| child(&address, "socket_address"));
         let Some(socket) = socket else {
-            let fault = Fault::new("B216", Rejected, "grpc-address");
-            return scope.report(
-                fault,
-                path,
-                "address",
-                "gRPC rejects an address that is not a socket address",
-            );
+            let text = "gRPC (C-core, js, java) rejects an address that is not a socket address; go cannot connect to it";
+            return scope.report(ADDRESS, path, "address", text);
         };
         let ip = text(&socket, "address").unwrap_or_default();
         if ip.parse::<IpAddr>().is_err() {
-            let fault = Fault::new("B217", Rejected, "grpc-address").by(&[Language::Java, Language::Core]);
-            let text = "gRPC (java, C-core) rejects an address that is not an IP; go accepts it";
+            let fault = Fault::new("B217", Rejected, "grpc-address").by(&[
+                Language::Core,
+                Language::Js,
+                Language::Java,
+            ]);
+            let text = "gRPC (C-core, js, java) rejects an address that is not an IP; go accepts it";
             scope.report(fault, path, "address.socket_address.address", text);
         }
         let Some(port) = number_at(&socket, "port_value") else {
-            let fault = Fault::new("B218", Rejected, "grpc-address");
-            let text = "gRPC rejects an address without a port number";
+            let fault = Fault::new("B218", Rejected, "grpc-address").by(&[Language::Js]);
+            let text = "gRPC (js) rejects an address without a port number; the others connect to port 0";
             return scope.report(fault, path, "address.socket_address", text);
         };
         let at = path.field("address").to_string();
@@ -180,3 +189,6 @@ impl Localities {
 
 /// The health states of endpoints that Envoy uses as a last resort and gRPC does not.
 const DROPPED: [(i32, &str); 1] = [(5, "DEGRADED")];
+
+const ADDRESS: Fault =
+    Fault::new("B216", Rejected, "grpc-address").by(&[Language::Core, Language::Js, Language::Java]);

@@ -14,7 +14,7 @@ pub(super) const HTTP_FILTER: &str = "envoy.extensions.filters.network.http_conn
 pub(super) const STATEFUL_SESSION: &str = "envoy.extensions.filters.http.stateful_session.v3.StatefulSession";
 /// Names a cluster that gRPC does not use (row B162).
 pub(super) const GCP_AUTHN: &str = "envoy.extensions.filters.http.gcp_authn.v3.GcpAuthnFilterConfig";
-const FAULT: &str = "envoy.extensions.filters.http.fault.v3.HTTPFault";
+pub(super) const FAULT: &str = "envoy.extensions.filters.http.fault.v3.HTTPFault";
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 const RBAC: &str = "envoy.extensions.filters.http.rbac.v3.RBAC";
 const RBAC_PER_ROUTE: &str = "envoy.extensions.filters.http.rbac.v3.RBACPerRoute";
@@ -37,6 +37,14 @@ pub(super) const RULES: &[Rule] = &[
         "released gRPC clients ignore `{}` and use the filter",
     ),
     Rule::new(
+        "B28",
+        (Rejected, "grpc-filter"),
+        HTTP_FILTER,
+        (When::Unset, &["name"]),
+        "gRPC (C-core, go) rejects an HTTP filter without a `{}`",
+    )
+    .by(&[Language::Core, Language::Go]),
+    Rule::new(
         "B143",
         (Ignored, "grpc-fault"),
         FAULT,
@@ -50,6 +58,30 @@ pub(super) const RULES: &[Rule] = &[
         (When::Set, &["response_rate_limit"]),
         "gRPC ignores `{}`",
     ),
+    Rule::new(
+        "B144",
+        (Rejected, "grpc-fault"),
+        FAULT,
+        (When::Above(16), &["abort.grpc_status"]),
+        "gRPC (C-core) rejects a status above 16",
+    )
+    .by(&[Language::Core]),
+    Rule::new(
+        "B144",
+        (Rejected, "grpc-fault"),
+        "envoy.extensions.filters.http.fault.v3.FaultAbort",
+        (When::Unset, &["percentage"]),
+        "gRPC (js) rejects a fault without a `{}`",
+    )
+    .by(&[Language::Js]),
+    Rule::new(
+        "B144",
+        (Rejected, "grpc-fault"),
+        "envoy.extensions.filters.common.fault.v3.FaultDelay",
+        (When::Unset, &["percentage"]),
+        "gRPC (js) rejects a fault without a `{}`",
+    )
+    .by(&[Language::Js]),
     Rule::new(
         "B160",
         (Ignored, "grpc-stateful-session"),
@@ -93,8 +125,14 @@ const FILTERS: &[Filter] = &[
 pub(super) fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let filters = list(message, "http_filters");
     if filters.is_empty() {
-        let fault = Fault::new("B26", Rejected, "grpc-no-filters");
-        let text = "gRPC rejects a connection manager without HTTP filters; it needs the router".to_owned();
+        let fault = Fault::new("B26", Rejected, "grpc-no-filters").by(&[
+            Language::Core,
+            Language::Go,
+            Language::Java,
+        ]);
+        let text =
+            "gRPC (C-core, go, java) rejects a connection manager without HTTP filters; it needs the router"
+                .to_owned();
         return scope.report_with(fault, path, "http_filters", text, Some(ROUTER.to_owned()));
     }
     let list_path = path.field("http_filters");
@@ -135,8 +173,12 @@ pub(super) fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope
         );
     }
     if kept.last().is_none_or(|(_, is_router)| !is_router) {
-        let fault = Fault::new("B33", Rejected, "grpc-router-place");
-        let text = "gRPC rejects HTTP filters that do not end with the router".to_owned();
+        let fault = Fault::new("B33", Rejected, "grpc-router-place").by(&[
+            Language::Core,
+            Language::Go,
+            Language::Java,
+        ]);
+        let text = "gRPC (C-core, go, java) rejects HTTP filters that do not end with the router".to_owned();
         scope.report_with(fault, path, "http_filters", text, Some(ROUTER.to_owned()));
     } else if last.is_some_and(|last| last + 1 < filters.len()) {
         let fault = Fault::new("B35", Rejected, "grpc-router-place").by(&[Language::Java]);

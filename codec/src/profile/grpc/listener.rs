@@ -12,6 +12,7 @@ use crate::path::Path;
 
 pub(super) const HCM: &str =
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+const RDS: &str = "envoy.extensions.filters.network.http_connection_manager.v3.Rds";
 const LISTENER: &str = "envoy.config.listener.v3.Listener";
 
 pub(super) const RULES: &[Rule] = &[
@@ -22,6 +23,15 @@ pub(super) const RULES: &[Rule] = &[
         (When::Set, &["listener_filters", "use_original_dst", "filter_chains", "default_filter_chain"]),
         "gRPC reads a listener with `api_listener` as a client listener and ignores `{}`",
     )
+    .on(Side::Client),
+    Rule::new(
+        "B38",
+        (Rejected, "grpc-listener"),
+        LISTENER,
+        (When::Set, &["listener_filters"]),
+        "a gRPC client (js) rejects a listener with `{}`",
+    )
+    .by(&[Language::Js])
     .on(Side::Client),
     Rule::new(
         "B42",
@@ -82,12 +92,21 @@ pub(super) const RULES: &[Rule] = &[
         "gRPC rejects `{}`; it accepts `rds` and `route_config`",
     ),
     Rule::new(
+        "B15",
+        (Rejected, "grpc-config-source"),
+        RDS,
+        (When::Unset, &["config_source"]),
+        "gRPC rejects `rds` without a `{}`",
+    )
+    .suggest("config_source: {ads: {}}"),
+    Rule::new(
         "B23",
         (Rejected, "grpc-connection-manager"),
         HCM,
         (When::Above(0), &["xff_num_trusted_hops"]),
         "gRPC rejects a connection manager with `{}`",
-    ),
+    )
+    .by(&[Language::Core, Language::Go, Language::Java]),
     Rule::new(
         "B24",
         (Rejected, "grpc-connection-manager"),
@@ -106,7 +125,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule::new(
         "B21",
         (Rejected, "grpc-route-source"),
-        "envoy.extensions.filters.network.http_connection_manager.v3.Rds",
+        RDS,
         (When::Unset, &["route_config_name"]),
         "gRPC (go) rejects an empty name; other languages ask for a route configuration of that name",
     )
@@ -119,6 +138,15 @@ pub(super) const RULES: &[Rule] = &[
         "a gRPC server never uses a filter chain that matches by `{}`",
     ),
 ];
+
+/// Row B19: routes come from somewhere.
+pub(super) fn manager(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    if !["rds", "route_config", "scoped_routes"].iter().any(|field| has(message, field)) {
+        let fault = Fault::new("B19", Rejected, "grpc-route-source");
+        let text = "gRPC rejects a connection manager without `rds` or `route_config`";
+        scope.report(fault, path, "rds", text);
+    }
+}
 
 pub(super) fn listener(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     if scope.side == Side::Client {

@@ -45,11 +45,30 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-string-match"),
         "envoy.type.matcher.v3.StringMatcher",
         (When::Set, &["custom"]),
-        "gRPC rejects `{}` as a string matcher",
-    ),
+        "gRPC (C-core, go, java) rejects `{}` as a string matcher",
+    )
+    .by(&[Language::Core, Language::Go, Language::Java]),
+    Rule::new(
+        "B100",
+        (Rejected, "grpc-header-match"),
+        HEADER,
+        (When::Set, &["contains_match"]),
+        "gRPC (js) rejects `{}`",
+    )
+    .by(&[Language::Js])
+    .suggest("string_match: {contains: ...}"),
 ];
 
 pub(super) fn route_match(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let is_path = |field: &prost_reflect::FieldDescriptor| {
+        field.containing_oneof().is_some_and(|oneof| oneof.name() == "path_specifier")
+            && has(message, field.name())
+    };
+    if !message.descriptor().fields().any(|field| is_path(&field)) {
+        let fault = Fault::new("B86", Rejected, "grpc-path-match");
+        let text = "gRPC rejects a match without a path".to_owned();
+        scope.report_with(fault, path, "", text, Some("prefix: \"\"".to_owned()));
+    }
     if let Some(prefix) = text(message, "prefix")
         && !is_prefix_of_methods(&prefix)
     {
@@ -112,8 +131,12 @@ pub(super) fn header_matcher(message: &Message, path: &Path<'_>, scope: &mut Sco
         }
     }
     if !SPECIFIERS.iter().any(|field| has(message, field)) {
-        let fault = Fault::new("B100", Rejected, "grpc-header-match");
-        let text = "gRPC rejects a header matcher that has only a name; Envoy reads it as `present_match`";
+        let fault = Fault::new("B100", Rejected, "grpc-header-match").by(&[
+            Language::Core,
+            Language::Go,
+            Language::Java,
+        ]);
+        let text = "gRPC (C-core, go, java) rejects a header matcher that has only a name; Envoy reads it as `present_match`";
         scope.report_with(fault, path, "", text.to_owned(), Some("present_match: true".to_owned()));
     }
     let of_string = child(message, "string_match");

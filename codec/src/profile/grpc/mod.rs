@@ -201,7 +201,10 @@ fn check(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         "envoy.config.listener.v3.Listener" => listener::listener(message, path, scope),
         "envoy.config.listener.v3.ApiListener" => listener::api_listener(message, path, scope),
         "envoy.config.listener.v3.FilterChain" => listener::filter_chain(message, path, scope),
-        listener::HCM => filters::http_filters(message, path, scope),
+        listener::HCM => {
+            listener::manager(message, path, scope);
+            filters::http_filters(message, path, scope);
+        }
         "envoy.config.core.v3.ConfigSource" => listener::config_source(message, path, scope),
         "envoy.config.core.v3.TransportSocket" => tls::transport_socket(message, path, scope),
         tls::COMMON => tls::common_tls_context(message, path, scope),
@@ -245,6 +248,7 @@ const READS: &[(&str, &[&str])] = &[
     (listener::HCM, &["rds", "route_config", "http_filters"]),
     ("envoy.extensions.filters.network.http_connection_manager.v3.Rds", &["config_source"]),
     (filters::HTTP_FILTER, &["typed_config"]),
+    (filters::FAULT, &["abort", "delay"]),
     ("envoy.config.core.v3.TransportSocket", &["typed_config"]),
     (tls::DOWNSTREAM, &["common_tls_context"]),
     (tls::UPSTREAM, &["common_tls_context"]),

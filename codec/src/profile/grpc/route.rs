@@ -24,8 +24,18 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-route-action"),
         ROUTE,
         (When::Set, &["redirect", "direct_response", "filter_action"]),
-        "a gRPC client has no use for `{}`: js and java reject the route configuration, in C-core and go the requests of the route fail",
+        "a gRPC client (js, java) rejects a route with `{}`",
     )
+    .by(&[Language::Js, Language::Java])
+    .on(Side::Client),
+    Rule::new(
+        "B109",
+        (Fails, "grpc-route-action"),
+        ROUTE,
+        (When::Set, &["redirect", "direct_response", "filter_action"]),
+        "in a gRPC client (C-core, go) the requests of a route with `{}` fail",
+    )
+    .by(&[Language::Core, Language::Go])
     .on(Side::Client),
     Rule::new(
         "B109",
@@ -45,6 +55,14 @@ pub(super) const RULES: &[Rule] = &[
     .by(&[Language::Js])
     .on(Side::Client),
     Rule::new(
+        "B86",
+        (Rejected, "grpc-path-match"),
+        ROUTE,
+        (When::Unset, &["match"]),
+        "gRPC rejects a route without a `{}`",
+    )
+    .suggest("match: {prefix: \"\"}"),
+    Rule::new(
         "B55",
         (Fails, "grpc-route-action"),
         ROUTE,
@@ -54,26 +72,44 @@ pub(super) const RULES: &[Rule] = &[
     .on(Side::Server)
     .suggest("non_forwarding_action: {}"),
     Rule::new(
+        "B81",
+        (Rejected, "grpc-virtual-host"),
+        VIRTUAL_HOST,
+        (When::Unset, &["domains"]),
+        "gRPC (C-core) rejects a virtual host without `{}`",
+    )
+    .by(&[Language::Core]),
+    Rule::new(
+        "B112",
+        (Rejected, "grpc-cluster-weight"),
+        "envoy.config.route.v3.WeightedCluster",
+        (When::Unset, &["clusters"]),
+        "gRPC rejects weighted clusters without `{}`",
+    ),
+    Rule::new(
         "B114",
         (Rejected, "grpc-cluster-weight"),
         CLUSTER_WEIGHT,
         (When::Unset, &["weight"]),
         "gRPC (C-core) rejects a weighted cluster without a weight",
-    ).by(&[Language::Core]),
+    )
+    .by(&[Language::Core]),
     Rule::new(
         "B114",
         (Ignored, "grpc-cluster-weight"),
         CLUSTER_WEIGHT,
         (When::Zero, &["weight"]),
         "gRPC (go, C-core) ignores a cluster of weight 0, so no request can be bound to it",
-    ).by(&[Language::Go, Language::Core]),
+    )
+    .by(&[Language::Go, Language::Core]),
     Rule::new(
         "B115",
         (Rejected, "grpc-cluster-weight"),
         CLUSTER_WEIGHT,
         (When::Unset, &["name"]),
         "gRPC (C-core) rejects a weighted cluster without a name",
-    ).by(&[Language::Core]),
+    )
+    .by(&[Language::Core]),
     Rule::new(
         "B116",
         (Ignored, "grpc-cluster-weight"),
@@ -85,16 +121,21 @@ pub(super) const RULES: &[Rule] = &[
         "B122",
         (Rejected, "grpc-duration"),
         ACTION,
-        (When::BadDuration, &["max_stream_duration.max_stream_duration", "max_stream_duration.grpc_timeout_header_max"]),
+        (
+            When::BadDuration,
+            &["max_stream_duration.max_stream_duration", "max_stream_duration.grpc_timeout_header_max"],
+        ),
         "gRPC (C-core) rejects a duration that is negative or too long",
-    ).by(&[Language::Core]),
+    )
+    .by(&[Language::Core]),
     Rule::new(
         "B127",
         (Rejected, "grpc-retry"),
         RETRY,
         (When::Zero, &["num_retries"]),
         "gRPC (go, C-core) rejects a retry policy without retries; omit the policy",
-    ).by(&[Language::Go, Language::Core]),
+    )
+    .by(&[Language::Go, Language::Core]),
     Rule::new(
         "B127",
         (Differs, "grpc-retry"),
@@ -108,7 +149,13 @@ pub(super) const RULES: &[Rule] = &[
         RETRY,
         (
             When::Set,
-            &["per_try_timeout", "retry_priority", "retry_host_predicate", "retriable_status_codes", "retriable_headers"],
+            &[
+                "per_try_timeout",
+                "retry_priority",
+                "retry_host_predicate",
+                "retriable_status_codes",
+                "retriable_headers",
+            ],
         ),
         "gRPC ignores `{}`",
     ),
@@ -190,6 +237,11 @@ pub(super) fn virtual_host(message: &Message, path: &Path<'_>, scope: &mut Scope
 /// Row B134.
 pub(super) fn route(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     filters::overrides(message, path, scope);
+    let actions = ["route", "redirect", "direct_response", "filter_action", "non_forwarding_action"];
+    if scope.side == Side::Client && !actions.iter().any(|action| has(message, action)) {
+        let fault = Fault::new("B109", Rejected, "grpc-route-action").by(&[Language::Js]);
+        scope.report(fault, path, "route", "gRPC (js) rejects a route without an action");
+    }
 }
 
 /// Row B121: Envoy and gRPC have different fields for the timeout.
@@ -224,13 +276,18 @@ pub(super) fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope
         (duration_at(&backoff, "base_interval"), duration_at(&backoff, "max_interval"))
         && max < base
     {
-        let fault = Fault::new("B130", Rejected, "grpc-retry").by(&[Language::Java]);
-        let text = "gRPC (java) rejects a `max_interval` that is shorter than the `base_interval`";
+        let fault = Fault::new("B130", Rejected, "grpc-retry").by(&[Language::Js, Language::Java]);
+        let text = "gRPC (js, java) rejects a `max_interval` that is shorter than the `base_interval`";
         scope.report(fault, path, "retry_back_off.max_interval", text);
     }
     if duration_at(&backoff, "base_interval") == Some(0) {
         let fault = Fault::new("B129", FailsAll, "grpc-retry").by(&[Language::Core]);
         let text = "gRPC (C-core) accepts a base interval of 0, and then fails all calls of the target";
+        scope.report(fault, path, "retry_back_off.base_interval", text);
+    }
+    if duration_at(&backoff, "base_interval").is_some_and(|base| (1..1_000_000).contains(&base)) {
+        let fault = Fault::new("B129", Rejected, "grpc-retry").by(&[Language::Js]);
+        let text = "gRPC (js) rejects a base interval below 1 ms";
         scope.report(fault, path, "retry_back_off.base_interval", text);
     }
     if duration_at(&backoff, "base_interval").is_none_or(|base| base <= 0) {
@@ -256,6 +313,11 @@ pub(super) fn hash_policy(message: &Message, path: &Path<'_>, scope: &mut Scope<
     if key.is_some_and(|key| key.as_str() != Some(CHANNEL_ID)) {
         let text = "gRPC ignores a hash policy by any filter state but one".to_owned();
         scope.report_with(fault, path, "filter_state.key", text, Some(CHANNEL_ID.to_owned()));
+    }
+    if has(message, "header.regex_rewrite") && !has(message, "header.regex_rewrite.pattern") {
+        let fault = Fault::new("B125", Rejected, "grpc-hash-policy").by(&[Language::Core]);
+        let text = "gRPC (C-core) rejects a rewrite without a pattern";
+        scope.report(fault, path, "header.regex_rewrite.pattern", text);
     }
     let header = value_at(message, "header.header_name");
     if header.is_some_and(|name| name.as_str().is_some_and(|name| name.ends_with("-bin"))) {

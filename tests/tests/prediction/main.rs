@@ -1,0 +1,84 @@
+//! Does the lint foresee what real clients refuse?
+//!
+//! Good configurations are changed at random places in random ways, served without checks to a real Envoy and to gRPC clients, and their
+//! answers compared with what the lint says of the same configuration. `docs/prediction.md` has the figures of longer runs:
+//!
+//! `XDS_PREDICTION=1000 cargo test -p xds-server -p xds-tests --test prediction -- --nocapture`
+//!
+//! `XDS_TESTS_SEED` chooses other changes. Every disagreement is printed; the run of all tests fails for one that `known.txt` does not have.
+
+mod cases;
+mod clients;
+mod verdicts;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, Result, ensure};
+use xds_tests::random::Random;
+
+use crate::cases::{Case, Generator};
+use crate::clients::{Client, QUIET};
+use crate::verdicts::{Agreement, Foreseen, predict};
+
+/// The changes of the run of all tests, and how many configurations there are.
+const SEED: u64 = 1;
+const N_CASES: usize = 80;
+
+#[tokio::test]
+async fn an_envoy_refuses_what_the_lint_foresees() -> Result<()> {
+    agree(Client::Envoy).await
+}
+
+#[tokio::test]
+async fn grpcio_refuses_what_the_lint_foresees() -> Result<()> {
+    agree(Client::Grpcio).await
+}
+
+#[tokio::test]
+async fn grpc_go_refuses_what_the_lint_foresees() -> Result<()> {
+    agree(Client::GrpcGo).await
+}
+
+#[tokio::test]
+async fn grpc_js_refuses_what_the_lint_foresees() -> Result<()> {
+    agree(Client::GrpcJs).await
+}
+
+#[expect(clippy::print_stdout, reason = "the figures are the result")]
+async fn agree(client: Client) -> Result<()> {
+    let n = match std::env::var("XDS_PREDICTION") {
+        Ok(n) => n.parse().context("XDS_PREDICTION")?,
+        Err(_) => N_CASES,
+    };
+    let is_sample = n == N_CASES && std::env::var("XDS_TESTS_SEED").is_err();
+    let random = if is_sample { Random::new(SEED) } else { Random::from_env()? };
+    let mut generator = Generator::new(client, random)?;
+    let cases: Vec<Case> = (0..n).map(|_| generator.next_case()).collect();
+    let foreseen: Vec<Foreseen> = cases.iter().map(|case| predict(case, client)).collect();
+    let mut answers = clients::ask(client, &cases.iter().collect::<Vec<_>>(), QUIET).await?;
+    // An answer may have come too late on a busy machine: what was not foreseen is asked once more, with more time.
+    let doubtful: Vec<usize> =
+        (0..n).filter(|i| answers[*i].is_refused() != foreseen[*i].is_refused).collect();
+    let again: Vec<&Case> = doubtful.iter().map(|i| &cases[*i]).collect();
+    for (i, answer) in doubtful.into_iter().zip(clients::ask(client, &again, QUIET * 10).await?) {
+        answers[i] = answer;
+    }
+    let mut all = Agreement::default();
+    let mut report = String::new();
+    let mut surprises = BTreeSet::new();
+    for ((case, answer), foreseen) in cases.iter().zip(&answers).zip(&foreseen) {
+        if let Some(kind) = all.count(answer, foreseen) {
+            writeln!(report, "{kind} {client}: {case}\n    client: {answer}\n    lint:   {foreseen}")?;
+            surprises.insert(format!("{client}: {case}"));
+        }
+    }
+    println!("{report}{client}: {all}");
+    if is_sample {
+        let known: BTreeSet<&str> = include_str!("known.txt").lines().collect();
+        let mine = surprises.iter().filter(|one| !known.contains(one.as_str()));
+        let new: Vec<&String> = mine.collect();
+        ensure!(new.is_empty(), "not in known.txt: {new:#?}");
+    }
+    Ok(())
+}
