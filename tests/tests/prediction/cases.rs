@@ -13,6 +13,7 @@ use xds_tests::random::Random;
 
 use crate::clients::Client;
 
+#[expect(clippy::expect_used, reason = "a static has nowhere to return an error")]
 pub(crate) static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("the built-in descriptors"));
 pub(crate) static LENIENT: LazyLock<Codec> = LazyLock::new(|| CODEC.with_pgv_level(PgvLevel::Off));
 
@@ -124,7 +125,7 @@ impl Generator {
             collect(resource, message, &mut vec![Step::Field(name.clone())], &mut spots);
         }
         let spot = spots.swap_remove(self.below(spots.len()));
-        let fields: Vec<FieldDescriptor> = spot.message.fields().filter(|field| is_used(field)).collect();
+        let fields: Vec<FieldDescriptor> = spot.message.fields().filter(is_used).collect();
         if fields.is_empty() {
             return None;
         }
@@ -234,7 +235,30 @@ impl Generator {
     }
 
     fn message(&mut self, message: &MessageDescriptor, depth: usize) -> Option<Value> {
-        Some(match message.full_name() {
+        if message.full_name().starts_with("google.protobuf.") {
+            return self.well_known(message.full_name());
+        }
+        if depth == 0 {
+            return Some(json!({}));
+        }
+        let fields: Vec<FieldDescriptor> = message.fields().filter(is_used).collect();
+        let mut value = json!({});
+        let n = self.below(4).min(fields.len());
+        for _ in 0..n {
+            let field = fields.get(self.below(fields.len()))?;
+            let taken = field
+                .containing_oneof()
+                .is_some_and(|oneof| oneof.fields().any(|other| value.get(other.name()).is_some()));
+            if !taken {
+                let new = self.value_of(field, depth - 1)?;
+                value.as_object_mut()?.insert(field.name().to_owned(), new);
+            }
+        }
+        Some(value)
+    }
+
+    fn well_known(&mut self, name: &str) -> Option<Value> {
+        Some(match name {
             "google.protobuf.Duration" => {
                 json!(self.pick(&[
                     "0s",
@@ -286,24 +310,7 @@ impl Generator {
             "google.protobuf.ListValue" => json!([]),
             "google.protobuf.Timestamp" => json!("2026-01-01T00:00:00Z"),
             "google.protobuf.Empty" => json!({}),
-            name if name.starts_with("google.protobuf.") => return None,
-            _ if depth == 0 => json!({}),
-            _ => {
-                let fields: Vec<FieldDescriptor> = message.fields().filter(is_used).collect();
-                let mut value = json!({});
-                let n = self.below(4).min(fields.len());
-                for _ in 0..n {
-                    let field = fields.get(self.below(fields.len()))?;
-                    let taken = field
-                        .containing_oneof()
-                        .is_some_and(|oneof| oneof.fields().any(|other| value.get(other.name()).is_some()));
-                    if !taken {
-                        let new = self.value_of(field, depth - 1)?;
-                        value.as_object_mut()?.insert(field.name().to_owned(), new);
-                    }
-                }
-                value
-            }
+            _ => return None,
         })
     }
 
