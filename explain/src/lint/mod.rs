@@ -1,6 +1,6 @@
 //! Parts of what is served that can never act, or act otherwise than they are written.
 //!
-//! [`lint`] looks at all requests with the same means as [`crate::diff`]. It tells only what is certain: where something cannot be decided, it
+//! [`lint`] looks at all requests with the same means as [`crate::diff()`]. It tells only what is certain: where something cannot be decided, it
 //! is silent.
 
 mod chains;
