@@ -32,6 +32,7 @@ pub(super) fn look(resource: &Resource, listener: &Listener, doubts: &mut Vec<Do
                 route: None,
             },
             hidden_by: Vec::new(),
+            namesakes: Vec::new(),
         });
     }
 }

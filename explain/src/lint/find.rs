@@ -1,14 +1,15 @@
 //! Looks at everything that a client is served.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 use xds_cache::{Resource, ResourceKey, ResourceType};
 
+use crate::explanation::Part;
 use crate::lint::place::Place;
-use crate::lint::report::Doubt;
+use crate::lint::report::{Doubt, DoubtCode};
 use crate::lint::{chains, routes, shares};
 use crate::listener::addresses;
 use crate::model::{Manager, Model};
@@ -21,7 +22,7 @@ use crate::table::RouteTable;
 /// uses are not looked at.
 #[must_use]
 pub fn lint(model: &Model) -> Vec<Doubt> {
-    let mut walk = Walk { model, doubts: Vec::new(), seen: HashSet::new() };
+    let mut walk = Walk { model, doubts: Vec::new(), routes: Vec::new(), seen: HashSet::new() };
     if model.semantics.has(Difference::ActsAsProxy) {
         for (resource, listener) in model.all_listeners() {
             chains::look(resource, listener, &mut walk.doubts);
@@ -35,12 +36,14 @@ pub fn lint(model: &Model) -> Vec<Doubt> {
             }
         }
     }
-    walk.doubts
+    walk.finish()
 }
 
 struct Walk<'m> {
     model: &'m Model,
     doubts: Vec<Doubt>,
+    /// The routes with a name.
+    routes: Vec<Part>,
     /// The RouteConfigurations that were looked at.
     seen: HashSet<String>,
 }
@@ -85,8 +88,39 @@ impl Walk<'_> {
             routes::domains(&table, at, host, &arrival, &place, &mut self.doubts);
             routes::look(&table, host, &arrival, &place, &mut self.doubts);
             for (index, route) in host.routes.iter().enumerate() {
-                shares::look(route, &place.of_route(index, route), &arrival, &mut self.doubts);
+                let part = place.of_route(index, route);
+                shares::look(route, &part, &arrival, &mut self.doubts);
+                self.routes.extend(Some(part).filter(|part| part.route.is_some()));
             }
         }
     }
+
+    /// The doubts, each with its namesakes.
+    fn finish(self) -> Vec<Doubt> {
+        let Self { mut doubts, routes, .. } = self;
+        let is_idle =
+            |doubt: &&mut Doubt| matches!(doubt.code, DoubtCode::ShadowedRoute | DoubtCode::NeverMatches);
+        let mut idle: HashMap<String, Vec<Part>> = HashMap::new();
+        for doubt in doubts.iter_mut().filter(is_idle) {
+            let of_name = doubt.part.route.as_ref().map(|name| idle.entry(name.clone()).or_default());
+            of_name.into_iter().for_each(|parts| parts.push(doubt.part.clone()));
+        }
+        let mut acting: HashMap<&str, Vec<&Part>> = HashMap::new();
+        for part in &routes {
+            if let Some((name, idle)) = part.route.as_ref().and_then(|name| idle.get_key_value(name))
+                && !idle.contains(part)
+            {
+                acting.entry(name).or_default().push(part);
+            }
+        }
+        for doubt in doubts.iter_mut().filter(is_idle) {
+            let found = doubt.part.route.as_deref().and_then(|name| acting.get(name));
+            doubt.namesakes =
+                found.into_iter().flatten().take(MAX_NAMESAKES).map(|part| (*part).clone()).collect();
+        }
+        doubts
+    }
 }
+
+/// Namesakes that are looked at. A rule becomes as many routes of a name as it has hosts, and those of other rules have other names.
+const MAX_NAMESAKES: usize = 64;

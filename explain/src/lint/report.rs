@@ -13,6 +13,8 @@ pub struct Doubt {
     pub part: Part,
     /// The parts that hide it.
     pub hidden_by: Vec<Part>,
+    /// Routes with the name of a route that never acts, of which there is no such doubt: maybe what else became of the same rule.
+    pub namesakes: Vec<Part>,
 }
 
 /// The kinds of doubts.

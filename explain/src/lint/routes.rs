@@ -37,6 +37,7 @@ pub(super) fn look(
             message: message.to_owned(),
             part: part.clone(),
             hidden_by: Vec::new(),
+            namesakes: Vec::new(),
         };
         if route.conditions().any(|condition| matches!(condition, Condition::Never)) {
             doubts.push(never("the route takes 0 % of requests"));
@@ -77,6 +78,7 @@ pub(super) fn look(
             ),
             part,
             hidden_by,
+            namesakes: Vec::new(),
         });
     }
 }
@@ -155,6 +157,7 @@ pub(super) fn domains(
                 route: None,
             },
             hidden_by: Vec::new(),
+            namesakes: Vec::new(),
         });
     }
 }

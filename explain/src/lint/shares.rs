@@ -65,7 +65,13 @@ fn weights(
             "the cluster {name:?} has a weight and gets no request: an Envoy has one random number for the fraction and the weights of a route"
         );
         let code = DoubtCode::WeightNeverApplies;
-        doubts.push(Doubt { code, message, part: part.clone(), hidden_by: Vec::new() });
+        doubts.push(Doubt {
+            code,
+            message,
+            part: part.clone(),
+            hidden_by: Vec::new(),
+            namesakes: Vec::new(),
+        });
     }
 }
 
@@ -89,5 +95,6 @@ fn timeouts(action: &RouteAction, part: &Part, arrival: &Arrival<'_>, doubts: &m
         message: message.to_owned(),
         part: part.clone(),
         hidden_by: Vec::new(),
+        namesakes: Vec::new(),
     });
 }

@@ -45,9 +45,19 @@ virtual_hosts:
 { \"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: two, type: STATIC }
 ";
 
-async fn validate(args: &[&str]) -> Result<(Option<i32>, String)> {
+/// The rule of `shared` acts at one of its two hosts; that of `hidden` at none.
+const RULES: &str = "version: xds-server/v1
+listeners: {edge: {port: 10000}}
+backends: {one: 127.0.0.1:81, two: 127.0.0.1:82}
+routes:
+  first: {hosts: [a.test], rules: [{match: {prefix: /x}, to: one}]}
+  shared: {hosts: [a.test, b.test], rules: [{match: {prefix: /x}, to: two}]}
+  hidden: {hosts: [a.test], rules: [{match: {prefix: /x}, to: two}]}
+";
+
+async fn validate(text: &str, args: &[&str]) -> Result<(Option<i32>, String)> {
     let dir = tempfile::tempdir()?;
-    std::fs::write(dir.path().join("a.yaml"), RESOURCES.replace("MANAGER", MANAGER))?;
+    std::fs::write(dir.path().join("a.yaml"), text)?;
     let mut command = xds_server().await?;
     let args = [&["validate", "a.yaml", "--target", "envoy"], args].concat();
     let output = command.args(args).current_dir(dir.path()).output().await?;
@@ -56,7 +66,7 @@ async fn validate(args: &[&str]) -> Result<(Option<i32>, String)> {
 
 #[tokio::test]
 async fn parts_that_never_act_are_warnings_with_their_lines() -> Result<()> {
-    let (code, text) = validate(&[]).await?;
+    let (code, text) = validate(&RESOURCES.replace("MANAGER", MANAGER), &[]).await?;
     for wanted in [
         "a.yaml:7:1: warning[unreachable-chain] no connection reaches the filter chain",
         "a.yaml:15:1: warning[unreachable-domain] no host reaches \"a.test:80\"",
@@ -73,7 +83,15 @@ async fn parts_that_never_act_are_warnings_with_their_lines() -> Result<()> {
 
 #[tokio::test]
 async fn they_are_errors_if_the_check_is_strict() -> Result<()> {
-    let (code, text) = validate(&["--strict"]).await?;
+    let (code, text) = validate(&RESOURCES.replace("MANAGER", MANAGER), &["--strict"]).await?;
     ensure!(code == Some(1) && text.contains("error[shadowed-route]"), "{code:?} {text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_rule_that_acts_at_one_of_its_hosts_is_none_of_them() -> Result<()> {
+    let (code, text) = validate(RULES, &[]).await?;
+    assert_eq!(code, Some(0), "{text}");
+    ensure!(text.matches("warning[shadowed-route]").count() == 1 && text.contains("a.yaml:7:"), "{text}");
     Ok(())
 }

@@ -72,14 +72,18 @@ fn agreed(mut all: impl Iterator<Item = Vec<Doubt>>) -> Vec<Doubt> {
 /// The doubts with their places and the places of what hides them. Of a rule that became several routes, nothing is told as long as one of
 /// them acts.
 fn located(places: &Places<'_>, doubts: Vec<Doubt>) -> Vec<(Doubt, Place, Vec<Place>)> {
-    let parts: Vec<Part> =
-        doubts.iter().flat_map(|doubt| [&doubt.part].into_iter().chain(&doubt.hidden_by)).cloned().collect();
+    let parts: Vec<Part> = doubts
+        .iter()
+        .flat_map(|doubt| [&doubt.part].into_iter().chain(&doubt.hidden_by).chain(&doubt.namesakes))
+        .cloned()
+        .collect();
     let mut found = places.of_parts(&parts).into_iter();
     let mut all = Vec::new();
     for doubt in doubts {
         let own = found.next().flatten();
         let hiding: Vec<Place> = found.by_ref().take(doubt.hidden_by.len()).flatten().collect();
-        all.extend(own.map(|own| (doubt, own, hiding)));
+        let acting: Vec<Place> = found.by_ref().take(doubt.namesakes.len()).flatten().collect();
+        all.extend(own.filter(|own| !acting.contains(own)).map(|own| (doubt, own, hiding)));
     }
     all
 }
