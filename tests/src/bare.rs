@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
@@ -55,6 +56,7 @@ struct State {
     /// Nonces by type that are not answered.
     open: BTreeMap<String, VecDeque<String>>,
     rejections: Vec<String>,
+    node: Option<Node>,
     last: Instant,
 }
 
@@ -80,6 +82,7 @@ impl Bare {
             next: 0,
             open: BTreeMap::new(),
             rejections: Vec::new(),
+            node: None,
             last: Instant::now(),
         }));
         let ads =
@@ -93,6 +96,12 @@ impl Bare {
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// What the client says of itself.
+    #[must_use]
+    pub fn node(&self) -> Option<Node> {
+        lock(&self.state).node.clone()
     }
 
     /// Replaces all resources of a type, and sends them if they are asked for.
@@ -190,6 +199,7 @@ impl State {
 
     fn receive(&mut self, request: DiscoveryRequest) {
         self.last = Instant::now();
+        self.node = request.node.or(self.node.take());
         let type_url = request.type_url;
         let open = self.open.entry(type_url.clone()).or_default();
         // A client may say its last error again with each request.

@@ -2,7 +2,8 @@
 //!
 //! The harness starts real programs and talks to them: the server under test ([`server`]), a pinned Envoy
 //! ([`envoy`]), programs on three gRPC libraries ([`worker`]), and backends that say who they are ([`backend`]).
-//! [`tools`] installs programs that are not Rust. [`raw`] speaks xDS field by field, where a real client would be too polite.
+//! [`tools`] installs programs that are not Rust. [`raw`] speaks xDS field by field, where a real client would be too polite, and
+//! [`bare`] serves any bytes, where the server under test would refuse them.
 //! [`config`] writes configuration, and [`documents`] writes route documents and starts the programs to try them. [`rpc`] makes single
 //! requests, HTTP and gRPC, to any host. [`seen`] and [`events`] shorten the answers of a server for comparison. [`certificates`] issues
 //! certificates and speaks TLS; [`certificate_files`] are those of `xds-server ca`, and [`dial`] connects gRPC clients with them. [`spiffe_agent`] is a SPIFFE agent, and [`tokens`] issues JSON Web Tokens. [`tls_tunnel`] lets

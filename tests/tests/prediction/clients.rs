@@ -116,7 +116,7 @@ async fn ask_envoy(cases: &[&Case], quiet: Duration) -> Result<Vec<Answer>> {
     Ok(answers)
 }
 
-async fn start_envoy(bare: &Bare, quiet: Duration) -> Result<Envoy> {
+pub(crate) async fn start_envoy(bare: &Bare, quiet: Duration) -> Result<Envoy> {
     bare.forget();
     for kind in [ENDPOINTS, ROUTE, CLUSTER, LISTENER] {
         bare.serve(kind, Vec::new());

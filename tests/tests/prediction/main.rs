@@ -11,10 +11,11 @@ mod cases;
 mod clients;
 mod verdicts;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, ensure};
+use xds_tests::bare::Bare;
 use xds_tests::random::Random;
 
 use crate::cases::{Case, Generator};
@@ -43,6 +44,28 @@ async fn grpc_go_refuses_what_the_lint_foresees() -> Result<()> {
 #[tokio::test]
 async fn grpc_js_refuses_what_the_lint_foresees() -> Result<()> {
     agree(Client::GrpcJs).await
+}
+
+/// The lint knows them from `extensions.txt`, which is that of this Envoy.
+#[tokio::test]
+async fn the_extensions_are_those_that_the_envoy_says_it_has() -> Result<()> {
+    let bare = Bare::start().await?;
+    let _envoy = clients::start_envoy(&bare, QUIET).await?;
+    let mut said: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for extension in bare.node().context("a node")?.extensions {
+        said.entry(extension.category).or_default().extend(extension.type_urls);
+    }
+    let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut category = "";
+    for line in include_str!("../../../codec/src/profile/envoy/extensions.txt").lines() {
+        match line.strip_prefix("  ") {
+            Some(config) => drop(known.entry(category.to_owned()).or_default().insert(config.to_owned())),
+            None => category = line,
+        }
+    }
+    said.retain(|category, _| known.contains_key(category));
+    ensure!(known == said, "known {known:#?}, said {said:#?}");
+    Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "the figures are the result")]
