@@ -42,6 +42,18 @@ impl Language {
         }
     }
 
+    /// The beginning of the name by which its clients call themselves to a server (`user_agent_name` of a node).
+    #[must_use]
+    pub fn user_agent(self) -> &'static str {
+        match self {
+            Self::Envoy => "envoy",
+            Self::CCore => "gRPC C-core",
+            Self::Go => "gRPC Go",
+            Self::Java => "gRPC Java",
+            Self::Js => "gRPC Node",
+        }
+    }
+
     /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -81,17 +93,17 @@ impl Client {
         Self { language, version: language.newest() }
     }
 
+    /// The newest client of each language of a profile.
+    #[must_use]
+    pub fn newest_of(profile: Profile) -> Vec<Self> {
+        Language::of_profile(profile).iter().map(|language| Self::newest(*language)).collect()
+    }
+
     /// The client that calls itself so, such as `gRPC Go` and `1.85.0`; `None` if its name says nothing. Without a version the newest.
     #[must_use]
     pub fn of_user_agent(name: &str, version: &str) -> Option<Self> {
-        let known = [
-            ("envoy", Language::Envoy),
-            ("gRPC C-core", Language::CCore),
-            ("gRPC Go", Language::Go),
-            ("gRPC Java", Language::Java),
-            ("gRPC Node", Language::Js),
-        ];
-        let (_, language) = known.into_iter().find(|(known, _)| name.starts_with(known))?;
+        let mut all = [Language::Envoy].into_iter().chain(Language::GRPC);
+        let language = all.find(|language| name.starts_with(language.user_agent()))?;
         // C-core says `C-core 1.85.0`.
         let digits = version.trim_start_matches(|character: char| !character.is_ascii_digit());
         let version = read_version(digits).unwrap_or(language.newest());

@@ -15,7 +15,7 @@ use xds_control::Places;
 use xds_control::acks::view_key_of_group;
 use xds_control::model::Texts;
 use xds_control::question::{Fields, Part, REQUEST_FIELDS};
-use xds_explain::{Client, Explanation, Language, Model, Request};
+use xds_explain::{Client, Explanation, Model, Request};
 
 use crate::answer::Answer;
 use crate::caller::Caller;
@@ -176,25 +176,23 @@ impl Whose {
             return question.clients.clone();
         }
         let of_target = question.is_of_target.then_some(Profile::Grpc);
-        let newest = |profile: Profile| {
-            Language::of_profile(profile).iter().map(|language| Client::newest(*language)).collect()
-        };
         match (question.profile.or(of_target), self) {
-            (Some(profile), _) => newest(profile),
+            (Some(profile), _) => Client::newest_of(profile),
             (None, Self::Node(node, _)) => {
                 let own = Client::of_user_agent(&node.user_agent_name, &node.user_agent_version);
-                own.map_or_else(|| newest(Profile::Envoy), |own| vec![own])
+                own.map_or_else(|| Client::newest_of(Profile::Envoy), |own| vec![own])
             }
             (None, Self::Group(name)) => {
                 let groups = state.publisher.groups().1;
                 let own = groups.get(name).and_then(|group| group.definition.client);
-                newest(own.unwrap_or(Profile::Envoy))
+                Client::newest_of(own.unwrap_or(Profile::Envoy))
             }
         }
     }
 
-    /// What a client of a profile is served.
-    fn view(&self, state: &ApiState, profile: Profile) -> Option<Arc<View>> {
+    /// What a client is served.
+    fn view(&self, state: &ApiState, client: Client) -> Option<Arc<View>> {
+        let profile = client.language.profile();
         match self {
             Self::Group(name) => state.publisher.view_at(&view_key_of_group(name, profile)),
             Self::Node(node, Some((proofs, key))) => {
@@ -210,11 +208,8 @@ impl Whose {
                 state.publisher.view_at(&ViewKey { profile, ..view.key().clone() })
             }
             Self::Node(node, None) => {
-                let user_agent_name = match profile {
-                    Profile::Envoy => "envoy",
-                    Profile::Grpc => "gRPC Go",
-                };
-                let node = Node { user_agent_name: user_agent_name.to_owned(), ..(**node).clone() };
+                let user_agent_name = client.language.user_agent().to_owned();
+                let node = Node { user_agent_name, ..(**node).clone() };
                 state.publisher.view_of(&node)
             }
         }
@@ -235,7 +230,7 @@ fn answer(
     let mut n_bytes = 0;
     for client in whose.clients(state, question) {
         goes_on()?;
-        let view = whose.view(state, client.language.profile());
+        let view = whose.view(state, client);
         let view = view.ok_or_else(|| ApiError::NotReady(state.control.not_ready()))?;
         if let Some(id) = question.node.as_ref().filter(|_| !caller.sees_all_of_node(&view.key().groups)) {
             return Err(ApiError::NotFound(format!("there is no node {id:?}")));

@@ -1,21 +1,17 @@
 //! `diff`: the requests that a change of files moves.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde_json::json;
-use xds_cache::{GroupName, Node, Profile, Publisher, Revision, View};
-use xds_codec::Diagnostic;
-use xds_control::acks::view_key_of_group;
-use xds_control::model::Texts;
-use xds_control::{Places, Secrets};
-use xds_explain::{Changes, Client, Explanation, Language, Model, diff};
+use xds_cache::GroupName;
+use xds_explain::{Changes, Client, Model, diff};
 
-use crate::cli::explain::{Form, parse_group, user_agent};
+use crate::cli::explain::{Form, parse_group};
 use crate::cli::failure::Failure;
 use crate::cli::get::ClientKind;
-use crate::cli::offline::{FilesArgs, Offline};
+use crate::cli::offline::FilesArgs;
 use crate::cli::output;
+use crate::cli::served::{Served, Whose};
 use crate::escape::clean_lines;
 
 /// The flags of `diff`.
@@ -43,29 +39,20 @@ pub(crate) struct DiffArgs {
 
 const PATHS: &str = "The file or directory before the change, and the one after it; `-` is standard input";
 
-/// One side.
-struct Side {
-    offline: Offline,
-    texts: Texts,
-    publisher: Publisher,
-}
-
 /// Exit code 0 if every request is treated as before, 1 if not, or if that was not decided.
 pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     let [before, after] = args.files.paths.as_slice() else {
         return Err(Failure::Usage("write two paths: before and after the change".to_owned()));
     };
-    let sides = [Side::read(args, before)?, Side::read(args, after)?];
+    let sides = [side(args, before)?, side(args, after)?];
+    let whose = args.node.as_deref().map_or(Whose::Group(&args.group), Whose::Node);
     let clients = match &*args.clients {
-        [] => {
-            let languages = Language::of_profile(Profile::from(args.profile));
-            languages.iter().map(|language| Client::newest(*language)).collect()
-        }
+        [] => Client::newest_of(args.profile.into()),
         clients => clients.to_vec(),
     };
     let mut all: Vec<Changes> = Vec::new();
     for client in clients {
-        let views = [sides[0].view(args, client)?, sides[1].view(args, client)?];
+        let views = [sides[0].view(whose, client)?, sides[1].view(whose, client)?];
         let [old, new] = [&views[0], &views[1]].map(|view| Model::of_view(view, client));
         let mut changes = diff(&old, &new);
         changes.locate(
@@ -74,43 +61,17 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
         );
         all.push(changes);
     }
-    let n_errors: usize = sides.iter().map(Side::n_errors).sum();
+    let n_errors: usize = sides.iter().map(Served::n_errors).sum();
     show(&all, args.output, n_errors)?;
     if all.iter().all(Changes::is_empty) { Ok(()) } else { Err(Failure::Silent) }
 }
 
-impl Side {
-    fn read(args: &DiffArgs, path: &Path) -> Result<Self, Failure> {
-        let files = FilesArgs { paths: vec![path.to_owned()], ..args.files.clone() };
-        let offline = Offline::read(&files, Secrets::Any)?;
-        if offline.scan.files.is_empty() {
-            return Err(Failure::Failed(format!("{} has no configuration files", path.display())));
-        }
-        let publisher = Publisher::new();
-        publisher.publish(Revision(1), offline.groups());
-        let texts = offline.all_texts();
-        Ok(Self { offline, texts, publisher })
+fn side(args: &DiffArgs, path: &Path) -> Result<Served, Failure> {
+    let served = Served::read(&FilesArgs { paths: vec![path.to_owned()], ..args.files.clone() })?;
+    if served.offline.scan.files.is_empty() {
+        return Err(Failure::Failed(format!("{} has no configuration files", path.display())));
     }
-
-    /// What the client is served.
-    fn view(&self, args: &DiffArgs, client: Client) -> Result<Arc<View>, Failure> {
-        let view = match &args.node {
-            Some(id) => self
-                .publisher
-                .view_of(&Node { user_agent_name: user_agent(client).to_owned(), ..Node::with_id(id) }),
-            None => self.publisher.view_at(&view_key_of_group(&args.group, client.language.profile())),
-        };
-        view.ok_or_else(|| Failure::Failed(format!("nothing is served to the group {}", args.group)))
-    }
-
-    fn locate(&self, view: &View, explanations: &mut [Explanation]) {
-        Places { view, documents: &self.offline.translated.documents, texts: &self.texts }
-            .locate(explanations);
-    }
-
-    fn n_errors(&self) -> usize {
-        self.offline.diagnostics.iter().filter(|one| Diagnostic::is_error(one)).count()
-    }
+    Ok(served)
 }
 
 fn show(all: &[Changes], form: Form, n_errors: usize) -> Result<(), Failure> {

@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde_json::json;
-use xds_cache::{GroupName, Node, Profile, Publisher, Revision};
-use xds_codec::Diagnostic;
-use xds_control::acks::view_key_of_group;
-use xds_control::model::Texts;
-use xds_control::{Places, Secrets, question};
-use xds_explain::{Client, Connection, Explanation, Language, Model, Request};
+use xds_cache::{GroupName, Profile};
+use xds_control::question;
+use xds_explain::{Client, Connection, Explanation, Model, Request};
 
 use crate::cli::admin::ConnectionArgs;
 use crate::cli::failure::Failure;
 use crate::cli::get::ClientKind;
-use crate::cli::offline::{FilesArgs, Offline};
+use crate::cli::offline::FilesArgs;
 use crate::cli::output;
+use crate::cli::served::{Served, Whose};
 use crate::escape::clean_lines;
 
 /// The flags of `explain`.
@@ -230,51 +228,24 @@ fn ask(args: &ExplainArgs, request: &Request) -> Result<(), Failure> {
 
 /// By files.
 fn read(args: &ExplainArgs, request: &Request) -> Result<(), Failure> {
-    let offline = Offline::read(&args.files, Secrets::Any)?;
-    let texts = Texts::new(
-        offline
-            .scan
-            .files
-            .iter()
-            .filter_map(|(path, read)| Some((path.clone(), read.as_ref().ok()?.bytes.clone())))
-            .collect(),
-        &offline.limits,
-    );
-    let publisher = Publisher::new();
-    publisher.publish(Revision(1), offline.groups());
+    let served = Served::read(&args.files)?;
     let is_grpc = args.request.target.is_some();
     let profile = if is_grpc { Profile::Grpc } else { args.profile.map_or(Profile::Envoy, Profile::from) };
     let clients = match &*args.clients {
-        [] => Language::of_profile(profile).iter().map(|language| Client::newest(*language)).collect(),
+        [] => Client::newest_of(profile),
         clients => clients.to_vec(),
     };
     let group = args.group.clone().unwrap_or_else(GroupName::default_group);
+    let whose = args.node.as_deref().map_or(Whose::Group(&group), Whose::Node);
     let mut answers: Vec<Explanation> = Vec::new();
     for client in clients {
-        let view = match &args.node {
-            Some(id) => publisher
-                .view_of(&Node { user_agent_name: user_agent(client).to_owned(), ..Node::with_id(id) }),
-            None => publisher.view_at(&view_key_of_group(&group, client.language.profile())),
-        };
-        let Some(view) = view else {
-            return Err(Failure::Failed(format!("nothing is served to the group {group}")));
-        };
+        let view = served.view(whose, client)?;
         let mut explained = Model::of_view(&view, client).explain(request);
-        Places { view: &view, documents: &offline.translated.documents, texts: &texts }
-            .locate(&mut explained);
+        served.locate(&view, &mut explained);
         answers.extend(explained);
     }
-    let n_errors = offline.diagnostics.iter().filter(|one| Diagnostic::is_error(one)).count();
-    show(&answers, args.all, args.output, n_errors)?;
+    show(&answers, args.all, args.output, served.n_errors())?;
     if answers.iter().any(Explanation::is_routed) { Ok(()) } else { Err(Failure::Silent) }
-}
-
-/// A name by which the server knows what kind of client it is.
-pub(super) fn user_agent(client: Client) -> &'static str {
-    match client.language.profile() {
-        Profile::Envoy => "envoy",
-        Profile::Grpc => "gRPC Go",
-    }
 }
 
 fn show(answers: &[Explanation], shows_all: bool, form: Form, n_errors: usize) -> Result<(), Failure> {

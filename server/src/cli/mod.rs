@@ -25,6 +25,7 @@ mod failure;
 mod get;
 mod offline;
 mod output;
+mod served;
 mod store;
 mod tls;
 mod token;
