@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -88,6 +88,8 @@ struct Content {
     origin: Origin,
     /// Most resources have none of this.
     rare: Option<Box<Rare>>,
+    /// Found when it is first asked for: the answer of every client asks.
+    settles_alone: OnceLock<bool>,
 }
 
 /// Properties that few resources have.
@@ -116,7 +118,13 @@ impl Resource {
     pub fn new(draft: ResourceDraft) -> Self {
         let ResourceDraft { key, value, ttl, aliases, references, origin, in_wildcard, host_pattern } = draft;
         let aliases = with_canonical(&key.name, aliases);
-        let content = Arc::new(Content { value, references, origin, rare: Rare::of(ttl, aliases) });
+        let content = Arc::new(Content {
+            value,
+            references,
+            origin,
+            rare: Rare::of(ttl, aliases),
+            settles_alone: OnceLock::new(),
+        });
         let version = LazyVersion::default();
         Self { key, content, is_renamed: false, in_wildcard, host_pattern, version }
     }
@@ -132,7 +140,13 @@ impl Resource {
         } else {
             let Content { value, references, origin, .. } = &*self.content;
             let (value, references, origin) = (value.clone(), references.clone(), origin.clone());
-            Arc::new(Content { value, references, origin, rare: Rare::of(self.ttl(), aliases) })
+            Arc::new(Content {
+                value,
+                references,
+                origin,
+                rare: Rare::of(self.ttl(), aliases),
+                settles_alone: OnceLock::new(),
+            })
         };
         let Self { in_wildcard, host_pattern, .. } = *self;
         Self { key, content, is_renamed: true, in_wildcard, host_pattern, version: LazyVersion::default() }
@@ -310,7 +324,8 @@ impl Resource {
     /// health.
     #[must_use]
     pub fn settles_alone(&self) -> bool {
-        self.key.resource_type == ResourceType::Cluster && cluster::settles_alone(self.content.value.bytes())
+        let find = || cluster::settles_alone(self.content.value.bytes());
+        self.key.resource_type == ResourceType::Cluster && *self.content.settles_alone.get_or_init(find)
     }
 }
 

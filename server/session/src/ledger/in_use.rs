@@ -16,13 +16,19 @@ use crate::wants::Wants;
 
 impl Ledger {
     /// The names of what was sent of a table, as far as it is still there, and of what was to be sent; without those of which there is
-    /// but one version that the client may have.
+    /// but one version that the client may have, and those that go on referring to all that they did.
     pub(crate) fn names_sent(&self, accepted: Accepted<'_>) -> BTreeSet<Name> {
         let Some(Sending { table, again, missed, .. }) = self.later.get(accepted.position) else {
             return BTreeSet::new();
         };
+        let is_only = self.later.len() == 1 && !self.is_guessed();
+        let drops = |new: &&Arc<Resource>| {
+            let had = accepted.older.find(new.name()).map(|old| old.references());
+            had.is_some_and(|had| had.missing_in(new.references()).next().is_some())
+        };
         let changes = table.changes_since(accepted.older);
-        let changed = changes.changed.iter().map(|resource| resource.name());
+        let changed = changes.changed.iter().filter(|new| !is_only || drops(new));
+        let changed = changed.map(|resource| resource.name());
         let mut sent: BTreeSet<Name> = changed.chain(&again.names).chain(missed).cloned().collect();
         if again.is_everything || self.is_guessed() {
             sent.extend(self.changed().filter(|name| table.find(name).is_some()));

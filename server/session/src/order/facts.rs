@@ -128,7 +128,15 @@ impl<'a> Facts<'a> {
 
     /// The states of a type on the client's streams.
     pub(super) fn states(&self, resource_type: &ResourceType) -> impl Iterator<Item = &'a TypeState> {
-        self.streams.values().filter_map(|stream| stream.find(resource_type))
+        self.streams_of(resource_type).map(|(_, state)| state)
+    }
+
+    /// The streams that ask for a type, each with its state of that.
+    pub(super) fn streams_of(
+        &self,
+        resource_type: &ResourceType,
+    ) -> impl Iterator<Item = (&'a Stream, &'a TypeState)> {
+        self.streams.values().filter_map(|stream| Some((stream, stream.find(resource_type)?)))
     }
 
     /// The resources of which some stream is not where the view is, as far as anything refers to them or they refer to anything.
@@ -157,7 +165,9 @@ impl<'a> Facts<'a> {
                 if !state.ledger.came_back() && self.may_hold(of) && !state.ledger.is_at(table) {
                     for resource in state.lacks(table).changed {
                         // A resource that is made of a pattern has no name of its own.
-                        if table.find(resource.name()).is_some_and(|own| Arc::ptr_eq(own, &resource)) {
+                        let is_own =
+                            table.find(resource.name()).is_some_and(|own| Arc::ptr_eq(own, &resource));
+                        if is_own && self.may_wait(state, &resource) {
                             note(&Arc::clone(resource.name()), At::Owed(resource));
                         }
                     }
@@ -197,6 +207,17 @@ impl<'a> Facts<'a> {
             }
         }
         open
+    }
+
+    /// Returns `true` if a stream may have to wait for an update: it newly refers to something, or changes together with others. Most
+    /// updates do not, and cost nothing here.
+    fn may_wait(&self, state: &TypeState, resource: &Resource) -> bool {
+        let has_new = || {
+            let had = state.sent(resource.name()).map(|sent| sent.references());
+            had.is_none_or(|had| resource.references().missing_in(had).next().is_some())
+        };
+        let refers = resource.references().targets().next().is_some();
+        self.input.is_back || Quirk::ChangeTogether.is_of(&state.resource_type) || (refers && has_new())
     }
 
     /// Returns `true` if anything refers to a resource of all that the client may have.

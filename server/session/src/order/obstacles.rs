@@ -11,7 +11,8 @@ use xds_cache::{Name, Resource, ResourceKey, ResourceType, WaitsFor};
 use super::facts::{Facts, Need, Needed, Obstacle};
 use crate::ledger::Answer;
 use crate::quirks::Quirk;
-use crate::references;
+use crate::references::{self, route_of};
+use crate::stream::Stream;
 use crate::type_state::TypeState;
 
 /// A resource looked at alone.
@@ -113,11 +114,34 @@ impl Facts<'_> {
         if self.states(of).any(is_unsent) {
             return Some(WaitsFor::Sending(all.clone()));
         }
-        let is_on_its_way = |state: &TypeState| need.is_superseded && !state.ledger.responses().is_answered();
-        if self.states(of).any(is_on_its_way) {
-            return Some(WaitsFor::Ack(all.clone()));
+        let routes: Vec<(&Stream, &TypeState)> =
+            references::rows_to(of).flat_map(|row| self.streams_of(&row.from)).collect();
+        // Without ADS there is a stream for each route configuration, and one for its virtual hosts.
+        let is_apart = routes.iter().any(|(stream, _)| stream.is_per_type());
+        if self.is_expected(of) || (is_apart && self.lacks_stream_of_hosts(all, &routes)) {
+            return Some(WaitsFor::Request(all.clone()));
         }
-        self.is_expected(of).then(|| WaitsFor::Request(all.clone()))
+        // On one stream, what is sent now comes after it.
+        let counts = need.is_superseded || is_apart;
+        let is_on_its_way = |state: &TypeState| counts && !state.ledger.responses().is_answered();
+        self.states(of).any(is_on_its_way).then(|| WaitsFor::Ack(all.clone()))
+    }
+
+    /// Returns `true` if the client may not have opened the stream for these virtual hosts yet. One on which no host was asked for
+    /// may be that of any route configuration.
+    fn lacks_stream_of_hosts(&self, all: &ResourceKey, routes: &[(&Stream, &TypeState)]) -> bool {
+        let of = &all.resource_type;
+        let has_stream = |route: &str| self.states(of).any(|state| state.wants.names().has_route(route));
+        if route_of(&all.name).is_none_or(has_stream) {
+            return false;
+        }
+        let is_on_demand = |route: &Arc<Resource>| route.references().of_type(of).next().is_some();
+        let on_demand = routes.iter().flat_map(|(_, state)| {
+            state.wants.names().iter().filter(|name| state.sent(name).is_some_and(is_on_demand))
+        });
+        let n_open = on_demand.filter(|route| !has_stream(route)).count();
+        let n_nameless = self.states(of).filter(|state| state.wants.names().is_empty()).count();
+        n_nameless < n_open
     }
 
     /// Returns `true` if the client, if it has what the view lacks, has it from somewhere else: it asks for everything of the type and

@@ -5,10 +5,14 @@
 //! on demand, `XDS_REQUESTS` (default 0) requests to any of them come at any moment. Nothing may be missing on any way, and at the end of
 //! each the client has everything. Ways that lead to the same state go on together.
 //!
-//! `XDS_PUBLICATIONS=2` makes every two of the publications after each other instead of each alone. `XDS_REJECTIONS` and
+//! Clients without ADS have so many streams that going all ways is left to a release build:
+//! `XDS_REJECTIONS=0 cargo test --release -p xds-session --test hitless explore -- --include-ignored`. Otherwise they go some ways at
+//! random, with all incidents at once: `XDS_WALKS` (default 2) for each script, and `XDS_SEED` says which.
+//!
+//! `XDS_PUBLICATIONS=2` makes every two of the publications after each other instead of each alone, and `XDS_SCRIPT=3` only the
+//! fourth of them. `XDS_REJECTIONS` and
 //! `XDS_RECONNECTS` say how many responses are rejected *and* how often the connection is lost on one way; with 1 of both, a release
-//! build takes minutes. Clients without ADS have so many streams that they are left to a release build as well:
-//! `XDS_REJECTIONS=0 cargo test --release -p xds-session --test hitless explore -- --include-ignored`.
+//! build takes minutes.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -77,6 +81,24 @@ struct Point {
     way: Vec<Event>,
 }
 
+impl Point {
+    fn at(world: World) -> Self {
+        Self { world, n_published: 0, n_rejected: 0, n_lost: 0, n_requested: 0, way: vec![] }
+    }
+}
+
+/// Numbers that look random, and are the same for the same seed.
+struct Choice(u64);
+
+impl Choice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(1);
+        let mut hasher = DefaultHasher::new();
+        self.0.hash(&mut hasher);
+        (hasher.finish() % end as u64) as usize
+    }
+}
+
 /// What was found.
 #[derive(Debug, Default)]
 struct Explored {
@@ -96,9 +118,7 @@ struct Explorer {
 impl Explorer {
     /// Goes all ways.
     fn explore(mut self, start: World) -> Result<Explored, String> {
-        let start =
-            Point { world: start, n_published: 0, n_rejected: 0, n_lost: 0, n_requested: 0, way: vec![] };
-        let mut open = vec![start];
+        let mut open = vec![Point::at(start)];
         while let Some(point) = open.pop() {
             self.explored.longest = self.explored.longest.max(point.way.len());
             let mut is_end = true;
@@ -118,6 +138,28 @@ impl Explorer {
             }
         }
         Ok(self.explored)
+    }
+
+    /// Goes one way, of which `choice` chooses each step.
+    fn walk(&mut self, start: World, choice: &mut Choice) -> Result<(), String> {
+        let mut point = Point::at(start);
+        loop {
+            let mut events = self.events(&point);
+            let next = loop {
+                if events.is_empty() {
+                    let way = point.way.clone();
+                    return self.check_end(point).map_err(|fault| format!("{fault}\n{way:#?}"));
+                }
+                let event = events.swap_remove(choice.below(events.len()));
+                let mut next = point.clone();
+                next.way.push(event);
+                let has_moved = self.happen(&mut next, event);
+                if has_moved.map_err(|fault| format!("{fault}\n{:#?}", next.way))? {
+                    break next;
+                }
+            };
+            point = next;
+        }
     }
 
     fn events(&self, point: &Point) -> Vec<Event> {
@@ -194,6 +236,12 @@ impl Explorer {
 }
 
 fn explore(setup: Setup, script: &[&[Edit]], allowed: Incidents) -> Result<Explored, String> {
+    let (explorer, world) = begin(setup, script, allowed);
+    explorer.explore(world)
+}
+
+/// An explorer, and the world that it begins in.
+fn begin(setup: Setup, script: &[&[Edit]], allowed: Incidents) -> (Explorer, World) {
     let mut world = World::with(setup, Config::small(setup.is_grpc, setup.is_scoped, setup.is_on_demand));
     world.drain().expect("a client that comes gets everything");
     if world.request("r0/h0") {
@@ -208,7 +256,7 @@ fn explore(setup: Setup, script: &[&[Edit]], allowed: Incidents) -> Result<Explo
         published.push(publishing.published());
     }
     let (seen, explored) = (HashSet::new(), Explored::default());
-    Explorer { setup, script: published, allowed, seen, explored }.explore(world)
+    (Explorer { setup, script: published, allowed, seen, explored }, world)
 }
 
 fn number(key: &str) -> Option<usize> {
@@ -219,9 +267,58 @@ fn route(route: usize, clusters: u8) -> Edit {
     Edit::Route { route, clusters }
 }
 
-/// Plays these publications to one kind of client, each alone or every two.
+/// Plays the publications to one kind of client, each alone or every two.
 #[expect(clippy::print_stdout, reason = "says how much was explored")]
 fn explore_all(setup: Setup) {
+    let publications = publications(setup);
+    let scripts: Vec<Vec<&[Edit]>> = match number("XDS_PUBLICATIONS") {
+        Some(2) => every_two(&publications),
+        _ => publications.iter().map(|one| vec![&one[..]]).collect(),
+    };
+    let scripts = match number("XDS_SCRIPT") {
+        Some(only) => scripts.get(only..=only).unwrap_or_default(),
+        None => &scripts[..],
+    };
+    for allowed in Incidents::to_explore() {
+        let mut all = Explored::default();
+        for script in scripts {
+            let explored = explore(setup, script, allowed);
+            let explored = explored.unwrap_or_else(|fault| panic!("{setup:?} {script:?}: {fault}"));
+            all.n_states += explored.n_states;
+            all.n_ends += explored.n_ends;
+            all.longest = all.longest.max(explored.longest);
+        }
+        println!("{setup:?} {allowed:?}: {all:?}");
+    }
+}
+
+/// Plays every two of the publications to one kind of client on some ways.
+fn walk_all(setup: Setup) {
+    let publications = publications(setup);
+    let n_walks = number("XDS_WALKS").unwrap_or(2);
+    let first = number("XDS_SEED").unwrap_or(0) as u64;
+    let most = |key| number(key).unwrap_or(1);
+    let allowed = Incidents {
+        n_rejected: most("XDS_REJECTIONS"),
+        n_lost: most("XDS_RECONNECTS"),
+        n_requests: most("XDS_REQUESTS"),
+    };
+    for (nth, script) in every_two(&publications).iter().enumerate() {
+        let (mut explorer, world) = begin(setup, script, allowed);
+        for walk in 0..n_walks {
+            let seed = ((first * 1000 + nth as u64) << 32) + ((walk as u64) << 12);
+            let gone = explorer.walk(world.clone(), &mut Choice(seed));
+            gone.unwrap_or_else(|fault| panic!("{setup:?} {script:?} {walk} of XDS_SEED={first}: {fault}"));
+        }
+    }
+}
+
+fn every_two(publications: &[Vec<Edit>]) -> Vec<Vec<&[Edit]>> {
+    let both = |first| publications.iter().map(move |second: &Vec<Edit>| vec![first, &second[..]]);
+    publications.iter().flat_map(|first| both(&first[..])).collect()
+}
+
+fn publications(setup: Setup) -> Vec<Vec<Edit>> {
     let of_listener = usize::from(!setup.is_grpc);
     let listener = |to| Edit::Listener { listener: of_listener, to: Some((true, to)), secret: None };
     let cluster = |is_eds| Edit::Cluster { cluster: 0, is_eds, secret: None };
@@ -252,24 +349,7 @@ fn explore_all(setup: Setup) {
             vec![Edit::Table { route: 0 }],
         ]);
     }
-    let scripts: Vec<Vec<&[Edit]>> = match number("XDS_PUBLICATIONS") {
-        Some(2) => publications
-            .iter()
-            .flat_map(|first| publications.iter().map(|second| vec![&first[..], &second[..]]))
-            .collect(),
-        _ => publications.iter().map(|one| vec![&one[..]]).collect(),
-    };
-    for allowed in Incidents::to_explore() {
-        let mut all = Explored::default();
-        for script in &scripts {
-            let explored = explore(setup, script, allowed);
-            let explored = explored.unwrap_or_else(|fault| panic!("{setup:?} {script:?}: {fault}"));
-            all.n_states += explored.n_states;
-            all.n_ends += explored.n_ends;
-            all.longest = all.longest.max(explored.longest);
-        }
-        println!("{setup:?} {allowed:?}: {all:?}");
-    }
+    publications
 }
 
 fn setup(is_delta: bool, is_per_type: bool) -> Setup {
@@ -297,6 +377,26 @@ fn an_incremental_envoy_in_every_way() {
 #[test]
 fn a_grpc_client_in_every_way() {
     explore_all(Setup { is_grpc: true, ..setup(false, false) });
+}
+
+#[test]
+fn an_envoy_without_ads_in_some_ways() {
+    walk_all(setup(false, true));
+}
+
+#[test]
+fn an_incremental_envoy_without_ads_in_some_ways() {
+    walk_all(setup(true, true));
+}
+
+#[test]
+fn an_envoy_without_ads_with_scopes_in_some_ways() {
+    walk_all(Setup { is_scoped: true, ..setup(true, true) });
+}
+
+#[test]
+fn an_envoy_without_ads_with_hosts_on_demand_in_some_ways() {
+    walk_all(Setup { is_on_demand: true, ..setup(true, true) });
 }
 
 #[test]
