@@ -145,12 +145,14 @@ impl Facts<'_> {
     }
 
     /// Returns `true` if the client, if it has what the view lacks, has it from somewhere else: it asks for everything of the type and
-    /// was never sent this, or asks for nothing of the type.
+    /// was never sent this, or asks for nothing of the type. One that came back may yet ask.
     fn is_foreign(&self, to: &ResourceKey) -> bool {
         let mut states = self.states(&to.resource_type);
         let is_unsent =
             |state: &TypeState| state.wants.is_wildcard() && state.ledger.in_use(&to.name).next().is_none();
-        Quirk::MayBeLocal.is_of(&to.resource_type) && states.all(is_unsent)
+        Quirk::MayBeLocal.is_of(&to.resource_type)
+            && !self.is_expected(&to.resource_type)
+            && states.all(is_unsent)
     }
 
     /// Returns `true` if the client has the resource though it rejected the response that brought it: it asks for what warms that. Envoy

@@ -881,3 +881,18 @@ fn a_route_that_was_withheld_at_first_and_is_on_its_way() {
     ];
     assert_eq!(history(ADS, &steps), Ok(()));
 }
+
+#[test]
+fn a_cluster_that_lost_its_secret_while_it_was_warming() {
+    let direct = Edit::Listener { listener: 0, to: Some((false, 2)), secret: None };
+    let steps = [
+        publish([direct, Edit::Cluster { cluster: 2, is_eds: false, secret: Some(1) }]),
+        poll(1),
+        to_client(1),
+        publish([cluster(2, true)]),
+        Step::Reconnect,
+        Step::ToServer { pipe: 1, n: 1 },
+        Step::ToServer { pipe: 4, n: 1 },
+    ];
+    assert_eq!(history(Setup { is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
