@@ -106,13 +106,14 @@ impl Control {
     ///
     /// As [`take_files`](Self::take_files).
     pub async fn reload(&self, confirm: bool) -> Result<ReloadOutcome, WriteError> {
-        match self.shared.reload.get() {
-            Some(reload) => reload(confirm).await,
-            None => {
-                let revision = self.shared.accepted().revision;
-                Ok(ReloadOutcome { revision, difference: vec![], n_errors: 0, unconfirmed: None })
-            }
-        }
+        let read = match self.shared.reload.get() {
+            Some(reload) => reload(confirm).await?,
+            None => None,
+        };
+        Ok(read.unwrap_or_else(|| {
+            let revision = self.shared.accepted().revision;
+            ReloadOutcome { revision, difference: vec![], n_errors: 0, unconfirmed: None }
+        }))
     }
 
     /// Validates, commits and publishes a change, and then answers.
