@@ -32,8 +32,8 @@ pub(crate) async fn guard(State(access): State<Arc<Access>>, request: Request, n
     let (mut parts, body) = request.into_parts();
     let segments = RawPathParams::from_request_parts(&mut parts, &()).await.ok();
     let mut request = Request::from_parts(parts, body);
-    let record = Record::new(&access.trail, &access.counts, &request);
     let row = row_of(&request);
+    let record = Record::new(&access.trail, &access.counts, &request, verb_of(row, request.uri().path()));
     let is_write = row.is_some_and(Endpoint::changes);
     let is_secret = request.uri().path() == SECRETS;
     let needs = row.map_or_else(|| needs_of_other(&request), |row| row.needs);
@@ -213,6 +213,12 @@ fn row_of(request: &Request) -> Option<&'static Endpoint> {
         LazyLock::new(|| ENDPOINTS.iter().map(|row| ((row.method, row.path), row)).collect());
     let path = request.extensions().get::<MatchedPath>()?;
     ROWS.get(&(Method::of(request.method())?, path.as_str())).copied()
+}
+
+/// The verb at the end of a path, if the endpoint has it. Others are not named: their number has no bound.
+fn verb_of(row: Option<&Endpoint>, path: &str) -> Option<&'static str> {
+    let (_, written) = path.rsplit_once(':')?;
+    row?.verbs.iter().map(|verb| verb.0).find(|verb| *verb == written)
 }
 
 /// The only path of the admin port by which secrets can be read.

@@ -28,7 +28,13 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) fn new(trail: &Arc<Trail>, counts: &Arc<AuthCounts>, request: &Request) -> Self {
+    /// `verb` is that of the endpoint, where it has verbs: the route of the router ends before it.
+    pub(crate) fn new(
+        trail: &Arc<Trail>,
+        counts: &Arc<AuthCounts>,
+        request: &Request,
+        verb: Option<&'static str>,
+    ) -> Self {
         let from = request.extensions().get::<Connection>();
         let bearer = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
         let via = match bearer {
@@ -41,7 +47,10 @@ impl Record {
             trail: Arc::clone(trail),
             counts: Arc::clone(counts),
             method: request.method().clone(),
-            route: request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned()),
+            route: request.extensions().get::<MatchedPath>().map(|path| match verb {
+                Some(verb) => format!("{}:{verb}", path.as_str()),
+                None => path.as_str().to_owned(),
+            }),
             address: from.and_then(|from| from.address),
             peer: from.and_then(|from| from.shown.clone()),
             identity: from.and_then(|from| from.proofs.first()).map(|proof| proof.subject.to_string()),

@@ -67,8 +67,9 @@ pub trait Observer: Send + Sync {
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Reads the files again and hands them to [`Control::take_files`](crate::Control::take_files), as confirmed if the argument is
-/// true.
-pub type Reload = Arc<dyn Fn(bool) -> BoxFuture<'static, Result<ReloadOutcome, WriteError>> + Send + Sync>;
+/// true. The answer is `None` if no files are watched.
+pub type Reload =
+    Arc<dyn Fn(bool) -> BoxFuture<'static, Result<Option<ReloadOutcome>, WriteError>> + Send + Sync>;
 
 /// The parts with which changes are made.
 pub struct ControlParts {

@@ -78,8 +78,9 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::spawn(driver.run());
     tokio::spawn(drain::drive(Arc::clone(&parts.publisher)));
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
-    let files = parts.watch(&config, tls.clone(), &access)?;
+    let files = parts.watch(&config)?;
     let handle = files.as_ref().map(|(_, handle)| handle.clone());
+    parts.reload_by(handle.clone(), tls.clone(), Arc::clone(&access));
     let reader = handle.clone();
     if let Some((files, _)) = files {
         let deliver = parts.deliver();
@@ -282,12 +283,7 @@ impl ServerParts {
     }
 
     /// The watched files, if there are any.
-    fn watch(
-        &self,
-        config: &Config,
-        tls: Encryption,
-        access: &Arc<AccessFiles>,
-    ) -> anyhow::Result<Option<(FileSource, FileSourceHandle)>> {
+    fn watch(&self, config: &Config) -> anyhow::Result<Option<(FileSource, FileSourceHandle)>> {
         if config.files.roots.is_empty() {
             return Ok(None);
         }
@@ -314,15 +310,21 @@ impl ServerParts {
             FileSource::open(parts, saved).context("the last good copies cannot be read")?;
         let (layer, documents) = files.copies();
         self.control.recall(layer, documents);
-        let (reload, access) = (handle.clone(), Arc::clone(access));
+        Ok(Some((files, handle)))
+    }
+
+    /// Has a reload read all files: those of TLS and of the access policy too, and these alone if no others are watched.
+    fn reload_by(&self, files: Option<FileSourceHandle>, tls: Encryption, access: Arc<AccessFiles>) {
         self.control.set_reload(Arc::new(move |confirm| {
-            let reload = reload.clone();
+            let files = files.clone();
             tls.look_soon();
             access.look_soon();
             let asked = if confirm { Asked::Confirmed } else { Asked::Plainly };
-            Box::pin(async move { reload.reload(asked).await })
+            Box::pin(async move {
+                let Some(files) = files else { return Ok(None) };
+                files.reload(asked).await.map(Some)
+            })
         }));
-        Ok(Some((files, handle)))
     }
 
     /// Passes on what is wrong with the certificates of a port or with their source, and why clients cannot connect.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -116,7 +117,16 @@ impl Envoy {
     ///
     /// If it does not come.
     pub async fn wait_listener(&self, name: &str) -> Result<SocketAddr> {
-        let found = wait_for("the listener", PATIENCE, async || {
+        self.wait_listener_within(PATIENCE, name).await
+    }
+
+    /// The same with another limit.
+    ///
+    /// # Errors
+    ///
+    /// If it does not come.
+    pub async fn wait_listener_within(&self, limit: Duration, name: &str) -> Result<SocketAddr> {
+        let found = wait_for("the listener", limit, async || {
             let listeners: Value = serde_json::from_str(&self.admin("listeners?format=json").await?)?;
             let statuses = listeners["listener_statuses"].as_array().context("no listeners")?;
             let status = statuses.iter().find(|status| status["name"] == name);

@@ -12,7 +12,7 @@ use crate::config::{self, ConfigDir};
 use crate::envoy::Envoy;
 use crate::http::Connection;
 use crate::server::{Server, Setup, cli};
-use crate::wait::wait_for;
+use crate::wait::{PATIENCE, wait_for};
 use crate::worker::{Calls, Channel, Library, Worker};
 
 /// A server, its certificates and those of its clients, and two backends. The clients are `edge-1`.
@@ -192,16 +192,36 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// If none is in the end.
+    /// If none is in the end. A client that the server has refused needs [more time](Self::requests_after_refusal).
     pub async fn requests(&self, world: &Secured, backend: &Backend) -> Result<Requests<'_>> {
+        self.requests_within(PATIENCE, world, backend).await
+    }
+
+    /// The same for a client that the server has refused, which waits before it tries again.
+    ///
+    /// # Errors
+    ///
+    /// As for `requests`.
+    pub async fn requests_after_refusal(&self, world: &Secured, backend: &Backend) -> Result<Requests<'_>> {
+        self.requests_within(LONG, world, backend).await
+    }
+
+    async fn requests_within(
+        &self,
+        limit: Duration,
+        world: &Secured,
+        backend: &Backend,
+    ) -> Result<Requests<'_>> {
         let requests = match self {
             Self::Envoy(envoy) => {
-                let address = wait_for("the listener", LONG, async || envoy.wait_listener("web").await).await;
+                let address =
+                    wait_for("the listener", limit, async || envoy.wait_listener("web").await).await;
                 Requests::Http(address.with_context(|| world.server.log().to_string())?)
             }
             Self::Grpc(worker) => Requests::Grpc(worker.open("xds:///greeter").await?),
         };
-        requests.wait_backend(backend).await.with_context(|| world.server.log().to_string())?;
+        let answered = requests.wait_backend_within(limit, backend).await;
+        answered.with_context(|| world.server.log().to_string())?;
         Ok(requests)
     }
 
@@ -243,7 +263,11 @@ impl Requests<'_> {
     ///
     /// If they do not.
     pub async fn wait_backend(&self, backend: &Backend) -> Result<()> {
-        wait_for("the backend", LONG, async || {
+        self.wait_backend_within(LONG, backend).await
+    }
+
+    async fn wait_backend_within(&self, limit: Duration, backend: &Backend) -> Result<()> {
+        wait_for("the backend", limit, async || {
             let answer = self.send().await?;
             ensure!(answer.contains(backend.name()), "{answer}");
             Ok(())
@@ -281,5 +305,6 @@ impl Requests<'_> {
 /// How often the files of the xDS port have been read anew.
 pub const GENERATION: &str = "xds_tls_generation{listener=\"xds\"}";
 
-/// A client that was refused waits before it tries again: an Envoy up to 30 s, gRPC up to 120 s.
+/// A client that was refused waits before it tries again: an Envoy up to 30 s, gRPC up to 120 s. Every other client is given
+/// [`PATIENCE`], so that one that can never connect fails its test soon.
 const LONG: Duration = Duration::from_secs(150);

@@ -56,6 +56,17 @@ async fn an_envoy_with_streams_per_type_and_a_certificate_is_served() -> Result<
     is_served(Kind::Envoy(&["--per-type"])).await
 }
 
+/// For an Envoy, `localhost` also has an IPv6 address, where this server does not listen.
+#[tokio::test]
+async fn an_envoy_that_knows_the_server_by_its_host_name_is_served() -> Result<()> {
+    let world = start().await?;
+    let address = format!("localhost:{}", world.server.xds().port());
+    let flags = world.certificates.bootstrap_flags();
+    let mut args = vec!["bootstrap", "envoy", "--node-id", NODE, "--xds-address", &address];
+    args.extend(flags.iter().map(String::as_str));
+    Envoy::start(&cli(&args).await?).await?.wait_live().await
+}
+
 /// A connection with many streams stays open while the certificates of both sides change, and the next one uses the new ones.
 #[tokio::test]
 async fn certificates_change_under_load_and_no_request_fails() -> Result<()> {

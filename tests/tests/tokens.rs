@@ -64,7 +64,8 @@ async fn is_served_by_its_token(kind: Kind) -> Result<()> {
         replace(&file, &short)?;
         Ok(short)
     };
-    let (requests, short) = tokio::try_join!(client.requests(&world, &world.first), refused)?;
+    let served = client.requests_after_refusal(&world, &world.first);
+    let (requests, short) = tokio::try_join!(served, refused)?;
     let long = token(&|_| (), 3600)?;
     requests
         .none_fails(async {

@@ -295,6 +295,8 @@ fn envoy(args: &BootstrapArgs, node: &Value, tls: Option<EnvoyTls>) -> Value {
         "static_resources": {"clusters": [{
             "name": XDS_CLUSTER,
             "type": if args.xds_address.ip().is_some() { "STATIC" } else { "STRICT_DNS" },
+            // By default Envoy takes an IPv6 address if there is one, which `localhost` always has, and never tries the others.
+            "dns_lookup_family": "V4_PREFERRED",
             "connect_timeout": "5s",
             "typed_extension_protocol_options": {HTTP_OPTIONS: http2},
             "load_assignment": {
