@@ -39,6 +39,7 @@ mod propose;
 pub mod question;
 mod resource_record;
 mod rollouts;
+pub mod route_tests;
 mod rules;
 mod scope;
 mod secrets;

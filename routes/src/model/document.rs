@@ -103,6 +103,8 @@ pub enum Spec {
     HttpRouteGroup(HttpRouteGroup),
     /// A policy that is not supported.
     Policy(ForeignPolicy),
+    /// A RouteTest. Its `spec` is read by those who run it.
+    RouteTest,
 }
 
 impl Document {

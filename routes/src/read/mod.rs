@@ -199,5 +199,9 @@ fn read_spec(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader
             object.ignore(&["spec"]);
             Some(Spec::Namespace(Namespace))
         }
+        Kind::RouteTest => {
+            object.ignore(&["spec"]);
+            Some(Spec::RouteTest)
+        }
     }
 }

@@ -1,0 +1,351 @@
+//! Runs RouteTests on what clients are served.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use xds_cache::{GroupName, Profile, View};
+use xds_codec::{Diagnostic, Place, Severity};
+use xds_explain::{Client, Explanation, Language, Model};
+use xds_routes::{Document, DocumentKey};
+
+use super::claim;
+use super::coverage::Coverage;
+use super::expect::{Always, RouteTest, Test, TestPolicy, Whose};
+use super::judge;
+use super::read::read;
+
+/// The clients that a RouteTest is about: what they are served is one view for each kind of client.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Served {
+    /// Those of this group alone.
+    Group(GroupName),
+    /// The node with this ID.
+    Node(String),
+}
+
+impl fmt::Display for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Group(group) => write!(f, "group {group}"),
+            Self::Node(id) => write!(f, "node {id}"),
+        }
+    }
+}
+
+/// One test of one client.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The RouteTest.
+    pub document: DocumentKey,
+    /// Its path in the document; empty if the document cannot be read.
+    pub path: String,
+    /// Where the document begins.
+    pub place: Place,
+    /// Its name.
+    pub name: String,
+    /// The clients' groups.
+    pub served: Served,
+    /// The client; `None` if there was none to ask.
+    pub client: Option<Client>,
+    /// The policy of the RouteTest, if it has one.
+    pub policy: Option<TestPolicy>,
+    /// What was found.
+    pub outcome: Outcome,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Why it failed, one sentence each; nothing if it passed.
+    pub wrong: Vec<String>,
+    /// Where the requests go for which it failed, at most a few.
+    pub explanations: Vec<Explanation>,
+    /// The names of the routes that its requests reach.
+    pub routes: BTreeSet<String>,
+}
+
+/// Everything that was found.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Each test of each client, in the order of documents.
+    pub cases: Vec<Case>,
+    /// The coverage of each kind of clients.
+    pub coverage: BTreeMap<(Served, Profile), Coverage>,
+    /// What was asked.
+    views: BTreeMap<(Served, Profile), Arc<View>>,
+}
+
+/// How many tests passed and failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Those that passed.
+    pub passed: usize,
+    /// Those that failed.
+    pub failed: usize,
+}
+
+/// Runs RouteTests, each with the group of its place. `view` is what clients of a kind are served; `None` for nothing.
+pub fn run<'d>(
+    tests: impl Iterator<Item = (&'d Document, &'d GroupName)>,
+    view: &mut dyn FnMut(&Served, Client) -> Option<Arc<View>>,
+) -> Report {
+    let mut runner = Runner { view, models: BTreeMap::new(), report: Report::default() };
+    for (document, group) in tests {
+        runner.document(document, group);
+    }
+    runner.report
+}
+
+struct Runner<'r> {
+    view: &'r mut dyn FnMut(&Served, Client) -> Option<Arc<View>>,
+    /// By client; `None` if it is served nothing.
+    models: BTreeMap<(Served, Client), Option<Arc<Model>>>,
+    report: Report,
+}
+
+impl Runner<'_> {
+    fn document(&mut self, document: &Document, group: &GroupName) {
+        let blank = |served: Served, policy| Case {
+            document: document.key.clone(),
+            path: String::new(),
+            place: document.place.clone(),
+            name: String::new(),
+            served,
+            client: None,
+            policy,
+            outcome: Outcome::default(),
+        };
+        let read = read(&document.place.file, &document.source.tree());
+        let test = match read {
+            Ok(test) => test,
+            Err(faults) => {
+                let wrong = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
+                let outcome = Outcome { wrong, ..Outcome::default() };
+                self.report.cases.push(Case { outcome, ..blank(Served::Group(group.clone()), None) });
+                return;
+            }
+        };
+        let served = match &test.whose {
+            Whose::Own => Served::Group(group.clone()),
+            Whose::Group(group) => Served::Group(group.clone()),
+            Whose::Node(id) => Served::Node(id.clone()),
+        };
+        let blank = blank(served, test.policy);
+        let namespace = &document.key.namespace;
+        for one in &test.tests {
+            let blank = Case { name: one.name.clone(), path: one.path.clone(), ..blank.clone() };
+            self.requests(&test, one, &blank, namespace);
+        }
+        for claimed in &test.always {
+            let blank = Case { name: claimed.name.clone(), path: claimed.path.clone(), ..blank.clone() };
+            self.claim(&test, claimed, &blank, namespace);
+        }
+    }
+
+    /// Returns `false`, and says so, if there were too many tests already.
+    fn goes_on(&mut self, blank: &Case) -> bool {
+        if self.report.cases.len() < MAX_CASES {
+            return true;
+        }
+        if self.report.cases.len() == MAX_CASES {
+            let wrong = vec![format!("not run: there are more than {MAX_CASES} tests; delete some")];
+            let outcome = Outcome { wrong, ..Outcome::default() };
+            self.report.cases.push(Case { outcome, ..blank.clone() });
+        }
+        false
+    }
+
+    fn requests(&mut self, route_test: &RouteTest, test: &Test, blank: &Case, namespace: &str) {
+        let mut asked: Vec<(Client, Vec<Explanation>)> = Vec::new();
+        for client in senders(route_test, test) {
+            if !self.goes_on(blank) {
+                return;
+            }
+            let Some(model) = self.model(&blank.served, client) else { continue };
+            asked.push((client, model.explain(&test.request)));
+        }
+        if route_test.clients.is_none() {
+            // By default those that can reach the host, if there are any.
+            let reaches =
+                |all: &[Explanation]| all.iter().any(|one| one.virtual_host.is_some() || one.is_routed());
+            if asked.iter().any(|(_, all)| reaches(all)) {
+                asked.retain(|(_, all)| reaches(all));
+            } else {
+                asked.truncate(1);
+            }
+        }
+        if asked.is_empty() {
+            self.nobody(blank);
+        }
+        for (client, explanations) in asked {
+            let mut outcome = Outcome::default();
+            let key = (blank.served.clone(), client.language.profile());
+            if let Some(coverage) = self.report.coverage.get_mut(&key) {
+                explanations.iter().for_each(|one| coverage.add(one));
+            }
+            let is_one = explanations.len() == 1;
+            for explanation in explanations {
+                outcome.routes.extend(routes(&explanation));
+                let wrong = judge::mismatches(test, &explanation, namespace);
+                let listener = explanation.listener.as_ref().filter(|_| !is_one);
+                let at = listener.map(|one| format!("listener {}: ", one.element.name)).unwrap_or_default();
+                if !wrong.is_empty() && outcome.explanations.len() < MAX_EXPLANATIONS {
+                    outcome.wrong.extend(wrong.into_iter().map(|wrong| format!("{at}{wrong}")));
+                    outcome.explanations.push(explanation);
+                }
+            }
+            self.report.cases.push(Case { client: Some(client), outcome, ..blank.clone() });
+        }
+    }
+
+    fn claim(&mut self, route_test: &RouteTest, claimed: &Always, blank: &Case, namespace: &str) {
+        let all = || [Profile::Envoy, Profile::Grpc].into_iter().flat_map(Client::newest_of).collect();
+        let clients: Vec<Client> = route_test.clients.clone().unwrap_or_else(all);
+        let mut is_asked = false;
+        for client in clients {
+            if !self.goes_on(blank) {
+                return;
+            }
+            let Some(model) = self.model(&blank.served, client) else { continue };
+            is_asked = true;
+            let claim::Found { wrong, examples } = claim::check(claimed, &model, namespace);
+            let explanations: Vec<Explanation> = examples.into_iter().map(|one| one.explanation).collect();
+            let routes = explanations.iter().flat_map(routes).collect();
+            let outcome = Outcome { wrong, explanations, routes };
+            self.report.cases.push(Case { client: Some(client), outcome, ..blank.clone() });
+        }
+        if !is_asked {
+            self.nobody(blank);
+        }
+    }
+
+    fn nobody(&mut self, blank: &Case) {
+        let wrong = vec![format!("nothing is served to the {}", blank.served)];
+        let outcome = Outcome { wrong, ..Outcome::default() };
+        self.report.cases.push(Case { outcome, ..blank.clone() });
+    }
+
+    fn model(&mut self, served: &Served, client: Client) -> Option<Arc<Model>> {
+        if let Some(known) = self.models.get(&(served.clone(), client)) {
+            return known.clone();
+        }
+        let key = (served.clone(), client.language.profile());
+        let known = self.report.views.get(&key).cloned();
+        let view = known.or_else(|| (self.view)(served, client));
+        let model = view.map(|view| {
+            let model = Arc::new(Model::of_view(&view, client));
+            self.report.coverage.entry(key.clone()).or_default().add_model(&model);
+            self.report.views.insert(key, view);
+            model
+        });
+        self.models.insert((served.clone(), client), model.clone());
+        model
+    }
+}
+
+/// The clients that send the request of a test.
+fn senders(route_test: &RouteTest, test: &Test) -> Vec<Client> {
+    let profiles: &[Profile] = match (test.is_target, test.is_call) {
+        (true, _) => &[Profile::Grpc],
+        (false, true) => &[Profile::Envoy, Profile::Grpc],
+        (false, false) => &[Profile::Envoy],
+    };
+    match &route_test.clients {
+        None => profiles.iter().flat_map(|profile| Client::newest_of(*profile)).collect(),
+        Some(clients) => {
+            let mut clients = clients.clone();
+            clients.retain(|client| profiles.contains(&Language::profile(client.language)));
+            clients
+        }
+    }
+}
+
+/// The names of the routes that get a share.
+fn routes(explanation: &Explanation) -> Vec<String> {
+    let chosen: BTreeSet<usize> = explanation
+        .outcomes
+        .iter()
+        .filter(|outcome| !outcome.share.is_zero())
+        .filter_map(|outcome| outcome.route)
+        .collect();
+    let routes = explanation.routes.iter().filter(|route| chosen.contains(&route.index));
+    routes.map(|route| route.element.name.clone()).filter(|name| !name.is_empty()).collect()
+}
+
+impl Report {
+    /// Fills in the places of explanations, with one call for each view.
+    pub fn locate(&mut self, mut locate: impl FnMut(&View, &mut [Explanation])) {
+        for (key, view) in &self.views {
+            let is_of_view = |case: &&mut Case| {
+                case.served == key.0 && case.client.is_some_and(|client| client.language.profile() == key.1)
+            };
+            let mut lists: Vec<&mut Vec<Explanation>> =
+                self.cases.iter_mut().filter(is_of_view).map(|case| &mut case.outcome.explanations).collect();
+            let counts: Vec<usize> = lists.iter().map(|list| list.len()).collect();
+            let mut all: Vec<Explanation> = lists.iter_mut().flat_map(|list| std::mem::take(*list)).collect();
+            locate(view, &mut all);
+            let mut all = all.into_iter();
+            for (list, n) in lists.into_iter().zip(counts) {
+                list.extend(all.by_ref().take(n));
+            }
+        }
+    }
+
+    /// The view of a kind of clients.
+    #[must_use]
+    pub fn view(&self, served: &Served, profile: Profile) -> Option<&Arc<View>> {
+        self.views.get(&(served.clone(), profile))
+    }
+
+    /// How many tests passed and failed.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let failed = self.failed().count();
+        Totals { passed: self.cases.len() - failed, failed }
+    }
+
+    /// The tests that failed.
+    pub fn failed(&self) -> impl Iterator<Item = &Case> {
+        self.cases.iter().filter(|case| !case.is_passed())
+    }
+}
+
+impl Case {
+    /// Returns `true` if the expectation holds.
+    #[must_use]
+    pub fn is_passed(&self) -> bool {
+        self.outcome.wrong.is_empty()
+    }
+
+    /// `cart/beta users`, with the client if there is one.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let client = self.client.map(|client| format!(" ({client})")).unwrap_or_default();
+        match &*self.name {
+            "" => format!("{}{client}", self.document),
+            name => format!("{}: {name}{client}", self.document),
+        }
+    }
+
+    /// The failure at its place in the document.
+    #[must_use]
+    pub fn diagnostic(&self) -> Diagnostic {
+        Diagnostic {
+            severity: Severity::Error,
+            code: "route-test-failed",
+            place: self.place.clone(),
+            path: self.path.clone(),
+            message: format!("{}: {}", self.title(), self.outcome.wrong.join("; ")),
+            suggestion: None,
+            related: Vec::new(),
+            is_sensitive: false,
+        }
+    }
+}
+
+/// Tests of all RouteTests and clients in one run. A test takes less than a millisecond.
+const MAX_CASES: usize = 20_000;
+
+/// Explanations of one failure.
+const MAX_EXPLANATIONS: usize = 3;
