@@ -30,6 +30,7 @@ use crate::endpoint::resources::{self, ResourceList};
 use crate::endpoint::rollouts::{
     PromoteBody, RolloutList, RolloutPlan, RolloutView, WATCH_KINDS, WatchedDeletion,
 };
+use crate::endpoint::route_tests::TestList;
 use crate::endpoint::snapshot::Snapshot;
 use crate::endpoint::validate::ValidationAnswer;
 use crate::endpoint::waves::{WaveEntry, WaveList};
@@ -71,6 +72,7 @@ struct Publication {
         event::Rejected,
         event::RolloutEvent,
         event::Stream,
+        event::TestFailed,
         Comparison,
         ExplainAnswer,
         ExplainBody,
@@ -96,6 +98,7 @@ struct Publication {
         RolloutPlan,
         RolloutView,
         Snapshot,
+        TestList,
         ValidationAnswer,
         WatchedDeletion,
         WaveEntry,

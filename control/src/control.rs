@@ -24,6 +24,8 @@ use crate::model::{
     ServedLoad, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
 };
 use crate::propose::Cause;
+use crate::route_tests::TestPolicy;
+use crate::tested::Tested;
 use crate::transition::{Done, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::report::reports;
 use crate::wave::{diagnostics, step};
@@ -392,6 +394,18 @@ impl Control {
     #[must_use]
     pub fn waves(&self) -> Vec<WaveReport> {
         reports(&self.shared.env, &self.shared.accepted(), At::now())
+    }
+
+    /// The outcome of RouteTests on what is served; `None` before it is known.
+    #[must_use]
+    pub fn tested(&self) -> Option<Arc<Tested>> {
+        self.shared.tested()
+    }
+
+    /// What happens to a change that breaks a RouteTest which does not say it itself.
+    #[must_use]
+    pub fn test_policy(&self) -> TestPolicy {
+        self.shared.env.options.test_policy
     }
 
     /// Events from now on. A reader that lags loses the oldest ones, and learns how many.

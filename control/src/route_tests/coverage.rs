@@ -1,6 +1,7 @@
 //! How much of what clients are served the requests of RouteTests touch.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use xds_explain::{Explanation, Inventory, Item, Model, Part, Ratio, inventory};
 
@@ -120,6 +121,17 @@ impl Coverage {
         all.extend(rest(Kind::Hosts, &inventory.hosts, &touched.hosts));
         all.extend(rest(Kind::Backends, &inventory.backends, &touched.backends));
         all
+    }
+}
+
+impl fmt::Display for Coverage {
+    /// `routes 14/17, conditions 31/44, hosts 3/3, backends 6/7`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = Kind::ALL.map(|kind| {
+            let (n, of) = self.count(kind);
+            format!("{} {n}/{of}", kind.as_str())
+        });
+        f.write_str(&counts.join(", "))
     }
 }
 

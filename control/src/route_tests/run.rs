@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use xds_cache::{GroupName, Profile, View};
+use xds_cache::{GroupName, Node, Profile, Publisher, View};
 use xds_codec::{Diagnostic, Place, Severity};
 use xds_explain::{Client, Explanation, Language, Model};
-use xds_routes::{Document, DocumentKey};
+use xds_routes::{Document, DocumentKey, Documents, Kind, Placed};
 
 use super::claim;
 use super::coverage::Coverage;
 use super::expect::{Always, RouteTest, Test, TestPolicy, Whose};
 use super::judge;
 use super::read::read;
+use crate::acks::view_key_of_group;
 
 /// The clients that a RouteTest is about: what they are served is one view for each kind of client.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,12 +86,36 @@ pub struct Totals {
     pub failed: usize,
 }
 
+/// The RouteTests among documents.
+pub fn route_tests(documents: &Documents) -> impl Iterator<Item = &Placed> {
+    let first = DocumentKey::before(Kind::RouteTest);
+    documents
+        .range(first..)
+        .map(|(_, placed)| placed)
+        .take_while(|placed| placed.document.key.kind == Kind::RouteTest)
+}
+
+/// Runs RouteTests on what a publisher serves.
+pub fn run_on<'d>(publisher: &Publisher, tests: impl Iterator<Item = &'d Placed>) -> Report {
+    let mut view = |served: &Served, client: Client| -> Option<Arc<View>> {
+        match served {
+            Served::Node(id) => {
+                let agent = client.language.user_agent().to_owned();
+                publisher.view_of(&Node { user_agent_name: agent, ..Node::with_id(id) })
+            }
+            Served::Group(group) => publisher.view_at(&view_key_of_group(group, client.language.profile())),
+        }
+    };
+    run(tests.map(|placed| (&*placed.document, &placed.group)), &mut view)
+}
+
 /// Runs RouteTests, each with the group of its place. `view` is what clients of a kind are served; `None` for nothing.
-pub fn run<'d>(
+fn run<'d>(
     tests: impl Iterator<Item = (&'d Document, &'d GroupName)>,
     view: &mut dyn FnMut(&Served, Client) -> Option<Arc<View>>,
 ) -> Report {
-    let mut runner = Runner { view, models: BTreeMap::new(), report: Report::default() };
+    let mut runner =
+        Runner { view, models: BTreeMap::new(), covered: BTreeSet::new(), report: Report::default() };
     for (document, group) in tests {
         runner.document(document, group);
     }
@@ -101,6 +126,8 @@ struct Runner<'r> {
     view: &'r mut dyn FnMut(&Served, Client) -> Option<Arc<View>>,
     /// By client; `None` if it is served nothing.
     models: BTreeMap<(Served, Client), Option<Arc<Model>>>,
+    /// The clients of which everything that they can touch was added to the coverage.
+    covered: BTreeSet<(Served, Client)>,
     report: Report,
 }
 
@@ -180,10 +207,7 @@ impl Runner<'_> {
         }
         for (client, explanations) in asked {
             let mut outcome = Outcome::default();
-            let key = (blank.served.clone(), client.language.profile());
-            if let Some(coverage) = self.report.coverage.get_mut(&key) {
-                explanations.iter().for_each(|one| coverage.add(one));
-            }
+            self.cover(&blank.served, client, &explanations);
             let is_one = explanations.len() == 1;
             for explanation in explanations {
                 outcome.routes.extend(routes(&explanation));
@@ -197,6 +221,16 @@ impl Runner<'_> {
             }
             self.report.cases.push(Case { client: Some(client), outcome, ..blank.clone() });
         }
+    }
+
+    fn cover(&mut self, served: &Served, client: Client, explanations: &[Explanation]) {
+        let coverage = self.report.coverage.entry((served.clone(), client.language.profile())).or_default();
+        if self.covered.insert((served.clone(), client))
+            && let Some(Some(model)) = self.models.get(&(served.clone(), client))
+        {
+            coverage.add_model(model);
+        }
+        explanations.iter().for_each(|one| coverage.add(one));
     }
 
     fn claim(&mut self, route_test: &RouteTest, claimed: &Always, blank: &Case, namespace: &str) {
@@ -235,7 +269,6 @@ impl Runner<'_> {
         let view = known.or_else(|| (self.view)(served, client));
         let model = view.map(|view| {
             let model = Arc::new(Model::of_view(&view, client));
-            self.report.coverage.entry(key.clone()).or_default().add_model(&model);
             self.report.views.insert(key, view);
             model
         });
@@ -292,6 +325,11 @@ impl Report {
         }
     }
 
+    /// Drops what was asked; explanations get no places any more.
+    pub fn forget_views(&mut self) {
+        self.views.clear();
+    }
+
     /// The view of a kind of clients.
     #[must_use]
     pub fn view(&self, served: &Served, profile: Profile) -> Option<&Arc<View>> {
@@ -305,7 +343,25 @@ impl Report {
         Totals { passed: self.cases.len() - failed, failed }
     }
 
-    /// The tests that failed.
+    /// The tests that failed; those that failed in the same way for several clients are one.
+    #[must_use]
+    pub fn failures(&self) -> Vec<Failure<'_>> {
+        let mut all: Vec<Failure<'_>> = Vec::new();
+        for case in self.failed() {
+            let same = |other: &&&Case| {
+                (&case.document, &case.path, &case.outcome.wrong)
+                    == (&other.document, &other.path, &other.outcome.wrong)
+            };
+            // Tests of one document stand together.
+            match all.iter_mut().rev().find(|one| one.cases.first().as_ref().is_some_and(same)) {
+                Some(one) => one.cases.push(case),
+                None => all.push(Failure { cases: vec![case] }),
+            }
+        }
+        all
+    }
+
+    /// The tests that failed, of each client.
     pub fn failed(&self) -> impl Iterator<Item = &Case> {
         self.cases.iter().filter(|case| !case.is_passed())
     }
@@ -317,30 +373,55 @@ impl Case {
     pub fn is_passed(&self) -> bool {
         self.outcome.wrong.is_empty()
     }
+}
 
-    /// `cart/beta users`, with the client if there is one.
+/// A test that failed in the same way for some clients.
+#[derive(Clone, Debug)]
+pub struct Failure<'r> {
+    /// The test of each of them; at least one.
+    pub cases: Vec<&'r Case>,
+}
+
+impl Failure<'_> {
+    /// `RouteTest shop/cart: beta users`, with the clients.
     #[must_use]
     pub fn title(&self) -> String {
-        let client = self.client.map(|client| format!(" ({client})")).unwrap_or_default();
-        match &*self.name {
-            "" => format!("{}{client}", self.document),
-            name => format!("{}: {name}{client}", self.document),
+        let Some(first) = self.cases.first() else { return String::new() };
+        let clients: Vec<String> =
+            self.cases.iter().filter_map(|case| Some(case.client?.to_string())).collect();
+        let clients = if clients.is_empty() { String::new() } else { format!(" ({})", clients.join(", ")) };
+        match &*first.name {
+            "" => format!("{}{clients}", first.document),
+            name => format!("{}: {name}{clients}", first.document),
         }
+    }
+
+    /// Why it failed, in one line.
+    #[must_use]
+    pub fn why(&self) -> String {
+        self.cases.first().map(|case| case.outcome.wrong.join("; ")).unwrap_or_default()
+    }
+
+    /// Where the requests go.
+    #[must_use]
+    pub fn explanations(&self) -> Vec<Explanation> {
+        self.cases.iter().flat_map(|case| case.outcome.explanations.iter().cloned()).collect()
     }
 
     /// The failure at its place in the document.
     #[must_use]
-    pub fn diagnostic(&self) -> Diagnostic {
-        Diagnostic {
+    pub fn diagnostic(&self) -> Option<Diagnostic> {
+        let first = self.cases.first()?;
+        Some(Diagnostic {
             severity: Severity::Error,
             code: "route-test-failed",
-            place: self.place.clone(),
-            path: self.path.clone(),
-            message: format!("{}: {}", self.title(), self.outcome.wrong.join("; ")),
+            place: first.place.clone(),
+            path: first.path.clone(),
+            message: format!("{}: {}", self.title(), self.why()),
             suggestion: None,
             related: Vec::new(),
             is_sensitive: false,
-        }
+        })
     }
 }
 

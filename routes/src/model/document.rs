@@ -104,7 +104,10 @@ pub enum Spec {
     /// A policy that is not supported.
     Policy(ForeignPolicy),
     /// A RouteTest. Its `spec` is read by those who run it.
-    RouteTest,
+    RouteTest {
+        /// `spec.policy`, if it is a text.
+        policy: Option<Box<str>>,
+    },
 }
 
 impl Document {

@@ -27,7 +27,7 @@ pub(super) fn weighted(document: &Document) -> Option<Weighted<'_>> {
         | Spec::ConfigMap(_)
         | Spec::HttpRouteGroup(_)
         | Spec::Policy(_)
-        | Spec::RouteTest => None,
+        | Spec::RouteTest { .. } => None,
     }
 }
 

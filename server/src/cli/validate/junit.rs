@@ -66,7 +66,7 @@ fn write_route_tests(tested: &Tested, text: &mut String) {
                 text,
                 "      <property name=\"coverage of {}\" value=\"{}\"/>",
                 escape(&clean(&one.of)),
-                one.counts()
+                one.coverage
             );
         }
         text.push_str("    </properties>\n");

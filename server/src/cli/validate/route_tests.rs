@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use xds_cache::{Node, Publisher, Revision, View};
+use xds_cache::{Publisher, Revision, View};
 use xds_codec::{Diagnostic, Severity};
 use xds_control::Places;
-use xds_control::acks::view_key_of_group;
-use xds_control::route_tests::{Case, Coverage, CoverageKind, Report, Served, Totals, run};
-use xds_explain::{Client, Place, Ratio};
-use xds_routes::{DocumentKey, Kind};
+use xds_control::route_tests::{Case, Coverage, CoverageKind, Failure, Report, Totals, route_tests, run_on};
+use xds_explain::{Place, Ratio};
 
 use super::report::plain_path;
 use crate::cli::offline::{Offline, nowhere};
@@ -37,24 +35,16 @@ pub(super) struct Covered {
 impl Tested {
     /// Runs the RouteTests; `None` if there are none.
     pub(super) fn run(offline: &Offline) -> Option<Self> {
-        let first = DocumentKey::before(Kind::RouteTest);
-        let mut tests = offline.translated.documents.range(first..).map(|(_, placed)| placed).peekable();
+        let mut tests = route_tests(&offline.translated.documents).peekable();
         tests.peek()?;
-        let tests = tests.filter(|placed| placed.document.key.kind == Kind::RouteTest);
         let publisher = Publisher::new();
         publisher.publish(Revision(1), offline.groups());
-        let mut view = |served: &Served, client: Client| match served {
-            Served::Node(id) => {
-                let agent = client.language.user_agent().to_owned();
-                publisher.view_of(&Node { user_agent_name: agent, ..Node::with_id(id) })
-            }
-            Served::Group(group) => publisher.view_at(&view_key_of_group(group, client.language.profile())),
-        };
-        let mut report = run(tests.map(|placed| (&*placed.document, &placed.group)), &mut view);
+        let mut report = run_on(&publisher, tests);
         let texts = offline.all_texts();
         let documents = &offline.translated.documents;
         report.locate(|view, explanations| Places { view, documents, texts: &texts }.locate(explanations));
-        let mut failures: Vec<Diagnostic> = report.failed().map(Case::diagnostic).collect();
+        let mut failures: Vec<Diagnostic> =
+            report.failures().iter().filter_map(Failure::diagnostic).collect();
         texts.move_to_fields(&mut failures);
         let coverage = report.coverage.iter().filter_map(|((served, profile), coverage)| {
             let view: &Arc<View> = report.view(served, *profile)?;
@@ -94,15 +84,16 @@ impl Tested {
     /// The explanations of failures, and the coverage.
     pub(super) fn to_text(&self) -> String {
         let mut text = String::new();
-        for case in self.report.failed() {
-            if !case.outcome.explanations.is_empty() {
-                text.push_str(&format!("\n{}\n", clean(&case.title())));
-                text.push_str(&clean_lines(&xds_explain::to_text(&case.outcome.explanations, false)));
+        for failure in self.report.failures() {
+            let explanations = failure.explanations();
+            if !explanations.is_empty() {
+                text.push_str(&format!("\n{}\n", clean(&failure.title())));
+                text.push_str(&clean_lines(&xds_explain::to_text(&explanations, false)));
             }
         }
         text.push('\n');
         for one in &self.coverage {
-            text.push_str(&format!("coverage of {}: {}\n", one.of, one.counts()));
+            text.push_str(&format!("coverage of {}: {}\n", one.of, one.coverage));
             for (_, what, place) in one.untouched.iter().take(MAX_UNTOUCHED) {
                 text.push_str(&format!("  untouched: {}{}\n", clean(what), at(place.as_ref())));
             }
@@ -138,15 +129,6 @@ impl Tested {
 }
 
 impl Covered {
-    /// `routes 14/17, conditions 31/44, hosts 3/3, backends 6/7`.
-    pub(super) fn counts(&self) -> String {
-        let counts = CoverageKind::ALL.map(|kind| {
-            let (n, of) = self.coverage.count(kind);
-            format!("{} {n}/{of}", kind.as_str())
-        });
-        counts.join(", ")
-    }
-
     fn to_json(&self) -> Value {
         let mut counts = serde_json::Map::new();
         for kind in CoverageKind::ALL {
