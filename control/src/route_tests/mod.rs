@@ -14,3 +14,6 @@ pub use coverage::{Coverage, Kind as CoverageKind, Untouched};
 pub use expect::{Always, Claim, Expect, Redirect, RouteTest, Share, Test, TestPolicy, Whose};
 pub use read::{MAX_ALWAYS, MAX_ITEM_BYTES, MAX_TESTS, read, read_document};
 pub use run::{Case, Failure, Outcome, Report, Served, Totals, route_tests, run_on};
+
+#[cfg(test)]
+mod tests;

@@ -75,7 +75,7 @@ impl Reader {
         }
         let tests = spec.field("tests").map(|at| self.fields.items(&at, MAX_TESTS)).unwrap_or_default();
         let claims = spec.field("always").map(|at| self.fields.items(&at, MAX_ALWAYS)).unwrap_or_default();
-        if tests.is_empty() && claims.is_empty() {
+        if tests.is_empty() && claims.is_empty() && self.fields.faults.is_empty() {
             self.fields.fault("missing-field", &spec, "write `tests` or `always` with at least one item");
         }
         let tests = tests.iter().filter_map(|at| self.test(at, defaults.as_ref())).collect();
@@ -155,7 +155,7 @@ impl Reader {
 
     /// Refuses a request that none of the clients can send.
     fn check_senders(&mut self, at: &Part<'_>, is_call: bool, is_target: bool) {
-        let Some(clients) = &self.clients else { return };
+        let Some(clients) = self.clients.as_ref().filter(|clients| !clients.is_empty()) else { return };
         let is_envoy = |client: &Client| client.language == Language::Envoy;
         let message = if is_target && clients.iter().all(is_envoy) {
             "only gRPC clients have a `target`, and none is among the `clients`"
@@ -198,7 +198,7 @@ impl Reader {
             "mirrors",
         ];
         self.fields.check(part, &known);
-        if !known.iter().any(|key| part.field(key).is_some()) && part.node.is_object() {
+        if part.node.is_object() && part.node.entries().next().is_none() {
             let message = format!("says nothing; write one of {}", known.join(", "));
             self.fields.fault("missing-field", part, message);
         }

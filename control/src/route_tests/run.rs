@@ -97,12 +97,14 @@ pub fn route_tests(documents: &Documents) -> impl Iterator<Item = &Placed> {
 
 /// Runs RouteTests on what a publisher serves.
 pub fn run_on<'d>(publisher: &Publisher, tests: impl Iterator<Item = &'d Placed>) -> Report {
+    let (_, groups) = publisher.groups();
     let mut view = |served: &Served, client: Client| -> Option<Arc<View>> {
         match served {
             Served::Node(id) => {
                 let agent = client.language.user_agent().to_owned();
                 publisher.view_of(&Node { user_agent_name: agent, ..Node::with_id(id) })
             }
+            Served::Group(group) if !group.is_default() && !groups.contains_key(group) => None,
             Served::Group(group) => publisher.view_at(&view_key_of_group(group, client.language.profile())),
         }
     };
