@@ -24,7 +24,7 @@ use crate::model::{
     ServedLoad, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
 };
 use crate::propose::Cause;
-use crate::route_tests::TestPolicy;
+use crate::route_tests::{Memo, TestPolicy};
 use crate::tested::Tested;
 use crate::transition::{Done, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::report::reports;
@@ -53,7 +53,7 @@ impl Control {
     ///
     /// If the store cannot be read at all. A record that cannot be read is a [problem](Self::problems), not an error.
     pub fn open(parts: ControlParts, options: Options) -> Result<Self, StoreError> {
-        let env = Env { parts, options };
+        let env = Env { parts, options, route_tests: Memo::default() };
         let (accepted, note) = others::open(&env, At::now())?;
         let first = (!env.options.watches_files).then(|| others::first(&accepted));
         let revision = accepted.revision;

@@ -16,7 +16,7 @@ use xds_store::Store;
 use crate::acks::Acks;
 use crate::model::wave::WavePhase;
 use crate::model::{ChangeSource, ReloadOutcome, WriteError};
-use crate::route_tests::TestPolicy;
+use crate::route_tests::{Memo, TestPolicy};
 use crate::withhold::Guarding;
 
 /// How changes are judged.
@@ -104,6 +104,8 @@ impl fmt::Debug for ControlParts {
 pub(crate) struct Env {
     pub(crate) parts: ControlParts,
     pub(crate) options: Options,
+    /// What RouteTests say.
+    pub(crate) route_tests: Memo,
 }
 
 /// A time, on the clock that people read and on the one that measures.

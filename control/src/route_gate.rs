@@ -1,10 +1,13 @@
 //! RouteTests that a change must not break: those with the policy `refuse`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
 
 use xds_cache::layer::differing;
-use xds_cache::{GroupName, Groups, Publisher, Revision};
+use xds_cache::{AHEAD, Groups, Preview, Profile, Publisher, Revision, View, ViewKey};
 use xds_codec::Diagnostic;
+use xds_explain::{Client, Request, Touched};
 use xds_routes::model::Spec;
 use xds_routes::{Document, DocumentKey, Placed};
 
@@ -12,7 +15,7 @@ use crate::accepted::Accepted;
 use crate::env::Env;
 use crate::model::document::DocumentState;
 use crate::model::{Write, WriteError};
-use crate::route_tests::{Case, Failure, TestPolicy, route_tests, run_on};
+use crate::route_tests::{Case, Failure, RouteTest, Served, Subject, TestPolicy, route_tests, run, run_on};
 
 /// Refuses a write that breaks a RouteTest with the policy `refuse`.
 ///
@@ -50,7 +53,7 @@ fn is_of_server(write: &Write) -> bool {
 /// The RouteTests with the policy `refuse` that the change would break, as errors. A test that fails already, in the same way, is not
 /// broken by the change: it would otherwise be in the way of every repair.
 ///
-/// Runs only those whose documents or groups the change concerns. Costs nothing if there are none.
+/// Runs only the tests that are new, and those whose requests the change may concern. Costs nothing if no group differs.
 pub(crate) fn broken(
     env: &Env,
     accepted: &Accepted,
@@ -58,21 +61,26 @@ pub(crate) fn broken(
     groups: &Groups,
 ) -> Vec<Diagnostic> {
     let known = &accepted.documents.translated.documents;
-    let changed: BTreeSet<&GroupName> = differing(&accepted.groups, groups).into_iter().collect();
-    let is_required = |placed: &&Placed| policy(env, &placed.document) == TestPolicy::Refuse;
     let is_new = |placed: &Placed| {
-        known.get(&placed.document.key).is_none_or(|old| old.document.source != placed.document.source)
+        known
+            .get(&placed.document.key)
+            .is_none_or(|old| old.group != placed.group || old.document.source != placed.document.source)
     };
-    let concerned: Vec<&Placed> = route_tests(&documents.translated.documents)
-        .filter(is_required)
-        .filter(|placed| !changed.is_empty() || is_new(placed))
-        .collect();
-    if concerned.is_empty() {
+    let is_unchanged = differing(&accepted.groups, groups).is_empty();
+    let required = route_tests(&documents.translated.documents)
+        .filter(|placed| policy(env, &placed.document) == TestPolicy::Refuse);
+    let (required, new): (Vec<&Placed>, Vec<bool>) = required
+        .map(|placed| (placed, is_new(placed)))
+        .filter(|(_, is_new)| *is_new || !is_unchanged)
+        .unzip();
+    if required.is_empty() {
         return vec![];
     }
-    let next = Publisher::new();
-    next.publish(Revision(1), groups.clone());
-    let after = run_on(&next, concerned.iter().copied());
+    let new = required.iter().zip(new).filter(|(_, is_new)| *is_new);
+    let new: BTreeSet<&DocumentKey> = new.map(|(placed, _)| &placed.document.key).collect();
+    let mut changed = Changed { env, groups, new, compared: BTreeMap::new() };
+    let after = run(required.iter().copied(), &mut changed);
+    env.route_tests.forget_others(&required);
     if after.failures().is_empty() {
         return vec![];
     }
@@ -92,6 +100,62 @@ pub(crate) fn broken(
         .into_iter()
         .map(|failure| Failure { cases: failure.cases.into_iter().filter(|case| !is_known(case)).collect() });
     failures.filter_map(|failure| explained(&failure)).take(MAX_BROKEN).collect()
+}
+
+/// What clients would be served, and what of that is different.
+type Compared = (Arc<View>, Touched);
+
+/// What would be published, compared with what is.
+struct Changed<'c> {
+    env: &'c Env,
+    groups: &'c Groups,
+    /// The RouteTests of which the outcome is not known.
+    new: BTreeSet<&'c DocumentKey>,
+    /// By client; `None` if it would be served nothing.
+    compared: BTreeMap<(Served, Profile), Option<Compared>>,
+}
+
+impl Changed<'_> {
+    fn compare(&mut self, served: &Served, client: Client) -> Option<&Compared> {
+        let Self { env, groups, .. } = *self;
+        let compare = || {
+            let publisher = &env.parts.publisher;
+            let cohort = if publisher.behind().is_some() { AHEAD } else { 0 };
+            let key = ViewKey { cohort, ..served.key(publisher, groups, client)? };
+            let Preview { before, after, drained } = publisher.preview(&key, groups, Instant::now())?;
+            // What is only kept for a while does not count.
+            let after = drained.map_or(after, |(_, drained)| drained);
+            let touched = Touched::between(&before, &after);
+            Some((after, touched))
+        };
+        self.compared.entry((served.clone(), client.language.profile())).or_insert_with(compare).as_ref()
+    }
+}
+
+impl Subject for Changed<'_> {
+    fn view(&mut self, served: &Served, client: Client) -> Option<Arc<View>> {
+        self.compare(served, client).map(|(view, _)| Arc::clone(view))
+    }
+
+    fn read(&mut self, document: &Document) -> Arc<Result<RouteTest, Vec<Diagnostic>>> {
+        self.env.route_tests.read(document)
+    }
+
+    fn wants(
+        &mut self,
+        document: &DocumentKey,
+        (served, client): (&Served, Client),
+        request: Option<&Request>,
+    ) -> bool {
+        if self.new.contains(document) {
+            return true;
+        }
+        match (self.compare(served, client), request) {
+            (Some((_, touched)), Some(request)) => touched.takes(request),
+            (Some((_, touched)), None) => !touched.is_nothing(),
+            (None, _) => true,
+        }
+    }
 }
 
 /// The failure as an error, with where the requests go.

@@ -38,6 +38,7 @@ mod space;
 mod table;
 mod tables;
 mod text;
+mod touched;
 mod truth;
 mod write;
 
@@ -57,4 +58,5 @@ pub use model::Model;
 pub use ratio::Ratio;
 pub use request::{Connection, Request};
 pub use route::{Failure, Reason};
+pub use touched::Touched;
 pub use write::to_text;

@@ -7,13 +7,16 @@ mod claim;
 mod coverage;
 mod expect;
 mod judge;
+mod memo;
 mod read;
 mod run;
 
 pub use coverage::{Coverage, Kind as CoverageKind, Untouched};
 pub use expect::{Always, Claim, Expect, Redirect, RouteTest, Share, Test, TestPolicy, Whose};
+pub(crate) use memo::Memo;
 pub use read::{MAX_ALWAYS, MAX_ITEM_BYTES, MAX_TESTS, read, read_document};
 pub use run::{Case, Failure, Outcome, Report, Served, Totals, route_tests, run_on};
+pub(crate) use run::{Subject, run};
 
 #[cfg(test)]
 mod tests;

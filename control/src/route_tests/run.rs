@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use xds_cache::{GroupName, Node, Profile, Publisher, View};
+use xds_cache::{GroupName, Groups, Node, Profile, Publisher, View, ViewKey};
 use xds_codec::{Diagnostic, Place, Severity};
-use xds_explain::{Client, Explanation, Language, Model};
+use xds_explain::{Client, Explanation, Language, Model, Request};
 use xds_routes::{Document, DocumentKey, Documents, Kind, Placed};
 
 use super::claim;
@@ -98,34 +98,69 @@ pub fn route_tests(documents: &Documents) -> impl Iterator<Item = &Placed> {
 /// Runs RouteTests on what a publisher serves.
 pub fn run_on<'d>(publisher: &Publisher, tests: impl Iterator<Item = &'d Placed>) -> Report {
     let (_, groups) = publisher.groups();
-    let mut view = |served: &Served, client: Client| -> Option<Arc<View>> {
-        match served {
-            Served::Node(id) => {
-                let agent = client.language.user_agent().to_owned();
-                publisher.view_of(&Node { user_agent_name: agent, ..Node::with_id(id) })
-            }
-            Served::Group(group) if !group.is_default() && !groups.contains_key(group) => None,
-            Served::Group(group) => publisher.view_at(&view_key_of_group(group, client.language.profile())),
-        }
-    };
-    run(tests.map(|placed| (&*placed.document, &placed.group)), &mut view)
+    let mut asked = Published { publisher, groups: &groups };
+    run(tests, &mut asked)
 }
 
-/// Runs RouteTests, each with the group of its place. `view` is what clients of a kind are served; `None` for nothing.
-fn run<'d>(
-    tests: impl Iterator<Item = (&'d Document, &'d GroupName)>,
-    view: &mut dyn FnMut(&Served, Client) -> Option<Arc<View>>,
-) -> Report {
+/// What RouteTests are run on.
+pub(crate) trait Subject {
+    /// What clients of a kind are served; `None` for nothing.
+    fn view(&mut self, served: &Served, client: Client) -> Option<Arc<View>>;
+
+    /// What a RouteTest says.
+    fn read(&mut self, document: &Document) -> Arc<Result<RouteTest, Vec<Diagnostic>>>;
+
+    /// Returns `false` if the outcome is known. Without a request it is that of a claim about all.
+    fn wants(&mut self, document: &DocumentKey, asked: (&Served, Client), request: Option<&Request>) -> bool;
+}
+
+/// What a publisher serves: everything is run.
+struct Published<'p> {
+    publisher: &'p Publisher,
+    groups: &'p Groups,
+}
+
+impl Subject for Published<'_> {
+    fn view(&mut self, served: &Served, client: Client) -> Option<Arc<View>> {
+        self.publisher.view_at(&served.key(self.publisher, self.groups, client)?)
+    }
+
+    fn read(&mut self, document: &Document) -> Arc<Result<RouteTest, Vec<Diagnostic>>> {
+        Arc::new(read(&document.place.file, &document.source.tree()))
+    }
+
+    fn wants(&mut self, _: &DocumentKey, _: (&Served, Client), _: Option<&Request>) -> bool {
+        true
+    }
+}
+
+impl Served {
+    /// The key of what a client is served; `None` if there is no such group.
+    pub(crate) fn key(&self, publisher: &Publisher, groups: &Groups, client: Client) -> Option<ViewKey> {
+        match self {
+            Self::Node(id) => {
+                let agent = client.language.user_agent().to_owned();
+                let node = Node { user_agent_name: agent, ..Node::with_id(id) };
+                Some(publisher.view_of(&node)?.key().clone())
+            }
+            Self::Group(group) if !group.is_default() && !groups.contains_key(group) => None,
+            Self::Group(group) => Some(view_key_of_group(group, client.language.profile())),
+        }
+    }
+}
+
+/// Runs RouteTests on a subject.
+pub(crate) fn run<'d>(tests: impl Iterator<Item = &'d Placed>, subject: &mut dyn Subject) -> Report {
     let mut runner =
-        Runner { view, models: BTreeMap::new(), covered: BTreeSet::new(), report: Report::default() };
-    for (document, group) in tests {
-        runner.document(document, group);
+        Runner { subject, models: BTreeMap::new(), covered: BTreeSet::new(), report: Report::default() };
+    for placed in tests {
+        runner.document(&placed.document, &placed.group);
     }
     runner.report
 }
 
 struct Runner<'r> {
-    view: &'r mut dyn FnMut(&Served, Client) -> Option<Arc<View>>,
+    subject: &'r mut dyn Subject,
     /// By client; `None` if it is served nothing.
     models: BTreeMap<(Served, Client), Option<Arc<Model>>>,
     /// The clients of which everything that they can touch was added to the coverage.
@@ -145,8 +180,8 @@ impl Runner<'_> {
             policy,
             outcome: Outcome::default(),
         };
-        let read = read(&document.place.file, &document.source.tree());
-        let test = match read {
+        let read = self.subject.read(document);
+        let test = match &*read {
             Ok(test) => test,
             Err(faults) => {
                 let wrong = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
@@ -164,11 +199,11 @@ impl Runner<'_> {
         let namespace = &document.key.namespace;
         for one in &test.tests {
             let blank = Case { name: one.name.clone(), path: one.path.clone(), ..blank.clone() };
-            self.requests(&test, one, &blank, namespace);
+            self.requests(test, one, &blank, namespace);
         }
         for claimed in &test.always {
             let blank = Case { name: claimed.name.clone(), path: claimed.path.clone(), ..blank.clone() };
-            self.claim(&test, claimed, &blank, namespace);
+            self.claim(test, claimed, &blank, namespace);
         }
     }
 
@@ -187,7 +222,15 @@ impl Runner<'_> {
 
     fn requests(&mut self, route_test: &RouteTest, test: &Test, blank: &Case, namespace: &str) {
         let mut asked: Vec<(Client, Vec<Explanation>)> = Vec::new();
-        for client in senders(route_test, test) {
+        let senders = senders(route_test, test);
+        // Which clients can reach the host is a matter of all of them.
+        let is_wanted = |client: &Client| {
+            self.subject.wants(&blank.document, (&blank.served, *client), Some(&test.request))
+        };
+        if !senders.iter().any(is_wanted) {
+            return;
+        }
+        for client in senders {
             if !self.goes_on(blank) {
                 return;
             }
@@ -243,6 +286,10 @@ impl Runner<'_> {
             if !self.goes_on(blank) {
                 return;
             }
+            if !self.subject.wants(&blank.document, (&blank.served, client), None) {
+                is_asked = true;
+                continue;
+            }
             let Some(model) = self.model(&blank.served, client) else { continue };
             is_asked = true;
             let claim::Found { wrong, examples } = claim::check(claimed, &model, namespace);
@@ -268,7 +315,7 @@ impl Runner<'_> {
         }
         let key = (served.clone(), client.language.profile());
         let known = self.report.views.get(&key).cloned();
-        let view = known.or_else(|| (self.view)(served, client));
+        let view = known.or_else(|| self.subject.view(served, client));
         let model = view.map(|view| {
             let model = Arc::new(Model::of_view(&view, client));
             self.report.views.insert(key, view);

@@ -119,142 +119,143 @@ fn wrong(spec: &str) -> Vec<(String, Vec<String>)> {
     report.cases.iter().map(|case| (client(case), case.outcome.wrong.clone())).collect()
 }
 
+/// The spec and its one fault, which begins with the file.
+const FAULTS: &[(&str, &str)] = &[
+    ("tests: []", "5:3: error[missing-field] spec: write `tests` or `always` with at least one item"),
+    ("tests: 1", "5:10: error[wrong-type] spec.tests: must be a list, not a number"),
+    (
+        "test: []\ntests:\n- { request: { host: a }, expect: { rule: r } }",
+        "5:9: error[unknown-field] spec.test: there is no field \"test\"; did you mean `tests`?",
+    ),
+    (
+        "tests:\n- { request: { host: a } }",
+        "6:5: error[missing-field] spec.tests[0]: a test needs an `expect`",
+    ),
+    (
+        "tests:\n- { expect: { rule: r } }",
+        "6:5: error[missing-field] spec.tests[0]: a test needs a `request`, or a `call`",
+    ),
+    (
+        "tests:\n- { request: { host: a }, expect: {} }",
+        "6:37: error[missing-field] spec.tests[0].expect: says nothing; write one of rule, backends, timeout, retries, redirect, status, unmatched, denied, session, mirrors",
+    ),
+    (
+        "tests:\n- { request: { host: a }, expect: { backend: {} } }",
+        "6:48: error[unknown-field] spec.tests[0].expect.backend: there is no field \"backend\"; did you mean `backends`?",
+    ),
+    (
+        "tests:\n- { request: { path: /a }, expect: { rule: r } }",
+        "6:16: error[missing-field] spec.tests[0].request: a request needs a `host`, or a `target` if the client is gRPC without a proxy",
+    ),
+    (
+        "tests:\n- { request: { host: a, pth: /a }, expect: { rule: r } }",
+        "6:32: error[unknown-field] spec.tests[0].request.pth: there is no field \"pth\"; did you mean `path`?",
+    ),
+    (
+        "tests:\n- { request: { host: a }, expect: { backends: { a: 90 } } }",
+        "6:54: error[wrong-type] spec.tests[0].expect.backends.a: must be a text, in quotes if it looks like something else, not a number",
+    ),
+    (
+        "tests:\n- { request: { host: a }, expect: { backends: { a: '101%' } } }",
+        "6:54: error[invalid-value] spec.tests[0].expect.backends.a: \"101%\" is no share; write 90%, >=85%, <=15%, or ~10% for at most one percent point more or less",
+    ),
+    (
+        "tests:\n- { request: { host: a }, expect: { backends: {} } }",
+        "6:49: error[missing-field] spec.tests[0].expect.backends: says nothing; write the name of a backend with its share",
+    ),
+    (
+        "tests:\n- { request: { host: a }, expect: { timeout: 5 } }",
+        "6:48: error[wrong-type] spec.tests[0].expect.timeout: must be a text, in quotes if it looks like something else, not a number",
+    ),
+    (
+        "tests:\n- { request: { host: a }, expect: { retries: -1 } }",
+        "6:48: error[wrong-type] spec.tests[0].expect.retries: must be a whole number from 0 to 1000, not a number",
+    ),
+    (
+        "tests:\n- { request: { host: a }, expect: { redirect: { state: 301 } } }",
+        "6:58: error[unknown-field] spec.tests[0].expect.redirect.state: there is no field \"state\"; did you mean `status`?",
+    ),
+    (
+        "tests:\n- { request: { host: a }, expect: { session: { cookie: a, header: b } } }",
+        "6:48: error[invalid-value] spec.tests[0].expect.session: write `cookie: NAME`, `header: NAME`, or `none` in its place",
+    ),
+    (
+        "tests:\n- { request: { host: a }, expect: { unmatched: yes please } }",
+        "6:50: error[wrong-type] spec.tests[0].expect.unmatched: must be true or false, not a string",
+    ),
+    (
+        "tests:\n- { call: s, target: 'xds:///a', expect: { rule: r } }",
+        "6:13: error[invalid-value] spec.tests[0].call: \"s\" is no call; write package.Service/Method",
+    ),
+    (
+        "tests:\n- { call: s/m, request: { path: /a }, target: a, expect: { rule: r } }",
+        "6:35: error[invalid-value] spec.tests[0].request.path: `call` says this already; leave one of both out",
+    ),
+    (
+        "clients: [envoy]\ntests:\n- { call: s/m, target: a, expect: { rule: r } }",
+        "7:5: error[invalid-value] spec.tests[0]: only gRPC clients have a `target`, and none is among the `clients`",
+    ),
+    (
+        "clients: [grpc]\ntests:\n- { request: { host: a }, expect: { rule: r } }",
+        "7:5: error[invalid-value] spec.tests[0]: gRPC clients send only calls, and no other client is among the `clients`; write `call`",
+    ),
+    (
+        "clients: []\ntests:\n- { request: { host: a }, expect: { rule: r } }",
+        "5:12: error[invalid-value] spec.clients: there must be at least one client, or no `clients`",
+    ),
+    (
+        "clients: [nginx]\ntests:\n- { request: { host: a }, expect: { rule: r } }",
+        "5:13: error[invalid-value] spec.clients[0]: \"nginx\" is no client; write envoy, grpc-core, grpc-go, grpc-java or grpc-js, with a version if you like: envoy@1.38",
+    ),
+    (
+        "group: g\nnode: n\ntests:\n- { request: { host: a }, expect: { rule: r } }",
+        "5:10: error[invalid-value] spec.group: a RouteTest is about a `group` or a `node`; leave one of both out",
+    ),
+    (
+        "group: ''\ntests:\n- { request: { host: a }, expect: { rule: r } }",
+        "5:10: error[invalid-value] spec.group: \"\" is not a group name: use 1 to 512 bytes without control characters",
+    ),
+    (
+        "policy: fail\ntests:\n- { request: { host: a }, expect: { rule: r } }",
+        "5:11: error[invalid-value] spec.policy: \"fail\" is no policy; write tell or refuse",
+    ),
+    (
+        "defaults: { call: s/m }\ntests:\n- { request: { host: a }, expect: { rule: r } }",
+        "5:21: error[unknown-field] spec.defaults.call: there is no field \"call\"; the fields are host, path, method, headers, scheme, target, random, runtime, metadata, filterState, healthy, routeConfig, listener, port, to, from, sni, alpn, tls, clientCert, passes",
+    ),
+    (
+        "tests:\n- { name: '', request: { host: a }, expect: { rule: r } }",
+        "6:13: error[invalid-value] spec.tests[0].name: must have 1 to 200 characters",
+    ),
+    (
+        "always:\n- { when: { path: /a } }",
+        "6:5: error[missing-field] spec.always[0]: needs `never` or `only`, such as `never: {backends: [internal]}`",
+    ),
+    (
+        "always:\n- { never: {} }",
+        "6:14: error[missing-field] spec.always[0].never: says nothing; write `backends` with at least one, or `unmatched: true`",
+    ),
+    (
+        "always:\n- { never: { backends: [a] }, only: { backends: [a] } }",
+        "6:39: error[invalid-value] spec.always[0].only: write `never` or `only`, not both",
+    ),
+    (
+        "always:\n- { when: { path: { prefix: /a, exact: /b } }, never: { backends: [a] } }",
+        "6:21: error[invalid-value] spec.always[0].when.path: must have one of exact, prefix, suffix, contains, regex",
+    ),
+    (
+        "always:\n- { when: { path: { regex: '(?=a)' } }, never: { backends: [a] } }",
+        "6:30: error[invalid-value] spec.always[0].when.path.regex: column 1: RE2 has no look-ahead: `(?=`; list what may be there, or use two routes",
+    ),
+    (
+        "always:\n- { when: { not: {} }, never: { backends: [a] } }",
+        "6:20: error[missing-field] spec.always[0].when.not: says nothing, and so leaves out every request",
+    ),
+];
+
 #[test]
 fn faults_have_file_line_column_path_and_what_would_be_right() {
-    // The spec and its one fault, which begins with the file.
-    let table: &[(&str, &str)] = &[
-        ("tests: []", "5:3: error[missing-field] spec: write `tests` or `always` with at least one item"),
-        ("tests: 1", "5:10: error[wrong-type] spec.tests: must be a list, not a number"),
-        (
-            "test: []\ntests:\n- { request: { host: a }, expect: { rule: r } }",
-            "5:9: error[unknown-field] spec.test: there is no field \"test\"; did you mean `tests`?",
-        ),
-        (
-            "tests:\n- { request: { host: a } }",
-            "6:5: error[missing-field] spec.tests[0]: a test needs an `expect`",
-        ),
-        (
-            "tests:\n- { expect: { rule: r } }",
-            "6:5: error[missing-field] spec.tests[0]: a test needs a `request`, or a `call`",
-        ),
-        (
-            "tests:\n- { request: { host: a }, expect: {} }",
-            "6:37: error[missing-field] spec.tests[0].expect: says nothing; write one of rule, backends, timeout, retries, redirect, status, unmatched, denied, session, mirrors",
-        ),
-        (
-            "tests:\n- { request: { host: a }, expect: { backend: {} } }",
-            "6:48: error[unknown-field] spec.tests[0].expect.backend: there is no field \"backend\"; did you mean `backends`?",
-        ),
-        (
-            "tests:\n- { request: { path: /a }, expect: { rule: r } }",
-            "6:16: error[missing-field] spec.tests[0].request: a request needs a `host`, or a `target` if the client is gRPC without a proxy",
-        ),
-        (
-            "tests:\n- { request: { host: a, pth: /a }, expect: { rule: r } }",
-            "6:32: error[unknown-field] spec.tests[0].request.pth: there is no field \"pth\"; did you mean `path`?",
-        ),
-        (
-            "tests:\n- { request: { host: a }, expect: { backends: { a: 90 } } }",
-            "6:54: error[wrong-type] spec.tests[0].expect.backends.a: must be a text, in quotes if it looks like something else, not a number",
-        ),
-        (
-            "tests:\n- { request: { host: a }, expect: { backends: { a: '101%' } } }",
-            "6:54: error[invalid-value] spec.tests[0].expect.backends.a: \"101%\" is no share; write 90%, >=85%, <=15%, or ~10% for at most one percent point more or less",
-        ),
-        (
-            "tests:\n- { request: { host: a }, expect: { backends: {} } }",
-            "6:49: error[missing-field] spec.tests[0].expect.backends: says nothing; write the name of a backend with its share",
-        ),
-        (
-            "tests:\n- { request: { host: a }, expect: { timeout: 5 } }",
-            "6:48: error[wrong-type] spec.tests[0].expect.timeout: must be a text, in quotes if it looks like something else, not a number",
-        ),
-        (
-            "tests:\n- { request: { host: a }, expect: { retries: -1 } }",
-            "6:48: error[wrong-type] spec.tests[0].expect.retries: must be a whole number from 0 to 1000, not a number",
-        ),
-        (
-            "tests:\n- { request: { host: a }, expect: { redirect: { state: 301 } } }",
-            "6:58: error[unknown-field] spec.tests[0].expect.redirect.state: there is no field \"state\"; did you mean `status`?",
-        ),
-        (
-            "tests:\n- { request: { host: a }, expect: { session: { cookie: a, header: b } } }",
-            "6:48: error[invalid-value] spec.tests[0].expect.session: write `cookie: NAME`, `header: NAME`, or `none` in its place",
-        ),
-        (
-            "tests:\n- { request: { host: a }, expect: { unmatched: yes please } }",
-            "6:50: error[wrong-type] spec.tests[0].expect.unmatched: must be true or false, not a string",
-        ),
-        (
-            "tests:\n- { call: s, target: 'xds:///a', expect: { rule: r } }",
-            "6:13: error[invalid-value] spec.tests[0].call: \"s\" is no call; write package.Service/Method",
-        ),
-        (
-            "tests:\n- { call: s/m, request: { path: /a }, target: a, expect: { rule: r } }",
-            "6:35: error[invalid-value] spec.tests[0].request.path: `call` says this already; leave one of both out",
-        ),
-        (
-            "clients: [envoy]\ntests:\n- { call: s/m, target: a, expect: { rule: r } }",
-            "7:5: error[invalid-value] spec.tests[0]: only gRPC clients have a `target`, and none is among the `clients`",
-        ),
-        (
-            "clients: [grpc]\ntests:\n- { request: { host: a }, expect: { rule: r } }",
-            "7:5: error[invalid-value] spec.tests[0]: gRPC clients send only calls, and no other client is among the `clients`; write `call`",
-        ),
-        (
-            "clients: []\ntests:\n- { request: { host: a }, expect: { rule: r } }",
-            "5:12: error[invalid-value] spec.clients: there must be at least one client, or no `clients`",
-        ),
-        (
-            "clients: [nginx]\ntests:\n- { request: { host: a }, expect: { rule: r } }",
-            "5:13: error[invalid-value] spec.clients[0]: \"nginx\" is no client; write envoy, grpc-core, grpc-go, grpc-java or grpc-js, with a version if you like: envoy@1.38",
-        ),
-        (
-            "group: g\nnode: n\ntests:\n- { request: { host: a }, expect: { rule: r } }",
-            "5:10: error[invalid-value] spec.group: a RouteTest is about a `group` or a `node`; leave one of both out",
-        ),
-        (
-            "group: ''\ntests:\n- { request: { host: a }, expect: { rule: r } }",
-            "5:10: error[invalid-value] spec.group: \"\" is not a group name: use 1 to 512 bytes without control characters",
-        ),
-        (
-            "policy: fail\ntests:\n- { request: { host: a }, expect: { rule: r } }",
-            "5:11: error[invalid-value] spec.policy: \"fail\" is no policy; write tell or refuse",
-        ),
-        (
-            "defaults: { call: s/m }\ntests:\n- { request: { host: a }, expect: { rule: r } }",
-            "5:21: error[unknown-field] spec.defaults.call: there is no field \"call\"; the fields are host, path, method, headers, scheme, target, random, runtime, metadata, filterState, healthy, routeConfig, listener, port, to, from, sni, alpn, tls, clientCert, passes",
-        ),
-        (
-            "tests:\n- { name: '', request: { host: a }, expect: { rule: r } }",
-            "6:13: error[invalid-value] spec.tests[0].name: must have 1 to 200 characters",
-        ),
-        (
-            "always:\n- { when: { path: /a } }",
-            "6:5: error[missing-field] spec.always[0]: needs `never` or `only`, such as `never: {backends: [internal]}`",
-        ),
-        (
-            "always:\n- { never: {} }",
-            "6:14: error[missing-field] spec.always[0].never: says nothing; write `backends` with at least one, or `unmatched: true`",
-        ),
-        (
-            "always:\n- { never: { backends: [a] }, only: { backends: [a] } }",
-            "6:39: error[invalid-value] spec.always[0].only: write `never` or `only`, not both",
-        ),
-        (
-            "always:\n- { when: { path: { prefix: /a, exact: /b } }, never: { backends: [a] } }",
-            "6:21: error[invalid-value] spec.always[0].when.path: must have one of exact, prefix, suffix, contains, regex",
-        ),
-        (
-            "always:\n- { when: { path: { regex: '(?=a)' } }, never: { backends: [a] } }",
-            "6:30: error[invalid-value] spec.always[0].when.path.regex: column 1: RE2 has no look-ahead: `(?=`; list what may be there, or use two routes",
-        ),
-        (
-            "always:\n- { when: { not: {} }, never: { backends: [a] } }",
-            "6:20: error[missing-field] spec.always[0].when.not: says nothing, and so leaves out every request",
-        ),
-    ];
-    for (spec, expected) in table {
+    for (spec, expected) in FAULTS {
         assert_eq!(faults(spec), [format!("a.yaml:{expected}")], "{spec}");
     }
 }
@@ -276,143 +277,139 @@ fn tests_and_their_sizes_are_bounded() {
     assert_eq!(many, ["a.yaml:6:5: error[too-many] spec.always: there may be at most 32"]);
 }
 
+/// The request, what holds, what does not, and what is said then.
+const EXPECTATIONS: &[(&str, &str, &str, &str)] = &[
+    (
+        "path: /cart",
+        "rule: Route/shop/web/0",
+        "rule: Route/shop/web/1",
+        "rule: expected Route/shop/web/1, got Route/shop/web/0/0",
+    ),
+    (
+        "path: /cart",
+        "rule: Route/shop/web/0/0",
+        "rule: Route/shop/web/0/1",
+        "rule: expected Route/shop/web/0/1, got Route/shop/web/0/0",
+    ),
+    (
+        "path: /shop.Cart/Add",
+        "rule: Route/shop/web/calls",
+        "rule: Route/shop/web/call",
+        "rule: expected Route/shop/web/call, got Route/shop/web/calls/0",
+    ),
+    (
+        "path: /nothing",
+        "unmatched: true",
+        "rule: Route/shop/web/0",
+        "rule: expected Route/shop/web/0, got no route: no route takes the request",
+    ),
+    (
+        "path: /cart",
+        "unmatched: false",
+        "unmatched: true",
+        "unmatched: expected true, got false: to shop/cart",
+    ),
+    (
+        "path: /cart",
+        "backends: { cart: 100% }",
+        "backends: { cart-next: 100% }",
+        "backends.cart-next: expected 100 %, got 0 %; backends: the request goes 100 % to shop/cart",
+    ),
+    (
+        "path: /cart",
+        "backends: { shop/cart: 100% }",
+        "backends: { other/cart: 100% }",
+        "backends.other/cart: expected 100 %, got 0 %; backends: the request goes 100 % to shop/cart",
+    ),
+    (
+        "path: /beta",
+        "backends: { cart: 10%, cart-next: 90% }",
+        "backends: { cart: 11% }",
+        "backends.cart: expected 11 %, got 10 %; backends: the request goes 10 % to shop/cart, 90 % to shop/cart-next",
+    ),
+    (
+        "path: /beta",
+        "backends: { cart: '>=10%' }",
+        "backends: { cart: '>=10.1%' }",
+        "backends.cart: expected at least 10.1 %, got 10 %; backends: the request goes 10 % to shop/cart, 90 % to shop/cart-next",
+    ),
+    (
+        "path: /beta",
+        "backends: { cart: '<=10%' }",
+        "backends: { cart: '<=9.9%' }",
+        "backends.cart: expected at most 9.9 %, got 10 %; backends: the request goes 10 % to shop/cart, 90 % to shop/cart-next",
+    ),
+    (
+        "path: /beta",
+        "backends: { cart: '~11%' }",
+        "backends: { cart: '~12%' }",
+        "backends.cart: expected about 12 %, got 10 %; backends: the request goes 10 % to shop/cart, 90 % to shop/cart-next",
+    ),
+    ("path: /cart", "timeout: 5s", "timeout: 6s", "timeout: expected 6s, got 5s"),
+    ("path: /beta", "timeout: 15s", "timeout: none", "timeout: expected none, got 15s"),
+    ("path: /cart", "retries: 3", "retries: 2", "retries: expected 2, got 3"),
+    ("path: /beta", "retries: 0", "retries: 1", "retries: expected 1, got 0"),
+    (
+        "path: /old",
+        "redirect: { status: 301, location: 'http://new.test:10000/old' }",
+        "redirect: { status: 302 }",
+        "redirect.status: expected 302, got 301",
+    ),
+    (
+        "path: /old",
+        "redirect: {}",
+        "redirect: { location: 'http://new.test/' }",
+        "redirect.location: expected http://new.test/, got http://new.test:10000/old",
+    ),
+    (
+        "path: /old",
+        "status: 301",
+        "backends: { cart: 100% }",
+        "backends.cart: expected 100 %, got 0 %; backends: the request goes 100 % redirected to http://new.test:10000/old",
+    ),
+    (
+        "path: /cart",
+        "denied: false",
+        "redirect: {}",
+        "redirect: expected a redirect, got no redirect: to shop/cart",
+    ),
+    ("path: /gone", "status: 500", "status: 200", "status: expected 200, got 500"),
+    (
+        "path: /cart",
+        "session: { cookie: sid }",
+        "session: { header: sid }",
+        "session: expected header `sid`, got cookie `sid`",
+    ),
+    ("path: /beta", "session: none", "session: { cookie: sid }", "session: expected cookie `sid`, got none"),
+    (
+        "path: /cart",
+        "mirrors: { copy: 20% }",
+        "mirrors: { copy: 21% }",
+        "mirrors.copy: expected 21 %, got 20 %",
+    ),
+    (
+        "path: /beta",
+        "mirrors: { copy: 0% }",
+        "mirrors: { copy: 20% }",
+        "mirrors.copy: expected 20 %, got 0 %",
+    ),
+    (
+        "path: /no, routeConfig: raw",
+        "denied: true",
+        "denied: false",
+        "denied: expected false, got true: the route itself answers",
+    ),
+    (
+        "path: /ok, routeConfig: raw",
+        "denied: false",
+        "denied: true",
+        "denied: expected true, got false: the route itself answers",
+    ),
+];
+
 #[test]
 fn every_field_of_expect_is_compared() {
-    // The request, what holds, what does not, and what is said then.
-    let table: &[(&str, &str, &str, &str)] = &[
-        (
-            "path: /cart",
-            "rule: Route/shop/web/0",
-            "rule: Route/shop/web/1",
-            "rule: expected Route/shop/web/1, got Route/shop/web/0/0",
-        ),
-        (
-            "path: /cart",
-            "rule: Route/shop/web/0/0",
-            "rule: Route/shop/web/0/1",
-            "rule: expected Route/shop/web/0/1, got Route/shop/web/0/0",
-        ),
-        (
-            "path: /shop.Cart/Add",
-            "rule: Route/shop/web/calls",
-            "rule: Route/shop/web/call",
-            "rule: expected Route/shop/web/call, got Route/shop/web/calls/0",
-        ),
-        (
-            "path: /nothing",
-            "unmatched: true",
-            "rule: Route/shop/web/0",
-            "rule: expected Route/shop/web/0, got no route: no route takes the request",
-        ),
-        (
-            "path: /cart",
-            "unmatched: false",
-            "unmatched: true",
-            "unmatched: expected true, got false: to shop/cart",
-        ),
-        (
-            "path: /cart",
-            "backends: { cart: 100% }",
-            "backends: { cart-next: 100% }",
-            "backends.cart-next: expected 100 %, got 0 %; backends: the request goes 100 % to shop/cart",
-        ),
-        (
-            "path: /cart",
-            "backends: { shop/cart: 100% }",
-            "backends: { other/cart: 100% }",
-            "backends.other/cart: expected 100 %, got 0 %; backends: the request goes 100 % to shop/cart",
-        ),
-        (
-            "path: /beta",
-            "backends: { cart: 10%, cart-next: 90% }",
-            "backends: { cart: 11% }",
-            "backends.cart: expected 11 %, got 10 %; backends: the request goes 10 % to shop/cart, 90 % to shop/cart-next",
-        ),
-        (
-            "path: /beta",
-            "backends: { cart: '>=10%' }",
-            "backends: { cart: '>=10.1%' }",
-            "backends.cart: expected at least 10.1 %, got 10 %; backends: the request goes 10 % to shop/cart, 90 % to shop/cart-next",
-        ),
-        (
-            "path: /beta",
-            "backends: { cart: '<=10%' }",
-            "backends: { cart: '<=9.9%' }",
-            "backends.cart: expected at most 9.9 %, got 10 %; backends: the request goes 10 % to shop/cart, 90 % to shop/cart-next",
-        ),
-        (
-            "path: /beta",
-            "backends: { cart: '~11%' }",
-            "backends: { cart: '~12%' }",
-            "backends.cart: expected about 12 %, got 10 %; backends: the request goes 10 % to shop/cart, 90 % to shop/cart-next",
-        ),
-        ("path: /cart", "timeout: 5s", "timeout: 6s", "timeout: expected 6s, got 5s"),
-        ("path: /beta", "timeout: 15s", "timeout: none", "timeout: expected none, got 15s"),
-        ("path: /cart", "retries: 3", "retries: 2", "retries: expected 2, got 3"),
-        ("path: /beta", "retries: 0", "retries: 1", "retries: expected 1, got 0"),
-        (
-            "path: /old",
-            "redirect: { status: 301, location: 'http://new.test:10000/old' }",
-            "redirect: { status: 302 }",
-            "redirect.status: expected 302, got 301",
-        ),
-        (
-            "path: /old",
-            "redirect: {}",
-            "redirect: { location: 'http://new.test/' }",
-            "redirect.location: expected http://new.test/, got http://new.test:10000/old",
-        ),
-        (
-            "path: /old",
-            "status: 301",
-            "backends: { cart: 100% }",
-            "backends.cart: expected 100 %, got 0 %; backends: the request goes 100 % redirected to http://new.test:10000/old",
-        ),
-        (
-            "path: /cart",
-            "denied: false",
-            "redirect: {}",
-            "redirect: expected a redirect, got no redirect: to shop/cart",
-        ),
-        ("path: /gone", "status: 500", "status: 200", "status: expected 200, got 500"),
-        (
-            "path: /cart",
-            "session: { cookie: sid }",
-            "session: { header: sid }",
-            "session: expected header `sid`, got cookie `sid`",
-        ),
-        (
-            "path: /beta",
-            "session: none",
-            "session: { cookie: sid }",
-            "session: expected cookie `sid`, got none",
-        ),
-        (
-            "path: /cart",
-            "mirrors: { copy: 20% }",
-            "mirrors: { copy: 21% }",
-            "mirrors.copy: expected 21 %, got 20 %",
-        ),
-        (
-            "path: /beta",
-            "mirrors: { copy: 0% }",
-            "mirrors: { copy: 20% }",
-            "mirrors.copy: expected 20 %, got 0 %",
-        ),
-        (
-            "path: /no, routeConfig: raw",
-            "denied: true",
-            "denied: false",
-            "denied: expected false, got true: the route itself answers",
-        ),
-        (
-            "path: /ok, routeConfig: raw",
-            "denied: false",
-            "denied: true",
-            "denied: expected true, got false: the route itself answers",
-        ),
-    ];
-    for (request, holds, fails, said) in table {
+    for (request, holds, fails, said) in EXPECTATIONS {
         let spec = |expect: &str| {
             format!("tests:\n- {{ request: {{ host: shop.test, {request} }}, expect: {{ {expect} }} }}")
         };

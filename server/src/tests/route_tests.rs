@@ -37,9 +37,10 @@ async fn load(server: &Server, contents: &[(&str, &str)]) -> ReloadOutcome {
     server.control.take_files(files(contents), Asked::ByNobody).await.unwrap()
 }
 
-/// The routes that clients are served.
-fn routes(server: &Server) -> String {
-    server.served("default")["default/edge/10000"].clone()
+/// The version of the routes that clients are served.
+fn routes(server: &Server) -> xds_cache::Version {
+    let view = server.publisher.view_at(&view_key_of_group(&group("default"), Profile::Envoy)).unwrap();
+    view.resolve(&ResourceType::RouteConfiguration, "default/edge/10000").unwrap().version()
 }
 
 /// The body of a write of these documents, as the API reads it.
