@@ -117,8 +117,8 @@ impl Control {
         }
     }
 
-    /// Runs the RouteTests on every state that is published, for ever. Changes do not wait for it. Takes a twentieth of a processor at most:
-    /// states that follow each other faster are tested together.
+    /// Runs the RouteTests on every state that is published, for ever. Changes do not wait for it. Takes about a twentieth of a
+    /// processor: states that follow each other faster are tested together, at the latest after [`MAX_PAUSE`].
     pub async fn follow_tests(self) {
         let mut accepted = self.shared().watch();
         let mut last: Option<Arc<Accepted>> = None;
@@ -187,7 +187,7 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// How long states are gathered before they are tested.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
-const MAX_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long to wait after a refusal of the store, or of a load that is not complete.
 const RETRY: Duration = Duration::from_secs(1);

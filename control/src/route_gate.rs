@@ -14,7 +14,8 @@ use xds_routes::{Document, DocumentKey, Placed};
 use crate::accepted::Accepted;
 use crate::env::Env;
 use crate::model::document::DocumentState;
-use crate::model::{Write, WriteError};
+use crate::model::{Texts, Write, WriteError};
+use crate::places::Places;
 use crate::route_tests::{Case, Failure, RouteTest, Served, Subject, TestPolicy, route_tests, run, run_on};
 
 /// Refuses a write that breaks a RouteTest with the policy `refuse`.
@@ -79,11 +80,13 @@ pub(crate) fn broken(
     let new = required.iter().zip(new).filter(|(_, is_new)| *is_new);
     let new: BTreeSet<&DocumentKey> = new.map(|(placed, _)| &placed.document.key).collect();
     let mut changed = Changed { env, groups, new, compared: BTreeMap::new() };
-    let after = run(required.iter().copied(), &mut changed);
+    let mut after = run(required.iter().copied(), &mut changed);
     env.route_tests.forget_others(&required);
     if after.failures().is_empty() {
         return vec![];
     }
+    let (documents, texts) = (&documents.translated.documents, Texts::default());
+    after.locate(|view, explanations| Places { view, documents, texts: &texts }.locate(explanations));
     let failing: BTreeSet<&DocumentKey> = after.failed().map(|case| &case.document).collect();
     let already = route_tests(known).filter(|placed| failing.contains(&placed.document.key));
     let before = Publisher::new();

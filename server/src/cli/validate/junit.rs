@@ -11,10 +11,10 @@ use std::sync::Arc;
 use xds_codec::Diagnostic;
 use xds_control::route_tests::{Case, Totals};
 
-use super::report::{Report, plain_path};
+use super::report::Report;
 use super::route_tests::Tested;
 use crate::cli::offline::cleaned;
-use crate::cli::output::clean;
+use crate::cli::output::{clean, plain_path};
 use crate::escape::clean_lines;
 
 /// The whole file.

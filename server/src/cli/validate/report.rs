@@ -58,6 +58,9 @@ impl Report {
             text.push_str(&format!("{}\n", clean(&unmet.to_string())));
         }
         if let Some(tested) = &self.tested {
+            if !text.is_empty() {
+                text.push('\n');
+            }
             text.push_str(&tested.to_text());
         }
         text.push_str(&format!("{}\n", self.sums()));
@@ -123,11 +126,6 @@ impl Report {
 
 fn counted(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
-}
-
-/// A path as the forms of CI systems have it: relative to where the command runs, without `./`.
-pub(super) fn plain_path(file: &str) -> &str {
-    file.strip_prefix("./").unwrap_or(file)
 }
 
 /// The text of a diagnostic without severity, code and place, for forms that have fields for these.

@@ -9,9 +9,8 @@ use xds_control::Places;
 use xds_control::route_tests::{Case, Coverage, CoverageKind, Failure, Report, Totals, route_tests, run_on};
 use xds_explain::{Place, Ratio};
 
-use super::report::plain_path;
 use crate::cli::offline::{Offline, nowhere};
-use crate::cli::output::clean;
+use crate::cli::output::{clean, plain_path};
 use crate::escape::clean_lines;
 
 /// The outcome of all RouteTests.
@@ -87,11 +86,11 @@ impl Tested {
         for failure in self.report.failures() {
             let explanations = failure.explanations();
             if !explanations.is_empty() {
-                text.push_str(&format!("\n{}\n", clean(&failure.title())));
+                text.push_str(&format!("{}\n", clean(&failure.title())));
                 text.push_str(&clean_lines(&xds_explain::to_text(&explanations, false)));
+                text.push('\n');
             }
         }
-        text.push('\n');
         for one in &self.coverage {
             text.push_str(&format!("coverage of {}: {}\n", one.of, one.coverage));
             for (_, what, place) in one.untouched.iter().take(MAX_UNTOUCHED) {
