@@ -18,6 +18,7 @@ pub(crate) mod loads;
 pub(crate) mod nodes;
 pub(crate) mod resources;
 pub(crate) mod rollouts;
+pub(crate) mod route_tests;
 pub(crate) mod snapshot;
 pub(crate) mod validate;
 pub(crate) mod waves;

@@ -21,7 +21,7 @@ pub(crate) use self::row::{Endpoint, Input, Method, Needs, Output, Query, QueryT
 use crate::answer::Answer;
 use crate::endpoint::{
     access_check, acks, audit, conditions, diff, documents, events, explain, files, groups, health, history,
-    loads, nodes, resources, rollouts, snapshot, validate, waves, weights, weights_change,
+    loads, nodes, resources, rollouts, route_tests, snapshot, validate, waves, weights, weights_change,
 };
 use crate::input::{NoParams, Params};
 use crate::openapi;
@@ -397,6 +397,14 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         errors: EXPLAIN_ERRORS,
         handler: |method| on(method, diff::diff),
         ..needs(Role::Viewer, Reach::Objects)
+    },
+    Endpoint {
+        path: "/v1/tests",
+        summary: "Which RouteTests pass and fail on what is served, and why",
+        output: Output::Object("TestList"),
+        errors: NOT_READY,
+        handler: |method| on(method, route_tests::list),
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         path: "/v1/history",

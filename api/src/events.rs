@@ -287,6 +287,10 @@ fn of_event(event: &Event) -> Told {
             let told = data(&body::Deployment { id: *deployment, phase, share, message });
             ("wave", told, About::Deployment(*deployment))
         }
+        Event::TestFailed { test, message } => {
+            let failed = body::TestFailed { test: test.clone(), message: message.clone() };
+            ("testFailed", data(&failed), About::Server)
+        }
         Event::OverrideDropped { what, reason } => {
             let dropped = body::Dropped { what: what.clone(), reason: reason.clone() };
             ("overrideDropped", data(&dropped), About::Object(what.clone()))

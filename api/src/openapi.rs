@@ -31,6 +31,7 @@ use crate::endpoint::resources::{self, ResourceList};
 use crate::endpoint::rollouts::{
     PromoteBody, RolloutList, RolloutPlan, RolloutView, WATCH_KINDS, WatchedDeletion,
 };
+use crate::endpoint::route_tests::TestList;
 use crate::endpoint::snapshot::Snapshot;
 use crate::endpoint::validate::ValidationAnswer;
 use crate::endpoint::waves::{WaveEntry, WaveList};
@@ -72,6 +73,7 @@ struct Publication {
         event::Rejected,
         event::RolloutEvent,
         event::Stream,
+        event::TestFailed,
         Comparison,
         DiffAnswer,
         DiffBody,
@@ -99,6 +101,7 @@ struct Publication {
         RolloutPlan,
         RolloutView,
         Snapshot,
+        TestList,
         ValidationAnswer,
         WatchedDeletion,
         WaveEntry,

@@ -19,6 +19,8 @@ use crate::key::StoreKey;
 use crate::model::{Event, WriteError};
 use crate::plan::Plan;
 use crate::propose::{Cause, propose, unstored, without_effect};
+use crate::route_tests::Totals;
+use crate::tested::Tested;
 use crate::transition::{Done, Label, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::former;
 use crate::{documents, load, others, secrets, verify};
@@ -39,6 +41,8 @@ pub(crate) struct Shared {
     /// A reader clones one pointer.
     accepted: watch::Sender<Arc<Accepted>>,
     health: Mutex<Health>,
+    /// The last outcome of RouteTests.
+    tested: Mutex<Option<Arc<Tested>>>,
     events: broadcast::Sender<Event>,
 }
 
@@ -100,6 +104,7 @@ impl Shared {
             changing: tokio::sync::Mutex::default(),
             accepted: watch::Sender::new(Arc::new(accepted)),
             health: Mutex::default(),
+            tested: Mutex::default(),
             events: broadcast::Sender::new(EVENT_CAPACITY),
         }
     }
@@ -116,6 +121,25 @@ impl Shared {
 
     pub(crate) fn health(&self) -> MutexGuard<'_, Health> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last outcome of RouteTests; `None` before the first.
+    pub(crate) fn tested(&self) -> Option<Arc<Tested>> {
+        self.tested.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps the outcome of RouteTests, and reports it.
+    pub(crate) fn take_tested(&self, tested: Tested) {
+        let before = self.tested();
+        let news = tested.news(before.as_deref());
+        if let Some(observer) = &self.env.parts.observer {
+            let Totals { passed, failed } = tested.report.totals();
+            observer.tested(passed, failed);
+        }
+        let note = tested.note();
+        *self.tested.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(tested));
+        self.note([note]);
+        news.into_iter().for_each(|event| self.tell(event));
     }
 
     pub(crate) fn events(&self) -> broadcast::Receiver<Event> {
@@ -385,6 +409,7 @@ impl Shared {
     /// Sends an event to all watchers.
     pub(crate) fn tell(&self, event: Event) {
         match &event {
+            Event::TestFailed { test, message } => tracing::warn!(test, "a route test fails: {message}"),
             Event::OverrideDropped { what, reason } => tracing::info!(what, reason, "override dropped"),
             Event::Unconfirmed { reason } => {
                 tracing::warn!(

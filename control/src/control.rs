@@ -25,6 +25,8 @@ use crate::model::{
 };
 use crate::past::{self, Past};
 use crate::propose::Cause;
+use crate::route_tests::{Memo, TestPolicy};
+use crate::tested::Tested;
 use crate::transition::{Done, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::report::reports;
 use crate::wave::{diagnostics, step};
@@ -52,7 +54,7 @@ impl Control {
     ///
     /// If the store cannot be read at all. A record that cannot be read is a [problem](Self::problems), not an error.
     pub fn open(parts: ControlParts, options: Options) -> Result<Self, StoreError> {
-        let env = Env { parts, options };
+        let env = Env { parts, options, route_tests: Memo::default() };
         let (accepted, note) = others::open(&env, At::now())?;
         let first = (!env.options.watches_files).then(|| others::first(&accepted));
         let revision = accepted.revision;
@@ -399,6 +401,18 @@ impl Control {
     #[must_use]
     pub fn waves(&self) -> Vec<WaveReport> {
         reports(&self.shared.env, &self.shared.accepted(), At::now())
+    }
+
+    /// The outcome of RouteTests on what is served; `None` before it is known.
+    #[must_use]
+    pub fn tested(&self) -> Option<Arc<Tested>> {
+        self.shared.tested()
+    }
+
+    /// What happens to a change that breaks a RouteTest which does not say it itself.
+    #[must_use]
+    pub fn test_policy(&self) -> TestPolicy {
+        self.shared.env.options.test_policy
     }
 
     /// Events from now on. A reader that lags loses the oldest ones, and learns how many.

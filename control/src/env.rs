@@ -16,6 +16,7 @@ use xds_store::Store;
 use crate::acks::Acks;
 use crate::model::wave::WavePhase;
 use crate::model::{ChangeSource, ReloadOutcome, WriteError};
+use crate::route_tests::{Memo, TestPolicy};
 use crate::withhold::Guarding;
 
 /// How changes are judged.
@@ -39,6 +40,8 @@ pub struct Options {
     pub guarding: Guarding,
     /// True if the good part of a first load with errors is served.
     pub is_partial_start: bool,
+    /// What happens to a change that breaks a RouteTest which does not say it itself.
+    pub test_policy: TestPolicy,
 }
 
 /// How often translations are compared with what is made from nothing.
@@ -59,6 +62,8 @@ pub trait Observer: Send + Sync {
     fn published(&self, source: ChangeSource, revision: Revision);
     /// A wave deployment is in another phase, or has reached another share of the nodes.
     fn wave(&self, phase: WavePhase, share: Option<Share>);
+    /// RouteTests were run: so many tests passed, and so many failed.
+    fn tested(&self, passed: usize, failed: usize);
     /// All metrics in OpenMetrics text; `unsupported` is how many rules have something that gRPC clients cannot have.
     fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String;
 }
@@ -100,6 +105,8 @@ impl fmt::Debug for ControlParts {
 pub(crate) struct Env {
     pub(crate) parts: ControlParts,
     pub(crate) options: Options,
+    /// What RouteTests say.
+    pub(crate) route_tests: Memo,
 }
 
 /// A time, on the clock that people read and on the one that measures.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tokio::time::{Duration, sleep, sleep_until};
+use tokio::time::{Duration, Instant, sleep, sleep_until};
 use xds_cache::time::millis;
 
 use crate::accepted::{Accepted, Recorded};
@@ -14,9 +14,9 @@ use crate::model::weights::reconcile::next_end;
 use crate::model::{WaveChoice, Write, WriteOptions};
 use crate::propose::Cause;
 use crate::transition::{Next, Note, Outcome, ProblemSubject};
-use crate::verify;
 use crate::wave::report::LOOK_INTERVAL;
 use crate::weights::is_due;
+use crate::{tested, verify};
 
 impl Control {
     /// Takes in commits of other servers to the same store, until the store is closed.
@@ -117,6 +117,30 @@ impl Control {
         }
     }
 
+    /// Runs the RouteTests on every state that is published, for ever. Changes do not wait for it. Takes about a twentieth of a
+    /// processor: states that follow each other faster are tested together, at the latest after [`MAX_PAUSE`].
+    pub async fn follow_tests(self) {
+        let mut accepted = self.shared().watch();
+        let mut last: Option<Arc<Accepted>> = None;
+        loop {
+            let now = Arc::clone(&accepted.borrow_and_update());
+            let began = Instant::now();
+            if now.is_loaded && last.as_ref().is_none_or(|last| tested::is_other(last, &now)) {
+                let state = Arc::clone(&now);
+                match aside(move || tested::test(&state, SystemTime::now())).await {
+                    Ok(tested) => self.shared().take_tested(tested),
+                    Err(error) => tracing::error!(error = chain(&error), "RouteTests could not be run"),
+                }
+                last = Some(now);
+            }
+            let pause = (began.elapsed() * 19).clamp(MIN_PAUSE, MAX_PAUSE);
+            if accepted.changed().await.is_err() {
+                return;
+            }
+            sleep(pause).await;
+        }
+    }
+
     /// Compares the translation with a whole new one, every [`EACH`] revisions, for ever. This takes as long as a start, on one core, and
     /// the memory of a second translation. Changes do not wait for it.
     pub async fn verify(self) {
@@ -160,6 +184,10 @@ const EACH: u64 = 1_000;
 
 /// How long the clock is trusted.
 const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// How long states are gathered before they are tested.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long to wait after a refusal of the store, or of a load that is not complete.
 const RETRY: Duration = Duration::from_secs(1);

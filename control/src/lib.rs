@@ -10,7 +10,7 @@
 //! The causes: [`mod@write`] builds a [`candidate`] of the overrides ([`undo`], [`rules`]) and [`check`]s it. [`load`] takes in the
 //! files ([`stored_files`], [`mass_removal`]), and [`others`] takes in the store ([`stored_overrides`], [`stored_statuses`]).
 //! [`wave::step`] gives a change to one share of the nodes after the other. [`plan`] says what has to be stored under which [`key`].
-//! [`documents`] translates route documents into resources. [`weights`] applies overrides of weights to rules; [`rollouts`] own some
+//! [`route_tests`] runs RouteTests, and [`route_gate`] refuses changes that break one, and [`tested`] is their outcome on what is served. [`documents`] translates route documents into resources. [`weights`] applies overrides of weights to rules; [`rollouts`] own some
 //! of these rules. [`mod@withhold`] keeps secrets from groups without identities, wherever a group is made, and [`secrets`] reports it.
 //!
 //! Questions about requests are answered from accepted states: [`mod@past`] rebuilds older ones, [`requests`] compares two of them, and
@@ -44,12 +44,15 @@ pub mod question;
 pub mod requests;
 mod resource_record;
 mod rollouts;
+mod route_gate;
+pub mod route_tests;
 mod rules;
 mod scope;
 mod secrets;
 mod stored_files;
 mod stored_overrides;
 mod stored_statuses;
+mod tested;
 mod transition;
 mod undo;
 mod verify;
@@ -65,4 +68,5 @@ pub use env::{BoxFuture, ControlParts, Observer, Options, Reload, Verify};
 pub use past::Past;
 pub use places::Places;
 pub use secrets::withheld;
+pub use tested::Tested;
 pub use withhold::{Guarding, Secrets};

@@ -30,7 +30,7 @@ use crate::wave::ended::{Ended, EndedWave};
 use crate::wave::value::Wave;
 use crate::wave::{close, former};
 use crate::weights::{self, Resting};
-use crate::{check, secrets, stored_statuses, write};
+use crate::{check, route_gate, secrets, stored_statuses, write};
 
 /// The contents of the files, and the request that they come with.
 #[derive(Debug)]
@@ -100,7 +100,17 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, load: &Load, at: At) -> Re
     load.texts.move_to_fields(&mut doubts);
     if env.options.strict && !doubts.is_empty() {
         outcome.n_errors += doubts.len();
-        return Ok(refused(accepted, load, doubts, outcome));
+        return Ok(refused(accepted, load, ("--strict", doubts), outcome));
+    }
+    // Tests are never in the way of the first load: without it nothing would be served.
+    let mut broken = match accepted.is_loaded {
+        true => route_gate::broken(env, accepted, &step.documents, &step.groups),
+        false => vec![],
+    };
+    if !broken.is_empty() {
+        load.texts.move_to_fields(&mut broken);
+        outcome.n_errors += broken.len();
+        return Ok(refused(accepted, load, ("because of RouteTests", broken), outcome));
     }
     if load.asked != Asked::ByNobody {
         outcome.difference = difference_of(env, accepted, &load.base, &step.documents);
@@ -189,10 +199,15 @@ fn shown(
     transition
 }
 
-fn refused(accepted: &Accepted, load: &Load, doubts: Vec<Diagnostic>, outcome: ReloadOutcome) -> Transition {
+fn refused(
+    accepted: &Accepted,
+    load: &Load,
+    (why, doubts): (&str, Vec<Diagnostic>),
+    outcome: ReloadOutcome,
+) -> Transition {
     let n_more = doubts.len().saturating_sub(1);
     let first = doubts.first().map(ToString::to_string).unwrap_or_default();
-    let problem = format!("the load of the files is refused (--strict): {first}, and {n_more} more");
+    let problem = format!("the load of the files is refused ({why}): {first}, and {n_more} more");
     let errors = check::as_errors(doubts);
     let general = note(&load.files, &errors);
     let mut transition = Transition::quiet(accepted.clone(), Outcome::Loaded(outcome));

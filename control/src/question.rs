@@ -169,11 +169,27 @@ impl Fields {
     /// The request that these parts describe together. Of several with the same field, the first counts. `None` if it is not complete;
     /// then there is a fault.
     pub fn request(&mut self, parts: &[Part<'_>]) -> Option<Request> {
-        let field = |key: &str| parts.iter().find_map(|part| part.field(key));
+        self.request_with(parts, &[])
+    }
+
+    /// The same with fields that count where these parts say nothing, neither themselves nor by `curl` or `call`.
+    pub fn request_with(&mut self, own: &[Part<'_>], defaults: &[Part<'_>]) -> Option<Request> {
+        let of_own = |key: &str| own.iter().find_map(|part| part.field(key));
+        let said: &[&str] = match (of_own("curl"), of_own("call")) {
+            (Some(_), _) => &NOT_WITH_CURL,
+            (None, Some(_)) => &NOT_WITH_CALL,
+            (None, None) => &[],
+        };
+        let of_defaults = |key: &str| match said.contains(&key) {
+            true => None,
+            false => defaults.iter().find_map(|part| part.field(key)),
+        };
+        let field = |key: &str| of_own(key).or_else(|| of_defaults(key));
+        let parts: Vec<&Part<'_>> = own.iter().chain(defaults).collect();
         let n_faults = self.faults.len();
-        let mut request = match (field("curl"), field("call")) {
+        let mut request = match (of_own("curl"), field("call")) {
             (Some(curl), _) => {
-                if let Some(other) = NOT_WITH_CURL.iter().find_map(|key| field(key)) {
+                if let Some(other) = NOT_WITH_CURL.iter().find_map(|key| of_own(key)) {
                     self.fault("invalid-value", &other, "`curl` says this already; leave one of both out");
                 }
                 let text = self.text(&curl).unwrap_or_default();
@@ -182,7 +198,7 @@ impl Fields {
                     .unwrap_or_default()
             }
             (None, Some(call)) => {
-                if let Some(other) = ["path", "method"].iter().find_map(|key| field(key)) {
+                if let Some(other) = NOT_WITH_CALL.iter().find_map(|key| of_own(key)) {
                     self.fault("invalid-value", &other, "`call` says this already; leave one of both out");
                 }
                 Request { scheme: String::new(), ..Request::call("", &self.call(&call)) }
@@ -192,9 +208,10 @@ impl Fields {
                 Request { scheme: String::new(), ..Request::get("", path.as_deref().unwrap_or("/")) }
             }
         };
-        match (field("target").or(field("host")), parts.first()) {
+        let named = of_own("target").or(of_own("host")).or(of_defaults("target")).or(of_defaults("host"));
+        match (named, parts.first()) {
             (Some(at), _) => request.authority = self.text(&at).unwrap_or_default(),
-            (None, Some(first)) if field("curl").is_none() => {
+            (None, Some(first)) if of_own("curl").is_none() => {
                 let message = "a request needs a `host`, or a `target` if the client is gRPC without a proxy";
                 self.fault("missing-field", first, message);
             }
@@ -464,6 +481,8 @@ fn join(path: &str, key: &str) -> String {
 }
 
 const NOT_WITH_CURL: [&str; 7] = ["host", "path", "method", "headers", "scheme", "call", "target"];
+
+const NOT_WITH_CALL: [&str; 2] = ["path", "method"];
 
 const FRACTION: &str =
     "write N/D with a denominator of 100, 10000 or 1000000, such as 10/100, which is ten percent";

@@ -73,6 +73,8 @@ pub(crate) enum ProblemSubject {
     Start,
     /// The store cannot be read.
     Store,
+    /// RouteTests fail on what is served.
+    Tests,
     /// The certificates of a port cannot be used, or end soon, or their source is in trouble.
     Tls(&'static str),
     /// A translation was wrong.
@@ -97,6 +99,7 @@ impl ProblemSubject {
             Self::Record => "record",
             Self::Start => "start",
             Self::Store => "store",
+            Self::Tests => "tests",
             Self::Tls(_) => "tls",
             Self::Translation => "translation",
             Self::WaveRecord => "wave-record",

@@ -22,7 +22,7 @@ use crate::transition::{Label, Outcome, Transition};
 use crate::wave::value::Wave;
 use crate::wave::{begin, close, former, record};
 use crate::weights::{self, Resting};
-use crate::{check, dry_run, rollouts, scope, secrets, stored_statuses, undo};
+use crate::{check, dry_run, rollouts, route_gate, scope, secrets, stored_statuses, undo};
 
 /// The proposal of a write.
 ///
@@ -55,6 +55,7 @@ pub(crate) fn propose(
     };
     let (next, dropped) = apply(accepted, &candidate, &accepted.resting(), terms)?;
     secrets::refuse(&accepted.groups, &next.groups)?;
+    route_gate::refuse(env, accepted, write, (&next.documents, &next.groups))?;
     let warnings = warnings(env, accepted, (&candidate, &next, &dropped))?;
     let mut plan = plan_of(accepted, &candidate, &next);
     if candidate.is_whole {

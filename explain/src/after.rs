@@ -12,13 +12,19 @@ use envoy_types::pb::envoy::config::route::v3::{FilterConfig, RedirectAction, Ro
 use envoy_types::pb::envoy::extensions::filters::common::fault::v3::fault_delay::FaultDelaySecifier;
 use envoy_types::pb::envoy::extensions::filters::http::fault::v3::HttpFault;
 use envoy_types::pb::envoy::extensions::filters::http::fault::v3::fault_abort::ErrorType;
+use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::stateful_session_per_route::Override;
+use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::{
+    StatefulSession, StatefulSessionPerRoute,
+};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_filter::ConfigType;
+use envoy_types::pb::envoy::extensions::http::stateful_session::cookie::v3::CookieBasedSessionState;
+use envoy_types::pb::envoy::extensions::http::stateful_session::header::v3::HeaderBasedSessionState;
 use envoy_types::pb::google::protobuf::{Any, Duration};
 use prost::Message as _;
 
 use crate::draw::Fraction;
-use crate::explanation::{Filter, Limit, Retry};
+use crate::explanation::{Filter, Limit, Retry, Session};
 use crate::header::{HeaderCondition, Seen};
 use crate::ratio::Ratio;
 use crate::request::Request;
@@ -42,6 +48,8 @@ pub(crate) struct Filters {
     pub(crate) aborts: Vec<(Fraction, String)>,
     /// Filters that may refuse the request or choose another route, which is not modelled.
     pub(crate) unknown: Vec<String>,
+    /// What makes requests stick to an endpoint.
+    pub(crate) session: Option<Session>,
 }
 
 impl<'a> Levels<'a> {
@@ -116,6 +124,13 @@ impl<'a> Levels<'a> {
                 Self::fault(&fault, request, seen, semantics, filters)
             }
             "envoy.extensions.filters.http.router.v3.Router" => "forwards".to_owned(),
+            "envoy.extensions.filters.http.stateful_session.v3.StatefulSession" => {
+                filters.session = config.and_then(session);
+                match &filters.session {
+                    Some(Session { by, name }) => format!("{by} `{name}`"),
+                    None => "off".to_owned(),
+                }
+            }
             _ if MAY_REFUSE.iter().any(|name| kind.contains(name)) => UNKNOWN.to_owned(),
             _ => "on".to_owned(),
         }
@@ -336,6 +351,30 @@ impl<'a> Levels<'a> {
             rewrites.push(format!("request headers removed: {}", names.join(", ")));
         }
         rewrites
+    }
+}
+
+/// The session of a filter's own configuration, or of an override; `None` if there is none, or if it is of a kind that is not known.
+fn session(any: &Any) -> Option<Session> {
+    let session = if is_of(any, "envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute") {
+        match StatefulSessionPerRoute::decode(&*any.value).ok()?.r#override? {
+            Override::StatefulSession(session) => session,
+            Override::Disabled(_) => return None,
+        }
+    } else {
+        StatefulSession::decode(&*any.value).ok()?
+    };
+    let state = session.session_state?.typed_config?;
+    match state.type_url.rsplit('/').next().unwrap_or_default() {
+        "envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState" => {
+            let cookie = CookieBasedSessionState::decode(&*state.value).ok()?.cookie?;
+            Some(Session { by: "cookie", name: cookie.name })
+        }
+        "envoy.extensions.http.stateful_session.header.v3.HeaderBasedSessionState" => {
+            let header = HeaderBasedSessionState::decode(&*state.value).ok()?;
+            Some(Session { by: "header", name: header.name })
+        }
+        _ => None,
     }
 }
 

@@ -559,7 +559,8 @@ impl Model {
         let resource = ResourceKey { resource_type: ResourceType::Cluster, name: name.into() };
         let mut outcome = Outcome::plain(share, ActionKind::Cluster, format!("to {name}"));
         outcome.cluster = Some(element(name, &resource, String::new()));
-        outcome.filters = levels.filters(routed.manager, asked.request, asked.seen, self.semantics).shown;
+        let filters = levels.filters(routed.manager, asked.request, asked.seen, self.semantics);
+        (outcome.filters, outcome.session) = (filters.shown, filters.session);
         outcome.limits = Levels::limits(action, routed.manager, asked.seen, self.semantics);
         outcome.retry = levels.retry(action, self.semantics);
         if self.semantics.has(Difference::ActsAsProxy) {

@@ -216,6 +216,9 @@ pub struct Outcome {
     /// Copies of the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mirrors: Vec<Mirror>,
+    /// What makes requests stick to an endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<Session>,
 }
 
 fn is_zero(n: &usize) -> bool {
@@ -279,6 +282,16 @@ pub struct Filter {
     /// The level that overrides its configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<&'static str>,
+}
+
+/// What makes requests stick to an endpoint (XA10).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Session {
+    /// `cookie` or `header`.
+    pub by: &'static str,
+    /// The name of the cookie or header.
+    pub name: String,
 }
 
 /// A copy of the request.
@@ -358,6 +371,7 @@ impl Outcome {
             retry: None,
             filters: Vec::new(),
             mirrors: Vec::new(),
+            session: None,
         }
     }
 

@@ -9,6 +9,7 @@
 //! them.
 
 mod after;
+mod always;
 mod before;
 mod client;
 mod context;
@@ -20,6 +21,7 @@ mod explain;
 mod explanation;
 mod header;
 mod host;
+mod inventory;
 mod lint;
 mod listener;
 mod model;
@@ -34,22 +36,27 @@ mod semantics;
 mod shape;
 mod space;
 mod table;
+mod tables;
 mod text;
+mod touched;
 mod truth;
 mod write;
 
+pub use always::{Conditions, Counterexample, Destination, MAX_EXAMPLES, Region, Searched, TextIs, always};
 pub use client::{Client, Language, UnknownClient};
 pub use curl::{CurlError, curl};
-pub use diff::{Changes, Class, ClassKind, Effort, MAX_CLASSES, Undecided, diff, diff_within};
+pub use diff::{Changes, Class, ClassKind, Effort, MAX_CLASSES, Undecided, diff, diff_within, request_text};
 pub use explain::MAX_LISTENERS;
 pub use explanation::{
     ActionKind, Element, Endpoint, Explanation, Filter, Host, Limit, Listener, Mirror, Note, Outcome, Part,
-    Place, Retry, RouteSeen,
+    Place, Retry, RouteSeen, Session,
 };
 pub use host::DomainKind;
+pub use inventory::{Inventory, Item, inventory};
 pub use lint::{Doubt, DoubtCode, lint};
 pub use model::Model;
 pub use ratio::Ratio;
 pub use request::{Connection, Request};
 pub use route::{Failure, Reason};
+pub use touched::Touched;
 pub use write::to_text;

@@ -200,6 +200,11 @@ impl Route {
         failed.map(|(truth, condition)| self.describe(&condition, asked, truth)).collect()
     }
 
+    /// All conditions in the words of failures, whether they hold or not.
+    pub(crate) fn described(&self, asked: &Asked<'_>) -> Vec<Failure> {
+        self.conditions().map(|condition| self.describe(&condition, asked, Truth::No)).collect()
+    }
+
     pub(crate) fn truth(&self, condition: &Condition<'_>, asked: &Asked<'_>) -> Truth {
         match condition {
             Condition::LeftOut(_) | Condition::Never => Truth::No,

@@ -98,6 +98,8 @@ pub struct FilesConfig {
     pub is_strict: bool,
     /// The share of a group beyond which a removal is held back.
     pub hold_mass_removal: MassRemoval,
+    /// What happens to a change that breaks a RouteTest which does not say it itself.
+    pub test_policy: xds_control::route_tests::TestPolicy,
     /// How often translations are compared with whole new ones.
     pub verify: xds_control::Verify,
     /// How often files are looked at without an event.
@@ -258,6 +260,7 @@ impl FilesConfig {
             is_partial_start: args.partial_start,
             is_strict: args.strict,
             hold_mass_removal: args.hold_mass_removal,
+            test_policy: args.test_policy,
             verify: args.verify.into(),
             poll_interval: args.poll_interval,
             max_file_bytes: args.max_file_bytes,

@@ -58,6 +58,7 @@ pub struct Metrics {
     load_reports_left_out: Family<ReasonLabel, Counter>,
     rollouts: Family<PhaseLabel, Gauge>,
     file_errors: Gauge,
+    route_tests: Family<ResultLabel, Gauge>,
     waves: Family<PhaseLabel, Counter>,
     wave_share: Gauge<f64, AtomicU64>,
     ready: Gauge,
@@ -91,6 +92,11 @@ pub enum RequestKind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct VariantLabel {
     variant: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -150,6 +156,7 @@ impl Metrics {
             load_reports_left_out: Family::default(),
             rollouts: Family::default(),
             file_errors: Gauge::default(),
+            route_tests: Family::default(),
             waves: Family::default(),
             wave_share: Gauge::default(),
             ready: Gauge::default(),
@@ -194,6 +201,13 @@ impl Metrics {
     /// How many watched files have errors now.
     pub fn file_errors(&self, n_errors: usize) {
         self.file_errors.set(i64::try_from(n_errors).unwrap_or(i64::MAX));
+    }
+
+    /// RouteTests were run.
+    pub fn tested(&self, passed: usize, failed: usize) {
+        for (result, n) in [("passed", passed), ("failed", failed)] {
+            self.route_tests.get_or_create(&ResultLabel { result }).set(i64::try_from(n).unwrap_or(i64::MAX));
+        }
     }
 
     /// A wave deployment is in this phase now, and has reached this share of the nodes; `None` if no node has its change.
@@ -336,6 +350,8 @@ impl Metrics {
         registry.register("xds_access_would_deny", help, self.would_deny.clone());
         registry.register("xds_rollouts", "Rollouts that are kept", self.rollouts.clone());
         registry.register("xds_file_errors", "Watched files with errors", self.file_errors.clone());
+        let help = "Tests of RouteTests on what is served, by result";
+        registry.register("xds_route_tests", help, self.route_tests.clone());
         registry.register("xds_wave_phases", "Phases that wave deployments entered", self.waves.clone());
         let help = "The share of the nodes that the wave deployment has reached; 0 if there is none";
         registry.register("xds_wave_share_ratio", help, self.wave_share.clone());

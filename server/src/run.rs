@@ -69,6 +69,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::spawn(parts.control.clone().follow_store());
     tokio::spawn(parts.control.clone().follow_waves());
     tokio::spawn(parts.control.clone().end_overrides());
+    tokio::spawn(parts.control.clone().follow_tests());
     tokio::spawn(parts.control.clone().watch_disk());
     if config.files.verify == xds_control::Verify::Sampled {
         tokio::spawn(parts.control.clone().verify());
@@ -158,6 +159,7 @@ impl ServerParts {
             verify: config.files.verify,
             guarding: Guarding { secrets: config.secrets, tries_identities: config.access.is_dry_run },
             is_partial_start: config.files.is_partial_start,
+            test_policy: config.files.test_policy,
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());
@@ -394,6 +396,10 @@ impl xds_control::Observer for Counting {
 
     fn wave(&self, phase: xds_control::model::wave::WavePhase, share: Option<xds_cache::wave::Share>) {
         self.0.wave(phase, share);
+    }
+
+    fn tested(&self, passed: usize, failed: usize) {
+        self.0.tested(passed, failed);
     }
 
     fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String {

@@ -19,6 +19,7 @@ mod queue;
 mod rest;
 mod rest_documents;
 mod rollouts;
+mod route_tests;
 mod scopes;
 mod secrets;
 mod served_first;

@@ -42,6 +42,7 @@ const READS: &[&str] = &[
     "/v1/nodes/edge-1/snapshot",
     "/v1/acks",
     "/v1/status/files",
+    "/v1/tests",
     "/v1/history",
     "/v1/history/1",
     "/v1/history/1...2",

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xds_codec::Diagnostic;
 use xds_codec::document::{Items, Node};
+use xds_control::route_tests::read_document;
 use xds_routes::{Document, DocumentKey, ReadOutcome, UnknownFields};
 
 use crate::answer::Form;
@@ -69,7 +70,7 @@ impl Read {
         if self.faults.len() > n_faults {
             return;
         }
-        match xds_routes::read(&"".into(), &tree.to_tree(), self.unknown_fields) {
+        match read_document(&"".into(), &tree.to_tree(), self.unknown_fields) {
             ReadOutcome::NotOurs => self.faults.push(Fault::at_tree(tree, pointer, not_ours(tree))),
             ReadOutcome::Unreadable(found) => self.refuse(&found, pointer),
             ReadOutcome::Objects(objects) => {

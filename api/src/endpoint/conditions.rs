@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
+use xds_control::Tested;
 use xds_control::model::document::{self, ConditionPart, DocumentState, Translated};
 use xds_routes::conditions::{ObjectStatus, ParentStatus};
 use xds_routes::{Condition, Conditions, DocumentKey, Kind};
@@ -126,7 +127,7 @@ pub(crate) async fn list(
 ) -> Result<Answer, ApiError> {
     state.check_loaded()?;
     let filter = filter.check()?;
-    let documents = state.control.documents();
+    let (documents, tested) = (state.control.documents(), state.control.tested());
     let (limit, after) = filter.page()?;
     let list = aside(move || {
         let all = &documents.translated.translation.conditions.objects;
@@ -134,20 +135,35 @@ pub(crate) async fn list(
         let placed = &documents.translated.documents;
         let taken = taken.filter(|(key, _)| caller.sees_document(key, placed.get(&**key)));
         let (taken, next) = page::cut(taken, limit, |(key, _)| place_of(key));
-        let objects = taken.into_iter().map(|(key, status)| of_object(&documents, key, status)).collect();
+        let objects = taken
+            .into_iter()
+            .map(|(key, status)| of_object(&documents, key, status, tested.as_deref()))
+            .collect();
         ConditionList { objects, next }
     });
     Ok(Answer::ok(&list.await?)?.tagged_by_content())
 }
 
-/// Conditions of an object that is served.
+/// Conditions of an object that is served. One whose rules requests of failing RouteTests reach is `Tested: False`.
 pub(crate) fn of_object(
     documents: &DocumentState,
     key: &DocumentKey,
     status: &ObjectStatus,
+    tested: Option<&Tested>,
 ) -> ObjectConditions {
     let source = Some(source(documents, key));
-    ObjectConditions { source, ..entry(key, status, Some(&documents.translated)) }
+    let mut object = ObjectConditions { source, ..entry(key, status, Some(&documents.translated)) };
+    if let Some(failed) = tested.and_then(|tested| tested.failing.get(key)) {
+        object.conditions.push(ConditionEntry {
+            kind: "Tested",
+            status: "False".to_owned(),
+            reason: "RouteTestFailed",
+            message: format!("requests of failing RouteTests reach its rules: {failed}"),
+            observed_generation: object.observed_generation,
+            last_transition_time: None,
+        });
+    }
+    object
 }
 
 /// `file` or `api`.

@@ -120,7 +120,8 @@ pub(crate) async fn read_one(
         entry: entry(&documents, &key, placed),
         document: document::redacted(&placed.document),
         file_document: hidden.map(|hidden| document::redacted(&hidden.document)),
-        status: status.map(|status| conditions::of_object(&documents, &key, status)),
+        status: status
+            .map(|status| conditions::of_object(&documents, &key, status, state.control.tested().as_deref())),
     };
     Ok(Answer::ok(&detail)?.tagged_by_content_and(&tag::of_document(placed)))
 }

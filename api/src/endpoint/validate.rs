@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use xds_cache::{Generated, GroupName, Origin, ResourceKey};
 use xds_codec::document::Position;
 use xds_codec::{Dangling, DecodedFile, Diagnostic, Limits, ObjectContent, Place, Severity, Syntax, Tree};
+use xds_control::route_tests::read_document;
 use xds_routes::{Documents, Options, Placed, ReadOutcome, UnknownFields, translate_while};
 
 use crate::answer::{Answer, Form};
@@ -119,7 +120,7 @@ struct ReadDocuments {
 
 impl ReadDocuments {
     fn take(&mut self, kind: &str, tree: &Tree, unknown_fields: UnknownFields) {
-        match xds_routes::read(&"".into(), tree, unknown_fields) {
+        match read_document(&"".into(), tree, unknown_fields) {
             ReadOutcome::NotOurs => {
                 let message = format!("documents of the kind {kind:?} are not served");
                 self.tell(Severity::Info, "unsupported-kind", tree, message);

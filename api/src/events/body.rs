@@ -10,6 +10,7 @@ pub(crate) const KINDS: &[(&str, &str)] = &[
     ("fileError", "Fault"),
     ("held", "Held"),
     ("wave", "Deployment"),
+    ("testFailed", "TestFailed"),
     ("overrideDropped", "Dropped"),
     ("rollout", "RolloutNews"),
     ("problem", "EventProblem"),
@@ -48,6 +49,15 @@ pub(crate) struct Deployment {
     /// The share of the nodes that have the change now; null if none has.
     pub share: Option<String>,
     /// One line for people.
+    pub message: String,
+}
+
+/// A test of a RouteTest fails on what is served, and did not fail so before.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TestFailed {
+    /// The RouteTest, the test, and the clients.
+    pub test: String,
+    /// Why.
     pub message: String,
 }
 

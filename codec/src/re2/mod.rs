@@ -23,6 +23,15 @@ pub(crate) fn check(pattern: &str, encoding: Encoding) -> Result<Features, Regex
     parse::parse(pattern, encoding).map(|(_, features)| features)
 }
 
+/// Checks an expression that is matched with UTF-8 text.
+///
+/// # Errors
+///
+/// If RE2 refuses it: the column, what is wrong, and what would be right.
+pub fn check_regex(pattern: &str) -> Result<(), String> {
+    check(pattern, Encoding::Utf8).map(drop).map_err(|error| error.to_string())
+}
+
 /// The size of the program that Envoy makes of an expression; `None` if it is not computed: the expression is refused, has classes such as
 /// `\p{Greek}`, or is very large.
 pub(crate) fn program_size(pattern: &str) -> Option<usize> {

@@ -30,6 +30,13 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// A test of a RouteTest fails on what is served, and did not fail so before.
+    TestFailed {
+        /// The RouteTest, the test, and the clients.
+        test: String,
+        /// Why.
+        message: String,
+    },
     /// An override, or what it says of one backend, was dropped, because the file says the same by now or for another reason.
     OverrideDropped {
         /// As [`ChangedObject::what`](super::ChangedObject::what).

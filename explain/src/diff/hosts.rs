@@ -9,10 +9,8 @@ use envoy_types::pb::envoy::config::route::v3::virtual_host::TlsRequirementType;
 
 use crate::diff::report::{ClassKind, Findings, Found};
 use crate::diff::routes::{self, Pair};
-use crate::header::Seen;
 use crate::ratio::Ratio;
 use crate::request::Request;
-use crate::route::Asked;
 use crate::semantics::Difference;
 use crate::space::destination::differing;
 use crate::space::host::witnesses;
@@ -41,7 +39,7 @@ pub(super) fn compare(
     let mut seen: HashSet<[Option<usize>; 2]> = HashSet::new();
     let with_port = hosts.iter().filter(|_| ignores[0] != ignores[1]).map(|host| format!("{host}:8080"));
     for host in hosts.iter().cloned().chain(with_port) {
-        let found = tables.map(|table| index(table, &host, arrival));
+        let found = tables.map(|table| arrival.taker(table, &host));
         if seen.insert(found) {
             let pair = [0, 1].map(|side: usize| found[side].and_then(|at| tables[side].hosts.get(at)));
             compare_hosts(pair, &host, arrival, rules, findings);
@@ -60,19 +58,8 @@ pub(super) fn compare_for(
     if is_settled_as_a_whole(tables, arrival, host, findings) {
         return;
     }
-    let pair = tables.map(|table| index(table, host, arrival).and_then(|at| table.hosts.get(at)));
+    let pair = tables.map(|table| arrival.taker(table, host).and_then(|at| table.hosts.get(at)));
     compare_hosts(pair, host, arrival, PathRules::default(), findings);
-}
-
-/// The virtual host that takes a host.
-fn index(table: &RouteTable, host: &str, arrival: &Arrival<'_>) -> Option<usize> {
-    if table.hidden_by().is_some() {
-        return None;
-    }
-    let request = Request { authority: host.to_owned(), ..arrival.base.clone() };
-    let seen = Seen::of(&request, arrival.semantics);
-    let ((at, _), _) = table.host(&Asked { request: &request, path: "/", seen: &seen })?;
-    Some(at)
 }
 
 /// Everything that concerns all virtual hosts. Returns `true` if nothing is left to compare.

@@ -14,3 +14,4 @@ mod write;
 
 pub use compare::{Effort, diff, diff_within};
 pub use report::{Changes, Class, ClassKind, MAX_CLASSES, Undecided};
+pub use write::request_text;

@@ -41,7 +41,7 @@ impl Class {
         let label = format!("{number} {verb}");
         let about = match (&self.cluster, &self.example) {
             (Some(cluster), _) => format!("{cluster}: {}", self.what.join(", ")),
-            (None, Some(example)) => say(example),
+            (None, Some(example)) => request_text(example),
             (None, None) => self.what.join(", "),
         };
         line(text, &label, &about);
@@ -69,7 +69,8 @@ impl Class {
 }
 
 /// `GET http://shop.test:10000/cart, header x-beta: "on"`.
-fn say(request: &Request) -> String {
+#[must_use]
+pub fn request_text(request: &Request) -> String {
     let is_call = request.headers.iter().any(|(name, value)| name == "te" && value == "trailers");
     let mut text = match (is_call, &*request.scheme) {
         (true, _) => {

@@ -1,7 +1,5 @@
 //! Routes that no request reaches (L1, L3), and domains that no host reaches (L4).
 
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::PathWithEscapedSlashesAction;
-
 use crate::explanation::Part;
 use crate::header::Seen;
 use crate::lint::place::Place;
@@ -11,7 +9,6 @@ use crate::route::{Asked, Condition, Route};
 use crate::semantics::Difference;
 use crate::space::destination::chances;
 use crate::space::split::{Budget, Lists, Reach};
-use crate::space::universe::PathRules;
 use crate::space::values::Arrival;
 use crate::table::{RouteTable, VirtualHost};
 
@@ -23,7 +20,7 @@ pub(super) fn look(
     place: &Place<'_>,
     doubts: &mut Vec<Doubt>,
 ) {
-    let rules = rules(table, arrival);
+    let rules = arrival.path_rules(table);
     let mut lists = Lists::of([&host.routes, &[]], arrival, rules);
     let mut n_steps = MAX_STEPS;
     for (at, route) in (0..).zip(host.routes.iter()) {
@@ -104,21 +101,6 @@ fn takes(routes: &[Route], list: &[u32], wanted: u32, arrival: &Arrival<'_>) -> 
     let Some((taken, _)) = chances(of_list, arrival.semantics) else { return true };
     let Some(wanted) = routes.get(wanted as usize) else { return false };
     taken.iter().any(|(route, chance)| std::ptr::eq(*route, wanted) && !chance.share().is_zero())
-}
-
-fn rules(table: &RouteTable, arrival: &Arrival<'_>) -> PathRules {
-    let Some(manager) = arrival.managers[0] else { return PathRules::default() };
-    PathRules {
-        normalizes: manager.normalize_path.as_ref().is_some_and(|flag| flag.value),
-        merges_slashes: manager.merge_slashes,
-        unescapes_slashes: !matches!(
-            manager.path_with_escaped_slashes_action(),
-            PathWithEscapedSlashesAction::ImplementationSpecificDefault
-                | PathWithEscapedSlashesAction::KeepUnchanged
-        ),
-        ignores_parameters: table.message.ignore_path_parameters_in_path_matching,
-        has_escapes: false,
-    }
 }
 
 /// Tells each domain without a star at its end that no host reaches.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::PathWithEscapedSlashesAction;
 
 use crate::before::arrive;
 use crate::header::{HeaderCondition, Seen};
@@ -13,7 +14,8 @@ use crate::route::{Asked, Condition, Route};
 use crate::semantics::{Difference, Semantics};
 use crate::shape::Shape;
 use crate::space::automaton::{Automaton, Search};
-use crate::space::universe::Universe;
+use crate::space::universe::{PathRules, Universe};
+use crate::table::RouteTable;
 use crate::truth::Truth;
 
 /// How requests come to the routes, before and after.
@@ -72,6 +74,33 @@ struct Met<'m> {
 }
 
 impl Arrival<'_> {
+    /// What happens to paths on their way to the routes, if both connection managers are the same.
+    pub(crate) fn path_rules(&self, table: &RouteTable) -> PathRules {
+        let Some(manager) = self.managers[0] else { return PathRules::default() };
+        PathRules {
+            normalizes: manager.normalize_path.as_ref().is_some_and(|flag| flag.value),
+            merges_slashes: manager.merge_slashes,
+            unescapes_slashes: !matches!(
+                manager.path_with_escaped_slashes_action(),
+                PathWithEscapedSlashesAction::ImplementationSpecificDefault
+                    | PathWithEscapedSlashesAction::KeepUnchanged
+            ),
+            ignores_parameters: table.message.ignore_path_parameters_in_path_matching,
+            has_escapes: false,
+        }
+    }
+
+    /// The index of the virtual host that takes a host.
+    pub(crate) fn taker(&self, table: &RouteTable, host: &str) -> Option<usize> {
+        if table.hidden_by().is_some() {
+            return None;
+        }
+        let request = Request { authority: host.to_owned(), ..self.base.clone() };
+        let seen = Seen::of(&request, self.semantics);
+        let ((at, _), _) = table.host(&Asked { request: &request, path: "/", seen: &seen })?;
+        Some(at)
+    }
+
     /// The request as the routes of one side see it.
     fn arrived(&self, side: usize, request: &Request) -> (Request, Seen) {
         let seen = Seen::of(request, self.semantics);

@@ -129,6 +129,11 @@ impl Tables {
     }
 
     pub(crate) fn model(&self, table: &RouteConfiguration, client: Client) -> Model {
+        Model::compile(self.resources(table, client), client)
+    }
+
+    /// The listeners and the routes.
+    pub(crate) fn resources(&self, table: &RouteConfiguration, client: Client) -> Vec<Arc<Resource>> {
         let manager = HttpConnectionManager {
             normalize_path: Some(BoolValue { value: self.normalizes }),
             merge_slashes: self.normalizes,
@@ -152,7 +157,7 @@ impl Tables {
             let of = |name: &&str| {
                 Arc::new(Resource::plain(ResourceType::Listener, name, listener.encode_to_vec()))
             };
-            return Model::compile(HOSTS.iter().map(of).chain([routes]), client);
+            return HOSTS.iter().map(of).chain([routes]).collect();
         }
         let port_specifier = Some(PortSpecifier::PortValue(10_000));
         let socket = SocketAddress { address: "127.0.0.1".to_owned(), port_specifier, ..Default::default() };
@@ -163,7 +168,7 @@ impl Tables {
             ..Default::default()
         };
         let resource = Resource::plain(ResourceType::Listener, "edge", listener.encode_to_vec());
-        Model::compile([Arc::new(resource), routes], client)
+        vec![Arc::new(resource), routes]
     }
 }
 

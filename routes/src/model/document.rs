@@ -103,6 +103,11 @@ pub enum Spec {
     HttpRouteGroup(HttpRouteGroup),
     /// A policy that is not supported.
     Policy(ForeignPolicy),
+    /// A RouteTest. Its `spec` is read by those who run it.
+    RouteTest {
+        /// `spec.policy`, if it is a text.
+        policy: Option<Box<str>>,
+    },
 }
 
 impl Document {

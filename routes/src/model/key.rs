@@ -45,11 +45,13 @@ pub enum Kind {
     /// A policy of any unsupported kind that targets a served kind. Its name in a [`DocumentKey`] includes its own kind and group, because
     /// policies of different kinds may have the same name.
     Policy,
+    /// `xds-server.io` RouteTest: what is expected of the routes. It generates nothing.
+    RouteTest,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::GatewayClass,
         Self::Gateway,
         Self::GrpcRoute,
@@ -67,6 +69,7 @@ impl Kind {
         Self::TrafficSplit,
         Self::HttpRouteGroup,
         Self::Policy,
+        Self::RouteTest,
     ];
 
     /// The kind as in documents and URLs.
@@ -90,6 +93,7 @@ impl Kind {
             Self::TrafficSplit => "TrafficSplit",
             Self::HttpRouteGroup => "HTTPRouteGroup",
             Self::Policy => "Policy",
+            Self::RouteTest => "RouteTest",
         }
     }
 
@@ -110,7 +114,7 @@ impl Kind {
             | Self::ReferenceGrant
             | Self::BackendTlsPolicy => "gateway.networking.k8s.io",
             Self::Backend => "gateway.envoyproxy.io",
-            Self::Route | Self::Policy => "xds-server.io",
+            Self::Route | Self::Policy | Self::RouteTest => "xds-server.io",
             Self::EndpointSlice => "discovery.k8s.io",
             Self::Service | Self::Endpoints | Self::Namespace | Self::Secret | Self::ConfigMap => "",
             Self::TrafficSplit => "split.smi-spec.io",

@@ -37,7 +37,7 @@ impl Outline {
     /// The outline of a document; `None` if no unit reads outlines of its kind.
     pub(crate) fn of(placed: &Placed) -> Option<Self> {
         let document = match &placed.document.spec {
-            Spec::EndpointSlice(_) | Spec::Endpoints(_) => return None,
+            Spec::EndpointSlice(_) | Spec::Endpoints(_) | Spec::RouteTest { .. } => return None,
             Spec::Secret(secret) => {
                 let data = secret.data.iter().filter_map(|(key, value)| {
                     let stand_in = stand_in(key, str::from_utf8(value).ok()?)?;

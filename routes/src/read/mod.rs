@@ -177,6 +177,14 @@ fn read_object(
     one(file, tree, key, Ok((Arc::new(document), diagnostics)), None)
 }
 
+/// Reads what a change has to know of a RouteTest. Those who run it report its faults.
+fn read_route_test(object: &mut Object<'_>) -> Spec {
+    let mut silent = Reader::new(&"".into(), false);
+    let policy = object.take("spec").and_then(|spec| spec.object(&mut silent)?.take("policy"));
+    let policy = policy.and_then(|policy| policy.text(&mut silent));
+    Spec::RouteTest { policy: policy.map(Box::from) }
+}
+
 /// Reads everything except the metadata; `None` only with an error.
 fn read_spec(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Spec> {
     match context.kind {
@@ -199,5 +207,6 @@ fn read_spec(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader
             object.ignore(&["spec"]);
             Some(Spec::Namespace(Namespace))
         }
+        Kind::RouteTest => Some(read_route_test(object)),
     }
 }

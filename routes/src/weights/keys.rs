@@ -26,7 +26,8 @@ pub(super) fn weighted(document: &Document) -> Option<Weighted<'_>> {
         | Spec::Secret(_)
         | Spec::ConfigMap(_)
         | Spec::HttpRouteGroup(_)
-        | Spec::Policy(_) => None,
+        | Spec::Policy(_)
+        | Spec::RouteTest { .. } => None,
     }
 }
 

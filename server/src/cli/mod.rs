@@ -104,6 +104,8 @@ enum Command {
     Events(admin::EventsArgs),
     /// Show the requests and errors that clients report
     Loads(admin::LoadsArgs),
+    /// Show which RouteTests pass and fail on what is served, and why
+    Tests(admin::TestsArgs),
     /// List changes, or show one revision
     History(admin::HistoryArgs),
     /// Move traffic from one backend to another in steps
@@ -157,6 +159,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Health(args) => admin::health(&args),
         Command::Nodes(args) => admin::nodes(&args),
         Command::Loads(args) => admin::loads(&args),
+        Command::Tests(args) => admin::tests(&args),
         Command::History(args) => admin::history(&args),
         Command::Rollout(args) => admin::rollout(&args),
         Command::Rollback(args) => admin::rollback(&args),

@@ -23,6 +23,11 @@ impl Form {
     }
 }
 
+/// A path as the forms of CI systems have it: relative to where the command runs, without `./`.
+pub(crate) fn plain_path(file: &str) -> &str {
+    file.strip_prefix("./").unwrap_or(file)
+}
+
 /// Columns of text.
 #[derive(Debug)]
 pub(crate) struct Table {

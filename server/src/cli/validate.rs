@@ -1,13 +1,14 @@
 //! `validate`: checks files as the server would, without a server.
 //!
 //! This module collects the findings; [`access`] those of an access policy. [`mod@report`] holds them, and writes them as text and JSON. [`strict`] turns bad conditions
-//! into errors. [`dead`] finds parts that can never act. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
+//! into errors. [`dead`] finds parts that can never act. [`route_tests`] runs RouteTests. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
 
 mod access;
 mod dead;
 mod github;
 mod junit;
 mod report;
+mod route_tests;
 mod sarif;
 mod strict;
 
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use access::AccessCheck;
 use report::Report;
+use route_tests::Tested;
 use xds_cache::{
     GroupName, Groups, Node, Origin, Profile, Publisher, Resource, ResourceKey, ResourceType, Revision,
     StatusBoard,
@@ -24,6 +26,8 @@ use xds_cache::{
 use xds_codec::document::Tree;
 use xds_codec::{Codec, Diagnostic, Effect, Language, Limits, Place, ProfileFinding, Severity, Syntax};
 use xds_control::check;
+use xds_explain::Ratio;
+use xds_units::Percent;
 
 use crate::cli::failure::Failure;
 use crate::cli::offline::{FilesArgs, Offline, nowhere};
@@ -63,6 +67,12 @@ pub(crate) struct ValidateArgs {
     /// Gateways there get no certificates [default: any; with --access, secrets in other groups are warnings]
     #[arg(long, value_name = "GROUPS")]
     secrets: Option<Secrets>,
+    /// Share of routes that the requests of RouteTests must touch, for each kind of clients that they ask, such as 80%
+    #[arg(long, value_name = "SHARE")]
+    min_coverage: Option<Percent>,
+    /// Also write the findings and the outcome of RouteTests to this file, as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
     /// Output format
     #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
     output: Form,
@@ -137,7 +147,7 @@ enum Form {
     Text,
     /// One object
     Json,
-    /// JUnit XML: a test case for each file
+    /// JUnit XML: a test case for each file and each test of a RouteTest
     Junit,
     /// Workflow commands of GitHub Actions, which become annotations
     Github,
@@ -151,6 +161,10 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<(), Failure> {
     let mut offline = Offline::read(&args.files, secrets)?;
     let report = report(args, &mut offline);
     let n_errors = report.count(Severity::Error);
+    if let Some(path) = &args.junit {
+        std::fs::write(path, junit::write(&report))
+            .map_err(|error| Failure::Failed(format!("{} cannot be written: {error}", path.display())))?;
+    }
     match args.output {
         Form::Json => output::print_json(&report.to_json())?,
         Form::Text => output::print(&report.to_text(&offline.scan))?,
@@ -185,6 +199,13 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
         .iter()
         .flat_map(|profile| names_for(&groups, *profile).map(move |group| (*profile, group.clone())));
     diagnostics.extend(dead::findings(&kinds.collect::<Vec<_>>(), &languages, args.strict, offline));
+    let tested = Tested::run(offline);
+    diagnostics.extend(tested.iter().flat_map(|tested| tested.failures.iter().cloned()));
+    if let Some(least) = args.min_coverage {
+        let least = Ratio::new(least.hundredths().into(), Percent::ALL.hundredths().into());
+        let low = || vec![route_tests::no_tests()];
+        diagnostics.extend(tested.as_ref().map_or_else(low, |tested| tested.too_few(least)));
+    }
     diagnostics.extend(offline.hidden.iter().map(|path| hidden(path)));
     if offline.scan.files.is_empty() && offline.scan.faults.is_empty() {
         diagnostics.push(nothing_found(args));
@@ -198,6 +219,7 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
         files: offline.scan.files.keys().cloned().collect(),
         n_resources: offline.layer.n_resources(),
         n_documents: offline.translated.documents.len(),
+        tested,
     }
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 
+use xds_control::route_tests::TestPolicy;
+
 use crate::config::descriptors::DescriptorArgs;
 use crate::config::drain::DrainArgs;
 use crate::config::polling::PollingArgs;
@@ -138,6 +140,10 @@ pub struct SourceArgs {
     /// `xds-server reload --confirm`; `off` disables this
     #[arg(long, env = "XDS_SERVER_HOLD_MASS_REMOVAL", value_name = "SHARE", default_value = "50%", value_parser = parse_mass_removal)]
     pub hold_mass_removal: MassRemoval,
+    /// What to do with a change after which a RouteTest fails that does not say it with `policy`: `tell` publishes it and reports the
+    /// failure, `refuse` does not publish it
+    #[arg(long, env = "XDS_SERVER_TEST_POLICY", value_name = "POLICY", default_value = "tell")]
+    pub test_policy: TestPolicy,
     /// How often to compare the incremental translation with a full one, and correct any difference
     #[arg(long, env = "XDS_SERVER_VERIFY", value_name = "WHEN", value_enum, default_value = "sampled")]
     pub verify: Verify,

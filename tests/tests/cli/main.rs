@@ -4,4 +4,5 @@ mod dead;
 mod diff;
 mod pairs;
 mod revisions;
+mod route_tests;
 mod writes;

@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 
 use xds_codec::Severity;
 
-use super::report::{Report, plain_path, sentence};
+use super::report::{Report, sentence};
 use crate::cli::offline::cleaned;
-use crate::cli::output::clean;
+use crate::cli::output::{clean, plain_path};
 
 /// A command for each finding, and a line of the log with the sums.
 pub(super) fn write(report: &Report) -> String {

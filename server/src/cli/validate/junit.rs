@@ -1,4 +1,5 @@
-//! JUnit XML as CI systems read it: a test case for each file, which fails if there is an error in it.
+//! JUnit XML as CI systems read it: a test case for each file, which fails if there is an error in it; and a suite for each RouteTest and
+//! client, with a test case for each of its tests.
 //!
 //! Warnings and notes of a file are its output. The elements and attributes are those that Jenkins, GitLab and the reporters for
 //! GitHub agree on.
@@ -8,30 +9,93 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use xds_codec::Diagnostic;
+use xds_control::route_tests::{Case, Totals};
 
-use super::report::{Report, plain_path};
+use super::report::Report;
+use super::route_tests::Tested;
 use crate::cli::offline::cleaned;
-use crate::cli::output::clean;
+use crate::cli::output::{clean, plain_path};
+use crate::escape::clean_lines;
 
 /// The whole file.
 pub(super) fn write(report: &Report) -> String {
     let mut cases: BTreeMap<Arc<str>, Vec<Diagnostic>> =
         report.files.iter().map(|file| (Arc::clone(file), Vec::new())).collect();
-    for one in report.findings() {
+    // Failures of RouteTests have test cases of their own.
+    for one in report.findings().into_iter().filter(|one| one.code != TEST_FAILED) {
         cases.entry(Arc::clone(&one.place.file)).or_default().push(one);
     }
     let n_failures = cases.values().filter(|found| found.iter().any(Diagnostic::is_error)).count();
-    let counts = format!("tests=\"{}\" failures=\"{n_failures}\" errors=\"0\" time=\"0\"", cases.len());
+    let Totals { passed, failed } = report.tested.as_ref().map(Tested::totals).unwrap_or_default();
+    let all = counts(cases.len() + passed + failed, n_failures + failed);
+    let counts = counts(cases.len(), n_failures);
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     // Writing to a string does not fail.
-    let _ = writeln!(text, "<testsuites name=\"{SUITE}\" {counts}>");
+    let _ = writeln!(text, "<testsuites name=\"{SUITE}\" {all}>");
     let _ = writeln!(text, "  <testsuite name=\"{SUITE}\" {counts} skipped=\"0\">");
     for (file, found) in &cases {
         write_case(file, found, &mut text);
     }
-    text.push_str("  </testsuite>\n</testsuites>\n");
+    text.push_str("  </testsuite>\n");
+    if let Some(tested) = &report.tested {
+        write_route_tests(tested, &mut text);
+    }
+    text.push_str("</testsuites>\n");
     text
 }
+
+fn counts(n: usize, n_failures: usize) -> String {
+    format!("tests=\"{n}\" failures=\"{n_failures}\" errors=\"0\" time=\"0\"")
+}
+
+/// A suite for each RouteTest and client.
+fn write_route_tests(tested: &Tested, text: &mut String) {
+    let mut suites: BTreeMap<(String, String), Vec<&Case>> = BTreeMap::new();
+    for case in &tested.report.cases {
+        let client = case.client.map(|client| client.to_string()).unwrap_or_default();
+        suites.entry((case.document.to_string(), client)).or_default().push(case);
+    }
+    for ((document, client), cases) in &suites {
+        let n_failures = cases.iter().filter(|case| !case.is_passed()).count();
+        let name = escape(&clean(&format!("{document} {client}")));
+        let counts = counts(cases.len(), n_failures);
+        let _ = writeln!(text, "  <testsuite name=\"{}\" {counts} skipped=\"0\">", name.trim_end());
+        text.push_str("    <properties>\n");
+        for one in &tested.coverage {
+            let _ = writeln!(
+                text,
+                "      <property name=\"coverage of {}\" value=\"{}\"/>",
+                escape(&clean(&one.of)),
+                one.coverage
+            );
+        }
+        text.push_str("    </properties>\n");
+        for case in cases {
+            write_route_test(case, name.trim_end(), text);
+        }
+        text.push_str("  </testsuite>\n");
+    }
+}
+
+fn write_route_test(case: &Case, suite: &str, text: &mut String) {
+    let test = escape(&clean(&case.name));
+    let file = escape(&clean(plain_path(&case.place.file)));
+    let _ = write!(text, "    <testcase classname=\"{suite}\" name=\"{test}\" file=\"{file}\" time=\"0\"");
+    if case.is_passed() {
+        text.push_str("/>\n");
+        return;
+    }
+    let message = escape(&clean(&case.outcome.wrong.join("; ")));
+    let explanation = xds_explain::to_text(&case.outcome.explanations, false);
+    let explanation = escape(&clean_lines(&explanation));
+    let _ = writeln!(text, ">");
+    let _ =
+        writeln!(text, "      <failure type=\"{TEST_FAILED}\" message=\"{message}\">{explanation}</failure>");
+    text.push_str("    </testcase>\n");
+}
+
+/// The code of failures of RouteTests.
+const TEST_FAILED: &str = "route-test-failed";
 
 fn write_case(file: &str, found: &[Diagnostic], text: &mut String) {
     let name = if file.is_empty() { "all files".to_owned() } else { escape(&clean(plain_path(file))) };

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use xds_codec::{Diagnostic, Place, Severity};
+use xds_control::route_tests::Totals;
 
+use super::route_tests::Tested;
 use crate::cli::offline::{Unmet, is_terminal, render};
 use crate::cli::output::clean;
 use crate::source::read::Scan;
@@ -22,6 +24,8 @@ pub(super) struct Report {
     pub(super) files: BTreeSet<Arc<str>>,
     pub(super) n_resources: usize,
     pub(super) n_documents: usize,
+    /// The outcome of RouteTests; `None` if there are none.
+    pub(super) tested: Option<Tested>,
 }
 
 impl Report {
@@ -53,6 +57,12 @@ impl Report {
         for unmet in &self.unmet {
             text.push_str(&format!("{}\n", clean(&unmet.to_string())));
         }
+        if let Some(tested) = &self.tested {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(&tested.to_text());
+        }
         text.push_str(&format!("{}\n", self.sums()));
         text
     }
@@ -63,6 +73,10 @@ impl Report {
         let mut counts = vec![counted(self.files.len(), "file"), counted(self.n_resources, "resource")];
         if self.n_documents > 0 {
             counts.push(counted(self.n_documents, "document"));
+        }
+        if let Some(tested) = &self.tested {
+            let Totals { passed, failed } = tested.totals();
+            counts.push(format!("{} ({failed} failed)", counted(passed + failed, "route test")));
         }
         counts.extend([counted(n_errors, "error"), counted(n_warnings, "warning")]);
         counts.join(", ")
@@ -105,17 +119,13 @@ impl Report {
             "warnings": self.count(Severity::Warning),
             "diagnostics": self.diagnostics.iter().map(one).collect::<Vec<_>>(),
             "conditions": self.unmet.iter().map(unmet).collect::<Vec<_>>(),
+            "tests": self.tested.as_ref().map(Tested::to_json),
         })
     }
 }
 
 fn counted(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
-}
-
-/// A path as the forms of CI systems have it: relative to where the command runs, without `./`.
-pub(super) fn plain_path(file: &str) -> &str {
-    file.strip_prefix("./").unwrap_or(file)
 }
 
 /// The text of a diagnostic without severity, code and place, for forms that have fields for these.

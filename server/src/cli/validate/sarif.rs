@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use xds_codec::{Diagnostic, Place, Severity};
 
-use super::report::{Report, plain_path, sentence};
+use super::report::{Report, sentence};
+use crate::cli::output::plain_path;
 
 /// A run with a result for each finding; each code is a rule.
 pub(super) fn write(report: &Report) -> Value {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use xds_cache::NodeGroup;
 use xds_codec::{DecodedFile, Diagnostic, ObjectContent, Place, Severity};
+use xds_control::route_tests::read_document;
 use xds_routes::{Document, DocumentKey, ReadObject, ReadOutcome, UnknownFields};
 
 use super::content::{Content, Good, Key};
@@ -60,7 +61,7 @@ impl Parsed {
                 ObjectContent::Unreadable(_) => parsed.has_unreadable = true,
                 ObjectContent::Other { api_version, kind, tree, .. } => {
                     let kind = if kind.is_empty() { api_version } else { kind };
-                    match xds_routes::read(&place.file, &tree, unknown_fields) {
+                    match read_document(&place.file, &tree, unknown_fields) {
                         ReadOutcome::NotOurs => foreign.entry(kind).or_insert((place, 0)).1 += 1,
                         ReadOutcome::Unreadable(found) => {
                             parsed.has_unreadable = true;

@@ -7,6 +7,7 @@ use xds_cache::{GroupName, Layer, NodeGroup};
 use xds_codec::Limits;
 use xds_control::model::Texts;
 use xds_control::model::document::GroupedDocuments;
+use xds_routes::Kind;
 
 use super::content::Key;
 use super::files::{DirectoryGroup, Files};
@@ -41,17 +42,25 @@ impl FilesState {
         state
     }
 
-    /// The texts of the scan that this is the state of, without those of documents only, and of files with an object that
+    /// The texts of the scan that this is the state of, without those of documents only (RouteTests apart), and of files with an object that
     /// is served as an earlier text has it: that begins somewhere else.
     pub(crate) fn texts(&self, scan: &Scan, limits: &Limits) -> Texts {
         let is_old = |path: &str| self.objects.files.get(path).is_some_and(|of_file| of_file.has_last_good);
         let is_wanted = |path: &str| {
             let mut good = self.files.get(path).into_iter().flat_map(|file| file.good());
-            good.any(|(key, _)| matches!(key, Key::Resource(_))) && !is_old(path)
+            good.any(|(key, _)| has_fields_to_find(key)) && !is_old(path)
         };
         let files = scan.files.iter().filter(|(path, _)| is_wanted(path));
         let files =
             files.filter_map(|(path, read)| Some((Arc::clone(path), Arc::clone(&read.as_ref().ok()?.bytes))));
         Texts::new(files.collect(), limits)
+    }
+}
+
+/// Returns `true` for objects of which diagnostics are made when their places are forgotten.
+fn has_fields_to_find(key: &Key) -> bool {
+    match key {
+        Key::Resource(_) => true,
+        Key::Document(key) => key.kind == Kind::RouteTest,
     }
 }

@@ -1,0 +1,145 @@
+//! `/v1/tests`: the outcome of RouteTests on what is served.
+
+use axum::extract::State;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+use xds_control::Tested;
+use xds_control::route_tests::{Case, Coverage, CoverageKind, TestPolicy, Totals};
+use xds_units::rfc3339;
+
+use crate::answer::Answer;
+use crate::input::{NoParams, Params};
+use crate::problem::ApiError;
+use crate::state::{ApiState, aside};
+
+/// The outcome of RouteTests.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TestList {
+    /// The revision that was tested; null before the first time.
+    pub revision: Option<u64>,
+    /// When it was tested.
+    pub tested_at: Option<String>,
+    /// How many tests passed.
+    pub passed: usize,
+    /// How many failed.
+    pub failed: usize,
+    /// Each test of each client, in the order of documents.
+    pub tests: Vec<TestEntry>,
+    /// What the requests of all tests touch, for each kind of clients.
+    pub coverage: Vec<CoverageEntry>,
+}
+
+/// One test of one client.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TestEntry {
+    /// The RouteTest.
+    pub document: String,
+    /// Its name.
+    pub test: String,
+    /// Its path in the document, such as `spec.tests[0]`.
+    pub path: String,
+    /// The client, such as `envoy@1.40`; null if there was none to ask.
+    pub client: Option<String>,
+    /// Whose resources count: `group edge` or `node edge-1`.
+    pub of: String,
+    /// `tell` or `refuse`.
+    pub policy: &'static str,
+    /// True if what is expected holds.
+    pub passed: bool,
+    /// Why it failed, one sentence each.
+    pub failures: Vec<String>,
+    /// Where the requests go for which it failed.
+    #[schema(value_type = Vec<Object>)]
+    pub explanations: Vec<Value>,
+    /// The same as text; empty if it passed.
+    pub text: String,
+}
+
+/// What the requests of all tests touch.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CoverageEntry {
+    /// The clients, such as `group default, envoy`.
+    pub of: String,
+    /// Routes: each match of a rule.
+    pub routes: Touched,
+    /// Conditions of routes that once decided.
+    pub conditions: Touched,
+    /// Virtual hosts.
+    pub hosts: Touched,
+    /// Backends.
+    pub backends: Touched,
+    /// The same as text.
+    pub text: String,
+}
+
+/// How many are touched.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Touched {
+    /// Those that are touched.
+    pub touched: usize,
+    /// All.
+    pub all: usize,
+}
+
+pub(crate) async fn list(State(state): State<ApiState>, _: Params<NoParams>) -> Result<Answer, ApiError> {
+    state.check_loaded()?;
+    let policy = state.control.test_policy();
+    let tested = state.control.tested();
+    let list = aside(move || {
+        let Some(tested) = tested else {
+            return TestList {
+                revision: None,
+                tested_at: None,
+                passed: 0,
+                failed: 0,
+                tests: vec![],
+                coverage: vec![],
+            };
+        };
+        shown(&tested, policy)
+    });
+    Answer::ok(&list.await?)
+}
+
+fn shown(tested: &Tested, policy: TestPolicy) -> TestList {
+    let Totals { passed, failed } = tested.report.totals();
+    let coverage = tested.report.coverage.iter().map(|((served, profile), coverage)| {
+        let [routes, conditions, hosts, backends] = CoverageKind::ALL.map(|kind| touched(coverage, kind));
+        let text = coverage.to_string();
+        CoverageEntry { of: format!("{served}, {profile}"), routes, conditions, hosts, backends, text }
+    });
+    TestList {
+        revision: Some(tested.revision.0),
+        tested_at: Some(rfc3339(tested.at)),
+        passed,
+        failed,
+        tests: tested.report.cases.iter().map(|case| entry(case, policy)).collect(),
+        coverage: coverage.collect(),
+    }
+}
+
+fn entry(case: &Case, policy: TestPolicy) -> TestEntry {
+    let explanations = &case.outcome.explanations;
+    let text =
+        if explanations.is_empty() { String::new() } else { xds_explain::to_text(explanations, false) };
+    TestEntry {
+        document: case.document.to_string(),
+        test: case.name.clone(),
+        path: case.path.clone(),
+        client: case.client.map(|client| client.to_string()),
+        of: case.served.to_string(),
+        policy: case.policy.unwrap_or(policy).as_str(),
+        passed: case.is_passed(),
+        failures: case.outcome.wrong.clone(),
+        explanations: explanations.iter().filter_map(|one| serde_json::to_value(one).ok()).collect(),
+        text,
+    }
+}
+
+fn touched(coverage: &Coverage, kind: CoverageKind) -> Touched {
+    let (touched, all) = coverage.count(kind);
+    Touched { touched, all }
+}

@@ -1,0 +1,183 @@
+//! RouteTests that a change must not break: those with the policy `refuse`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use xds_cache::layer::differing;
+use xds_cache::{AHEAD, Groups, Preview, Profile, Publisher, Revision, View, ViewKey};
+use xds_codec::Diagnostic;
+use xds_explain::{Client, Request, Touched};
+use xds_routes::model::Spec;
+use xds_routes::{Document, DocumentKey, Placed};
+
+use crate::accepted::Accepted;
+use crate::env::Env;
+use crate::model::document::DocumentState;
+use crate::model::{Texts, Write, WriteError};
+use crate::places::Places;
+use crate::route_tests::{Case, Failure, RouteTest, Served, Subject, TestPolicy, route_tests, run, run_on};
+
+/// Refuses a write that breaks a RouteTest with the policy `refuse`.
+///
+/// # Errors
+///
+/// [`WriteError::Invalid`] with everything that it breaks.
+pub(crate) fn refuse(
+    env: &Env,
+    accepted: &Accepted,
+    write: &Write,
+    (documents, groups): (&DocumentState, &Groups),
+) -> Result<(), WriteError> {
+    let broken = if is_of_server(write) { vec![] } else { broken(env, accepted, documents, groups) };
+    if broken.is_empty() { Ok(()) } else { Err(WriteError::Invalid(broken)) }
+}
+
+/// Returns `true` for writes that must not be refused, because the server makes them in the course of something that was accepted: a
+/// rollout must always be able to go back.
+fn is_of_server(write: &Write) -> bool {
+    match write {
+        Write::StepRollouts { .. } | Write::EndOverrides => true,
+        Write::PutGroup(_)
+        | Write::DeleteGroup(_)
+        | Write::ReplaceResources { .. }
+        | Write::PutResource { .. }
+        | Write::DeleteResource { .. }
+        | Write::ApplyDocuments { .. }
+        | Write::DeleteDocument { .. }
+        | Write::ChangeWeights { .. }
+        | Write::Rollback { .. }
+        | Write::Revert { .. } => false,
+    }
+}
+
+/// The RouteTests with the policy `refuse` that the change would break, as errors. A test that fails already, in the same way, is not
+/// broken by the change: it would otherwise be in the way of every repair.
+///
+/// Runs only the tests that are new, and those whose requests the change may concern. Costs nothing if no group differs.
+pub(crate) fn broken(
+    env: &Env,
+    accepted: &Accepted,
+    documents: &DocumentState,
+    groups: &Groups,
+) -> Vec<Diagnostic> {
+    let known = &accepted.documents.translated.documents;
+    let is_new = |placed: &Placed| {
+        known
+            .get(&placed.document.key)
+            .is_none_or(|old| old.group != placed.group || old.document.source != placed.document.source)
+    };
+    let is_unchanged = differing(&accepted.groups, groups).is_empty();
+    let required = route_tests(&documents.translated.documents)
+        .filter(|placed| policy(env, &placed.document) == TestPolicy::Refuse);
+    let (required, new): (Vec<&Placed>, Vec<bool>) = required
+        .map(|placed| (placed, is_new(placed)))
+        .filter(|(_, is_new)| *is_new || !is_unchanged)
+        .unzip();
+    if required.is_empty() {
+        return vec![];
+    }
+    let new = required.iter().zip(new).filter(|(_, is_new)| *is_new);
+    let new: BTreeSet<&DocumentKey> = new.map(|(placed, _)| &placed.document.key).collect();
+    let mut changed = Changed { env, groups, new, compared: BTreeMap::new() };
+    let mut after = run(required.iter().copied(), &mut changed);
+    env.route_tests.forget_others(&required);
+    if after.failures().is_empty() {
+        return vec![];
+    }
+    let (documents, texts) = (&documents.translated.documents, Texts::default());
+    after.locate(|view, explanations| Places { view, documents, texts: &texts }.locate(explanations));
+    let failing: BTreeSet<&DocumentKey> = after.failed().map(|case| &case.document).collect();
+    let already = route_tests(known).filter(|placed| failing.contains(&placed.document.key));
+    let before = Publisher::new();
+    before.publish(Revision(1), accepted.groups.clone());
+    let before = run_on(&before, already);
+    let is_known = |case: &&Case| {
+        before.failed().any(|old| {
+            (&old.document, &old.name, old.client, &old.outcome.wrong)
+                == (&case.document, &case.name, case.client, &case.outcome.wrong)
+        })
+    };
+    let failures = after
+        .failures()
+        .into_iter()
+        .map(|failure| Failure { cases: failure.cases.into_iter().filter(|case| !is_known(case)).collect() });
+    failures.filter_map(|failure| explained(&failure)).take(MAX_BROKEN).collect()
+}
+
+/// What clients would be served, and what of that is different.
+type Compared = (Arc<View>, Touched);
+
+/// What would be published, compared with what is.
+struct Changed<'c> {
+    env: &'c Env,
+    groups: &'c Groups,
+    /// The RouteTests of which the outcome is not known.
+    new: BTreeSet<&'c DocumentKey>,
+    /// By client; `None` if it would be served nothing.
+    compared: BTreeMap<(Served, Profile), Option<Compared>>,
+}
+
+impl Changed<'_> {
+    fn compare(&mut self, served: &Served, client: Client) -> Option<&Compared> {
+        let Self { env, groups, .. } = *self;
+        let compare = || {
+            let publisher = &env.parts.publisher;
+            let cohort = if publisher.behind().is_some() { AHEAD } else { 0 };
+            let key = ViewKey { cohort, ..served.key(publisher, groups, client)? };
+            let Preview { before, after, drained } = publisher.preview(&key, groups, Instant::now())?;
+            // What is only kept for a while does not count.
+            let after = drained.map_or(after, |(_, drained)| drained);
+            let touched = Touched::between(&before, &after);
+            Some((after, touched))
+        };
+        self.compared.entry((served.clone(), client.language.profile())).or_insert_with(compare).as_ref()
+    }
+}
+
+impl Subject for Changed<'_> {
+    fn view(&mut self, served: &Served, client: Client) -> Option<Arc<View>> {
+        self.compare(served, client).map(|(view, _)| Arc::clone(view))
+    }
+
+    fn read(&mut self, document: &Document) -> Arc<Result<RouteTest, Vec<Diagnostic>>> {
+        self.env.route_tests.read(document)
+    }
+
+    fn wants(
+        &mut self,
+        document: &DocumentKey,
+        (served, client): (&Served, Client),
+        request: Option<&Request>,
+    ) -> bool {
+        if self.new.contains(document) {
+            return true;
+        }
+        match (self.compare(served, client), request) {
+            (Some((_, touched)), Some(request)) => touched.takes(request),
+            (Some((_, touched)), None) => !touched.is_nothing(),
+            (None, _) => true,
+        }
+    }
+}
+
+/// The failure as an error, with where the requests go.
+fn explained(failure: &Failure<'_>) -> Option<Diagnostic> {
+    let mut diagnostic = failure.diagnostic()?;
+    let explanations = failure.explanations();
+    if !explanations.is_empty() {
+        diagnostic.message.push('\n');
+        diagnostic.message.push_str(xds_explain::to_text(&explanations, false).trim_end());
+    }
+    Some(diagnostic)
+}
+
+/// What happens to a change that breaks the RouteTest.
+fn policy(env: &Env, document: &Document) -> TestPolicy {
+    let Spec::RouteTest { policy } = &document.spec else { return TestPolicy::Tell };
+    let own = policy.as_ref().and_then(|policy| policy.parse().ok());
+    own.unwrap_or(env.options.test_policy)
+}
+
+/// Failures that one change reports.
+const MAX_BROKEN: usize = 20;

@@ -1,0 +1,169 @@
+//! RouteTests among files: `validate` runs them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use xds_tests::server::{Server, Setup, cli, xds_server};
+use xds_tests::wait::wait_for;
+
+const ROUTES: &str = "version: xds-server/v1
+listeners:
+  edge: { port: 10000, address: 127.0.0.1 }
+routes:
+  shop:
+    hosts: [shop.test]
+    rules:
+    - match: { prefix: /cart }
+      to: cart
+    - match: { prefix: / }
+      to: web
+backends:
+  cart: { endpoints: [\"10.0.0.1:80\"] }
+  web: { endpoints: [\"10.0.0.2:80\"] }
+";
+
+const TEST: &str = "apiVersion: xds-server.io/v1
+kind: RouteTest
+metadata: { name: shop }
+spec:
+  tests:
+  - name: the cart
+    request: { host: shop.test, path: /cart }
+    expect: { backends: { cart: 100% } }
+  - name: everything else
+    request: { host: shop.test, path: /x }
+    expect: { backends: { WEB: 100% } }
+";
+
+fn files(backend: &str) -> Result<tempfile::TempDir> {
+    let dir = tempfile::tempdir()?;
+    std::fs::write(dir.path().join("routes.yaml"), ROUTES)?;
+    std::fs::write(dir.path().join("test.yaml"), TEST.replace("WEB", backend))?;
+    Ok(dir)
+}
+
+/// Exit code and standard output.
+async fn validate(dir: &Path, args: &[&str]) -> Result<(Option<i32>, String)> {
+    let mut command = xds_server().await?;
+    let output = command.args(["validate", "."]).args(args).current_dir(dir).output().await?;
+    Ok((output.status.code(), String::from_utf8(output.stdout)?))
+}
+
+#[tokio::test]
+async fn tests_that_pass_are_counted_with_what_they_touch() -> Result<()> {
+    let (code, text) = validate(files("web")?.path(), &["--min-coverage", "100%"]).await?;
+    assert_eq!(
+        text,
+        "coverage of group default, envoy: routes 2/2, conditions 2/2, hosts 1/1, backends 2/2
+2 files, 0 resources, 5 documents, 2 route tests (0 failed), 0 errors, 0 warnings
+"
+    );
+    assert_eq!(code, Some(0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_failure_is_an_error_at_its_line_with_an_explanation() -> Result<()> {
+    let (code, text) = validate(files("cart")?.path(), &[]).await?;
+    assert_eq!(
+        text,
+        "./test.yaml:9:5: error[route-test-failed] spec.tests[1]: RouteTest default/shop: everything else (envoy@1.40): backends.cart: expected 100 %, got 0 %; backends: the request goes 100 % to default/web
+
+RouteTest default/shop: everything else (envoy@1.40)
+client         envoy@1.40
+listener       default/edge/10000  127.0.0.1:10000, the only chain  [./routes.yaml:3]
+virtual host   shop.test  `shop.test`, exact  [./routes.yaml:3]
+ route 1 no    Route/default/shop/0/0  path /x is not separated prefix \"/cart\"  [./routes.yaml:8]
+ route 2 yes   Route/default/shop/1/0  path prefix \"/\"  [./routes.yaml:10]
+ 100 %         default/web  to default/web  [./routes.yaml:14]
+  endpoints    10.0.0.2:80 healthy 100 %
+  limits       request 15 s (timeout, default); idle 5 m (the connection manager's stream_idle_timeout, default)
+  filters      cors: on; stateful_session: off; router: forwards
+
+coverage of group default, envoy: routes 2/2, conditions 2/2, hosts 1/1, backends 2/2
+2 files, 0 resources, 5 documents, 2 route tests (1 failed), 1 error, 0 warnings
+"
+    );
+    assert_eq!(code, Some(1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn json_and_junit_have_every_test() -> Result<()> {
+    let dir = files("cart")?;
+    let (code, text) = validate(dir.path(), &["--output", "json", "--junit", "junit.xml"]).await?;
+    ensure!(code == Some(1), "{text}");
+    let report: Value = serde_json::from_str(&text)?;
+    let tests = &report["tests"];
+    ensure!((&tests["passed"], &tests["failed"]) == (&1.into(), &1.into()), "{tests}");
+    ensure!(tests["cases"][1]["explanations"][0]["virtualHost"]["place"]["line"] == 3, "{tests}");
+    ensure!(tests["coverage"][0]["counts"]["routes"]["touched"] == 2, "{tests}");
+    let junit = std::fs::read_to_string(dir.path().join("junit.xml"))?;
+    for part in [
+        "<testsuites name=\"xds-server validate\" tests=\"4\" failures=\"1\"",
+        "<testsuite name=\"RouteTest default/shop envoy@1.40\" tests=\"2\" failures=\"1\"",
+        "<property name=\"coverage of group default, envoy\" value=\"routes 2/2, conditions 2/2, hosts 1/1, backends 2/2\"/>",
+        "<testcase classname=\"RouteTest default/shop envoy@1.40\" name=\"the cart\" file=\"test.yaml\" time=\"0\"/>",
+        "<failure type=\"route-test-failed\" message=\"backends.cart: expected 100 %, got 0 %;",
+    ] {
+        ensure!(junit.contains(part), "{part} is not in\n{junit}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn too_little_coverage_is_an_error_and_names_what_is_untouched() -> Result<()> {
+    let dir = files("web")?;
+    let one = TEST.replace("WEB", "web");
+    std::fs::write(dir.path().join("test.yaml"), one.split("  - name: everything").next().context("text")?)?;
+    let (code, text) = validate(dir.path(), &["--min-coverage", "80%"]).await?;
+    ensure!(code == Some(1), "{text}");
+    ensure!(
+        text.contains("RouteTests touch 1 of 2 routes, which is 50 %; --min-coverage asks for 80 %"),
+        "{text}"
+    );
+    ensure!(
+        text.contains("untouched: route Route/default/shop/1/0 (path prefix \"/\")  [routes.yaml:10]"),
+        "{text}"
+    );
+    std::fs::remove_file(dir.path().join("test.yaml"))?;
+    let (code, text) = validate(dir.path(), &["--min-coverage", "80%"]).await?;
+    ensure!(code == Some(1) && text.contains("there are no RouteTests"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_running_server_tells_what_fails_and_refuses_what_must_not() -> Result<()> {
+    let dir = files("cart")?;
+    let server = Server::start_with(Setup::new()?.watch(dir.path())).await?;
+    let tested = async || {
+        let tests = server.get_json("/v1/tests").await?;
+        ensure!(tests["revision"].is_u64(), "{tests}");
+        Ok(tests)
+    };
+    let tests = wait_for("the outcome", Duration::from_secs(30), tested).await?;
+    ensure!((&tests["passed"], &tests["failed"]) == (&1.into(), &1.into()), "{tests}");
+    let mut command = xds_server().await?;
+    let admin = server.url("");
+    let output = command.args(["tests", "--output", "table", "--admin", &admin]).output().await?;
+    let text = String::from_utf8(output.stdout)?;
+    ensure!(output.status.code() == Some(1), "{text}");
+    ensure!(text.contains("everything else: backends.cart: expected 100 %, got 0 %"), "{text}");
+    ensure!(text.contains("coverage of group default, envoy: routes 2/2"), "{text}");
+
+    let required = TEST.replace("WEB", "web").replace("  tests:", "  policy: refuse\n  tests:");
+    std::fs::write(dir.path().join("test.yaml"), required)?;
+    cli(&["reload", "--admin", &admin]).await?;
+    let moved = ROUTES.replace("      to: web", "      to: cart");
+    std::fs::write(dir.path().join("moved.yaml"), moved)?;
+    let file = dir.path().join("moved.yaml");
+    let refused = cli(&["apply", "-f", file.to_str().context("path")?, "--admin", &admin]).await;
+    let refused = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(
+        refused.contains("route-test-failed") || refused.contains("backends.web: expected 100 %"),
+        "{refused}"
+    );
+    Ok(())
+}
