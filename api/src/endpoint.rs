@@ -5,6 +5,7 @@ pub(crate) mod acks;
 mod apply;
 pub(crate) mod audit;
 pub(crate) mod conditions;
+pub(crate) mod diff;
 pub(crate) mod documents;
 pub(crate) mod events;
 pub(crate) mod explain;

@@ -20,8 +20,8 @@ use self::errors::{
 pub(crate) use self::row::{Endpoint, Input, Method, Needs, Output, Query, QueryType, Reach, Verb};
 use crate::answer::Answer;
 use crate::endpoint::{
-    access_check, acks, audit, conditions, documents, events, explain, files, groups, health, history, loads,
-    nodes, resources, rollouts, snapshot, validate, waves, weights, weights_change,
+    access_check, acks, audit, conditions, diff, documents, events, explain, files, groups, health, history,
+    loads, nodes, resources, rollouts, snapshot, validate, waves, weights, weights_change,
 };
 use crate::input::{NoParams, Params};
 use crate::openapi;
@@ -388,6 +388,17 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
+        method: Method::Post,
+        path: "/v1/diff",
+        summary: "The requests that move between two revisions, for a group or a node",
+        query: &[Query("text", QueryType::Bool, "Also as text, as the command `diff` prints it")],
+        input: Input::Comparison,
+        output: Output::Object("DiffAnswer"),
+        errors: EXPLAIN_ERRORS,
+        handler: |method| on(method, diff::diff),
+        ..needs(Role::Viewer, Reach::Objects)
+    },
+    Endpoint {
         path: "/v1/history",
         summary: "The revisions, newest first",
         query: &[
@@ -416,7 +427,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/v1/history/{revision}",
         summary: "One revision with its difference (7), or the difference between two (3...7)",
-        errors: &[StatusCode::NOT_FOUND, StatusCode::GONE],
+        query: &[Query(
+            "requests",
+            QueryType::Bool,
+            "Also the requests that moved, as /v1/diff answers them",
+        )],
+        errors: &[StatusCode::NOT_FOUND, StatusCode::GONE, StatusCode::SERVICE_UNAVAILABLE],
         handler: |method| on(method, history::read),
         ..needs(Role::Viewer, Reach::Objects)
     },

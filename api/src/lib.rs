@@ -20,9 +20,11 @@ mod phases;
 pub mod problem;
 mod reach;
 mod record;
+mod requests;
 pub mod rollouts;
 pub mod router;
 mod seen;
+mod served;
 mod state;
 mod tag;
 #[cfg(test)]

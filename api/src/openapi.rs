@@ -18,6 +18,7 @@ use xds_control::model::group::Group;
 use crate::endpoint::access_check::AccessVerdict;
 use crate::endpoint::audit::AuditList;
 use crate::endpoint::conditions::ConditionList;
+use crate::endpoint::diff::{DiffAnswer, DiffBody};
 use crate::endpoint::documents::{DocumentDetail, DocumentList};
 use crate::endpoint::explain::{ExplainAnswer, ExplainBody};
 use crate::endpoint::files::{FileList, ReloadAnswer};
@@ -72,6 +73,8 @@ struct Publication {
         event::RolloutEvent,
         event::Stream,
         Comparison,
+        DiffAnswer,
+        DiffBody,
         ExplainAnswer,
         ExplainBody,
         ConditionList,
@@ -409,6 +412,7 @@ fn body(input: Input) -> Option<RequestBody> {
         Input::Documents => ("A route document, a list of them, or YAML with several documents", any()),
         Input::Weights | Input::WeightsPatch => ("New weights", reference("WeightsBody")),
         Input::Question => ("The request, and for whom it is asked", reference("ExplainBody")),
+        Input::Comparison => ("The two states, and for whom they are compared", reference("DiffBody")),
         Input::Rollout => ("The rollout, in steps or in Flagger's short form", reference(rollout_body::NAME)),
         Input::Promote => ("May be left out", reference("PromoteBody")),
         Input::Rollback => ("The revision to go back to", reference("RollbackBody")),

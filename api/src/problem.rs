@@ -294,7 +294,9 @@ impl ApiError {
             | Self::NotFound(_)
             | Self::Write(WriteError::NotFound { .. } | WriteError::NoRule { .. }) => StatusCode::NOT_FOUND,
             Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Gone(_) | Self::Write(WriteError::Compacted { .. }) => StatusCode::GONE,
+            Self::Gone(_) | Self::Write(WriteError::Compacted { .. } | WriteError::Incomplete { .. }) => {
+                StatusCode::GONE
+            }
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
             Self::IllegalTransition(_)
@@ -350,7 +352,9 @@ impl ApiError {
             Self::NotFound(_) | Self::Write(WriteError::NotFound { .. } | WriteError::NoRule { .. }) => {
                 "not-found"
             }
-            Self::Gone(_) | Self::Write(WriteError::Compacted { .. }) => "gone",
+            Self::Gone(_) | Self::Write(WriteError::Compacted { .. } | WriteError::Incomplete { .. }) => {
+                "gone"
+            }
             Self::TooLarge(_) => "body-too-large",
             Self::SlowBody => "body-too-slow",
             Self::MediaType(_) | Self::PatchType(_) => "unsupported-media-type",

@@ -20,6 +20,7 @@ use crate::caller::{Asked, Caller};
 use crate::input::{DEFAULT_WAIT, duration};
 use crate::phases::GroupPhasesEntry;
 use crate::problem::{ApiError, Fault};
+use crate::requests::{self, GroupRequestsEntry};
 use crate::state::ApiState;
 use crate::{tag, trials};
 
@@ -84,6 +85,10 @@ pub(crate) struct WriteAnswer {
     /// The phases in which clients of each group that it changes would get it, for the first sixteen; for a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phases: Option<Vec<GroupPhasesEntry>>,
+    /// The requests that it would move, of clients of each group that it changes, for the first sixteen kinds of clients and 64 classes; for a
+    /// dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Vec<GroupRequestsEntry>>,
     /// The revision that took it back (`onNack=revert`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverted: Option<u64>,
@@ -296,6 +301,7 @@ async fn perform(
         answer.committed = false;
         answer.affected_nodes = Some(outcome.affected_nodes.clone());
         answer.phases = Some(outcome.phases.iter().map(GroupPhasesEntry::from).collect());
+        answer.requests = Some(requests::entries(&outcome.requests)?);
         answer.difference = Some(outcome.difference.iter().map(Difference::from).collect());
         return Answer::ok(&answer);
     }
@@ -333,6 +339,7 @@ fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupNa
         difference: None,
         affected_nodes: None,
         phases: None,
+        requests: None,
         reverted: None,
         wave_deployment: outcome.wave,
     }

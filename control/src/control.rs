@@ -23,6 +23,7 @@ use crate::model::{
     Asked, ChangedObject, Event, FileLoad, FileObjectKey, FileStatus, HistoryEntry, ReloadOutcome,
     ServedLoad, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
 };
+use crate::past::{self, Past};
 use crate::propose::Cause;
 use crate::transition::{Done, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::report::reports;
@@ -143,12 +144,17 @@ impl Control {
         let limits = shared.env.options.session;
         let trial = async move {
             let _dry_running = shared.dry_running.lock().await;
-            let Transition { outcome, .. } = shared.try_out(Cause::Write(Box::new(write), options)).await?;
+            let before = shared.accepted().documents.translated.clone();
+            let Transition { outcome, next, .. } =
+                shared.try_out(Cause::Write(Box::new(write), options)).await?;
+            let after = next.documents.translated;
             let (mut outcome, clients) = written(outcome)?;
             if !clients.is_empty() {
-                let playing =
-                    tokio::task::spawn_blocking(move || dry_run::play(clients, &limits, At::now().clock));
-                outcome.phases = playing.await.map_err(|_| WriteError::Closed)?;
+                let playing = tokio::task::spawn_blocking(move || {
+                    let requests = dry_run::requests(&clients, [&before.documents, &after.documents]);
+                    (requests, dry_run::play(clients, &limits, At::now().clock))
+                });
+                (outcome.requests, outcome.phases) = playing.await.map_err(|_| WriteError::Closed)?;
             }
             Ok(outcome)
         };
@@ -446,6 +452,17 @@ impl Control {
     ) -> Result<Vec<ChangedObject>, WriteError> {
         let ControlParts { codec, store, .. } = &self.shared.env.parts;
         history::difference(codec, &**store, (from, to), wants)
+    }
+
+    /// What was accepted at a revision. Reads files, and translates what differs from now; `goes_on` returns `true` while a caller
+    /// waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::NotFound`], [`WriteError::Compacted`] or [`WriteError::Incomplete`] if it is not kept, and
+    /// [`WriteError::Stopped`].
+    pub fn at(&self, revision: Revision, goes_on: &dyn Fn() -> bool) -> Result<Past, WriteError> {
+        past::at(&self.shared.env, &self.shared.accepted(), revision, goes_on)
     }
 }
 

@@ -9,10 +9,12 @@ use xds_cache::{
     AHEAD, Changes, GroupName, Groups, Phase, Preview, Profile, Publisher, ResourceKey, ResourceType,
     StatusBoard, TypeTable, View, ViewChange, ViewKey,
 };
+use xds_routes::Documents;
 use xds_session::Limits;
 
 use crate::acks::{MAX_LISTED, view_key_of_group};
-use crate::model::GroupPhases;
+use crate::model::{GroupPhases, GroupRequests};
+use crate::requests::Comparison;
 
 /// The resources that clients of one group and kind have, and those that they would get.
 #[derive(Debug)]
@@ -93,6 +95,16 @@ pub(crate) fn play(clients: Vec<ClientPreview>, limits: &Limits, now: Instant) -
         phases: phases_of(preview, limits, now),
     });
     played.filter(|told| !told.phases.is_empty()).collect()
+}
+
+/// The requests of each of them that would move, in the documents before and after. Takes at most about a second.
+pub(crate) fn requests(clients: &[ClientPreview], documents: [&Documents; 2]) -> Vec<GroupRequests> {
+    let mut comparison = Comparison::new(documents);
+    for ClientPreview { group, profile, preview } in clients {
+        let after = preview.drained.as_ref().map_or(&preview.after, |(_, drained)| drained);
+        comparison.add(group, *profile, [&preview.before, after]);
+    }
+    comparison.into_found()
 }
 
 fn phases_of(preview: Preview, limits: &Limits, now: Instant) -> Vec<Phase> {

@@ -13,6 +13,9 @@
 //! [`documents`] translates route documents into resources. [`weights`] applies overrides of weights to rules; [`rollouts`] own some
 //! of these rules. [`mod@withhold`] keeps secrets from groups without identities, wherever a group is made, and [`secrets`] reports it.
 //!
+//! Questions about requests are answered from accepted states: [`mod@past`] rebuilds older ones, [`requests`] compares two of them, and
+//! [`places`] says where their parts are written.
+//!
 //! Modules use each other in one direction only; `tests/tests/architecture.rs` checks that.
 
 mod accepted;
@@ -33,10 +36,12 @@ mod load;
 mod mass_removal;
 pub mod model;
 mod others;
+mod past;
 mod places;
 mod plan;
 mod propose;
 pub mod question;
+pub mod requests;
 mod resource_record;
 mod rollouts;
 mod rules;
@@ -57,6 +62,7 @@ pub use acks::Acks;
 pub use causes::chain;
 pub use control::{Control, RuleState};
 pub use env::{BoxFuture, ControlParts, Observer, Options, Reload, Verify};
+pub use past::Past;
 pub use places::Places;
 pub use secrets::withheld;
 pub use withhold::{Guarding, Secrets};

@@ -20,6 +20,17 @@ pub struct Place {
     pub document: Option<String>,
 }
 
+impl Place {
+    /// The file and the line, else the document; `None` if neither is known.
+    pub(crate) fn shown(&self) -> Option<String> {
+        match (&*self.file, self.line, &self.document) {
+            ("", _, document) => document.clone(),
+            (file, 0, document) => Some(document.as_deref().unwrap_or(file).to_owned()),
+            (file, line, _) => Some(format!("{file}:{line}")),
+        }
+    }
+}
+
 /// A part of a resource, to be found in the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {

@@ -40,7 +40,7 @@ mod write;
 
 pub use client::{Client, Language, UnknownClient};
 pub use curl::{CurlError, curl};
-pub use diff::{Changes, Class, ClassKind, MAX_CLASSES, Undecided, diff};
+pub use diff::{Changes, Class, ClassKind, Effort, MAX_CLASSES, Undecided, diff, diff_within};
 pub use explain::MAX_LISTENERS;
 pub use explanation::{
     ActionKind, Element, Endpoint, Explanation, Filter, Host, Limit, Listener, Mirror, Note, Outcome, Part,

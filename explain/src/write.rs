@@ -216,12 +216,7 @@ fn element(text: &mut String, label: &str, element: &Element, about: &str) {
 /// One line: what it is, the text, and where it is written.
 fn line(text: &mut String, label: &str, about: &str, place: Option<&Place>) {
     let _ = write!(text, "{label:<LABEL$} {about}");
-    if let Some(place) = place {
-        let at = match (place.line, &place.document) {
-            (0, Some(document)) => document.clone(),
-            (0, None) => place.file.clone(),
-            (line, _) => format!("{}:{line}", place.file),
-        };
+    if let Some(at) = place.and_then(Place::shown) {
         let _ = write!(text, "  [{at}]");
     }
     text.push('\n');

@@ -13,6 +13,7 @@ mod fuzz;
 mod history;
 mod lists;
 mod model;
+mod past;
 mod places;
 mod queue;
 mod rest;

@@ -8,15 +8,18 @@ use xds_cache::Revision;
 use xds_codec::document::Node;
 use xds_control::Control;
 use xds_control::model::{ChangeKind, ChangedObject, HistoryEntry, Write, WriteError};
+use xds_control::requests::{State as Compared, between};
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
 use crate::caller::{Asked, Caller, split_actor};
-use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_tree};
+use crate::input::{MAX_BODY_BYTES, Params, Path, read_tree};
 use crate::line_diff::Lines;
 use crate::page;
 use crate::problem::{ApiError, Fault, pointer_part};
+use crate::requests::{GroupRequestsEntry, entries};
 use crate::seen::Seen;
+use crate::served::past;
 use crate::state::{ApiState, aside};
 use crate::tag;
 use crate::write::{self, Difference, WriteParams};
@@ -53,6 +56,13 @@ pub(crate) struct RevisionEntry {
     /// The difference, if one revision was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Vec<Difference>>,
+    /// The requests that moved, if they were asked for: of clients of each group that changed, for the first sixteen kinds of clients and 64
+    /// classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Vec<GroupRequestsEntry>>,
+    /// Objects whose contents at a revision are not kept, because they hold secrets: what was used for the requests instead.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<String>,
 }
 
 /// The change of one object.
@@ -73,6 +83,13 @@ pub(crate) struct Comparison {
     pub to: u64,
     /// The differences.
     pub difference: Vec<Difference>,
+    /// The requests that moved, if they were asked for: of clients of each group that changed, for the first sixteen kinds of clients and 64
+    /// classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Vec<GroupRequestsEntry>>,
+    /// Objects whose contents at a revision are not kept, because they hold secrets: what was used for the requests instead.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<String>,
 }
 
 /// The body of a rollback.
@@ -91,6 +108,13 @@ pub(crate) struct HistoryParams {
     before: Option<u64>,
     actor: Option<String>,
     source: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RevisionParams {
+    #[serde(default)]
+    requests: bool,
 }
 
 /// The revisions that are wanted.
@@ -164,7 +188,7 @@ pub(crate) async fn read(
     State(state): State<ApiState>,
     caller: Caller,
     Path(range): Path<String>,
-    _: Params<NoParams>,
+    Params(params): Params<RevisionParams>,
 ) -> Result<Answer, ApiError> {
     let number = |text: &str| {
         let number = text.parse().map(Revision);
@@ -177,7 +201,9 @@ pub(crate) async fn read(
             Ok(differences(&control.difference(from, to, |what| seen.object(what))?))
         };
         let difference = blocking(&state, found).await?;
-        return Ok(Answer::ok(&Comparison { from: from.0, to: to.0, difference })?.tagged_by_content());
+        let (requests, gaps) = moved(&state, caller, [from, to], params.requests).await?;
+        let comparison = Comparison { from: from.0, to: to.0, difference, requests, gaps };
+        return Ok(Answer::ok(&comparison)?.tagged_by_content());
     }
     let revision = number(&range)?;
     let read = move |control: &Control| {
@@ -187,8 +213,36 @@ pub(crate) async fn read(
         }
         Ok(RevisionEntry { difference: Some(differences(&difference)), ..entry(&found, &seen) })
     };
-    let entry = blocking(&state, read).await?;
+    let mut entry = blocking(&state, read).await?;
+    let before = Revision(revision.0.saturating_sub(1));
+    (entry.requests, entry.gaps) = moved(&state, caller, [before, revision], params.requests).await?;
     Ok(Answer::ok(&entry)?.tagged_by_content())
+}
+
+/// The requests that moved between two revisions, of groups that the caller sees, and the gaps; `None` if they are not wanted.
+async fn moved(
+    state: &ApiState,
+    caller: Caller,
+    revisions: [Revision; 2],
+    is_wanted: bool,
+) -> Result<(Option<Vec<GroupRequestsEntry>>, Vec<String>), ApiError> {
+    if !is_wanted {
+        return Ok((None, vec![]));
+    }
+    let trial = state.trials.enter(&state.refusals)?.run().await?;
+    let state = state.clone();
+    let compare = move || {
+        let [before, after] = revisions;
+        let (before, after) = (past(&state, before, &trial)?, past(&state, after, &trial)?);
+        let states = [&before, &after]
+            .map(|past| Compared { groups: &past.groups, documents: &past.documents.translated.documents });
+        let requests = entries(&between(states, |group| caller.sees_group(group)))?;
+        let all = caller.scope().is_none().then_some([&before, &after]).into_iter().flatten();
+        let gaps =
+            all.flat_map(|past| past.gaps.iter().map(|gap| format!("revision {}: {gap}", past.revision)));
+        Ok::<_, ApiError>((Some(requests), gaps.collect()))
+    };
+    aside(compare).await?
 }
 
 pub(crate) async fn rollback(
@@ -249,6 +303,8 @@ fn entry(entry: &HistoryEntry, seen: &Seen) -> RevisionEntry {
         summary,
         changes,
         difference: None,
+        requests: None,
+        gaps: vec![],
     }
 }
 

@@ -6,6 +6,7 @@ pub(super) const NOT_FOUND: &[StatusCode] = &[StatusCode::NOT_FOUND, StatusCode:
 pub(super) const NOT_READY: &[StatusCode] = &[StatusCode::SERVICE_UNAVAILABLE];
 pub(super) const EXPLAIN_ERRORS: &[StatusCode] = &[
     StatusCode::NOT_FOUND,
+    StatusCode::GONE,
     StatusCode::PAYLOAD_TOO_LARGE,
     StatusCode::UNSUPPORTED_MEDIA_TYPE,
     StatusCode::UNPROCESSABLE_ENTITY,

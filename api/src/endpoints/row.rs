@@ -83,6 +83,8 @@ pub(crate) enum Input {
     Resource,
     Documents,
     Question,
+    /// Two states to compare.
+    Comparison,
     Rollback,
     Rollout,
     /// The body of `:promote`, which may be left out.

@@ -16,4 +16,6 @@ pub use event::Event;
 pub use files::{Asked, FileLoad, FileObject, FileObjectKey, FileStatus, ReloadOutcome, ServedLoad};
 pub use revision::{ChangeKind, ChangeSource, ChangedObject, HistoryEntry};
 pub use texts::Texts;
-pub use write::{EntityTags, GroupPhases, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
+pub use write::{
+    EntityTags, GroupPhases, GroupRequests, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
+};

@@ -9,6 +9,7 @@ use xds_cache::{
     GroupName, NodeGroup, Phase, Profile, Publication, Resource, ResourceKey, Revision, WavePolicy,
 };
 use xds_codec::Diagnostic;
+use xds_explain::Changes;
 use xds_routes::{Document, DocumentKey};
 
 use super::revision::ChangedObject;
@@ -191,6 +192,17 @@ pub struct GroupPhases {
     pub phases: Vec<Phase>,
 }
 
+/// The requests of the clients of exactly one group that a change moves.
+#[derive(Clone, Debug)]
+pub struct GroupRequests {
+    /// The group.
+    pub group: GroupName,
+    /// The kind of clients.
+    pub profile: Profile,
+    /// The changes, those of clients for which they are the same together.
+    pub changes: Vec<Changes>,
+}
+
 /// A write that was committed and published, or would have been.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOutcome {
@@ -206,6 +218,8 @@ pub struct WriteOutcome {
     pub affected_nodes: Vec<String>,
     /// The phases in which clients would get it; only computed for a dry run.
     pub phases: Vec<GroupPhases>,
+    /// The requests that it would move; only computed for a dry run.
+    pub requests: Vec<GroupRequests>,
     /// The doubts about it.
     pub warnings: Vec<Diagnostic>,
     /// The wave deployment that it began.
@@ -308,6 +322,14 @@ pub enum WriteError {
         wanted: Revision,
         /// The oldest one kept.
         oldest: Revision,
+    },
+    /// The contents of the files at the revision are not kept.
+    #[error(
+        "the contents of the files at revision {revision} are not kept: their load was too large for the history"
+    )]
+    Incomplete {
+        /// The revision.
+        revision: Revision,
     },
     /// The store did not take it.
     #[error("the change could not be stored")]

@@ -6,14 +6,26 @@ use crate::explanation::{ActionKind, Explanation};
 use crate::model::Model;
 use crate::ratio::Ratio;
 use crate::request::Request;
+use crate::space::split::Budget;
+
+/// The steps that comparisons may take: those of one, unless several share them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Effort(Budget);
 
 /// Compares what a client does with requests before and after. Both models are of the same client.
 #[must_use]
 pub fn diff(before: &Model, after: &Model) -> Changes {
+    diff_within(before, after, &mut Effort::default())
+}
+
+/// The same with the steps that are left of some. What they do not suffice for is undecided.
+#[must_use]
+pub fn diff_within(before: &Model, after: &Model, effort: &mut Effort) -> Changes {
     let models = [before, after];
-    let mut findings = Findings::default();
+    let mut findings = Findings { budget: effort.0, ..Findings::default() };
     listeners::compare(models, &mut findings);
     clusters::compare(models, &mut findings);
+    effort.0 = findings.budget;
     conclude(models, findings)
 }
 

@@ -12,5 +12,5 @@ mod report;
 mod routes;
 mod write;
 
-pub use compare::diff;
+pub use compare::{Effort, diff, diff_within};
 pub use report::{Changes, Class, ClassKind, MAX_CLASSES, Undecided};

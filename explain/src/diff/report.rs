@@ -86,6 +86,20 @@ pub struct Undecided {
 pub const MAX_CLASSES: usize = 64;
 
 impl Changes {
+    /// The changes of several clients, with those of clients for which the same changes as one. `client` names all of them.
+    #[must_use]
+    pub fn together(all: Vec<Self>) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::new();
+        for changes in all {
+            let text = |one: &Self| Self { client: String::new(), ..one.clone() }.to_text();
+            match groups.iter_mut().find(|one| text(one) == text(&changes)) {
+                Some(one) => one.client = format!("{}, {}", one.client, changes.client),
+                None => groups.push(changes),
+            }
+        }
+        groups
+    }
+
     /// Fills in the places of the explanations before and after. Each function is called once.
     pub fn locate(
         &mut self,

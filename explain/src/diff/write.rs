@@ -121,23 +121,18 @@ fn destination(side: &Explanation) -> String {
     }
     let shown = by_route.into_iter().map(|(index, all)| {
         let route = side.routes.iter().find(|route| Some(route.index) == index);
-        let by = route.map(|route| match (&*route.element.name, &route.element.place) {
-            ("", Some(place)) => format!("  [{}]", at(place)),
-            ("", None) => format!("  by route {}", route.index + 1),
-            (name, Some(place)) => format!("  by {name}  [{}]", at(place)),
-            (name, None) => format!("  by {name}"),
+        let by = route.map(|route| {
+            let place = route.element.place.as_ref().and_then(Place::shown);
+            match (&*route.element.name, place) {
+                ("", Some(at)) => format!("  [{at}]"),
+                ("", None) => format!("  by route {}", route.index + 1),
+                (name, Some(at)) => format!("  by {name}  [{at}]"),
+                (name, None) => format!("  by {name}"),
+            }
         });
         format!("{}{}", all.join(", "), by.unwrap_or_default())
     });
     shown.collect::<Vec<_>>().join("; ")
-}
-
-fn at(place: &Place) -> String {
-    match (place.line, &place.document) {
-        (0, Some(document)) => document.clone(),
-        (0, None) => place.file.clone(),
-        (line, _) => format!("{}:{line}", place.file),
-    }
 }
 
 fn line(text: &mut String, label: &str, about: &str) {

@@ -18,6 +18,7 @@ mod nodes;
 mod outcome;
 mod phases;
 mod reload;
+mod requests;
 mod resources;
 mod rollout;
 mod snapshot;

@@ -1,58 +1,85 @@
-//! `diff`: the requests that a change of files moves.
+//! `diff`: the requests that a change of files moves, or that moved between two revisions of a server.
 
 use std::path::Path;
 
-use serde_json::json;
-use xds_cache::GroupName;
-use xds_explain::{Changes, Client, Model, diff};
+use serde_json::{Value, json};
+use xds_explain::{Changes, Model, diff};
 
-use crate::cli::explain::{Form, parse_group};
+use crate::cli::about::AboutArgs;
+use crate::cli::admin::ConnectionArgs;
+use crate::cli::explain::Form;
 use crate::cli::failure::Failure;
-use crate::cli::get::ClientKind;
 use crate::cli::offline::FilesArgs;
 use crate::cli::output;
-use crate::cli::served::{Served, Whose};
+use crate::cli::served::Served;
 use crate::escape::clean_lines;
 
 /// The flags of `diff`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("paths", |paths| paths.num_args(2).value_names(["A", "B"]).help(PATHS)))]
 pub(crate) struct DiffArgs {
-    /// Kind of clients
-    #[arg(long, value_enum, value_name = "CLIENT", default_value = "envoy")]
-    profile: ClientKind,
-    /// Client with a version, such as envoy@1.38 or grpc-go; may be repeated [default: the newest of each language of the profile]
-    #[arg(long = "client", value_name = "CLIENT")]
-    clients: Vec<Client>,
-    /// Group of the client
-    #[arg(long, value_name = "GROUP", default_value = "default", value_parser = parse_group)]
-    group: GroupName,
-    /// Compare for the node with this ID, in all its groups
-    #[arg(long, value_name = "ID", conflicts_with = "group")]
-    node: Option<String>,
+    #[command(flatten)]
+    about: AboutArgs,
     /// The form of the result
     #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
     output: Form,
     #[command(flatten)]
     files: FilesArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
-const PATHS: &str = "The file or directory before the change, and the one after it; `-` is standard input";
+const PATHS: &str = "Before and after the change: two files or directories (`-` is standard input), or two states of a running server, each \
+                     `rev:NUMBER` or `current`";
 
 /// Exit code 0 if every request is treated as before, 1 if not, or if that was not decided.
 pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     let [before, after] = args.files.paths.as_slice() else {
         return Err(Failure::Usage("write two paths: before and after the change".to_owned()));
     };
+    match (state(before)?, state(after)?) {
+        (None, None) => compare_files(args, before, after),
+        (Some(before), Some(after)) => ask(args, &before, &after),
+        (_, _) => Err(Failure::Usage(
+            "compare files with files, or two of `rev:NUMBER` and `current`; a file is called ./current"
+                .to_owned(),
+        )),
+    }
+}
+
+/// The state of a server that an argument names; `None` if it is a path.
+fn state(path: &Path) -> Result<Option<Value>, Failure> {
+    match path.to_str() {
+        Some("current") => Ok(Some(json!("current"))),
+        Some(text) => match text.strip_prefix("rev:").map(str::parse::<u64>) {
+            Some(Ok(revision)) => Ok(Some(json!(revision))),
+            Some(Err(_)) => Err(Failure::Usage(format!("{text} is not a revision: write rev:12"))),
+            None => Ok(None),
+        },
+        None => Ok(None),
+    }
+}
+
+/// Of a running server.
+fn ask(args: &DiffArgs, before: &Value, after: &Value) -> Result<(), Failure> {
+    let mut question = json!({"from": before, "to": after});
+    args.about.write(&mut question, None);
+    let query = format!("text={}", args.output == Form::Text);
+    let answer = args.connection.connect()?.post(&format!("/v1/diff?{query}"), &question)?;
+    match args.output {
+        Form::Json => output::print_json(&answer)?,
+        Form::Text => output::print(&clean_lines(answer["text"].as_str().unwrap_or_default()))?,
+    }
+    if answer["same"] == true { Ok(()) } else { Err(Failure::Silent) }
+}
+
+/// Of files.
+fn compare_files(args: &DiffArgs, before: &Path, after: &Path) -> Result<(), Failure> {
     let sides = [side(args, before)?, side(args, after)?];
-    let whose = args.node.as_deref().map_or(Whose::Group(&args.group), Whose::Node);
-    let clients = match &*args.clients {
-        [] => Client::newest_of(args.profile.into()),
-        clients => clients.to_vec(),
-    };
+    let whose = args.about.whose();
     let mut all: Vec<Changes> = Vec::new();
-    for client in clients {
-        let views = [sides[0].view(whose, client)?, sides[1].view(whose, client)?];
+    for client in args.about.clients(None) {
+        let views = [sides[0].view(&whose, client)?, sides[1].view(&whose, client)?];
         let [old, new] = [&views[0], &views[1]].map(|view| Model::of_view(view, client));
         let mut changes = diff(&old, &new);
         changes.locate(
@@ -84,24 +111,11 @@ fn show(all: &[Changes], form: Form, n_errors: usize) -> Result<(), Failure> {
             "{n_errors} errors in the files; xds-server validate shows them. What has none is compared:\n\n"
         ));
     }
-    for (at, changes) in together(all).iter().enumerate() {
+    for (at, changes) in Changes::together(all.to_vec()).iter().enumerate() {
         if at > 0 {
             text.push('\n');
         }
         text.push_str(&clean_lines(&changes.to_text()));
     }
     output::print(&text)
-}
-
-/// The answers, with those of clients for which the same changes as one.
-fn together(all: &[Changes]) -> Vec<Changes> {
-    let mut groups: Vec<Changes> = Vec::new();
-    for changes in all {
-        let text = |one: &Changes| Changes { client: String::new(), ..one.clone() }.to_text();
-        match groups.iter_mut().find(|one| text(one) == text(changes)) {
-            Some(one) => one.client = format!("{}, {}", one.client, changes.client),
-            None => groups.push(changes.clone()),
-        }
-    }
-    groups
 }

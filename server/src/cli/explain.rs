@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde_json::json;
-use xds_cache::{GroupName, Profile};
+use xds_cache::Profile;
 use xds_control::question;
-use xds_explain::{Client, Connection, Explanation, Model, Request};
+use xds_explain::{Connection, Explanation, Model, Request};
 
+use crate::cli::about::AboutArgs;
 use crate::cli::admin::ConnectionArgs;
 use crate::cli::failure::Failure;
-use crate::cli::get::ClientKind;
 use crate::cli::offline::FilesArgs;
 use crate::cli::output;
-use crate::cli::served::{Served, Whose};
+use crate::cli::served::Served;
 use crate::escape::clean_lines;
 
 /// The flags of `explain`.
@@ -22,19 +22,11 @@ use crate::escape::clean_lines;
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     request: RequestArgs,
-    /// Kind of clients [default: envoy; of a running server that of the node or group]
-    #[arg(long, value_enum, value_name = "CLIENT")]
-    profile: Option<ClientKind>,
-    /// Client with a version, such as envoy@1.38 or grpc-go; may be repeated [default: the connected node's own, else the newest of
-    /// each language of the profile]
-    #[arg(long = "client", value_name = "CLIENT")]
-    clients: Vec<Client>,
-    /// Group of the client [default: default]
-    #[arg(long, value_name = "GROUP", value_parser = parse_group)]
-    group: Option<GroupName>,
-    /// Explain for the node with this ID, in all its groups
-    #[arg(long, value_name = "ID", conflicts_with = "group")]
-    node: Option<String>,
+    #[command(flatten)]
+    about: AboutArgs,
+    /// Explain by what was served at this revision, as far as the server keeps it
+    #[arg(long, value_name = "REVISION", conflicts_with = "paths")]
+    at: Option<u64>,
     /// Also show routes whose path does not fit
     #[arg(long)]
     all: bool,
@@ -127,10 +119,6 @@ pub(super) enum Form {
     Json,
 }
 
-pub(super) fn parse_group(text: &str) -> Result<GroupName, String> {
-    GroupName::new(text).map_err(|error| error.to_string())
-}
-
 fn parse_pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
     Ok((name.trim().to_owned(), value.to_owned()))
@@ -154,6 +142,11 @@ fn parse_healthy(text: &str) -> Result<(String, (usize, usize)), String> {
 }
 
 impl RequestArgs {
+    /// Returns `true` if it is the request of a proxyless gRPC client.
+    pub(crate) fn is_of_target(&self) -> bool {
+        self.target.is_some()
+    }
+
     /// The request.
     pub(crate) fn request(&self) -> Result<Request, Failure> {
         let host = self.target.as_deref().or(self.host.as_deref()).unwrap_or_default();
@@ -202,19 +195,9 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
 /// By what a running server serves.
 fn ask(args: &ExplainArgs, request: &Request) -> Result<(), Failure> {
     let mut question = json!({"request": question::to_json(request)});
-    let clients: Vec<String> = args.clients.iter().map(Client::to_string).collect();
-    let is_grpc = args.request.target.is_some();
-    let profile = args.profile.map(Profile::from).or(is_grpc.then_some(Profile::Grpc));
-    let fields = [
-        ("node", args.node.as_ref().map(|node| json!(node))),
-        ("group", args.group.as_ref().map(|group| json!(group.as_str()))),
-        ("profile", profile.map(|profile| json!(profile.to_string()))),
-        ("clients", Some(json!(clients)).filter(|_| !clients.is_empty())),
-    ];
-    for (key, value) in fields {
-        if let Some(value) = value {
-            question[key] = value;
-        }
+    args.about.write(&mut question, args.request.is_of_target().then_some(Profile::Grpc));
+    if let Some(at) = args.at {
+        question["at"] = json!(at);
     }
     let query = format!("text={}&all={}", args.output == Form::Text, args.all);
     let answer = args.connection.connect()?.post(&format!("/v1/explain?{query}"), &question)?;
@@ -229,17 +212,10 @@ fn ask(args: &ExplainArgs, request: &Request) -> Result<(), Failure> {
 /// By files.
 fn read(args: &ExplainArgs, request: &Request) -> Result<(), Failure> {
     let served = Served::read(&args.files)?;
-    let is_grpc = args.request.target.is_some();
-    let profile = if is_grpc { Profile::Grpc } else { args.profile.map_or(Profile::Envoy, Profile::from) };
-    let clients = match &*args.clients {
-        [] => Client::newest_of(profile),
-        clients => clients.to_vec(),
-    };
-    let group = args.group.clone().unwrap_or_else(GroupName::default_group);
-    let whose = args.node.as_deref().map_or(Whose::Group(&group), Whose::Node);
+    let whose = args.about.whose();
     let mut answers: Vec<Explanation> = Vec::new();
-    for client in clients {
-        let view = served.view(whose, client)?;
+    for client in args.about.clients(args.request.is_of_target().then_some(Profile::Grpc)) {
+        let view = served.view(&whose, client)?;
         let mut explained = Model::of_view(&view, client).explain(request);
         served.locate(&view, &mut explained);
         answers.extend(explained);

@@ -16,7 +16,9 @@ use crate::config::{self, Config, ConfigError, ServeArgs};
 use crate::escape::clean_lines;
 use crate::telemetry;
 
+mod about;
 mod admin;
+mod bisect;
 mod bootstrap;
 mod ca;
 mod diff;
@@ -60,10 +62,12 @@ enum Command {
     Validate(Box<validate::ValidateArgs>),
     /// Print the resources that files would generate, without a server
     Translate(Box<translate::TranslateArgs>),
-    /// Explain where a request goes and why, by files and without a server
+    /// Explain where a request goes and why, by files and without a server, or by what one serves or served
     Explain(Box<explain::ExplainArgs>),
-    /// Say which requests a change moves: two files or directories, without a server
+    /// Say which requests a change moves: two files or directories, without a server, or two revisions of one
     Diff(Box<diff::DiffArgs>),
+    /// Find the revision that changed where a request goes
+    Bisect(Box<bisect::BisectArgs>),
     /// Show what a node would be served, by asking as an xDS client
     Get(get::GetArgs),
     /// Show the resources that a group or a node is served, and where they come from
@@ -163,6 +167,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Translate(args) => translate::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Bisect(args) => bisect::run(&args),
         Command::Get(args) => get::run(&args),
         Command::Store(args) => store::run(&args),
     }

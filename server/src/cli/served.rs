@@ -20,12 +20,12 @@ pub(super) struct Served {
 }
 
 /// The client that is asked about.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Whose<'a> {
+#[derive(Clone, Debug)]
+pub(super) enum Whose {
     /// One of this group alone.
-    Group(&'a GroupName),
+    Group(GroupName),
     /// The node with this ID, in all its groups.
-    Node(&'a str),
+    Node(String),
 }
 
 impl Served {
@@ -47,11 +47,11 @@ impl Served {
     /// # Errors
     ///
     /// [`Failure::Failed`] if that is nothing.
-    pub(super) fn view(&self, whose: Whose<'_>, client: Client) -> Result<Arc<View>, Failure> {
+    pub(super) fn view(&self, whose: &Whose, client: Client) -> Result<Arc<View>, Failure> {
         let (view, name) = match whose {
             Whose::Node(id) => {
                 let agent = client.language.user_agent().to_owned();
-                let node = Node { user_agent_name: agent, ..Node::with_id(id) };
+                let node = Node { user_agent_name: agent, ..Node::with_id(id.as_str()) };
                 (self.publisher.view_of(&node), format!("node {id}"))
             }
             Whose::Group(group) => {

@@ -4,7 +4,7 @@
 //! `XDS_FUZZ_SEED` runs it again.
 
 #[path = "../../../tests/src/splitmix.rs"]
-mod splitmix;
+pub(super) mod splitmix;
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 

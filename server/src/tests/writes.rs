@@ -264,6 +264,7 @@ async fn what_cannot_be_is_refused() {
             WriteError::NotFound { .. } => "not found",
             error @ (WriteError::PreconditionFailed { .. }
             | WriteError::Compacted { .. }
+            | WriteError::Incomplete { .. }
             | WriteError::Store(_)
             | WriteError::History(_)
             | WriteError::NotReady

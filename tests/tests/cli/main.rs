@@ -3,4 +3,5 @@
 mod dead;
 mod diff;
 mod pairs;
+mod revisions;
 mod writes;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::connection::{AdminArgs, segment};
 use super::outcome::difference;
+use super::requests::requests;
 use super::writes::{Change, WriteFlags};
 use crate::cli::failure::Failure;
 use crate::cli::output::{Form, Table, cell, items, print, print_json};
@@ -15,6 +16,9 @@ pub(crate) struct HistoryArgs {
     /// Only this revision, with its difference; `A...B` shows the difference between two
     #[arg(value_name = "REV")]
     revision: Option<String>,
+    /// Also show which requests the revision moved
+    #[arg(long, requires = "revision")]
+    requests: bool,
     /// How many revisions to list
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: u32,
@@ -42,7 +46,8 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
     let admin = args.admin.connect()?;
     let form = Form::or_default(args.admin.output);
     if let Some(revision) = &args.revision {
-        let revision = admin.get(&format!("/v1/history/{}", segment(revision)))?;
+        let query = if args.requests { "?requests=true" } else { "" };
+        let revision = admin.get(&format!("/v1/history/{}{query}", segment(revision)))?;
         return match form {
             Form::Json => print_json(&revision),
             Form::Table => print(&in_full(&revision)),
@@ -111,5 +116,5 @@ fn in_full(revision: &Value) -> String {
             table.push(vec![label.to_owned(), cell(value)]);
         }
     }
-    format!("{}\n{}", table.render(), difference(revision))
+    format!("{}\n{}{}", table.render(), difference(revision), requests(revision))
 }

@@ -4,13 +4,14 @@ use serde_json::{Value, json};
 
 use super::advice::for_shell;
 use super::phases::phases;
+use super::requests::requests;
 use crate::cli::output::{cell, clean, items, one_line};
 
 /// Prints the outcome of a write or a dry run after `heading`. Objects that files own and keep are among the warnings.
 pub(super) fn outcome(answer: &Value, heading: &str) -> String {
     let mut text = match (answer["committed"] == json!(true), answer["changed"] == json!(true)) {
         (_, false) => "nothing changes\n".to_owned(),
-        (false, true) => format!("{heading}{}{}", difference(answer), phases(answer)),
+        (false, true) => format!("{heading}{}{}{}", difference(answer), requests(answer), phases(answer)),
         (true, true) => format!("revision {}\n", cell(&answer["revision"])),
     };
     if !answer["waveDeployment"].is_null() {

@@ -1,0 +1,155 @@
+//! `/v1/diff`: the requests that move between two states of the server.
+
+use axum::body::Body;
+use axum::extract::State;
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use xds_cache::Revision;
+use xds_codec::Tree;
+use xds_control::question::{Fields, Part};
+use xds_explain::{Changes, Effort, Model, diff_within};
+
+use crate::answer::Answer;
+use crate::caller::Caller;
+use crate::input::{Params, read_tree};
+use crate::problem::{ApiError, Fault};
+use crate::requests::{self, shown};
+use crate::served::{About, MAX_QUESTION_BYTES, Served, Whose};
+use crate::state::{ApiState, aside};
+use crate::trials::{Running, stopped};
+
+/// Two states to compare.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase", as = DiffBody)]
+#[expect(dead_code, reason = "only described; the body is read with all its faults, not the first")]
+pub(crate) struct DiffBody {
+    /// The state before: a revision, or `current`.
+    #[schema(value_type = Value)]
+    from: Value,
+    /// The state after: a revision, or `current`, which is the default.
+    #[schema(value_type = Value)]
+    to: Value,
+    /// The node whose resources count; without it and without `group`, the group `default`.
+    node: Option<String>,
+    /// The group whose resources count, as for a client of this group alone.
+    group: Option<String>,
+    /// `envoy` or `grpc`; by default that of the connected node or of the group, or `envoy`.
+    profile: Option<String>,
+    /// Clients to compare for, such as `envoy@1.38`, `grpc-go` or `grpc`, which means all languages: at most 8. By default the connected
+    /// node's own, or the newest of the profile.
+    clients: Option<Vec<String>>,
+}
+
+/// The requests that move between two states.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DiffAnswer {
+    /// The revision before.
+    pub from: u64,
+    /// The revision after.
+    pub to: u64,
+    /// Objects whose contents at a revision are not kept, because they hold secrets: what is used instead.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<String>,
+    /// One for each client; clients with the same changes have one together. Values of credentials are shown as `…`.
+    #[schema(value_type = Vec<Object>)]
+    pub changes: Vec<Value>,
+    /// True if every request is treated as before for every client.
+    pub same: bool,
+    /// The same as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DiffParams {
+    #[serde(default)]
+    text: bool,
+}
+
+/// A question, read. A state without a revision is the present one.
+struct Question {
+    about: About,
+    states: [Option<Revision>; 2],
+}
+
+pub(crate) async fn diff(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Params(params): Params<DiffParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Answer, ApiError> {
+    state.check_loaded()?;
+    let question = question(&read_tree(&state, &headers, body, MAX_QUESTION_BYTES).await?)?;
+    let trial = state.trials.enter(&state.refusals)?.run().await?;
+    // The trial goes along, so that its place is taken for as long as the work goes on.
+    let answer = aside(move || answer(&state, &caller, &question, &params, &trial));
+    Answer::ok(&answer.await??)
+}
+
+fn question(body: &Tree) -> Result<Question, ApiError> {
+    let mut fields = Fields::new("".into());
+    let body = Part { node: body.root(), path: String::new() };
+    fields.check(&body, &[&About::FIELDS[..], &["from", "to"]].concat());
+    let about = About::read(&mut fields, &body);
+    if body.field("from").is_none() {
+        fields.fault("missing-field", &body, "write `from`: a revision, such as 12, or current");
+    }
+    let states = ["from", "to"].map(|key| {
+        let at = body.field(key)?;
+        let number = at.node.to_json().as_u64().map(Revision);
+        if number.is_none() && at.node.as_str() != Some("current") {
+            fields.fault("invalid-value", &at, "must be a revision, such as 12, or current");
+        }
+        number
+    });
+    if fields.faults.is_empty() {
+        return Ok(Question { about, states });
+    }
+    Err(ApiError::Invalid(fields.faults.iter().map(|fault| Fault::of(fault, "")).collect()))
+}
+
+fn answer(
+    state: &ApiState,
+    caller: &Caller,
+    question: &Question,
+    params: &DiffParams,
+    trial: &Running,
+) -> Result<DiffAnswer, ApiError> {
+    let [before, after] = question.states;
+    let (before, after) = (Served::at(state, before, trial)?, Served::at(state, after, trial)?);
+    let whose = Whose::of(state, caller, &question.about, &[&before, &after])?;
+    let mut all: Vec<Changes> = Vec::new();
+    let mut effort = Effort::default();
+    for client in question.about.clients(&whose, &after, None) {
+        if !trial.goes_on() {
+            return Err(stopped(&state.refusals));
+        }
+        let old = whose.view(state, caller, &before, client)?;
+        let new = whose.view(state, caller, &after, client)?;
+        let mut changes =
+            diff_within(&Model::of_view(&old, client), &Model::of_view(&new, client), &mut effort);
+        changes.locate(|all| before.locate(state, &old, all), |all| after.locate(state, &new, all));
+        all.push(changes);
+    }
+    let all = Changes::together(all);
+    let gaps: Vec<String> = [&before, &after]
+        .into_iter()
+        .flat_map(|served| served.gaps.iter().map(move |gap| format!("revision {}: {gap}", served.revision)))
+        .collect();
+    let in_words = || {
+        let gaps = gaps.iter().map(|gap| format!("not kept       {gap}\n")).collect::<String>();
+        gaps + &requests::text(&all)
+    };
+    Ok(DiffAnswer {
+        from: before.revision.0,
+        to: after.revision.0,
+        same: all.iter().all(Changes::is_empty),
+        text: params.text.then(in_words),
+        changes: all.iter().map(shown).collect::<Result<_, _>>()?,
+        gaps,
+    })
+}

@@ -1,0 +1,259 @@
+//! What a node or the clients of a group are served: now, or at an older revision.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use xds_cache::{GroupName, Node, Profile, Proofs, Publisher, Revision, View, ViewKey};
+use xds_codec::Limits;
+use xds_control::acks::view_key_of_group;
+use xds_control::model::document::DocumentState;
+use xds_control::model::{Texts, WriteError};
+use xds_control::question::{Fields, Part};
+use xds_control::{Past, Places};
+use xds_explain::{Client, Explanation};
+
+use crate::caller::Caller;
+use crate::endpoint::groups::no_group;
+use crate::problem::ApiError;
+use crate::state::ApiState;
+use crate::trials::{Running, stopped};
+
+/// The clients that a question is about.
+pub(crate) struct About {
+    node: Option<String>,
+    group: Option<GroupName>,
+    profile: Option<Profile>,
+    clients: Vec<Client>,
+}
+
+/// A state of the server, from which questions are answered.
+pub(crate) struct Served {
+    pub(crate) revision: Revision,
+    publisher: Arc<Publisher>,
+    documents: DocumentState,
+    /// True for the present state, of whose files the server has the texts.
+    is_present: bool,
+    /// Objects whose contents at that revision are not kept.
+    pub(crate) gaps: Vec<String>,
+}
+
+/// Whose resources count.
+pub(crate) enum Whose {
+    Group(GroupName),
+    Node(Arc<Node>, Option<(Proofs, Option<ViewKey>)>),
+}
+
+impl About {
+    /// The fields that [`read`](Self::read) reads.
+    pub(crate) const FIELDS: [&'static str; 4] = ["node", "group", "profile", "clients"];
+
+    /// Reads the fields of a question.
+    pub(crate) fn read(fields: &mut Fields, body: &Part<'_>) -> Self {
+        let node = body.field("node").and_then(|at| fields.text(&at));
+        let group = body.field("group").and_then(|at| {
+            let name = fields.text(&at)?;
+            let name = GroupName::new(&name);
+            name.map_err(|error| fields.fault("invalid-value", &at, error.to_string())).ok()
+        });
+        if let Some(at) = body.field("group").filter(|_| node.is_some()) {
+            fields.fault("invalid-value", &at, "a question is about a `node` or a `group`, not about both");
+        }
+        let profile = body.field("profile").and_then(|at| match &*fields.text(&at)? {
+            "envoy" => Some(Profile::Envoy),
+            "grpc" => Some(Profile::Grpc),
+            _ => {
+                fields.fault("invalid-value", &at, "must be envoy or grpc");
+                None
+            }
+        });
+        let clients = body.field("clients").map(|at| fields.clients(&at)).unwrap_or_default();
+        Self { node, group, profile, clients }
+    }
+
+    /// The clients that are asked for; `otherwise` is their kind if the question does not say it.
+    pub(crate) fn clients(&self, whose: &Whose, served: &Served, otherwise: Option<Profile>) -> Vec<Client> {
+        if !self.clients.is_empty() {
+            return self.clients.clone();
+        }
+        match (self.profile.or(otherwise), whose) {
+            (Some(profile), _) => Client::newest_of(profile),
+            (None, Whose::Node(node, _)) => {
+                let own = Client::of_user_agent(&node.user_agent_name, &node.user_agent_version);
+                own.map_or_else(|| Client::newest_of(Profile::Envoy), |own| vec![own])
+            }
+            (None, Whose::Group(name)) => {
+                let groups = served.publisher.groups().1;
+                let own = groups.get(name).and_then(|group| group.definition.client);
+                Client::newest_of(own.unwrap_or(Profile::Envoy))
+            }
+        }
+    }
+}
+
+impl Served {
+    pub(crate) fn present(state: &ApiState) -> Self {
+        Self {
+            revision: state.publisher.groups().0,
+            publisher: Arc::clone(&state.publisher),
+            documents: state.control.documents(),
+            is_present: true,
+            gaps: Vec::new(),
+        }
+    }
+
+    /// The state at a revision; the present one if it is `None`. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`at`](xds_control::Control::at).
+    pub(crate) fn at(
+        state: &ApiState,
+        revision: Option<Revision>,
+        trial: &Running,
+    ) -> Result<Self, ApiError> {
+        let Some(revision) = revision.filter(|revision| *revision != state.control.overrides().0) else {
+            return Ok(Self::present(state));
+        };
+        let past = past(state, revision, trial)?;
+        let publisher = Publisher::new();
+        publisher.publish(revision, past.groups);
+        Ok(Self {
+            revision,
+            publisher: Arc::new(publisher),
+            documents: past.documents,
+            is_present: false,
+            gaps: past.gaps,
+        })
+    }
+
+    /// Fills in the places.
+    pub(crate) fn locate(&self, state: &ApiState, view: &View, explanations: &mut [Explanation]) {
+        let nothing = Texts::default();
+        let places = Places { view, documents: &self.documents.translated.documents, texts: &nothing };
+        if !self.is_present {
+            return places.locate(explanations);
+        }
+        let texts = texts(state, &places, explanations);
+        Places { texts: &texts, ..places }.locate(explanations);
+    }
+
+    fn has(&self, group: &GroupName) -> bool {
+        group.is_default() || self.publisher.groups().1.contains_key(group)
+    }
+}
+
+impl Whose {
+    /// Those whom a question is about, in one of these states.
+    ///
+    /// # Errors
+    ///
+    /// [`ApiError::NotFound`] if no state has the group, or if the caller must not see it.
+    pub(crate) fn of(
+        state: &ApiState,
+        caller: &Caller,
+        about: &About,
+        states: &[&Served],
+    ) -> Result<Self, ApiError> {
+        let Some(id) = &about.node else {
+            let name = about.group.clone().unwrap_or_else(GroupName::default_group);
+            // A group that is out of scope is as if it did not exist.
+            let is_there = states.iter().any(|served| served.has(&name));
+            return if is_there && caller.sees_group(&name) {
+                Ok(Self::Group(name))
+            } else {
+                Err(no_group(&name))
+            };
+        };
+        let connected = state.board.streams().iter().find_map(|stream| {
+            stream.with(|status| {
+                (status.info.node.id == *id).then(|| (status.info.clone(), status.view.clone()))
+            })
+        });
+        Ok(match connected {
+            Some((info, key)) => Self::Node(Arc::clone(&info.node), Some((info.proofs.clone(), key))),
+            None => Self::Node(Arc::new(Node::with_id(id)), None),
+        })
+    }
+
+    /// What a client is served.
+    ///
+    /// # Errors
+    ///
+    /// [`ApiError::NotFound`] if the caller must not see all of it, and [`ApiError::NotReady`].
+    pub(crate) fn view(
+        &self,
+        state: &ApiState,
+        caller: &Caller,
+        served: &Served,
+        client: Client,
+    ) -> Result<Arc<View>, ApiError> {
+        let view = self.view_in(&served.publisher, client);
+        let view = view.ok_or_else(|| ApiError::NotReady(state.control.not_ready()))?;
+        match self {
+            Self::Node(node, _) if !caller.sees_all_of_node(&view.key().groups) => {
+                Err(ApiError::NotFound(format!("there is no node {:?}", node.id)))
+            }
+            Self::Node(..) | Self::Group(_) => Ok(view),
+        }
+    }
+
+    fn view_in(&self, publisher: &Publisher, client: Client) -> Option<Arc<View>> {
+        let profile = client.language.profile();
+        match self {
+            Self::Group(name) => publisher.view_at(&view_key_of_group(name, profile)),
+            Self::Node(node, Some((proofs, key))) => {
+                let view = match publisher.view_as(node, proofs) {
+                    Ok(view) => view,
+                    // A client that has no view any more is about to be told so.
+                    Err(_) => key.as_ref().and_then(|key| publisher.view_at(key)),
+                };
+                let view = view?;
+                if view.key().profile == profile {
+                    return Some(view);
+                }
+                publisher.view_at(&ViewKey { profile, ..view.key().clone() })
+            }
+            Self::Node(node, None) => {
+                let user_agent_name = client.language.user_agent().to_owned();
+                let node = Node { user_agent_name, ..(**node).clone() };
+                publisher.view_of(&node)
+            }
+        }
+    }
+}
+
+/// What was accepted at a revision. Blocks.
+pub(crate) fn past(state: &ApiState, revision: Revision, trial: &Running) -> Result<Past, ApiError> {
+    match state.control.at(revision, &|| trial.goes_on()) {
+        Err(WriteError::Stopped) => Err(stopped(&state.refusals)),
+        past => Ok(past?),
+    }
+}
+
+/// The texts of the files that the answer is about, as far as they are still what is served.
+fn texts(state: &ApiState, places: &Places<'_>, explained: &[Explanation]) -> Texts {
+    let mut texts = BTreeMap::new();
+    let mut n_left = MAX_TEXT_BYTES;
+    for path in places.files(explained) {
+        let Some(hash) = state.control.served_hash(&path) else { continue };
+        let Some(text) = state.texts.read(&path, n_left, &hash) else { continue };
+        n_left -= text.len().min(n_left);
+        texts.insert(path, text);
+    }
+    let limits = Limits {
+        max_bytes: MAX_TEXT_BYTES,
+        max_document_values: state.max_document_values,
+        ..Limits::default()
+    };
+    Texts::new(texts, &limits)
+}
+
+/// Larger than all headers that clients take by default, 60 KiB.
+pub(crate) const MAX_QUESTION_BYTES: usize = 128 << 10;
+
+/// Eight clients with a listener each take a hundredth of this.
+pub(crate) const MAX_ANSWER_BYTES: usize = 8 << 20;
+
+/// Texts of files that are read for the lines of one answer. Parsing that much takes half a second; lines in further files are those
+/// where an object begins.
+const MAX_TEXT_BYTES: usize = 16 << 20;
