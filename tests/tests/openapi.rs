@@ -45,6 +45,8 @@ const READS: &[&str] = &[
     "/v1/history",
     "/v1/history/1",
     "/v1/history/1...2",
+    "/v1/history/1?requests=true",
+    "/v1/history/1...2?requests=true",
     "/v1/rollouts",
     "/v1/loads",
     "/v1/loads?limit=1",
