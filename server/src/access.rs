@@ -3,9 +3,7 @@
 //! The policy with the key sets that it names, and the token, are looked at as the files of TLS are: changed ones are used once they are the same in two
 //! looks running, and those that cannot be used change nothing.
 
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -13,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
-use xds_access::audit::{Entry, Sink};
+use xds_access::audit::Entry;
 use xds_access::check::{Served, check};
 use xds_access::{AuthCounts, Policy, Principal, Role, Trail};
 use xds_api::Token;
@@ -24,6 +22,7 @@ use xds_control::Control;
 use xds_control::model::ServedLoad;
 use xds_units::rfc3339;
 
+use crate::audit_file;
 use crate::config::{AccessConfig, AdminToken};
 
 /// The access policy and the audit log of a server.
@@ -112,11 +111,10 @@ impl AccessFiles {
         poll_interval: Duration,
     ) -> anyhow::Result<Arc<Self>> {
         let trail = Arc::new(Trail::new(config.needs_audit));
-        if let Some(path) = &config.audit_log {
-            let sink = sink(path);
-            trail.set_sink(
-                sink.with_context(|| format!("the audit log {} cannot be opened", path.display()))?,
-            );
+        if let Some(log) = &config.audit_log {
+            let sink = audit_file::open(log);
+            let why = || format!("the audit log {} cannot be opened", log.path.display());
+            trail.set_sink(sink.with_context(why)?);
         }
         let (policy, _) = watch::channel(Arc::default());
         let files = Self {
@@ -173,11 +171,11 @@ impl AccessFiles {
 
     /// Opens the audit log anew, because it may have been renamed.
     pub(crate) fn reopen(&self) {
-        let Some(path) = &self.config.audit_log else { return };
-        match sink(path) {
+        let Some(log) = &self.config.audit_log else { return };
+        match audit_file::open(log) {
             Ok(sink) => self.trail.set_sink(sink),
             Err(error) => {
-                self.trail.fail(&format!("the audit log {} cannot be opened: {error}", path.display()));
+                self.trail.fail(&format!("the audit log {} cannot be opened: {error}", log.path.display()));
             }
         }
     }
@@ -382,14 +380,6 @@ fn unreadable(file: &str, error: &io::Error) -> Diagnostic {
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
-fn sink(path: &Path) -> io::Result<Sink> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdout()));
-    }
-    let file: File = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-    Ok(Box::new(file))
 }
 
 /// The problem that a dry run is.

@@ -28,7 +28,7 @@ pub mod tls;
 pub mod units;
 pub mod waves;
 
-pub use access::AccessConfig;
+pub use access::{AccessConfig, AuditLog};
 pub use args::ServeArgs;
 pub use descriptors::DescriptorArgs;
 pub use error::ConfigError;

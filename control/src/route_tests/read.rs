@@ -12,7 +12,7 @@ use xds_units::Span;
 use super::expect::{Always, Claim, Expect, Redirect, RouteTest, Share, Test, TestPolicy, Whose};
 use crate::question::{Fields, Part, REQUEST_FIELDS};
 
-/// Reads a route document, as [`xds_routes::read`] does. A RouteTest whose `spec` has faults is refused.
+/// Reads a route document, as [`xds_routes::read()`] does. A RouteTest whose `spec` has faults is refused.
 #[must_use]
 pub fn read_document(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> ReadOutcome {
     let ReadOutcome::Objects(mut objects) = xds_routes::read(file, tree, unknown) else {

@@ -205,6 +205,18 @@ pub struct AccessArgs {
     /// File to which a line is added for each write and each refusal; - is standard output
     #[arg(long, env = "XDS_SERVER_AUDIT_LOG", value_name = "FILE")]
     pub audit_log: Option<PathBuf>,
+    /// Begin a new file when the audit log would get larger than this. The old ones are FILE.1, FILE.2 and so on
+    #[arg(long, env = "XDS_SERVER_AUDIT_MAX_BYTES", value_name = "SIZE", value_parser = parse_size)]
+    pub audit_max_bytes: Option<usize>,
+    /// How many old files of the audit log are kept
+    #[arg(long, env = "XDS_SERVER_AUDIT_KEEP", value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub audit_keep: u32,
+    /// Wait until each line of the audit log is on disk (fsync): it survives a power failure, and writes take as long as the disk
+    #[arg(long, env = "XDS_SERVER_AUDIT_FSYNC", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
+        value_parser = BoolishValueParser::new())]
+    pub audit_fsync: bool,
     /// Refuse writes while the audit log cannot be written
     #[arg(long, env = "XDS_SERVER_AUDIT_REQUIRED", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
