@@ -47,6 +47,7 @@ const ROLES: &[(&str, &str, Option<&str>)] = &[
     ("POST", "/v1/validate", Some("operator")),
     ("POST", "/v1/explain", Some("viewer")),
     ("POST", "/v1/diff", Some("viewer")),
+    ("GET", "/v1/tests", Some("viewer")),
     ("GET", "/v1/history", Some("viewer")),
     ("GET", "/v1/history/{revision}", Some("viewer")),
     ("POST", "/v1/rollback", Some("admin")),
