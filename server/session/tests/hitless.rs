@@ -34,6 +34,8 @@ mod explore;
 mod found;
 #[path = "hitless/grpc.rs"]
 mod grpc;
+#[path = "../../../tests/src/splitmix.rs"]
+mod splitmix;
 #[path = "hitless/vhds.rs"]
 mod vhds;
 #[path = "hitless/wire.rs"]

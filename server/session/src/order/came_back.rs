@@ -189,12 +189,19 @@ impl<'a> Facts<'a> {
         if self.may_ask_for(&ResourceKey { resource_type: of.clone(), name: route.into() }) {
             return true;
         }
-        let is_nameless = |state: &&TypeState| state.wants.names().is_empty();
-        let n_nameless = self.states(&key.resource_type).filter(is_nameless).count();
-        let routes = self.states(&of).flat_map(|state| state.wants.names().iter());
-        let has_stream =
-            |route: &str| self.states(&key.resource_type).any(|state| state.wants.names().has_route(route));
-        n_nameless < routes.filter(|route| !has_stream(route)).count()
+        self.lacks_stream(&key.resource_type, self.states(&of).flat_map(|state| state.wants.names().iter()))
+    }
+
+    /// Returns `true` if there are fewer streams than such route configurations need for their virtual hosts, on which a host of each may yet be
+    /// asked for.
+    pub(super) fn lacks_stream<'n>(
+        &self,
+        of_hosts: &ResourceType,
+        routes: impl Iterator<Item = &'n Name>,
+    ) -> bool {
+        let has_own = |route: &&Name| self.states(of_hosts).any(|state| state.wants.names().has_route(route));
+        let n_nameless = self.states(of_hosts).filter(|state| state.wants.names().is_empty()).count();
+        n_nameless < routes.filter(|route| !has_own(route)).count()
     }
 
     /// The tables that the client may have of a type, if it came back a moment ago.

@@ -139,9 +139,7 @@ impl Facts<'_> {
         let on_demand = routes.iter().flat_map(|(_, state)| {
             state.wants.names().iter().filter(|name| state.sent(name).is_some_and(is_on_demand))
         });
-        let n_open = on_demand.filter(|route| !has_stream(route)).count();
-        let n_nameless = self.states(of).filter(|state| state.wants.names().is_empty()).count();
-        n_nameless < n_open
+        self.lacks_stream(of, on_demand)
     }
 
     /// Returns `true` if the client, if it has what the view lacks, has it from somewhere else: it asks for everything of the type and

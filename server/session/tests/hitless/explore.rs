@@ -21,6 +21,7 @@ use std::sync::Arc;
 use xds_cache::View;
 
 use crate::config::{Config, Edit};
+use crate::splitmix::Random;
 use crate::wire::Verdict;
 use crate::world::{Setup, World};
 use crate::{end, expected};
@@ -87,18 +88,6 @@ impl Point {
     }
 }
 
-/// Numbers that look random, and are the same for the same seed.
-struct Choice(u64);
-
-impl Choice {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(1);
-        let mut hasher = DefaultHasher::new();
-        self.0.hash(&mut hasher);
-        (hasher.finish() % end as u64) as usize
-    }
-}
-
 /// What was found.
 #[derive(Debug, Default)]
 struct Explored {
@@ -140,8 +129,8 @@ impl Explorer {
         Ok(self.explored)
     }
 
-    /// Goes one way, of which `choice` chooses each step.
-    fn walk(&mut self, start: World, choice: &mut Choice) -> Result<(), String> {
+    /// Goes one way, with each step chosen at random.
+    fn walk(&mut self, start: World, random: &mut Random) -> Result<(), String> {
         let mut point = Point::at(start);
         loop {
             let mut events = self.events(&point);
@@ -150,7 +139,7 @@ impl Explorer {
                     let way = point.way.clone();
                     return self.check_end(point).map_err(|fault| format!("{fault}\n{way:#?}"));
                 }
-                let event = events.swap_remove(choice.below(events.len()));
+                let event = events.swap_remove(random.below(events.len()));
                 let mut next = point.clone();
                 next.way.push(event);
                 let has_moved = self.happen(&mut next, event);
@@ -306,8 +295,9 @@ fn walk_all(setup: Setup) {
     for (nth, script) in every_two(&publications).iter().enumerate() {
         let (mut explorer, world) = begin(setup, script, allowed);
         for walk in 0..n_walks {
-            let seed = ((first * 1000 + nth as u64) << 32) + ((walk as u64) << 12);
-            let gone = explorer.walk(world.clone(), &mut Choice(seed));
+            // Each has numbers of its own.
+            let seed = (first << 40) + ((nth as u64) << 20) + walk as u64;
+            let gone = explorer.walk(world.clone(), &mut Random(seed));
             gone.unwrap_or_else(|fault| panic!("{setup:?} {script:?} {walk} of XDS_SEED={first}: {fault}"));
         }
     }
