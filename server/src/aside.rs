@@ -85,7 +85,7 @@ pub(crate) fn later(work: impl FnOnce() + Send + 'static) {
 }
 
 /// Lets the runtime continue without this thread.
-fn without_runtime<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn without_runtime<T>(work: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match flavor {
         Ok(RuntimeFlavor::MultiThread) => block_in_place(work),

@@ -6,9 +6,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use tokio::runtime::{Handle, RuntimeFlavor};
 use xds_access::audit::Sink;
 
+use crate::aside::without_runtime;
 use crate::config::AuditLog;
 
 /// Opens the audit log; `-` is standard output.
@@ -61,15 +61,8 @@ impl Write for AuditFile {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.log.is_synced { aside(|| self.file.sync_data()) } else { Ok(()) }
+        if self.log.is_synced { without_runtime(|| self.file.sync_data()) } else { Ok(()) }
     }
-}
-
-/// Waits for the disk; other tasks go on meanwhile where the runtime has other threads.
-fn aside<T>(wait: impl FnOnce() -> T) -> T {
-    let has_threads =
-        Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if has_threads { tokio::task::block_in_place(wait) } else { wait() }
 }
 
 fn append_to(path: &Path) -> io::Result<File> {

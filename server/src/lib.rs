@@ -1,6 +1,7 @@
 //! A standalone xDS management server.
 
 mod access;
+mod aside;
 mod audit_file;
 pub mod cli;
 pub mod config;

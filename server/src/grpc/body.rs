@@ -20,8 +20,8 @@ use tracing::debug;
 use xds_cache::{Resource, ResourceType, ViewReceiver};
 use xds_session::{Contents, Entries, Entry, Request, Response};
 
+use crate::aside::{self, Queue, Room};
 use crate::grpc::Grpc;
-use crate::grpc::aside::{self, Queue, Room};
 use crate::grpc::call::trailers;
 use crate::grpc::client::{ClientStream, MAX_AT_ONCE, SharedClient, TakesLong};
 use crate::grpc::convert::Incoming;

@@ -22,8 +22,8 @@ use xds_cache::{
 };
 use xds_session::{Client, Holding, Limits, Request, Response, SessionError};
 
+use crate::aside;
 use crate::grpc::arrivals::Arrivals;
-use crate::grpc::aside;
 use crate::grpc::boards::Boards;
 use crate::grpc::budget::{Budget, Reserved};
 use crate::grpc::config::GrpcConfig;

@@ -16,8 +16,8 @@ use xds_cache::admission::Denial;
 use xds_cache::status::Variant;
 use xds_session::{Client, Contents, Entries, Form, Limits, Nonce, Request, SessionError, SotwRequest};
 
+use crate::aside;
 use crate::grpc::Grpc;
-use crate::grpc::aside;
 use crate::grpc::call::trailers;
 use crate::grpc::convert::{Incoming, RequestError};
 use crate::grpc::frames::Frames;

@@ -25,6 +25,7 @@ use xds_cache::loads::{Recorded, Reporter};
 use xds_cache::{Node, ResourceType, TypeTable, View, ViewReceiver};
 use xds_session::SessionError;
 
+use crate::aside;
 use crate::grpc::budget::Reserved;
 use crate::grpc::client::ClientStream;
 use crate::grpc::convert::SentNode;
@@ -32,7 +33,7 @@ use crate::grpc::gate::Caller;
 use crate::grpc::load_report::{self, LoadReport};
 use crate::grpc::receive::Meter;
 use crate::grpc::requests::{RequestFrames, Rules};
-use crate::grpc::{Grpc, aside, call};
+use crate::grpc::{Grpc, call};
 
 /// Adds the service to `router`: its one method. Clients report every `interval`.
 pub(crate) fn add_to(router: Router, grpc: &Arc<Grpc>, interval: Duration) -> Router {

@@ -8,7 +8,6 @@
 //! There is no task and no queue per stream. Everything that a client can make grow has a limit in [`GrpcConfig`].
 
 mod arrivals;
-mod aside;
 mod boards;
 mod body;
 mod budget;

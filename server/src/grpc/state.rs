@@ -9,7 +9,7 @@ use xds_access::Policy;
 use xds_cache::{LoadBoard, Publisher, Reason, Refusals, StatusBoard};
 use xds_codec::Codec;
 
-use crate::grpc::aside::Aside;
+use crate::aside::Aside;
 use crate::grpc::boards::Boards;
 use crate::grpc::client::{ClientStreams, Clients};
 use crate::grpc::config::GrpcConfig;
