@@ -184,27 +184,20 @@ impl Rewound<'_> {
 
     /// Takes away what was not there yet, or what was there again.
     fn remove(&mut self, key: &StoreKey) {
-        match key {
-            StoreKey::Document(name) => _ = Arc::make_mut(&mut self.documents.owned).remove(name),
-            StoreKey::Weights(rule) => _ = Arc::make_mut(&mut self.documents.weights).remove(rule),
-            StoreKey::FileDocument(name) => _ = Arc::make_mut(&mut self.base.documents).remove(name),
-            StoreKey::File(name, _)
-            | StoreKey::FileGroup(name)
-            | StoreKey::Group(name)
-            | StoreKey::Label(name)
-            | StoreKey::Resource(name, _) => {
+        match key.subject() {
+            Subject::Document(name) => {
+                let of = if key.is_of_file() { &mut self.base.documents } else { &mut self.documents.owned };
+                Arc::make_mut(of).remove(name);
+            }
+            Subject::Weights(rule) => _ = Arc::make_mut(&mut self.documents.weights).remove(rule),
+            Subject::Group(name) | Subject::Label(name) | Subject::Resource(name, _) => {
                 let group = self.group(key, name);
                 take_out(group, key);
                 if stored_overrides::is_empty(group) {
                     self.layer(key).groups.remove(name);
                 }
             }
-            StoreKey::Rollout(_)
-            | StoreKey::DocumentStatus(_)
-            | StoreKey::FilesHash
-            | StoreKey::Wave
-            | StoreKey::EndedWave(_)
-            | StoreKey::Previous(_) => {}
+            Subject::Other => {}
         }
     }
 

@@ -92,12 +92,8 @@ pub(crate) fn broken(
     let before = Publisher::new();
     before.publish(Revision(1), accepted.groups.clone());
     let before = run_on(&before, already);
-    let is_known = |case: &&Case| {
-        before.failed().any(|old| {
-            (&old.document, &old.name, old.client, &old.outcome.wrong)
-                == (&case.document, &case.name, case.client, &case.outcome.wrong)
-        })
-    };
+    let known: BTreeSet<_> = before.failed().map(in_its_way).collect();
+    let is_known = |case: &&Case| known.contains(&in_its_way(case));
     let failures = after
         .failures()
         .into_iter()
@@ -159,6 +155,11 @@ impl Subject for Changed<'_> {
             (None, _) => true,
         }
     }
+}
+
+/// A test of a client, and how it fails.
+fn in_its_way(case: &Case) -> (&DocumentKey, &str, Option<Client>, &[String]) {
+    (&case.document, &case.name, case.client, &case.outcome.wrong)
 }
 
 /// The failure as an error, with where the requests go.

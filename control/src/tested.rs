@@ -85,12 +85,12 @@ pub(crate) fn is_other(before: &Accepted, after: &Accepted) -> bool {
 impl Tested {
     /// Events for what fails now and did not fail before.
     pub(crate) fn news(&self, before: Option<&Self>) -> Vec<Event> {
-        let known = before.map(|before| &before.report);
-        let is_known = |event: &Event| {
-            known.is_some_and(|known| known.failures().iter().any(|old| event_of(old) == *event))
-        };
-        let events = self.report.failures().into_iter().map(|failure| event_of(&failure));
-        events.filter(|event| !is_known(event)).take(MAX_EVENTS).collect()
+        let known = before.map(|before| before.report.failures()).unwrap_or_default();
+        let known: BTreeSet<(String, String)> =
+            known.iter().map(|failure| (failure.title(), failure.why())).collect();
+        let failures = self.report.failures().into_iter().map(|failure| (failure.title(), failure.why()));
+        let new = failures.filter(|failure| !known.contains(failure)).take(MAX_EVENTS);
+        new.map(|(test, message)| Event::TestFailed { test, message }).collect()
     }
 
     /// The problem that tests fail, or that none does.
@@ -108,10 +108,6 @@ impl Tested {
         );
         Note::problem(ProblemSubject::Tests, problem)
     }
-}
-
-fn event_of(failure: &crate::route_tests::Failure<'_>) -> Event {
-    Event::TestFailed { test: failure.title(), message: failure.why() }
 }
 
 /// Failures of which one change sends events.

@@ -402,7 +402,11 @@ impl Report {
                     == (&other.document, &other.path, &other.outcome.wrong)
             };
             // Tests of one document stand together.
-            match all.iter_mut().rev().find(|one| one.cases.first().as_ref().is_some_and(same)) {
+            let is_of_document = |one: &&mut Failure<'_>| {
+                one.cases.first().is_some_and(|first| first.document == case.document)
+            };
+            let mut of_document = all.iter_mut().rev().take_while(is_of_document);
+            match of_document.find(|one| one.cases.first().as_ref().is_some_and(same)) {
                 Some(one) => one.cases.push(case),
                 None => all.push(Failure { cases: vec![case] }),
             }
