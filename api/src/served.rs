@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::body::Body;
+use http::HeaderMap;
 use xds_cache::{GroupName, Node, Profile, Proofs, Publisher, Revision, View, ViewKey};
 use xds_codec::Limits;
 use xds_control::acks::view_key_of_group;
@@ -14,9 +16,43 @@ use xds_explain::{Client, Explanation};
 
 use crate::caller::Caller;
 use crate::endpoint::groups::no_group;
-use crate::problem::ApiError;
-use crate::state::ApiState;
+use crate::input::read_tree;
+use crate::problem::{ApiError, Fault};
+use crate::state::{ApiState, aside};
 use crate::trials::{Running, stopped};
+
+/// Reads a question, and answers it on another thread, with a place among the trials.
+///
+/// # Errors
+///
+/// [`ApiError::Invalid`] with every fault of the question, and those of `answer`.
+pub(crate) async fn ask<Q: Send + 'static, A: Send + 'static>(
+    state: ApiState,
+    (headers, body): (HeaderMap, Body),
+    read: impl FnOnce(&mut Fields, &Part<'_>) -> Option<Q>,
+    answer: impl FnOnce(&ApiState, &Q, &Running) -> Result<A, ApiError> + Send + 'static,
+) -> Result<A, ApiError> {
+    state.check_loaded()?;
+    let tree = read_tree(&state, &headers, body, MAX_QUESTION_BYTES).await?;
+    let mut fields = Fields::new("".into());
+    let question = read(&mut fields, &Part { node: tree.root(), path: String::new() });
+    let Some(question) = question.filter(|_| fields.faults.is_empty()) else {
+        return Err(ApiError::Invalid(fields.faults.iter().map(|fault| Fault::of(fault, "")).collect()));
+    };
+    let trial = state.trials.enter(&state.refusals)?.run().await?;
+    // The trial goes along, so that its place is taken for as long as the work goes on.
+    aside(move || answer(&state, &question, &trial)).await?
+}
+
+/// Reads a revision: a number, or `current` for the present one, which is `None`.
+pub(crate) fn revision(fields: &mut Fields, body: &Part<'_>, key: &'static str) -> Option<Revision> {
+    let at = body.field(key)?;
+    let number = at.node.to_json().as_u64().map(Revision);
+    if number.is_none() && at.node.as_str() != Some("current") {
+        fields.fault("invalid-value", &at, "must be a revision, such as 12, or current");
+    }
+    number
+}
 
 /// The clients that a question is about.
 pub(crate) struct About {
@@ -249,7 +285,7 @@ fn texts(state: &ApiState, places: &Places<'_>, explained: &[Explanation]) -> Te
 }
 
 /// Larger than all headers that clients take by default, 60 KiB.
-pub(crate) const MAX_QUESTION_BYTES: usize = 128 << 10;
+const MAX_QUESTION_BYTES: usize = 128 << 10;
 
 /// Eight clients with a listener each take a hundredth of this.
 pub(crate) const MAX_ANSWER_BYTES: usize = 8 << 20;

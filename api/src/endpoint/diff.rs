@@ -7,17 +7,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use xds_cache::Revision;
-use xds_codec::Tree;
 use xds_control::question::{Fields, Part};
 use xds_explain::{Changes, Effort, Model, diff_within};
 
 use crate::answer::Answer;
 use crate::caller::Caller;
-use crate::input::{Params, read_tree};
-use crate::problem::{ApiError, Fault};
+use crate::input::Params;
+use crate::problem::ApiError;
 use crate::requests::{self, shown};
-use crate::served::{About, MAX_QUESTION_BYTES, Served, Whose};
-use crate::state::{ApiState, aside};
+use crate::served::{About, Served, Whose, ask, revision};
+use crate::state::ApiState;
 use crate::trials::{Running, stopped};
 
 /// Two states to compare.
@@ -29,8 +28,8 @@ pub(crate) struct DiffBody {
     #[schema(value_type = Value)]
     from: Value,
     /// The state after: a revision, or `current`, which is the default.
-    #[schema(value_type = Value)]
-    to: Value,
+    #[schema(value_type = Option<Value>)]
+    to: Option<Value>,
     /// The node whose resources count; without it and without `group`, the group `default`.
     node: Option<String>,
     /// The group whose resources count, as for a client of this group alone.
@@ -82,34 +81,20 @@ pub(crate) async fn diff(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, ApiError> {
-    state.check_loaded()?;
-    let question = question(&read_tree(&state, &headers, body, MAX_QUESTION_BYTES).await?)?;
-    let trial = state.trials.enter(&state.refusals)?.run().await?;
-    // The trial goes along, so that its place is taken for as long as the work goes on.
-    let answer = aside(move || answer(&state, &caller, &question, &params, &trial));
-    Answer::ok(&answer.await??)
+    let answer = ask(state, (headers, body), question, move |state, question, trial| {
+        answer(state, &caller, question, &params, trial)
+    });
+    Answer::ok(&answer.await?)
 }
 
-fn question(body: &Tree) -> Result<Question, ApiError> {
-    let mut fields = Fields::new("".into());
-    let body = Part { node: body.root(), path: String::new() };
-    fields.check(&body, &[&About::FIELDS[..], &["from", "to"]].concat());
-    let about = About::read(&mut fields, &body);
+fn question(fields: &mut Fields, body: &Part<'_>) -> Option<Question> {
+    fields.check(body, &[&About::FIELDS[..], &["from", "to"]].concat());
+    let about = About::read(fields, body);
     if body.field("from").is_none() {
-        fields.fault("missing-field", &body, "write `from`: a revision, such as 12, or current");
+        fields.fault("missing-field", body, "write `from`: a revision, such as 12, or current");
     }
-    let states = ["from", "to"].map(|key| {
-        let at = body.field(key)?;
-        let number = at.node.to_json().as_u64().map(Revision);
-        if number.is_none() && at.node.as_str() != Some("current") {
-            fields.fault("invalid-value", &at, "must be a revision, such as 12, or current");
-        }
-        number
-    });
-    if fields.faults.is_empty() {
-        return Ok(Question { about, states });
-    }
-    Err(ApiError::Invalid(fields.faults.iter().map(|fault| Fault::of(fault, "")).collect()))
+    let states = ["from", "to"].map(|key| revision(fields, body, key));
+    Some(Question { about, states })
 }
 
 fn answer(

@@ -7,16 +7,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use xds_cache::{Profile, Revision};
-use xds_codec::Tree;
 use xds_control::question::{Fields, Part, REQUEST_FIELDS};
 use xds_explain::{Explanation, Model, Request};
 
 use crate::answer::Answer;
 use crate::caller::Caller;
-use crate::input::{Params, read_tree};
-use crate::problem::{ApiError, Fault};
-use crate::served::{About, MAX_ANSWER_BYTES, MAX_QUESTION_BYTES, Served, Whose};
-use crate::state::{ApiState, aside};
+use crate::input::Params;
+use crate::problem::ApiError;
+use crate::served::{About, MAX_ANSWER_BYTES, Served, Whose, ask, revision};
+use crate::state::ApiState;
 use crate::trials::{Running, stopped};
 
 /// A question about a request.
@@ -33,8 +32,9 @@ pub(crate) struct ExplainBody {
     /// Clients to ask for, such as `envoy@1.38`, `grpc-go` or `grpc`, which means all languages: at most 8. By default the connected
     /// node's own, or the newest of the profile.
     clients: Option<Vec<String>>,
-    /// The revision whose state counts; by default the present state.
-    at: Option<u64>,
+    /// The revision whose state counts, or `current`, which is the default.
+    #[schema(value_type = Option<Value>)]
+    at: Option<Value>,
     /// The request: `host` or `target`, `path`, `method`, `headers`, `scheme`, or `call`, or `curl`; `random`, `runtime`, `metadata`, `filterState`, `healthy`,
     /// `routeConfig`;
     /// and of the connection `listener`, `port`, `to`, `from`, `sni`, `alpn`, `tls`, `clientCert`.
@@ -84,26 +84,16 @@ pub(crate) async fn explain(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, ApiError> {
-    state.check_loaded()?;
-    let question = question(&read_tree(&state, &headers, body, MAX_QUESTION_BYTES).await?)?;
-    let trial = state.trials.enter(&state.refusals)?.run().await?;
-    // The trial goes along, so that its place is taken for as long as the work goes on.
-    let answer = aside(move || answer(&state, &caller, &question, &params, &trial));
-    Answer::ok(&answer.await??)
+    let answer = ask(state, (headers, body), question, move |state, question, trial| {
+        answer(state, &caller, question, &params, trial)
+    });
+    Answer::ok(&answer.await?)
 }
 
-fn question(body: &Tree) -> Result<Question, ApiError> {
-    let mut fields = Fields::new("".into());
-    let body = Part { node: body.root(), path: String::new() };
-    fields.check(&body, &[&About::FIELDS[..], &["at", "request"]].concat());
-    let about = About::read(&mut fields, &body);
-    let at = body.field("at").and_then(|at| {
-        let number = at.node.to_json().as_u64().map(Revision);
-        if number.is_none() {
-            fields.fault("invalid-value", &at, "a revision is a whole number, such as 12");
-        }
-        number
-    });
+fn question(fields: &mut Fields, body: &Part<'_>) -> Option<Question> {
+    fields.check(body, &[&About::FIELDS[..], &["at", "request"]].concat());
+    let about = About::read(fields, body);
+    let at = revision(fields, body, "at");
     let mut is_of_target = false;
     let request = match body.field("request") {
         Some(part) => {
@@ -112,14 +102,11 @@ fn question(body: &Tree) -> Result<Question, ApiError> {
             fields.request(&[part])
         }
         None => {
-            fields.fault("missing-field", &body, "a question needs a `request`");
+            fields.fault("missing-field", body, "a question needs a `request`");
             None
         }
     };
-    match request {
-        Some(request) if fields.faults.is_empty() => Ok(Question { about, at, request, is_of_target }),
-        _ => Err(ApiError::Invalid(fields.faults.iter().map(|fault| Fault::of(fault, "")).collect())),
-    }
+    Some(Question { about, at, request: request?, is_of_target })
 }
 
 fn answer(

@@ -179,8 +179,8 @@ async fn a_question_can_be_about_an_older_revision() {
     }
     for (at, status, detail) in [
         (json!(9), 404, "revision 9 does not exist"),
-        (json!(-1), 422, "a revision is a whole number"),
-        (json!("1"), 422, "a revision is a whole number"),
+        (json!(-1), 422, "must be a revision, such as 12"),
+        (json!("1"), 422, "must be a revision, such as 12"),
     ] {
         let reply = asked(at.clone()).await;
         assert_eq!(reply.status, status, "{at}: {}", reply.text);
