@@ -12,7 +12,7 @@ use xds_control::model::document::DocumentState;
 use xds_control::model::{Texts, WriteError};
 use xds_control::question::{Fields, Part};
 use xds_control::{Past, Places};
-use xds_explain::{Client, Explanation};
+use xds_explain::{Client, Located};
 
 use crate::caller::Caller;
 use crate::endpoint::groups::no_group;
@@ -163,14 +163,14 @@ impl Served {
     }
 
     /// Fills in the places.
-    pub(crate) fn locate(&self, state: &ApiState, view: &View, explanations: &mut [Explanation]) {
+    pub(crate) fn locate<T: Located + Clone>(&self, state: &ApiState, view: &View, answers: &mut [T]) {
         let nothing = Texts::default();
         let places = Places { view, documents: &self.documents.translated.documents, texts: &nothing };
         if !self.is_present {
-            return places.locate(explanations);
+            return places.locate(answers);
         }
-        let texts = texts(state, &places, explanations);
-        Places { texts: &texts, ..places }.locate(explanations);
+        let texts = texts(state, &places, answers);
+        Places { texts: &texts, ..places }.locate(answers);
     }
 
     fn has(&self, group: &GroupName) -> bool {
@@ -267,10 +267,10 @@ pub(crate) fn past(state: &ApiState, revision: Revision, trial: &Running) -> Res
 }
 
 /// The texts of the files that the answer is about, as far as they are still what is served.
-fn texts(state: &ApiState, places: &Places<'_>, explained: &[Explanation]) -> Texts {
+fn texts<T: Located + Clone>(state: &ApiState, places: &Places<'_>, answers: &[T]) -> Texts {
     let mut texts = BTreeMap::new();
     let mut n_left = MAX_TEXT_BYTES;
-    for path in places.files(explained) {
+    for path in places.files(answers) {
         let Some(hash) = state.control.served_hash(&path) else { continue };
         let Some(text) = state.texts.read(&path, n_left, &hash) else { continue };
         n_left -= text.len().min(n_left);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xds_cache::{Origin, ResourceKey, ResourceType, View};
 use xds_codec::{Diagnostic, Place as FilePlace, Severity};
-use xds_explain::{Explanation, Part, Place};
+use xds_explain::{Located, Part, Place};
 use xds_routes::model::Kind;
 use xds_routes::{Document, DocumentKey, Documents};
 
@@ -35,12 +35,12 @@ type Generated<'a> = HashSet<&'a FilePlace>;
 impl Places<'_> {
     /// The files in which [`locate`](Self::locate) looks for the lines of fields.
     #[must_use]
-    pub fn files(&self, explanations: &[Explanation]) -> BTreeSet<Arc<str>> {
+    pub fn files<T: Located + Clone>(&self, answers: &[T]) -> BTreeSet<Arc<str>> {
         let generated = self.generated();
         let mut files = BTreeSet::new();
-        for explanation in explanations {
+        for answer in answers {
             // Places are filled in later; a copy takes none.
-            explanation.clone().locate(|part| {
+            answer.clone().locate(&mut |part| {
                 let wanted = self.wanted(part, &generated);
                 let wanted = wanted.filter(|wanted| !wanted.paths.is_empty());
                 files.extend(wanted.map(|wanted| wanted.place.file));
@@ -51,20 +51,20 @@ impl Places<'_> {
         files
     }
 
-    /// Fills in the places of explanations. All together take one pass over each file.
-    pub fn locate(&self, explanations: &mut [Explanation]) {
+    /// Fills in the places of answers. All together take one pass over each file.
+    pub fn locate<T: Located>(&self, answers: &mut [T]) {
         let generated = self.generated();
         let mut wanted: Vec<Option<Wanted>> = Vec::new();
-        for explanation in explanations.iter_mut() {
-            explanation.locate(|part| {
+        for answer in answers.iter_mut() {
+            answer.locate(&mut |part| {
                 wanted.push(self.wanted(part, &generated));
                 None
             });
         }
         let places = self.resolve(&wanted);
         let mut places = places.into_iter();
-        for explanation in explanations {
-            explanation.locate(|_| places.next().flatten());
+        for answer in answers {
+            answer.locate(&mut |_| places.next().flatten());
         }
     }
 

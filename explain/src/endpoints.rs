@@ -2,6 +2,7 @@
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::common_lb_config::LocalityConfigSpecifier;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
 use envoy_types::pb::envoy::config::core::v3::{Address, HealthStatus, address::Address as AddressKind};
 use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
@@ -23,7 +24,7 @@ pub(crate) fn endpoints(
     let is_proxy = semantics.has(Difference::ActsAsProxy);
     let loads = match is_proxy {
         true => envoy_loads(cluster, assignment, last),
-        false => grpc_loads(&localities, last),
+        false => grpc_loads(cluster, &localities, last),
     };
     let mut endpoints = Vec::new();
     for (priority, (load, is_panic)) in (0..).zip(loads) {
@@ -31,7 +32,7 @@ pub(crate) fn endpoints(
             localities.iter().filter(|one| one.priority == priority).collect();
         let by_locality = !is_proxy || weighs_localities(cluster);
         let weight_of = |locality: &LocalityLbEndpoints| match by_locality {
-            true => u64::from(locality.load_balancing_weight.as_ref().map_or(0, |weight| weight.value)),
+            true => locality_weight(cluster, locality),
             false => in_use(locality, is_panic, is_proxy).map(weight).sum(),
         };
         let usable = |locality: &LocalityLbEndpoints| in_use(locality, is_panic, is_proxy).next().is_some();
@@ -127,11 +128,11 @@ fn envoy_loads(cluster: &Cluster, assignment: &ClusterLoadAssignment, last: u32)
 }
 
 /// All to the first priority that has a usable endpoint.
-fn grpc_loads(localities: &[&LocalityLbEndpoints], last: u32) -> Vec<(Ratio, bool)> {
+fn grpc_loads(cluster: &Cluster, localities: &[&LocalityLbEndpoints], last: u32) -> Vec<(Ratio, bool)> {
     let is_usable = |priority: u32| {
         localities.iter().any(|locality| {
             locality.priority == priority
-                && locality.load_balancing_weight.as_ref().is_some_and(|weight| weight.value > 0)
+                && locality_weight(cluster, locality) > 0
                 && locality.lb_endpoints.iter().any(is_healthy)
         })
     };
@@ -139,6 +140,16 @@ fn grpc_loads(localities: &[&LocalityLbEndpoints], last: u32) -> Vec<(Ratio, boo
     (0..=last)
         .map(|priority| (if Some(priority) == first { Ratio::ONE } else { Ratio::ZERO }, false))
         .collect()
+}
+
+/// The weight of a locality. The only one of a cluster by DNS needs none.
+fn locality_weight(cluster: &Cluster, locality: &LocalityLbEndpoints) -> u64 {
+    let is_dns = matches!(
+        cluster.cluster_discovery_type,
+        Some(ClusterDiscoveryType::Type(kind)) if kind == i32::from(DiscoveryType::LogicalDns)
+    );
+    let unset = u64::from(is_dns);
+    locality.load_balancing_weight.as_ref().map_or(unset, |weight| weight.value.into())
 }
 
 /// Returns `true` if the weights of localities count.
@@ -254,5 +265,20 @@ mod tests {
         let draining =
             || vec![locality(0, 1, vec![endpoint(1, Draining), endpoint(2, Healthy), endpoint(3, Healthy)])];
         assert_eq!(shares(Language::Envoy, draining()), ["0 %", "50 %", "50 %"]);
+    }
+
+    #[test]
+    fn a11_the_locality_of_a_cluster_by_dns_needs_no_weight() {
+        let of = |kind: DiscoveryType| {
+            let mut own = locality(0, 0, vec![endpoint(1, HealthStatus::Unknown)]);
+            own.load_balancing_weight = None;
+            let assignment = ClusterLoadAssignment { endpoints: vec![own], ..Default::default() };
+            let cluster_discovery_type = Some(ClusterDiscoveryType::Type(kind.into()));
+            let cluster = Cluster { cluster_discovery_type, ..Default::default() };
+            let found = endpoints(&cluster, &assignment, Semantics::of(Client::newest(Language::CCore)));
+            found[0].share.to_string()
+        };
+        assert_eq!(of(DiscoveryType::LogicalDns), "100 %");
+        assert_eq!(of(DiscoveryType::Eds), "0 %");
     }
 }

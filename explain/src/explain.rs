@@ -33,13 +33,40 @@ use crate::semantics::Difference;
 use crate::table::{Leaf, MAX_LEAVES, RouteTable, VirtualHost};
 use crate::truth::Truth;
 
-/// The routes of one virtual host, and the place of their resource.
-struct Routed<'m> {
-    table: Arc<RouteTable>,
+/// Where a request is routed: a table, and the place of its resource.
+pub(crate) struct Routed {
+    pub(crate) table: Arc<RouteTable>,
     /// The resource of the virtual hosts, and the path of `virtual_hosts` in it; `None` if the resource is a virtual host itself.
-    resource: ResourceKey,
+    pub(crate) resource: ResourceKey,
     prefix: Option<String>,
-    manager: &'m HttpConnectionManager,
+}
+
+impl Routed {
+    /// The path of the RouteConfiguration in the resource; empty if it is the resource.
+    pub(crate) fn path(&self) -> &str {
+        self.prefix.as_deref().unwrap_or_default().trim_end_matches('.')
+    }
+
+    /// The virtual host that takes the request.
+    pub(crate) fn host(&self, asked: &Asked<'_>) -> Option<(Host, &VirtualHost)> {
+        let ((at, domain), kind) = self.table.host(asked)?;
+        let host = self.table.hosts.get(at)?;
+        let domains = self.table.takers(asked).skip(1).take(MAX_PASSED_OVER);
+        let passed_over = domains.filter_map(|((host, domain), _)| {
+            self.table.hosts.get(host)?.message.domains.get(domain).cloned()
+        });
+        let path = match &self.prefix {
+            Some(prefix) => format!("{prefix}virtual_hosts[{at}]"),
+            None => String::new(),
+        };
+        let shown = Host {
+            element: element(&host.message.name, &self.resource, path),
+            domain: host.message.domains.get(domain).cloned().unwrap_or_default(),
+            kind,
+            passed_over: passed_over.collect(),
+        };
+        Some((shown, host))
+    }
 }
 
 impl Model {
@@ -80,8 +107,8 @@ impl Model {
         let seen = Seen::of(request, self.semantics);
         let arrived =
             Arrived { request: request.clone(), seen, steps: Vec::new(), refused: None, is_internal: false };
-        let routed = Routed { table, resource, prefix: Some(String::new()), manager: &manager };
-        self.route(&arrived, &routed, self.blank())
+        let routed = Routed { table, resource, prefix: Some(String::new()) };
+        self.route(&arrived, &routed, &manager, self.blank())
     }
 
     /// A gRPC client: the listener has the name of the target (XF9).
@@ -167,34 +194,44 @@ impl Model {
             let outcome = Outcome::plain(Ratio::ONE, ActionKind::NoListener, message);
             outcome.with_status(if is_proxy { "404" } else { UNAVAILABLE })
         };
-        let (table, resource, prefix) = match &manager.message.route_specifier {
+        let routed = match &manager.message.route_specifier {
+            Some(RouteSpecifier::ScopedRoutes(scoped)) => self
+                .of_scope(scoped, arrived, &mut answer)
+                .map(|(table, resource)| Routed { table, resource, prefix: Some(String::new()) }),
+            Some(RouteSpecifier::Rds(_) | RouteSpecifier::RouteConfig(_)) | None => self.routed(manager),
+        };
+        match routed {
+            Ok(routed) => self.route(arrived, &routed, &manager.message, answer),
+            Err(message) => {
+                answer.outcomes.push(missing(message));
+                answer
+            }
+        }
+    }
+
+    /// The routes of a connection manager without scopes.
+    ///
+    /// # Errors
+    ///
+    /// Why it has none.
+    pub(crate) fn routed(&self, manager: &Manager) -> Result<Routed, String> {
+        match &manager.message.route_specifier {
             Some(RouteSpecifier::Rds(rds)) => {
                 let name = &rds.route_config_name;
-                let Some(table) = self.table(name) else {
-                    answer.outcomes.push(missing(format!("there is no RouteConfiguration {name:?}")));
-                    return answer;
-                };
+                let table =
+                    self.table(name).ok_or_else(|| format!("there is no RouteConfiguration {name:?}"))?;
                 let name = table.message.name.as_str().into();
-                (table, ResourceKey { resource_type: ResourceType::RouteConfiguration, name }, String::new())
+                let resource = ResourceKey { resource_type: ResourceType::RouteConfiguration, name };
+                Ok(Routed { table, resource, prefix: Some(String::new()) })
             }
             Some(RouteSpecifier::RouteConfig(inline)) => {
                 let table = Arc::new(RouteTable::of(RouteConfiguration::clone(inline), self.semantics));
-                (table, manager.part.resource.clone(), format!("{}.route_config.", manager.part.path))
+                let prefix = Some(format!("{}.route_config.", manager.part.path));
+                Ok(Routed { table, resource: manager.part.resource.clone(), prefix })
             }
-            Some(RouteSpecifier::ScopedRoutes(scoped)) => match self.of_scope(scoped, arrived, &mut answer) {
-                Ok((table, resource)) => (table, resource, String::new()),
-                Err(message) => {
-                    answer.outcomes.push(missing(message));
-                    return answer;
-                }
-            },
-            None => {
-                answer.outcomes.push(missing("the connection manager has no routes".to_owned()));
-                return answer;
-            }
-        };
-        let routed = Routed { table, resource, prefix: Some(prefix), manager: &manager.message };
-        self.route(arrived, &routed, answer)
+            Some(RouteSpecifier::ScopedRoutes(_)) => Err("gRPC clients have no scoped routes".to_owned()),
+            None => Err("the connection manager has no routes".to_owned()),
+        }
     }
 
     /// The route configuration that the scope of a request chooses (XH4).
@@ -229,11 +266,17 @@ impl Model {
     }
 
     /// From the RouteConfiguration on.
-    fn route(&self, arrived: &Arrived, routed: &Routed<'_>, mut answer: Explanation) -> Explanation {
+    fn route(
+        &self,
+        arrived: &Arrived,
+        routed: &Routed,
+        manager: &HttpConnectionManager,
+        mut answer: Explanation,
+    ) -> Explanation {
         let table = &routed.table;
         let compared = table.compared_path(&arrived.request);
         let asked = Asked { request: &arrived.request, path: &compared, seen: &arrived.seen };
-        let path = routed.prefix.as_deref().unwrap_or_default().trim_end_matches('.').to_owned();
+        let path = routed.path().to_owned();
         answer.route_config = Some(element(&table.message.name, &routed.resource, path));
         if let Some(reason) = &table.refused {
             let message = format!("the client refuses the route configuration: {}", reason.message);
@@ -247,23 +290,11 @@ impl Model {
             );
             answer.notes.push(Note { code: "XV5", message });
         }
-        let Some(((at, domain), kind)) = table.host(&asked) else {
-            return self.without_host(arrived, routed, answer);
+        let Some((shown, host)) = routed.host(&asked) else {
+            return self.without_host(arrived, routed, manager, answer);
         };
-        let Some(host) = table.hosts.get(at) else { return answer };
-        let domains = table.takers(&asked).skip(1).take(MAX_PASSED_OVER);
-        let passed_over = domains
-            .filter_map(|((host, domain), _)| table.hosts.get(host)?.message.domains.get(domain).cloned());
-        let host_path = match &routed.prefix {
-            Some(prefix) => format!("{prefix}virtual_hosts[{at}]"),
-            None => String::new(),
-        };
-        answer.virtual_host = Some(Host {
-            element: element(&host.message.name, &routed.resource, host_path.clone()),
-            domain: host.message.domains.get(domain).cloned().unwrap_or_default(),
-            kind,
-            passed_over: passed_over.collect(),
-        });
+        let host_path = shown.element.part.path.clone();
+        answer.virtual_host = Some(shown);
         answer.n_routes = host.routes.len();
         if self.requires_tls(host, arrived) {
             let outcome =
@@ -282,7 +313,7 @@ impl Model {
         answer.has_more = ways.has_more;
         show_routes(host, &asked, &ways.leaves, ways.n_seen, &host_path, &routed.resource, &mut answer);
         for leaf in &ways.leaves {
-            self.outcomes(leaf, host, &asked, routed, &mut answer);
+            self.outcomes(leaf, host, &asked, routed, manager, &mut answer);
         }
         if answer.outcomes.len() > MAX_OUTCOMES {
             answer.outcomes.truncate(MAX_OUTCOMES);
@@ -292,15 +323,21 @@ impl Model {
     }
 
     /// No virtual host takes the request, or one is asked for on demand.
-    fn without_host(&self, arrived: &Arrived, routed: &Routed<'_>, mut answer: Explanation) -> Explanation {
+    fn without_host(
+        &self,
+        arrived: &Arrived,
+        routed: &Routed,
+        manager: &HttpConnectionManager,
+        mut answer: Explanation,
+    ) -> Explanation {
         let is_proxy = self.semantics.has(Difference::ActsAsProxy);
         if routed.table.message.vhds.is_some() && is_proxy && routed.prefix.is_some() {
             let authority = &arrived.request.authority;
             let message = format!("the virtual host of {authority} is asked for on demand");
             answer.notes.push(Note { code: "XH4", message });
             if let Some((table, resource)) = self.on_demand(&routed.table, authority) {
-                let routed = Routed { table, resource, prefix: None, manager: routed.manager };
-                return self.route(arrived, &routed, answer);
+                let routed = Routed { table, resource, prefix: None };
+                return self.route(arrived, &routed, manager, answer);
             }
         }
         let host = &arrived.request.authority;
@@ -335,7 +372,8 @@ impl Model {
         leaf: &Leaf,
         host: &VirtualHost,
         asked: &Asked<'_>,
-        routed: &Routed<'_>,
+        routed: &Routed,
+        manager: &HttpConnectionManager,
         answer: &mut Explanation,
     ) {
         let is_proxy = self.semantics.has(Difference::ActsAsProxy);
@@ -357,7 +395,7 @@ impl Model {
         };
         let levels =
             Levels { table: &routed.table.message, host: &host.message, route: &route.message, member: None };
-        let filters = levels.filters(routed.manager, asked.request, asked.seen, self.semantics);
+        let filters = levels.filters(manager, asked.request, asked.seen, self.semantics);
         let action = match &route.message.action {
             Some(Action::Route(action)) => action,
             other => {
@@ -382,7 +420,7 @@ impl Model {
         if left.is_zero() {
             return;
         }
-        for mut outcome in self.forwarded(action, &levels, leaf, asked, routed, answer) {
+        for mut outcome in self.forwarded(action, &levels, leaf, asked, manager, answer) {
             let Some(share) = outcome.share.times(left) else {
                 answer.has_more = true;
                 continue;
@@ -440,12 +478,12 @@ impl Model {
         levels: &Levels<'_>,
         leaf: &Leaf,
         asked: &Asked<'_>,
-        routed: &Routed<'_>,
+        manager: &HttpConnectionManager,
         answer: &mut Explanation,
     ) -> Vec<Outcome> {
         let share = leaf.chance.share();
         let single = |name: &str, answer: &mut Explanation| {
-            let outcome = self.to_cluster(name, share, action, levels, asked, routed, answer);
+            let outcome = self.to_cluster(name, share, action, levels, asked, manager, answer);
             vec![self.with_mirrors(outcome, action, levels, &leaf.chance, None)]
         };
         let plugin = |name: &str| {
@@ -464,7 +502,7 @@ impl Model {
                 }
             }
             Some(ClusterSpecifier::WeightedClusters(split)) => {
-                self.split(split, action, levels, leaf, asked, routed, answer)
+                self.split(split, action, levels, leaf, asked, manager, answer)
             }
             Some(ClusterSpecifier::ClusterSpecifierPlugin(name)) => plugin(name),
             Some(ClusterSpecifier::InlineClusterSpecifierPlugin(inline)) => {
@@ -485,7 +523,7 @@ impl Model {
         levels: &Levels<'_>,
         leaf: &Leaf,
         asked: &Asked<'_>,
-        routed: &Routed<'_>,
+        manager: &HttpConnectionManager,
         answer: &mut Explanation,
     ) -> Vec<Outcome> {
         let weights: Vec<u32> = split.clusters.iter().map(weight_of).collect();
@@ -532,7 +570,7 @@ impl Model {
                 header => asked.seen.get(&header.to_ascii_lowercase()).first().cloned().unwrap_or_default(),
             };
             let levels = Levels { member: Some(member), ..*levels };
-            let mut outcome = self.to_cluster(&name, share, action, &levels, asked, routed, answer);
+            let mut outcome = self.to_cluster(&name, share, action, &levels, asked, manager, answer);
             outcome.weight = Some((weight, sum));
             let chance = by_value.as_ref().unwrap_or(&leaf.chance);
             outcomes.push(self.with_mirrors(outcome, action, &levels, chance, Some((range, sum))));
@@ -553,15 +591,15 @@ impl Model {
         action: &RouteAction,
         levels: &Levels<'_>,
         asked: &Asked<'_>,
-        routed: &Routed<'_>,
+        manager: &HttpConnectionManager,
         answer: &mut Explanation,
     ) -> Outcome {
         let resource = ResourceKey { resource_type: ResourceType::Cluster, name: name.into() };
         let mut outcome = Outcome::plain(share, ActionKind::Cluster, format!("to {name}"));
         outcome.cluster = Some(element(name, &resource, String::new()));
-        let filters = levels.filters(routed.manager, asked.request, asked.seen, self.semantics);
+        let filters = levels.filters(manager, asked.request, asked.seen, self.semantics);
         (outcome.filters, outcome.session) = (filters.shown, filters.session);
-        outcome.limits = Levels::limits(action, routed.manager, asked.seen, self.semantics);
+        outcome.limits = Levels::limits(action, manager, asked.seen, self.semantics);
         outcome.retry = levels.retry(action, self.semantics);
         if self.semantics.has(Difference::ActsAsProxy) {
             outcome.rewrites = levels.rewrites(action);
@@ -684,8 +722,8 @@ fn show_routes(
             continue;
         }
         let dot = if host_path.is_empty() { "" } else { "." };
-        let mut element = element(&route.message.name, resource, format!("{host_path}{dot}routes[{index}]"));
-        element.part.route = Some(route.message.name.clone()).filter(|name| !name.is_empty());
+        let path = format!("{host_path}{dot}routes[{index}]");
+        let element = route_element(&route.message.name, resource, path);
         let matches = match route.matches(asked) {
             Truth::Yes => "yes",
             Truth::No => "no",
@@ -710,16 +748,23 @@ fn is_off(real: Ratio, written: Option<Ratio>) -> bool {
     (as_float(real) - as_float(written)).abs() > 0.001
 }
 
-fn weight_of(member: &ClusterWeight) -> u32 {
+pub(crate) fn weight_of(member: &ClusterWeight) -> u32 {
     member.weight.as_ref().map_or(0, |weight| weight.value)
 }
 
-fn element(name: &str, resource: &ResourceKey, path: String) -> Element {
+pub(crate) fn element(name: &str, resource: &ResourceKey, path: String) -> Element {
     Element {
         name: name.to_owned(),
         place: None,
         part: Part { resource: resource.clone(), path, route: None },
     }
+}
+
+/// A route, which is also found by its name.
+pub(crate) fn route_element(name: &str, resource: &ResourceKey, path: String) -> Element {
+    let mut element = element(name, resource, path);
+    element.part.route = Some(name.to_owned()).filter(|name| !name.is_empty());
+    element
 }
 
 fn listener_of(resource: &Resource, address: String, chain: Option<String>, why: &str) -> Listener {
@@ -748,7 +793,7 @@ fn why(listener: &ListenerMessage, steps: &[&str], found: Option<(&FilterChain, 
 }
 
 /// How the call of a gRPC client fails without a route.
-const UNAVAILABLE: &str = "grpc 14 UNAVAILABLE";
+pub(crate) const UNAVAILABLE: &str = "grpc 14 UNAVAILABLE";
 
 /// Listeners that a request without a port is asked of.
 pub const MAX_LISTENERS: usize = 16;

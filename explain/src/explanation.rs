@@ -79,7 +79,7 @@ pub struct Explanation {
 pub struct Element {
     /// Its name.
     pub name: String,
-    /// Where it is written; filled in by [`Explanation::locate`].
+    /// Where it is written; filled in by [`Located::locate`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
     /// The same for a machine.
@@ -314,9 +314,28 @@ pub struct Note {
     pub message: String,
 }
 
-impl Explanation {
+/// Something that a client gets and does not use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftOut {
+    /// What it is.
+    pub what: String,
+    /// Why.
+    pub reason: String,
+    /// The rule.
+    pub row: &'static str,
+    /// The name and place of the resource, or of the part of it.
+    pub element: Element,
+}
+
+/// An answer with places.
+pub trait Located {
     /// Fills in the places.
-    pub fn locate(&mut self, mut find: impl FnMut(&Part) -> Option<Place>) {
+    fn locate(&mut self, find: &mut dyn FnMut(&Part) -> Option<Place>);
+}
+
+impl Located for Explanation {
+    fn locate(&mut self, find: &mut dyn FnMut(&Part) -> Option<Place>) {
         let listener = self.listener.iter_mut().map(|listener| &mut listener.element);
         let host = self.virtual_host.iter_mut().map(|host| &mut host.element);
         let routes = self.routes.iter_mut().map(|route| &mut route.element);
@@ -325,7 +344,9 @@ impl Explanation {
             element.place = find(&element.part);
         }
     }
+}
 
+impl Explanation {
     /// The answer about a client that refuses the resources, or that has none.
     pub(crate) fn refused(client: String, action: ActionKind, what: String) -> Self {
         let outcome = Outcome::plain(Ratio::ONE, action, what);

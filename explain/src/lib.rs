@@ -10,6 +10,7 @@
 
 mod after;
 mod always;
+mod balancer;
 mod before;
 mod client;
 mod context;
@@ -37,19 +38,21 @@ mod shape;
 mod space;
 mod table;
 mod tables;
+mod target;
 mod text;
 mod touched;
 mod truth;
 mod write;
 
 pub use always::{Conditions, Counterexample, Destination, MAX_EXAMPLES, Region, Searched, TextIs, always};
+pub use balancer::{Balancer, MAX_CLUSTERS};
 pub use client::{Client, Language, UnknownClient};
 pub use curl::{CurlError, curl};
 pub use diff::{Changes, Class, ClassKind, Effort, MAX_CLASSES, Undecided, diff, diff_within, request_text};
 pub use explain::MAX_LISTENERS;
 pub use explanation::{
-    ActionKind, Element, Endpoint, Explanation, Filter, Host, Limit, Listener, Mirror, Note, Outcome, Part,
-    Place, Retry, RouteSeen, Session,
+    ActionKind, Element, Endpoint, Explanation, Filter, Host, LeftOut, Limit, Listener, Located, Mirror,
+    Note, Outcome, Part, Place, Retry, RouteSeen, Session,
 };
 pub use host::DomainKind;
 pub use inventory::{Inventory, Item, inventory};
@@ -58,5 +61,6 @@ pub use model::Model;
 pub use ratio::Ratio;
 pub use request::{Connection, Request};
 pub use route::{Failure, Reason};
+pub use target::{ClusterShare, MAX_METHODS, MethodConfig, MethodName, RetryPolicy, Target, Versioned};
 pub use touched::Touched;
-pub use write::to_text;
+pub use write::{targets_to_text, to_text};

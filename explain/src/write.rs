@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::explanation::{Element, Endpoint, Explanation, Limit, Outcome, Place, RouteSeen};
+use crate::balancer::Balancer;
+use crate::explanation::{Element, Endpoint, Explanation, Filter, Host, Limit, Outcome, Place, RouteSeen};
 use crate::host::DomainKind;
 use crate::route::Failure;
+use crate::target::{MethodConfig, Target, Versioned};
 
 /// The answers as text; those of clients that do the same are one.
 #[must_use]
@@ -13,13 +15,45 @@ pub fn to_text(answers: &[Explanation], shows_all: bool) -> String {
     texts.join("\n")
 }
 
-fn together(answers: &[Explanation]) -> Vec<Explanation> {
-    let mut groups: Vec<Explanation> = Vec::new();
+/// What clients hold for a target, as text; clients that hold the same are one.
+#[must_use]
+pub fn targets_to_text(targets: &[Target]) -> String {
+    let texts: Vec<String> = together(targets).iter().map(Target::to_text).collect();
+    texts.join("\n")
+}
+
+/// An answer for one client.
+trait OfClient: Clone + PartialEq {
+    fn client(&mut self) -> &mut String;
+}
+
+impl OfClient for Explanation {
+    fn client(&mut self) -> &mut String {
+        &mut self.client
+    }
+}
+
+impl OfClient for Target {
+    fn client(&mut self) -> &mut String {
+        &mut self.client
+    }
+}
+
+/// Answers that differ in the client alone, as one.
+fn together<T: OfClient>(answers: &[T]) -> Vec<T> {
+    let mut groups: Vec<T> = Vec::new();
     for answer in answers {
-        let alike =
-            |one: &&mut Explanation| Explanation { client: one.client.clone(), ..answer.clone() } == **one;
-        match groups.iter_mut().find(alike) {
-            Some(one) => one.client = format!("{}, {}", one.client, answer.client),
+        let mut own = answer.clone();
+        let client = std::mem::take(own.client());
+        let alike = groups.iter_mut().find_map(|one| {
+            own.client().clone_from(one.client());
+            (own == *one).then_some(one)
+        });
+        match alike {
+            Some(one) => {
+                let all = one.client();
+                *all = format!("{all}, {client}");
+            }
             None => groups.push(answer.clone()),
         }
     }
@@ -43,17 +77,7 @@ impl Explanation {
             line(&mut text, "before", step, None);
         }
         if let Some(host) = &self.virtual_host {
-            let kind = match host.kind {
-                DomainKind::Exact => "exact",
-                DomainKind::Suffix => "suffix",
-                DomainKind::Prefix => "prefix",
-                DomainKind::Any => "any host",
-            };
-            let mut about = format!("`{}`, {kind}", host.domain);
-            if !host.passed_over.is_empty() {
-                let _ = write!(about, "; passed over: {}", quoted(&host.passed_over));
-            }
-            element(&mut text, "virtual host", &host.element, &about);
+            host.write(&mut text);
         }
         self.write_routes(&mut text, shows_all);
         for outcome in &self.outcomes {
@@ -90,6 +114,22 @@ impl Explanation {
         if n_hidden > 0 {
             line(text, " routes no", &format!("{n_hidden} more before these, whose path does not fit"), None);
         }
+    }
+}
+
+impl Host {
+    fn write(&self, text: &mut String) {
+        let kind = match self.kind {
+            DomainKind::Exact => "exact",
+            DomainKind::Suffix => "suffix",
+            DomainKind::Prefix => "prefix",
+            DomainKind::Any => "any host",
+        };
+        let mut about = format!("`{}`, {kind}", self.domain);
+        if !self.passed_over.is_empty() {
+            let _ = write!(about, "; passed over: {}", quoted(&self.passed_over));
+        }
+        element(text, "virtual host", &self.element, &about);
     }
 }
 
@@ -172,15 +212,121 @@ impl Outcome {
             line(text, "  retries", &text_of, None);
         }
         if !self.filters.is_empty() {
-            let shown = self.filters.iter().map(|filter| {
-                let name = filter.name.strip_prefix("envoy.filters.http.").unwrap_or(&filter.name);
-                let by = filter.by.map(|by| format!(" ({by})")).unwrap_or_default();
-                format!("{name}: {}{by}", filter.effect)
-            });
-            line(text, "  filters", &shown.collect::<Vec<_>>().join("; "), None);
+            line(text, "  filters", &filters(&self.filters), None);
         }
         for mirror in &self.mirrors {
             line(text, "  mirror", &format!("{} to {}", mirror.share, mirror.cluster), None);
+        }
+    }
+}
+
+impl Target {
+    fn to_text(&self) -> String {
+        let mut text = String::new();
+        line(&mut text, "client", &self.client, None);
+        line(&mut text, "target", &format!("xds:///{}", self.target), None);
+        for (label, resource) in [("listener", &self.listener), ("routes", &self.route_config)] {
+            if let Some(Versioned { element: own, version }) = resource {
+                let about = if version.is_empty() { String::new() } else { format!("version {version}") };
+                element(&mut text, label, own, &about);
+            }
+        }
+        if let Some(host) = &self.virtual_host {
+            host.write(&mut text);
+        }
+        if let Some(fails) = &self.fails {
+            line(&mut text, "calls fail", fails, None);
+        }
+        if !self.filters.is_empty() {
+            line(&mut text, "filters", &filters(&self.filters), None);
+        }
+        for method in &self.method_config {
+            method.write(&mut text);
+        }
+        if let Some(tree) = &self.load_balancing_config {
+            line(&mut text, "balancing", &tree.policy, None);
+            for child in &tree.children {
+                child.write(&mut text, 1);
+            }
+        }
+        for one in &self.left_out {
+            element(
+                &mut text,
+                "left out",
+                &one.element,
+                &format!("{}: {} ({})", one.what, one.reason, one.row),
+            );
+        }
+        if self.has_more {
+            line(&mut text, "and more", "more routes or clusters than are shown", None);
+        }
+        for note in &self.notes {
+            line(&mut text, "note", &note.message, None);
+        }
+        text
+    }
+}
+
+impl MethodConfig {
+    fn write(&self, text: &mut String) {
+        let mut wanted = Vec::new();
+        if let Some(name) = &self.name {
+            let method = if name.method.is_empty() { "*" } else { &name.method };
+            wanted.push(format!("{}/{method}", name.service));
+        }
+        wanted.extend(self.conditions.iter().cloned());
+        wanted.extend(self.fraction.map(|share| format!("{share} of calls")));
+        element(text, &format!(" method {}", self.index + 1), &self.route, &wanted.join(", "));
+        let clusters: Vec<String> =
+            self.clusters.iter().map(|one| format!("{} {}", one.share, one.cluster)).collect();
+        if !clusters.is_empty() {
+            line(text, "  to", &clusters.join(", "), None);
+        }
+        if let Some(fails) = &self.fails {
+            line(text, "  fails", fails, None);
+        }
+        if let Some(timeout) = &self.timeout {
+            line(text, "  timeout", timeout, None);
+        }
+        if let Some(retry) = &self.retry_policy {
+            let codes = retry.retryable_status_codes.join(", ");
+            let back_off = format!("{}–{}", retry.initial_backoff, retry.max_backoff);
+            line(text, "  retries", &format!("{codes}: {} attempts, {back_off}", retry.max_attempts), None);
+        }
+        if let Some(session) = &self.session {
+            line(text, "  session", &format!("{} `{}`", session.by, session.name), None);
+        }
+        if !self.overrides.is_empty() {
+            line(text, "  overrides", &filters(&self.overrides), None);
+        }
+    }
+}
+
+impl Balancer {
+    fn write(&self, text: &mut String, depth: usize) {
+        let indent = " ".repeat(depth);
+        let mut about: Vec<String> = Vec::new();
+        about.extend(Some(self.child.clone()).filter(|child| !child.is_empty()));
+        about.extend(Some(self.about.clone()).filter(|about| !about.is_empty()));
+        about
+            .extend(self.versions.first().map(|_| format!("version {}", self.versions.join(", endpoints "))));
+        let place = self.cluster.as_ref().and_then(|cluster| cluster.place.as_ref());
+        line(
+            text,
+            "",
+            &format!("{indent}{}  {}", self.policy, about.join("; ")).trim_end().to_owned(),
+            place,
+        );
+        if !self.endpoints.is_empty() {
+            let shown: Vec<String> = self.endpoints.iter().map(Endpoint::say).collect();
+            let more = match self.n_more_endpoints {
+                0 => String::new(),
+                n => format!(", and {n} more"),
+            };
+            line(text, "", &format!("{indent} {}{more}", shown.join(", ")), None);
+        }
+        for child in &self.children {
+            child.write(text, depth + 1);
         }
     }
 }
@@ -220,6 +366,15 @@ fn line(text: &mut String, label: &str, about: &str, place: Option<&Place>) {
         let _ = write!(text, "  [{at}]");
     }
     text.push('\n');
+}
+
+fn filters(all: &[Filter]) -> String {
+    let shown = all.iter().map(|filter| {
+        let name = filter.name.strip_prefix("envoy.filters.http.").unwrap_or(&filter.name);
+        let by = filter.by.map(|by| format!(" ({by})")).unwrap_or_default();
+        format!("{name}: {}{by}", filter.effect)
+    });
+    shown.collect::<Vec<_>>().join("; ")
 }
 
 fn quoted(all: &[String]) -> String {

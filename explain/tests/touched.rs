@@ -35,7 +35,7 @@ fn view(resources: Vec<Arc<Resource>>) -> Arc<View> {
 /// What happens to a request, without the numbers of virtual hosts and routes.
 fn outcomes(mut explained: Vec<Explanation>) -> Vec<Explanation> {
     for one in &mut explained {
-        one.locate(|_| None);
+        one.locate(&mut |_| None);
         one.routes.clear();
         one.route_config = None;
         if let Some(host) = &mut one.virtual_host {

@@ -1,4 +1,5 @@
-//! `/v1/explain`: where a request goes, and why, by what a group or a node is served now or was served at a revision.
+//! `/v1/explain`: where a request goes, and why, or what gRPC clients hold for a target, by what a group or a node is served now or was
+//! served at a revision.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -8,7 +9,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use xds_cache::{Profile, Revision};
 use xds_control::question::{Fields, Part, REQUEST_FIELDS};
-use xds_explain::{Explanation, Model, Request};
+use xds_explain::{Explanation, Model, Request, Target};
 
 use crate::answer::Answer;
 use crate::caller::Caller;
@@ -55,6 +56,10 @@ pub(crate) struct ExplainAnswer {
     /// One for each client and each listener that may accept the request. Values of credentials are shown as `…`.
     #[schema(value_type = Vec<Object>)]
     pub explanations: Vec<Value>,
+    /// What each client holds for the target, if the request has a `target` and says nothing of a call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    pub targets: Vec<Value>,
     /// The same as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -75,6 +80,8 @@ struct Question {
     at: Option<Revision>,
     request: Request,
     is_of_target: bool,
+    /// True if it is about the target and no call.
+    is_about_target: bool,
 }
 
 pub(crate) async fn explain(
@@ -94,11 +101,12 @@ fn question(fields: &mut Fields, body: &Part<'_>) -> Option<Question> {
     fields.check(body, &[&About::FIELDS[..], &["at", "request"]].concat());
     let about = About::read(fields, body);
     let at = revision(fields, body, "at");
-    let mut is_of_target = false;
+    let (mut is_of_target, mut has_call) = (false, false);
     let request = match body.field("request") {
         Some(part) => {
             fields.check(&part, &REQUEST_FIELDS);
             is_of_target = part.field("target").is_some();
+            has_call = OF_CALLS.iter().any(|key| part.field(key).is_some());
             fields.request(&[part])
         }
         None => {
@@ -106,7 +114,7 @@ fn question(fields: &mut Fields, body: &Part<'_>) -> Option<Question> {
             None
         }
     };
-    Some(Question { about, at, request: request?, is_of_target })
+    Some(Question { about, at, request: request?, is_of_target, is_about_target: is_of_target && !has_call })
 }
 
 fn answer(
@@ -124,9 +132,11 @@ fn answer(
         groups: Vec::new(),
         gaps: served.gaps.clone(),
         explanations: Vec::new(),
+        targets: Vec::new(),
         text: None,
     };
     let mut all: Vec<Explanation> = Vec::new();
+    let mut held: Vec<Target> = Vec::new();
     let mut n_bytes = 0;
     let of_target = question.is_of_target.then_some(Profile::Grpc);
     for client in question.about.clients(&whose, &served, of_target) {
@@ -134,23 +144,45 @@ fn answer(
         let view = whose.view(state, caller, &served, client)?;
         answer.revision = answer.revision.max(view.revision().0);
         answer.groups = view.key().groups.iter().map(ToString::to_string).collect();
-        let mut explained = Model::of_view(&view, client).explain(&question.request);
+        let model = Model::of_view(&view, client);
+        if question.is_about_target {
+            let mut target = vec![model.target(&question.request.authority).ok_or_else(no_target)?];
+            served.locate(state, &view, &mut target);
+            answer.targets.extend(written(&target, &mut n_bytes)?);
+            held.extend(target);
+            continue;
+        }
+        let mut explained = model.explain(&question.request);
         goes_on()?;
         served.locate(state, &view, &mut explained);
-        for one in &explained {
-            let value = serde_json::to_value(one).map_err(|error| ApiError::Internal(error.to_string()))?;
-            n_bytes += value.to_string().len();
-            if n_bytes > MAX_ANSWER_BYTES {
-                let text = "the answer is too long; ask about one listener, or fewer clients";
-                return Err(ApiError::BadRequest(text.to_owned()));
-            }
-            answer.explanations.push(value);
-        }
+        answer.explanations.extend(written(&explained, &mut n_bytes)?);
         all.extend(explained);
     }
     answer.text = params.text.then(|| {
         let gaps: String = answer.gaps.iter().map(|gap| format!("not kept       {gap}\n")).collect();
-        gaps + &xds_explain::to_text(&all, params.all)
+        gaps + &xds_explain::to_text(&all, params.all) + &xds_explain::targets_to_text(&held)
     });
     Ok(answer)
 }
+
+/// Parts of an answer, as far as it may be long.
+fn written<T: Serialize>(all: &[T], n_bytes: &mut usize) -> Result<Vec<Value>, ApiError> {
+    let mut values = Vec::new();
+    for one in all {
+        let value = serde_json::to_value(one).map_err(|error| ApiError::Internal(error.to_string()))?;
+        *n_bytes += value.to_string().len();
+        if *n_bytes > MAX_ANSWER_BYTES {
+            let text = "the answer is too long; ask about one listener, or fewer clients";
+            return Err(ApiError::BadRequest(text.to_owned()));
+        }
+        values.push(value);
+    }
+    Ok(values)
+}
+
+fn no_target() -> ApiError {
+    ApiError::BadRequest("an Envoy has no target; add a `call`, or leave out the client".to_owned())
+}
+
+/// With one of these, a request is about a call.
+const OF_CALLS: [&str; 4] = ["call", "curl", "path", "method"];

@@ -1,4 +1,4 @@
-//! `explain`: where a request goes, and why, by files or by what a running server serves.
+//! `explain`: where a request goes, and why, or what gRPC clients hold for a target, by files or by what a running server serves.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde_json::json;
 use xds_cache::Profile;
 use xds_control::question;
-use xds_explain::{Connection, Explanation, Model, Request};
+use xds_explain::{Connection, Explanation, Model, Request, Target};
 
 use crate::cli::about::AboutArgs;
 use crate::cli::admin::ConnectionArgs;
@@ -46,9 +46,9 @@ pub(crate) struct RequestArgs {
     /// Host, with a port if the client sends one
     #[arg(long, value_name = "HOST", required_unless_present_any = ["curl", "target"])]
     host: Option<String>,
-    /// Path, with its query
-    #[arg(long, value_name = "PATH", default_value = "/")]
-    path: String,
+    /// Path, with its query [default: /]
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
     /// Method [default: GET]
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
@@ -61,7 +61,7 @@ pub(crate) struct RequestArgs {
     /// A gRPC call
     #[arg(long, value_name = "SERVICE/METHOD", conflicts_with_all = ["path", "method"])]
     call: Option<String>,
-    /// Target of a proxyless gRPC client; implies --profile grpc
+    /// Target of a proxyless gRPC client; implies --profile grpc. `explain` without a call says what the client holds for it
     #[arg(long, value_name = "xds:///NAME", conflicts_with = "host")]
     target: Option<String>,
     /// A curl command, as it is pasted
@@ -147,6 +147,11 @@ impl RequestArgs {
         self.target.is_some()
     }
 
+    /// Returns `true` if it says nothing of a call, but the target.
+    fn is_about_target(&self) -> bool {
+        self.target.is_some() && self.call.is_none() && self.path.is_none() && self.method.is_none()
+    }
+
     /// The request.
     pub(crate) fn request(&self) -> Result<Request, Failure> {
         let host = self.target.as_deref().or(self.host.as_deref()).unwrap_or_default();
@@ -155,7 +160,7 @@ impl RequestArgs {
                 xds_explain::curl(command).map_err(|error| Failure::Usage(error.to_string()))?
             }
             (None, Some(call)) => Request::call(host, call),
-            (None, None) => Request::get(host, &self.path),
+            (None, None) => Request::get(host, self.path.as_deref().unwrap_or("/")),
         };
         if self.curl.is_none() {
             request.scheme = self.scheme.clone().unwrap_or_default();
@@ -194,7 +199,10 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
 
 /// By what a running server serves.
 fn ask(args: &ExplainArgs, request: &Request) -> Result<(), Failure> {
-    let mut question = json!({"request": question::to_json(request)});
+    let mut question = json!({"request": match &args.request.target {
+        Some(target) if args.request.is_about_target() => json!({"target": target}),
+        Some(_) | None => question::to_json(request),
+    }});
     args.about.write(&mut question, args.request.is_of_target().then_some(Profile::Grpc));
     if let Some(at) = args.at {
         question["at"] = json!(at);
@@ -206,7 +214,9 @@ fn ask(args: &ExplainArgs, request: &Request) -> Result<(), Failure> {
         Form::Text => output::print(&clean_lines(answer["text"].as_str().unwrap_or_default()))?,
     }
     let mut outcomes = output::items(&answer["explanations"]).flat_map(|one| output::items(&one["outcomes"]));
-    if outcomes.any(|outcome| !outcome["route"].is_null()) { Ok(()) } else { Err(Failure::Silent) }
+    let is_routed = outcomes.any(|outcome| !outcome["route"].is_null());
+    let is_held = output::items(&answer["targets"]).any(|target| target["fails"].is_null());
+    if is_routed || is_held { Ok(()) } else { Err(Failure::Silent) }
 }
 
 /// By files.
@@ -214,25 +224,38 @@ fn read(args: &ExplainArgs, request: &Request) -> Result<(), Failure> {
     let served = Served::read(&args.files)?;
     let whose = args.about.whose();
     let mut answers: Vec<Explanation> = Vec::new();
+    let mut held: Vec<Target> = Vec::new();
     for client in args.about.clients(args.request.is_of_target().then_some(Profile::Grpc)) {
         let view = served.view(&whose, client)?;
-        let mut explained = Model::of_view(&view, client).explain(request);
+        let model = Model::of_view(&view, client);
+        if args.request.is_about_target() {
+            let wanted = "an Envoy has no target; add --call, or leave out the client";
+            let target = model.target(&request.authority).ok_or_else(|| Failure::Usage(wanted.to_owned()))?;
+            let mut target = vec![target];
+            served.locate(&view, &mut target);
+            held.extend(target);
+            continue;
+        }
+        let mut explained = model.explain(request);
         served.locate(&view, &mut explained);
         answers.extend(explained);
     }
-    show(&answers, args.all, args.output, served.n_errors())?;
-    if answers.iter().any(Explanation::is_routed) { Ok(()) } else { Err(Failure::Silent) }
+    let text = || xds_explain::to_text(&answers, args.all) + &xds_explain::targets_to_text(&held);
+    match args.output {
+        Form::Json if held.is_empty() => output::print_json(&json!({"explanations": answers}))?,
+        Form::Json => output::print_json(&json!({"targets": held}))?,
+        Form::Text => show(&text(), served.n_errors())?,
+    }
+    let is_routed = answers.iter().any(Explanation::is_routed);
+    if is_routed || held.iter().any(|target| target.fails.is_none()) { Ok(()) } else { Err(Failure::Silent) }
 }
 
-fn show(answers: &[Explanation], shows_all: bool, form: Form, n_errors: usize) -> Result<(), Failure> {
-    if form == Form::Json {
-        return output::print_json(&json!({"explanations": answers}));
-    }
+fn show(text: &str, n_errors: usize) -> Result<(), Failure> {
     let errors = match n_errors {
         0 => String::new(),
         n => format!(
             "{n} errors in the files; xds-server validate shows them. What has none is explained:\n\n"
         ),
     };
-    output::print(&format!("{errors}{}", clean_lines(&xds_explain::to_text(answers, shows_all))))
+    output::print(&format!("{errors}{}", clean_lines(text)))
 }

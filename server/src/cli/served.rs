@@ -7,7 +7,7 @@ use xds_codec::Diagnostic;
 use xds_control::acks::view_key_of_group;
 use xds_control::model::Texts;
 use xds_control::{Places, Secrets};
-use xds_explain::{Client, Explanation};
+use xds_explain::{Client, Located};
 
 use crate::cli::failure::Failure;
 use crate::cli::offline::{FilesArgs, Offline};
@@ -63,9 +63,8 @@ impl Served {
     }
 
     /// Fills in the places.
-    pub(super) fn locate(&self, view: &View, explanations: &mut [Explanation]) {
-        Places { view, documents: &self.offline.translated.documents, texts: &self.texts }
-            .locate(explanations);
+    pub(super) fn locate<T: Located>(&self, view: &View, answers: &mut [T]) {
+        Places { view, documents: &self.offline.translated.documents, texts: &self.texts }.locate(answers);
     }
 
     /// How many errors the files have.
