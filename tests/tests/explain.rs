@@ -562,6 +562,11 @@ async fn a_running_server_explains_as_its_files_do_and_by_what_it_serves_since()
         ensure!(by_server == by_files, "{more:?}\n{by_server}\n{by_files}");
         ensure!(!by_server.contains("hunter2"), "{by_server}");
     }
+    let target = ["--target", "xds:///shop.test"];
+    let by_server = cli(&[&["explain", "--admin", &admin][..], &target].concat()).await?;
+    let by_files = cli(&[&["explain", &dir][..], &target].concat()).await?;
+    ensure!(by_server == by_files, "{by_server}\n{by_files}");
+    ensure!(by_server.contains("90 % default/one, 10 % default/two"), "{by_server}");
     let told = cli(&asked).await?;
     ensure!(told.contains("90 %") && told.contains("shop.yaml:10]"), "{told}");
     let weights = json!({"backends": {"one": 3, "two": 1}}).to_string();

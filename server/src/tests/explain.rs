@@ -67,6 +67,31 @@ async fn an_answer_is_about_what_is_served_with_weights_that_the_api_changed() {
 }
 
 #[tokio::test]
+async fn a_target_without_a_call_is_answered_by_what_clients_hold() {
+    let rest = served().await;
+    let reply = explain(&rest, &json!({"request": {"target": "xds:///shop.test"}})).await;
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let answer = reply.json();
+    assert_eq!(answer["explanations"], json!([]));
+    let held = answer["targets"].as_array().unwrap();
+    let clients: Vec<&str> =
+        held.iter().filter_map(|one| one["client"].as_str()?.split('@').next()).collect();
+    assert_eq!(clients, ["grpc-core", "grpc-go", "grpc-java", "grpc-js"]);
+    for one in held {
+        let method = &one["methodConfig"][1];
+        assert_eq!(method["route"]["place"]["document"], "Route default/shop", "{one:#}");
+        assert_eq!(method["clusters"][0], json!({"cluster": "default/one", "share": [9, 10]}), "{one:#}");
+        let tree = &one["loadBalancingConfig"]["children"][1];
+        assert_eq!(tree["child"], "cluster:default/one", "{one:#}");
+    }
+    assert!(answer["text"].as_str().unwrap().contains("target         xds:///shop.test"), "{answer:#}");
+    let missing = explain(&rest, &json!({"request": {"target": "xds:///none"}})).await.json();
+    assert!(missing["targets"][0]["fails"].as_str().unwrap().contains("no Listener"), "{missing:#}");
+    let envoy = json!({"clients": ["envoy"], "request": {"target": "xds:///shop.test"}});
+    assert_eq!(explain(&rest, &envoy).await.status, 400);
+}
+
+#[tokio::test]
 async fn credentials_of_a_request_are_not_in_the_answer() {
     let rest = served().await;
     let request = json!({"host": "shop.test", "headers": {"Authorization": "Bearer hunter2"}});
