@@ -123,6 +123,14 @@ pub(super) const RULES: &[Rule] = &[
     )
     .by(&[Language::Core]),
     Rule::new(
+        "B25",
+        (Rejected, "grpc-duration"),
+        HCM,
+        (When::LongDuration, &["common_http_protocol_options.max_stream_duration"]),
+        "gRPC (java) rejects a duration of more than 292 years",
+    )
+    .by(&[Language::Java]),
+    Rule::new(
         "B21",
         (Rejected, "grpc-route-source"),
         RDS,

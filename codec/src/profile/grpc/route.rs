@@ -129,13 +129,33 @@ pub(super) const RULES: &[Rule] = &[
     )
     .by(&[Language::Core]),
     Rule::new(
+        "B122",
+        (Rejected, "grpc-duration"),
+        ACTION,
+        (
+            When::LongDuration,
+            &["max_stream_duration.max_stream_duration", "max_stream_duration.grpc_timeout_header_max"],
+        ),
+        "gRPC (java) rejects a duration of more than 292 years",
+    )
+    .by(&[Language::Java]),
+    Rule::new(
+        "B110",
+        (Rejected, "grpc-route-action"),
+        ACTION,
+        (When::Set, &["cluster_specifier_plugin", "inline_cluster_specifier_plugin"]),
+        "gRPC (js) rejects a route with `{}`",
+    )
+    .by(&[Language::Js])
+    .on(Side::Client),
+    Rule::new(
         "B127",
         (Rejected, "grpc-retry"),
         RETRY,
         (When::Zero, &["num_retries"]),
-        "gRPC (go, C-core) rejects a retry policy without retries; omit the policy",
+        "gRPC (go, C-core, js) rejects a retry policy without retries; omit the policy",
     )
-    .by(&[Language::Go, Language::Core]),
+    .by(&[Language::Go, Language::Core, Language::Js]),
     Rule::new(
         "B127",
         (Differs, "grpc-retry"),
@@ -189,8 +209,13 @@ pub(super) fn route_configuration(message: &Message, path: &Path<'_>, scope: &mu
         let found = child(&extension, "typed_config").map(|any| type_of(scope.inner, &any));
         let is_optional = has(plugin, "is_optional");
         if found.as_deref() != Some(LOOKUP) && !is_optional {
-            let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier");
-            let text = "gRPC rejects a cluster specifier plugin other than route lookup".to_owned();
+            let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier").by(&[
+                Language::Core,
+                Language::Go,
+                Language::Java,
+            ]);
+            let text = "gRPC (C-core, go, java) rejects a cluster specifier plugin other than route lookup"
+                .to_owned();
             let suggestion = Some("is_optional: true".to_owned());
             scope.report_with(fault, &path, "extension.typed_config", text, suggestion);
         }
@@ -221,10 +246,14 @@ pub(super) fn virtual_host(message: &Message, path: &Path<'_>, scope: &mut Scope
     let domains_path = path.field("domains");
     for (index, domain) in texts(message, "domains").enumerate() {
         let inner = domain.strip_prefix('*').or_else(|| domain.strip_suffix('*')).unwrap_or(&domain);
-        if domain.is_empty() || inner.contains('*') {
-            let fault = Fault::new("B84", Rejected, "grpc-domain").by(&[Language::Core]);
-            let text = "gRPC (C-core) rejects a domain that is empty or has a `*` anywhere but at one end";
-            scope.report(fault, &domains_path.index(index), "", text);
+        let fault = Fault::new("B84", Rejected, "grpc-domain");
+        let path = domains_path.index(index);
+        if domain.is_empty() {
+            let text = "gRPC (C-core) rejects an empty domain";
+            scope.report(fault.by(&[Language::Core]), &path, "", text);
+        } else if inner.contains('*') {
+            let text = "gRPC (C-core, js) rejects a domain that has a `*` anywhere but at one end";
+            scope.report(fault.by(&[Language::Core, Language::Js]), &path, "", text);
         }
     }
     if has(message, "retry_policy") && scope.side == Side::Client {
@@ -271,33 +300,61 @@ pub(super) fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope
         let suggestion: Vec<_> = conditions.split(',').map(normal).collect();
         scope.report_with(fault, path, "retry_on", text, Some(suggestion.join(",")));
     }
-    let Some(backoff) = child(message, "retry_back_off") else { return };
-    if let (Some(base), Some(max)) =
-        (duration_at(&backoff, "base_interval"), duration_at(&backoff, "max_interval"))
-        && max < base
-    {
-        let fault = Fault::new("B130", Rejected, "grpc-retry").by(&[Language::Js, Language::Java]);
-        let text = "gRPC (js, java) rejects a `max_interval` that is shorter than the `base_interval`";
-        scope.report(fault, path, "retry_back_off.max_interval", text);
+    if let Some(backoff) = child(message, "retry_back_off") {
+        back_off(&backoff, path, scope);
     }
-    if duration_at(&backoff, "base_interval") == Some(0) {
+}
+
+/// Rows B129 and B130.
+fn back_off(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    const BASE: &str = "retry_back_off.base_interval";
+    const MAX: &str = "retry_back_off.max_interval";
+    let fault = Fault::new("B129", Rejected, "grpc-retry");
+    let max = duration_at(message, "max_interval");
+    let Some(base) = duration_at(message, "base_interval") else {
+        return scope.report(fault, path, BASE, "gRPC rejects a back-off without a base interval");
+    };
+    if base < 0 {
+        scope.report(fault, path, BASE, "gRPC rejects a base interval that is not positive");
+    }
+    if base == 0 {
+        let fault = fault.by(&[Language::Go, Language::Js, Language::Java]);
+        scope.report(fault, path, BASE, "gRPC (go, js, java) rejects a base interval of 0");
         let fault = Fault::new("B129", FailsAll, "grpc-retry").by(&[Language::Core]);
         let text = "gRPC (C-core) accepts a base interval of 0, and then fails all calls of the target";
-        scope.report(fault, path, "retry_back_off.base_interval", text);
+        scope.report(fault, path, BASE, text);
     }
-    if duration_at(&backoff, "base_interval").is_some_and(|base| (1..1_000_000).contains(&base)) {
-        let fault = Fault::new("B129", Rejected, "grpc-retry").by(&[Language::Js]);
-        let text = "gRPC (js) rejects a base interval below 1 ms";
-        scope.report(fault, path, "retry_back_off.base_interval", text);
+    // js counts in milliseconds of 32 bits.
+    let milliseconds = |nanos: i128| (nanos / 1_000_000) as i32;
+    if base > 0 && milliseconds(base) <= 0 {
+        let text = "gRPC (js) rejects a base interval below 1 ms, and misreads one of more than 24 days";
+        scope.report(fault.by(&[Language::Js]), path, BASE, text);
     }
-    if duration_at(&backoff, "base_interval").is_none_or(|base| base <= 0) {
-        let fault = Fault::new("B129", Rejected, "grpc-retry");
-        scope.report(
-            fault,
-            path,
-            "retry_back_off.base_interval",
-            "gRPC rejects a back-off without a base interval",
-        );
+    if base > i128::from(i64::MAX / 10) && max.is_none() {
+        let text = "gRPC (java) rejects a base interval of more than 29 years without a `max_interval`";
+        scope.report(fault.by(&[Language::Java]), path, BASE, text);
+    }
+    let Some(max) = max else { return };
+    let fault = Fault::new("B130", Rejected, "grpc-retry");
+    let refusing: Option<(&'static [Language], _)> =
+        match (max < base, milliseconds(max) < milliseconds(base)) {
+            (true, true) => Some((&[Language::Js, Language::Java], "js, java")),
+            (true, false) => Some((&[Language::Java], "java")),
+            (false, true) => Some((&[Language::Js], "js")),
+            (false, false) => None,
+        };
+    if let Some((languages, names)) = refusing {
+        let text =
+            format!("gRPC ({names}) rejects a `max_interval` that is shorter than the `base_interval`");
+        scope.report(fault.by(languages), path, MAX, text);
+    }
+    if max <= 0 {
+        let text = "gRPC (go) rejects a `max_interval` that is not positive";
+        scope.report(fault.by(&[Language::Go]), path, MAX, text);
+    }
+    if max < 0 {
+        let text = "gRPC (C-core) rejects a negative `max_interval`";
+        scope.report(fault.by(&[Language::Core]), path, MAX, text);
     }
 }
 
