@@ -226,7 +226,8 @@ impl Scope<'_> {
     /// Adds severe findings that concern one language alone.
     pub(super) fn add_of(&mut self, language: Language, why: &str, found: Vec<ProfileFinding>) {
         for mut finding in found {
-            let is_known = self.findings.iter().any(|one| is_same(one, &finding));
+            let is_known = |one: &ProfileFinding| is_same(one, &finding) && one.languages.contains(&language);
+            let is_known = self.findings.iter().any(is_known);
             if finding.effect.is_severe() && finding.languages.contains(&language) && !is_known {
                 finding.message = format!("{why}: {}", finding.message);
                 finding.languages = vec![language];

@@ -1,13 +1,13 @@
 //! Clusters (B.7).
 
-use super::super::Effect::{Differs, Ignored, Rejected};
+use super::super::Effect::{Crashes, Differs, Ignored, Rejected};
 use super::super::Language;
 use super::super::any::{short, type_of};
 use super::super::rule::{Fault, Rule, Scope, When, duration_at, enum_at, has, number_at};
 use super::balancing::balancing;
 use super::listener;
 use crate::encode::decode_any;
-use crate::message::{Message, child, list, text};
+use crate::message::{Message, child, list, text, texts};
 use crate::path::Path;
 
 pub(super) const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
@@ -82,7 +82,7 @@ pub(super) fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>)
     upstream_config(message, path, scope);
 }
 
-/// Rows B175 and B176.
+/// Rows B175 to B177.
 fn aggregate(custom: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let found = child(custom, "typed_config").map(|any| type_of(scope.inner, &any)).unwrap_or_default();
     if found != AGGREGATE {
@@ -97,6 +97,11 @@ fn aggregate(custom: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         let fault = Fault::new("B176", Rejected, "grpc-cluster-type").by(&[Language::Go, Language::Java]);
         let text = "gRPC (go, java) rejects an aggregate cluster with a different type name".to_owned();
         scope.report_with(fault, path, "name", text, Some(AGGREGATE_NAME.to_owned()));
+    }
+    let members = child(custom, "typed_config").and_then(|any| decode_any(scope.inner, &any));
+    if members.is_some_and(|config| texts(&config, "clusters").next().is_none()) {
+        let fault = Fault::new("B177", Rejected, "grpc-cluster-type");
+        scope.report(fault, path, "typed_config.clusters", "gRPC rejects an aggregate without clusters");
     }
 }
 
@@ -213,9 +218,17 @@ fn circuit_breakers(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
 fn outlier_detection(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(detection) = child(message, "outlier_detection") else { return };
     let path = path.field("outlier_detection");
+    let is_off = number_at(&detection, "enforcing_success_rate") == Some(0);
+    if !is_off && number_at(&detection, "success_rate_minimum_hosts").unwrap_or_default() == 0 {
+        let fault = Fault::new("B197", Crashes, "grpc-outlier-detection").by(&[Language::Js]);
+        let text =
+            "gRPC (js) ends its process at the first interval in which no endpoint has enough requests";
+        let suggestion = Some("success_rate_minimum_hosts: 5".to_owned());
+        scope.report_with(fault, &path, "success_rate_minimum_hosts", text.to_owned(), suggestion);
+    }
     if !has(&detection, "enforcing_success_rate") {
         let fault = Fault::new("B197", Differs, "grpc-outlier-detection");
-        let text = "gRPC ejects by success rate unless this is 0, and js 1.14 crashes if no host has enough requests";
+        let text = "gRPC ejects by success rate unless this is 0";
         let suggestion = Some("enforcing_success_rate: 0".to_owned());
         scope.report_with(fault, &path, "enforcing_success_rate", text.to_owned(), suggestion);
     }

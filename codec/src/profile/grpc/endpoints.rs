@@ -38,8 +38,12 @@ pub(super) fn load_assignment(message: &Message, path: &Path<'_>, scope: &mut Sc
     for (index, locality) in &weightless {
         without_weight(locality, &path.index(*index), scope);
     }
+    let before = scope.findings.len();
     Localities::default().check(&weighted, &path, scope);
     if !weightless.is_empty() {
+        for finding in scope.findings.iter_mut().skip(before) {
+            finding.languages.retain(|language| *language != Language::Js);
+        }
         scope.only(Language::Js, "gRPC (js) checks localities without a weight as well", |scope| {
             Localities::default().check(&localities, &path, scope);
         });
@@ -182,6 +186,11 @@ impl Localities {
             let fault = Fault::new("B218", Rejected, "grpc-address").by(&[Language::Js]);
             let text = "gRPC (js) rejects an address without a port number; the others connect to port 0";
             scope.report(fault, path, "address.socket_address", text);
+        }
+        if port.is_some_and(|port| port > u64::from(u16::MAX)) && by.contains(&Language::Java) {
+            let fault = Fault::new("B218", Rejected, "grpc-address").by(&[Language::Java]);
+            let text = "gRPC (java) rejects a port above 65535";
+            scope.report(fault, path, "address.socket_address.port_value", text);
         }
         self.place(&ip, port.unwrap_or_default(), path, scope);
     }

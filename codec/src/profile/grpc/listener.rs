@@ -112,8 +112,9 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-connection-manager"),
         HCM,
         (When::Set, &["original_ip_detection_extensions"]),
-        "gRPC rejects a connection manager with `{}`",
-    ),
+        "gRPC (C-core, go, java) rejects a connection manager with `{}`",
+    )
+    .by(&[Language::Core, Language::Go, Language::Java]),
     Rule::new(
         "B25",
         (Rejected, "grpc-duration"),

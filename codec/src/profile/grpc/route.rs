@@ -8,7 +8,7 @@ use super::super::any::type_of;
 use super::super::rule::{Fault, Rule, Scope, Side, When, duration_at, has, value_at};
 use super::{filters, matches};
 use crate::message::{Message, child, list, text, texts};
-use crate::path::Path;
+use crate::path::{Path, Step};
 
 pub(super) const CONFIGURATION: &str = "envoy.config.route.v3.RouteConfiguration";
 pub(super) const VIRTUAL_HOST: &str = "envoy.config.route.v3.VirtualHost";
@@ -205,9 +205,10 @@ pub(super) fn route_configuration(message: &Message, path: &Path<'_>, scope: &mu
     let mut names: BTreeSet<String> = BTreeSet::new();
     for (index, plugin) in list(message, "cluster_specifier_plugins").iter().enumerate() {
         let path = plugins_path.index(index);
-        let Some(extension) = child(plugin, "extension") else { continue };
-        let found = child(&extension, "typed_config").map(|any| type_of(scope.inner, &any));
-        let is_optional = has(plugin, "is_optional");
+        let extension = child(plugin, "extension");
+        let found = extension.as_ref().and_then(|extension| child(extension, "typed_config"));
+        let found = found.map(|any| type_of(scope.inner, &any));
+        let is_optional = value_at(plugin, "is_optional").is_some_and(|value| value.as_bool() == Some(true));
         if found.as_deref() != Some(LOOKUP) && !is_optional {
             let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier").by(&[
                 Language::Core,
@@ -219,7 +220,7 @@ pub(super) fn route_configuration(message: &Message, path: &Path<'_>, scope: &mu
             let suggestion = Some("is_optional: true".to_owned());
             scope.report_with(fault, &path, "extension.typed_config", text, suggestion);
         }
-        if !names.insert(text(&extension, "name").unwrap_or_default()) {
+        if !names.insert(extension.and_then(|extension| text(&extension, "name")).unwrap_or_default()) {
             let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier").by(&[Language::Core]);
             let text = "gRPC (C-core) rejects two cluster specifier plugins with the same name";
             scope.report(fault, &path, "extension.name", text);
@@ -268,8 +269,8 @@ pub(super) fn route(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     filters::overrides(message, path, scope);
     let actions = ["route", "redirect", "direct_response", "filter_action", "non_forwarding_action"];
     if scope.side == Side::Client && !actions.iter().any(|action| has(message, action)) {
-        let fault = Fault::new("B109", Rejected, "grpc-route-action").by(&[Language::Js]);
-        scope.report(fault, path, "route", "gRPC (js) rejects a route without an action");
+        let fault = Fault::new("B109", Rejected, "grpc-route-action").by(&[Language::Js, Language::Java]);
+        scope.report(fault, path, "route", "gRPC (js, java) rejects a route without an action");
     }
 }
 
@@ -300,8 +301,16 @@ pub(super) fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope
         let suggestion: Vec<_> = conditions.split(',').map(normal).collect();
         scope.report_with(fault, path, "retry_on", text, Some(suggestion.join(",")));
     }
-    if let Some(backoff) = child(message, "retry_back_off") {
-        back_off(&backoff, path, scope);
+    let Some(backoff) = child(message, "retry_back_off") else { return };
+    let before = scope.findings.len();
+    back_off(&backoff, path, scope);
+    // Row B133: java reads the policies of routes alone.
+    if matches!(path.to_steps()[..], [.., Step::Index(_), Step::Field(_)]) {
+        let added = scope.findings.split_off(before);
+        scope.findings.extend(added.into_iter().filter_map(|mut finding| {
+            finding.languages.retain(|language| *language != Language::Java);
+            (!finding.languages.is_empty()).then_some(finding)
+        }));
     }
 }
 

@@ -102,16 +102,6 @@ pub(super) const RULES: &[Rule] = &[
     )
     .on(Side::Server),
     Rule::new(
-        "B72",
-        (Rejected, "grpc-tls"),
-        VALIDATION,
-        (When::Set, &["system_root_certs"]),
-        "released gRPC clients (go, js) reject `{}`",
-    )
-    .by(&[Language::Go, Language::Js])
-    .on(Side::Client)
-    .suggest("ca_certificate_provider_instance"),
-    Rule::new(
         "B61",
         (Rejected, "grpc-tls"),
         DOWNSTREAM,
@@ -205,10 +195,11 @@ pub(super) fn upstream_tls_context(message: &Message, path: &Path<'_>, scope: &m
         let has_old = |field| context.as_ref().is_some_and(|context| has(context, field));
         let fault = Fault::new("B72", Rejected, "grpc-tls");
         // The deprecated fields, which go and java still read.
-        let fault = if has_old("combined_validation_context.validation_context_certificate_provider_instance")
-        {
+        let fault = if has_old(
+            "combined_validation_context.validation_context_certificate_provider_instance.instance_name",
+        ) {
             fault.by(&[Language::Core, Language::Js])
-        } else if has_old("validation_context_certificate_provider_instance") {
+        } else if has_old("validation_context_certificate_provider_instance.instance_name") {
             fault.by(&[Language::Core, Language::Js, Language::Java])
         } else {
             fault
@@ -219,9 +210,15 @@ pub(super) fn upstream_tls_context(message: &Message, path: &Path<'_>, scope: &m
     }
 }
 
-/// Rows B69, B101 and B105.
+/// Rows B69, B72, B101 and B105.
 pub(super) fn validation_context(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let provider = child(message, "ca_certificate_provider_instance");
+    if scope.side == Side::Client && provider.is_none() && has(message, "system_root_certs") {
+        let fault = Fault::new("B72", Rejected, "grpc-tls").by(&[Language::Go, Language::Js]);
+        let text = "released gRPC clients (go, js) reject `system_root_certs`".to_owned();
+        let suggestion = Some("ca_certificate_provider_instance".to_owned());
+        scope.report_with(fault, path, "system_root_certs", text, suggestion);
+    }
     if provider.is_some_and(|it| text(&it, "instance_name").is_none_or(|name| name.is_empty())) {
         let fault = Fault::new("B69", Rejected, "grpc-tls");
         let text = "gRPC rejects a certificate provider without a name";
