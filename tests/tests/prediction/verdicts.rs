@@ -51,7 +51,7 @@ pub(crate) fn predict(case: &Case, client: Client) -> Foreseen {
 }
 
 /// What the server refuses for every client because of Envoys, though gRPC clients take it.
-const STRICTER: [&str; 3] = ["duplicate-domain", "duplicate-endpoint", "duplicate-virtual-host"];
+const STRICTER: [&str; 2] = ["duplicate-domain", "duplicate-virtual-host"];
 
 /// Counts of the four outcomes.
 #[derive(Debug, Default)]

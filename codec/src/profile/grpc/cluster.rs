@@ -138,8 +138,8 @@ fn logical_dns(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         return scope.report(fault, &path, "endpoint.address", text);
     };
     if text(&socket, "address").is_none_or(|address| address.is_empty()) {
-        let text = "gRPC (go, js) rejects a LOGICAL_DNS cluster without a host name";
-        let fault = fault.by(&[Language::Go, Language::Js]);
+        let text = "gRPC (C-core, go, js) rejects a LOGICAL_DNS cluster without a host name";
+        let fault = fault.by(&[Language::Core, Language::Go, Language::Js]);
         scope.report(fault, &path, "endpoint.address.socket_address.address", text);
     }
     let port = number_at(&socket, "port_value");

@@ -187,9 +187,15 @@ impl Localities {
             let text = "gRPC (js) rejects an address without a port number; the others connect to port 0";
             scope.report(fault, path, "address.socket_address", text);
         }
-        if port.is_some_and(|port| port > u64::from(u16::MAX)) && by.contains(&Language::Java) {
-            let fault = Fault::new("B218", Rejected, "grpc-address").by(&[Language::Java]);
-            let text = "gRPC (java) rejects a port above 65535";
+        if port.is_some_and(|port| port > u64::from(u16::MAX)) {
+            let fault = Fault::new("B218", Rejected, "grpc-address");
+            let (fault, text) = match by.contains(&Language::Java) {
+                true => (
+                    fault.by(&[Language::Core, Language::Java]),
+                    "gRPC (C-core, java) rejects a port above 65535",
+                ),
+                false => (fault.by(&[Language::Core]), "gRPC (C-core) rejects a port above 65535"),
+            };
             scope.report(fault, path, "address.socket_address.port_value", text);
         }
         self.place(&ip, port.unwrap_or_default(), path, scope);

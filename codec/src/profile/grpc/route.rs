@@ -380,7 +380,12 @@ pub(super) fn hash_policy(message: &Message, path: &Path<'_>, scope: &mut Scope<
         let text = "gRPC ignores a hash policy by any filter state but one".to_owned();
         scope.report_with(fault, path, "filter_state.key", text, Some(CHANNEL_ID.to_owned()));
     }
-    if has(message, "header.regex_rewrite") && !has(message, "header.regex_rewrite.pattern") {
+    if has(message, "header") && !has(message, "header.header_name") {
+        let fault = Fault::new("B125", Rejected, "grpc-hash-policy").by(&[Language::Core]);
+        let text = "gRPC (C-core) rejects a hash policy by a header without a name";
+        scope.report(fault, path, "header.header_name", text);
+    }
+    if has(message, "header.regex_rewrite") && !has(message, "header.regex_rewrite.pattern.regex") {
         let fault = Fault::new("B125", Rejected, "grpc-hash-policy").by(&[Language::Core]);
         let text = "gRPC (C-core) rejects a rewrite without a pattern";
         scope.report(fault, path, "header.regex_rewrite.pattern", text);
