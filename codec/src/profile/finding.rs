@@ -29,7 +29,7 @@ pub struct ProfileFinding {
     /// The right value.
     pub suggestion: Option<String>,
     /// The languages of gRPC that it concerns; empty for Envoy.
-    pub languages: &'static [Language],
+    pub languages: Vec<Language>,
     /// True if clients of the other profile can reach the resource too.
     pub is_shared: bool,
     pub(super) steps: Vec<Step>,

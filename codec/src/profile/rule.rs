@@ -36,6 +36,8 @@ pub(super) enum When {
     Is(&'static [i32]),
     /// It is a negative duration, or out of bounds (row B16).
     BadDuration,
+    /// It is a duration of more nanoseconds than a signed number of 64 bits can hold, which are 292 years.
+    LongDuration,
 }
 
 /// One rule. A field may be a path of single messages, joined by dots.
@@ -103,6 +105,9 @@ impl Rule {
             When::BadDuration => {
                 let bounds = 0..=MAX_DURATION_SECONDS * 1_000_000_000;
                 duration_at(message, field).is_some_and(|nanos| !bounds.contains(&nanos))
+            }
+            When::LongDuration => {
+                duration_at(message, field).is_some_and(|nanos| i64::try_from(nanos).is_err())
             }
         }
     }
@@ -202,11 +207,63 @@ impl<'a> Scope<'a> {
             path: format_steps(&steps),
             message,
             suggestion,
-            languages: if self.profile == Profile::Grpc { fault.languages } else { &[] },
+            languages: if self.profile == Profile::Grpc { fault.languages.to_vec() } else { Vec::new() },
             is_shared: false,
             steps,
         });
     }
+}
+
+impl Scope<'_> {
+    /// Checks on behalf of one language, which reads what the others skip. Keeps its severe findings alone, with `why` before them.
+    pub(super) fn only(&mut self, language: Language, why: &str, check: impl FnOnce(&mut Self)) {
+        let already = std::mem::take(&mut self.findings);
+        check(self);
+        let found = std::mem::replace(&mut self.findings, already);
+        self.add_of(language, why, found);
+    }
+
+    /// Adds severe findings that concern one language alone.
+    pub(super) fn add_of(&mut self, language: Language, why: &str, found: Vec<ProfileFinding>) {
+        for mut finding in found {
+            let is_known = |one: &ProfileFinding| is_same(one, &finding) && one.languages.contains(&language);
+            let is_known = self.findings.iter().any(is_known);
+            if finding.effect.is_severe() && finding.languages.contains(&language) && !is_known {
+                finding.message = format!("{why}: {}", finding.message);
+                finding.languages = vec![language];
+                self.findings.push(finding);
+            }
+        }
+    }
+
+    /// Checks for each language by itself, and joins what is the same. A text begins with `gRPC`, and gets the languages unless it has them.
+    pub(super) fn by_language(&mut self, check: impl Fn(Language, &mut Self)) {
+        let already = std::mem::take(&mut self.findings);
+        let mut joined: Vec<ProfileFinding> = Vec::new();
+        for language in Language::ALL {
+            check(language, self);
+            for mut finding in self.findings.drain(..).filter(|one| one.languages.contains(&language)) {
+                if let Some(same) = joined.iter_mut().find(|one| is_same(one, &finding)) {
+                    same.languages.push(language);
+                } else {
+                    finding.languages = vec![language];
+                    joined.push(finding);
+                }
+            }
+        }
+        for one in joined.iter_mut().filter(|one| one.languages.len() < Language::ALL.len()) {
+            let names: Vec<_> = one.languages.iter().map(|language| language.name()).collect();
+            if let Some(rest) = one.message.strip_prefix("gRPC ").filter(|rest| !rest.starts_with('(')) {
+                one.message = format!("gRPC ({}) {rest}", names.join(", "));
+            }
+        }
+        self.findings = already;
+        self.findings.append(&mut joined);
+    }
+}
+
+fn is_same(one: &ProfileFinding, other: &ProfileFinding) -> bool {
+    one.path == other.path && one.message == other.message
 }
 
 /// The value of a single field that is set. Follows dots, and unwraps messages such as `UInt32Value`. Other messages have no value.

@@ -38,6 +38,8 @@ impl fmt::Display for Case {
 pub(crate) struct Generator {
     random: Random,
     worlds: Vec<Map<String, Value>>,
+    /// Half of the changes are to fields with these names, if there are any.
+    read: &'static [&'static str],
     n: usize,
 }
 
@@ -56,9 +58,11 @@ enum Step {
 
 impl Generator {
     pub(crate) fn new(client: Client, random: Random) -> Result<Self> {
-        let text = match client {
-            Client::Envoy => include_str!("envoy.yaml"),
-            Client::Grpcio | Client::GrpcGo | Client::GrpcJs => include_str!("grpc.yaml"),
+        let (text, read) = match client {
+            Client::Envoy => (include_str!("envoy.yaml"), &[][..]),
+            Client::Grpcio | Client::GrpcGo | Client::GrpcJs | Client::GrpcJava => {
+                (include_str!("grpc.yaml"), READ_BY_GRPC)
+            }
         };
         let authority = Authority::new()?;
         let issued = authority.issue(&["a"])?;
@@ -77,7 +81,7 @@ impl Generator {
                 });
             }
         }
-        Ok(Self { random, worlds, n: 0 })
+        Ok(Self { random, worlds, read, n: 0 })
     }
 
     /// A configuration with one or two changes.
@@ -125,7 +129,8 @@ impl Generator {
             collect(resource, message, &mut vec![Step::Field(name.clone())], &mut spots);
         }
         let spot = spots.swap_remove(self.below(spots.len()));
-        let fields: Vec<FieldDescriptor> = spot.message.fields().filter(is_used).collect();
+        let is_read = self.chooses();
+        let fields: Vec<FieldDescriptor> = spot.message.fields().filter(is_used).filter(is_read).collect();
         if fields.is_empty() {
             return None;
         }
@@ -241,7 +246,8 @@ impl Generator {
         if depth == 0 {
             return Some(json!({}));
         }
-        let fields: Vec<FieldDescriptor> = message.fields().filter(is_used).collect();
+        let is_read = self.chooses();
+        let fields: Vec<FieldDescriptor> = message.fields().filter(is_used).filter(is_read).collect();
         let mut value = json!({});
         let n = self.below(4).min(fields.len());
         for _ in 0..n {
@@ -314,6 +320,13 @@ impl Generator {
         })
     }
 
+    /// The fields of the next change: all of them, or only those that clients read.
+    fn chooses(&mut self) -> impl Fn(&FieldDescriptor) -> bool + use<> {
+        let read = self.read;
+        let is_any = read.is_empty() || self.below(2) == 0;
+        move |field| is_any || read.contains(&field.name())
+    }
+
     fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.random.within(0..end.max(1) as u64)).unwrap_or(0)
     }
@@ -372,11 +385,173 @@ const TEXTS: &[&str] = &[
     "name with spaces and more than a few letters",
 ];
 
+/// Fields that at least one gRPC client reads in one of its messages.
+const READ_BY_GRPC: &[&str] = &[
+    "api_listener",
+    "rds",
+    "route_config",
+    "http_filters",
+    "is_optional",
+    "config_source",
+    "route_config_name",
+    "cluster_specifier_plugins",
+    "virtual_hosts",
+    "domains",
+    "routes",
+    "match",
+    "route",
+    "non_forwarding_action",
+    "prefix",
+    "path",
+    "safe_regex",
+    "regex",
+    "headers",
+    "string_match",
+    "exact",
+    "suffix",
+    "contains",
+    "ignore_case",
+    "range_match",
+    "present_match",
+    "invert_match",
+    "exact_match",
+    "safe_regex_match",
+    "prefix_match",
+    "suffix_match",
+    "contains_match",
+    "start",
+    "end",
+    "runtime_fraction",
+    "default_value",
+    "numerator",
+    "denominator",
+    "case_sensitive",
+    "query_parameters",
+    "cluster",
+    "cluster_header",
+    "cluster_specifier_plugin",
+    "weighted_clusters",
+    "clusters",
+    "weight",
+    "max_stream_duration",
+    "grpc_timeout_header_max",
+    "hash_policy",
+    "header",
+    "header_name",
+    "filter_state",
+    "key",
+    "regex_rewrite",
+    "pattern",
+    "substitution",
+    "terminal",
+    "retry_policy",
+    "retry_on",
+    "num_retries",
+    "retry_back_off",
+    "base_interval",
+    "max_interval",
+    "typed_per_filter_config",
+    "abort",
+    "delay",
+    "percentage",
+    "grpc_status",
+    "http_status",
+    "header_abort",
+    "fixed_delay",
+    "header_delay",
+    "max_active_faults",
+    "type",
+    "cluster_type",
+    "typed_config",
+    "eds_cluster_config",
+    "eds_config",
+    "service_name",
+    "ads",
+    "self",
+    "lb_policy",
+    "load_balancing_policy",
+    "policies",
+    "typed_extension_config",
+    "endpoint_picking_policy",
+    "ring_hash_lb_config",
+    "minimum_ring_size",
+    "maximum_ring_size",
+    "hash_function",
+    "least_request_lb_config",
+    "choice_count",
+    "common_lb_config",
+    "override_host_status",
+    "circuit_breakers",
+    "thresholds",
+    "max_requests",
+    "per_host_thresholds",
+    "max_connections",
+    "lrs_server",
+    "load_assignment",
+    "upstream_config",
+    "outlier_detection",
+    "interval",
+    "base_ejection_time",
+    "max_ejection_time",
+    "max_ejection_percent",
+    "enforcing_success_rate",
+    "success_rate_stdev_factor",
+    "success_rate_minimum_hosts",
+    "success_rate_request_volume",
+    "failure_percentage_threshold",
+    "enforcing_failure_percentage",
+    "endpoints",
+    "lb_endpoints",
+    "endpoint",
+    "address",
+    "socket_address",
+    "port_value",
+    "named_port",
+    "locality",
+    "region",
+    "zone",
+    "load_balancing_weight",
+    "priority",
+    "health_status",
+    "policy",
+    "drop_overloads",
+    "category",
+    "drop_percentage",
+    "additional_addresses",
+    "metadata",
+    "filter_metadata",
+    "typed_filter_metadata",
+    "transport_socket",
+    "transport_socket_matches",
+    "common_tls_context",
+    "validation_context",
+    "combined_validation_context",
+    "default_validation_context",
+    "tls_certificate_provider_instance",
+    "ca_certificate_provider_instance",
+    "instance_name",
+    "match_subject_alt_names",
+    "match_typed_subject_alt_names",
+    "system_root_certs",
+    "tls_certificates",
+    "tls_params",
+    "listener_filters",
+    "filter_chains",
+    "xff_num_trusted_hops",
+    "original_ip_detection_extensions",
+    "common_http_protocol_options",
+    "idle_timeout",
+    "session_state",
+    "cookie",
+    "ttl",
+    "name",
+];
+
 /// The public key of RFC 7515, A.3.
 const JWKS: &str = r#"{"keys": [{"kty": "EC", "crv": "P-256", "kid": "k", "alg": "ES256",
     "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU", "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}"#;
 
-/// Whether random changes may set it: nothing that depends on the client's machine (its files, environment and sockets), and nothing that is
+/// Whether random changes may set it: nothing that depends on the client's machine (its files, environment, sockets and bootstrap), and nothing that is
 /// gone.
 fn is_used(field: &FieldDescriptor) -> bool {
     let is_gone = field.name().starts_with("hidden_envoy_deprecated");
@@ -391,6 +566,7 @@ fn is_used(field: &FieldDescriptor) -> bool {
         "path_specifier",
         "socket_options",
         "network_namespace_filepath",
+        "instance_name",
     ];
     let opens = field.parent_message().full_name().ends_with("Pipe")
         || field.parent_message().full_name().ends_with("FileAccessLog");

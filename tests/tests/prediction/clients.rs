@@ -1,18 +1,20 @@
 //! Serves cases to a real client, one after the other, and keeps what it answers.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use envoy_types::pb::google::protobuf::Any;
-use serde_json::json;
+use serde_json::{Value, json};
 use xds_tests::bare::{Bare, Served};
+use xds_tests::certificates::Authority;
 use xds_tests::config::{self, CLUSTER, ENDPOINTS, LISTENER, ROUTE};
 use xds_tests::envoy::Envoy;
 use xds_tests::wait::PATIENCE;
 use xds_tests::worker::{Library, Worker};
 
-use crate::cases::{Case, check_worlds};
+use crate::cases::Case;
 
 /// A client whose answers are foreseen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,7 @@ pub(crate) enum Client {
     Grpcio,
     GrpcGo,
     GrpcJs,
+    GrpcJava,
 }
 
 impl fmt::Display for Client {
@@ -30,6 +33,7 @@ impl fmt::Display for Client {
             Self::Grpcio => "grpcio",
             Self::GrpcGo => "grpc-go",
             Self::GrpcJs => "grpc-js",
+            Self::GrpcJava => "grpc-java",
         })
     }
 }
@@ -64,13 +68,14 @@ pub(crate) const QUIET: Duration = Duration::from_millis(100);
 /// An Envoy answers for its clusters once they are ready, which some never are.
 const LIMIT: Duration = Duration::from_secs(2);
 
-pub(crate) async fn ask(client: Client, cases: &[&Case], quiet: Duration) -> Result<Vec<Answer>> {
-    check_worlds(client)?;
+/// The answers of a client to cases; `None` if its toolchain is missing.
+pub(crate) async fn ask(client: Client, cases: &[&Case], quiet: Duration) -> Result<Option<Vec<Answer>>> {
     match client {
-        Client::Envoy => ask_envoy(cases, quiet).await,
+        Client::Envoy => ask_envoy(cases, quiet).await.map(Some),
         Client::Grpcio => ask_grpc(Library::Grpcio, cases, quiet).await,
         Client::GrpcGo => ask_grpc(Library::GrpcGo, cases, quiet).await,
         Client::GrpcJs => ask_grpc(Library::GrpcJs, cases, quiet).await,
+        Client::GrpcJava => ask_grpc(Library::GrpcJava, cases, quiet).await,
     }
 }
 
@@ -146,12 +151,11 @@ pub(crate) async fn start_envoy(bare: &Bare, quiet: Duration) -> Result<Envoy> {
     Ok(envoy)
 }
 
-async fn ask_grpc(library: Library, cases: &[&Case], quiet: Duration) -> Result<Vec<Answer>> {
+async fn ask_grpc(library: Library, cases: &[&Case], quiet: Duration) -> Result<Option<Vec<Answer>>> {
     let bare = Bare::start().await?;
-    let bootstrap = config::grpc_bootstrap(bare.addr(), "n");
-    let start =
-        async || Worker::start(library, &bootstrap).await?.with_context(|| format!("{library} is not there"));
-    let mut worker = start().await?;
+    let files = tempfile::tempdir()?;
+    let bootstrap = bootstrap(&bare, files.path())?;
+    let Some(mut worker) = Worker::start(library, &bootstrap).await? else { return Ok(None) };
     let mut answers = Vec::new();
     for case in cases {
         for kind in [ENDPOINTS, CLUSTER, ROUTE, LISTENER] {
@@ -175,11 +179,30 @@ async fn ask_grpc(library: Library, cases: &[&Case], quiet: Duration) -> Result<
         if matches!(answer, Answer::Ended(_)) {
             drop(worker);
             bare.forget();
-            worker = start().await?;
+            worker = Worker::start(library, &bootstrap).await?.context("the worker is gone")?;
         }
         answers.push(answer);
     }
-    Ok(answers)
+    Ok(Some(answers))
+}
+
+/// A bootstrap with certificates from files.
+fn bootstrap(bare: &Bare, dir: &Path) -> Result<String> {
+    let authority = Authority::new()?;
+    let issued = authority.issue(&["a"])?;
+    let write = |name: &str, text: &str| {
+        let path = dir.join(name);
+        std::fs::write(&path, text)?;
+        anyhow::Ok(path)
+    };
+    let mut bootstrap: Value = serde_json::from_str(&config::grpc_bootstrap(bare.addr(), "n"))?;
+    bootstrap["certificate_providers"] = json!({"files": {"plugin_name": "file_watcher", "config": {
+        "certificate_file": write("certificate.pem", issued.chain_pem())?,
+        "private_key_file": write("key.pem", &issued.key_pem())?,
+        "ca_certificate_file": write("authority.pem", &authority.pem())?,
+        "refresh_interval": "600s",
+    }}});
+    Ok(bootstrap.to_string())
 }
 
 fn names_of(case: &Case, kind: &str) -> Vec<String> {

@@ -39,6 +39,7 @@ pub(crate) fn predict(case: &Case, client: Client) -> Foreseen {
         Client::Grpcio => (Profile::Grpc, Some(Language::Core)),
         Client::GrpcGo => (Profile::Grpc, Some(Language::Go)),
         Client::GrpcJs => (Profile::Grpc, Some(Language::Js)),
+        Client::GrpcJava => (Profile::Grpc, Some(Language::Java)),
     };
     for one in LENIENT.lint_profile(resources.iter(), profile) {
         let refuses = matches!(one.effect, Effect::Crashes | Effect::Rejected);

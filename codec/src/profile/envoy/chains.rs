@@ -18,6 +18,10 @@ const TERMINAL: (&str, &str) = ("D42", "envoy-terminal-filter");
 pub(super) fn filter_chains(listener: &Message, is_quic: bool, path: &Path<'_>, scope: &mut Scope<'_>) {
     let list_path = path.field("filter_chains");
     let has_matcher = has(listener, "filter_chain_matcher");
+    if has(listener, "fcds_config") && !has_matcher {
+        let text = "Envoy rejects filter chains on demand without `filter_chain_matcher`";
+        refuse(ROW, path, "fcds_config", text, scope);
+    }
     let mut names: HashMap<String, usize> = HashMap::new();
     let mut conditions: HashMap<String, usize> = HashMap::new();
     for (index, chain) in list(listener, "filter_chains").iter().enumerate() {

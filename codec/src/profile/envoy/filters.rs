@@ -16,10 +16,15 @@ pub(super) fn jwt(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let known: Vec<&str> = providers.iter().map(|(name, _)| name.as_str()).collect();
     let providers_path = path.field("providers");
     for (name, provider) in &providers {
-        let keys = child(provider, "local_jwks").and_then(|source| text(&source, "inline_string"));
-        if let Some(wrong) = keys.and_then(|keys| wrong_keys(&keys)) {
-            let text = format!("Envoy rejects a provider whose keys {wrong}");
-            refuse(ROW, &providers_path.key(name), "local_jwks.inline_string", text, scope);
+        for field in ["local_jwks.inline_string", "local_jwks.inline_bytes"] {
+            let keys = value_at(provider, field);
+            let bytes = keys.as_ref().and_then(|keys| keys.as_bytes());
+            let bytes = bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+            let keys = bytes.or_else(|| Some(keys?.as_str()?.to_owned()));
+            if let Some(wrong) = keys.and_then(|keys| wrong_keys(&keys)) {
+                let text = format!("Envoy rejects a provider whose keys {wrong}");
+                refuse(ROW, &providers_path.key(name), field, text, scope);
+            }
         }
     }
     let map: Vec<_> = entries(message, "requirement_map").collect();

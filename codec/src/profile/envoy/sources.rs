@@ -7,11 +7,15 @@ use crate::path::Path;
 
 const ROW: (&str, &str) = ("D129", "envoy-config-source");
 
-/// Envoy does not know `self`.
+/// Envoy does not know `self`, and an `api_config_source` names its protocol.
 pub(super) fn source(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     if has(message, "self") {
         let text = "Envoy rejects a config source of `self`, which only gRPC has".to_owned();
         scope.report_with(fault(ROW), path, "self", text, Some("ads: {}".to_owned()));
+    }
+    if child(message, "api_config_source").is_some_and(|api| enum_at(&api, "api_type") == UNSET) {
+        let text = "Envoy rejects a config source without an `api_type`".to_owned();
+        scope.report_with(fault(ROW), path, "api_config_source.api_type", text, Some("GRPC".to_owned()));
     }
 }
 
@@ -54,4 +58,6 @@ pub(super) fn endpoints(message: &Message, path: &Path<'_>, scope: &mut Scope<'_
 }
 
 const GLOBAL: &str = "xdstp://";
+/// Its name says that it must not be used.
+const UNSET: i32 = 0;
 const DELTA_GRPC: i32 = 3;

@@ -1,25 +1,56 @@
 //! Clusters (B.7).
 
-use super::super::Effect::{Differs, Ignored, Rejected};
+use super::super::Effect::{Crashes, Differs, Ignored, Rejected};
 use super::super::Language;
 use super::super::any::{short, type_of};
 use super::super::rule::{Fault, Rule, Scope, When, duration_at, enum_at, has, number_at};
 use super::balancing::balancing;
 use super::listener;
 use crate::encode::decode_any;
-use crate::message::{Message, child, list, text};
+use crate::message::{Message, child, list, text, texts};
 use crate::path::Path;
 
 pub(super) const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 
-pub(super) const RULES: &[Rule] = &[Rule::new(
-    "B199",
-    (Rejected, "grpc-transport-socket"),
-    CLUSTER,
-    (When::Set, &["transport_socket_matches"]),
-    "gRPC (go, java) rejects a cluster with `{}`",
-)
-.by(&[Language::Go, Language::Java])];
+pub(super) const RULES: &[Rule] = &[
+    Rule::new(
+        "B199",
+        (Rejected, "grpc-transport-socket"),
+        CLUSTER,
+        (When::Set, &["transport_socket_matches"]),
+        "gRPC (go, java) rejects a cluster with `{}`",
+    )
+    .by(&[Language::Go, Language::Java]),
+    Rule::new(
+        "B195",
+        (Rejected, "grpc-outlier-detection"),
+        CLUSTER,
+        (
+            When::Above(100),
+            &[
+                "outlier_detection.max_ejection_percent",
+                "outlier_detection.enforcing_success_rate",
+                "outlier_detection.failure_percentage_threshold",
+                "outlier_detection.enforcing_failure_percentage",
+            ],
+        ),
+        "gRPC rejects a share of more than 100 % in `{}`",
+    ),
+    Rule::new(
+        "B194",
+        (Rejected, "grpc-duration"),
+        CLUSTER,
+        (
+            When::BadDuration,
+            &[
+                "outlier_detection.interval",
+                "outlier_detection.base_ejection_time",
+                "outlier_detection.max_ejection_time",
+            ],
+        ),
+        "gRPC rejects a duration that is negative or too long",
+    ),
+];
 
 pub(super) fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     match (child(message, "cluster_type"), enum_at(message, "type")) {
@@ -51,7 +82,7 @@ pub(super) fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>)
     upstream_config(message, path, scope);
 }
 
-/// Rows B175 and B176.
+/// Rows B175 to B177.
 fn aggregate(custom: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let found = child(custom, "typed_config").map(|any| type_of(scope.inner, &any)).unwrap_or_default();
     if found != AGGREGATE {
@@ -66,6 +97,11 @@ fn aggregate(custom: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         let fault = Fault::new("B176", Rejected, "grpc-cluster-type").by(&[Language::Go, Language::Java]);
         let text = "gRPC (go, java) rejects an aggregate cluster with a different type name".to_owned();
         scope.report_with(fault, path, "name", text, Some(AGGREGATE_NAME.to_owned()));
+    }
+    let members = child(custom, "typed_config").and_then(|any| decode_any(scope.inner, &any));
+    if members.is_some_and(|config| texts(&config, "clusters").next().is_none()) {
+        let fault = Fault::new("B177", Rejected, "grpc-cluster-type");
+        scope.report(fault, path, "typed_config.clusters", "gRPC rejects an aggregate without clusters");
     }
 }
 
@@ -101,17 +137,35 @@ fn logical_dns(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         let text = "gRPC rejects a LOGICAL_DNS cluster whose address is not a socket address";
         return scope.report(fault, &path, "endpoint.address", text);
     };
-    if number_at(&socket, "port_value").is_none_or(|port| port == 0) {
-        let text = "gRPC rejects a LOGICAL_DNS cluster without a port number (go: 0 too)";
-        scope.report(fault, &path, "endpoint.address.socket_address.port_value", text);
+    if text(&socket, "address").is_none_or(|address| address.is_empty()) {
+        let text = "gRPC (C-core, go, js) rejects a LOGICAL_DNS cluster without a host name";
+        let fault = fault.by(&[Language::Core, Language::Go, Language::Js]);
+        scope.report(fault, &path, "endpoint.address.socket_address.address", text);
+    }
+    let port = number_at(&socket, "port_value");
+    let at = "endpoint.address.socket_address.port_value";
+    if port.is_none() {
+        scope.report(fault, &path, at, "gRPC rejects a LOGICAL_DNS cluster without a port number");
+    }
+    if port == Some(0) {
+        scope.report(
+            fault.by(&[Language::Go]),
+            &path,
+            at,
+            "gRPC (go) rejects a LOGICAL_DNS cluster with port 0",
+        );
     }
     if has(&socket, "resolver_name") {
-        let fault = Fault::new("B174", Rejected, "grpc-logical-dns");
+        let fault = Fault::new("B174", Rejected, "grpc-logical-dns").by(&[
+            Language::Core,
+            Language::Go,
+            Language::Java,
+        ]);
         scope.report(
             fault,
             &path,
             "endpoint.address.socket_address.resolver_name",
-            "gRPC rejects a custom DNS resolver",
+            "gRPC (C-core, go, java) rejects a custom DNS resolver",
         );
     }
 }
@@ -160,19 +214,21 @@ fn circuit_breakers(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     }
 }
 
-/// Rows B194 and B197.
+/// Row B197.
 fn outlier_detection(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(detection) = child(message, "outlier_detection") else { return };
     let path = path.field("outlier_detection");
-    for field in ["interval", "base_ejection_time", "max_ejection_time"] {
-        if duration_at(&detection, field).is_some_and(|duration| duration < 0) {
-            let fault = Fault::new("B194", Rejected, "grpc-duration");
-            scope.report(fault, &path, field, "gRPC rejects a negative duration");
-        }
+    let is_off = number_at(&detection, "enforcing_success_rate") == Some(0);
+    if !is_off && number_at(&detection, "success_rate_minimum_hosts").unwrap_or_default() == 0 {
+        let fault = Fault::new("B197", Crashes, "grpc-outlier-detection").by(&[Language::Js]);
+        let text =
+            "gRPC (js) ends its process at the first interval in which no endpoint has enough requests";
+        let suggestion = Some("success_rate_minimum_hosts: 5".to_owned());
+        scope.report_with(fault, &path, "success_rate_minimum_hosts", text.to_owned(), suggestion);
     }
     if !has(&detection, "enforcing_success_rate") {
         let fault = Fault::new("B197", Differs, "grpc-outlier-detection");
-        let text = "gRPC ejects by success rate unless this is 0, and js 1.14 crashes if no host has enough requests";
+        let text = "gRPC ejects by success rate unless this is 0";
         let suggestion = Some("enforcing_success_rate: 0".to_owned());
         scope.report_with(fault, &path, "enforcing_success_rate", text.to_owned(), suggestion);
     }

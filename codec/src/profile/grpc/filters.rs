@@ -83,6 +83,14 @@ pub(super) const RULES: &[Rule] = &[
     )
     .by(&[Language::Js]),
     Rule::new(
+        "B144",
+        (Rejected, "grpc-fault"),
+        FAULT,
+        (When::LongDuration, &["delay.fixed_delay"]),
+        "gRPC (java) rejects a delay of more than 292 years",
+    )
+    .by(&[Language::Java]),
+    Rule::new(
         "B160",
         (Ignored, "grpc-stateful-session"),
         STATEFUL_SESSION,
@@ -162,28 +170,32 @@ pub(super) fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope
         }
     }
     let last = kept.last().map(|(index, _)| *index);
-    let misplaced = kept.iter().filter(|(index, is_router)| *is_router && Some(*index) != last);
-    for (index, _) in misplaced {
-        let fault = Fault::new("B34", Rejected, "grpc-router-place");
-        scope.report(
-            fault,
-            &list_path.index(*index),
-            "",
-            "gRPC rejects a router that is not the last filter",
-        );
+    let fault = Fault::new("B34", Rejected, "grpc-router-place");
+    for (index, _) in kept.iter().filter(|(index, is_router)| *is_router && Some(*index) != last) {
+        let text = "gRPC rejects a router that is not the last filter";
+        scope.report(fault, &list_path.index(*index), "", text);
     }
-    if kept.last().is_none_or(|(_, is_router)| !is_router) {
-        let fault = Fault::new("B33", Rejected, "grpc-router-place").by(&[
-            Language::Core,
-            Language::Go,
-            Language::Java,
-        ]);
-        let text = "gRPC (C-core, go, java) rejects HTTP filters that do not end with the router".to_owned();
-        scope.report_with(fault, path, "http_filters", text, Some(ROUTER.to_owned()));
-    } else if last.is_some_and(|last| last + 1 < filters.len()) {
-        let fault = Fault::new("B35", Rejected, "grpc-router-place").by(&[Language::Java]);
-        let text = "gRPC (java) rejects filters after the router, even optional ones that it does not know";
-        scope.report(fault, &list_path.index(last.unwrap_or_default()), "", text);
+    router_is_last(&filters, &kept, path, scope);
+}
+
+/// Rows B33 and B35. `kept` are the filters that gRPC keeps, and whether each is the router.
+fn router_is_last(filters: &[Message], kept: &[(usize, bool)], path: &Path<'_>, scope: &mut Scope<'_>) {
+    let list_path = path.field("http_filters");
+    let last = kept.last().filter(|(_, is_router)| *is_router).map(|(index, _)| *index);
+    let suggestion = Some(ROUTER.to_owned());
+    let fault = Fault::new("B33", Rejected, "grpc-router-place");
+    match last {
+        None => {
+            let text = "gRPC rejects HTTP filters that do not end with the router".to_owned();
+            scope.report_with(fault, path, "http_filters", text, suggestion);
+        }
+        Some(last) if last + 1 < filters.len() => {
+            let fault = Fault::new("B35", Rejected, "grpc-router-place").by(&[Language::Js, Language::Java]);
+            let text =
+                "gRPC (js, java) rejects filters after the router, even optional ones that it does not know";
+            scope.report(fault, &list_path.index(last), "", text);
+        }
+        Some(_) => {}
     }
 }
 
@@ -195,6 +207,10 @@ fn is_kept(found: Option<&str>, is_optional: bool, path: &Path<'_>, scope: &mut 
             let text =
                 "gRPC rejects a filter without `typed_config`; it does not discover extensions".to_owned();
             scope.report_with(fault, path, "", text, Some("is_optional: true".to_owned()));
+        } else {
+            let fault = Fault::new("B30", Rejected, "grpc-filter").by(&[Language::Core, Language::Js]);
+            let text = "gRPC (C-core, js) rejects a filter without `typed_config`, even an optional one";
+            scope.report(fault, path, "", text);
         }
         return !is_optional;
     };
@@ -249,7 +265,8 @@ pub(super) fn overrides(message: &Message, path: &Path<'_>, scope: &mut Scope<'_
             scope.report(fault, &path, "", "gRPC (C-core) rejects an override for a filter without a name");
         }
         let found = type_of(scope.inner, &any);
-        let (found, is_optional) = if found == FILTER_CONFIG {
+        let is_wrapped = found == FILTER_CONFIG;
+        let (found, is_optional) = if is_wrapped {
             let Some(config) = decode_any(scope.inner, &any) else { continue };
             let inner = child(&config, "config").map(|any| type_of(scope.inner, &any));
             let Some(inner) = inner else {
@@ -267,6 +284,11 @@ pub(super) fn overrides(message: &Message, path: &Path<'_>, scope: &mut Scope<'_
                 Fault::new("B134", Rejected, "grpc-filter-override").by(&[Language::Go, Language::Js]);
             let text = "gRPC clients (go, js) reject an override of RBAC, which only servers have";
             scope.report(fault, &path, "", text);
+        }
+        if is_wrapped && FILTERS.iter().any(|filter| filter.name == found && filter.refused_by.is_empty()) {
+            let fault = Fault::new("B134", Rejected, "grpc-filter-override").by(&[Language::Js]);
+            let text = "gRPC (js) cannot read an override in a `FilterConfig`, and rejects it";
+            scope.report(fault, &path, "config", text);
         }
         if FILTERS.iter().any(|filter| filter.overridden_by == found) || is_optional {
             continue;

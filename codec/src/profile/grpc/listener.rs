@@ -112,8 +112,9 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-connection-manager"),
         HCM,
         (When::Set, &["original_ip_detection_extensions"]),
-        "gRPC rejects a connection manager with `{}`",
-    ),
+        "gRPC (C-core, go, java) rejects a connection manager with `{}`",
+    )
+    .by(&[Language::Core, Language::Go, Language::Java]),
     Rule::new(
         "B25",
         (Rejected, "grpc-duration"),
@@ -122,6 +123,14 @@ pub(super) const RULES: &[Rule] = &[
         "gRPC (C-core) rejects a duration that is negative or too long",
     )
     .by(&[Language::Core]),
+    Rule::new(
+        "B25",
+        (Rejected, "grpc-duration"),
+        HCM,
+        (When::LongDuration, &["common_http_protocol_options.max_stream_duration"]),
+        "gRPC (java) rejects a duration of more than 292 years",
+    )
+    .by(&[Language::Java]),
     Rule::new(
         "B21",
         (Rejected, "grpc-route-source"),

@@ -140,6 +140,15 @@ pub(super) fn header_matcher(message: &Message, path: &Path<'_>, scope: &mut Sco
         scope.report_with(fault, path, "", text.to_owned(), Some("present_match: true".to_owned()));
     }
     let of_string = child(message, "string_match");
+    if of_string.as_ref().is_some_and(|matcher| !PATTERNS.iter().any(|field| has(matcher, field))) {
+        let fault = Fault::new("B105", Rejected, "grpc-string-match").by(&[
+            Language::Core,
+            Language::Go,
+            Language::Java,
+        ]);
+        let text = "gRPC (C-core, go, java) rejects a string matcher without a pattern";
+        scope.report(fault, path, "string_match", text);
+    }
     let strings = [("", Some(message)), ("string_match.", of_string.as_ref())];
     for (at, matcher) in strings {
         let Some(matcher) = matcher else { continue };
@@ -151,6 +160,20 @@ pub(super) fn header_matcher(message: &Message, path: &Path<'_>, scope: &mut Sco
                 let text = "gRPC (go, java) rejects an empty string here";
                 scope.report(fault, path, &format!("{at}{field}"), text);
             }
+        }
+    }
+}
+
+/// Rows B101 and B105, for a matcher of names in certificates. java and js read it when they connect.
+pub(super) fn name_matcher(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    if !PATTERNS.iter().any(|field| has(message, field)) {
+        let fault = Fault::new("B105", Rejected, "grpc-string-match").by(&[Language::Core, Language::Go]);
+        scope.report(fault, path, "", "gRPC (C-core, go) rejects a string matcher without a pattern");
+    }
+    for field in EMPTY_REFUSED {
+        if value_at(message, field).is_some_and(|value| value.as_str() == Some("")) {
+            let fault = Fault::new("B101", Rejected, "grpc-string-match").by(&[Language::Go]);
+            scope.report(fault, path, field, "gRPC (go) rejects an empty string here");
         }
     }
 }
@@ -245,5 +268,7 @@ const SPECIFIERS: [&str; 8] = [
     "contains_match",
     "string_match",
 ];
+
+const PATTERNS: [&str; 6] = ["exact", "prefix", "suffix", "safe_regex", "contains", "custom"];
 
 const EMPTY_REFUSED: [&str; 3] = ["prefix", "suffix", "contains"];

@@ -152,8 +152,20 @@ impl Visit<'_> {
             return;
         }
         if route::is_left_out(message, path, &mut self.scope) {
+            let references = std::mem::take(&mut self.references);
+            let already = std::mem::take(&mut self.scope.findings);
+            self.read(message, path);
+            let found = std::mem::replace(&mut self.scope.findings, already);
+            self.scope.add_of(Language::Js, "gRPC (js) checks what it skips", found);
+            self.references = references;
             return;
         }
+        self.read(message, path);
+    }
+
+    /// Checks a message and what gRPC reads in it.
+    fn read(&mut self, message: &Message, path: &Path<'_>) {
+        let name = message.name();
         self.rules.check(message, path, &mut self.scope);
         check(message, path, &mut self.scope);
         if name != filters::GCP_AUTHN {
@@ -208,6 +220,7 @@ fn check(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         "envoy.config.core.v3.ConfigSource" => listener::config_source(message, path, scope),
         "envoy.config.core.v3.TransportSocket" => tls::transport_socket(message, path, scope),
         tls::COMMON => tls::common_tls_context(message, path, scope),
+        tls::VALIDATION => tls::validation_context(message, path, scope),
         tls::UPSTREAM => tls::upstream_tls_context(message, path, scope),
         tls::DOWNSTREAM => tls::downstream_tls_context(message, path, scope),
         route::CONFIGURATION => route::route_configuration(message, path, scope),

@@ -8,7 +8,7 @@ use super::super::any::type_of;
 use super::super::rule::{Fault, Rule, Scope, Side, When, duration_at, has, value_at};
 use super::{filters, matches};
 use crate::message::{Message, child, list, text, texts};
-use crate::path::Path;
+use crate::path::{Path, Step};
 
 pub(super) const CONFIGURATION: &str = "envoy.config.route.v3.RouteConfiguration";
 pub(super) const VIRTUAL_HOST: &str = "envoy.config.route.v3.VirtualHost";
@@ -129,13 +129,33 @@ pub(super) const RULES: &[Rule] = &[
     )
     .by(&[Language::Core]),
     Rule::new(
+        "B122",
+        (Rejected, "grpc-duration"),
+        ACTION,
+        (
+            When::LongDuration,
+            &["max_stream_duration.max_stream_duration", "max_stream_duration.grpc_timeout_header_max"],
+        ),
+        "gRPC (java) rejects a duration of more than 292 years",
+    )
+    .by(&[Language::Java]),
+    Rule::new(
+        "B110",
+        (Rejected, "grpc-route-action"),
+        ACTION,
+        (When::Set, &["cluster_specifier_plugin", "inline_cluster_specifier_plugin"]),
+        "gRPC (js) rejects a route with `{}`",
+    )
+    .by(&[Language::Js])
+    .on(Side::Client),
+    Rule::new(
         "B127",
         (Rejected, "grpc-retry"),
         RETRY,
         (When::Zero, &["num_retries"]),
-        "gRPC (go, C-core) rejects a retry policy without retries; omit the policy",
+        "gRPC (go, C-core, js) rejects a retry policy without retries; omit the policy",
     )
-    .by(&[Language::Go, Language::Core]),
+    .by(&[Language::Go, Language::Core, Language::Js]),
     Rule::new(
         "B127",
         (Differs, "grpc-retry"),
@@ -185,16 +205,22 @@ pub(super) fn route_configuration(message: &Message, path: &Path<'_>, scope: &mu
     let mut names: BTreeSet<String> = BTreeSet::new();
     for (index, plugin) in list(message, "cluster_specifier_plugins").iter().enumerate() {
         let path = plugins_path.index(index);
-        let Some(extension) = child(plugin, "extension") else { continue };
-        let found = child(&extension, "typed_config").map(|any| type_of(scope.inner, &any));
-        let is_optional = has(plugin, "is_optional");
+        let extension = child(plugin, "extension");
+        let found = extension.as_ref().and_then(|extension| child(extension, "typed_config"));
+        let found = found.map(|any| type_of(scope.inner, &any));
+        let is_optional = value_at(plugin, "is_optional").is_some_and(|value| value.as_bool() == Some(true));
         if found.as_deref() != Some(LOOKUP) && !is_optional {
-            let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier");
-            let text = "gRPC rejects a cluster specifier plugin other than route lookup".to_owned();
+            let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier").by(&[
+                Language::Core,
+                Language::Go,
+                Language::Java,
+            ]);
+            let text = "gRPC (C-core, go, java) rejects a cluster specifier plugin other than route lookup"
+                .to_owned();
             let suggestion = Some("is_optional: true".to_owned());
             scope.report_with(fault, &path, "extension.typed_config", text, suggestion);
         }
-        if !names.insert(text(&extension, "name").unwrap_or_default()) {
+        if !names.insert(extension.and_then(|extension| text(&extension, "name")).unwrap_or_default()) {
             let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier").by(&[Language::Core]);
             let text = "gRPC (C-core) rejects two cluster specifier plugins with the same name";
             scope.report(fault, &path, "extension.name", text);
@@ -221,10 +247,14 @@ pub(super) fn virtual_host(message: &Message, path: &Path<'_>, scope: &mut Scope
     let domains_path = path.field("domains");
     for (index, domain) in texts(message, "domains").enumerate() {
         let inner = domain.strip_prefix('*').or_else(|| domain.strip_suffix('*')).unwrap_or(&domain);
-        if domain.is_empty() || inner.contains('*') {
-            let fault = Fault::new("B84", Rejected, "grpc-domain").by(&[Language::Core]);
-            let text = "gRPC (C-core) rejects a domain that is empty or has a `*` anywhere but at one end";
-            scope.report(fault, &domains_path.index(index), "", text);
+        let fault = Fault::new("B84", Rejected, "grpc-domain");
+        let path = domains_path.index(index);
+        if domain.is_empty() {
+            let text = "gRPC (C-core) rejects an empty domain";
+            scope.report(fault.by(&[Language::Core]), &path, "", text);
+        } else if inner.contains('*') {
+            let text = "gRPC (C-core, js) rejects a domain that has a `*` anywhere but at one end";
+            scope.report(fault.by(&[Language::Core, Language::Js]), &path, "", text);
         }
     }
     if has(message, "retry_policy") && scope.side == Side::Client {
@@ -239,8 +269,8 @@ pub(super) fn route(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     filters::overrides(message, path, scope);
     let actions = ["route", "redirect", "direct_response", "filter_action", "non_forwarding_action"];
     if scope.side == Side::Client && !actions.iter().any(|action| has(message, action)) {
-        let fault = Fault::new("B109", Rejected, "grpc-route-action").by(&[Language::Js]);
-        scope.report(fault, path, "route", "gRPC (js) rejects a route without an action");
+        let fault = Fault::new("B109", Rejected, "grpc-route-action").by(&[Language::Js, Language::Java]);
+        scope.report(fault, path, "route", "gRPC (js, java) rejects a route without an action");
     }
 }
 
@@ -272,32 +302,68 @@ pub(super) fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope
         scope.report_with(fault, path, "retry_on", text, Some(suggestion.join(",")));
     }
     let Some(backoff) = child(message, "retry_back_off") else { return };
-    if let (Some(base), Some(max)) =
-        (duration_at(&backoff, "base_interval"), duration_at(&backoff, "max_interval"))
-        && max < base
-    {
-        let fault = Fault::new("B130", Rejected, "grpc-retry").by(&[Language::Js, Language::Java]);
-        let text = "gRPC (js, java) rejects a `max_interval` that is shorter than the `base_interval`";
-        scope.report(fault, path, "retry_back_off.max_interval", text);
+    let before = scope.findings.len();
+    back_off(&backoff, path, scope);
+    // Row B133: java reads the policies of routes alone.
+    if matches!(path.to_steps()[..], [.., Step::Index(_), Step::Field(_)]) {
+        let added = scope.findings.split_off(before);
+        scope.findings.extend(added.into_iter().filter_map(|mut finding| {
+            finding.languages.retain(|language| *language != Language::Java);
+            (!finding.languages.is_empty()).then_some(finding)
+        }));
     }
-    if duration_at(&backoff, "base_interval") == Some(0) {
+}
+
+/// Rows B129 and B130.
+fn back_off(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    const BASE: &str = "retry_back_off.base_interval";
+    const MAX: &str = "retry_back_off.max_interval";
+    let fault = Fault::new("B129", Rejected, "grpc-retry");
+    let max = duration_at(message, "max_interval");
+    let Some(base) = duration_at(message, "base_interval") else {
+        return scope.report(fault, path, BASE, "gRPC rejects a back-off without a base interval");
+    };
+    if base < 0 {
+        scope.report(fault, path, BASE, "gRPC rejects a base interval that is not positive");
+    }
+    if base == 0 {
+        let fault = fault.by(&[Language::Go, Language::Js, Language::Java]);
+        scope.report(fault, path, BASE, "gRPC (go, js, java) rejects a base interval of 0");
         let fault = Fault::new("B129", FailsAll, "grpc-retry").by(&[Language::Core]);
         let text = "gRPC (C-core) accepts a base interval of 0, and then fails all calls of the target";
-        scope.report(fault, path, "retry_back_off.base_interval", text);
+        scope.report(fault, path, BASE, text);
     }
-    if duration_at(&backoff, "base_interval").is_some_and(|base| (1..1_000_000).contains(&base)) {
-        let fault = Fault::new("B129", Rejected, "grpc-retry").by(&[Language::Js]);
-        let text = "gRPC (js) rejects a base interval below 1 ms";
-        scope.report(fault, path, "retry_back_off.base_interval", text);
+    // js counts in milliseconds of 32 bits.
+    let milliseconds = |nanos: i128| (nanos / 1_000_000) as i32;
+    if base > 0 && milliseconds(base) <= 0 {
+        let text = "gRPC (js) rejects a base interval below 1 ms, and misreads one of more than 24 days";
+        scope.report(fault.by(&[Language::Js]), path, BASE, text);
     }
-    if duration_at(&backoff, "base_interval").is_none_or(|base| base <= 0) {
-        let fault = Fault::new("B129", Rejected, "grpc-retry");
-        scope.report(
-            fault,
-            path,
-            "retry_back_off.base_interval",
-            "gRPC rejects a back-off without a base interval",
-        );
+    if base > i128::from(i64::MAX / 10) && max.is_none() {
+        let text = "gRPC (java) rejects a base interval of more than 29 years without a `max_interval`";
+        scope.report(fault.by(&[Language::Java]), path, BASE, text);
+    }
+    let Some(max) = max else { return };
+    let fault = Fault::new("B130", Rejected, "grpc-retry");
+    let refusing: Option<(&'static [Language], _)> =
+        match (max < base, milliseconds(max) < milliseconds(base)) {
+            (true, true) => Some((&[Language::Js, Language::Java], "js, java")),
+            (true, false) => Some((&[Language::Java], "java")),
+            (false, true) => Some((&[Language::Js], "js")),
+            (false, false) => None,
+        };
+    if let Some((languages, names)) = refusing {
+        let text =
+            format!("gRPC ({names}) rejects a `max_interval` that is shorter than the `base_interval`");
+        scope.report(fault.by(languages), path, MAX, text);
+    }
+    if max <= 0 {
+        let text = "gRPC (go) rejects a `max_interval` that is not positive";
+        scope.report(fault.by(&[Language::Go]), path, MAX, text);
+    }
+    if max < 0 {
+        let text = "gRPC (C-core) rejects a negative `max_interval`";
+        scope.report(fault.by(&[Language::Core]), path, MAX, text);
     }
 }
 
@@ -314,7 +380,12 @@ pub(super) fn hash_policy(message: &Message, path: &Path<'_>, scope: &mut Scope<
         let text = "gRPC ignores a hash policy by any filter state but one".to_owned();
         scope.report_with(fault, path, "filter_state.key", text, Some(CHANNEL_ID.to_owned()));
     }
-    if has(message, "header.regex_rewrite") && !has(message, "header.regex_rewrite.pattern") {
+    if has(message, "header") && !has(message, "header.header_name") {
+        let fault = Fault::new("B125", Rejected, "grpc-hash-policy").by(&[Language::Core]);
+        let text = "gRPC (C-core) rejects a hash policy by a header without a name";
+        scope.report(fault, path, "header.header_name", text);
+    }
+    if has(message, "header.regex_rewrite") && !has(message, "header.regex_rewrite.pattern.regex") {
         let fault = Fault::new("B125", Rejected, "grpc-hash-policy").by(&[Language::Core]);
         let text = "gRPC (C-core) rejects a rewrite without a pattern";
         scope.report(fault, path, "header.regex_rewrite.pattern", text);

@@ -4,7 +4,8 @@ use super::super::Effect::{Differs, Ignored, Rejected};
 use super::super::Language;
 use super::super::any::{short, type_of};
 use super::super::rule::{Fault, Rule, Scope, Side, When, has};
-use crate::message::{Message, child, text};
+use super::matches;
+use crate::message::{Message, child, list, text};
 use crate::path::Path;
 
 pub(super) const DOWNSTREAM: &str = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
@@ -101,16 +102,6 @@ pub(super) const RULES: &[Rule] = &[
     )
     .on(Side::Server),
     Rule::new(
-        "B72",
-        (Rejected, "grpc-tls"),
-        VALIDATION,
-        (When::Set, &["system_root_certs"]),
-        "released gRPC clients (go, js) reject `{}`",
-    )
-    .by(&[Language::Go, Language::Js])
-    .on(Side::Client)
-    .suggest("ca_certificate_provider_instance"),
-    Rule::new(
         "B61",
         (Rejected, "grpc-tls"),
         DOWNSTREAM,
@@ -158,13 +149,26 @@ pub(super) fn transport_socket(message: &Message, path: &Path<'_>, scope: &mut S
         return scope.report_with(fault, path, "typed_config", text, Some(short(wanted).to_owned()));
     }
     if text(message, "name").as_deref() != Some(SOCKET_NAME) {
-        let text = "gRPC rejects a TLS transport socket with another name".to_owned();
+        let (fault, who) = match scope.side {
+            Side::Client => (fault.by(&[Language::Go, Language::Java]), "gRPC (go, java)"),
+            Side::Server => (fault, "gRPC"),
+        };
+        let text = format!("{who} rejects a TLS transport socket with another name");
         scope.report_with(fault, path, "name", text, Some(SOCKET_NAME.to_owned()));
     }
 }
 
-/// Row B68.
+/// Rows B68 and B69.
 pub(super) fn common_tls_context(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let nameless = |field| {
+        child(message, field).is_some_and(|it| text(&it, "instance_name").is_none_or(|name| name.is_empty()))
+    };
+    if nameless("tls_certificate_provider_instance") {
+        let fault =
+            Fault::new("B69", Rejected, "grpc-tls").by(&[Language::Core, Language::Js, Language::Java]);
+        let text = "gRPC (C-core, js, java) rejects a certificate provider without a name";
+        scope.report(fault, path, "tls_certificate_provider_instance.instance_name", text);
+    }
     if has(message, "tls_certificate_provider_instance") {
         return;
     }
@@ -188,10 +192,41 @@ pub(super) fn upstream_tls_context(message: &Message, path: &Path<'_>, scope: &m
     let is_told =
         context.as_ref().is_some_and(|context| has(context, "validation_context_sds_secret_config"));
     if !is_trusting && !is_told {
+        let has_old = |field| context.as_ref().is_some_and(|context| has(context, field));
         let fault = Fault::new("B72", Rejected, "grpc-tls");
+        // The deprecated fields, which go and java still read.
+        let fault = if has_old(
+            "combined_validation_context.validation_context_certificate_provider_instance.instance_name",
+        ) {
+            fault.by(&[Language::Core, Language::Js])
+        } else if has_old("validation_context_certificate_provider_instance.instance_name") {
+            fault.by(&[Language::Core, Language::Js, Language::Java])
+        } else {
+            fault
+        };
         let text = "gRPC rejects a TLS context that names no trusted CA".to_owned();
         let suggestion = Some("ca_certificate_provider_instance".to_owned());
         scope.report_with(fault, path, "common_tls_context", text, suggestion);
+    }
+}
+
+/// Rows B69, B72, B101 and B105.
+pub(super) fn validation_context(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let provider = child(message, "ca_certificate_provider_instance");
+    if scope.side == Side::Client && provider.is_none() && has(message, "system_root_certs") {
+        let fault = Fault::new("B72", Rejected, "grpc-tls").by(&[Language::Go, Language::Js]);
+        let text = "released gRPC clients (go, js) reject `system_root_certs`".to_owned();
+        let suggestion = Some("ca_certificate_provider_instance".to_owned());
+        scope.report_with(fault, path, "system_root_certs", text, suggestion);
+    }
+    if provider.is_some_and(|it| text(&it, "instance_name").is_none_or(|name| name.is_empty())) {
+        let fault = Fault::new("B69", Rejected, "grpc-tls");
+        let text = "gRPC rejects a certificate provider without a name";
+        scope.report(fault, path, "ca_certificate_provider_instance.instance_name", text);
+    }
+    let names_path = path.field("match_subject_alt_names");
+    for (index, name) in list(message, "match_subject_alt_names").iter().enumerate() {
+        matches::name_matcher(name, &names_path.index(index), scope);
     }
 }
 
