@@ -407,6 +407,15 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
+        method: Method::Post,
+        path: "/v1/tests:release",
+        summary: "Publish the change that RouteTests hold",
+        output: Output::Object("WaveEntry"),
+        errors: &[StatusCode::CONFLICT, StatusCode::SERVICE_UNAVAILABLE, StatusCode::INSUFFICIENT_STORAGE],
+        handler: |method| on(method, route_tests::release),
+        ..needs(Role::Operator, Reach::Everything)
+    },
+    Endpoint {
         path: "/v1/history",
         summary: "The revisions, newest first",
         query: &[

@@ -95,6 +95,10 @@ pub(crate) struct WriteAnswer {
     /// The wave deployment that it began (`/v1/waves/{id}`); `total` counts the clients of the first wave then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wave_deployment: Option<u64>,
+    /// Why RouteTests keep it from being published: it is accepted, and `waveDeployment` holds it. Nobody is served it, so there is
+    /// nobody to wait for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
 }
 
 /// An object that differs, without its secrets.
@@ -342,6 +346,7 @@ fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupNa
         requests: None,
         reverted: None,
         wave_deployment: outcome.wave,
+        held: outcome.held.clone(),
     }
 }
 

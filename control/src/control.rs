@@ -14,6 +14,7 @@ use xds_store::StoreError;
 use crate::accepted::Base;
 use crate::change::{QueueSlot, Shared, note_of_copies};
 use crate::env::{At, ControlParts, Env, Options, Reload};
+use crate::key::StoreKey;
 use crate::load::Load;
 use crate::model::document::{DocumentState, GroupedDocuments};
 use crate::model::rollouts::RolloutRecords;
@@ -28,7 +29,7 @@ use crate::propose::Cause;
 use crate::route_tests::{Memo, TestPolicy};
 use crate::tested::Tested;
 use crate::transition::{Done, Note, Outcome, ProblemSubject, Transition};
-use crate::wave::report::reports;
+use crate::wave::report::{report, reports};
 use crate::wave::{diagnostics, step};
 use crate::{dry_run, history, others, rules, secrets};
 
@@ -126,7 +127,7 @@ impl Control {
     /// # Errors
     ///
     /// Why it was not done; then nothing changed. [`WriteError::Busy`] if too many writes wait at the moment. Steps of rollouts, ends of
-    /// overrides and reverts are never refused but wait, because they were promised.
+    /// overrides and reverts wait instead, because they were promised.
     pub async fn write(&self, write: Write, options: WriteOptions) -> Result<WriteOutcome, WriteError> {
         if options.dry_run {
             return self.try_out(write, options).await;
@@ -193,6 +194,20 @@ impl Control {
         let reports = reports(&self.shared.env, &accepted, At::now());
         let report = reports.into_iter().find(|report| report.deployment == deployment);
         report.ok_or_else(|| step::not_found(deployment))
+    }
+
+    /// Publishes what RouteTests hold, in the waves of its groups if they have any.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::WaveState`] if they hold nothing, or why it could not be stored.
+    pub async fn release_tests(&self, actor: String) -> Result<WaveReport, WriteError> {
+        let accepted = self.shared.accepted();
+        let Some(held) = accepted.wave.as_ref().filter(|wave| wave.awaits_tests()) else {
+            return Err(WriteError::WaveState("RouteTests hold no change".to_owned()));
+        };
+        let verb = if held.is_at_once() { WaveVerb::Promote } else { WaveVerb::Resume };
+        self.wave(held.id, verb, actor).await
     }
 
     /// Makes the server not ready, for good.
@@ -294,6 +309,12 @@ impl Control {
                 touched.insert(&doubt.place.file);
             }
         }
+        for broken in accepted.wave.iter().flat_map(|wave| wave.broken()) {
+            if let Some(file) = files.get_mut(&broken.place.file) {
+                file.diagnostics.push(broken.clone());
+                touched.insert(&broken.place.file);
+            }
+        }
         diagnostics::tell_waves(&self.shared.env, &accepted, &mut files, At::now());
         for path in touched {
             if let Some(file) = files.get_mut(path) {
@@ -349,9 +370,13 @@ impl Control {
     pub fn served_load(&self) -> ServedLoad {
         let accepted = self.shared.accepted();
         let is_refused = || self.shared.health().problems.contains_key(&ProblemSubject::Files);
+        let is_held = || {
+            let held = accepted.wave.as_ref().filter(|wave| wave.awaits_tests());
+            held.is_some_and(|wave| wave.previous.keys().any(StoreKey::is_of_file))
+        };
         match accepted.is_loaded {
             false => ServedLoad::None,
-            true if accepted.unconfirmed.is_some() || is_refused() => ServedLoad::Earlier,
+            true if accepted.unconfirmed.is_some() || is_refused() || is_held() => ServedLoad::Earlier,
             true => ServedLoad::Current,
         }
     }
@@ -407,6 +432,14 @@ impl Control {
     #[must_use]
     pub fn tested(&self) -> Option<Arc<Tested>> {
         self.shared.tested()
+    }
+
+    /// The change that RouteTests keep from being published, and their failures as far as they are known.
+    #[must_use]
+    pub fn held_by_tests(&self) -> Option<(WaveReport, Vec<Diagnostic>)> {
+        let accepted = self.shared.accepted();
+        let wave = accepted.wave.as_deref().filter(|wave| wave.awaits_tests())?;
+        Some((report(&self.shared.env, wave, At::now()), wave.broken().to_vec()))
     }
 
     /// What happens to a change that breaks a RouteTest which does not say it itself.

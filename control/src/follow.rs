@@ -126,8 +126,14 @@ impl Control {
             let now = Arc::clone(&accepted.borrow_and_update());
             let began = Instant::now();
             if now.is_loaded && last.as_ref().is_none_or(|last| tested::is_other(last, &now)) {
-                let state = Arc::clone(&now);
-                match aside(move || tested::test(&state, SystemTime::now())).await {
+                if now.wave.as_ref().is_some_and(|wave| wave.awaits_tests())
+                    && let Err(error) = self.shared().change(Cause::Held).await
+                {
+                    tracing::error!(error = chain(&error), "what RouteTests hold could not be looked at");
+                }
+                let (shared, state) = (Arc::clone(self.shared()), Arc::clone(&now));
+                let test = move || tested::test(&shared.env.parts.codec, &state, SystemTime::now());
+                match aside(test).await {
                     Ok(tested) => self.shared().take_tested(tested),
                     Err(error) => tracing::error!(error = chain(&error), "RouteTests could not be run"),
                 }

@@ -10,7 +10,7 @@
 //! The causes: [`mod@write`] builds a [`candidate`] of the overrides ([`undo`], [`rules`]) and [`check`]s it. [`load`] takes in the
 //! files ([`stored_files`], [`mass_removal`]), and [`others`] takes in the store ([`stored_overrides`], [`stored_statuses`]).
 //! [`wave::step`] gives a change to one share of the nodes after the other. [`plan`] says what has to be stored under which [`key`].
-//! [`route_tests`] runs RouteTests, and [`route_gate`] refuses changes that break one, and [`tested`] is their outcome on what is served. [`documents`] translates route documents into resources. [`weights`] applies overrides of weights to rules; [`rollouts`] own some
+//! [`route_tests`] runs RouteTests, and [`route_gate`] finds those that a change breaks, [`hold`] refuses or holds the change, and [`tested`] is their outcome on what is served. [`documents`] translates route documents into resources. [`weights`] applies overrides of weights to rules; [`rollouts`] own some
 //! of these rules. [`mod@withhold`] keeps secrets from groups without identities, wherever a group is made, and [`secrets`] reports it.
 //!
 //! Questions about requests are answered from accepted states: [`mod@past`] rebuilds older ones, [`requests`] compares two of them, and
@@ -31,6 +31,7 @@ mod dry_run;
 mod env;
 mod follow;
 mod history;
+mod hold;
 mod key;
 mod load;
 mod mass_removal;

@@ -7,13 +7,14 @@ use bytes::Bytes;
 use xds_cache::layer::differing;
 use xds_cache::{GroupName, Groups, Origin, Resource, ResourceKey, Revision};
 use xds_codec::{Diagnostic, Place};
-use xds_store::{CommitError, StoreError};
+use xds_store::{CommitError, State, StoreError};
 
 use crate::accepted::{Accepted, Base, ContentSum, Files, Recorded};
 use crate::causes::chain;
 use crate::differing::differing as differing_keys;
 use crate::documents::{self, DocumentPatch, Said, Terms};
 use crate::env::{At, Env};
+use crate::hold::{self, Change, Verdict};
 use crate::key::StoreKey;
 use crate::mass_removal::{mass_removal, nothing_left};
 use crate::model::document::{DocumentState, what};
@@ -30,7 +31,7 @@ use crate::wave::ended::{Ended, EndedWave};
 use crate::wave::value::Wave;
 use crate::wave::{close, former};
 use crate::weights::{self, Resting};
-use crate::{check, route_gate, secrets, stored_statuses, write};
+use crate::{check, secrets, stored_statuses, write};
 
 /// The contents of the files, and the request that they come with.
 #[derive(Debug)]
@@ -89,7 +90,7 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, load: &Load, at: At) -> Re
         let unconfirmed = outcome.unconfirmed.clone();
         return Ok(shown(accepted, load, (vec![], unconfirmed), outcome));
     }
-    let step = step(env, accepted, (&load.base, load.copies.as_deref()), at)?;
+    let step = step(env, accepted, (&load.base, load.copies.as_deref()), Some(&load.texts), at)?;
     let mut withheld = secrets::faults(&step.groups, &load.files);
     load.texts.move_to_fields(&mut withheld);
     outcome.n_errors += withheld.len();
@@ -102,15 +103,12 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, load: &Load, at: At) -> Re
         outcome.n_errors += doubts.len();
         return Ok(refused(accepted, load, ("--strict", doubts), outcome));
     }
-    // Tests are never in the way of the first load: without it nothing would be served.
-    let mut broken = match accepted.is_loaded {
-        true => route_gate::broken(env, accepted, &step.documents, &step.groups),
-        false => vec![],
-    };
-    if !broken.is_empty() {
-        load.texts.move_to_fields(&mut broken);
-        outcome.n_errors += broken.len();
-        return Ok(refused(accepted, load, ("because of RouteTests", broken), outcome));
+    if !step.refused.is_empty() {
+        outcome.n_errors += step.refused.len();
+        return Ok(refused(accepted, load, ("because of RouteTests", step.refused), outcome));
+    }
+    if let AfterLoad::Becomes(Some(wave)) = &step.wave {
+        outcome.n_errors += wave.broken().len();
     }
     if load.asked != Asked::ByNobody {
         outcome.difference = difference_of(env, accepted, &load.base, &step.documents);
@@ -131,7 +129,7 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, load: &Load, at: At) -> Re
 ///
 /// If the store cannot be read where it must be.
 pub(crate) fn record_late(env: &Env, accepted: &Accepted, at: At) -> Result<Transition, WriteError> {
-    step(env, accepted, (&accepted.files_say(), None), at)?.transition(accepted, at, env)
+    step(env, accepted, (&accepted.files_say(), None), None, at)?.transition(accepted, at, env)
 }
 
 /// A load that could not be recorded because of `error`. Files do not depend on the store: they are served as they are, below the
@@ -306,14 +304,18 @@ struct Step {
     summary: String,
     /// The effect on the wave deployment.
     wave: AfterLoad,
+    /// The RouteTests that it breaks, if nothing of it can be held.
+    refused: Vec<Diagnostic>,
     /// The wave deployment that ends with it.
     ended: Option<EndedWave>,
 }
 
+/// `texts` are those of the files if RouteTests count.
 fn step(
     env: &Env,
     accepted: &Accepted,
     (base, copies): (&Base, Option<&Base>),
+    texts: Option<&Texts>,
     at: At,
 ) -> Result<Step, WriteError> {
     let (codec, store) = (&env.parts.codec, &*env.parts.store);
@@ -343,12 +345,18 @@ fn step(
     let resting = accepted.resting();
     let (mut documents, mut groups, mut dropped) = give(&resting)?;
     let label = Label::new("files", ChangeSource::File, summary(&contents));
-    let touched = match is_change {
-        true => begin::previous_of_load(before, base),
-        // Only the objects that a wave deployment holds are known from before; the store knows what is new.
-        false => begin::still_previous(accepted, &contents),
+    // Only the objects that a wave deployment holds are known from before; the store knows what is new.
+    let held = || begin::still_previous(accepted, &contents);
+    let touched = if is_change { begin::previous_of_load(before, base) } else { held() };
+    let (wave, refused) = match texts.filter(|_| accepted.is_loaded) {
+        Some(texts) => {
+            let next = &with_base(accepted, base, &documents, &groups);
+            let change = Change { env, accepted, next, touched: &touched, terms };
+            judged(change, base, texts, &label, at)?
+        }
+        // Tests are never in the way of the first load: without it nothing would be served.
+        None => (begin::wave_after_load(env, before, base, &groups, touched, &label, at), vec![]),
     };
-    let wave = begin::wave_after_load(env, before, base, &groups, touched, &label, at);
     if let AfterLoad::Becomes(wave) = &wave {
         let then = wave.as_deref().map(Wave::resting).unwrap_or_default();
         if then != resting && !before.documents.weights.is_empty() {
@@ -367,15 +375,10 @@ fn step(
     let ended = close::plan_waves(env, accepted, &wave, base, keys, &mut plan, at);
     // It makes no revision of its own.
     if !plan.is_empty() {
-        let (before, after) = (&before.documents.translated, &documents.translated);
-        plan.extend(match accepted.recorded {
-            Recorded::Yes => stored_statuses::plan(before, after),
-            Recorded::No | Recorded::Due => stored_statuses::whole_plan(keys, after),
-        });
+        plan.extend(statuses(accepted.recorded, keys, (before, &documents)));
     }
-    let base = Arc::clone(&base.layer);
     Ok(Step {
-        base,
+        base: Arc::clone(&base.layer),
         sum,
         documents,
         patch,
@@ -385,8 +388,47 @@ fn step(
         plan,
         summary: label.summary,
         wave,
+        refused,
         ended,
     })
+}
+
+/// What is stored of the statuses of documents with a load.
+fn statuses(recorded: Recorded, keys: &State, (before, after): (&Accepted, &DocumentState)) -> Plan {
+    let (before, after) = (&before.documents.translated, &after.translated);
+    match recorded {
+        Recorded::Yes => stored_statuses::plan(before, after),
+        Recorded::No | Recorded::Due => stored_statuses::whole_plan(keys, after),
+    }
+}
+
+/// The accepted state with other files, and what follows from them.
+fn with_base(accepted: &Accepted, base: &Base, documents: &DocumentState, groups: &Groups) -> Accepted {
+    let base = Arc::clone(&base.layer);
+    Accepted { base, documents: documents.clone(), groups: groups.clone(), ..accepted.clone() }
+}
+
+/// Lets RouteTests judge a load. Gives the wave deployment after it, and the tests that it breaks if nothing of it can be held.
+fn judged(
+    change: Change<'_>,
+    base: &Base,
+    texts: &Texts,
+    label: &Label,
+    at: At,
+) -> Result<(AfterLoad, Vec<Diagnostic>), WriteError> {
+    let Change { env, accepted, next, touched, .. } = change;
+    let groups = &next.groups;
+    let held = || begin::held(env, accepted, groups, (touched.clone(), None), label, at);
+    let wave = match change.of_load()? {
+        Verdict::Goes => begin::wave_after_load(env, accepted, base, groups, touched.clone(), label, at),
+        Verdict::Holds(broken) if touched.is_empty() => return Ok((AfterLoad::Unchanged, broken)),
+        Verdict::Holds(mut broken) => {
+            texts.move_to_fields(&mut broken);
+            AfterLoad::Becomes(Some(Box::new(hold::stopped(held(), broken))))
+        }
+        Verdict::Frees => AfterLoad::Becomes(hold::freed(env, accepted, &held(), at).0.map(Box::new)),
+    };
+    Ok((wave, vec![]))
 }
 
 /// The documents and groups with another base, and with the patches applied to the API's part.
@@ -410,7 +452,8 @@ fn given(
 
 impl Step {
     fn transition(self, accepted: &Accepted, at: At, env: &Env) -> Result<Transition, WriteError> {
-        let Self { base, sum, documents, patch, equal, dropped, groups, plan, summary, wave, ended } = self;
+        let Self { base, sum, documents, patch, equal, dropped, groups, plan, summary, wave, ended, .. } =
+            self;
         let is_first = !accepted.is_loaded;
         let is_published = is_first || !differing(&accepted.groups, &groups).is_empty();
         let overrides = accepted.patched_overrides(&patch);

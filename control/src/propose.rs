@@ -30,6 +30,8 @@ pub(crate) enum Cause {
     Others,
     /// The translation of documents was found to be wrong.
     Anew,
+    /// What RouteTests hold is looked at.
+    Held,
 }
 
 impl Cause {
@@ -44,7 +46,8 @@ impl Cause {
             | Self::Ask { .. }
             | Self::Forced { .. }
             | Self::Others
-            | Self::Anew => None,
+            | Self::Anew
+            | Self::Held => None,
         }
     }
 }
@@ -70,6 +73,7 @@ pub(crate) fn propose(
         Cause::Forced { actor } => step::abort_for(env, accepted, actor, at),
         Cause::Others => others::propose(env, accepted, at),
         Cause::Anew => Ok(verify::propose(&env.parts.codec, accepted, at)),
+        Cause::Held => step::look_at_held(env, accepted, at),
     }
 }
 
@@ -83,7 +87,8 @@ pub(crate) fn without_effect(accepted: &Accepted, cause: &Cause) -> Option<Trans
         | Cause::Ask { .. }
         | Cause::Forced { .. }
         | Cause::Others
-        | Cause::Anew => None,
+        | Cause::Anew
+        | Cause::Held => None,
     }
 }
 
@@ -106,7 +111,8 @@ pub(crate) fn unstored(
         | Cause::Ask { .. }
         | Cause::Forced { .. }
         | Cause::Others
-        | Cause::Anew => {
+        | Cause::Anew
+        | Cause::Held => {
             let Transition { unstored: Some(wave), label, .. } = proposed else { return Err(error) };
             let next = Accepted { wave: Some(Arc::new(wave)), ..accepted.clone() };
             Ok(Transition { is_published: true, label, ..Transition::quiet(next, Outcome::Failed(error)) })

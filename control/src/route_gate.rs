@@ -1,11 +1,11 @@
-//! RouteTests that a change must not break: those with the policy `refuse`.
+//! RouteTests that a change must not break: those with the policies `refuse` and `hold`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use xds_cache::layer::differing;
-use xds_cache::{AHEAD, Groups, Preview, Profile, Publisher, Revision, View, ViewKey};
+use xds_cache::{Groups, Preview, Profile, Publisher, Revision, View, ViewKey};
 use xds_codec::Diagnostic;
 use xds_explain::{Client, Request, Touched};
 use xds_routes::model::Spec;
@@ -13,92 +13,96 @@ use xds_routes::{Document, DocumentKey, Placed};
 
 use crate::accepted::Accepted;
 use crate::env::Env;
+use crate::model::Texts;
 use crate::model::document::DocumentState;
-use crate::model::{Texts, Write, WriteError};
 use crate::places::Places;
 use crate::route_tests::{Case, Failure, RouteTest, Served, Subject, TestPolicy, route_tests, run, run_on};
 
-/// Refuses a write that breaks a RouteTest with the policy `refuse`.
-///
-/// # Errors
-///
-/// [`WriteError::Invalid`] with everything that it breaks.
-pub(crate) fn refuse(
-    env: &Env,
-    accepted: &Accepted,
-    write: &Write,
-    (documents, groups): (&DocumentState, &Groups),
-) -> Result<(), WriteError> {
-    let broken = if is_of_server(write) { vec![] } else { broken(env, accepted, documents, groups) };
-    if broken.is_empty() { Ok(()) } else { Err(WriteError::Invalid(broken)) }
+/// A state of everything.
+#[derive(Clone, Copy)]
+pub(crate) struct State<'s> {
+    pub(crate) documents: &'s DocumentState,
+    pub(crate) groups: &'s Groups,
 }
 
-/// Returns `true` for writes that must not be refused, because the server makes them in the course of something that was accepted: a
-/// rollout must always be able to go back.
-fn is_of_server(write: &Write) -> bool {
-    match write {
-        Write::StepRollouts { .. } | Write::EndOverrides => true,
-        Write::PutGroup(_)
-        | Write::DeleteGroup(_)
-        | Write::ReplaceResources { .. }
-        | Write::PutResource { .. }
-        | Write::DeleteResource { .. }
-        | Write::ApplyDocuments { .. }
-        | Write::DeleteDocument { .. }
-        | Write::ChangeWeights { .. }
-        | Write::Rollback { .. }
-        | Write::Revert { .. } => false,
+/// The RouteTests that a change breaks, as errors.
+#[derive(Debug, Default)]
+pub(crate) struct Broken {
+    /// Those with the policy `refuse`.
+    pub(crate) refuse: Vec<Diagnostic>,
+    /// Those with the policy `hold`.
+    pub(crate) hold: Vec<Diagnostic>,
+}
+
+impl Broken {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.refuse.is_empty() && self.hold.is_empty()
+    }
+
+    pub(crate) fn all(self) -> Vec<Diagnostic> {
+        [self.refuse, self.hold].concat()
     }
 }
 
-/// The RouteTests with the policy `refuse` that the change would break, as errors. A test that fails already, in the same way, is not
-/// broken by the change: it would otherwise be in the way of every repair.
+impl<'s> From<&'s Accepted> for State<'s> {
+    fn from(accepted: &'s Accepted) -> Self {
+        Self { documents: &accepted.documents, groups: &accepted.groups }
+    }
+}
+
+/// The RouteTests with the policies `refuse` and `hold` that fail `after` a change, and not `before` it in the same way: a test that fails
+/// already would otherwise be in the way of every repair. `cohort` is that of the published views that have the state before.
 ///
 /// Runs only the tests that are new, and those whose requests the change may concern. Costs nothing if no group differs.
-pub(crate) fn broken(
-    env: &Env,
-    accepted: &Accepted,
-    documents: &DocumentState,
-    groups: &Groups,
-) -> Vec<Diagnostic> {
-    let known = &accepted.documents.translated.documents;
+pub(crate) fn broken(env: &Env, before: State<'_>, after: State<'_>, cohort: u32) -> Broken {
+    let State { documents, groups } = after;
+    let known = &before.documents.translated.documents;
     let is_new = |placed: &Placed| {
         known
             .get(&placed.document.key)
             .is_none_or(|old| old.group != placed.group || old.document.source != placed.document.source)
     };
-    let is_unchanged = differing(&accepted.groups, groups).is_empty();
+    let is_unchanged = differing(before.groups, groups).is_empty();
     let required = route_tests(&documents.translated.documents)
-        .filter(|placed| policy(env, &placed.document) == TestPolicy::Refuse);
+        .filter(|placed| policy(env, &placed.document) != TestPolicy::Tell);
     let (required, new): (Vec<&Placed>, Vec<bool>) = required
         .map(|placed| (placed, is_new(placed)))
         .filter(|(_, is_new)| *is_new || !is_unchanged)
         .unzip();
     if required.is_empty() {
-        return vec![];
+        return Broken::default();
     }
     let new = required.iter().zip(new).filter(|(_, is_new)| *is_new);
     let new: BTreeSet<&DocumentKey> = new.map(|(placed, _)| &placed.document.key).collect();
-    let mut changed = Changed { env, groups, new, compared: BTreeMap::new() };
+    let mut changed = Changed { env, groups, cohort, new, compared: BTreeMap::new() };
     let mut after = run(required.iter().copied(), &mut changed);
     env.route_tests.forget_others(&required);
     if after.failures().is_empty() {
-        return vec![];
+        return Broken::default();
     }
     let (documents, texts) = (&documents.translated.documents, Texts::default());
     after.locate(|view, explanations| Places { view, documents, texts: &texts }.locate(explanations));
     let failing: BTreeSet<&DocumentKey> = after.failed().map(|case| &case.document).collect();
     let already = route_tests(known).filter(|placed| failing.contains(&placed.document.key));
-    let before = Publisher::new();
-    before.publish(Revision(1), accepted.groups.clone());
-    let before = run_on(&before, already);
+    let publisher = Publisher::new();
+    publisher.publish(Revision(1), before.groups.clone());
+    let before = run_on(&publisher, already);
     let known: BTreeSet<_> = before.failed().map(in_its_way).collect();
     let is_known = |case: &&Case| known.contains(&in_its_way(case));
-    let failures = after
-        .failures()
-        .into_iter()
-        .map(|failure| Failure { cases: failure.cases.into_iter().filter(|case| !is_known(case)).collect() });
-    failures.filter_map(|failure| explained(&failure)).take(MAX_BROKEN).collect()
+    let mut broken = Broken::default();
+    for failure in after.failures() {
+        let cases: Vec<&Case> = failure.cases.into_iter().filter(|case| !is_known(case)).collect();
+        let policy = cases.iter().map(|case| case.policy.unwrap_or(env.options.test_policy)).max();
+        let list = match policy {
+            Some(TestPolicy::Refuse) => &mut broken.refuse,
+            Some(TestPolicy::Hold) => &mut broken.hold,
+            Some(TestPolicy::Tell) | None => continue,
+        };
+        if list.len() < MAX_BROKEN {
+            list.extend(explained(&Failure { cases }));
+        }
+    }
+    broken
 }
 
 /// What clients would be served, and what of that is different.
@@ -108,6 +112,8 @@ type Compared = (Arc<View>, Touched);
 struct Changed<'c> {
     env: &'c Env,
     groups: &'c Groups,
+    /// The cohort of the published views.
+    cohort: u32,
     /// The RouteTests of which the outcome is not known.
     new: BTreeSet<&'c DocumentKey>,
     /// By client; `None` if it would be served nothing.
@@ -116,10 +122,9 @@ struct Changed<'c> {
 
 impl Changed<'_> {
     fn compare(&mut self, served: &Served, client: Client) -> Option<&Compared> {
-        let Self { env, groups, .. } = *self;
+        let Self { env, groups, cohort, .. } = *self;
         let compare = || {
             let publisher = &env.parts.publisher;
-            let cohort = if publisher.behind().is_some() { AHEAD } else { 0 };
             let key = ViewKey { cohort, ..served.key(publisher, groups, client)? };
             let Preview { before, after, drained } = publisher.preview(&key, groups, Instant::now())?;
             // What is only kept for a while does not count.

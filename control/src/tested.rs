@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use xds_cache::layer::differing;
-use xds_cache::{Publisher, Revision};
+use xds_cache::{Groups, Publisher, Revision};
+use xds_codec::Codec;
 use xds_routes::{DocumentKey, Kind, Placed};
 
 use crate::accepted::Accepted;
+use crate::model::document::DocumentState;
 use crate::model::{Event, Texts};
 use crate::places::Places;
 use crate::route_tests::{Report, route_tests, run_on};
 use crate::transition::{Note, ProblemSubject};
+use crate::wave::former;
 
 /// The outcome of RouteTests on one accepted state.
 #[derive(Debug)]
@@ -27,9 +30,23 @@ pub struct Tested {
     pub failing: BTreeMap<DocumentKey, String>,
 }
 
+/// What most clients are served: what was accepted, but for a change that nobody is served.
+fn served<'a>(codec: &Codec, accepted: &'a Accepted) -> (&'a DocumentState, Groups) {
+    let mut groups = accepted.groups.clone();
+    let is_stopped = accepted.wave.as_ref().is_some_and(|wave| wave.stopped.is_some());
+    match former::behind(codec, accepted, &mut groups).filter(|_| is_stopped) {
+        Some(behind) => {
+            let former = accepted.former.as_ref().map(|former| &former.former);
+            (former.unwrap_or(&accepted.documents), behind.groups)
+        }
+        None => (&accepted.documents, groups),
+    }
+}
+
 /// Runs all RouteTests on a state.
-pub(crate) fn test(accepted: &Accepted, at: SystemTime) -> Tested {
-    let documents = &accepted.documents.translated.documents;
+pub(crate) fn test(codec: &Codec, accepted: &Accepted, at: SystemTime) -> Tested {
+    let (documents, groups) = served(codec, accepted);
+    let documents = &documents.translated.documents;
     let mut tests = route_tests(documents).peekable();
     if tests.peek().is_none() {
         return Tested {
@@ -40,7 +57,7 @@ pub(crate) fn test(accepted: &Accepted, at: SystemTime) -> Tested {
         };
     }
     let publisher = Publisher::new();
-    publisher.publish(Revision(1), accepted.groups.clone());
+    publisher.publish(Revision(1), groups);
     let mut report = run_on(&publisher, tests);
     let texts = Texts::default();
     report.locate(|view, explanations| Places { view, documents, texts: &texts }.locate(explanations));
@@ -79,7 +96,13 @@ pub(crate) fn is_other(before: &Accepted, after: &Accepted) -> bool {
         let (old, new) = (tests(before), tests(after));
         old.len() != new.len() || !old.iter().zip(&new).all(is_same)
     };
-    !differing(&before.groups, &after.groups).is_empty() || !Arc::ptr_eq(old, new) && have_changed()
+    let stopped = |accepted: &Accepted| {
+        let wave = accepted.wave.as_ref().filter(|wave| wave.stopped.is_some());
+        wave.map(|wave| Arc::as_ptr(&wave.previous))
+    };
+    stopped(before) != stopped(after)
+        || !differing(&before.groups, &after.groups).is_empty()
+        || !Arc::ptr_eq(old, new) && have_changed()
 }
 
 impl Tested {

@@ -4,25 +4,29 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use xds_cache::{Groups, Origin, Resource};
+use xds_cache::{Groups, Origin, Resource, WavePolicy};
 use xds_codec::Diagnostic;
 
 use crate::accepted::Accepted;
 use crate::candidate::{self, Candidate};
 use crate::documents::{self, Said, Terms};
 use crate::env::{At, Env};
+use crate::hold::{self, Change, Verdict};
 use crate::key::StoreKey;
 use crate::model::document::DocumentState;
 use crate::model::wave::WavePhase;
 use crate::model::weights::reconcile::Dropped;
-use crate::model::{ChangeSource, ChangedObject, Write, WriteError, WriteOptions, WriteOutcome};
+use crate::model::{
+    ChangeSource, ChangedObject, Event, StepKind, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
+};
 use crate::plan::{Patch, Plan, difference, plan};
 use crate::rules::{self, Objects};
 use crate::transition::{Label, Outcome, Transition};
+use crate::wave::ended::{Ended, EndedWave};
 use crate::wave::value::Wave;
 use crate::wave::{begin, close, former, record};
-use crate::weights::{self, Resting};
-use crate::{check, dry_run, rollouts, route_gate, scope, secrets, stored_statuses, undo};
+use crate::weights::{self, Resting, WeightPatch};
+use crate::{check, dry_run, rollouts, scope, secrets, stored_statuses, undo};
 
 /// The proposal of a write.
 ///
@@ -53,9 +57,8 @@ pub(crate) fn propose(
         goes_on: &goes_on,
         withholds: &withholds,
     };
-    let (next, dropped) = apply(accepted, &candidate, &accepted.resting(), terms)?;
+    let (mut next, dropped) = apply(accepted, &candidate, &accepted.resting(), terms)?;
     secrets::refuse(&accepted.groups, &next.groups)?;
-    route_gate::refuse(env, accepted, write, (&next.documents, &next.groups))?;
     let warnings = warnings(env, accepted, (&candidate, &next, &dropped))?;
     let mut plan = plan_of(accepted, &candidate, &next);
     if candidate.is_whole {
@@ -73,12 +76,15 @@ pub(crate) fn propose(
         objects: plan.iter().take(WriteOutcome::MAX_TOUCHED).map(|(key, _)| key.what()).collect(),
         ..WriteOutcome::default()
     };
-    let wave = match outcome.changed {
+    let waves = match outcome.changed {
         true => {
-            begin::begin_wave(env, accepted, (&plan, &candidate.weights), &next.groups, options, &label, at)?
+            let touched = begin::previous_of_write(accepted, &plan);
+            let change = Change { env, accepted, next: &next, touched: &touched, terms };
+            waves_of(change, (write, options, &label), (&plan, &candidate.weights), at)?
         }
-        false => None,
+        false => Waves::default(),
     };
+    outcome.held.clone_from(&waves.held);
     if options.dry_run {
         outcome.difference = difference_of(env, accepted, &candidate.patch, &next);
         outcome.affected_nodes = dry_run::affected_nodes(&env.parts.board, &accepted.groups, &next.groups);
@@ -89,23 +95,83 @@ pub(crate) fn propose(
         let outcome = Outcome::Written(Box::new(outcome), vec![]);
         return Ok(Transition::quiet(accepted.clone(), outcome));
     }
-    outcome.wave = wave.as_ref().map(|wave| wave.id);
-    let told = begun(wave.as_ref(), &label.summary).into_iter().chain(weights::events(&dropped)).collect();
-    if let Some(wave) = &wave {
-        plan.extend(record::plan(Some(wave), &env.parts.store.state().1));
-    }
+    outcome.wave = waves.next.as_ref().map(|wave| wave.id);
+    let told = waves.events(&label.summary).chain(weights::events(&dropped)).collect();
+    waves.carry_out(&mut next, &mut plan, env);
     plan.extend(stored_statuses::plan(&accepted.documents.translated, &next.documents.translated));
     let is_planned = |key: &String| plan.iter().any(|(planned, _)| planned.to_string() == *key);
-    let mut next = next;
     if accepted.unreadable.keys().any(is_planned) {
         Arc::make_mut(&mut next.unreadable).retain(|key, _| !is_planned(key));
-    }
-    if let Some(wave) = wave {
-        next.wave = Some(Arc::new(wave));
     }
     next.former = former::former(&next, terms)?;
     let outcome = Outcome::Written(Box::new(outcome), vec![]);
     Ok(Transition { plan, label, told, ..Transition::quiet(next, outcome) })
+}
+
+/// The effect of a write on wave deployments.
+#[derive(Default)]
+struct Waves {
+    /// The one that it begins, or joins.
+    next: Option<Wave>,
+    /// The one that it ends.
+    ended: Option<EndedWave>,
+    /// Why RouteTests hold it.
+    held: Option<String>,
+}
+
+impl Waves {
+    fn events(&self, summary: &str) -> impl Iterator<Item = Event> {
+        begun(self.next.as_ref(), summary).into_iter().chain(self.ended.as_ref().map(close::event_of_end))
+    }
+
+    fn carry_out(self, next: &mut Accepted, plan: &mut Plan, env: &Env) {
+        let Self { next: wave, ended, .. } = self;
+        if wave.is_none() && ended.is_none() {
+            return;
+        }
+        let keys = env.parts.store.state().1;
+        plan.extend(record::plan(wave.as_ref(), &keys));
+        if let Some(ended) = ended {
+            next.ended = Arc::new(Ended::clone(&next.ended).with(ended));
+            plan.extend(next.ended.plan(&keys));
+        }
+        next.wave = wave.map(Arc::new);
+    }
+}
+
+/// Lets RouteTests judge a write, and decides whom it reaches first.
+///
+/// # Errors
+///
+/// Why it is not done.
+fn waves_of(
+    change: Change<'_>,
+    (write, options, label): (&Write, &WriteOptions, &Label),
+    (plan, named): (&Plan, &WeightPatch),
+    at: At,
+) -> Result<Waves, WriteError> {
+    let Change { env, accepted, next, touched, .. } = change;
+    match change.of_write(write, &options.waves)? {
+        Verdict::Goes => {
+            let next = begin::begin_wave(env, accepted, (plan, named), &next.groups, options, label, at)?;
+            Ok(Waves { next, ..Waves::default() })
+        }
+        Verdict::Holds(broken) => {
+            let policy = match &options.waves {
+                WaveChoice::AtOnce => Some(WavePolicy::at_once()),
+                WaveChoice::By(policy) => Some(policy.clone()),
+                WaveChoice::ByPolicy => None,
+            };
+            let held = begin::held(env, accepted, &next.groups, (touched.clone(), policy), label, at);
+            let reason = hold::reason(&broken);
+            Ok(Waves { next: Some(hold::stopped(held, broken)), ended: None, held: Some(reason) })
+        }
+        Verdict::Frees => {
+            let held = begin::held(env, accepted, &next.groups, (touched.clone(), None), label, at);
+            let (next, ended) = hold::freed(env, accepted, &held, at);
+            Ok(Waves { next, ended, held: None })
+        }
+    }
 }
 
 fn candidate_of(
@@ -131,12 +197,15 @@ fn candidate_of(
             rollouts::refuse_owned(&accepted.rollouts, &key)?;
             rules::change(codec, accepted, &key, &change, options)
         }
-        Write::StepRollouts { rollouts, change, is_by_hand, summary } => {
+        Write::StepRollouts { rollouts, change, kind, summary } => {
             let candidate = match change {
                 Some((key, change)) => rules::change(codec, accepted, &key, &change, options)?,
                 None => Candidate::default(),
             };
-            let source = if is_by_hand { ChangeSource::Api } else { ChangeSource::Rollout };
+            let source = match kind {
+                StepKind::ByHand => ChangeSource::Api,
+                StepKind::Onward | StepKind::Back => ChangeSource::Rollout,
+            };
             Ok(Candidate { rollouts, source, summary, ..candidate })
         }
         Write::EndOverrides => Ok(rules::end()),
@@ -218,8 +287,11 @@ fn warnings(
 }
 
 /// The event of a wave deployment that begins.
-pub(crate) fn begun(wave: Option<&Wave>, summary: &str) -> Option<crate::model::Event> {
-    wave.map(|wave| close::event(wave, WavePhase::Progressing, format!("began: {summary}")))
+pub(crate) fn begun(wave: Option<&Wave>, summary: &str) -> Option<Event> {
+    wave.map(|wave| match &wave.stopped {
+        Some(reason) => close::event(wave, WavePhase::Held, format!("held: {summary}: {reason}")),
+        None => close::event(wave, WavePhase::Progressing, format!("began: {summary}")),
+    })
 }
 
 /// The changes that a write would make, for its dry run.

@@ -34,6 +34,8 @@ pub enum Input {
     RuleChanged(Option<BTreeMap<String, u32>>),
     /// Someone sets the weights of the rule by hand from here on: the rollout ends as aborted, and changes nothing more.
     RuleTaken,
+    /// The next step cannot be done, and why: the rollout stays where it is until someone resumes or aborts it.
+    Refused(String),
     /// Time has passed.
     Tick,
     /// The process began anew with this state. Must be the first input then.

@@ -101,6 +101,7 @@ pub(crate) enum Hold {
     AckTimeout,
     Inconclusive,
     Promotion,
+    Refused,
 }
 
 /// The one who aborted.
@@ -247,6 +248,19 @@ impl Rollout {
     #[must_use]
     pub fn owns_rule(&self) -> bool {
         !matches!(self.stage, Stage::Ended(_))
+    }
+
+    /// Returns `true` if something other than its steps keeps it where it is.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// Returns `true` if it has gone on since `before`: other requests go to the canary, and not because it goes back.
+    #[must_use]
+    pub fn has_gone_on(&self, before: &Self) -> bool {
+        let is_on_its_way = self.owns_rule() && self.stage != Stage::Aborting;
+        is_on_its_way && (self.canary, &self.header_routes) != (before.canary, &before.header_routes)
     }
 
     /// Returns `true` if the clients have accepted the last change, but for NACKs that are tolerated.

@@ -246,6 +246,7 @@ async fn check_waves(server: &Server, d: &mut Described) -> Result<()> {
     let wave = &waves["waveDeployments"][0];
     assert_eq!(wave["values"][0]["value"], "a", "{wave:#}");
     check(server, d, ("post", &format!("/v1/waves/{}:promote", wave["id"])), None, 200).await?;
+    check(server, d, ("post", "/v1/tests:release"), None, 409).await?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! `/v1/tests`: the outcome of RouteTests on what is served.
+//! `/v1/tests`: the outcome of RouteTests on what is served, and the change that they hold.
 
 use axum::extract::State;
 use serde::Serialize;
@@ -9,9 +9,12 @@ use xds_control::route_tests::{Case, Coverage, CoverageKind, TestPolicy, Totals}
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
+use crate::caller::Asked;
+use crate::endpoint::waves::WaveEntry;
 use crate::input::{NoParams, Params};
 use crate::problem::ApiError;
 use crate::state::{ApiState, aside};
+use crate::write::counted;
 
 /// The outcome of RouteTests.
 #[derive(Debug, Serialize, ToSchema)]
@@ -29,6 +32,22 @@ pub(crate) struct TestList {
     pub tests: Vec<TestEntry>,
     /// What the requests of all tests touch, for each kind of clients.
     pub coverage: Vec<CoverageEntry>,
+    /// The change that RouteTests keep from being published; null if there is none.
+    pub held: Option<HeldChange>,
+}
+
+/// A change that is accepted and not published.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HeldChange {
+    /// Its id below `/v1/waves`.
+    pub wave_deployment: u64,
+    /// The first test that it breaks.
+    pub reason: String,
+    /// The objects that are served as they were before.
+    pub objects: Vec<String>,
+    /// The tests that it breaks, with where the requests would go; empty for a moment after a restart.
+    pub failures: Vec<String>,
 }
 
 /// One test of one client.
@@ -45,7 +64,7 @@ pub(crate) struct TestEntry {
     pub client: Option<String>,
     /// Whose resources count: `group edge` or `node edge-1`.
     pub of: String,
-    /// `tell` or `refuse`.
+    /// `tell`, `hold` or `refuse`.
     pub policy: &'static str,
     /// True if what is expected holds.
     pub passed: bool,
@@ -88,6 +107,12 @@ pub(crate) async fn list(State(state): State<ApiState>, _: Params<NoParams>) -> 
     state.check_loaded()?;
     let policy = state.control.test_policy();
     let tested = state.control.tested();
+    let held = state.control.held_by_tests().map(|(report, failures)| HeldChange {
+        wave_deployment: report.deployment,
+        reason: report.reason.unwrap_or_default(),
+        objects: report.objects,
+        failures: failures.iter().map(ToString::to_string).collect(),
+    });
     let list = aside(move || {
         let Some(tested) = tested else {
             return TestList {
@@ -97,14 +122,25 @@ pub(crate) async fn list(State(state): State<ApiState>, _: Params<NoParams>) -> 
                 failed: 0,
                 tests: vec![],
                 coverage: vec![],
+                held,
             };
         };
-        shown(&tested, policy)
+        shown(&tested, policy, held)
     });
     Answer::ok(&list.await?)
 }
 
-fn shown(tested: &Tested, policy: TestPolicy) -> TestList {
+/// Publishes what is held.
+pub(crate) async fn release(
+    State(state): State<ApiState>,
+    _: Params<NoParams>,
+    asked: Asked,
+) -> Result<Answer, ApiError> {
+    let done = state.control.release_tests(asked.actor()).await;
+    Answer::ok(&WaveEntry::from(&counted(&state.refusals, done)?))
+}
+
+fn shown(tested: &Tested, policy: TestPolicy, held: Option<HeldChange>) -> TestList {
     let Totals { passed, failed } = tested.report.totals();
     let coverage = tested.report.coverage.iter().map(|((served, profile), coverage)| {
         let [routes, conditions, hosts, backends] = CoverageKind::ALL.map(|kind| touched(coverage, kind));
@@ -118,6 +154,7 @@ fn shown(tested: &Tested, policy: TestPolicy) -> TestList {
         failed,
         tests: tested.report.cases.iter().map(|case| entry(case, policy)).collect(),
         coverage: coverage.collect(),
+        held,
     }
 }
 

@@ -112,10 +112,16 @@ impl WavePolicy {
         }
     }
 
+    /// One wave for everyone.
+    #[must_use]
+    pub fn at_once() -> Self {
+        Self::of_shares(Arc::new([Share::ALL]))
+    }
+
     /// One wave for each value that nodes are ranked by, which [`by`](Self::by) still has to say.
     #[must_use]
     pub fn each() -> Self {
-        Self::of_shares(Arc::new([Share::ALL])).of_each()
+        Self::at_once().of_each()
     }
 
     /// Reads a policy as written.

@@ -114,7 +114,7 @@ impl FileObject {
 pub enum ServedLoad {
     /// None: the first one is not complete.
     None,
-    /// An earlier one: the last one waits for confirmation or was refused.
+    /// An earlier one, wholly or in part: the last one waits for confirmation, was refused, or is held by RouteTests.
     Earlier,
     /// The last one.
     Current,

@@ -74,8 +74,8 @@ pub enum Write {
         rollouts: RolloutPatch,
         /// A change of the weights of the rule that one of them owns, or owned.
         change: Option<(RuleKey, WeightChange)>,
-        /// True if someone changes the weights by hand, rather than a rollout.
-        is_by_hand: bool,
+        /// How the weights change.
+        kind: StepKind,
         /// One line for people.
         summary: String,
     },
@@ -91,6 +91,17 @@ pub enum Write {
         /// The revision.
         of: Revision,
     },
+}
+
+/// How a step of a rollout changes weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepKind {
+    /// Someone sets them, and not a rollout.
+    ByHand,
+    /// The rollout goes on. RouteTests that must not break refuse the step.
+    Onward,
+    /// The rollout goes back, stays where it is, or follows its rule: nothing may be in the way of that.
+    Back,
 }
 
 impl Write {
@@ -224,6 +235,8 @@ pub struct WriteOutcome {
     pub warnings: Vec<Diagnostic>,
     /// The wave deployment that it began.
     pub wave: Option<u64>,
+    /// Why RouteTests keep it from being published; `wave` says where it is held.
+    pub held: Option<String>,
     /// The objects that it changed, at most [`MAX_TOUCHED`](Self::MAX_TOUCHED).
     pub objects: Vec<String>,
 }

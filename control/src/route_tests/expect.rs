@@ -39,7 +39,9 @@ pub enum TestPolicy {
     /// It is published, and the failure reported.
     #[default]
     Tell,
-    /// It is refused: nothing of it is published.
+    /// It is accepted, and not published until it passes or somebody releases it.
+    Hold,
+    /// A write is refused. A load of files cannot be: it is held.
     Refuse,
 }
 
@@ -229,6 +231,7 @@ impl TestPolicy {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tell => "tell",
+            Self::Hold => "hold",
             Self::Refuse => "refuse",
         }
     }
@@ -243,7 +246,7 @@ impl fmt::Display for TestPolicy {
 impl FromStr for TestPolicy {
     type Err = String;
 
-    /// Reads `tell` and `refuse`.
+    /// Reads `tell`, `hold` and `refuse`.
     ///
     /// # Errors
     ///
@@ -251,8 +254,9 @@ impl FromStr for TestPolicy {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "tell" => Ok(Self::Tell),
+            "hold" => Ok(Self::Hold),
             "refuse" => Ok(Self::Refuse),
-            _ => Err(format!("{} is no policy; write tell or refuse", xds_codec::echo(text))),
+            _ => Err(format!("{} is no policy; write tell, hold or refuse", xds_codec::echo(text))),
         }
     }
 }

@@ -217,6 +217,8 @@ fn sum(mut shares: impl Iterator<Item = Option<Ratio>>) -> Option<Ratio> {
 /// Returns `true` if a cluster has this name, or is generated from a document with it.
 pub(super) fn is_backend(cluster: &str, name: &str, namespace: &str) -> bool {
     let bare = cluster.strip_prefix("grpc/").unwrap_or(cluster);
+    // The same backend over HTTP/2.
+    let bare = bare.strip_suffix("/h2").unwrap_or(bare);
     let is_it = |cluster: &str, name: &str| {
         let rest = cluster.strip_prefix(name);
         rest.is_some_and(|rest| {

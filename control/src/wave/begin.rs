@@ -10,7 +10,7 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::rank;
 use super::report::{connected, failing};
-use super::value::{PreviousValue, PreviousValues, Wave};
+use super::value::{PreviousValue, PreviousValues, Tests, Wave};
 use crate::accepted::{Accepted, Base};
 use crate::check::warning;
 use crate::differing::differing as differing_keys;
@@ -113,10 +113,50 @@ fn wave(
         rank_from,
         stopped: None,
         paused: None,
+        tests: Tests::Asked,
         deployment,
         failing: Arc::new(failing(env, |_| true)),
         members: Arc::new(known),
         recorded,
+    }
+}
+
+/// A change that RouteTests keep from everyone, together with what they keep already. Without a policy of its own, that of its groups is for
+/// when it goes out.
+pub(crate) fn held(
+    env: &Env,
+    accepted: &Accepted,
+    after: &Groups,
+    (touched, policy): (PreviousValues, Option<WavePolicy>),
+    label: &Label,
+    at: At,
+) -> Wave {
+    let active = accepted.wave.as_deref();
+    let mut previous = active.map(|active| (*active.previous).clone()).unwrap_or_default();
+    for (key, value) in touched {
+        previous.entry(key).or_insert(value);
+    }
+    if let Some(active) = active.filter(|active| active.awaits_tests()) {
+        return Wave { previous: Arc::new(previous), since: at.wall, ..active.clone() };
+    }
+    let policy = policy.or_else(|| policy_of(env, accepted, after, &previous));
+    let policy = policy.unwrap_or_else(WavePolicy::at_once);
+    wave(env, accepted, policy, (previous, &differing(&accepted.groups, after)), label, at)
+}
+
+/// A stopped wave deployment that begins again with the next revision.
+pub(crate) fn again(env: &Env, accepted: &Accepted, wave: &Wave, at: At) -> Wave {
+    Wave {
+        since: at.wall,
+        reached: vec![accepted.next_revision()],
+        stopped: None,
+        paused: None,
+        tests: Tests::Asked,
+        deployment: Deployment::new(wave.deployment.policy().clone(), 0, at.clock),
+        failing: Arc::new(failing(env, |_| true)),
+        members: Arc::default(),
+        recorded: Arc::default(),
+        ..wave.clone()
     }
 }
 
@@ -238,7 +278,7 @@ fn not_for_definitions() -> WriteError {
 }
 
 /// The present values of the objects that a write changes.
-fn previous_of_write(accepted: &Accepted, plan: &Plan) -> PreviousValues {
+pub(crate) fn previous_of_write(accepted: &Accepted, plan: &Plan) -> PreviousValues {
     let mut previous = PreviousValues::new();
     for (key, after) in plan {
         let (Owner::Api, subject) = key.parts() else { continue };

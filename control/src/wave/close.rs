@@ -14,6 +14,9 @@ use crate::model::Event;
 use crate::model::wave::{WavePhase, WaveReport};
 use crate::plan::Plan;
 
+/// Why what RouteTests held goes out.
+pub(crate) const PASS: &str = "no RouteTest keeps it back any more";
+
 /// Adds what has to be stored for what a load makes of the wave deployment that is under way, and for what loads made of wave deployments that
 /// could not be recorded; gives the one that ends by this load.
 pub(crate) fn plan_waves(
@@ -48,6 +51,7 @@ fn superseded(env: &Env, accepted: &Accepted, next: Option<&Wave>, base: &Base, 
         None if is_as_before => {
             (WavePhase::Reverted, "the files are back to their previous contents".to_owned())
         }
+        None if wave.awaits_tests() => (WavePhase::Promoted, PASS.to_owned()),
         None => (WavePhase::Superseded, "changed files reached everyone at once".to_owned()),
     };
     Some(ended(env, wave, phase, Some(reason), at))

@@ -11,7 +11,7 @@ use xds_cache::wave::{AWAY_TIME, By, Deployment, Members, Order, Ranking, Stage}
 use xds_codec::Codec;
 use xds_store::{BlobHash, State, Store, StoreError};
 
-use super::value::{PreviousValue, PreviousValues, Wave};
+use super::value::{PreviousValue, PreviousValues, Tests, Wave};
 use crate::env::At;
 use crate::key::{PREVIOUS, StoreKey, Subject, WAVE, keys_below};
 use crate::model::group;
@@ -21,6 +21,10 @@ use crate::{documents, resource_record, weights};
 
 /// The format that is written.
 const FORMAT: u32 = 1;
+
+/// How the record says how it stands with RouteTests.
+const BROKEN: &str = "broken";
+const WAIVED: &str = "waived";
 
 /// How many members are stored; those beyond are members again when they come back.
 const MAX_MEMBERS: usize = 10_000;
@@ -46,6 +50,9 @@ struct Record {
     stopped: Option<String>,
     #[serde(default)]
     paused: Option<String>,
+    /// `broken` or `waived`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tests: Option<String>,
     /// The first nodes that were failing when the wave began.
     #[serde(default)]
     failing: Vec<String>,
@@ -150,6 +157,11 @@ fn restore(record: Record, previous: PreviousValues, at: At) -> Result<Wave, Str
         rank_from: at.clock + AWAY_TIME,
         stopped: record.stopped.map(Arc::from),
         paused: record.paused.map(Arc::from),
+        tests: match record.tests.as_deref() {
+            Some(BROKEN) => Tests::Broken(Arc::default()),
+            Some(WAIVED) => Tests::Waived,
+            Some(_) | None => Tests::Asked,
+        },
         deployment: Deployment::restored(policy, last, stage, at.clock),
         failing: Arc::new(record.failing.into_iter().collect()),
         members: Arc::new(Members::remembered(recorded.iter().cloned(), at.clock)),
@@ -178,6 +190,11 @@ fn write(wave: &Wave) -> Bytes {
         ranks,
         stopped: wave.stopped.as_deref().map(str::to_owned),
         paused: wave.paused.as_deref().map(str::to_owned),
+        tests: match wave.tests {
+            Tests::Broken(_) => Some(BROKEN.to_owned()),
+            Tests::Waived => Some(WAIVED.to_owned()),
+            Tests::Asked => None,
+        },
         failing,
         members: wave.recorded.iter().take(MAX_MEMBERS).map(|node| node.to_string()).collect(),
         absent: absent.map(|(key, _)| key.to_string()).collect(),

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use xds_cache::WavePolicy;
 use xds_cache::wave::{Decision, Deployment, Stage};
 
-use super::close::{ended, event};
+use super::close::{self, ended, event};
 use super::ended::{Ended, EndedWave};
 use super::report::{self, HEALTH_INTERVAL, Look, failing, look_at, reason};
-use super::value::{PreviousValues, Wave};
-use super::{former, rank, record};
+use super::value::{PreviousValues, Tests, Wave};
+use super::{begin, former, rank, record};
 use crate::accepted::Accepted;
 use crate::candidate::Candidate;
 use crate::documents::Terms;
 use crate::env::{At, Env};
+use crate::hold;
 use crate::model::wave::{WaveMembers, WavePhase, WaveVerb};
 use crate::model::{ChangeSource, Event, WriteError};
 use crate::stored_statuses;
@@ -51,7 +52,7 @@ pub(crate) fn go_on(env: &Env, accepted: &Accepted, at: At) -> Result<Transition
     };
     if let Some(reason) = &wave.stopped {
         // It is served as if it was put back already. The API's objects still have to follow.
-        if !wave.has_overrides() {
+        if !wave.has_overrides() || wave.awaits_tests() {
             return Ok(scene.rests(Next::Told));
         }
         let members = look_at(env, wave, at).members;
@@ -83,6 +84,36 @@ pub(crate) fn go_on(env: &Env, accepted: &Accepted, at: At) -> Result<Transition
     Ok(transition)
 }
 
+/// Looks at what RouteTests hold: it goes out if it breaks nothing any more.
+///
+/// # Errors
+///
+/// Those of a translation.
+pub(crate) fn look_at_held(env: &Env, accepted: &Accepted, at: At) -> Result<Transition, WriteError> {
+    let scene = Scene { env, accepted, at };
+    let wave = accepted.wave.as_deref();
+    match (wave, hold::look(env, accepted)) {
+        (Some(wave), Some(Ok(()))) => {
+            let (again, ended) = hold::freed(env, accepted, wave, at);
+            let summary = format!("the wave deployment {} goes out: {}", wave.id, close::PASS);
+            let label = Label::new("tests", ChangeSource::Waves, summary.clone());
+            match (again, ended) {
+                (Some(again), _) => scene.goes_on(again, "tests", WavePhase::Progressing, summary),
+                (None, Some(ended)) => {
+                    let told = close::event_of_end(&ended);
+                    Ok(scene.ends((None, ended), &Candidate::default(), label)?.telling(told))
+                }
+                (None, None) => Ok(scene.rests(Next::Told)),
+            }
+        }
+        (Some(wave), Some(Err(broken))) => {
+            let wave = Some(Arc::new(hold::stopped(wave.clone(), broken)));
+            Ok(Transition::quiet(Accepted { wave, ..accepted.clone() }, Outcome::Done))
+        }
+        (_, _) => Ok(scene.rests(Next::Told)),
+    }
+}
+
 /// Carries out a request of an operator about the current wave deployment.
 ///
 /// # Errors
@@ -101,7 +132,7 @@ pub(crate) fn act(
     let refused = |what: &str| Err(WriteError::WaveState(format!("the wave deployment {id} {what}")));
     match verb {
         WaveVerb::Promote => scene.promote(wave, actor),
-        WaveVerb::Abort if is_stopped => refused("is already put back"),
+        WaveVerb::Abort if is_stopped && !wave.awaits_tests() => refused("is already put back"),
         WaveVerb::Abort => {
             let members = look_at(env, wave, at).members;
             scene.put_back(wave, &format!("aborted by {actor}"), members)
@@ -239,6 +270,11 @@ impl Scene<'_> {
     }
 
     fn advance(&self, wave: &Wave) -> Result<Transition, WriteError> {
+        let broken =
+            if matches!(wave.tests, Tests::Waived) { vec![] } else { hold::of_wave(self.env, self.accepted) };
+        if !broken.is_empty() {
+            return self.pause_for(wave, hold::reason(&broken), "waves");
+        }
         // A node that rejected this change still counts in later waves.
         let split = wave.split();
         let mut failing = failing(self.env, |node| !split.is_ahead(node));
@@ -280,7 +316,8 @@ impl Scene<'_> {
         let undo = former::undo(self.accepted, &wave.previous);
         let of_files = wave.previous.iter().filter(|(key, _)| key.is_of_file());
         let of_files: PreviousValues = of_files.map(|(key, value)| (key.clone(), value.clone())).collect();
-        let stopped = Wave { stopped: Some(reason.into()), since: self.at.wall, ..wave.clone() };
+        let tests = Tests::Asked;
+        let stopped = Wave { stopped: Some(reason.into()), tests, since: self.at.wall, ..wave.clone() };
         let rest = Wave { previous: Arc::new(of_files), ..stopped.clone() };
         let next = (!rest.previous.is_empty()).then_some(rest);
         let summary = format!("put the wave deployment {} back: {reason}", wave.id);
@@ -296,18 +333,8 @@ impl Scene<'_> {
     }
 
     fn begin_again(&self, wave: &Wave, actor: &str) -> Result<Transition, WriteError> {
-        let policy = wave.deployment.policy().clone();
-        let again = Wave {
-            since: self.at.wall,
-            reached: vec![self.accepted.next_revision()],
-            stopped: None,
-            paused: None,
-            deployment: Deployment::new(policy, 0, self.at.clock),
-            failing: Arc::new(failing(self.env, |_| true)),
-            members: Arc::default(),
-            recorded: Arc::default(),
-            ..wave.clone()
-        };
+        let tests = if wave.awaits_tests() { Tests::Waived } else { Tests::Asked };
+        let again = Wave { tests, ..begin::again(self.env, self.accepted, wave, self.at) };
         let summary = format!("the wave deployment {} begins again", wave.id);
         self.goes_on(again, actor, WavePhase::Progressing, summary)
     }
@@ -324,11 +351,14 @@ impl Scene<'_> {
     }
 
     fn pause(&self, wave: &Wave, actor: &str) -> Result<Transition, WriteError> {
-        let paused = Some(format!("paused by {actor}").into());
-        let mut next = Wave { since: self.at.wall, paused, ..wave.clone() };
+        self.pause_for(wave, format!("paused by {actor}"), actor)
+    }
+
+    fn pause_for(&self, wave: &Wave, reason: String, actor: &str) -> Result<Transition, WriteError> {
+        let summary = format!("the wave deployment {} is paused: {reason}", wave.id);
+        let mut next = Wave { since: self.at.wall, paused: Some(reason.into()), ..wave.clone() };
         let refused = |error: &dyn std::fmt::Display| WriteError::WaveState(format!("{error}: {}", wave.id));
         next.deployment.pause().map_err(|error| refused(&error))?;
-        let summary = format!("the wave deployment {} is paused by {actor}", wave.id);
         self.goes_on(next.with_members_recorded(), actor, WavePhase::Paused, summary)
     }
 

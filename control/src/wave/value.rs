@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime};
 
 use xds_cache::wave::{Deployment, Members, Ranking, Share, Split};
 use xds_cache::{Node, NodeGroup, Resource, ResourceType, Revision};
+use xds_codec::Diagnostic;
 
 use crate::key::{StoreKey, Subject};
 use crate::model::document::GroupedDocument;
@@ -50,6 +51,8 @@ pub(crate) struct Wave {
     pub(crate) rank_from: Instant,
     /// Why nobody is ahead, if nobody is.
     pub(crate) stopped: Option<Arc<str>>,
+    /// How it stands with RouteTests.
+    pub(crate) tests: Tests,
     /// Why it does not go on, if it is paused.
     pub(crate) paused: Option<Arc<str>>,
     pub(crate) deployment: Deployment,
@@ -61,7 +64,38 @@ pub(crate) struct Wave {
     pub(crate) recorded: Arc<[Arc<str>]>,
 }
 
+/// How a wave deployment stands with RouteTests.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Tests {
+    /// Each wave is published only if it breaks none.
+    #[default]
+    Asked,
+    /// It is stopped because the change breaks some, until they pass or an operator releases it. Their failures are not stored.
+    Broken(Arc<[Diagnostic]>),
+    /// An operator has released it all the same.
+    Waived,
+}
+
 impl Wave {
+    /// Returns `true` if RouteTests keep it from everyone.
+    pub(crate) fn awaits_tests(&self) -> bool {
+        matches!(self.tests, Tests::Broken(_)) && self.stopped.is_some()
+    }
+
+    /// The failures of RouteTests that keep it from everyone, as far as they are known since the start.
+    pub(crate) fn broken(&self) -> &[Diagnostic] {
+        match &self.tests {
+            Tests::Broken(broken) if self.stopped.is_some() => broken,
+            Tests::Broken(_) | Tests::Asked | Tests::Waived => &[],
+        }
+    }
+
+    /// Returns `true` if it reaches everyone at once when nothing stops it.
+    pub(crate) fn is_at_once(&self) -> bool {
+        let policy = self.deployment.policy();
+        policy.shares() == [Share::ALL] && !policy.is_each()
+    }
+
     /// The nodes that are ahead.
     pub(crate) fn split(&self) -> Split {
         let share = if self.stopped.is_some() { None } else { Some(self.deployment.share()) };
@@ -120,8 +154,13 @@ impl Wave {
         let reason = self.stopped.as_deref()?;
         let objects: Vec<String> = self.previous.keys().take(MAX_NAMED).map(StoreKey::what).collect();
         let more = if self.previous.len() > MAX_NAMED { ", …" } else { "" };
+        let what_to_do = if self.awaits_tests() {
+            "change it again, or run `xds-server tests release`; see /v1/waves/"
+        } else {
+            "change it again, or see /v1/waves/"
+        };
         Some(format!(
-            "a change is held back, {reason}: {}{more} are served as before; change it again, or see /v1/waves/{}",
+            "a change is held back, {reason}: {}{more} are served as before; {what_to_do}{}",
             objects.join(", "),
             self.id
         ))

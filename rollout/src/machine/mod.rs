@@ -107,7 +107,12 @@ impl Rollout {
             Input::RuleChanged(weights) => self.handle_rule(weights.as_ref()),
             Input::RuleTaken if self.owns_rule() => self.end_taken(),
             Input::RuleTaken => {}
-            Input::Tick => {}
+            Input::Refused(why)
+                if self.owns_rule() && self.stage != Stage::Aborting && self.hold.is_none() =>
+            {
+                self.hold(Hold::Refused, &why);
+            }
+            Input::Refused(_) | Input::Tick => {}
             Input::Restarted => self.handle_restart(),
         }
         self.look_at_timers();
@@ -236,7 +241,7 @@ impl Rollout {
         self.since_ms = self.clock.wall_ms;
         let kind = match hold {
             Hold::Operator | Hold::Promotion => EventKind::Normal,
-            Hold::Nacked | Hold::AckTimeout | Hold::Inconclusive => EventKind::Warning,
+            Hold::Nacked | Hold::AckTimeout | Hold::Inconclusive | Hold::Refused => EventKind::Warning,
         };
         self.emit(kind, &format!("paused: {said}"));
     }

@@ -88,7 +88,7 @@ impl Rollout {
             Some(Hold::Nacked) => self.acks.n_forgiven = self.acks.n_nacked,
             Some(Hold::AckTimeout) => self.is_skipped = true,
             Some(Hold::Inconclusive) => self.forgive_inconclusive(),
-            Some(Hold::Operator | Hold::Promotion) | None => {}
+            Some(Hold::Operator | Hold::Promotion | Hold::Refused) | None => {}
         }
     }
 

@@ -104,7 +104,7 @@ enum Command {
     Events(admin::EventsArgs),
     /// Show the requests and errors that clients report
     Loads(admin::LoadsArgs),
-    /// Show which RouteTests pass and fail on what is served, and why
+    /// Show which RouteTests pass and fail on what is served, and why; publish the change that they hold
     Tests(admin::TestsArgs),
     /// List changes, or show one revision
     History(admin::HistoryArgs),

@@ -141,7 +141,7 @@ pub struct SourceArgs {
     #[arg(long, env = "XDS_SERVER_HOLD_MASS_REMOVAL", value_name = "SHARE", default_value = "50%", value_parser = parse_mass_removal)]
     pub hold_mass_removal: MassRemoval,
     /// What to do with a change after which a RouteTest fails that does not say it with `policy`: `tell` publishes it and reports the
-    /// failure, `refuse` does not publish it
+    /// failure, `hold` accepts it and does not publish it until it passes, `refuse` refuses a write and holds a load of files
     #[arg(long, env = "XDS_SERVER_TEST_POLICY", value_name = "POLICY", default_value = "tell")]
     pub test_policy: TestPolicy,
     /// How often to compare the incremental translation with a full one, and correct any difference

@@ -10,7 +10,7 @@ use xds_api::rollouts::{RolloutError, RolloutLoads};
 use xds_control::model::rollouts::{RolloutPatch, RolloutRecord, rule_key, weight_change};
 use xds_control::model::weights::RuleKey;
 use xds_control::model::weights::change::WeightChange;
-use xds_control::model::{Event, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
+use xds_control::model::{Event, StepKind, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
 use xds_rollout::{
     AckStatus, Effect, HeaderMatch, HookPayload, Input, Outcome, Phase, Prometheus, Reading, Rollout,
 };
@@ -243,7 +243,7 @@ impl Driver {
                     let _ = answers.send(Request::Input(id, input)).await;
                 });
             }
-            Input::Verb(_) | Input::RuleTaken => {}
+            Input::Verb(_) | Input::RuleTaken | Input::Refused(_) => {}
         }
     }
 
@@ -263,14 +263,29 @@ impl Driver {
         let entry = self.entries.get(id).ok_or_else(|| RolloutError::NotFound(id.to_owned()))?;
         let before = Arc::clone(&entry.record);
         let mut rollout = before.rollout.clone();
-        let outcome = rollout.handle(input, (self.parts.clock)())?;
+        let is_asked = matches!(input, Input::Verb(_));
+        let outcome = rollout.handle(input.clone(), (self.parts.clock)())?;
         let is_news = source.as_ref().is_some_and(|source| *source != before.source);
-        let record =
-            Arc::new(RolloutRecord { rollout, source: source.unwrap_or_else(|| before.source.clone()) });
+        let record = Arc::new(RolloutRecord {
+            rollout,
+            source: source.clone().unwrap_or_else(|| before.source.clone()),
+        });
         let failing = wanted(&outcome).map(|_| failing(&self.parts.board)).unwrap_or_default();
         if outcome.is_changed || is_news {
             let change = self.change_of(id, &record, &outcome);
-            self.commit(id, &record, change, actor).await?;
+            let has_gone_on = record.rollout.has_gone_on(&before.rollout);
+            let kind = if has_gone_on { StepKind::Onward } else { StepKind::Back };
+            match self.commit(id, &record, (change, kind), actor).await {
+                Err(WriteError::Invalid(faults)) if has_gone_on && !is_asked && !before.rollout.is_held() => {
+                    let why =
+                        faults.first().and_then(|first| first.message.lines().next()).unwrap_or_default();
+                    let why = Input::Refused(format!("the next step breaks {why}"));
+                    Box::pin(self.step(id, why, ACTOR, None)).await?;
+                    // What came has still come.
+                    return Box::pin(self.step(id, input, actor, source)).await;
+                }
+                done => done?,
+            }
         }
         self.install(id, record, outcome, failing);
         Ok(())
@@ -296,13 +311,13 @@ impl Driver {
         Some((key, WeightChange { pins: false, ..change }))
     }
 
-    /// Stores a state. If the rule no longer takes the change, stores the state alone: the next input of the rollout is that the rule is
+    /// Stores a state. A step that RouteTests refuse is an error. If the rule no longer takes the change, stores the state alone: the next input of the rollout is that the rule is
     /// another one.
     async fn commit(
         &mut self,
         id: &str,
         record: &Arc<RolloutRecord>,
-        change: Option<(RuleKey, WeightChange)>,
+        (change, kind): (Option<(RuleKey, WeightChange)>, StepKind),
         actor: &str,
     ) -> Result<(), WriteError> {
         let rollouts = RolloutPatch::from([(id.to_owned(), Some(Arc::clone(record)))]);
@@ -312,14 +327,14 @@ impl Driver {
         let (actor, waves) = (actor.to_owned(), WaveChoice::AtOnce);
         let options = WriteOptions { actor, waves, ..WriteOptions::default() };
         let has_change = change.is_some();
-        let write = Write::StepRollouts { rollouts, change, is_by_hand: false, summary };
+        let write = Write::StepRollouts { rollouts, change, kind, summary };
         match self.write(write.clone(), options.clone()).await {
             Err(WriteError::NotFound { .. } | WriteError::NoRule { .. } | WriteError::Weights(_))
                 if has_change =>
             {
                 self.rules_due = Some(Instant::now());
                 let Write::StepRollouts { rollouts, summary, .. } = write else { return Ok(()) };
-                let write = Write::StepRollouts { rollouts, change: None, is_by_hand: false, summary };
+                let write = Write::StepRollouts { rollouts, change: None, kind: StepKind::Back, summary };
                 self.write(write, options).await.map(drop)
             }
             done => done.map(drop),

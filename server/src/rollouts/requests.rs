@@ -7,7 +7,7 @@ use xds_control::model::rollouts::{RolloutPatch, RolloutRecord, rule_key, weight
 use xds_control::model::weights::RuleKey;
 use xds_control::model::weights::WeightedObject;
 use xds_control::model::weights::change::WeightChange;
-use xds_control::model::{EntityTags, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
+use xds_control::model::{EntityTags, StepKind, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
 use xds_rollout::{DistributionError, Input, Rollout, RolloutSpec, RolloutStatus, Step, Verb};
 
 use super::channel::Request;
@@ -74,7 +74,7 @@ impl Driver {
         let change = Some((key, weight_change(&spec, &wanted.0, &wanted.1)));
         let failing = failing(&self.parts.board);
         let summary = format!("rollout {id}: started");
-        let write = Write::StepRollouts { rollouts, change, is_by_hand: false, summary };
+        let write = Write::StepRollouts { rollouts, change, kind: StepKind::Onward, summary };
         let (actor, waves) = (options.actor, WaveChoice::AtOnce);
         let write_options = WriteOptions { actor, waves, ..WriteOptions::default() };
         self.write(write, write_options).await?;
@@ -130,7 +130,7 @@ impl Driver {
         }
         let rollouts = RolloutPatch::from([(id.to_owned(), None)]);
         let summary = format!("delete the rollout {id}");
-        let write = Write::StepRollouts { rollouts, change: None, is_by_hand: true, summary };
+        let write = Write::StepRollouts { rollouts, change: None, kind: StepKind::ByHand, summary };
         let waves = WaveChoice::AtOnce;
         self.write(write, WriteOptions { actor, waves, ..WriteOptions::default() }).await?;
         self.entries.remove(id);
@@ -158,7 +158,8 @@ impl Driver {
         let record = Arc::new(RolloutRecord { rollout, source: entry.record.source.clone() });
         let rollouts = RolloutPatch::from([(id.clone(), Some(Arc::clone(&record)))]);
         let summary = format!("set the weights of {key}, and end the rollout {id}");
-        let write = Write::StepRollouts { rollouts, change: Some((key, change)), is_by_hand: true, summary };
+        let write =
+            Write::StepRollouts { rollouts, change: Some((key, change)), kind: StepKind::ByHand, summary };
         let is_dry_run = options.dry_run;
         let done = self.write(write, options).await?;
         if !is_dry_run {

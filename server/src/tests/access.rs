@@ -48,6 +48,7 @@ const ROLES: &[(&str, &str, Option<&str>)] = &[
     ("POST", "/v1/explain", Some("viewer")),
     ("POST", "/v1/diff", Some("viewer")),
     ("GET", "/v1/tests", Some("viewer")),
+    ("POST", "/v1/tests:release", Some("operator")),
     ("GET", "/v1/history", Some("viewer")),
     ("GET", "/v1/history/{revision}", Some("viewer")),
     ("POST", "/v1/rollback", Some("admin")),

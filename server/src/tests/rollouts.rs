@@ -438,3 +438,44 @@ async fn events_and_a_watcher_tell_each_step() {
     let again = rest.call("GET", &format!("{path}?watch=1"), &[("last-event-id", id)], "").await;
     assert_eq!(again.text, "", "it is known already");
 }
+
+/// A RouteTest about the share of the canary.
+fn wants(share: &str, policy: &str) -> Write {
+    route_tests::apply(&format!(
+        "apiVersion: xds-server.io/v1\nkind: RouteTest\nmetadata: {{ name: share, namespace: prod }}\nspec:\n  policy: {policy}\n  tests:\n  \
+         - request: {{ host: a.test, path: /x.Y/Z, method: POST, headers: {{ content-type: application/grpc }} }}\n    \
+         expect: {{ backends: {{ v2: \"{share}\" }} }}\n"
+    ))
+}
+
+#[tokio::test]
+async fn a_step_that_breaks_a_route_test_does_not_happen() {
+    for policy in ["refuse", "hold"] {
+        let rest = world().await;
+        rest.server.write(wants("<=50%", policy)).await.unwrap();
+        let mut events = rest.server.control.events();
+        let path = start(&rest, &json!({"steps": [{"setWeight": 20}, {"setWeight": 60}]})).await;
+        let paused = wait(&rest, &path, at("Paused", 1)).await;
+        let said = "paused: the next step breaks RouteTest prod/share: POST a.test/x.Y/Z (envoy@1.40): backends.v2: expected at most 50 %, got 60 %";
+        let message = paused["message"].as_str().unwrap();
+        assert!(message.starts_with(said), "{message}");
+        assert_eq!(served_weights(&rest, ROUTES), json!([80, 20]));
+        let is_told =
+            |event: Event| matches!(event, Event::Rollout { event, .. } if event.message.starts_with(said));
+        assert!(told(&mut events).into_iter().any(is_told));
+        // Whoever resumes it is told why it stays.
+        let resume = async || post(&rest, &format!("{path}:resume"), &json!({})).await;
+        let refused = resume().await;
+        assert_eq!(refused.status, 422, "{}", refused.text);
+        assert!(refused.text.contains("expected at most 50 %"), "{}", refused.text);
+        wait(&rest, &path, at("Paused", 1)).await;
+        rest.server.write(wants("<=70%", policy)).await.unwrap();
+        assert_eq!(resume().await.status, 200);
+        wait(&rest, &path, at("Paused", 3)).await;
+        assert_eq!(served_weights(&rest, ROUTES), json!([40, 60]));
+        // Nothing is in the way of going back.
+        rest.server.write(wants(">=10%", policy)).await.unwrap();
+        assert_eq!(post(&rest, &format!("{path}:abort"), &json!({})).await.status, 200);
+        assert_eq!(served_weights(&rest, ROUTES), json!([100, 0]));
+    }
+}

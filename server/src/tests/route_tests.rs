@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use xds_cache::WavePolicy;
+use xds_control::model::WaveChoice;
 use xds_control::route_tests::TestPolicy;
 
 use super::documents::files;
@@ -44,7 +46,7 @@ fn routes(server: &Server) -> xds_cache::Version {
 }
 
 /// The body of a write of these documents, as the API reads it.
-fn apply(text: &str) -> Write {
+pub(super) fn apply(text: &str) -> Write {
     let trees = xds_codec::parse("", text.as_bytes(), xds_codec::Syntax::Yaml, &xds_codec::Limits::default())
         .unwrap();
     let objects = trees.iter().flat_map(|tree| {
@@ -73,17 +75,24 @@ async fn failed(server: &Server, is_it: impl Fn(&xds_control::Tested) -> bool) -
 }
 
 #[tokio::test]
-async fn a_load_that_breaks_a_required_test_is_not_published() {
+async fn a_load_that_breaks_a_required_test_is_accepted_and_not_published() {
     let server = open(TestPolicy::Tell);
     load(&server, &[("a.yaml", ROUTES), ("t.yaml", &wants("one", "refuse"))]).await;
     let before = routes(&server);
     let outcome = load(&server, &[("a.yaml", &moved()), ("t.yaml", &wants("one", "refuse"))]).await;
     assert_eq!((outcome.n_errors, routes(&server) == before), (1, true));
     let problems = server.control.problems().join("\n");
-    assert!(problems.contains("refused (because of RouteTests)"), "{problems}");
+    assert!(
+        problems.contains("a change is held back, it breaks RouteTest default/t: all (envoy@1.40)"),
+        "{problems}"
+    );
+    assert!(problems.contains("run `xds-server tests release`"), "{problems}");
+    assert_eq!(server.control.served_load(), xds_control::model::ServedLoad::Earlier);
+    assert_eq!(server.control.not_ready(), [""; 0]);
     let files = server.control.files();
     let found: Vec<String> =
         files.values().flat_map(|file| &file.diagnostics).map(ToString::to_string).collect();
+    let found: Vec<&String> = found.iter().filter(|one| one.contains("route-test-failed")).collect();
     let first = found[0].lines().next().unwrap();
     assert_eq!(
         first,
@@ -165,4 +174,162 @@ async fn a_test_that_is_told_is_published_and_reported() {
     let tested = server.control.tested().unwrap();
     let failing: Vec<String> = tested.failing.keys().map(ToString::to_string).collect();
     assert_eq!(failing, ["Route default/web"]);
+}
+
+/// The change that RouteTests hold.
+fn held(server: &Server) -> Option<xds_control::model::wave::WaveReport> {
+    server.control.held_by_tests().map(|(report, _)| report)
+}
+
+async fn release(server: &Server) -> Result<xds_control::model::wave::WaveReport, WriteError> {
+    server.control.release_tests("me".to_owned()).await
+}
+
+#[tokio::test]
+async fn a_write_that_breaks_a_test_that_holds_waits_until_the_test_passes() {
+    let server = open(TestPolicy::Tell);
+    load(&server, &[("a.yaml", ROUTES), ("t.yaml", &wants("one", "hold"))]).await;
+    let before = routes(&server);
+    let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
+    let foreseen = server.control.write(apply(&moved()), dry).await.unwrap();
+    assert!(foreseen.held.unwrap().starts_with("it breaks RouteTest default/t: all"));
+    assert!(held(&server).is_none());
+    let outcome = server.write(apply(&moved())).await.unwrap();
+    assert!(outcome.changed && outcome.held.is_some());
+    let id = outcome.wave.unwrap();
+    let report = held(&server).unwrap();
+    assert_eq!((report.deployment, report.phase.as_str()), (id, "held"));
+    assert_eq!(report.reason, outcome.held);
+    assert_eq!(routes(&server), before);
+    // One that touches nothing of it is published.
+    let other = "version: xds-server/v1\nroutes: { more: { hosts: [m.test], to: other } }\nbackends: { other: { endpoints: ['10.0.0.3:80'] } }\n";
+    let beside = server.write(apply(other)).await.unwrap();
+    assert_eq!((beside.held, beside.wave), (None, None));
+    let between = routes(&server);
+    assert_ne!(between, before);
+    // One that breaks something of its own is held with it.
+    let hidden = "apiVersion: xds-server.io/v1\nkind: RouteTest\nmetadata: { name: u }\nspec:\n  policy: hold\n  tests:\n  - { request: { host: m.test, path: / }, expect: { backends: { nobody: 100% } } }\n";
+    assert!(server.write(apply(hidden)).await.unwrap().held.is_some());
+    assert!(held(&server).unwrap().objects.contains(&"document/RouteTest/default/u".to_owned()));
+    server
+        .write(Write::DeleteDocument {
+            key: xds_routes::DocumentKey::new(xds_routes::Kind::RouteTest, "default", "u"),
+        })
+        .await
+        .unwrap();
+    assert!(held(&server).is_some());
+    assert_eq!(routes(&server), between);
+    // What makes it pass takes everything along.
+    let mended = server.write(apply(&wants("two", "hold"))).await.unwrap();
+    assert_eq!(mended.held, None);
+    assert!(held(&server).is_none());
+    assert_ne!(routes(&server), between);
+    assert_eq!(server.control.problems(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_held_change_goes_out_when_somebody_releases_it() {
+    let server = open(TestPolicy::Hold);
+    let refused = release(&server).await.unwrap_err();
+    assert!(matches!(refused, WriteError::WaveState(_)), "{refused}");
+    let test = wants("one", "hold").replace("  policy: hold\n", "");
+    load(&server, &[("a.yaml", ROUTES), ("t.yaml", &test)]).await;
+    let before = routes(&server);
+    server.write(apply(&moved())).await.unwrap();
+    assert_eq!(routes(&server), before);
+    let report = release(&server).await.unwrap();
+    assert_eq!(report.phase.as_str(), "promoted");
+    assert_ne!(routes(&server), before);
+    assert!(held(&server).is_none());
+    // It fails already, so nothing else is held for it.
+    let other = server.write(apply(&moved().replace("10.0.0.2", "10.0.0.9"))).await.unwrap();
+    assert_eq!(other.held, None);
+}
+
+#[tokio::test]
+async fn an_aborted_change_is_put_back() {
+    let server = open(TestPolicy::Tell);
+    load(&server, &[("a.yaml", ROUTES), ("t.yaml", &wants("one", "hold"))]).await;
+    let id = server.write(apply(&moved())).await.unwrap().wave.unwrap();
+    server.control.wave(id, xds_control::model::wave::WaveVerb::Abort, "me".to_owned()).await.unwrap();
+    assert!(held(&server).is_none());
+    assert!(server.control.documents().owned.is_empty());
+}
+
+#[tokio::test]
+async fn a_held_change_is_still_held_after_a_restart() {
+    let store = MemoryStore::new();
+    let contents = || [("a.yaml", ROUTES.to_owned()), ("t.yaml", wants("one", "hold"))];
+    let load = async |server: &Server| {
+        let contents = contents();
+        let contents: Vec<(&str, &str)> =
+            contents.iter().map(|(path, text)| (*path, text.as_str())).collect();
+        load(server, &contents).await
+    };
+    let (before, id) = {
+        let server = Server::open(Arc::clone(&store) as Arc<dyn Store>, options(TestPolicy::Tell));
+        load(&server).await;
+        let before = routes(&server);
+        (before, server.write(apply(&moved())).await.unwrap().wave.unwrap())
+    };
+    let server = Server::open(Arc::clone(&store) as Arc<dyn Store>, options(TestPolicy::Tell));
+    load(&server).await;
+    assert_eq!(routes(&server), before);
+    assert_eq!(held(&server).unwrap().deployment, id);
+    // The failures are found out again.
+    assert!(server.control.held_by_tests().unwrap().1.is_empty());
+    tokio::spawn(server.control.clone().follow_tests());
+    assert_eq!(failed(&server, |_| true).await, 0, "what is served is tested");
+    let (_, failures) = server.control.held_by_tests().unwrap();
+    assert!(failures[0].message.contains("backends.one: expected 100 %"), "{failures:?}");
+    release(&server).await.unwrap();
+    assert_ne!(routes(&server), before);
+    assert_eq!(failed(&server, |tested| tested.report.totals().failed == 1).await, 1);
+}
+
+#[tokio::test]
+async fn a_released_change_of_a_group_with_waves_goes_by_waves() {
+    let server = open(TestPolicy::Hold);
+    load(&server, &[("a.yaml", ROUTES), ("t.yaml", &wants("one", "hold"))]).await;
+    let policy =
+        WavePolicy::of_texts(xds_cache::wave::PolicyTexts { shares: "50%,100%", ..Default::default() })
+            .unwrap();
+    let options = WriteOptions { waves: WaveChoice::By(policy), ..WriteOptions::default() };
+    server.control.write(apply(&moved()), options).await.unwrap();
+    let report = release(&server).await.unwrap();
+    assert_eq!(report.phase.as_str(), "progressing");
+    assert_eq!(report.share().unwrap().to_string(), "50%");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wave_that_breaks_a_test_does_not_start() {
+    let store = MemoryStore::new();
+    let test = wants("one", "refuse").replace("  policy: refuse\n", "");
+    let shares = xds_cache::wave::PolicyTexts { shares: "50%,100%", allow_empty: true, ..Default::default() };
+    let policy = WavePolicy::of_texts(shares).unwrap();
+    let id = {
+        let server = Server::open(Arc::clone(&store) as Arc<dyn Store>, options(TestPolicy::Tell));
+        load(&server, &[("a.yaml", ROUTES), ("t.yaml", &test)]).await;
+        let options = WriteOptions { waves: WaveChoice::By(policy), ..WriteOptions::default() };
+        server.control.write(apply(&moved()), options).await.unwrap().wave.unwrap()
+    };
+    // The tests count more than when it began.
+    let server = Server::open(Arc::clone(&store) as Arc<dyn Store>, options(TestPolicy::Refuse));
+    load(&server, &[("a.yaml", ROUTES), ("t.yaml", &test)]).await;
+    tokio::spawn(server.control.clone().follow_waves());
+    let paused = async {
+        loop {
+            let report = server.control.waves().remove(0);
+            if !matches!(report.phase.as_str(), "progressing" | "holding") {
+                return report;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let report = tokio::time::timeout(Duration::from_secs(60), paused).await.unwrap();
+    assert_eq!((report.deployment, report.phase.as_str()), (id, "paused"));
+    let reason = report.reason.unwrap();
+    assert!(reason.starts_with("it breaks RouteTest default/t: all (envoy@1.40): backends.one"), "{reason}");
+    assert_eq!(report.reached.len(), 1);
+    server.control.wave(id, xds_control::model::wave::WaveVerb::Promote, "me".to_owned()).await.unwrap();
 }

@@ -9,7 +9,7 @@ use xds_tests::server::{Server, Setup, cli};
 struct Pair(&'static str, Result<&'static str, &'static str>);
 
 /// Verbs of one path stand in one row.
-const PAIRS: [Pair; 51] = [
+const PAIRS: [Pair; 52] = [
     Pair("GET /healthz", Ok("health")),
     Pair("GET /readyz", Ok("status")),
     Pair("GET /metrics", Err("for Prometheus")),
@@ -45,6 +45,7 @@ const PAIRS: [Pair; 51] = [
     Pair("POST /v1/explain", Ok("explain,bisect")),
     Pair("POST /v1/diff", Ok("diff")),
     Pair("GET /v1/tests", Ok("tests")),
+    Pair("POST /v1/tests", Ok("tests release")),
     Pair("GET /v1/history", Ok("history")),
     Pair("GET /v1/history/{}", Ok("history")),
     Pair("POST /v1/rollback", Ok("rollback")),

@@ -167,3 +167,66 @@ async fn a_running_server_tells_what_fails_and_refuses_what_must_not() -> Result
     );
     Ok(())
 }
+
+/// The exit code and output of `xds-server tests`.
+async fn tests_of(server: &Server) -> Result<(Option<i32>, String)> {
+    let mut command = xds_server().await?;
+    let output = command.args(["tests", "--output", "table", "--admin", &server.url("")]).output().await?;
+    Ok((output.status.code(), String::from_utf8(output.stdout)?))
+}
+
+#[tokio::test]
+async fn a_held_change_is_shown_outlives_a_kill_and_goes_out_when_released() -> Result<()> {
+    let dir = files("web")?;
+    let held = TEST.replace("WEB", "web").replace("  tests:", "  policy: hold\n  tests:");
+    std::fs::write(dir.path().join("test.yaml"), held)?;
+    let mut server = Server::start_with(Setup::new()?.watch(dir.path()).fixed_admin_port()?).await?;
+    server.wait_ready().await?;
+    let goes_to = async |server: &Server| -> Result<Value> {
+        let asked = serde_json::json!({"request": {"host": "shop.test", "path": "/x"}});
+        let answer = server.post("/v1/explain", &asked).await?;
+        Ok(answer["explanations"][0]["outcomes"][0]["cluster"]["name"].clone())
+    };
+    ensure!(goes_to(&server).await? == "default/web", "{}", goes_to(&server).await?);
+    // A file that breaks the test is accepted and not published.
+    std::fs::write(dir.path().join("routes.yaml"), ROUTES.replace("      to: web", "      to: cart"))?;
+    let admin = server.url("");
+    let mut command = xds_server().await?;
+    command.args(["reload", "--admin", &admin]).output().await?;
+    let is_held = |tests: &Value| tests["held"].is_object();
+    let tests = server.wait_json("/v1/tests", is_held).await?;
+    let reason = tests["held"]["reason"].as_str().context("reason")?;
+    ensure!(
+        reason.starts_with("it breaks RouteTest default/shop: everything else (envoy@1.40): backends.web"),
+        "{reason}"
+    );
+    ensure!(tests["held"]["objects"] == serde_json::json!(["document/Route/default/shop"]), "{tests}");
+    let status = server.get_json("/v1/status/files").await?;
+    ensure!(status["served"] == "earlier", "{status}");
+    ensure!(goes_to(&server).await? == "default/web", "{}", goes_to(&server).await?);
+    server.kill().await?;
+    server.restart().await?;
+    server.wait_ready().await?;
+    let is_known = |tests: &Value| tests["held"]["failures"].as_array().is_some_and(|all| !all.is_empty());
+    server.wait_json("/v1/tests", is_known).await?;
+    let (code, text) = tests_of(&server).await?;
+    ensure!(code == Some(1), "{text}");
+    for part in [
+        "held: it breaks RouteTest default/shop: everything else",
+        "  document/Route/default/shop is served as it was before",
+        "`xds-server tests release` publishes it",
+        "route 2 yes   Route/default/shop/1/0",
+    ] {
+        ensure!(text.contains(part), "{part} is not in\n{text}");
+    }
+    let ready = server.get_json("/readyz").await?;
+    ensure!(ready.to_string().contains("a change is held back, it breaks RouteTest"), "{ready}");
+    cli(&["tests", "release", "--admin", &server.url("")]).await?;
+    let tests = server.wait_json("/v1/tests", |tests| tests["failed"] == 1).await?;
+    ensure!(tests["held"].is_null(), "{tests}");
+    ensure!(goes_to(&server).await? == "default/cart", "{}", goes_to(&server).await?);
+    let again = cli(&["tests", "release", "--admin", &server.url("")]).await;
+    let again = again.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(again.contains("RouteTests hold no change"), "{again}");
+    Ok(())
+}

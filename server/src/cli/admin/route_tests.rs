@@ -1,27 +1,48 @@
-//! `tests`: the outcome of RouteTests on what is served.
+//! `tests`: the outcome of RouteTests on what is served, and the change that they hold.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::connection::AdminArgs;
+use super::waves;
 use crate::cli::failure::Failure;
 use crate::cli::output::{Form, Table, cell, items, print, print_json};
 use crate::escape::clean_lines;
 
 /// The flags of `tests`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct TestsArgs {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     #[command(flatten)]
     admin: AdminArgs,
 }
 
-/// Exit code 0 if no test fails, 1 if one does.
+/// The verbs for the change that RouteTests hold.
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Verb {
+    /// Publish the change that RouteTests hold
+    Release(ReleaseArgs),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct ReleaseArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// Exit code 0 if no test fails and no change is held, else 1.
 pub(crate) fn tests(args: &TestsArgs) -> Result<(), Failure> {
+    if let Some(Verb::Release(ReleaseArgs { admin })) = &args.verb {
+        let answer = admin.connect()?.post("/v1/tests:release", &json!({}))?;
+        return waves::show(&answer, Form::or_default(admin.output));
+    }
     let tests = args.admin.connect()?.get("/v1/tests")?;
     match Form::or_default(args.admin.output) {
         Form::Json => print_json(&tests)?,
         Form::Table => print(&table(&tests))?,
     }
-    if tests["failed"].as_u64() == Some(0) { Ok(()) } else { Err(Failure::Silent) }
+    if tests["failed"].as_u64() == Some(0) && tests["held"].is_null() { Ok(()) } else { Err(Failure::Silent) }
 }
 
 fn table(tests: &Value) -> String {
@@ -44,7 +65,23 @@ fn table(tests: &Value) -> String {
     for one in items(&tests["coverage"]) {
         coverage.push_str(&format!("coverage of {}: {}\n", cell(&one["of"]), cell(&one["text"])));
     }
-    [table.render(), failures, coverage]
+    let mut held = String::new();
+    if let Some(one) = tests["held"].as_object() {
+        let id = cell(&tests["held"]["waveDeployment"]);
+        held.push_str(&format!("held: {}\n", cell(&tests["held"]["reason"])));
+        for object in items(one.get("objects").unwrap_or(&Value::Null)) {
+            held.push_str(&format!("  {} is served as it was before\n", cell(object)));
+        }
+        held.push_str(&format!(
+            "`xds-server tests release` publishes it, `xds-server waves abort {id}` puts it back\n"
+        ));
+        for failure in items(one.get("failures").unwrap_or(&Value::Null)) {
+            held.push('\n');
+            held.push_str(&clean_lines(failure.as_str().unwrap_or_default()));
+            held.push('\n');
+        }
+    }
+    [table.render(), failures, held, coverage]
         .into_iter()
         .filter(|part| !part.is_empty())
         .collect::<Vec<_>>()

@@ -78,7 +78,8 @@ fn ask(args: &VerbArgs, verb: &str) -> Result<(), Failure> {
     show(&answer, Form::or_default(args.admin.output))
 }
 
-fn show(one: &Value, form: Form) -> Result<(), Failure> {
+/// Prints a wave deployment.
+pub(super) fn show(one: &Value, form: Form) -> Result<(), Failure> {
     match form {
         Form::Json => print_json(one),
         Form::Table => print(&in_full(one)),
