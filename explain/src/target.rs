@@ -274,7 +274,7 @@ impl Model {
                 route: &route.message,
                 member: None,
             };
-            answer.left_out.extend(self.ignored(index, route, &element));
+            answer.left_out.extend(ignored(index, route, &element));
             answer.method_config.push(self.method(index, route, &levels, manager, asked, element));
         }
     }
@@ -322,43 +322,42 @@ impl Model {
         });
         method
     }
+}
 
-    /// The fields of a route that Envoy uses and a gRPC client does not.
-    fn ignored(&self, index: usize, route: &Route, at: &Element) -> Vec<LeftOut> {
-        let mut ignored: Vec<(&str, &'static str)> = Vec::new();
-        let matches = route.message.r#match.as_ref();
-        if let Some(matches) = matches {
-            ignored.extend((!matches.query_parameters.is_empty()).then_some(("query parameters", "XR14")));
-            ignored.extend(matches.grpc.is_some().then_some(("`grpc`", "XR16")));
-            let has_context = matches.tls_context.is_some()
-                || !matches.dynamic_metadata.is_empty()
-                || !matches.filter_state.is_empty()
-                || !matches.cookies.is_empty();
-            ignored
-                .extend(has_context.then_some(("conditions on metadata, cookies and certificates", "XR17")));
-        }
-        if let Some(Action::Route(action)) = &route.message.action {
-            let has_rewrite = action.host_rewrite_specifier.is_some()
-                || action.regex_rewrite.is_some()
-                || action.path_rewrite_policy.is_some()
-                || !action.prefix_rewrite.is_empty();
-            ignored.extend((!action.request_mirror_policies.is_empty()).then_some(("mirrors", "XA2")));
-            ignored.extend(has_rewrite.then_some(("rewrites", "XA2")));
-            ignored.extend(action.timeout.is_some().then_some(("`timeout`", "XA5")));
-        }
-        let has_headers = !route.message.request_headers_to_add.is_empty()
-            || !route.message.request_headers_to_remove.is_empty()
-            || !route.message.response_headers_to_add.is_empty()
-            || !route.message.response_headers_to_remove.is_empty();
-        ignored.extend(has_headers.then_some(("changes of headers", "XA2")));
-        let left_out = ignored.into_iter().map(|(what, row)| LeftOut {
-            what: format!("{what} of route {}", index + 1),
-            reason: "gRPC clients ignore it".to_owned(),
-            row,
-            element: at.clone(),
-        });
-        left_out.collect()
+/// The fields of a route that Envoy uses and a gRPC client does not.
+fn ignored(index: usize, route: &Route, at: &Element) -> Vec<LeftOut> {
+    let mut ignored: Vec<(&str, &'static str)> = Vec::new();
+    let matches = route.message.r#match.as_ref();
+    if let Some(matches) = matches {
+        ignored.extend((!matches.query_parameters.is_empty()).then_some(("query parameters", "XR14")));
+        ignored.extend(matches.grpc.is_some().then_some(("`grpc`", "XR16")));
+        let has_context = matches.tls_context.is_some()
+            || !matches.dynamic_metadata.is_empty()
+            || !matches.filter_state.is_empty()
+            || !matches.cookies.is_empty();
+        ignored.extend(has_context.then_some(("conditions on metadata, cookies and certificates", "XR17")));
     }
+    if let Some(Action::Route(action)) = &route.message.action {
+        let has_rewrite = action.host_rewrite_specifier.is_some()
+            || action.regex_rewrite.is_some()
+            || action.path_rewrite_policy.is_some()
+            || !action.prefix_rewrite.is_empty();
+        ignored.extend((!action.request_mirror_policies.is_empty()).then_some(("mirrors", "XA2")));
+        ignored.extend(has_rewrite.then_some(("rewrites", "XA2")));
+        ignored.extend(action.timeout.is_some().then_some(("`timeout`", "XA5")));
+    }
+    let has_headers = !route.message.request_headers_to_add.is_empty()
+        || !route.message.request_headers_to_remove.is_empty()
+        || !route.message.response_headers_to_add.is_empty()
+        || !route.message.response_headers_to_remove.is_empty();
+    ignored.extend(has_headers.then_some(("changes of headers", "XA2")));
+    let left_out = ignored.into_iter().map(|(what, row)| LeftOut {
+        what: format!("{what} of route {}", index + 1),
+        reason: "gRPC clients ignore it".to_owned(),
+        row,
+        element: at.clone(),
+    });
+    left_out.collect()
 }
 
 /// The conditions of a route, in words.

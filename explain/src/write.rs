@@ -311,12 +311,7 @@ impl Balancer {
         about
             .extend(self.versions.first().map(|_| format!("version {}", self.versions.join(", endpoints "))));
         let place = self.cluster.as_ref().and_then(|cluster| cluster.place.as_ref());
-        line(
-            text,
-            "",
-            &format!("{indent}{}  {}", self.policy, about.join("; ")).trim_end().to_owned(),
-            place,
-        );
+        line(text, "", format!("{indent}{}  {}", self.policy, about.join("; ")).trim_end(), place);
         if !self.endpoints.is_empty() {
             let shown: Vec<String> = self.endpoints.iter().map(Endpoint::say).collect();
             let more = match self.n_more_endpoints {

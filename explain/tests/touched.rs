@@ -16,7 +16,7 @@ use prost::Message as _;
 use random::{Random, Tables};
 use xds_cache::layer::{LayerGroup, Resources, merge};
 use xds_cache::{GroupName, Layer, Profile, Publisher, Resource, ResourceType, Revision, View, ViewKey};
-use xds_explain::{Client, Explanation, Language, Model, Request, Touched};
+use xds_explain::{Client, Explanation, Language, Located, Model, Request, Touched};
 
 const N_PAIRS: usize = 300;
 const N_REQUESTS: usize = 40;
