@@ -217,7 +217,7 @@ const FAULTS: &[(&str, &str)] = &[
     ),
     (
         "policy: fail\ntests:\n- { request: { host: a }, expect: { rule: r } }",
-        "5:11: error[invalid-value] spec.policy: \"fail\" is no policy; write tell or refuse",
+        "5:11: error[invalid-value] spec.policy: \"fail\" is no policy; write tell, hold or refuse",
     ),
     (
         "defaults: { call: s/m }\ntests:\n- { request: { host: a }, expect: { rule: r } }",
