@@ -1,4 +1,4 @@
-//! The balancing policies of a gRPC client (A37, A75).
+//! The balancing policies of a gRPC client (gRFC A37, gRFC A75).
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, LbPolicy};
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, LoadBalancingPolicy};

@@ -1,4 +1,4 @@
-//! What a gRPC client without a proxy holds for a target, in the words of a service config (A28).
+//! What a gRPC client without a proxy holds for a target, in the words of a service config (gRFC A28).
 
 use envoy_types::pb::envoy::config::route::v3::route::Action;
 use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
