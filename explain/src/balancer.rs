@@ -14,7 +14,7 @@ use crate::draw::Fraction;
 use crate::endpoints::endpoints;
 use crate::explain::element;
 use crate::explanation::{Element, Endpoint, LeftOut, Located, Part, Place};
-use crate::model::Model;
+use crate::model::{Model, assignment_name};
 use crate::ratio::Ratio;
 
 /// A balancing policy, and those below it.
@@ -101,7 +101,7 @@ impl Model {
         }
         own.about = kind(&cluster);
         if cluster.load_assignment.is_none() {
-            own.versions.extend(version(&ResourceType::ClusterLoadAssignment, service(&cluster)));
+            own.versions.extend(version(&ResourceType::ClusterLoadAssignment, assignment_name(&cluster)));
         }
         let Some(assignment) = assignment else {
             own.about.push_str(", without endpoints: its calls wait, then fail");
@@ -231,19 +231,13 @@ fn named(policy: &LoadBalancingPolicy, n_left: usize) -> Vec<String> {
 fn kind(cluster: &Cluster) -> String {
     match &cluster.cluster_discovery_type {
         Some(ClusterDiscoveryType::Type(kind)) => match DiscoveryType::try_from(*kind) {
-            Ok(DiscoveryType::Eds) => format!("EDS {}", service(cluster)),
+            Ok(DiscoveryType::Eds) => format!("EDS {}", assignment_name(cluster)),
             Ok(kind) => kind.as_str_name().to_owned(),
             Err(_) => "a kind that no client knows".to_owned(),
         },
         Some(ClusterDiscoveryType::ClusterType(custom)) => custom.name.clone(),
         None => DiscoveryType::Static.as_str_name().to_owned(),
     }
-}
-
-/// The name of the ClusterLoadAssignment.
-fn service(cluster: &Cluster) -> &str {
-    let named = cluster.eds_cluster_config.as_ref().map(|config| config.service_name.as_str());
-    named.filter(|name| !name.is_empty()).unwrap_or(&cluster.name)
 }
 
 /// The limit of calls at a time, and what is dropped.

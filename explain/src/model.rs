@@ -199,10 +199,7 @@ impl Model {
     pub(crate) fn cluster(&self, name: &str) -> Option<(Cluster, Option<ClusterLoadAssignment>)> {
         let resource = self.resource(&ResourceType::Cluster, name)?;
         let cluster = Cluster::decode(&**resource.value()).ok()?;
-        let service = match cluster.eds_cluster_config.as_ref().map(|config| &config.service_name) {
-            Some(service) if !service.is_empty() => service,
-            Some(_) | None => &cluster.name,
-        };
+        let service = assignment_name(&cluster);
         let own = cluster.load_assignment.clone();
         let assignment = own.or_else(|| {
             let resource = self.resource(&ResourceType::ClusterLoadAssignment, service)?;
@@ -233,6 +230,12 @@ impl Model {
         }
         leaves
     }
+}
+
+/// The name of the ClusterLoadAssignment of a cluster.
+pub(crate) fn assignment_name(cluster: &Cluster) -> &str {
+    let named = cluster.eds_cluster_config.as_ref().map(|config| config.service_name.as_str());
+    named.filter(|name| !name.is_empty()).unwrap_or(&cluster.name)
 }
 
 /// The names in an aggregate cluster; none in any other.

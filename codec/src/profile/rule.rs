@@ -223,9 +223,12 @@ impl Scope<'_> {
         self.add_of(language, why, found);
     }
 
-    /// Adds severe findings that concern one language alone.
+    /// Adds severe findings that concern one language alone, as far as a resource may have findings.
     pub(super) fn add_of(&mut self, language: Language, why: &str, found: Vec<ProfileFinding>) {
         for mut finding in found {
+            if self.findings.len() >= MAX_FINDINGS {
+                return;
+            }
             let is_known = |one: &ProfileFinding| is_same(one, &finding) && one.languages.contains(&language);
             let is_known = self.findings.iter().any(is_known);
             if finding.effect.is_severe() && finding.languages.contains(&language) && !is_known {
@@ -258,6 +261,7 @@ impl Scope<'_> {
             }
         }
         self.findings = already;
+        joined.truncate(MAX_FINDINGS.saturating_sub(self.findings.len()));
         self.findings.append(&mut joined);
     }
 }
