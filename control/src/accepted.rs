@@ -161,6 +161,11 @@ impl ContentSum {
 }
 
 impl Accepted {
+    /// The documents before the wave deployment that is under way, if there is one.
+    pub(crate) fn former_documents(&self) -> &DocumentState {
+        self.former.as_ref().map_or(&self.documents, |former| &former.former)
+    }
+
     /// The stored state, without any files. `documents` are those of `stored`.
     pub(crate) fn of_store(
         (codec, guarding): (&Codec, Guarding),

@@ -13,7 +13,6 @@ use crate::accepted::Accepted;
 use crate::documents::Terms;
 use crate::env::{At, Env};
 use crate::key::StoreKey;
-use crate::model::document::DocumentState;
 use crate::model::wave::WavePhase;
 use crate::model::{StepKind, WaveChoice, Write, WriteError};
 use crate::route_gate::{Broken, State, broken};
@@ -94,7 +93,7 @@ impl Change<'_> {
             return Ok(if broken.is_empty() { Verdict::Goes } else { Verdict::Holds(broken.all()) });
         };
         let Some(served) = served_groups(env) else { return Ok(Verdict::Goes) };
-        let served = State { documents: served_documents(accepted), groups: &served };
+        let served = State { documents: accepted.former_documents(), groups: &served };
         let whole = broken(env, served, next.into(), BEHIND);
         if whole.is_empty() {
             return Ok(Verdict::Frees);
@@ -128,8 +127,8 @@ impl Change<'_> {
         let Some(behind) = former::behind(&env.parts.codec, &next, &mut ahead) else {
             return Ok(self.added());
         };
-        let before = State { documents: served_documents(accepted), groups: &served };
-        let after = State { documents: served_documents(&next), groups: &behind.groups };
+        let before = State { documents: accepted.former_documents(), groups: &served };
+        let after = State { documents: next.former_documents(), groups: &behind.groups };
         Ok(broken(env, before, after, BEHIND))
     }
 
@@ -172,13 +171,8 @@ pub(crate) fn look(env: &Env, accepted: &Accepted) -> Option<Result<(), Vec<Diag
 /// What a wave deployment breaks of what is served without it.
 pub(crate) fn of_wave(env: &Env, accepted: &Accepted) -> Vec<Diagnostic> {
     let Some(served) = served_groups(env) else { return vec![] };
-    let served = State { documents: served_documents(accepted), groups: &served };
+    let served = State { documents: accepted.former_documents(), groups: &served };
     broken(env, served, accepted.into(), BEHIND).all()
-}
-
-/// The documents that everyone is served.
-fn served_documents(accepted: &Accepted) -> &DocumentState {
-    accepted.former.as_ref().map_or(&accepted.documents, |former| &former.former)
 }
 
 fn served_groups(env: &Env) -> Option<Groups> {

@@ -35,10 +35,7 @@ fn served<'a>(codec: &Codec, accepted: &'a Accepted) -> (&'a DocumentState, Grou
     let mut groups = accepted.groups.clone();
     let is_stopped = accepted.wave.as_ref().is_some_and(|wave| wave.stopped.is_some());
     match former::behind(codec, accepted, &mut groups).filter(|_| is_stopped) {
-        Some(behind) => {
-            let former = accepted.former.as_ref().map(|former| &former.former);
-            (former.unwrap_or(&accepted.documents), behind.groups)
-        }
+        Some(behind) => (accepted.former_documents(), behind.groups),
         None => (&accepted.documents, groups),
     }
 }

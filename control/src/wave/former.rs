@@ -29,7 +29,7 @@ pub(crate) struct FormerGroup {
 pub(crate) fn behind(codec: &Codec, accepted: &Accepted, ahead: &mut Groups) -> Option<Behind> {
     let wave = accepted.wave.as_deref()?;
     let former = former_groups(&wave.previous, &accepted.base, &accepted.overrides);
-    let documents = accepted.former.as_ref().map_or(&accepted.documents, |former| &former.former);
+    let documents = accepted.former_documents();
     let translated = &documents.translated;
     let (present, generated) =
         (&accepted.documents.translated.translation.groups, &translated.translation.groups);
