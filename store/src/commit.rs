@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BlobHash, Revision};
+use crate::{BlobHash, CommitError, Revision};
 
 /// New value of one key.
 #[derive(Clone, Debug, Eq, Hash, PartialEq, Serialize, Deserialize)]
@@ -41,6 +41,17 @@ pub struct Commit {
     pub summary: String,
     /// Each key at most once; the order has no meaning. May be empty.
     pub changes: Vec<Change>,
+}
+
+impl Commit {
+    /// Finds out whether a store would refuse the commit whatever it contains.
+    ///
+    /// # Errors
+    ///
+    /// [`CommitError::TooLarge`] if a text is too long, [`CommitError::DuplicateKey`] if a key is changed twice.
+    pub fn check(&self) -> Result<(), CommitError> {
+        crate::draft::check_sizes(self)
+    }
 }
 
 /// A recorded commit.

@@ -1,5 +1,6 @@
 //! Writes everything that is kept of a journal into one segment that needs no other.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -7,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
+
 use crate::journal::format::{self, FileHeader, Kind};
 use crate::journal::segment::{self, Position, Segment};
 use crate::journal::{self, RecordPlace, Replay, Segments};
-use crate::{BlobHash, FileError, Record, Retention, Revision, State, StoreError, files};
+use crate::{Beginning, BlobHash, FileError, Record, Retention, Revision, State, StoreError, files};
 
 /// A segment that is complete and durable, but has a temporary name.
 #[derive(Debug)]
@@ -59,6 +62,31 @@ pub(crate) fn write_checkpoint(
         let _ = files::remove_file_if_exists(&temporary);
     }
     finished
+}
+
+/// Writes a state without history into segment `number`.
+///
+/// The result is not part of the journal before it is [installed](Checkpoint::install).
+pub(crate) fn write_beginning(
+    dir: &Path,
+    number: u64,
+    Beginning { revision, state, blobs }: &Beginning,
+) -> Result<Checkpoint, StoreError> {
+    let contents: BTreeMap<BlobHash, &Bytes> =
+        blobs.iter().map(|content| (BlobHash::of(content), content)).collect();
+    if let Some((key, hash)) = state.iter().find(|(_, hash)| !contents.contains_key(hash)) {
+        return Err(StoreError::NoBlob { key: key.to_string(), hash: *hash });
+    }
+    let mut writer = CheckpointWriter::create(dir, number)?;
+    let temporary = writer.temporary.clone();
+    let mut written = contents.into_iter().try_for_each(|(hash, content)| writer.blob(hash, content));
+    written = written.and_then(|()| writer.state(state));
+    let finished = written.and_then(|()| writer.finish(*revision, *revision));
+    if finished.is_err() {
+        // A file that cannot be removed now is removed when the store is opened.
+        let _ = files::remove_file_if_exists(&temporary);
+    }
+    Ok(finished?)
 }
 
 impl Checkpoint {

@@ -128,9 +128,57 @@ pub enum StoreError {
         /// The fault that was found there.
         reason: String,
     },
+    /// A state to begin with is older than what the store has.
+    #[error("the store is at revision {head} already, so it cannot begin at revision {revision}")]
+    BeginsBefore {
+        /// The revision of the state.
+        revision: Revision,
+        /// The head.
+        head: Revision,
+    },
+    /// A state to begin with lacks the content of a value.
+    #[error("the value {hash} of {key:?} is missing in the state to begin with")]
+    NoBlob {
+        /// The key.
+        key: String,
+        /// The hash of its value.
+        hash: BlobHash,
+    },
+    /// What several servers share could not be read or written, or is not what this server follows.
+    #[error(transparent)]
+    Remote(#[from] RemoteFailure),
     /// The store is shutting down.
     #[error("the store is closed")]
     Closed,
+}
+
+/// A failure of what several servers share.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum RemoteFailure {
+    /// Nothing was stored: the shared store did not answer before anything was sent to it.
+    #[error("the shared store cannot be reached, so nothing can be written now; what is served stays: {0}")]
+    Unreachable(String),
+    /// The commit may be stored, or may be stored later.
+    #[error(
+        "the shared store did not say whether commit {id} is stored; the history will show it as a revision if it is: {reason}"
+    )]
+    OutcomeUnknown {
+        /// The id of the commit, 32 hexadecimal digits.
+        id: String,
+        /// What happened last.
+        reason: String,
+    },
+    /// Nothing was stored: the shared store has no space left.
+    #[error(
+        "the shared store is full: raise its quota, or compact and defragment it, and then disarm its alarm (etcdctl alarm disarm): {0}"
+    )]
+    Full(String),
+    /// Nothing was stored: the shared store does not accept who this server is.
+    #[error("the shared store refuses this server: {0}")]
+    Refused(String),
+    /// Nothing was stored: this server does not follow what the shared store has.
+    #[error("this server does not follow the shared store: {0}")]
+    Diverged(String),
 }
 
 impl StoreError {
@@ -139,7 +187,11 @@ impl StoreError {
     pub const fn is_of_disk(&self) -> bool {
         match self {
             Self::File(_) | Self::ReadOnly(_) | Self::Damaged { .. } => true,
-            Self::BlobTooLarge { .. } | Self::Closed => false,
+            Self::BlobTooLarge { .. }
+            | Self::BeginsBefore { .. }
+            | Self::NoBlob { .. }
+            | Self::Remote(_)
+            | Self::Closed => false,
         }
     }
 }

@@ -26,8 +26,8 @@ use crate::journal::segment::Position;
 use crate::shared::{Published, Shared};
 use crate::writer::{Command, CommitRequest, Writer};
 use crate::{
-    BlobHash, BoxFuture, Commit, CommitError, Compaction, FileError, HistoryError, OpenError, OpenNote,
-    Record, Retention, Revision, State, Store, StoreError, files, journal,
+    Beginning, BlobHash, BoxFuture, Commit, CommitError, Compaction, FileError, HistoryError, OpenError,
+    OpenNote, Record, Retention, Revision, State, Store, StoreError, files, journal,
 };
 
 /// How a store is opened.
@@ -107,11 +107,25 @@ impl JournalStore {
             failure: None,
             compaction: None,
             queued: Vec::new(),
+            beginnings: Vec::new(),
             not_before: (Revision::ZERO, 0),
         };
         let thread = std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || writer.run());
         let thread = thread.map_err(|error| FileError::new("start a thread for", dir, error))?;
         Ok((Self { shared, commands: Some(sender), stop, writer: Some(thread), _lock: lock }, notes))
+    }
+
+    /// Replaces everything, history included, by a state that another store reached.
+    ///
+    /// It is durable when this returns. A failure leaves the store as it was.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::BeginsBefore`] if the head is newer, [`StoreError::NoBlob`] if a content is missing, or if the files
+    /// cannot be written.
+    pub async fn begin_at(&self, beginning: Beginning) -> Result<(), StoreError> {
+        let (sender, answer) = oneshot::channel();
+        self.ask(Command::Begin(beginning, sender), answer).await?
     }
 
     /// Everything that the index says, for comparisons.

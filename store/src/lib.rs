@@ -8,6 +8,7 @@
 //! [`LastGood`] is separate: it keeps local copies of files, to continue with when the files are broken.
 
 mod acknowledged;
+mod beginning;
 mod commit;
 mod compaction;
 mod draft;
@@ -34,8 +35,9 @@ mod store;
 mod transfer;
 mod writer;
 
+pub use beginning::Beginning;
 pub use commit::{Change, Commit, Compaction, MAX_BLOB_BYTES, MAX_KEY_BYTES, Record, Retention};
-pub use error::{CommitError, FileError, HistoryError, OpenError, StoreError};
+pub use error::{CommitError, FileError, HistoryError, OpenError, RemoteFailure, StoreError};
 pub use journal_store::{JournalStore, Options};
 pub use last_good::{LastGood, LastGoodCopies, LastGoodError, LastGoodNote};
 pub use notes::OpenNote;

@@ -54,6 +54,14 @@ impl Shared {
         self.head.send_replace(head);
     }
 
+    /// Makes `state` the only one that is known, as that of `revision`.
+    pub(crate) fn begin(&self, revision: Revision, state: State) {
+        let mut published = self.published.write().unwrap_or_else(PoisonError::into_inner);
+        *published = Published { head: revision, base: revision, state };
+        drop(published);
+        self.head.send_replace(revision);
+    }
+
     /// Says that the history before `base` is no longer known.
     pub(crate) fn publish_base(&self, base: Revision) {
         self.published.write().unwrap_or_else(PoisonError::into_inner).base = base;

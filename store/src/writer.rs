@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::acknowledged::{Acknowledged, Mark};
+use crate::beginning::Beginning;
 use crate::compaction::{self, Checkpoint};
 use crate::draft::Draft;
 use crate::journal::append::{AppendError, Tail};
@@ -26,6 +27,7 @@ pub(crate) enum Command {
     Compact(Retention, oneshot::Sender<Result<Compaction, StoreError>>),
     /// A compaction has done its work.
     Compacted(Result<Checkpoint, StoreError>),
+    Begin(Beginning, oneshot::Sender<Result<(), StoreError>>),
 }
 
 /// A commit that waits to be written.
@@ -54,6 +56,8 @@ pub(crate) struct Writer {
     pub(crate) compaction: Option<RunningCompaction>,
     /// Compactions that were asked for while one ran.
     pub(crate) queued: Vec<(Retention, oneshot::Sender<Result<Compaction, StoreError>>)>,
+    /// Beginnings that were asked for while a compaction ran.
+    pub(crate) beginnings: Vec<(Beginning, oneshot::Sender<Result<(), StoreError>>)>,
     /// The revision and size that must be exceeded before the next compaction begins by itself.
     pub(crate) not_before: (Revision, u64),
 }
@@ -87,6 +91,10 @@ impl Writer {
                 }
                 Command::Compact(keep, answer) => self.handle_compact(keep, answer),
                 Command::Compacted(checkpoint) => self.handle_compacted(checkpoint),
+                Command::Begin(beginning, answer) if self.compaction.is_some() => {
+                    self.beginnings.push((beginning, answer));
+                }
+                Command::Begin(beginning, answer) => self.handle_begin(&beginning, answer),
             }
             next = next.or_else(|| self.commands.blocking_recv());
         }
@@ -207,11 +215,43 @@ impl Writer {
         if let Some(answer) = running.answer {
             let _ = answer.send(result);
         }
+        for (beginning, answer) in std::mem::take(&mut self.beginnings) {
+            self.handle_begin(&beginning, answer);
+        }
         // A compaction that finds nothing to do does not begin, and the next one must not wait for it.
         while self.compaction.is_none() && !self.queued.is_empty() {
             let (keep, answer) = self.queued.remove(0);
             self.handle_compact(keep, answer);
         }
+    }
+
+    fn handle_begin(&mut self, beginning: &Beginning, answer: oneshot::Sender<Result<(), StoreError>>) {
+        // A caller that no longer waits sees the head move.
+        let _ = answer.send(self.begin_at(beginning));
+    }
+
+    /// Replaces the journal by a checkpoint, to which commits are then appended.
+    fn begin_at(&mut self, beginning: &Beginning) -> Result<(), StoreError> {
+        let Beginning { revision, state, .. } = beginning;
+        if let Some(failure) = &self.failure {
+            return Err(StoreError::ReadOnly(failure.clone()));
+        }
+        let head = self.head_and_base().0;
+        if *revision < head {
+            return Err(StoreError::BeginsBefore { revision: *revision, head });
+        }
+        let number = self.tail.segment.number + 1;
+        let checkpoint = compaction::write_beginning(&self.shared.dir, number, beginning)?;
+        let (segment, kept) = checkpoint.install()?;
+        self.tail.end = segment.header.checkpoint_end;
+        self.tail.segment = Arc::clone(&segment);
+        self.sealed_bytes = 0;
+        let replaced = self.shared.index.replace_segments(segment, kept);
+        self.shared.begin(*revision, state.clone());
+        let end = Position { segment: number, offset: self.tail.end };
+        self.acknowledged.set(Mark { head: *revision, end });
+        remove(&replaced);
+        Ok(())
     }
 
     fn compact_if_due(&mut self) {
@@ -295,17 +335,12 @@ impl Writer {
         self.sealed_bytes = self.sealed_bytes - sealed_bytes + checkpoint_bytes;
         #[cfg(test)]
         self.tail.faults.on_step(crate::faults::Step::AfterIndex)?;
-        for segment in &replaced {
-            if let Err(error) = files::remove_file_if_exists(&segment.path) {
-                // The next start tries again; until then it only takes space.
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "a compacted file could not be removed"
-                );
-            }
-            #[cfg(test)]
+        #[cfg(test)]
+        if !replaced.is_empty() {
+            remove(replaced.get(..1).unwrap_or_default());
             self.tail.faults.on_step(crate::faults::Step::AfterFirstRemoval)?;
         }
+        remove(&replaced);
         Ok(Compaction {
             oldest: base,
             n_dropped: base.0 - old_base.0,
@@ -328,6 +363,16 @@ impl Writer {
     fn head_and_base(&self) -> (Revision, Revision) {
         let published = self.shared.published();
         (published.head, published.base)
+    }
+}
+
+/// Removes segments that are replaced.
+fn remove(segments: &[Arc<Segment>]) {
+    for segment in segments {
+        if let Err(error) = files::remove_file_if_exists(&segment.path) {
+            // The next start tries again; until then it only takes space.
+            tracing::warn!(error = &error as &dyn std::error::Error, "a replaced file could not be removed");
+        }
     }
 }
 
