@@ -43,5 +43,5 @@ pub use last_good::{LastGood, LastGoodCopies, LastGoodError, LastGoodNote};
 pub use notes::OpenNote;
 pub use revision::{BlobHash, ParseBlobHashError, Revision};
 pub use salvage::{KeyLoss, KeyOutcome, LostRecord, Piece, Salvage, Unreadable};
-pub use store::{BoxFuture, State, Store};
+pub use store::{BoxFuture, Health, State, Store};
 pub use transfer::{TransferError, export, import};

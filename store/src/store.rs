@@ -18,6 +18,15 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Every key and its value at a revision. A copy shares what it has with the original, so it costs nothing.
 pub type State = OrdMap<Arc<str>, BlobHash>;
 
+/// Whether a store has what is shared with others.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Health {
+    /// It has, or it shares nothing.
+    Current,
+    /// Others may have more, for this reason.
+    Apart(String),
+}
+
 /// A map from keys to blobs that changes by commits and remembers them.
 ///
 /// Keys have meaning only to the caller. Values are blobs, named by the hash of their content: first
@@ -101,6 +110,9 @@ pub trait Store: Send + Sync + Debug {
 
     /// Returns the head as it moves; a value that is seen there is durable and can be read.
     fn watch(&self) -> watch::Receiver<Revision>;
+
+    /// Returns whether the store has what others have, as that changes.
+    fn health(&self) -> watch::Receiver<Health>;
 
     /// Drops what is beyond `keep` from the history; commits go on meanwhile.
     ///

@@ -1,0 +1,441 @@
+//! How a mirror catches up with the remote.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use xds_store::{
+    Beginning, BlobHash, Commit, Health, Record, RemoteFailure, Revision, Store as _, StoreError,
+};
+
+use crate::body::Body;
+use crate::chain::{ChainHash, Head};
+use crate::draft::{PARTS_AT_ONCE, random_id};
+use crate::judge::{Divergence, Own, Shown, Verdict, judge};
+use crate::layout::{self, BASE, Base, CommitLine, FORMAT, HEAD, META, Meta, Parts};
+use crate::position::{self, Position, PositionError};
+use crate::remote::{Compare, Entry, Put, Read, RemoteError, Transaction};
+use crate::replica::{Shared, Tail};
+use crate::seal::Sealer;
+
+/// Why a mirror did not catch up.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error("it cannot be read: {0}")]
+    Remote(#[from] RemoteError),
+    #[error("{0}")]
+    Diverged(Divergence),
+    /// Something there is not what this release, or this key, can read.
+    #[error("{0}")]
+    Unreadable(String),
+    #[error("the copy of it cannot be written: {}", chain(.0))]
+    Mirror(#[from] StoreError),
+    #[error("the copy of it cannot be written: {}", chain(.0))]
+    Position(#[from] PositionError),
+    /// Something was removed while it was read.
+    #[error("commits that it names are missing")]
+    Moved,
+}
+
+impl Trouble {
+    /// The error of a caller that waits for the remote.
+    pub(crate) fn into_failure(self) -> StoreError {
+        let failure = match self {
+            Self::Mirror(error) => return error,
+            Self::Remote(RemoteError::Refused(reason)) => RemoteFailure::Refused(reason),
+            Self::Remote(error) => RemoteFailure::Unreachable(error.to_string()),
+            Self::Diverged(divergence) => RemoteFailure::Diverged(divergence.to_string()),
+            Self::Position(_) | Self::Unreadable(_) | Self::Moved => {
+                RemoteFailure::Diverged(self.to_string())
+            }
+        };
+        failure.into()
+    }
+}
+
+/// Catches up at each hint, and now and then without one.
+pub(crate) async fn follow(shared: Arc<Shared>) {
+    loop {
+        tokio::select! {
+            () = shared.remote.hint() => {}
+            () = tokio::time::sleep(jittered(shared.options.poll)) => {}
+        }
+        let mut tail = shared.tail.lock().await;
+        let caught_up = shared.catch_up(&mut tail).await;
+        shared.tell(&mut tail, &caught_up);
+    }
+}
+
+/// Saves the position whenever it has moved.
+pub(crate) async fn save(shared: Arc<Shared>) {
+    let mut moved = shared.moved.subscribe();
+    while moved.changed().await.is_ok() {
+        let Some(position) = moved.borrow_and_update().clone() else { continue };
+        let dir = shared.dir.clone();
+        let saved = tokio::task::spawn_blocking(move || position::write(&dir, &[&position])).await;
+        if let Ok(Err(error)) = saved {
+            tracing::warn!(error = chain(&error), "the place in the shared store could not be saved");
+        }
+    }
+}
+
+/// What the remote has, read at one moment.
+struct Look {
+    meta: Option<Meta>,
+    meta_value: Option<Bytes>,
+    head: Option<Head>,
+    base: Option<Base>,
+    /// The line of the commit at the mirror's end.
+    at_own: Option<CommitLine>,
+}
+
+impl Shared {
+    /// Takes in everything that the remote has and the mirror lacks.
+    pub(crate) async fn catch_up(&self, tail: &mut Tail) -> Result<(), Trouble> {
+        for _ in 0..MAX_TRIES {
+            match self.catch_up_once(tail).await {
+                Err(Trouble::Moved) => {}
+                done => return done,
+            }
+        }
+        Err(Trouble::Moved)
+    }
+
+    /// Keeps what catching up came to, and tells the news.
+    pub(crate) fn tell(&self, tail: &mut Tail, caught_up: &Result<(), Trouble>) {
+        tail.divergence = match caught_up {
+            Err(Trouble::Diverged(divergence)) => Some(divergence.clone()),
+            Ok(()) => None,
+            // What diverged once still does as long as nothing else is seen.
+            Err(_) => tail.divergence.take(),
+        };
+        let health = match caught_up {
+            Ok(()) => Health::Current,
+            Err(trouble) => Health::Apart(format!("the shared store is not followed: {trouble}")),
+        };
+        self.health.send_if_modified(|known| {
+            let is_news = *known != health;
+            if is_news {
+                match &health {
+                    Health::Current => tracing::info!("the shared store is followed"),
+                    Health::Apart(reason) => tracing::warn!(reason, "the last known state stays"),
+                }
+                *known = health;
+            }
+            is_news
+        });
+    }
+
+    async fn catch_up_once(&self, tail: &mut Tail) -> Result<(), Trouble> {
+        let look = self.look(tail.position.as_ref()).await?;
+        let shown = match (&look.meta, look.head) {
+            (Some(meta), Some(head)) => Some((meta, head)),
+            _ => None,
+        };
+        let base = look.base.as_ref();
+        let base_revision = base.map_or(Revision::ZERO, |base| base.revision);
+        let own = tail.position.as_ref().map(|own| Own { store: &own.store, head: own.head });
+        let shown_to_judge = shown.map(|(meta, head)| Shown {
+            store: &meta.store,
+            head,
+            base: base_revision,
+            chain_at_own: own.and_then(|own| look.chain_at(own.head.revision, &meta.store)),
+        });
+        match (judge(own, shown_to_judge), shown) {
+            (Verdict::Stay(divergence), _) => return Err(Trouble::Diverged(divergence)),
+            (Verdict::BeginAtBase | Verdict::Follow, None) => {
+                self.create().await?;
+                return Err(Trouble::Moved);
+            }
+            (Verdict::BeginAtBase, Some((meta, head))) => {
+                self.unseal(tail, meta, look.meta_value.as_ref()).await?;
+                self.begin(tail, meta, head, base).await?;
+            }
+            (Verdict::Follow, Some((meta, _))) => {
+                self.unseal(tail, meta, look.meta_value.as_ref()).await?;
+            }
+        }
+        tail.base = base_revision;
+        let (Some(position), Some((_, head))) = (&mut tail.position, shown) else { return Ok(()) };
+        position.head.epoch = head.epoch;
+        while tail.position.as_ref().is_some_and(|own| own.head.revision < head.revision) {
+            self.take_page(tail, head.revision).await?;
+        }
+        Ok(())
+    }
+
+    async fn look(&self, own: Option<&Position>) -> Result<Look, Trouble> {
+        let at_own = layout::commit_key(own.map_or(Revision::ZERO, |own| own.head.revision));
+        let keys = [META, HEAD, BASE, &at_own];
+        let found = self.remote.read(keys.map(Read::key).into()).await?;
+        let mut values = found.into_iter().map(|entries| entries.into_iter().next().map(|entry| entry.value));
+        let mut next = || values.next().flatten();
+        let (meta_value, head, base, at_own) = (next(), next(), next(), next());
+        Ok(Look {
+            meta: parse("meta", meta_value.as_ref(), |value| {
+                let meta: Option<Meta> = serde_json::from_slice(value).ok();
+                meta.filter(|meta| meta.format == FORMAT)
+            })?,
+            meta_value,
+            head: parse("head", head.as_ref(), |value| Head::parse(value))?,
+            base: parse("base", base.as_ref(), |value| serde_json::from_slice(value).ok())?,
+            at_own: parse("a commit", at_own.as_ref(), |value| Some(CommitLine::parse(value)?.0))?,
+        })
+    }
+
+    /// Makes an empty store, unless someone else does.
+    async fn create(&self) -> Result<(), Trouble> {
+        let no_numbers = || Trouble::Unreadable("the system has no random numbers".to_owned());
+        let store = random_id().ok_or_else(no_numbers)?;
+        let (_, key) = self.keys.make(&store).ok_or_else(no_numbers)?;
+        let head = Head {
+            epoch: 1,
+            revision: Revision::ZERO,
+            chain: ChainHash::of_beginning(&store, Revision::ZERO),
+        };
+        let meta = Meta { store, format: FORMAT, key };
+        let meta = serde_json::to_vec(&meta).map_err(|error| Trouble::Unreadable(error.to_string()))?;
+        let transaction = Transaction {
+            compares: vec![Compare::Absent(META.to_owned()), Compare::Absent(HEAD.to_owned())],
+            puts: vec![
+                Put { key: META.to_owned(), value: meta.into() },
+                Put { key: HEAD.to_owned(), value: head.encode() },
+            ],
+            ..Transaction::default()
+        };
+        self.remote.write(transaction).await?;
+        Ok(())
+    }
+
+    /// Opens the data key, and seals it by the first store key if another one did.
+    async fn unseal(&self, tail: &mut Tail, meta: &Meta, value: Option<&Bytes>) -> Result<(), Trouble> {
+        if tail.sealer.as_ref().is_some_and(|(key, _)| *key == meta.key) {
+            return Ok(());
+        }
+        let Some((sealer, renewed)) = self.keys.open(&meta.store, &meta.key) else {
+            return Err(Trouble::Unreadable("no key of --store-key-file opens it".to_owned()));
+        };
+        tail.sealer = Some((meta.key.clone(), sealer));
+        if let (Some(key), Some(value)) = (renewed, value) {
+            let renewed = serde_json::to_vec(&Meta { key, ..meta.clone() });
+            let renewed = renewed.map_err(|error| Trouble::Unreadable(error.to_string()))?;
+            let transaction = Transaction {
+                compares: vec![Compare::Value(META.to_owned(), value.clone())],
+                puts: vec![Put { key: META.to_owned(), value: renewed.into() }],
+                ..Transaction::default()
+            };
+            self.remote.write(transaction).await?;
+        }
+        Ok(())
+    }
+
+    /// Replaces the mirror by the base.
+    async fn begin(
+        &self,
+        tail: &mut Tail,
+        meta: &Meta,
+        head: Head,
+        base: Option<&Base>,
+    ) -> Result<(), Trouble> {
+        let chain =
+            base.map_or_else(|| ChainHash::of_beginning(&meta.store, Revision::ZERO), |base| base.chain);
+        let revision = base.map_or(Revision::ZERO, |base| base.revision);
+        let position =
+            Position { store: meta.store.clone(), head: Head { epoch: head.epoch, revision, chain } };
+        let (dir, new, old) = (self.dir.clone(), position.clone(), tail.position.clone());
+        let positions = move || position::write(&dir, &std::iter::once(&new).chain(&old).collect::<Vec<_>>());
+        let saved = tokio::task::spawn_blocking(positions).await;
+        saved.map_err(|_| StoreError::Closed)??;
+        if let (Some(base), Some((_, sealer))) = (base.filter(|base| !base.packs.is_empty()), &tail.sealer) {
+            let sealed = self.parts(Parts::Base, base.revision, &base.packs).await?;
+            let place = layout::place(Parts::Base, &meta.store, base.revision);
+            let body = open(sealer, &place, &sealed)?;
+            let state: BTreeMap<String, BlobHash> =
+                serde_json::from_slice(&body.text).map_err(|error| unreadable(&place, &error))?;
+            let state = state.into_iter().map(|(key, hash)| (Arc::from(key), hash)).collect();
+            self.mirror.begin_at(Beginning { revision, state, blobs: body.blobs }).await?;
+            tracing::warn!(
+                revision = revision.0,
+                "the copy of the shared store begins anew at its oldest state"
+            );
+        }
+        tail.position = Some(position);
+        Ok(())
+    }
+
+    /// Takes in some commits after the mirror's end, up to `end`: what is behind that may be left from a push that failed.
+    async fn take_page(&self, tail: &mut Tail, end: Revision) -> Result<(), Trouble> {
+        let (Some(position), Some((_, sealer))) = (tail.position.clone(), tail.sealer.clone()) else {
+            return Err(Trouble::Moved);
+        };
+        let mut head = position.head;
+        let page = self.remote.read(vec![layout::commits_from(head.revision.next(), PAGE)]).await?;
+        let page = page.into_iter().next().unwrap_or_default();
+        if page.is_empty() {
+            return Err(Trouble::Moved);
+        }
+        let mut batch = Batch::empty_at(head);
+        for Entry { key, value } in page {
+            if head.revision == end {
+                break;
+            }
+            if key != layout::commit_key(head.revision.next()) {
+                return Err(Trouble::Moved);
+            }
+            let Some((line, inline)) = CommitLine::parse(&value) else {
+                return Err(Trouble::Unreadable(format!("{key} is not a commit")));
+            };
+            if line.previous != head.chain {
+                let divergence = Divergence::Forked { own: head.revision, shown: head.revision.next() };
+                return Err(Trouble::Diverged(divergence));
+            }
+            let revision = head.revision.next();
+            let sealed = match line.packs.as_slice() {
+                [] => inline.to_vec(),
+                packs => self.parts(Parts::Commit, revision, packs).await?,
+            };
+            let place = layout::place(Parts::Commit, &position.store, revision);
+            let body = open(&sealer, &place, &sealed)?;
+            let commit: Commit =
+                serde_json::from_slice(&body.text).map_err(|error| unreadable(&key, &error))?;
+            let record = Record { revision, commit, previous: Vec::new() };
+            head = head.next(&record);
+            if head.chain != line.chain {
+                return Err(Trouble::Unreadable(format!("{key} is not what its hash says")));
+            }
+            batch.n_bytes += body.blobs.iter().map(Bytes::len).sum::<usize>();
+            batch.blobs.extend(body.blobs);
+            batch.commits.push(record.commit);
+            batch.end = head;
+            if batch.n_bytes > MAX_BATCH_BYTES {
+                self.apply(tail, std::mem::replace(&mut batch, Batch::empty_at(head))).await?;
+            }
+        }
+        self.apply(tail, batch).await
+    }
+
+    /// Appends commits to the mirror, with one sync.
+    async fn apply(&self, tail: &mut Tail, batch: Batch) -> Result<(), Trouble> {
+        self.mirror.put_blobs(batch.blobs).await?;
+        let commits = batch.commits.into_iter().enumerate().map(|(index, commit)| {
+            self.mirror.commit(Revision(batch.expected.revision.0 + index as u64), commit)
+        });
+        for committed in join_all(commits).await {
+            match committed {
+                Ok(_) => {}
+                Err(xds_store::CommitError::Store(error)) => return Err(error.into()),
+                Err(error) => {
+                    return Err(Trouble::Unreadable(format!("a commit cannot be taken in: {error}")));
+                }
+            }
+        }
+        self.go_to(tail, batch.end);
+        Ok(())
+    }
+
+    /// Reads the parts of a body.
+    async fn parts(&self, kind: Parts, revision: Revision, hashes: &[BlobHash]) -> Result<Vec<u8>, Trouble> {
+        let mut sealed = Vec::new();
+        for some in hashes.chunks(PARTS_AT_ONCE) {
+            let reads = some.iter().map(|hash| Read::key(kind.key(revision, *hash))).collect();
+            let found = self.remote.read(reads).await?;
+            for (hash, entries) in some.iter().zip(found) {
+                let Some(entry) = entries.into_iter().next() else { return Err(Trouble::Moved) };
+                if BlobHash::of(&entry.value) != *hash {
+                    return Err(Trouble::Unreadable(format!("{} is not what its hash says", entry.key)));
+                }
+                sealed.extend_from_slice(&entry.value);
+            }
+        }
+        Ok(sealed)
+    }
+}
+
+impl Look {
+    /// The chain at `revision`, the end of the mirror, if it is kept.
+    fn chain_at(&self, revision: Revision, store: &str) -> Option<ChainHash> {
+        let base = match &self.base {
+            Some(base) => (base.revision, base.chain),
+            None => (Revision::ZERO, ChainHash::of_beginning(store, Revision::ZERO)),
+        };
+        let head = self.head.map(|head| (head.revision, head.chain));
+        let known = [Some(base), head].into_iter().flatten().find(|(at, _)| *at == revision);
+        known.map(|(_, chain)| chain).or_else(|| self.at_own.as_ref().map(|line| line.chain))
+    }
+}
+
+/// Commits that are appended together.
+struct Batch {
+    /// Where they are appended.
+    expected: Head,
+    /// Where they end.
+    end: Head,
+    commits: Vec<Commit>,
+    blobs: Vec<Bytes>,
+    n_bytes: usize,
+}
+
+impl Batch {
+    const fn empty_at(head: Head) -> Self {
+        Self { expected: head, end: head, commits: Vec::new(), blobs: Vec::new(), n_bytes: 0 }
+    }
+}
+
+/// Decrypts and decompresses a body.
+fn open(sealer: &Sealer, place: &str, sealed: &[u8]) -> Result<Body, Trouble> {
+    let plain = sealer.open(place, sealed);
+    let plain =
+        plain.ok_or_else(|| Trouble::Unreadable(format!("{place} was changed, or sealed by another key")))?;
+    Body::decode(&plain).map_err(|error| unreadable(place, &error))
+}
+
+fn parse<T>(
+    what: &str,
+    value: Option<&Bytes>,
+    read: impl FnOnce(&Bytes) -> Option<T>,
+) -> Result<Option<T>, Trouble> {
+    let Some(value) = value else { return Ok(None) };
+    let read = read(value);
+    read.map(Some).ok_or_else(|| {
+        Trouble::Unreadable(format!(
+            "{what} was not written by a release of xds-server that this one understands"
+        ))
+    })
+}
+
+fn unreadable(place: &str, error: &dyn Error) -> Trouble {
+    Trouble::Unreadable(format!("{place} cannot be read: {}", chain(error)))
+}
+
+/// An error and what caused it.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// `duration`, a fifth more or less.
+pub(crate) fn jittered(duration: Duration) -> Duration {
+    let mut byte = [128];
+    // Without random numbers it is not jittered.
+    let _ = SystemRandom::new().fill(&mut byte);
+    duration.mul_f64(0.8 + 0.4 * f64::from(byte[0]) / 255.0)
+}
+
+/// Commits that are read at once, each with at most 256 KiB inline: 8 MiB.
+const PAGE: usize = 32;
+
+/// Bytes of contents that are put before they are committed.
+const MAX_BATCH_BYTES: usize = 32 * 1024 * 1024;
+
+/// How often reading begins again because something was removed meanwhile.
+const MAX_TRIES: usize = 5;

@@ -1,0 +1,45 @@
+//! A store that several servers share.
+//!
+//! What is shared is a chain of commits in a [`Remote`]: a map of keys to values that changes by transactions, such as etcd. Each server
+//! is a [`Replica`]: it keeps the whole kept history in a journal of its own, the *mirror*, and reads from there alone. So a server
+//! starts and serves without the remote.
+//!
+//! A commit is one transaction on the key `head`: if its bytes are those that the commit was built on, the commit and the next head are
+//! put. Each commit names the hash of the chain before it. A replica takes only what links to what it has, so events that are lost,
+//! repeated or out of order, members that are behind, and restored backups all look the same: they do not link.
+//! A replica never takes anything away because the remote is gone, empty, or set back.
+//!
+//! | module | the question it answers |
+//! |---|---|
+//! | [`chain`] | Which commit follows which? |
+//! | [`body`] | How are a commit and its contents written? |
+//! | [`draft`] | What is put for a commit? |
+//! | [`seal`] | Who can read them? |
+//! | [`layout`] | Under which key is what? |
+//! | [`judge`] | Does a mirror follow what the remote shows? |
+//! | [`remote`] | What must a remote be able to do? |
+//! | [`position`] | Where in the chain is the mirror? |
+//! | [`replica`] | The store: commits and reads. |
+//! | [`follow`] | How does a mirror catch up? |
+//! | [`retain`] | Which commits does the remote keep? |
+//! | [`migrate`] | How does a journal become the shared store? |
+//! | [`etcd`] | The remote in etcd. |
+
+mod body;
+mod chain;
+mod draft;
+pub mod etcd;
+mod follow;
+mod judge;
+mod layout;
+mod migrate;
+mod position;
+mod remote;
+mod replica;
+mod retain;
+mod seal;
+
+pub use migrate::{PushError, Pushed, detach, push};
+pub use remote::{Compare, Entry, Put, Read, Remote, RemoteError, Transaction, Written};
+pub use replica::{OpenError, Options, Replica};
+pub use seal::{KeyFileError, StoreKeys};

@@ -1,0 +1,393 @@
+//! The store: commits go to the remote, reads come from the mirror.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use xds_store::{
+    BlobHash, BoxFuture, Commit, CommitError, Compaction, Health, HistoryError, JournalStore, OpenNote,
+    Record, RemoteFailure, Retention, Revision, State, Store, StoreError,
+};
+
+use crate::chain::Head;
+use crate::draft::{Draft, put_parts};
+use crate::follow::{self, Trouble};
+use crate::judge::Divergence;
+use crate::layout::{self, CommitLine, HEAD};
+use crate::position::{self, Position};
+use crate::remote::{Compare, Put, Remote, RemoteError, Transaction, Written};
+use crate::retain;
+use crate::seal::{SealedKey, Sealer, StoreKeys};
+
+/// How a replica works.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How much of the history is kept, here and in the remote.
+    pub retention: Retention,
+    /// How long a commit is tried before its outcome is unknown.
+    pub timeout: Duration,
+    /// How often the remote is asked for news besides its hints.
+    pub poll: Duration,
+    /// How long a start waits for the remote before it goes on with the mirror.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    /// 10 s for a commit, 5 s between questions and for a start.
+    fn default() -> Self {
+        Self {
+            retention: Retention::default(),
+            timeout: Duration::from_secs(10),
+            poll: Duration::from_secs(5),
+            patience: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A [`Store`] that shares its commits with others through a [`Remote`].
+///
+/// A commit is acknowledged when the remote has it and the mirror too. Everything that is read comes from the mirror. Commits of others
+/// arrive by themselves.
+#[derive(Debug)]
+pub struct Replica {
+    shared: Arc<Shared>,
+    /// End with the replica.
+    tasks: JoinSet<()>,
+    /// Ends when nothing uses the mirror any more.
+    in_use: mpsc::Receiver<()>,
+}
+
+/// A replica could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The mirror could not be opened.
+    #[error(transparent)]
+    Mirror(#[from] xds_store::OpenError),
+    /// The data directory is that of a server that shares nothing.
+    #[error(
+        "the data directory {} has the history of a server without a shared store; `xds-server store push` takes it there, or use an empty directory",
+        dir.display()
+    )]
+    NotAMirror {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The position of the mirror cannot be told.
+    #[error("the copy of the shared store in {} cannot be used; empty the directory, and it is made anew: {reason}", dir.display())]
+    Position {
+        /// The directory.
+        dir: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// There is no copy to begin with, and the remote does not give one.
+    #[error("the shared store cannot be used: {0}")]
+    Remote(String),
+}
+
+/// The parts that the tasks of a replica share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) dir: PathBuf,
+    pub(crate) mirror: JournalStore,
+    pub(crate) remote: Arc<dyn Remote>,
+    pub(crate) keys: StoreKeys,
+    pub(crate) options: Options,
+    /// Held while the mirror moves.
+    pub(crate) tail: Mutex<Tail>,
+    pub(crate) health: watch::Sender<Health>,
+    /// The newest position, for the task that saves it.
+    pub(crate) moved: watch::Sender<Option<Position>>,
+    /// Dropped after the mirror.
+    _in_use: mpsc::Sender<()>,
+}
+
+/// The end of the mirror.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    /// `None` until something is followed.
+    pub(crate) position: Option<Position>,
+    /// The data key, and what it was opened from; `None` until the remote was reached.
+    pub(crate) sealer: Option<(SealedKey, Sealer)>,
+    /// The base of the remote when it was last read.
+    pub(crate) base: Revision,
+    /// Why the remote is not followed.
+    pub(crate) divergence: Option<Divergence>,
+}
+
+impl Replica {
+    /// Opens the mirror in `dir`, and begins to follow `remote`.
+    ///
+    /// If the mirror has a history and the remote does not answer in time, the replica begins with the mirror: [`Store::health`]
+    /// tells so. Without a history it waits for the remote as long as that may answer.
+    ///
+    /// # Errors
+    ///
+    /// If the mirror cannot be used, or there is none and the remote refuses.
+    pub async fn open(
+        dir: &Path,
+        remote: Arc<dyn Remote>,
+        keys: StoreKeys,
+        options: Options,
+    ) -> Result<(Self, Vec<OpenNote>), OpenError> {
+        let mirror_options =
+            xds_store::Options { retention: options.retention, ..xds_store::Options::default() };
+        let (mirror, notes) = JournalStore::open(dir, mirror_options)?;
+        let position = position::read(dir, &mirror)
+            .map_err(|error| OpenError::Position { dir: dir.to_owned(), reason: follow::chain(&error) })?;
+        if position.is_none() && mirror.head() != Revision::ZERO {
+            return Err(OpenError::NotAMirror { dir: dir.to_owned() });
+        }
+        let tail = Tail { position: position.clone(), ..Tail::default() };
+        let (sender, in_use) = mpsc::channel(1);
+        let shared = Arc::new(Shared {
+            dir: dir.to_owned(),
+            mirror,
+            remote,
+            keys,
+            options,
+            tail: Mutex::new(tail),
+            health: watch::Sender::new(Health::Current),
+            moved: watch::Sender::new(position),
+            _in_use: sender,
+        });
+        shared.start().await?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(follow::follow(Arc::clone(&shared)));
+        tasks.spawn(follow::save(Arc::clone(&shared)));
+        tasks.spawn(retain::retain(Arc::clone(&shared)));
+        Ok((Self { shared, tasks, in_use }, notes))
+    }
+
+    /// Ends what the replica does, as soon as commits that are under way are done. When this returns, the mirror can be opened again.
+    pub async fn close(self) {
+        let Self { shared, mut tasks, mut in_use } = self;
+        tasks.shutdown().await;
+        drop(shared);
+        // Nothing is ever sent.
+        let _ = in_use.recv().await;
+    }
+}
+
+impl Shared {
+    /// The first catching up.
+    async fn start(&self) -> Result<(), OpenError> {
+        let mut tail = self.tail.lock().await;
+        let deadline = Instant::now() + self.options.patience;
+        loop {
+            let caught_up = self.catch_up(&mut tail).await;
+            self.tell(&mut tail, &caught_up);
+            match caught_up {
+                Ok(()) => return Ok(()),
+                Err(Trouble::Remote(error)) if tail.position.is_none() => match error {
+                    RemoteError::Refused(_) => return Err(OpenError::Remote(error.to_string())),
+                    RemoteError::Unreachable(_)
+                    | RemoteError::Silent(_)
+                    | RemoteError::Full(_)
+                    | RemoteError::TooLarge(_) => {
+                        tracing::warn!(%error, "waiting for the shared store, of which there is no copy yet");
+                    }
+                },
+                Err(trouble) if tail.position.is_none() => {
+                    return Err(OpenError::Remote(trouble.to_string()));
+                }
+                Err(Trouble::Remote(_)) if Instant::now() < deadline => {}
+                Err(_) => return Ok(()),
+            }
+            tokio::time::sleep(START_PAUSE).await;
+        }
+    }
+
+    async fn commit(self: Arc<Self>, expected: Revision, commit: Commit) -> Result<Revision, CommitError> {
+        commit.check()?;
+        let mut tail = self.tail.lock().await;
+        if tail.sealer.is_none() {
+            let caught_up = self.catch_up(&mut tail).await;
+            self.tell(&mut tail, &caught_up);
+            caught_up.map_err(Trouble::into_failure)?;
+        }
+        if let Some(divergence) = &tail.divergence {
+            return Err(StoreError::from(RemoteFailure::Diverged(divergence.to_string())).into());
+        }
+        let (Some(position), Some((_, sealer))) = (&tail.position, &tail.sealer) else {
+            return Err(StoreError::Closed.into());
+        };
+        let head = position.head;
+        if expected != head.revision {
+            return Err(CommitError::Conflict { head: head.revision });
+        }
+        let record = Record { revision: expected.next(), commit, previous: Vec::new() };
+        let draft = Draft::new(&self.mirror, sealer, &position.store, (head, &record))?;
+        match self.append(&draft).await {
+            Ok(()) => {}
+            Err(AppendError::Moved) => {
+                let caught_up = self.catch_up(&mut tail).await;
+                self.tell(&mut tail, &caught_up);
+                caught_up.map_err(Trouble::into_failure)?;
+                return Err(CommitError::Conflict { head: self.mirror.head() });
+            }
+            Err(AppendError::Failed(failure)) => return Err(StoreError::from(failure).into()),
+            Err(AppendError::TooLarge) => return Err(draft.too_large()),
+        }
+        let revision = self.mirror.commit(expected, record.commit).await?;
+        self.go_to(&mut tail, draft.next);
+        Ok(revision)
+    }
+
+    /// Says where the mirror is now.
+    pub(crate) fn go_to(&self, tail: &mut Tail, head: Head) {
+        if let Some(position) = &mut tail.position {
+            position.head = head;
+            self.moved.send_replace(Some(position.clone()));
+        }
+    }
+
+    /// Puts a commit until it is known whether it is the next one.
+    async fn append(&self, draft: &Draft) -> Result<(), AppendError> {
+        let mut attempt = Attempt::new(&draft.id, self.options.timeout);
+        while let Err(error) = put_parts(&*self.remote, &draft.parts).await {
+            // Nothing names the parts yet, so whether they are there does not matter.
+            attempt.wait(error, false).await?;
+        }
+        let commit = layout::commit_key(draft.next.revision);
+        let transaction = Transaction {
+            compares: vec![Compare::Value(HEAD.to_owned(), draft.head.encode())],
+            puts: vec![
+                Put { key: commit.clone(), value: draft.value.clone() },
+                Put { key: HEAD.to_owned(), value: draft.next.encode() },
+            ],
+            otherwise: vec![HEAD.to_owned(), commit],
+            ..Transaction::default()
+        };
+        loop {
+            match self.remote.write(transaction.clone()).await {
+                Ok(Written::Done) => return Ok(()),
+                Ok(Written::Failed(found)) => {
+                    let [head, commit] = found.as_slice() else { return Err(AppendError::Moved) };
+                    let line = commit.as_ref().and_then(CommitLine::parse);
+                    let is_ours = line.is_some_and(|(line, _)| line.id == draft.id);
+                    let has_moved = head.as_deref() != Some(&*draft.head.encode());
+                    return if is_ours && has_moved { Ok(()) } else { Err(AppendError::Moved) };
+                }
+                Err(error) => attempt.wait(error, true).await?,
+            }
+        }
+    }
+}
+
+/// A commit was not put.
+#[derive(Debug)]
+enum AppendError {
+    /// Another one was.
+    Moved,
+    TooLarge,
+    Failed(RemoteFailure),
+}
+
+/// How long a commit was tried, and whether it may have taken effect.
+#[derive(Debug)]
+struct Attempt<'a> {
+    id: &'a str,
+    deadline: Instant,
+    was_silent: bool,
+    pause: Duration,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(id: &'a str, timeout: Duration) -> Self {
+        Self { id, deadline: Instant::now() + timeout, was_silent: false, pause: FIRST_PAUSE }
+    }
+
+    /// Waits before the next try, or says what it came to. `counts` says whether a call without an answer may have put the commit.
+    async fn wait(&mut self, error: RemoteError, counts: bool) -> Result<(), AppendError> {
+        self.was_silent |= counts && matches!(error, RemoteError::Silent(_));
+        let is_over = Instant::now() + self.pause >= self.deadline;
+        let failure = match error {
+            RemoteError::Unreachable(reason) | RemoteError::Silent(reason) => {
+                if !is_over {
+                    tokio::time::sleep(self.pause).await;
+                    self.pause = (self.pause * 2).min(LAST_PAUSE);
+                    return Ok(());
+                }
+                match self.was_silent {
+                    true => RemoteFailure::OutcomeUnknown { id: self.id.to_owned(), reason },
+                    false => RemoteFailure::Unreachable(reason),
+                }
+            }
+            // An earlier try may still take effect, whatever is said of this one.
+            error if self.was_silent => {
+                RemoteFailure::OutcomeUnknown { id: self.id.to_owned(), reason: error.to_string() }
+            }
+            RemoteError::Full(reason) => RemoteFailure::Full(reason),
+            RemoteError::Refused(reason) => RemoteFailure::Refused(reason),
+            RemoteError::TooLarge(_) => return Err(AppendError::TooLarge),
+        };
+        Err(AppendError::Failed(failure))
+    }
+}
+
+impl Store for Replica {
+    fn head(&self) -> Revision {
+        self.shared.mirror.head()
+    }
+
+    fn put_blobs(&self, contents: Vec<Bytes>) -> BoxFuture<'_, Result<Vec<BlobHash>, StoreError>> {
+        self.shared.mirror.put_blobs(contents)
+    }
+
+    fn commit(&self, expected: Revision, commit: Commit) -> BoxFuture<'_, Result<Revision, CommitError>> {
+        // What was begun is finished, even if the caller hangs up.
+        let committed = tokio::spawn(Arc::clone(&self.shared).commit(expected, commit));
+        Box::pin(async move { committed.await.map_err(|_| StoreError::Closed)? })
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.shared.mirror.probe().await?;
+            let mut tail = self.shared.tail.lock().await;
+            let caught_up = self.shared.catch_up(&mut tail).await;
+            self.shared.tell(&mut tail, &caught_up);
+            caught_up.map_err(Trouble::into_failure)
+        })
+    }
+
+    fn blob(&self, hash: BlobHash) -> Result<Option<Bytes>, StoreError> {
+        self.shared.mirror.blob(hash)
+    }
+
+    fn state(&self) -> (Revision, State) {
+        self.shared.mirror.state()
+    }
+
+    fn state_at(&self, revision: Revision) -> Result<State, HistoryError> {
+        self.shared.mirror.state_at(revision)
+    }
+
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.shared.mirror.history(before, limit)
+    }
+
+    fn record(&self, revision: Revision) -> Result<Option<Record>, StoreError> {
+        self.shared.mirror.record(revision)
+    }
+
+    fn watch(&self) -> watch::Receiver<Revision> {
+        self.shared.mirror.watch()
+    }
+
+    fn compact(&self, keep: Retention) -> BoxFuture<'_, Result<Compaction, StoreError>> {
+        self.shared.mirror.compact(keep)
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        self.shared.health.subscribe()
+    }
+}
+
+const START_PAUSE: Duration = Duration::from_millis(500);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LAST_PAUSE: Duration = Duration::from_millis(500);
