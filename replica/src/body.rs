@@ -77,13 +77,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_body_is_read_as_it_was_written(text: Vec<u8>, blobs: Vec<Vec<u8>>) {
+        fn a_body_is_read_as_it_was_written(text: Vec<u8>, blobs: Vec<Vec<u8>>, cut: prop::sample::Index) {
             let body = Body { text, blobs: blobs.into_iter().map(Bytes::from).collect() };
             let bytes = body.encode().unwrap();
             prop_assert_eq!(Body::decode(&bytes).unwrap(), body);
-            for end in 0..bytes.len() {
-                prop_assert!(Body::decode(&bytes[..end]).is_err(), "cut at {}", end);
-            }
+            prop_assert!(Body::decode(&bytes[..cut.index(bytes.len())]).is_err());
         }
 
         #[test]

@@ -134,8 +134,7 @@ impl Replica {
         keys: StoreKeys,
         options: Options,
     ) -> Result<(Self, Vec<OpenNote>), OpenError> {
-        let mirror_options =
-            xds_store::Options { retention: options.retention, ..xds_store::Options::default() };
+        let mirror_options = xds_store::Options::keeping(options.retention);
         let (mirror, notes) = JournalStore::open(dir, mirror_options)?;
         let position = position::read(dir, &mirror)
             .map_err(|error| OpenError::Position { dir: dir.to_owned(), reason: follow::chain(&error) })?;

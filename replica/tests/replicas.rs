@@ -1,8 +1,11 @@
 //! Replicas of a remote in memory, with every fault that it can have.
 
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may panic")]
+
 mod support;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,13 +13,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use support::{Link, Shelf, eventually, heal, keys, open, quick, set, try_set, value};
 use xds_replica::{OpenError, Options, PushError, Remote, Replica, StoreKeys, detach, push};
-use xds_store::{CommitError, Health, JournalStore, RemoteFailure, Retention, Revision, Store, StoreError};
+use xds_store::{
+    CommitError, Health, JournalStore, RemoteFailure, Retention, Revision, State, Store, StoreError,
+};
 
 fn failure(error: &CommitError) -> &RemoteFailure {
-    match error {
-        CommitError::Store(StoreError::Remote(failure)) => failure,
-        other => panic!("{other:?}"),
-    }
+    let CommitError::Store(StoreError::Remote(failure)) = error else { panic!("{error:?}") };
+    failure
 }
 
 fn is_apart(store: &Replica) -> bool {
@@ -59,53 +62,18 @@ async fn nothing_acknowledged_is_lost_and_all_agree_whatever_fails() {
     }
 }
 
-/// Three replicas, two writers each, faults, restarts.
+/// Three replicas that write at the same time, with faults and restarts, and a fourth that comes late.
 async fn history(seed: u64) {
     println!("seed {seed}");
     let shelf = Arc::<Shelf>::default();
     let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     let links: Vec<_> = (0..3).map(|n| Link::new(&shelf, seed * 31 + n)).collect();
-    let retention = Retention { revisions: if seed % 2 == 0 { 8 } else { 1000 }, ..Retention::default() };
+    let retention =
+        Retention { revisions: if seed.is_multiple_of(2) { 8 } else { 1000 }, ..Retention::default() };
     let options = || Options { retention, ..quick() };
     let mut tasks = tokio::task::JoinSet::new();
     for (n, (dir, link)) in dirs.iter().zip(&links).enumerate() {
-        let (dir, link) = (dir.path().to_owned(), Arc::clone(link));
-        let options = options();
-        tasks.spawn(async move {
-            let mut acknowledged = Vec::new();
-            for life in 0..3 {
-                let store = open(&dir, &link, options.clone()).await;
-                link.faults.store([0, 20, 40][link.random(3) as usize], Ordering::SeqCst);
-                for step in 0..6 {
-                    let key = format!("{n}.{life}.{step}");
-                    // Some are large enough for parts.
-                    let n_bytes = if link.random(6) == 0 { 1_500_000 } else { 100 };
-                    let noise: Vec<u8> = (0..n_bytes).map(|_| link.random(256) as u8).collect();
-                    for _ in 0..4 {
-                        match try_set(&store, &key, Bytes::from(noise.clone())).await {
-                            Ok(revision) => {
-                                assert!(store.head() >= revision, "it is served where it was acknowledged");
-                                acknowledged.push((revision, key.clone()));
-                                break;
-                            }
-                            Err(CommitError::Conflict { .. }) => {
-                                tokio::time::sleep(Duration::from_millis(link.random(20).into())).await;
-                            }
-                            // It may still be stored; another try would be another commit.
-                            Err(error) => match failure(&error) {
-                                RemoteFailure::OutcomeUnknown { .. } => break,
-                                RemoteFailure::Unreachable(_) => {}
-                                other => panic!("{other:?}"),
-                            },
-                        }
-                    }
-                    link.cut(link.random(12) == 0);
-                }
-                link.cut(false);
-                store.close().await;
-            }
-            acknowledged
-        });
+        tasks.spawn(lives(n, dir.path().to_owned(), Arc::clone(link), options()));
     }
     let acknowledged: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
     heal(&shelf, &links);
@@ -137,6 +105,60 @@ async fn history(seed: u64) {
         }
     }
     let (_, state) = replicas[0].state();
+    assert_kept(seed, &history, &state, acknowledged);
+}
+
+/// Three lives of the replica `n`, in which it writes while its link fails. Returns what was acknowledged.
+async fn lives(n: usize, dir: PathBuf, link: Arc<Link>, options: Options) -> Vec<(Revision, String)> {
+    let mut acknowledged = Vec::new();
+    for life in 0..3 {
+        let store = open(&dir, &link, options.clone()).await;
+        link.faults.store([0, 20, 40][link.random(3) as usize], Ordering::SeqCst);
+        for step in 0..6 {
+            let key = format!("{n}.{life}.{step}");
+            // Some are large enough for parts.
+            let n_bytes = if link.random(6) == 0 { 1_500_000 } else { 100 };
+            let noise: Vec<u8> = (0..n_bytes).map(|_| link.random(256) as u8).collect();
+            if let Some(revision) = write(&store, &link, &key, &noise.into()).await {
+                assert!(store.head() >= revision, "it is served where it was acknowledged");
+                acknowledged.push((revision, key));
+            }
+            link.cut(link.random(12) == 0);
+        }
+        link.cut(false);
+        store.close().await;
+    }
+    acknowledged
+}
+
+/// Tries to set a key. `None` if it is not known to be stored.
+async fn write(store: &Replica, link: &Link, key: &str, value: &Bytes) -> Option<Revision> {
+    for _ in 0..4 {
+        match try_set(store, key, value.clone()).await {
+            Ok(revision) => return Some(revision),
+            Err(CommitError::Conflict { .. }) => {
+                tokio::time::sleep(Duration::from_millis(link.random(20).into())).await;
+            }
+            Err(error) => match failure(&error) {
+                // It may still be stored; another try would be another commit.
+                RemoteFailure::OutcomeUnknown { .. } => return None,
+                RemoteFailure::Unreachable(_) => {}
+                RemoteFailure::Full(_) | RemoteFailure::Refused(_) | RemoteFailure::Diverged(_) => {
+                    panic!("{error:?}")
+                }
+            },
+        }
+    }
+    None
+}
+
+/// Each commit is in the history once, and acknowledged ones where they were acknowledged.
+fn assert_kept(
+    seed: u64,
+    history: &BTreeMap<Revision, String>,
+    state: &State,
+    acknowledged: Vec<(Revision, String)>,
+) {
     let mut found: Vec<_> = history.values().collect();
     found.sort();
     let n_found = found.len();

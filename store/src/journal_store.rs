@@ -39,6 +39,18 @@ pub struct Options {
     pub(crate) faults: crate::faults::Faults,
 }
 
+impl Options {
+    /// Keeps `retention` of the history.
+    #[must_use]
+    pub fn keeping(retention: Retention) -> Self {
+        Self {
+            retention,
+            #[cfg(test)]
+            faults: crate::faults::Faults::default(),
+        }
+    }
+}
+
 /// A [`Store`] whose journal is in a directory of this machine.
 ///
 /// The directory belongs to one open store at a time. It contains `journal-*.log`, which is the store, `acknowledged`,

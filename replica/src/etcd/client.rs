@@ -174,7 +174,12 @@ impl Client {
             let answer = answer.await.map_err(|_| unreachable("no answer within 2 s".to_owned()))?;
             let answer = answer.map_err(|status| match self.error(&session, &status) {
                 RemoteError::Silent(reason) => RemoteError::Unreachable(reason),
-                _ => RemoteError::Refused(format!("user {user:?}: {}", text(&status))),
+                RemoteError::Unreachable(_)
+                | RemoteError::Full(_)
+                | RemoteError::TooLarge(_)
+                | RemoteError::Refused(_) => {
+                    RemoteError::Refused(format!("user {user:?}: {}", text(&status)))
+                }
             })?;
             session.token = Some(answer.token);
         }
