@@ -14,6 +14,7 @@ use xds_codec::{Diagnostic, Place};
 use xds_control::chain;
 use xds_control::model::WriteError;
 use xds_control::model::weights::change::ChangeFault;
+use xds_store::RemoteFailure;
 
 use crate::tag;
 
@@ -305,7 +306,8 @@ impl ApiError {
                 | WriteError::BuiltIn { .. }
                 | WriteError::RolloutActive { .. }
                 | WriteError::WaveActive { .. }
-                | WriteError::WaveState(_),
+                | WriteError::WaveState(_)
+                | WriteError::SharedStore { .. },
             ) => StatusCode::CONFLICT,
             Self::MediaType(_) | Self::PatchType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Invalid(_)
@@ -376,7 +378,15 @@ impl ApiError {
                 ChangeFault::SumTooLarge { .. } | ChangeFault::Percent(_) => "weight-out-of-range",
                 ChangeFault::NoHeaderRoutes => "invalid",
             },
-            Self::Write(WriteError::Store(_)) => "not-stored",
+            Self::Write(WriteError::SharedStore { .. }) => "shared-store",
+            Self::Write(WriteError::Store(error)) => match remote_failure(error) {
+                None => "not-stored",
+                Some(RemoteFailure::Unreachable(_)) => "store-unreachable",
+                Some(RemoteFailure::OutcomeUnknown { .. }) => "outcome-unknown",
+                Some(RemoteFailure::Full(_)) => "store-full",
+                Some(RemoteFailure::Refused(_)) => "store-refused",
+                Some(RemoteFailure::Diverged(_)) => "store-diverged",
+            },
             Self::Rejected(_) => "nacked",
             Self::TooMany(_) => "too-many",
             Self::Busy(_) | Self::Write(WriteError::Busy | WriteError::Stopped) => "busy",
@@ -485,7 +495,8 @@ impl ApiError {
             let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if self.status() == StatusCode::SERVICE_UNAVAILABLE {
+        // A write that may have been stored is not to be repeated unseen.
+        if self.status() == StatusCode::SERVICE_UNAVAILABLE && self.slug() != "outcome-unknown" {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         headers
@@ -515,10 +526,30 @@ fn store_status(error: &xds_store::CommitError) -> StatusCode {
         xds_store::CommitError::Store(xds_store::StoreError::BlobTooLarge { .. }) => {
             StatusCode::PAYLOAD_TOO_LARGE
         }
-        xds_store::CommitError::Store(_) => StatusCode::INSUFFICIENT_STORAGE,
+        xds_store::CommitError::Store(_) => match remote_failure(error) {
+            None | Some(RemoteFailure::Full(_)) => StatusCode::INSUFFICIENT_STORAGE,
+            Some(
+                RemoteFailure::Unreachable(_)
+                | RemoteFailure::OutcomeUnknown { .. }
+                | RemoteFailure::Refused(_)
+                | RemoteFailure::Diverged(_),
+            ) => StatusCode::SERVICE_UNAVAILABLE,
+        },
         xds_store::CommitError::UnknownBlob { .. } | xds_store::CommitError::DuplicateKey { .. } => {
             StatusCode::INTERNAL_SERVER_ERROR
         }
+    }
+}
+
+/// The failure of what several servers share, if it is one.
+fn remote_failure(error: &xds_store::CommitError) -> Option<&RemoteFailure> {
+    match error {
+        xds_store::CommitError::Store(xds_store::StoreError::Remote(failure)) => Some(failure),
+        xds_store::CommitError::Store(_)
+        | xds_store::CommitError::Conflict { .. }
+        | xds_store::CommitError::UnknownBlob { .. }
+        | xds_store::CommitError::DuplicateKey { .. }
+        | xds_store::CommitError::TooLarge { .. } => None,
     }
 }
 

@@ -324,9 +324,16 @@ async fn perform(
         }
         return Err(ApiError::Rejected(with_report(&answer, &report)));
     }
-    let status = if report.pending.is_empty() { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let is_complete = report.pending.is_empty() && !state.control.shares_store();
+    if state.control.shares_store() {
+        answer.warnings.push(Fault::new(OF_OTHERS));
+    }
+    let status = if is_complete { StatusCode::OK } else { StatusCode::ACCEPTED };
     Answer::ok(&with_report(&answer, &report)).map(|answer| answer.with_status(status))
 }
+
+/// What a caller that waits is told, if other servers serve the same.
+const OF_OTHERS: &str = "the clients of this server are counted alone: those of the other servers with the same store may not have the change";
 
 fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupName>) -> WriteAnswer {
     let versions = group.map(|group| versions(state, group));

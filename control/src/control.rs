@@ -442,6 +442,12 @@ impl Control {
         Some((report(&self.shared.env, wave, At::now()), wave.broken().to_vec()))
     }
 
+    /// Returns `true` if other servers have the same store, whose clients this one does not know.
+    #[must_use]
+    pub fn shares_store(&self) -> bool {
+        self.shared.env.options.shares_store
+    }
+
     /// What happens to a change that breaks a RouteTest which does not say it itself.
     #[must_use]
     pub fn test_policy(&self) -> TestPolicy {

@@ -42,6 +42,8 @@ pub struct Options {
     pub is_partial_start: bool,
     /// What happens to a change that breaks a RouteTest which does not say it itself.
     pub test_policy: TestPolicy,
+    /// True if other servers have the same store. What needs an answer of all clients is refused then: this server knows its own.
+    pub shares_store: bool,
 }
 
 /// How often translations are compared with what is made from nothing.

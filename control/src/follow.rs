@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 use xds_cache::time::millis;
+use xds_store::Health;
 
 use crate::accepted::{Accepted, Recorded};
 use crate::causes::chain;
@@ -21,13 +22,23 @@ use crate::{tested, verify};
 impl Control {
     /// Takes in commits of other servers to the same store, until the store is closed.
     pub async fn follow_store(self) {
-        let mut head = self.shared().env.parts.store.watch();
+        let store = &self.shared().env.parts.store;
+        let (mut head, mut health) = (store.watch(), store.health());
+        let mut can_change = true;
         loop {
+            let apart = match &*health.borrow_and_update() {
+                Health::Current => None,
+                Health::Apart(reason) => Some(reason.clone()),
+            };
+            self.shared().note([Note { subject: ProblemSubject::SharedStore, problem: apart }]);
             if let Err(error) = self.shared().follow().await {
                 tracing::debug!(%error, "what another server committed is not taken in yet");
             }
-            if head.changed().await.is_err() {
-                return;
+            tokio::select! {
+                moved = head.changed() => if moved.is_err() {
+                    return;
+                },
+                told = health.changed(), if can_change => can_change = told.is_ok(),
             }
         }
     }

@@ -71,6 +71,8 @@ pub(crate) enum ProblemSubject {
     Record,
     /// There was no complete load yet.
     Start,
+    /// The store that others share is not followed.
+    SharedStore,
     /// The store cannot be read.
     Store,
     /// RouteTests fail on what is served.
@@ -98,6 +100,7 @@ impl ProblemSubject {
             Self::Copies => "last-good",
             Self::Record => "record",
             Self::Start => "start",
+            Self::SharedStore => "shared-store",
             Self::Store => "store",
             Self::Tests => "tests",
             Self::Tls(_) => "tls",

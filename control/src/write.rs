@@ -84,6 +84,7 @@ pub(crate) fn propose(
         }
         false => Waves::default(),
     };
+    waves.refuse_for_others(env)?;
     outcome.held.clone_from(&waves.held);
     if options.dry_run {
         outcome.difference = difference_of(env, accepted, &candidate.patch, &next);
@@ -122,6 +123,16 @@ struct Waves {
 impl Waves {
     fn events(&self, summary: &str) -> impl Iterator<Item = Event> {
         begun(self.next.as_ref(), summary).into_iter().chain(self.ended.as_ref().map(close::event_of_end))
+    }
+
+    /// Refuses what needs the answers of clients that other servers with the same store have.
+    fn refuse_for_others(&self, env: &Env) -> Result<(), WriteError> {
+        if !env.options.shares_store || self.next.is_none() {
+            return Ok(());
+        }
+        let what = if self.held.is_some() { "a change that is held" } else { "a wave deployment" };
+        let instead = "write to everyone with waves=none, and give no RouteTest the policy `hold`";
+        Err(WriteError::SharedStore { what, instead })
     }
 
     fn carry_out(self, next: &mut Accepted, plan: &mut Plan, env: &Env) {
@@ -196,6 +207,10 @@ fn candidate_of(
         Write::ChangeWeights { key, change } => {
             rollouts::refuse_owned(&accepted.rollouts, &key)?;
             rules::change(codec, accepted, &key, &change, options)
+        }
+        Write::StepRollouts { kind: StepKind::Onward, .. } if env.options.shares_store => {
+            let instead = "change the weights by `xds-server weights` instead";
+            Err(WriteError::SharedStore { what: "a rollout", instead })
         }
         Write::StepRollouts { rollouts, change, kind, summary } => {
             let candidate = match change {

@@ -24,6 +24,7 @@ pub mod file;
 mod listen;
 pub mod polling;
 pub mod routes;
+pub mod shared;
 pub mod tls;
 pub mod units;
 pub mod waves;
@@ -34,6 +35,7 @@ pub use descriptors::DescriptorArgs;
 pub use error::ConfigError;
 pub use listen::ListenConfig;
 pub use polling::PollingConfig;
+pub use shared::{SharedStore, SharedStoreArgs};
 pub use tls::TlsConfig;
 pub use units::MassRemoval;
 
@@ -55,6 +57,8 @@ pub struct Config {
     pub listen: ListenConfig,
     /// Where changes and last good copies are kept.
     pub data_dir: PathBuf,
+    /// The store that changes are shared by; `None` if this server is alone.
+    pub shared: Option<SharedStore>,
     /// The log.
     pub log: LogConfig,
     /// The token that the admin API demands; `None` if it demands nothing.
@@ -204,6 +208,10 @@ impl TryFrom<ServeArgs> for Config {
         tls.allows_anonymous &= !access.needs_issuers;
         let secrets = args.access.secrets.map_or_else(|| default_secrets(&tls, &access), Into::into);
         let limits = args.limits;
+        let shared = SharedStore::new(args.shared)?;
+        if shared.is_some() && !args.watch.is_empty() {
+            return Err(ConfigError::SharedFiles);
+        }
         let waves = args.waves.policy()?;
         let rollout_trust = args.rollouts.rollout_ca.map(read_ca).transpose()?.unwrap_or_default();
         Ok(Self {
@@ -213,6 +221,7 @@ impl TryFrom<ServeArgs> for Config {
             routes: xds_routes::Options::from(&args.routes),
             listen,
             data_dir: args.data_dir.map_or_else(default_data_dir, Ok)?,
+            shared,
             log: LogConfig::new(args.log_format, args.log_level.as_deref().unwrap_or("info"))?,
             admin_token,
             access,

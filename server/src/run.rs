@@ -19,9 +19,11 @@ use xds_codec::Codec;
 use xds_control::BoxFuture;
 use xds_control::model::{Asked, ChangeSource};
 use xds_control::{Acks, Control, Guarding};
+use xds_replica::etcd::Etcd;
+use xds_replica::{Remote, Replica};
 use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
-use xds_store::{JournalStore, LastGood};
+use xds_store::{JournalStore, LastGood, Store};
 
 use crate::access::AccessFiles;
 use crate::config::{Config, ListenConfig, TlsConfig};
@@ -49,7 +51,8 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let access =
         AccessFiles::open(&config.access, config.admin_token.as_ref(), config.tls.timing.poll_interval)?;
     let tls = Encryption::open(&config.tls, access.trail())?;
-    let parts = ServerParts::open(&config, &tls, &access)?;
+    let store = open_store(&config).await?;
+    let parts = ServerParts::open(&config, store, &tls, &access)?;
     let (shutdown, stop) = watch::channel(false);
     let ports = parts.ports(&config, &tls);
     let grpc = parts.grpc(&config, &access);
@@ -105,6 +108,29 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     outcome
 }
 
+/// Opens the store in the data directory, or the copy there of one that several servers share.
+async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    let dir = &config.data_dir;
+    let unusable = || format!("the data directory {} cannot be used", dir.display());
+    let (store, notes): (Arc<dyn Store>, _) = match &config.shared {
+        None => {
+            let (store, notes) =
+                JournalStore::open(dir, xds_store::Options::default()).with_context(unusable)?;
+            (Arc::new(store), notes)
+        }
+        Some(shared) => {
+            let etcd: Arc<dyn Remote> = Arc::new(Etcd::new(shared.url.clone(), shared.options.clone()));
+            let options = xds_replica::Options { timeout: shared.timeout, ..xds_replica::Options::default() };
+            let (store, notes) = Replica::open(dir, etcd, shared.keys.clone(), options).await?;
+            (Arc::new(store), notes)
+        }
+    };
+    for note in notes {
+        tracing::warn!(%note, "the store was opened with a remark");
+    }
+    Ok(store)
+}
+
 /// The parts that are made once and shared.
 struct ServerParts {
     codec: Codec,
@@ -118,13 +144,13 @@ struct ServerParts {
 }
 
 impl ServerParts {
-    fn open(config: &Config, tls: &Encryption, access: &AccessFiles) -> anyhow::Result<Self> {
+    fn open(
+        config: &Config,
+        store: Arc<dyn Store>,
+        tls: &Encryption,
+        access: &AccessFiles,
+    ) -> anyhow::Result<Self> {
         let codec = config.files.descriptors.codec()?;
-        let (store, notes) = JournalStore::open(&config.data_dir, xds_store::Options::default())
-            .with_context(|| format!("the data directory {} cannot be used", config.data_dir.display()))?;
-        for note in notes {
-            tracing::warn!(%note, "the store was opened with a remark");
-        }
         let publisher = Arc::new(Publisher::draining(config.drain));
         let board = StatusBoard::new();
         let loads = Arc::new(LoadBoard::new(LoadLimits {
@@ -142,7 +168,7 @@ impl ServerParts {
         let metrics = Arc::new(metrics);
         let parts = xds_control::ControlParts {
             codec: codec.clone(),
-            store: Arc::new(store),
+            store,
             publisher: Arc::clone(&publisher),
             board: Arc::clone(&board),
             acks: Arc::clone(&acks),
@@ -160,6 +186,7 @@ impl ServerParts {
             guarding: Guarding { secrets: config.secrets, tries_identities: config.access.is_dry_run },
             is_partial_start: config.files.is_partial_start,
             test_policy: config.files.test_policy,
+            shares_store: config.shared.is_some(),
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());

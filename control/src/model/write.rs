@@ -325,6 +325,16 @@ pub enum WriteError {
         /// The rollout's id.
         rollout: String,
     },
+    /// It needs the answers of all clients, and this server knows its own.
+    #[error(
+        "{what} needs the answers of all clients, and a server with a shared store (--store) knows those of its own alone; {instead}"
+    )]
+    SharedStore {
+        /// What needs them.
+        what: &'static str,
+        /// What can be done.
+        instead: &'static str,
+    },
     /// The result would not be valid.
     #[error("the change is not valid")]
     Invalid(Vec<Diagnostic>),

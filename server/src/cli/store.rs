@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use xds_control::chain;
+use xds_replica::etcd::Etcd;
 use xds_store::{JournalStore, KeyOutcome, OpenError, Salvage};
 
 use crate::cli::failure::Failure;
 use crate::cli::output::{Table, clean, print};
-use crate::config;
+use crate::config::{self, SharedStore, SharedStoreArgs};
 
 /// The flags of `store`.
 #[derive(Clone, Debug, clap::Args)]
@@ -31,6 +32,12 @@ enum StoreCommand {
     /// deleted. No server may use the directory.
     #[command(after_help = SALVAGE_EXIT_CODES)]
     Salvage(SalvageArgs),
+    /// Put the history of a data directory into a shared store, of which the directory is a copy from then on
+    ///
+    /// Revisions, times and actors stay. No server may use the directory.
+    Push(PushArgs),
+    /// Make the copy of a shared store in a data directory the store of a server that is alone. Stop the server first
+    Detach(DirectoryArgs),
 }
 
 const SALVAGE_EXIT_CODES: &str = "Exit codes: 0 nothing is damaged, or --yes and all was done; 1 something is damaged \
@@ -61,8 +68,21 @@ struct ImportArgs {
     file: Option<PathBuf>,
 }
 
+#[derive(Clone, Debug, clap::Args)]
+struct PushArgs {
+    #[command(flatten)]
+    directory: DirectoryArgs,
+    #[command(flatten)]
+    shared: SharedStoreArgs,
+    /// Replace the history that is there by the present state of the directory, for all servers
+    #[arg(long)]
+    replace: bool,
+}
+
 pub(crate) fn run(args: &StoreArgs) -> Result<(), Failure> {
     match &args.command {
+        StoreCommand::Push(args) => push(args),
+        StoreCommand::Detach(args) => detach(args),
         StoreCommand::Export(args) => export(args),
         StoreCommand::Import(args) => import(args),
         StoreCommand::Salvage(args) => salvage(args),
@@ -96,6 +116,34 @@ fn import(args: &ImportArgs) -> Result<(), Failure> {
     let head = imported.map_err(|error| Failure::Failed(format!("cannot import: {}", chain(&error))))?;
     let _ = writeln!(io::stderr().lock(), "imported up to revision {head} into {}", directory.display());
     Ok(())
+}
+
+fn push(args: &PushArgs) -> Result<(), Failure> {
+    let directory = args.directory.existing()?;
+    let shared = SharedStore::new(args.shared.clone())?
+        .ok_or_else(|| Failure::Usage("--store says where the shared store is".to_owned()))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::Failed(error.to_string()))?;
+    let pushed = runtime.block_on(async {
+        let etcd = Etcd::new(shared.url.clone(), shared.options.clone());
+        xds_replica::push(&directory, &etcd, &shared.keys, args.replace).await
+    });
+    let pushed = pushed.map_err(|error| Failure::Failed(format!("cannot push: {}", chain(&error))))?;
+    print(&format!(
+        "{} has the history from revision {} to {}, and {} is a copy of it\n",
+        shared.url,
+        pushed.base,
+        pushed.revision,
+        directory.display()
+    ))
+}
+
+fn detach(args: &DirectoryArgs) -> Result<(), Failure> {
+    let directory = args.existing()?;
+    let detached = xds_replica::detach(&directory);
+    let detached = detached.map_err(|error| Failure::Failed(format!("cannot detach: {}", chain(&error))))?;
+    let what = if detached { "is a store of its own now" } else { "was a store of its own already" };
+    print(&format!("{} {what}\n", directory.display()))
 }
 
 fn salvage(args: &SalvageArgs) -> Result<(), Failure> {

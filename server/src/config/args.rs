@@ -13,6 +13,7 @@ use crate::config::descriptors::DescriptorArgs;
 use crate::config::drain::DrainArgs;
 use crate::config::polling::PollingArgs;
 use crate::config::routes::RouteArgs;
+use crate::config::shared::SharedStoreArgs;
 use crate::config::tls::TlsArgs;
 use crate::config::units::{MassRemoval, UnitError, parse_duration, parse_mass_removal, parse_size};
 use crate::config::waves::WaveArgs;
@@ -50,6 +51,9 @@ pub struct ServeArgs {
     /// Name by which this server identifies itself to clients [default: the host name]
     #[arg(long, env = "XDS_SERVER_INSTANCE_ID", value_name = "ID")]
     pub instance_id: Option<String>,
+    /// A store that several servers share.
+    #[command(flatten)]
+    pub shared: SharedStoreArgs,
     /// Files and writes.
     #[command(flatten)]
     pub sources: SourceArgs,

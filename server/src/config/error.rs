@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use xds_cache::identity::TrustDomain;
+use xds_replica::KeyFileError;
+use xds_replica::etcd::{EtcdUrl, EtcdUrlError};
 
 use crate::rollouts::ReachError;
 use crate::spiffe::InvalidEndpoint;
@@ -69,6 +71,24 @@ pub enum ConfigError {
         /// The other.
         other: &'static str,
     },
+    /// The URL of the shared store is wrong.
+    #[error("--store: {0}")]
+    StoreUrl(EtcdUrlError),
+    /// The connection with the shared store would not be encrypted.
+    #[error(
+        "--store {0} is on other hosts and the connection would not be encrypted: use etcds:// with --store-ca, or accept it with \
+         --allow-plaintext-store"
+    )]
+    PlaintextStore(EtcdUrl),
+    /// The keys of the shared store cannot be read.
+    #[error("--store-key-file: {0}")]
+    StoreKeys(#[source] KeyFileError),
+    /// Each server would have its own files, and all serve one history.
+    #[error(
+        "--watch and --store cannot be used together: servers that share a store take route documents and resources from the admin API \
+         alone (xds-server apply FILE)"
+    )]
+    SharedFiles,
     /// The admin address can be reached from other hosts.
     #[error(
         "--admin-listen {0} can be reached from other hosts and nobody has to authenticate: listen on 127.0.0.1, \
