@@ -411,16 +411,17 @@ fn unreadable(place: &str, error: &dyn Error) -> Trouble {
     Trouble::Unreadable(format!("{place} cannot be read: {}", chain(error)))
 }
 
-/// An error and what caused it.
+/// An error and its causes.
 pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
+    let mut texts = vec![error.to_string()];
     let mut cause = error.source();
     while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        texts.push(error.to_string());
         cause = error.source();
     }
-    text
+    // Some errors say the same again as their cause.
+    texts.dedup();
+    texts.join(": ")
 }
 
 /// `duration`, a fifth more or less.

@@ -27,6 +27,7 @@ pub mod delay;
 pub mod dial;
 pub mod documents;
 pub mod envoy;
+pub mod etcd;
 pub mod events;
 pub mod footprint;
 pub mod healthy;

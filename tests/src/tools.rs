@@ -133,7 +133,7 @@ async fn once(done: &'static Once, install: fn() -> Result<PathBuf>) -> Result<P
 }
 
 /// Returns whether a program can be run; if not, says which client is skipped, or fails.
-fn is_present(client: &str, program: &str, version: &str) -> Result<bool> {
+pub(crate) fn is_present(client: &str, program: &str, version: &str) -> Result<bool> {
     match Command::new(program).arg(version).output() {
         Ok(_) => return Ok(true),
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -37,10 +37,17 @@ pub(crate) struct BootstrapArgs {
     /// Zone of the client, if --locality has none
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
-    /// Address of the server, as the client reaches it
-    #[arg(long, env = "XDS_SERVER_XDS_ADDRESS", value_name = "HOST:PORT", default_value = "127.0.0.1:18000")]
-    xds_address: HostPort,
-    /// Use incremental xDS (Envoy only)
+    /// Address of the server, as the client reaches it. Several with commas, or a name with several addresses, for servers with the same
+    /// --store: an Envoy goes to another one when its server is gone. gRPC clients do so with a name
+    #[arg(
+        long,
+        env = "XDS_SERVER_XDS_ADDRESS",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:18000",
+        value_delimiter = ','
+    )]
+    xds_address: Vec<HostPort>,
+    /// Use incremental xDS, as with several addresses (Envoy only)
     #[arg(long)]
     delta: bool,
     /// Fetch clusters and listeners on a stream for each type. Resources that generated ones refer to still come over ADS (Envoy
@@ -191,8 +198,14 @@ impl std::fmt::Display for HostPort {
     }
 }
 
+impl BootstrapArgs {
+    fn first_address(&self) -> Result<&HostPort, Failure> {
+        self.xds_address.first().ok_or_else(|| Failure::Usage("--xds-address is empty".to_owned()))
+    }
+}
+
 pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
-    let tls = args.tls.with_host(&args.xds_address.host)?;
+    let tls = args.tls.with_host(&args.first_address()?.host)?;
     let bootstrap = match args.client {
         BootstrapKind::Envoy => {
             let node = node(args, None)?;
@@ -218,6 +231,9 @@ pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
                     .to_owned(),
             ));
         }
+        BootstrapKind::Grpc if args.xds_address.len() > 1 => {
+            return Err(Failure::Usage(ONE_ADDRESS.to_owned()));
+        }
         BootstrapKind::Grpc if args.per_type => {
             return Err(Failure::Usage("gRPC clients support only ADS: omit --per-type".to_owned()));
         }
@@ -232,7 +248,7 @@ pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
                     note(TOKENS_NOTE);
                 }
             }
-            grpc(args, &node(args, Some("default"))?, tls.as_ref())
+            grpc(args.first_address()?, &node(args, Some("default"))?, tls.as_ref())
         }
     };
     note_per_type(args);
@@ -250,6 +266,9 @@ fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "note: {text}");
 }
 
+/// Why a gRPC client has one address: with a list of servers (gRFC A71) it stays with one that is gone as long as it needs nothing new.
+const ONE_ADDRESS: &str = "a gRPC client goes to another server only if all have one name: give a DNS name that has the addresses of all \
+    servers";
 /// A note for Envoys with the names of files in their bootstrap.
 const ONCE_NOTE: &str =
     "Envoy reads these files once: use --out-dir to make it follow changed certificates and tokens";
@@ -263,9 +282,16 @@ const TOKENS_NOTE: &str = "clients send the token only with GRPC_EXPERIMENTAL_XD
 const PER_TYPE_NOTE: &str = "endpoints and routes of generated resources still come over ADS, so keep `ads_config`; the order of changes is not kept between ADS and the other streams: omit --per-type if requests must not fail while documents change (docs/documents.md, Config sources)";
 
 fn envoy(args: &BootstrapArgs, node: &Value, tls: Option<EnvoyTls>) -> Value {
-    let grpc_service = json!({"envoy_grpc": {"cluster_name": XDS_CLUSTER}});
+    let has_several = args.xds_address.len() > 1;
+    let mut grpc_service = json!({"envoy_grpc": {"cluster_name": XDS_CLUSTER}});
+    if has_several {
+        // By default an Envoy waits up to 30 s before it asks another server.
+        let back_off = json!({"base_interval": "0.5s", "max_interval": "5s"});
+        grpc_service["envoy_grpc"]["retry_policy"] = json!({"retry_back_off": back_off});
+    }
     let stream = json!({
-        "api_type": if args.delta { "DELTA_GRPC" } else { "GRPC" },
+        // A server that a client comes to learns from it what it has, and sends nothing again.
+        "api_type": if args.delta || has_several { "DELTA_GRPC" } else { "GRPC" },
         "transport_api_version": "V3",
         "grpc_services": [grpc_service],
         // Else Envoy repeats its node, 61 kB, in every request.
@@ -276,7 +302,10 @@ fn envoy(args: &BootstrapArgs, node: &Value, tls: Option<EnvoyTls>) -> Value {
         false => json!({"ads": {}, "resource_api_version": "V3"}),
     };
     let address = |host: &str, port: u16| json!({"socket_address": {"address": host, "port_value": port}});
-    let endpoint = json!({"endpoint": {"address": address(&args.xds_address.host, args.xds_address.port)}});
+    let endpoints = args.xds_address.iter();
+    let endpoints: Vec<Value> =
+        endpoints.map(|to| json!({"endpoint": {"address": address(&to.host, to.port)}})).collect();
+    let has_name = args.xds_address.iter().any(|to| to.ip().is_none());
     let http2 = json!({
         "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
         // Without keepalive an Envoy does not see that the server's host is gone.
@@ -294,14 +323,14 @@ fn envoy(args: &BootstrapArgs, node: &Value, tls: Option<EnvoyTls>) -> Value {
         },
         "static_resources": {"clusters": [{
             "name": XDS_CLUSTER,
-            "type": if args.xds_address.ip().is_some() { "STATIC" } else { "STRICT_DNS" },
+            "type": if has_name { "STRICT_DNS" } else { "STATIC" },
             // By default Envoy takes an IPv6 address if there is one, which `localhost` always has, and never tries the others.
             "dns_lookup_family": "V4_PREFERRED",
             "connect_timeout": "5s",
             "typed_extension_protocol_options": {HTTP_OPTIONS: http2},
             "load_assignment": {
                 "cluster_name": XDS_CLUSTER,
-                "endpoints": [{"lb_endpoints": [endpoint]}],
+                "endpoints": [{"lb_endpoints": endpoints}],
             },
         }]},
     });
@@ -324,10 +353,10 @@ fn envoy(args: &BootstrapArgs, node: &Value, tls: Option<EnvoyTls>) -> Value {
     bootstrap
 }
 
-fn grpc(args: &BootstrapArgs, node: &Value, tls: Option<&Tls>) -> Value {
+fn grpc(address: &HostPort, node: &Value, tls: Option<&Tls>) -> Value {
     let credentials = tls.map_or_else(|| json!([{"type": "insecure"}]), Tls::channel_credentials);
     let mut server = json!({
-        "server_uri": args.xds_address.to_string(),
+        "server_uri": address.to_string(),
         "channel_creds": credentials,
         "server_features": ["xds_v3"],
     });

@@ -1,0 +1,293 @@
+//! Servers that share a store in a real etcd.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use http::StatusCode;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::sleep;
+use xds_tests::backend::Backend;
+use xds_tests::config;
+use xds_tests::envoy::Envoy;
+use xds_tests::etcd::Etcd;
+use xds_tests::http::{Answer, Connection};
+use xds_tests::seen::{plain_cluster, resources, served};
+use xds_tests::server::{Server, Setup, cli};
+use xds_tests::wait::{PATIENCE, wait_for};
+
+#[tokio::test]
+async fn all_serve_what_one_accepted_and_a_change_builds_on_the_last_one() -> Result<()> {
+    let Some(world) = World::start(3).await? else { return Ok(()) };
+    let [one, two, three] = world.servers.as_slice() else { anyhow::bail!("three servers") };
+    let written = one.put("/v1/groups/default/resources", &resources(&[plain_cluster("api", 1)])).await?;
+    for server in [two, three] {
+        wait_revision(server, &written["revision"]).await?;
+        assert_eq!(served(server).await?, served(one).await?, "the same versions");
+    }
+    // All write at once, each to an object of its own.
+    let path = |name: &str| format!("/v1/groups/default/resources/clusters/{name}");
+    let mut writers = tokio::task::JoinSet::new();
+    for (n, server) in world.servers.iter().enumerate() {
+        let urls: Vec<_> = (0..5).map(|i| (server.url(&path(&format!("c{n}-{i}"))), i)).collect();
+        writers.spawn(async move {
+            let http = xds_tests::http::Http::new();
+            for (n, (url, i)) in urls.into_iter().enumerate() {
+                let body = plain_cluster(&format!("c{}", url.rsplit('c').next().unwrap_or_default()), i + 1);
+                let request = http::Request::put(&url).header("content-type", "application/json");
+                http.send(request.body(body.to_string().into())?)
+                    .await?
+                    .success()
+                    .with_context(|| format!("write {n}"))?;
+            }
+            Ok::<(), anyhow::Error>(())
+        });
+    }
+    while let Some(written) = writers.join_next().await {
+        written??;
+    }
+    let history = wait_history(one, 16).await?;
+    for server in [two, three] {
+        assert_eq!(wait_history(server, 16).await?, history);
+        assert_eq!(served(server).await?, served(one).await?);
+    }
+    // Whoever has not seen the newest state does not overwrite it.
+    let stale = one.get(&path("c0-0")).await?;
+    let tag = stale.header("etag").to_owned();
+    let changed = two.put(&path("c0-0"), &plain_cluster("c0-0", 9)).await?;
+    wait_revision(one, &changed["revision"]).await?;
+    let body = plain_cluster("c0-0", 8).to_string();
+    let refused = one.request("PUT", &path("c0-0"), &[JSON, ("if-match", &tag)], body).await?;
+    assert_eq!(refused.status, StatusCode::PRECONDITION_FAILED, "{}", refused.text());
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_needs_the_clients_of_all_servers_is_refused_or_told() -> Result<()> {
+    let Some(world) = World::start(2).await? else { return Ok(()) };
+    let one = &world.servers[0];
+    let answer =
+        one.put("/v1/groups/default/resources?wait=acked", &resources(&[plain_cluster("api", 1)])).await?;
+    assert!(
+        answer["warnings"][0]["detail"].as_str().unwrap_or_default().contains("other servers"),
+        "{answer:#}"
+    );
+    let body = resources(&[plain_cluster("api", 2)]).to_string();
+    let refused =
+        one.request("PUT", "/v1/groups/default/resources?waves=50%25,100%25", &[JSON], body).await?;
+    assert_problem(&refused, StatusCode::CONFLICT, "shared-store")?;
+    let refused =
+        cli(&["serve", "--watch", ".", "--store", &world.etcd.url(), "--store-key-file", &world.key()]).await;
+    assert!(format!("{:#}", refused.err().context("it is refused")?).contains("--watch and --store"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn clients_are_served_without_the_etcd_and_writes_say_so() -> Result<()> {
+    let Some(mut world) = World::start(2).await? else { return Ok(()) };
+    let written =
+        world.servers[0].put("/v1/groups/default/resources", &resources(&[plain_cluster("api", 1)])).await?;
+    wait_revision(&world.servers[1], &written["revision"]).await?;
+    let before = served(&world.servers[0]).await?;
+    world.etcd.kill(0).await?;
+    for server in &mut world.servers {
+        server.restart().await?;
+        server.wait_ready().await?;
+        assert_eq!(served(server).await?, before);
+        let body = resources(&[plain_cluster("api", 2)]).to_string();
+        let refused = server.request("PUT", "/v1/groups/default/resources", &[JSON], body).await?;
+        assert_problem(&refused, StatusCode::SERVICE_UNAVAILABLE, "store-unreachable")?;
+        let status = server.get_json("/readyz").await?;
+        assert!(status["problems"].to_string().contains("shared store"), "{status:#}");
+    }
+    world.etcd.run(0)?;
+    for (n, server) in world.servers.iter().enumerate() {
+        server
+            .wait_json("/readyz", |status| !status["problems"].to_string().contains("shared store"))
+            .await?;
+        server.put("/v1/groups/default/resources", &resources(&[plain_cluster("api", 3 + n as u64)])).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_single_server_moves_to_a_shared_store_and_back() -> Result<()> {
+    let Some(world) = World::start(0).await? else { return Ok(()) };
+    let alone = Setup::new()?;
+    let mut server = Server::start_with(alone.clone()).await?;
+    for n in 1..=3 {
+        server.put("/v1/groups/default/resources", &resources(&[plain_cluster("api", n)])).await?;
+    }
+    let (before, history) = (served(&server).await?, wait_history(&server, 3).await?);
+    server.stop().await?;
+    let dir = alone.data_dir().display().to_string();
+    let (url, key) = (world.etcd.url(), world.key());
+    let push = ["store", "push", "--data-dir", &dir, "--store", &url, "--store-key-file", &key];
+    let pushed = cli(&push).await?;
+    assert!(pushed.contains("has the history from revision 0 to 3"), "{pushed}");
+    let again = format!("{:#}", cli(&push).await.err().context("it is not empty")?);
+    assert!(again.contains("history up to revision 3"), "{again}");
+
+    let first = Server::start_with(world.sharing(alone.clone())).await?;
+    let second = Server::start_with(world.sharing(Setup::new()?)).await?;
+    for server in [&first, &second] {
+        server.wait_ready().await?;
+        assert_eq!(
+            (served(server).await?, wait_history(server, 3).await?),
+            (before.clone(), history.clone())
+        );
+    }
+    let written = second.put("/v1/groups/default/resources", &resources(&[plain_cluster("api", 9)])).await?;
+    wait_revision(&first, &written["revision"]).await?;
+    drop(first);
+    let detached = cli(&["store", "detach", "--data-dir", &dir]).await?;
+    assert!(detached.contains("a store of its own now"), "{detached}");
+    let server = Server::start_with(alone).await?;
+    server.wait_ready().await?;
+    assert_eq!(served(&server).await?, served(&second).await?);
+    Ok(())
+}
+
+/// The Envoy's server is killed in the middle of changes that take the present cluster away.
+#[tokio::test]
+async fn an_envoy_goes_to_another_server_in_the_middle_of_a_change_and_no_request_fails() -> Result<()> {
+    let Some(mut world) = World::start_fixed(2).await? else { return Ok(()) };
+    let backends = [Backend::start("even").await?, Backend::start("odd").await?];
+    let addresses: Vec<_> = world.servers.iter().map(|server| server.xds().to_string()).collect();
+    let put = async |server: &Server, round: usize| {
+        let cluster = format!("c{round}");
+        let resources = resources(&[
+            config::listener("edge", 0, "web"),
+            config::route_config("web", &[("/", config::to(&cluster))]),
+            config::cluster(&cluster),
+            config::endpoints(&cluster, &[backends[round % 2].addr()]),
+        ]);
+        server.put("/v1/groups/default/resources", &resources).await
+    };
+    put(&world.servers[0], 0).await?;
+    let bootstrap = ["bootstrap", "envoy", "--node-id", "edge-1", "--xds-address", &addresses.join(",")];
+    let envoy = Envoy::start(&cli(&bootstrap).await?).await?;
+    let edge = envoy.wait_listener("edge").await?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let requests = tokio::spawn(ask(edge, Arc::clone(&is_over)));
+    for round in 1..=N_ROUNDS {
+        let at = connected(&world.servers).await?;
+        let other = 1 - at;
+        // The change is under way when the server of the Envoy ends.
+        let written = put(&world.servers[other], round).await?;
+        wait_revision(&world.servers[at], &written["revision"]).await?;
+        world.servers[at].kill().await?;
+        let wanted = ["even", "odd"][round % 2];
+        wait_for("the new backend", PATIENCE, async || {
+            let answer = Connection::open(edge).await?.get("/").await?;
+            ensure!(answer.header("x-backend") == wanted, "it is {}", answer.header("x-backend"));
+            Ok(())
+        })
+        .await?;
+        world.servers[at].restart().await?;
+        world.servers[at].wait_ready().await?;
+    }
+    is_over.store(true, Ordering::SeqCst);
+    let (n_asked, failed) = requests.await??;
+    println!("{n_asked} requests, {} failed", failed.len());
+    assert!(failed.is_empty(), "{failed:?}");
+    Ok(())
+}
+
+/// Asks again and again. Returns how many requests there were, and what became of those that failed.
+async fn ask(edge: std::net::SocketAddr, is_over: Arc<AtomicBool>) -> Result<(usize, Vec<String>)> {
+    let (mut n_asked, mut failed) = (0, Vec::new());
+    let mut connection = Connection::open(edge).await?;
+    while !is_over.load(Ordering::SeqCst) {
+        n_asked += 1;
+        match connection.get("/").await {
+            Ok(answer) if answer.status == StatusCode::OK => {}
+            Ok(answer) => failed.push(format!("{}: {}", answer.status, answer.text())),
+            Err(error) => {
+                failed.push(format!("{error:#}"));
+                connection = Connection::open(edge).await?;
+            }
+        }
+        sleep(Duration::from_millis(2)).await;
+    }
+    Ok((n_asked, failed))
+}
+
+/// The index of the server that the Envoy is connected to.
+async fn connected(servers: &[Server]) -> Result<usize> {
+    wait_for("the Envoy", PATIENCE, async || {
+        for (n, server) in servers.iter().enumerate() {
+            let nodes = server.get_json("/v1/nodes").await?;
+            if nodes["nodes"].as_array().is_some_and(|nodes| !nodes.is_empty()) {
+                return Ok(n);
+            }
+        }
+        anyhow::bail!("it is nowhere")
+    })
+    .await
+}
+
+/// An etcd, and servers that share a store in it.
+struct World {
+    etcd: Etcd,
+    dir: TempDir,
+    servers: Vec<Server>,
+}
+
+impl World {
+    async fn start(n_servers: usize) -> Result<Option<Self>> {
+        Self::with(n_servers, Ok).await
+    }
+
+    /// With servers that keep their xDS ports.
+    async fn start_fixed(n_servers: usize) -> Result<Option<Self>> {
+        Self::with(n_servers, Setup::fixed_xds_port).await
+    }
+
+    async fn with(n_servers: usize, change: impl Fn(Setup) -> Result<Setup>) -> Result<Option<Self>> {
+        let Some(etcd) = Etcd::start(1, &[]).await? else { return Ok(None) };
+        let dir = TempDir::new()?;
+        fs::write(dir.path().join("key"), "5a".repeat(32))?;
+        let mut world = Self { etcd, dir, servers: Vec::new() };
+        for _ in 0..n_servers {
+            let server = Server::start_with(world.sharing(change(Setup::new()?)?)).await?;
+            server.wait_ready().await?;
+            world.servers.push(server);
+        }
+        Ok(Some(world))
+    }
+
+    fn sharing(&self, setup: Setup) -> Setup {
+        let setup = setup.arg("--store").arg(self.etcd.url()).arg("--store-key-file").arg(self.key());
+        setup.arg("--store-timeout=2s")
+    }
+
+    fn key(&self) -> String {
+        self.dir.path().join("key").display().to_string()
+    }
+}
+
+async fn wait_revision(server: &Server, revision: &Value) -> Result<()> {
+    let newest = |history: &Value| history["revisions"][0]["revision"] == *revision;
+    server.wait_json("/v1/history?limit=1", newest).await.map(drop)
+}
+
+/// The history, as soon as it has `n` revisions.
+async fn wait_history(server: &Server, n: usize) -> Result<Value> {
+    let has_all = |history: &Value| history["revisions"].as_array().is_some_and(|all| all.len() == n);
+    Ok(server.wait_json("/v1/history", has_all).await?["revisions"].clone())
+}
+
+fn assert_problem(answer: &Answer, status: StatusCode, kind: &str) -> Result<()> {
+    let problem = answer.json()?;
+    ensure!(answer.status == status, "{problem:#}");
+    ensure!(problem["type"] == json!(format!("https://xds-server.io/problems/{kind}")), "{problem:#}");
+    Ok(())
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+const N_ROUNDS: usize = 6;
