@@ -279,10 +279,11 @@ impl Control {
         self.shared.accepted().documents.clone()
     }
 
-    /// The rollouts that are stored.
+    /// The rollouts that are stored, and the revision as of which they are.
     #[must_use]
-    pub fn rollouts(&self) -> Arc<RolloutRecords> {
-        Arc::clone(&self.shared.accepted().rollouts)
+    pub fn rollouts(&self) -> (Revision, Arc<RolloutRecords>) {
+        let accepted = self.shared.accepted();
+        (accepted.revision, Arc::clone(&accepted.rollouts))
     }
 
     /// The weights of a rule now.

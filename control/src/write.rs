@@ -197,7 +197,8 @@ fn candidate_of(
             rollouts::refuse_owned(&accepted.rollouts, &key)?;
             rules::change(codec, accepted, &key, &change, options)
         }
-        Write::StepRollouts { rollouts, change, kind, summary } => {
+        Write::StepRollouts { steps, change, kind, summary } => {
+            let rollouts = rollouts::patch_of(&accepted.rollouts, steps)?;
             let candidate = match change {
                 Some((key, change)) => rules::change(codec, accepted, &key, &change, options)?,
                 None => Candidate::default(),

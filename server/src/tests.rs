@@ -23,6 +23,7 @@ mod route_tests;
 mod scopes;
 mod secrets;
 mod served_first;
+mod shared;
 mod store;
 mod waves;
 mod weights;
