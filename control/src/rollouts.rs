@@ -87,7 +87,7 @@ pub(crate) fn plan(records: &RolloutRecords, patch: &RolloutPatch) -> Plan {
 }
 
 /// A rollout as it is stored.
-fn write_record(record: &RolloutRecord) -> Bytes {
+pub(crate) fn write_record(record: &RolloutRecord) -> Bytes {
     // Texts and numbers always have a JSON form.
     serde_json::to_vec(record).unwrap_or_default().into()
 }

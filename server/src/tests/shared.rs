@@ -1,5 +1,7 @@
 //! Two servers on one store: what each commits, the other serves; and a step is done only from the state that it was computed from.
 
+use std::hash::{BuildHasher as _, RandomState};
+
 use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep};
 
@@ -141,12 +143,7 @@ async fn two_verbs_at_once_on_two_servers_are_both_done() {
 /// Random verbs to both servers, with drivers that go on by themselves meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_states_of_a_rollout_form_one_line_whoever_makes_them() {
-    let seed = match std::env::var("XDS_SEED") {
-        Ok(seed) => seed.parse().unwrap(),
-        Err(_) => std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0),
-    };
-    println!("XDS_SEED={seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new();
     for _ in 0..6 {
         let pair = Pair::new().await;
         let steps = json!([
@@ -185,10 +182,19 @@ async fn the_states_of_a_rollout_form_one_line_whoever_makes_them() {
 }
 
 /// Numbers that look random.
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
+    /// Other ones each time, unless `XDS_SEED` says which.
+    pub(super) fn new() -> Self {
+        let seed = std::env::var("XDS_SEED").ok();
+        let any = || RandomState::new().hash_one(0);
+        let seed = seed.map_or_else(any, |seed| seed.parse().unwrap());
+        println!("XDS_SEED={seed}");
+        Self(seed)
+    }
+
+    pub(super) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % end
     }
