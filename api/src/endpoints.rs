@@ -341,7 +341,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             Query("version", QueryType::Text, "A version or label that the revision gave to a type"),
         ],
         output: Output::Object("AcksReport"),
-        errors: &[StatusCode::NOT_FOUND, StatusCode::GONE],
+        errors: &[StatusCode::NOT_FOUND, StatusCode::GONE, StatusCode::SERVICE_UNAVAILABLE],
         handler: |method| on(method, acks::read),
         ..needs(Role::Viewer, Reach::Objects)
     },

@@ -305,6 +305,7 @@ impl ApiError {
                 WriteError::OwnedByFile { .. }
                 | WriteError::BuiltIn { .. }
                 | WriteError::RolloutActive { .. }
+                | WriteError::Superseded { .. }
                 | WriteError::WaveActive { .. }
                 | WriteError::WaveState(_)
                 | WriteError::SharedStore { .. },
@@ -363,6 +364,7 @@ impl ApiError {
             Self::Invalid(_) | Self::Write(WriteError::Invalid(_)) => "invalid",
             Self::Write(WriteError::OwnedByFile { .. }) => "owned-by-file",
             Self::Write(WriteError::RolloutActive { .. }) => "rollout-active",
+            Self::Write(WriteError::Superseded { .. }) => "superseded",
             Self::Write(WriteError::BuiltIn { .. }) => "built-in",
             Self::Write(WriteError::WaveActive { .. }) => "wave-active",
             Self::Write(WriteError::WaveState(_)) => "wave-state",

@@ -310,14 +310,15 @@ async fn perform(
         return Answer::ok(&answer);
     }
     let sees = |groups: &[GroupName]| caller.sees_node(groups);
-    let report = outcome.changed.then(|| state.acks.report_of(outcome.revision, sees)).flatten();
+    let report = outcome.changed.then(|| state.acks.report_of(outcome.revision, sees).known()).flatten();
     answer.total = report.map_or(0, |report| report.total);
     let Some(timeout) = mode.wait else { return Answer::ok(&answer) };
-    let report = if outcome.changed {
-        state.acks.wait_for(outcome.revision, timeout, sees).await
-    } else {
-        AcksReport { revision: outcome.revision.0, ..AcksReport::default() }
+    let applied = match outcome.changed {
+        true => state.acks.wait_for(outcome.revision, timeout, sees).await.known(),
+        false => None,
     };
+    // What was changed here is published here.
+    let report = applied.unwrap_or(AcksReport { revision: outcome.revision.0, ..AcksReport::default() });
     if !report.nacked.is_empty() {
         if mode.reverts {
             answer.reverted = Some(revert(&state, outcome.revision, actor).await?);

@@ -3,6 +3,9 @@
 //! *Concerned* are the clients that are connected at the publication and subscribe to a resource that it changes. An ADS
 //! stream is a client of its own; the per-type streams of one connection and node are one client together (D13), so several
 //! clients may have one node id. A client that disconnects leaves the set. An ACK of a newer response counts.
+//!
+//! A server that takes in several commits of others at once publishes only the newest revision. That publication *covers* the others, so
+//! the ACKs of each of these revisions are those of the publication.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -10,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::ToSchema;
 use xds_cache::status::{StreamEntry, StreamId, TypeStatus};
@@ -24,6 +28,19 @@ pub struct Acks {
     publisher: Arc<Publisher>,
     board: Arc<StatusBoard>,
     kept: Mutex<BTreeMap<Revision, Kept>>,
+    /// The last publication; `None` before the first.
+    published: watch::Sender<Option<Revision>>,
+}
+
+/// What is known of the clients that have applied a revision.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Applied {
+    /// Those of the first publication that contains it.
+    Known(AcksReport),
+    /// No publication contains it yet.
+    Behind,
+    /// The publication is no longer remembered.
+    Forgotten,
 }
 
 /// The clients that have applied a publication, and those that have not. No list has more than [`MAX_LISTED`] entries.
@@ -68,6 +85,8 @@ const MAX_KEPT_CLIENTS: usize = 500_000;
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 struct Kept {
+    /// The publication before it: revisions between the two are covered by it.
+    after: Revision,
     concerned: Arc<Mutex<Concerned>>,
     n_clients: usize,
     /// The `version_info`s that the publication gave to changed types.
@@ -105,7 +124,7 @@ impl Acks {
     /// Remembers nothing yet.
     #[must_use]
     pub fn new(publisher: Arc<Publisher>, board: Arc<StatusBoard>) -> Self {
-        Self { publisher, board, kept: Mutex::default() }
+        Self { publisher, board, kept: Mutex::default(), published: watch::Sender::default() }
     }
 
     /// Publishes `groups` as `revision`, and finds the concerned clients.
@@ -119,6 +138,7 @@ impl Acks {
         let publication = self.publisher.publish_split(revision, groups, behind, Instant::now().into_std());
         let clients = self.concerned(&publication);
         self.remember(&publication, clients);
+        self.published.send_replace(Some(revision));
         publication
     }
 
@@ -136,43 +156,58 @@ impl Acks {
         kept.iter().rev().find(|(_, kept)| kept.versions.contains(version)).map(|(revision, _)| *revision)
     }
 
-    /// The clients that have applied a publication by now; `None` if it is no longer remembered.
+    /// The clients that have applied a revision by now.
     #[must_use]
-    pub fn report(&self, revision: Revision) -> Option<AcksReport> {
+    pub fn report(&self, revision: Revision) -> Applied {
         self.report_of(revision, |_| true)
     }
 
-    /// The same of the clients that had groups for which `wants` is `true` when the revision was published.
+    /// The same of the clients that had groups for which `wants` is `true` when it was published.
     #[must_use]
-    pub fn report_of(&self, revision: Revision, wants: impl Fn(&[GroupName]) -> bool) -> Option<AcksReport> {
-        let concerned = Arc::clone(&self.lock().get(&revision)?.concerned);
+    pub fn report_of(&self, revision: Revision, wants: impl Fn(&[GroupName]) -> bool) -> Applied {
+        if *self.published.borrow() < Some(revision) {
+            return Applied::Behind;
+        }
+        let covering = {
+            let kept = self.lock();
+            let first = kept.range(revision..).next();
+            let covering = first.filter(|(published, kept)| **published == revision || kept.after < revision);
+            covering.map(|(_, kept)| Arc::clone(&kept.concerned))
+        };
+        let Some(concerned) = covering else { return Applied::Forgotten };
         let mut concerned = concerned.lock().unwrap_or_else(PoisonError::into_inner);
         concerned.look(&self.board);
-        Some(concerned.report(wants))
+        Applied::Known(AcksReport { revision: revision.0, ..concerned.report(wants) })
     }
 
-    /// Waits until every concerned client has accepted the publication, one that worked before has rejected it, or the time
-    /// is up. A publication that is no longer remembered has no concerned clients.
-    pub async fn wait(&self, revision: Revision, timeout: Duration) -> AcksReport {
+    /// Waits until the revision is published, and then until every concerned client has accepted it, one that worked before has
+    /// rejected it, or the time is up. A publication that is no longer remembered has no concerned clients. Never
+    /// [forgotten](Applied::Forgotten).
+    pub async fn wait(&self, revision: Revision, timeout: Duration) -> Applied {
         self.wait_for(revision, timeout, |_| true).await
     }
 
-    /// The same of the clients that had groups for which `wants` is `true` when the revision was published.
+    /// The same of the clients that had groups for which `wants` is `true` when it was published.
     pub async fn wait_for(
         &self,
         revision: Revision,
         timeout: Duration,
         wants: impl Fn(&[GroupName]) -> bool,
-    ) -> AcksReport {
+    ) -> Applied {
         let deadline = Instant::now() + timeout;
+        let mut published = self.published.subscribe();
+        // The sender lives as long as this.
+        let _ = timeout_at(deadline, published.wait_for(|published| *published >= Some(revision))).await;
         let mut ticks = self.board.ticks();
         loop {
             ticks.mark_unchanged();
-            let report = self
-                .report_of(revision, &wants)
-                .unwrap_or(AcksReport { revision: revision.0, ..AcksReport::default() });
+            let report = match self.report_of(revision, &wants) {
+                Applied::Known(report) => report,
+                Applied::Behind => return Applied::Behind,
+                Applied::Forgotten => AcksReport { revision: revision.0, ..AcksReport::default() },
+            };
             if !report.is_waiting() || Instant::now() >= deadline {
-                return report;
+                return Applied::Known(report);
             }
             // In any case, the clients are looked at once more: the board may be gone, or the time may be up.
             let _ = timeout_at(deadline, ticks.changed()).await;
@@ -237,13 +272,20 @@ impl Acks {
             versions.extend(change.changes.keys().map(|changed| Arc::clone(view.version_info(changed))));
         }
         let revision = publication.revision;
+        let before = *self.published.borrow();
         let mut kept = self.lock();
+        // The first publication covers none: nobody was connected when the revisions before it came. One that is made again covers
+        // what it did.
+        let after = match kept.get(&revision) {
+            Some(again) => again.after,
+            None => before.unwrap_or(Revision(revision.0.saturating_sub(1))),
+        };
         if clients.is_empty() && kept.contains_key(&revision) {
             return;
         }
         let n_clients = clients.len();
         let concerned = Arc::new(Mutex::new(Concerned { revision, clients }));
-        kept.insert(revision, Kept { concerned, n_clients, versions });
+        kept.insert(revision, Kept { after, concerned, n_clients, versions });
         let mut n_kept: usize = kept.values().map(|kept| kept.n_clients).sum();
         while kept.len() > 1 && (kept.len() > MAX_KEPT || n_kept > MAX_KEPT_CLIENTS) {
             let Some((_, oldest)) = kept.pop_first() else { break };
@@ -259,6 +301,17 @@ impl Acks {
 impl fmt::Debug for Acks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Acks({} publications)", self.lock().len())
+    }
+}
+
+impl Applied {
+    /// The clients, if they are known.
+    #[must_use]
+    pub fn known(self) -> Option<AcksReport> {
+        match self {
+            Self::Known(report) => Some(report),
+            Self::Behind | Self::Forgotten => None,
+        }
     }
 }
 

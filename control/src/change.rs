@@ -4,10 +4,12 @@
 //! disk are refused: the queue of writes has a limit in number and in bytes.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
+use tokio::time::{Duration, sleep};
 use xds_cache::layer::differing;
 use xds_cache::{Publication, Revision};
 use xds_store::{Change, CommitError, StoreError};
@@ -85,7 +87,13 @@ pub(crate) struct QueueSlot {
 const EVENT_CAPACITY: usize = 256;
 
 /// How often a change is proposed anew because another server committed first.
-const MAX_ATTEMPTS: usize = 16;
+const MAX_ATTEMPTS: u32 = 16;
+
+/// The longest wait before the first of these. It grows with each, [`MAX_FACTOR`] times at most.
+///
+/// A loser has to propose anew and the winner has not, so without waits of different lengths whoever won wins again.
+const MAX_WAIT: Duration = Duration::from_millis(50);
+const MAX_FACTOR: u32 = 8;
 
 /// A second of writes on a slow disk, with 4 ms each.
 const MAX_WRITES: usize = 256;
@@ -177,7 +185,7 @@ impl Shared {
 
     /// Makes the change while no other one is made.
     async fn alone(self: &Arc<Self>, cause: &Arc<Cause>) -> Result<Done, WriteError> {
-        for _ in 0..MAX_ATTEMPTS {
+        for attempt in 1..=MAX_ATTEMPTS {
             // The contents of files do not depend on commits of others.
             let is_current = match self.catch_up().await {
                 Err(error) if !matches!(**cause, Cause::Files(_)) => return Err(error),
@@ -191,7 +199,9 @@ impl Shared {
                 self.accept(next, &label, true, vec![], notes);
             }
             match self.commit(accepted.revision, &proposed).await {
-                Err(WriteError::Store(error)) if matches!(*error, CommitError::Conflict { .. }) => {}
+                Err(WriteError::Store(error)) if matches!(*error, CommitError::Conflict { .. }) => {
+                    sleep(wait_after(attempt, random())).await;
+                }
                 Err(error) => {
                     let proposed = self.without_store(&accepted, cause, proposed, error).await?;
                     return self.take(proposed, accepted.revision);
@@ -453,6 +463,18 @@ impl Queue {
     }
 }
 
+/// How long to wait after a conflict; `random` is any number.
+fn wait_after(attempt: u32, random: u64) -> Duration {
+    let longest = MAX_WAIT * attempt.min(MAX_FACTOR);
+    let micros = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
+    Duration::from_micros(random % micros.saturating_add(1))
+}
+
+/// A number that nobody foresees: what a hasher with random keys makes of nothing.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
 /// The note about the result of storing.
 pub(crate) fn note_of_disk(stored: Result<(), &StoreError>) -> Option<Note> {
     match stored {
@@ -493,6 +515,23 @@ pub(crate) async fn aside<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_conflict_waits_a_random_time_that_grows_and_has_an_end() {
+        let longest = |attempt| (0..1_000).map(|_| wait_after(attempt, random())).max().unwrap_or_default();
+        let shortest = |attempt| (0..1_000).map(|_| wait_after(attempt, random())).min().unwrap_or_default();
+        for (attempt, limit) in [(1, 50), (2, 100), (8, 400), (9, 400), (16, 400)] {
+            let limit = Duration::from_millis(limit);
+            assert!(
+                (limit * 9 / 10..=limit).contains(&longest(attempt)),
+                "{attempt}: {:?}",
+                longest(attempt)
+            );
+            assert!(shortest(attempt) <= limit / 10, "{attempt}");
+        }
+        assert_eq!(wait_after(1, 50_000), Duration::from_millis(50));
+        assert_eq!(wait_after(1, 50_001), Duration::ZERO);
+    }
 
     #[test]
     fn as_many_writes_wait_as_may_and_no_more_than_they_may_bring() {

@@ -13,7 +13,7 @@ use xds_store::StoreError;
 
 use crate::accepted::Base;
 use crate::change::{QueueSlot, Shared, note_of_copies};
-use crate::env::{At, ControlParts, Env, Options, Reload};
+use crate::env::{At, ControlParts, Env, Options, Reload, revision_of};
 use crate::key::StoreKey;
 use crate::load::Load;
 use crate::model::document::{DocumentState, GroupedDocuments};
@@ -279,10 +279,17 @@ impl Control {
         self.shared.accepted().documents.clone()
     }
 
-    /// The rollouts that are stored.
+    /// The newest revision of the store, which is not served yet if another server has just committed it.
     #[must_use]
-    pub fn rollouts(&self) -> Arc<RolloutRecords> {
-        Arc::clone(&self.shared.accepted().rollouts)
+    pub fn head(&self) -> Revision {
+        revision_of(self.shared.env.parts.store.head())
+    }
+
+    /// The rollouts that are stored, and the revision as of which they are.
+    #[must_use]
+    pub fn rollouts(&self) -> (Revision, Arc<RolloutRecords>) {
+        let accepted = self.shared.accepted();
+        (accepted.revision, Arc::clone(&accepted.rollouts))
     }
 
     /// The weights of a rule now.

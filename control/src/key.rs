@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use xds_cache::{GroupName, ResourceKey, ResourceType};
 use xds_routes::{DocumentKey, Kind};
-use xds_store::State;
+use xds_store::{BlobHash, State};
 
 use crate::model::document;
 use crate::model::weights::{RuleKey, WeightedObject};
@@ -254,9 +254,24 @@ pub(crate) fn keys_below<'s>(
     state: &'s State,
     prefix: &'static str,
 ) -> impl Iterator<Item = (&'s Arc<str>, StoreKey)> {
-    let from = state.range::<_, str>((Bound::Included(prefix), Bound::Unbounded)).map(|(text, _)| text);
-    let below = from.take_while(move |text| text.starts_with(prefix));
-    below.filter_map(|text| Some((text, StoreKey::parse(text)?)))
+    below(state, prefix).filter_map(|(text, _)| Some((text, StoreKey::parse(text)?)))
+}
+
+/// The entries of a state with this prefix. The cost follows their number.
+pub(crate) fn below<'s>(
+    state: &'s State,
+    prefix: &str,
+) -> impl Iterator<Item = (&'s Arc<str>, &'s BlobHash)> {
+    let from = state.range::<_, str>((Bound::Included(prefix), Bound::Unbounded));
+    from.take_while(move |(text, _)| text.starts_with(prefix))
+}
+
+/// The API's entries of a group.
+pub(crate) fn of_group<'s>(state: &'s State, name: &GroupName) -> Vec<(&'s Arc<str>, &'s BlobHash)> {
+    let alone = [StoreKey::Group(name.clone()), StoreKey::Label(name.clone())];
+    let alone = alone.iter().filter_map(|key| state.get_key_value(&*key.to_string()));
+    let resources = format!("resource/{}/", encode(name.as_str()));
+    alone.chain(below(state, &resources)).collect()
 }
 
 fn resource_key(slug: &str, name: &str) -> ResourceKey {

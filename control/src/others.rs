@@ -1,18 +1,21 @@
 //! Proposals for commits of other servers to the same store, and for the contents of the store at the start.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use xds_cache::{GroupName, NodeGroup, Revision};
 use xds_routes::DocumentKey;
-use xds_store::{State, StoreError};
+use xds_store::{State, Store, StoreError};
 
 use crate::accepted::Accepted;
+use crate::differing::differing;
 use crate::documents::{self, Said, Terms};
-use crate::env::{At, Env, revision_of};
-use crate::model::document::{DocumentState, GroupedDocuments};
+use crate::env::{At, Env, revision_of, stored_revision};
+use crate::key::ENDED;
+use crate::model::document::{DocumentState, GroupedDocument};
 use crate::model::{ChangeSource, WriteError};
 use crate::plan::Patch;
-use crate::stored_overrides;
+use crate::stored_overrides::{self, Known};
 use crate::stored_statuses::StoredStatuses;
 use crate::transition::{Label, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::ended::Ended;
@@ -38,7 +41,7 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
         owned: Arc::new(std::mem::take(&mut stored.documents)),
         weights: Arc::new(std::mem::take(&mut stored.weights)),
     };
-    let stored_statuses = Arc::new(StoredStatuses::read(store, &keys, |_| true)?);
+    let stored_statuses = Arc::new(StoredStatuses::read(store, &keys)?);
     let overrides = stored.overrides.clone();
     let defines = |name: &GroupName| overrides.groups.get(name)?.definition.as_ref();
     let guarding = env.options.guarding;
@@ -56,6 +59,7 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
         Arc::clone(&stored_statuses),
     );
     let (mut accepted, note) = with_wave(env, accepted, &keys, at)?;
+    accepted.ended = Arc::new(Ended::read(store, &keys, &Ended::default())?);
     accepted.former = former::former(&accepted, terms).unwrap_or_default();
     Ok((accepted, note))
 }
@@ -67,7 +71,8 @@ pub(crate) fn first(accepted: &Accepted) -> Transition {
     Transition { is_published: true, label, ..Transition::quiet(next, Outcome::Done) }
 }
 
-/// The proposal from the present contents of the store.
+/// The proposal from the present contents of the store. It costs what the commits since the accepted revision changed, unless these are
+/// no longer kept.
 ///
 /// # Errors
 ///
@@ -76,22 +81,32 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, at: At) -> Result<Transiti
     let failed = |error: StoreError| WriteError::Store(Arc::new(error.into()));
     let (codec, store) = (&env.parts.codec, &*env.parts.store);
     let (revision, keys) = store.state();
-    let last_good = Some((&*accepted.overrides, &*accepted.documents.owned));
-    let stored = stored_overrides::read(codec, store, &keys, last_good).map_err(failed)?;
-    let (before, after) = (&accepted.overrides.groups, &stored.overrides.groups);
-    let changed = before.keys().chain(after.keys()).filter(|name| before.get(*name) != after.get(*name));
-    let patch: Patch = changed.map(|name| (name.clone(), after.get(name).cloned())).collect();
-    let owned = Arc::new(stored.documents);
-    let is_news = |key: &DocumentKey| {
-        let said =
-            |documents: &GroupedDocuments| documents.get(key).map(|one| Arc::clone(&one.document.source));
-        said(&owned) != said(&accepted.documents.owned)
+    let changed = Changed::since(store, accepted.revision, revision_of(revision), &keys).map_err(failed)?;
+    let known = Known {
+        overrides: &accepted.overrides,
+        documents: &accepted.documents.owned,
+        weights: &accepted.documents.weights,
+        rollouts: &accepted.rollouts,
+        unreadable: &accepted.unreadable,
     };
-    let stored_statuses = StoredStatuses::read(store, &keys, is_news).map_err(failed)?;
+    let stored = match &changed {
+        Changed::Keys(changed) => stored_overrides::read_changed(codec, store, &keys, known, changed),
+        Changed::All => stored_overrides::read(codec, store, &keys, Some(known)),
+    };
+    let stored = stored.map_err(failed)?;
+    let (before, after) = (&accepted.overrides.groups, &stored.overrides.groups);
+    let patch: Patch =
+        differing(before, after).map(|(name, _, group)| (name.clone(), group.cloned())).collect();
+    let source = |one: &GroupedDocument| Arc::clone(&one.document.source);
+    let news: BTreeSet<&DocumentKey> = differing(&accepted.documents.owned, &stored.documents)
+        .filter(|(_, before, after)| before.map(source) != after.map(source))
+        .map(|(key, _, _)| key)
+        .collect();
+    let stored_statuses = StoredStatuses::of(store, &keys, news).map_err(failed)?;
     let said = Said {
         files: Arc::clone(&accepted.documents.files),
-        owned: Arc::clone(&owned),
-        weights: Arc::new(stored.weights),
+        owned: Arc::new(stored.documents),
+        weights: accepted.same_weights(stored.weights),
     };
     let withholds = accepted.withholds(&accepted.base, &patch);
     let terms = Terms::awaited((codec, &stored_statuses), at.wall, &withholds);
@@ -106,30 +121,80 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, at: At) -> Result<Transiti
         groups,
         ..accepted.clone()
     };
-    let (mut next, note) = with_wave(env, next, &keys, at).map_err(failed)?;
+    let (mut next, notes) = match changed.concerns_waves(store, accepted.revision, &keys) {
+        true => {
+            let (next, note) = with_wave(env, next, &keys, at).map_err(failed)?;
+            (next, vec![note])
+        }
+        false => (next, vec![]),
+    };
+    if changed.concerns_ended() {
+        next.ended = Arc::new(Ended::read(store, &keys, &accepted.ended).map_err(failed)?);
+    }
     next.former = former::former(&next, terms)?;
     let label = Label::new("", ChangeSource::Store, "what another server committed".to_owned());
     let is_published = accepted.is_loaded;
-    Ok(Transition { is_published, label, notes: vec![note], ..Transition::quiet(next, Outcome::Done) })
+    Ok(Transition { is_published, label, notes, ..Transition::quiet(next, Outcome::Done) })
 }
 
-/// The state with the stored wave deployment, unless it is the known one, and with the ended ones. A wave deployment that cannot be
-/// read is a problem, and its change reaches everyone.
+/// The state with the stored wave deployment. One that cannot be read is a problem, and its change reaches everyone.
 fn with_wave(env: &Env, accepted: Accepted, keys: &State, at: At) -> Result<(Accepted, Note), StoreError> {
-    let store = &*env.parts.store;
-    let (stored, note) = match record::read(&env.parts.codec, store, keys, at)? {
+    let (stored, note) = match record::read(&env.parts.codec, &*env.parts.store, keys, at)? {
         Ok(stored) => (stored, Note::solved(ProblemSubject::WaveRecord)),
         Err(reason) => {
             let problem = format!("the stored wave deployment cannot be read: {reason}");
             (None, Note::problem(ProblemSubject::WaveRecord, problem))
         }
     };
-    let ended = Arc::new(Ended::read(store, keys)?);
-    let known = accepted.wave.as_ref().zip(stored.as_ref());
-    let is_known =
-        known.is_some_and(|(known, stored)| stored.id == known.id && stored.reached == known.reached);
-    let wave = if is_known { accepted.wave.clone() } else { stored.map(Arc::new) };
-    Ok((Accepted { wave, ended, ..accepted }, note))
+    Ok((Accepted { wave: stored.map(Arc::new), ..accepted }, note))
+}
+
+/// What commits of other servers have changed in the store.
+#[derive(Debug)]
+enum Changed {
+    /// The values of these keys.
+    Keys(BTreeSet<String>),
+    /// Nobody knows, or about everything.
+    All,
+}
+
+impl Changed {
+    /// What the commits after a revision have changed, up to a state.
+    fn since(store: &dyn Store, known: Revision, head: Revision, keys: &State) -> Result<Self, StoreError> {
+        let mut changed = BTreeSet::new();
+        if head <= known {
+            return Ok(Self::All);
+        }
+        for revision in known.0 + 1..=head.0 {
+            let Some(record) = store.record(stored_revision(Revision(revision)))? else {
+                return Ok(Self::All);
+            };
+            changed.extend(record.commit.changes.into_iter().map(|change| change.key));
+            if changed.len() > keys.len() {
+                return Ok(Self::All);
+            }
+        }
+        Ok(Self::Keys(changed))
+    }
+
+    /// Returns `true` if the stored wave deployment may differ from that of the accepted revision. While it does not, what is known of
+    /// its progress stays.
+    fn concerns_waves(&self, store: &dyn Store, known: Revision, keys: &State) -> bool {
+        match self {
+            Self::Keys(changed) => changed.iter().any(|text| record::is_part(text)),
+            Self::All => {
+                let before = store.state_at(stored_revision(known));
+                before.map_or(true, |before| record::parts(&before).ne(record::parts(keys)))
+            }
+        }
+    }
+
+    fn concerns_ended(&self) -> bool {
+        match self {
+            Self::Keys(changed) => changed.iter().any(|text| text.starts_with(ENDED)),
+            Self::All => true,
+        }
+    }
 }
 
 /// Returns `true` if the accepted state is that of the store.

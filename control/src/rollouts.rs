@@ -11,7 +11,9 @@ use xds_codec::Diagnostic;
 use crate::check::warning;
 use crate::key::StoreKey;
 use crate::model::WriteError;
-use crate::model::rollouts::{RolloutPatch, RolloutRecord, RolloutRecords, owner_of};
+use crate::model::rollouts::{
+    RolloutPatch, RolloutRecord, RolloutRecords, RolloutStep, RolloutSteps, owner_of,
+};
 use crate::model::weights::RuleKey;
 use crate::plan::Plan;
 use crate::weights::WeightPatch;
@@ -42,6 +44,27 @@ pub(crate) fn spare_owned(
     });
 }
 
+/// The new states of rollouts, if their steps were computed from the present ones.
+///
+/// # Errors
+///
+/// [`WriteError::Superseded`] if one was not, and [`WriteError::RolloutActive`] if a rule would have two owners: another server may have
+/// begun a rollout of it since.
+pub(crate) fn patch_of(present: &RolloutRecords, steps: RolloutSteps) -> Result<RolloutPatch, WriteError> {
+    for (id, RolloutStep { before, .. }) in &steps {
+        if present.get(id) != before.as_ref() {
+            return Err(WriteError::Superseded { what: StoreKey::Rollout(id.clone()).what() });
+        }
+    }
+    for RolloutStep { before, after } in steps.values() {
+        let owned = |record: &Option<Arc<RolloutRecord>>| record.as_ref().and_then(|one| one.owned_rule());
+        if let Some(key) = owned(after).filter(|_| owned(before).is_none()) {
+            refuse_owned(present, &key)?;
+        }
+    }
+    Ok(steps.into_iter().map(|(id, step)| (id, step.after)).collect())
+}
+
 /// The rollouts with a patch laid over them.
 pub(crate) fn patched(records: &Arc<RolloutRecords>, patch: &RolloutPatch) -> Arc<RolloutRecords> {
     if patch.is_empty() {
@@ -64,7 +87,7 @@ pub(crate) fn plan(records: &RolloutRecords, patch: &RolloutPatch) -> Plan {
 }
 
 /// A rollout as it is stored.
-fn write_record(record: &RolloutRecord) -> Bytes {
+pub(crate) fn write_record(record: &RolloutRecord) -> Bytes {
     // Texts and numbers always have a JSON form.
     serde_json::to_vec(record).unwrap_or_default().into()
 }

@@ -54,24 +54,48 @@ struct Since {
 }
 
 impl StoredStatuses {
-    /// Reads what a state of the store remembers of the documents that are wanted. A record that cannot be read is none.
+    /// Reads what a state of the store remembers. A record that cannot be read is none.
     ///
     /// # Errors
     ///
     /// If the store itself fails.
-    pub(crate) fn read(
-        store: &dyn Store,
-        keys: &State,
-        is_wanted: impl Fn(&DocumentKey) -> bool,
-    ) -> Result<Self, StoreError> {
-        let mut documents = BTreeMap::new();
+    pub(crate) fn read(store: &dyn Store, keys: &State) -> Result<Self, StoreError> {
+        let mut statuses = Self::default();
         for (text, key) in keys_below(keys, STATUS) {
             let StoreKey::DocumentStatus(key) = key else { continue };
-            let Some(hash) = keys.get(text).filter(|_| is_wanted(&key)) else { continue };
-            let record = store.blob(*hash)?.and_then(|value| serde_json::from_slice(&value).ok());
-            documents.extend(record.map(|record| (key, record)));
+            statuses.take_in(store, key, keys.get(text))?;
         }
-        Ok(Self { documents })
+        Ok(statuses)
+    }
+
+    /// The same of some documents.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) fn of<'k>(
+        store: &dyn Store,
+        keys: &State,
+        wanted: impl IntoIterator<Item = &'k DocumentKey>,
+    ) -> Result<Self, StoreError> {
+        let mut statuses = Self::default();
+        for key in wanted {
+            let text = StoreKey::DocumentStatus(key.clone()).to_string();
+            statuses.take_in(store, key.clone(), keys.get(&*text))?;
+        }
+        Ok(statuses)
+    }
+
+    fn take_in(
+        &mut self,
+        store: &dyn Store,
+        key: DocumentKey,
+        hash: Option<&BlobHash>,
+    ) -> Result<(), StoreError> {
+        let Some(hash) = hash else { return Ok(()) };
+        let record = store.blob(*hash)?.and_then(|value| serde_json::from_slice(&value).ok());
+        self.documents.extend(record.map(|record| (key, record)));
+        Ok(())
     }
 
     /// The generation of a document that was of generation `before` in this process with another content, if it was there.

@@ -212,7 +212,8 @@ fn candidate_of(
             let instead = "change the weights by `xds-server weights` instead";
             Err(WriteError::SharedStore { what: "a rollout", instead })
         }
-        Write::StepRollouts { rollouts, change, kind, summary } => {
+        Write::StepRollouts { steps, change, kind, summary } => {
+            let rollouts = rollouts::patch_of(&accepted.rollouts, steps)?;
             let candidate = match change {
                 Some((key, change)) => rules::change(codec, accepted, &key, &change, options)?,
                 None => Candidate::default(),

@@ -9,6 +9,9 @@
 //! 3. carries out the effects;
 //! 4. after a restart, sends [`Input::Restarted`] first, which repeats all effects that may have been lost.
 //!
+//! Several drivers may drive one rollout: a driver stores a state only in place of the one that it was computed from, and if another
+//! driver was faster, it continues with that one's state ([`Rollout::taken`]).
+//!
 //! Rules that always hold: the canary's share is nothing, everything, or that of a step. An abort gives all traffic to the stable backend
 //! in one change. A step counts when the concerned clients have ACKed it. A pause is never shorter than specified, whatever the clock
 //! does. A rollout repeats its requests after a restart.

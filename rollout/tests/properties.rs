@@ -4,11 +4,19 @@
 //! share is nothing, everything or a step's, and the rest is stable's. P3: an abort sets the weights once, and when it is over all of it
 //! is served by stable. P4: a pause that nobody ends is never shorter than it says. P5: a step's weight is left behind only when all
 //! clients have ACKed it, or someone said so. P6: with ACKs, good measurements, hooks that say go and someone who resumes, every
-//! rollout ends. P7: what a crash lost is asked for again, and doing it twice changes nothing.
+//! rollout ends. P7: what a crash lost is asked for again, and doing it twice changes nothing. P8: all of this holds if two drivers with
+//! clocks of their own drive one rollout, each from what it knows, and store a state only in place of the one that it was computed from;
+//! every change of weights is stored once.
 //!
 //! `XDS_CASES` (default 4,000) says how many histories are run, `XDS_SEED` repeats a run that failed.
 
-#![expect(clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may fail")]
+#![expect(
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test may fail"
+)]
 
 use std::hash::{BuildHasher as _, RandomState};
 
@@ -19,10 +27,12 @@ use serde_json::{Value, json};
 use xds_rollout::{RolloutSpec, Verb};
 
 use check::check;
+use pair::{Pair, Turn};
 use world::World;
 
 #[path = "../../server/session/tests/check/mod.rs"]
 mod check;
+mod pair;
 mod world;
 
 /// Another one each time; [`check`] tells it if something fails.
@@ -133,6 +143,39 @@ fn every_rollout_ends_when_all_goes_well() {
     check(any_seed(), &(rollout(), vec(happening(), 0..30)), |(document, happenings)| {
         let mut world = history(&document, &happenings)?;
         world.go_well()
+    });
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    let driver = || 0..2_usize;
+    prop_oneof![
+        6 => (0..40_000_i64).prop_map(Turn::Time),
+        6 => driver().prop_map(Turn::Tick),
+        6 => (driver(), prop::bool::weighted(0.7)).prop_map(|(driver, all)| Turn::Acks { driver, all }),
+        4 => (driver(), 0..4_usize, prop::bool::weighted(0.2))
+            .prop_map(|(driver, which, bad)| Turn::Measured { driver, which, bad }),
+        4 => (driver(), 0..4_usize, prop::bool::weighted(0.7))
+            .prop_map(|(driver, which, goes)| Turn::Called { driver, which, goes }),
+        1 => driver().prop_map(|driver| Turn::Verb { driver, verb: Verb::Resume }),
+        1 => (driver(), select(&VERBS)).prop_map(|(driver, verb)| Turn::Verb { driver, verb }),
+        4 => driver().prop_map(Turn::TakeIn),
+        1 => driver().prop_map(Turn::Crash),
+    ]
+}
+
+#[test]
+fn two_drivers_of_one_rollout_keep_to_the_plan_and_end_it() {
+    // Who begins anew trusts the clock of the other one, so clocks differ only if nobody does.
+    let skew = prop_oneof![1 => Just(None), 2 => (-3_600_000..3_600_000_i64).prop_map(Some)];
+    check(any_seed(), &(rollout(), skew, vec(turn(), 1..80)), |(document, skew, turns)| {
+        let spec = RolloutSpec::try_from(&document).map_err(|error| error.to_string())?;
+        let mut pair = Pair::new(&document, spec, skew.unwrap_or_default());
+        for turn in turns {
+            if skew.is_none() || !matches!(turn, Turn::Crash(_)) {
+                pair.turn(turn)?;
+            }
+        }
+        pair.go_well()
     });
 }
 

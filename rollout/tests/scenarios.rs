@@ -424,3 +424,52 @@ fn acks_and_time_alone_need_not_be_made_durable() {
     let status = AckStatus { change, of: 3, acked: 1, ..AckStatus::default() };
     assert!(!story.outcome(Input::Acks(status)).is_changed);
 }
+
+fn calls(effects: &[Effect]) -> Vec<u64> {
+    let call = |effect: &Effect| match effect {
+        Effect::CallWebhook { call, .. } => Some(*call),
+        _ => None,
+    };
+    effects.iter().filter_map(call).collect()
+}
+
+#[test]
+fn the_answer_to_a_call_for_one_step_does_not_count_for_that_of_another_driver_for_a_later_step() {
+    let hook = json!({"name": "h", "type": "confirm-traffic-increase", "url": "http://h"});
+    let steps = json!([{"setWeight": 5}, {"setWeight": 10}, {"setWeight": 15}]);
+    let mut one = Story::new(json!({"steps": steps, "webhooks": [hook]}));
+    let first = calls(&one.effects);
+    assert_eq!(first.len(), 1);
+    // The other driver takes the first state, gets its answer and goes on to the second step.
+    let (taken, outcome) = Rollout::taken(&one.rollout, None, one.now_ms);
+    let mut other = Story { rollout: taken, now_ms: one.now_ms, effects: outcome.effects };
+    let call = calls(&other.effects)[0];
+    other.give(Input::Called { call, answer: Ok(()) }).acked();
+    assert_eq!(calls(&other.effects).len(), 1, "the second step asks, too");
+    // This one takes that, with its own call for the first step still out.
+    let (taken, outcome) = Rollout::taken(&other.rollout, Some(&one.rollout), one.now_ms);
+    assert!(!outcome.is_changed);
+    let second = calls(&outcome.effects);
+    one.rollout = taken;
+    assert!(second.len() == 1 && second != first, "{first:?} {second:?}");
+    assert!(!one.outcome(Input::Called { call: first[0], answer: Ok(()) }).is_changed, "it is an old one");
+    assert!(one.set().is_empty());
+    assert!(one.outcome(Input::Called { call: second[0], answer: Ok(()) }).is_changed);
+    assert_eq!(one.set(), [[90, 10]]);
+}
+
+#[test]
+fn a_call_that_is_out_is_not_repeated_for_another_driver_s_state_of_the_same_step() {
+    let hook = json!({"name": "h", "type": "confirm-traffic-increase", "url": "http://h"});
+    let mut one = Story::new(json!({"steps": [{"setWeight": 5}], "webhooks": [hook]}));
+    let first = calls(&one.effects);
+    let (taken, outcome) = Rollout::taken(&one.rollout, None, one.now_ms);
+    let mut other = Story { rollout: taken, now_ms: one.now_ms, effects: outcome.effects };
+    other.verb(Verb::Pause);
+    let (taken, outcome) = Rollout::taken(&other.rollout, Some(&one.rollout), one.now_ms);
+    assert_eq!(calls(&outcome.effects), [0; 0]);
+    one.rollout = taken;
+    one.give(Input::Called { call: first[0], answer: Ok(()) }).is(Phase::Paused, 1);
+    one.verb(Verb::Resume);
+    assert_eq!(one.set(), [[95, 5]]);
+}

@@ -3,6 +3,7 @@
 mod access;
 mod acked;
 mod ages;
+mod catch_up;
 mod clock;
 mod documents;
 mod endpoints;
@@ -23,6 +24,7 @@ mod route_tests;
 mod scopes;
 mod secrets;
 mod served_first;
+mod shared;
 mod store;
 mod waves;
 mod weights;
@@ -60,11 +62,26 @@ struct Server {
     publisher: Arc<Publisher>,
     board: Arc<StatusBoard>,
     acks: Arc<Acks>,
+    /// Work that ends with the server.
+    tasks: Vec<Task>,
+}
+
+/// A task that ends when this is dropped.
+struct Task(tokio::task::AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Server {
+    /// Each translation is compared with a whole one.
     fn open(store: Arc<dyn Store>, options: Options) -> Self {
-        let options = Options { verify: Verify::Always, ..options };
+        Self::open_as_is(store, Options { verify: Verify::Always, ..options })
+    }
+
+    fn open_as_is(store: Arc<dyn Store>, options: Options) -> Self {
         let publisher = Arc::new(Publisher::new());
         let board = StatusBoard::new();
         let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));
@@ -78,7 +95,14 @@ impl Server {
             acks: Arc::clone(&acks),
             observer: None,
         };
-        Self { loads, control: Control::open(parts, options).unwrap(), publisher, board, acks }
+        let control = Control::open(parts, options).unwrap();
+        Self { loads, control, publisher, board, acks, tasks: vec![] }
+    }
+
+    /// The server, which follows its wave deployments until it is dropped.
+    fn following_waves(mut self) -> Self {
+        self.tasks.push(Task(tokio::spawn(self.control.clone().follow_waves()).abort_handle()));
+        self
     }
 
     fn without_files(store: &Arc<MemoryStore>) -> Self {

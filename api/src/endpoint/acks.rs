@@ -3,6 +3,7 @@
 use axum::extract::State;
 use serde::Deserialize;
 use xds_cache::Revision;
+use xds_control::acks::Applied;
 
 use crate::answer::Answer;
 use crate::caller::Caller;
@@ -22,13 +23,13 @@ pub(crate) async fn read(
     caller: Caller,
     Params(params): Params<AckParams>,
 ) -> Result<Answer, ApiError> {
-    let (head, _) = state.publisher.groups();
+    let head = state.control.head();
     let revision = match (params.revision, params.version) {
         (Some(revision), None) => Revision(revision),
         (None, Some(version)) => state.acks.revision_of(&version).ok_or_else(|| {
             ApiError::NotFound(format!("no remembered publication gave a type the version {version:?}"))
         })?,
-        (None, None) => head,
+        (None, None) => state.publisher.groups().0,
         (Some(_), Some(_)) => {
             return Err(ApiError::BadRequest("give either revision or version".to_owned()));
         }
@@ -36,8 +37,15 @@ pub(crate) async fn read(
     if revision > head {
         return Err(ApiError::NotFound(format!("there is no revision {revision}; the last one is {head}")));
     }
-    let report = state.acks.report_of(revision, |groups| caller.sees_node(groups));
-    Answer::ok(&report.ok_or_else(|| {
-        ApiError::Gone(format!("the server no longer knows which clients revision {revision} concerned"))
-    })?)
+    match state.acks.report_of(revision, |groups| caller.sees_node(groups)) {
+        Applied::Known(report) => Answer::ok(&report),
+        Applied::Behind => {
+            let why = format!("revision {revision} is not served by this server yet; ask again in a moment");
+            Err(ApiError::NotReady(vec![why]))
+        }
+        Applied::Forgotten => {
+            let why = format!("the server no longer knows which clients revision {revision} concerned");
+            Err(ApiError::Gone(why))
+        }
+    }
 }

@@ -124,7 +124,7 @@ pub(crate) async fn reload(
 ) -> Result<Answer, ApiError> {
     let outcome = state.control.reload(params.confirm).await?;
     let changed = !outcome.difference.is_empty();
-    let report = changed.then(|| state.acks.report(outcome.revision)).flatten();
+    let report = changed.then(|| state.acks.report(outcome.revision).known()).flatten();
     Answer::ok(&ReloadAnswer {
         committed: outcome.unconfirmed.is_none(),
         revision: outcome.revision.0,

@@ -25,7 +25,19 @@ pub struct RolloutRecord {
 pub type RolloutRecords = BTreeMap<String, Arc<RolloutRecord>>;
 
 /// New states of rollouts; `None` takes one away.
-pub type RolloutPatch = BTreeMap<String, Option<Arc<RolloutRecord>>>;
+pub(crate) type RolloutPatch = BTreeMap<String, Option<Arc<RolloutRecord>>>;
+
+/// Steps of rollouts, by id.
+pub type RolloutSteps = BTreeMap<String, RolloutStep>;
+
+/// A step of a rollout, from the stored state that it was computed from. If another one is stored by then, the step is not done.
+#[derive(Clone, Debug)]
+pub struct RolloutStep {
+    /// The state that is stored; `None` for a rollout that begins.
+    pub before: Option<Arc<RolloutRecord>>,
+    /// The state after it; `None` takes the rollout away.
+    pub after: Option<Arc<RolloutRecord>>,
+}
 
 impl RolloutRecord {
     /// The rule that it owns; `None` if it has ended.

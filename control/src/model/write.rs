@@ -13,7 +13,7 @@ use xds_explain::Changes;
 use xds_routes::{Document, DocumentKey};
 
 use super::revision::ChangedObject;
-use super::rollouts::RolloutPatch;
+use super::rollouts::RolloutSteps;
 use super::weights::RuleKey;
 use super::weights::change::{ChangeFault, WeightChange};
 
@@ -68,10 +68,11 @@ pub enum Write {
         /// The change.
         change: WeightChange,
     },
-    /// Keeps new states of rollouts, in one commit with the weights that go with them.
+    /// Keeps new states of rollouts, in one commit with the weights that go with them. Refused as [`WriteError::Superseded`] if a state
+    /// that it was computed from is no longer the stored one.
     StepRollouts {
-        /// The states.
-        rollouts: RolloutPatch,
+        /// The steps.
+        steps: RolloutSteps,
         /// A change of the weights of the rule that one of them owns, or owned.
         change: Option<(RuleKey, WeightChange)>,
         /// How the weights change.
@@ -334,6 +335,12 @@ pub enum WriteError {
         what: &'static str,
         /// What can be done.
         instead: &'static str,
+    },
+    /// Another server has changed it since the change was computed.
+    #[error("another server has changed {what} meanwhile; read it and ask again")]
+    Superseded {
+        /// The object.
+        what: String,
     },
     /// The result would not be valid.
     #[error("the change is not valid")]

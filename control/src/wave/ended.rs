@@ -77,15 +77,21 @@ impl Ended {
         plan
     }
 
-    /// Reads what [`plan`](Self::plan) stored. Records that cannot be read are left out, because they are only shown.
+    /// Reads what [`plan`](Self::plan) stored; those that are `known` stay as they are. Records that cannot be read are left out,
+    /// because they are only shown.
     ///
     /// # Errors
     ///
     /// If the store itself fails.
-    pub(crate) fn read(store: &dyn Store, keys: &State) -> Result<Self, StoreError> {
+    pub(crate) fn read(store: &dyn Store, keys: &State, known: &Self) -> Result<Self, StoreError> {
         let mut waves = Vec::new();
         for (text, key) in keys_below(keys, ENDED) {
             let (StoreKey::EndedWave(id), Some(hash)) = (key, keys.get(text)) else { continue };
+            let known = known.waves.iter().find(|known| known.report.deployment == id);
+            if let Some(known) = known.filter(|known| BlobHash::of(&known.write()) == *hash) {
+                waves.push(known.clone());
+                continue;
+            }
             match store.blob(*hash)?.and_then(|value| EndedWave::read(&value)) {
                 Some(one) => waves.push(one),
                 None => tracing::warn!(deployment = id, "how a wave deployment ended cannot be read"),

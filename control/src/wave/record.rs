@@ -13,7 +13,7 @@ use xds_store::{BlobHash, State, Store, StoreError};
 
 use super::value::{PreviousValue, PreviousValues, Tests, Wave};
 use crate::env::At;
-use crate::key::{PREVIOUS, StoreKey, Subject, WAVE, keys_below};
+use crate::key::{PREVIOUS, StoreKey, Subject, WAVE, below, keys_below};
 use crate::model::group;
 use crate::model::wave::PolicyRecord;
 use crate::plan::Plan;
@@ -89,6 +89,16 @@ pub(crate) fn plan(wave: Option<&Wave>, stored: &State) -> Plan {
         gone.filter(|key| matches!(key, StoreKey::Wave | StoreKey::Previous(_))).map(|key| (key, None)),
     );
     plan
+}
+
+/// Returns `true` if a stored key is part of a wave deployment that is under way.
+pub(crate) fn is_part(text: &str) -> bool {
+    text == WAVE || text.starts_with(PREVIOUS)
+}
+
+/// Everything that a state says of the wave deployment that is under way.
+pub(crate) fn parts(state: &State) -> impl Iterator<Item = (&Arc<str>, &BlobHash)> {
+    state.get_key_value(WAVE).into_iter().chain(below(state, PREVIOUS))
 }
 
 /// Reads the wave deployment that a restart finds, at the wave that it was in; it waits for its ACKs anew, or is still paused.

@@ -7,6 +7,7 @@
 mod analysis;
 mod hooks;
 mod stages;
+mod taken;
 mod verbs;
 mod wanted;
 

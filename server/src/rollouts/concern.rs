@@ -6,7 +6,7 @@ use std::sync::Arc;
 use xds_api::rollouts::RolloutLoads;
 use xds_cache::layer::EffectiveGroup;
 use xds_cache::loads::Since;
-use xds_cache::status::StreamId;
+use xds_cache::status::{StreamId, TypeStatus};
 use xds_cache::time::from_millis;
 use xds_cache::{
     Changes, GroupName, Groups, Profile, Publisher, Resource, ResourceType, Revision, StatusBoard,
@@ -138,11 +138,20 @@ impl Concern {
 
 /// The clients that rejected their last response with routes.
 pub(super) fn failing(board: &StatusBoard) -> Failing {
+    failing_as(board, |routes| routes.is_error)
+}
+
+/// The clients that rejected something with routes before a publication, and accepted nothing since.
+pub(super) fn failing_before(board: &StatusBoard, revision: Revision) -> Failing {
+    failing_as(board, |routes| routes.failed_before(revision))
+}
+
+fn failing_as(board: &StatusBoard, is_failing: impl Fn(&TypeStatus) -> bool) -> Failing {
     let streams = board.streams();
     let failing = streams.iter().filter_map(|entry| {
         entry.with(|stream| {
             let mut of_types = ROUTES.iter().filter_map(|of_type| stream.types.get(of_type));
-            of_types.any(|routes| routes.is_error).then_some(stream.info.id)
+            of_types.any(&is_failing).then_some(stream.info.id)
         })
     });
     failing.collect()

@@ -7,7 +7,10 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::time::{Instant, sleep};
 use xds_api::rollouts::{RolloutError, RolloutLoads};
-use xds_control::model::rollouts::{RolloutPatch, RolloutRecord, rule_key, weight_change};
+use xds_cache::Revision;
+use xds_control::model::rollouts::{
+    RolloutRecord, RolloutRecords, RolloutStep, RolloutSteps, rule_key, weight_change,
+};
 use xds_control::model::weights::RuleKey;
 use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{Event, StepKind, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
@@ -18,7 +21,7 @@ use xds_units::Span;
 
 use super::calls;
 use super::channel::{Request, Shown};
-use super::concern::{Concern, Failing, failing, loads};
+use super::concern::{Concern, Failing, failing, failing_before, loads};
 use super::keys::Keys;
 use super::parts::DriverParts;
 
@@ -31,6 +34,8 @@ pub struct Driver {
     answers: mpsc::Sender<Request>,
     pub(super) shown: Arc<Shown>,
     pub(super) entries: BTreeMap<String, Entry>,
+    /// The stored records when they were last looked at, and the revision as of which they were.
+    seen: (Revision, Arc<RolloutRecords>),
     pub(super) keys: Keys,
     /// How many calls may be under way.
     slots: Arc<Semaphore>,
@@ -48,6 +53,9 @@ pub struct Driver {
 /// A rollout, and the state of its effects.
 #[derive(Debug)]
 pub(super) struct Entry {
+    /// The record as it is stored.
+    pub(super) stored: Arc<RolloutRecord>,
+    /// The present one, which may differ from it in what a restart would find out.
     pub(super) record: Arc<RolloutRecord>,
     /// When it wants to be woken, by the wall clock.
     wake_at: u64,
@@ -81,6 +89,7 @@ impl Driver {
             answers,
             shown,
             entries: BTreeMap::new(),
+            seen: (Revision::default(), Arc::default()),
             keys: Keys::default(),
             slots: Arc::new(Semaphore::new(MAX_CALLS)),
             looked_ms: 0,
@@ -126,7 +135,8 @@ impl Driver {
             return;
         }
         self.is_loaded = true;
-        for (id, record) in self.parts.control.rollouts().iter() {
+        self.seen = self.parts.control.rollouts();
+        for (id, record) in self.seen.1.iter() {
             let is_finished = record.rollout.is_finished();
             let entry = Entry::new(Arc::clone(record), is_finished);
             self.entries.insert(id.clone(), entry);
@@ -134,7 +144,65 @@ impl Driver {
         self.count();
     }
 
+    /// Takes in the rollouts that other servers have begun, changed or taken away. What this one was about to do with them is dropped.
+    /// Returns `true` if there were any.
+    pub(super) fn take_in(&mut self) -> bool {
+        if !self.is_loaded {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.seen, self.parts.control.rollouts());
+        if Arc::ptr_eq(&before.1, &self.seen.1) {
+            return false;
+        }
+        let records = Arc::clone(&self.seen.1);
+        let gone: Vec<String> =
+            self.entries.keys().filter(|id| !records.contains_key(*id)).cloned().collect();
+        for id in &gone {
+            self.entries.remove(id);
+            self.shown.show(id, None);
+        }
+        let is_stored = |entry: &Entry, record: &Arc<RolloutRecord>| {
+            Arc::ptr_eq(&entry.stored, record) || entry.stored == *record
+        };
+        let is_known = |(id, record): &(&String, &Arc<RolloutRecord>)| {
+            self.entries.get(*id).is_some_and(|entry| is_stored(entry, record))
+        };
+        let news: Vec<_> = records.iter().filter(|one| !is_known(one)).collect();
+        for (id, record) in &news {
+            self.take(id, record, before.0);
+        }
+        let has_news = !gone.is_empty() || !news.is_empty();
+        if has_news {
+            self.count();
+        }
+        has_news
+    }
+
+    /// Continues with a record that another server has stored since a revision.
+    fn take(&mut self, id: &str, record: &Arc<RolloutRecord>, since: Revision) {
+        if let Some(entry) = self.entries.get_mut(id).filter(|entry| !entry.is_resumed) {
+            (entry.stored, entry.record) = (Arc::clone(record), Arc::clone(record));
+            self.shown.show(id, Some(record.rollout.clone()));
+            return;
+        }
+        let known = self.entries.get(id).map(|entry| &entry.record.rollout);
+        let (rollout, outcome) = Rollout::taken(&record.rollout, known, (self.parts.clock)());
+        self.shown.show(id, Some(rollout.clone()));
+        let entry = self.entries.entry(id.to_owned());
+        let entry = entry.or_insert_with(|| Entry::new(Arc::clone(record), true));
+        entry.stored = Arc::clone(record);
+        entry.record = Arc::new(RolloutRecord { rollout, source: record.source.clone() });
+        if let Some(wanted) = wanted(&outcome) {
+            entry.wanted = Some(wanted);
+            entry.failing = failing_before(&self.parts.board, Revision(since.0 + 1));
+        }
+        entry.told = None;
+        self.acks_due = Some(Instant::now());
+        self.perform(id, outcome.effects);
+    }
+
     async fn do_due(&mut self) {
+        self.take_in();
         let now = Instant::now();
         if self.rules_due.is_some_and(|due| due <= now) {
             self.rules_due = None;
@@ -223,6 +291,17 @@ impl Driver {
 
     fn retry_unless_done(&mut self, id: &str, input: Input, told: Result<(), RolloutError>) {
         let Err(RolloutError::Write(error)) = told else { return };
+        if let WriteError::Superseded { .. } = error {
+            match input {
+                // The state that was taken in may want the answer, too.
+                Input::Measured { .. } | Input::Called { .. } => self.known.push_back((id.to_owned(), input)),
+                Input::RuleChanged(_) => self.rules_due = Some(Instant::now()),
+                // It has asked for these anew.
+                Input::Tick | Input::Restarted | Input::Acks(_) => {}
+                Input::Verb(_) | Input::RuleTaken | Input::Refused(_) => {}
+            }
+            return;
+        }
         tracing::warn!(rollout = id, error = %xds_control::chain(&error), "a step of a rollout could not be stored; it is tried again");
         let Some(entry) = self.entries.get_mut(id) else { return };
         let later = Instant::now() + RETRY;
@@ -248,7 +327,8 @@ impl Driver {
     }
 
     /// Gives a rollout an input, has the result stored, and runs its effects. `source` are the present weights in the object of its rule,
-    /// if they changed.
+    /// if they changed. If another server has stored another state meanwhile, that one is taken in, and the input is dropped with
+    /// [`WriteError::Superseded`].
     pub(super) async fn step(
         &mut self,
         id: &str,
@@ -284,8 +364,13 @@ impl Driver {
                     // What came has still come.
                     return Box::pin(self.step(id, input, actor, source)).await;
                 }
+                Err(error @ WriteError::Superseded { .. }) => {
+                    self.take_in();
+                    return Err(error.into());
+                }
                 done => done?,
             }
+            self.note_stored(id, &record);
         }
         self.install(id, record, outcome, failing);
         Ok(())
@@ -320,24 +405,37 @@ impl Driver {
         (change, kind): (Option<(RuleKey, WeightChange)>, StepKind),
         actor: &str,
     ) -> Result<(), WriteError> {
-        let rollouts = RolloutPatch::from([(id.to_owned(), Some(Arc::clone(record)))]);
+        let steps = RolloutSteps::from([(id.to_owned(), self.step_to(id, Some(record)))]);
         let message = record.rollout.events().last().map_or("", |event| event.message.as_str());
         let summary = format!("rollout {id}: {message}");
         // A step reaches all nodes at once: nobody could tell a share of nodes from a share of requests.
         let (actor, waves) = (actor.to_owned(), WaveChoice::AtOnce);
         let options = WriteOptions { actor, waves, ..WriteOptions::default() };
         let has_change = change.is_some();
-        let write = Write::StepRollouts { rollouts, change, kind, summary };
+        let write = Write::StepRollouts { steps, change, kind, summary };
         match self.write(write.clone(), options.clone()).await {
             Err(WriteError::NotFound { .. } | WriteError::NoRule { .. } | WriteError::Weights(_))
                 if has_change =>
             {
                 self.rules_due = Some(Instant::now());
-                let Write::StepRollouts { rollouts, summary, .. } = write else { return Ok(()) };
-                let write = Write::StepRollouts { rollouts, change: None, kind: StepKind::Back, summary };
+                let Write::StepRollouts { steps, summary, .. } = write else { return Ok(()) };
+                let write = Write::StepRollouts { steps, change: None, kind: StepKind::Back, summary };
                 self.write(write, options).await.map(drop)
             }
             done => done.map(drop),
+        }
+    }
+
+    /// The step of a rollout from the state that is stored, as far as is known.
+    pub(super) fn step_to(&self, id: &str, after: Option<&Arc<RolloutRecord>>) -> RolloutStep {
+        let before = self.entries.get(id).map(|entry| Arc::clone(&entry.stored));
+        RolloutStep { before, after: after.cloned() }
+    }
+
+    /// A state is stored.
+    pub(super) fn note_stored(&mut self, id: &str, record: &Arc<RolloutRecord>) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.stored = Arc::clone(record);
         }
     }
 
@@ -457,6 +555,7 @@ impl Driver {
 impl Entry {
     fn new(record: Arc<RolloutRecord>, is_resumed: bool) -> Self {
         Self {
+            stored: Arc::clone(&record),
             record,
             wake_at: if is_resumed { u64::MAX } else { 0 },
             is_resumed,

@@ -5,6 +5,9 @@
 //! and load reports ([`concern`]), and [`calls`] webhooks and Prometheus. If a state cannot be stored, the old one stays, and the
 //! input is tried again. So effects always follow from a stored state, and after a restart every rollout continues from there.
 //!
+//! Several servers may share a store, each with a driver. A step is stored only in place of the state that it was computed from. A driver
+//! that finds another state stored takes that one in, drops what it was about to do, and continues from there.
+//!
 //! [`Rollouts`] is the handle for the API. It sends requests to the driver, and shows the rollouts as the driver left them.
 
 mod calls;
@@ -57,7 +60,7 @@ const MAX_REQUESTS: usize = 256;
 pub fn new(parts: DriverParts) -> (Rollouts, Driver) {
     let (requests, receiver) = mpsc::channel(MAX_REQUESTS);
     let (changes, _) = watch::channel(0);
-    let stored = parts.control.rollouts();
+    let (_, stored) = parts.control.rollouts();
     let rollouts = stored.iter().map(|(id, record)| (id.clone(), Arc::new(record.rollout.clone()))).collect();
     let shown = Arc::new(Shown { rollouts: Mutex::new(Arc::new(rollouts)), changes });
     let driver = Driver::new(parts.clone(), receiver, requests.clone(), Arc::clone(&shown));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use xds_api::rollouts::{RolloutError, StartOptions, Started, tag_of};
-use xds_control::model::rollouts::{RolloutPatch, RolloutRecord, rule_key, weight_change};
+use xds_control::model::rollouts::{RolloutRecord, RolloutStep, RolloutSteps, rule_key, weight_change};
 use xds_control::model::weights::RuleKey;
 use xds_control::model::weights::WeightedObject;
 use xds_control::model::weights::change::WeightChange;
@@ -19,36 +19,71 @@ use super::keys::Key;
 impl Driver {
     pub(super) async fn handle_request(&mut self, request: Request) {
         self.resume_once_loaded();
+        self.take_in();
+        let mut n_left = MAX_ATTEMPTS;
         // The caller may be gone by now; its request is carried out all the same.
         match request {
             Request::Start(spec, options, reply) => {
-                let _ = reply.send(self.start(*spec, options).await);
+                let mut told = self.start(&spec, &options).await;
+                while self.is_again(told.as_ref().err().and_then(of_write), &mut n_left) {
+                    told = self.start(&spec, &options).await;
+                }
+                let _ = reply.send(told);
             }
             Request::Ask { id, verb, if_match, actor, reply } => {
-                let _ = reply.send(self.ask(&id, verb, if_match.as_ref(), &actor).await);
+                let mut told = self.ask(&id, verb, if_match.as_ref(), &actor).await;
+                while self.is_again(told.as_ref().err().and_then(of_write), &mut n_left) {
+                    told = self.ask(&id, verb, if_match.as_ref(), &actor).await;
+                }
+                let _ = reply.send(told);
             }
             Request::Forget { id, if_match, actor, reply } => {
-                let _ = reply.send(self.forget(&id, if_match.as_ref(), actor).await);
+                let mut told = self.forget(&id, if_match.as_ref(), &actor).await;
+                while self.is_again(told.as_ref().err().and_then(of_write), &mut n_left) {
+                    told = self.forget(&id, if_match.as_ref(), &actor).await;
+                }
+                let _ = reply.send(told);
             }
             Request::Take { key, change, options, reply } => {
-                let _ = reply.send(self.take_rule(key, change, *options).await);
+                let mut told = self.take_rule(&key, &change, &options).await;
+                while self.is_again(told.as_ref().err(), &mut n_left) {
+                    told = self.take_rule(&key, &change, &options).await;
+                }
+                let _ = reply.send(told);
             }
             Request::Input(id, input) => self.feed(&id, input).await,
         }
     }
 
-    async fn start(&mut self, spec: RolloutSpec, options: StartOptions) -> Result<Started, RolloutError> {
+    /// Returns `true` if a request that was refused is to be tried with what another server has stored meanwhile.
+    fn is_again(&mut self, refused: Option<&WriteError>, n_left: &mut usize) -> bool {
+        let is_again = match refused {
+            Some(WriteError::Superseded { .. }) => {
+                self.take_in();
+                true
+            }
+            // Perhaps the owner is one that another server has just begun or ended.
+            Some(WriteError::RolloutActive { .. }) => self.take_in(),
+            Some(_) | None => false,
+        };
+        if is_again {
+            *n_left = n_left.saturating_sub(1);
+        }
+        is_again && *n_left > 0
+    }
+
+    async fn start(&mut self, spec: &RolloutSpec, options: &StartOptions) -> Result<Started, RolloutError> {
         self.check_loaded()?;
         let now_ms = (self.parts.clock)();
         let checksum = spec.checksum();
         if let Some(known) = options.idempotency_key.as_ref().and_then(|key| self.keys.find(key, now_ms)) {
             let entry = self.entries.get(&known.rollout).filter(|_| known.checksum == checksum);
-            let key = options.idempotency_key.unwrap_or_default();
+            let key = options.idempotency_key.clone().unwrap_or_default();
             let entry = entry.ok_or(RolloutError::KeyReused(key))?;
             return Ok(Started { rollout: Arc::new(entry.rollout().clone()), is_repeated: true });
         }
         let key = rule_key(&spec.route).map_err(RolloutError::NoRule)?;
-        check(&self.parts.caller, &spec, &key)?;
+        check(&self.parts.caller, spec, &key)?;
         let rule = self.parts.control.rule(&key).map_err(|error| RolloutError::NoRule(error.to_string()))?;
         if let Some(rollout) = self.owner_of(&key) {
             return Err(WriteError::RolloutActive { rule: key.to_string(), rollout }.into());
@@ -59,30 +94,31 @@ impl Driver {
         }
         let whole = |weight: u64| u32::try_from(weight).unwrap_or(u32::MAX);
         let weights = rule.effective.into_iter().map(|(key, weight)| (key, whole(weight))).collect();
-        let id = self.new_id(&spec, now_ms);
+        let id = self.new_id(spec, now_ms);
         let (rollout, outcome) = Rollout::start(id.clone(), spec.clone(), &weights, now_ms)
-            .map_err(|error| unfit(&spec, &error))?;
+            .map_err(|error| unfit(spec, &error))?;
         let started = Started { rollout: Arc::new(rollout.clone()), is_repeated: false };
         if options.dry_run {
             return Ok(started);
         }
         let record = Arc::new(RolloutRecord { rollout, source: rule.source.into_iter().collect() });
-        let mut rollouts = RolloutPatch::from([(id.clone(), Some(Arc::clone(&record)))]);
+        let begins = RolloutStep { before: None, after: Some(Arc::clone(&record)) };
+        let mut steps = RolloutSteps::from([(id.clone(), begins)]);
         let dropped = self.oldest_ended();
-        rollouts.extend(dropped.iter().map(|id| (id.clone(), None)));
+        steps.extend(dropped.iter().map(|id| (id.clone(), self.step_to(id, None))));
         let wanted = wanted(&outcome).unwrap_or_default();
-        let change = Some((key, weight_change(&spec, &wanted.0, &wanted.1)));
+        let change = Some((key, weight_change(spec, &wanted.0, &wanted.1)));
         let failing = failing(&self.parts.board);
         let summary = format!("rollout {id}: started");
-        let write = Write::StepRollouts { rollouts, change, kind: StepKind::Onward, summary };
-        let (actor, waves) = (options.actor, WaveChoice::AtOnce);
+        let write = Write::StepRollouts { steps, change, kind: StepKind::Onward, summary };
+        let (actor, waves) = (options.actor.clone(), WaveChoice::AtOnce);
         let write_options = WriteOptions { actor, waves, ..WriteOptions::default() };
         self.write(write, write_options).await?;
         for id in dropped {
             self.entries.remove(&id);
             self.shown.show(&id, None);
         }
-        if let Some(key) = options.idempotency_key {
+        if let Some(key) = options.idempotency_key.clone() {
             self.keys.keep(key, Key { checksum, rollout: id.clone(), at_ms: now_ms });
         }
         self.insert(&id, Arc::clone(&record));
@@ -99,39 +135,26 @@ impl Driver {
     ) -> Result<Arc<Rollout>, RolloutError> {
         self.check_loaded()?;
         self.check_tag(id, if_match)?;
-        if verb == Verb::Retry {
-            self.check_retry(id)?;
-        }
         self.step(id, Input::Verb(verb), actor, None).await?;
         let entry = self.entries.get(id).ok_or_else(|| RolloutError::NotFound(id.to_owned()))?;
         Ok(Arc::new(entry.rollout().clone()))
-    }
-
-    /// Another rollout may own the rule by now.
-    fn check_retry(&self, id: &str) -> Result<(), RolloutError> {
-        let Some(entry) = self.entries.get(id) else { return Ok(()) };
-        let Ok(key) = rule_key(&entry.rollout().spec().route) else { return Ok(()) };
-        match self.owner_of(&key).filter(|owner| owner != id) {
-            Some(rollout) => Err(WriteError::RolloutActive { rule: key.to_string(), rollout }.into()),
-            None => Ok(()),
-        }
     }
 
     async fn forget(
         &mut self,
         id: &str,
         if_match: Option<&EntityTags>,
-        actor: String,
+        actor: &str,
     ) -> Result<(), RolloutError> {
         self.check_loaded()?;
         self.check_tag(id, if_match)?;
         if self.entries.get(id).is_some_and(|entry| !entry.rollout().phase().is_terminal()) {
             return Err(RolloutError::Active(id.to_owned()));
         }
-        let rollouts = RolloutPatch::from([(id.to_owned(), None)]);
+        let steps = RolloutSteps::from([(id.to_owned(), self.step_to(id, None))]);
         let summary = format!("delete the rollout {id}");
-        let write = Write::StepRollouts { rollouts, change: None, kind: StepKind::ByHand, summary };
-        let waves = WaveChoice::AtOnce;
+        let write = Write::StepRollouts { steps, change: None, kind: StepKind::ByHand, summary };
+        let (actor, waves) = (actor.to_owned(), WaveChoice::AtOnce);
         self.write(write, WriteOptions { actor, waves, ..WriteOptions::default() }).await?;
         self.entries.remove(id);
         self.shown.show(id, None);
@@ -141,10 +164,11 @@ impl Driver {
 
     async fn take_rule(
         &mut self,
-        key: RuleKey,
-        change: WeightChange,
-        options: WriteOptions,
+        key: &RuleKey,
+        change: &WeightChange,
+        options: &WriteOptions,
     ) -> Result<WriteOutcome, WriteError> {
+        let (key, change, options) = (key.clone(), change.clone(), options.clone());
         if !self.is_loaded {
             return Err(WriteError::NotReady);
         }
@@ -156,13 +180,14 @@ impl Driver {
         let outcome = rollout.handle(Input::RuleTaken, (self.parts.clock)());
         let outcome = outcome.map_err(|_| WriteError::Closed)?;
         let record = Arc::new(RolloutRecord { rollout, source: entry.record.source.clone() });
-        let rollouts = RolloutPatch::from([(id.clone(), Some(Arc::clone(&record)))]);
+        let steps = RolloutSteps::from([(id.clone(), self.step_to(&id, Some(&record)))]);
         let summary = format!("set the weights of {key}, and end the rollout {id}");
         let write =
-            Write::StepRollouts { rollouts, change: Some((key, change)), kind: StepKind::ByHand, summary };
+            Write::StepRollouts { steps, change: Some((key, change)), kind: StepKind::ByHand, summary };
         let is_dry_run = options.dry_run;
         let done = self.write(write, options).await?;
         if !is_dry_run {
+            self.note_stored(&id, &record);
             self.install(&id, record, outcome, failing(&self.parts.board));
         }
         Ok(done)
@@ -205,6 +230,20 @@ impl Driver {
         ended.sort_unstable();
         let n_over = (ended.len() + 1).saturating_sub(MAX_ENDED);
         ended.into_iter().take(n_over).map(|(_, id)| id.clone()).collect()
+    }
+}
+
+fn of_write(error: &RolloutError) -> Option<&WriteError> {
+    match error {
+        RolloutError::Write(error) => Some(error),
+        RolloutError::NotFound(_)
+        | RolloutError::NoRule(_)
+        | RolloutError::Unfit { .. }
+        | RolloutError::Illegal(_)
+        | RolloutError::Active(_)
+        | RolloutError::Stale(_)
+        | RolloutError::KeyReused(_)
+        | RolloutError::TooMany(_) => None,
     }
 }
 
@@ -257,6 +296,8 @@ fn unfit(spec: &RolloutSpec, error: &DistributionError) -> RolloutError {
 
 /// The most active rollouts.
 const MAX_ACTIVE: usize = 100;
+/// How often a request is tried while other servers change the same rollout.
+const MAX_ATTEMPTS: usize = 16;
 /// The most rollouts that are kept after their end.
 const MAX_ENDED: usize = 1_000;
 /// How much of a route's name is part of an id.

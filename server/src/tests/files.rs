@@ -443,7 +443,7 @@ async fn a_write_against_an_old_state_of_the_files_is_not_refused_for_it() {
     server.control.load_files(load(&[("g", &[("a", "2")])])).await.unwrap();
     let options = WriteOptions { if_match: Some(EntityTags::OneOf(vec![tag])), ..WriteOptions::default() };
     server.control.write(put_all("g"), options).await.unwrap();
-    assert!(server.acks.report(Revision(3)).is_some());
+    assert!(server.acks.report(Revision(3)).known().is_some());
 }
 
 fn put_all(name: &str) -> Write {

@@ -14,7 +14,7 @@ use super::*;
 const JSON: (&str, &str) = ("content-type", "application/json");
 pub(super) const ROUTES: &str = "prod/edge/8080";
 
-fn rollout(fields: &Value) -> Value {
+pub(super) fn rollout(fields: &Value) -> Value {
     let mut body = json!({
         "route": {"kind": "GRPCRoute", "namespace": "prod", "name": "greeter", "rule": "0"},
         "stable": "v1:80", "canary": "v2:80", "steps": [{"setWeight": 20}, {"pause": {}}, {"setWeight": 60}], "autoPromote": false,

@@ -30,6 +30,8 @@ pub(super) struct MemoryStore {
     pub(super) n_at_gate: AtomicUsize,
     /// How many commits it refused.
     pub(super) n_refused: AtomicUsize,
+    /// How many blobs were read.
+    pub(super) n_read: AtomicUsize,
     blobs: Mutex<HashMap<BlobHash, Bytes>>,
     states: Mutex<Vec<Committed>>,
     head: watch::Sender<Revision>,
@@ -48,6 +50,7 @@ impl MemoryStore {
             is_broken: AtomicBool::new(false),
             n_at_gate: AtomicUsize::new(0),
             n_refused: AtomicUsize::new(0),
+            n_read: AtomicUsize::new(0),
             blobs: Mutex::default(),
             states: Mutex::new(vec![(None, State::new())]),
             head: watch::channel(Revision::ZERO).0,
@@ -102,6 +105,57 @@ impl MemoryStore {
     }
 }
 
+/// The same store, whose history is not kept.
+#[derive(Debug)]
+pub(super) struct Forgetful(pub(super) Arc<MemoryStore>);
+
+impl Store for Forgetful {
+    fn head(&self) -> Revision {
+        self.0.head()
+    }
+
+    fn put_blobs(&self, contents: Vec<Bytes>) -> BoxFuture<'_, Result<Vec<BlobHash>, StoreError>> {
+        self.0.put_blobs(contents)
+    }
+
+    fn commit(&self, expected: Revision, commit: Commit) -> BoxFuture<'_, Result<Revision, CommitError>> {
+        self.0.commit(expected, commit)
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.0.probe()
+    }
+
+    fn blob(&self, hash: BlobHash) -> Result<Option<Bytes>, StoreError> {
+        self.0.blob(hash)
+    }
+
+    fn state(&self) -> (Revision, State) {
+        self.0.state()
+    }
+
+    fn state_at(&self, revision: Revision) -> Result<State, HistoryError> {
+        let oldest = self.head();
+        if revision < oldest { Err(HistoryError::Compacted { oldest }) } else { self.0.state_at(revision) }
+    }
+
+    fn history(&self, _: Option<Revision>, _: usize) -> Result<Vec<Record>, StoreError> {
+        Ok(vec![])
+    }
+
+    fn record(&self, _: Revision) -> Result<Option<Record>, StoreError> {
+        Ok(None)
+    }
+
+    fn watch(&self) -> watch::Receiver<Revision> {
+        self.0.watch()
+    }
+
+    fn compact(&self, keep: Retention) -> BoxFuture<'_, Result<Compaction, StoreError>> {
+        self.0.compact(keep)
+    }
+}
+
 impl Store for MemoryStore {
     fn head(&self) -> Revision {
         *self.head.borrow()
@@ -128,6 +182,7 @@ impl Store for MemoryStore {
     }
 
     fn blob(&self, hash: BlobHash) -> Result<Option<Bytes>, StoreError> {
+        self.n_read.fetch_add(1, Ordering::SeqCst);
         Ok(self.blobs.lock().unwrap().get(&hash).cloned())
     }
 

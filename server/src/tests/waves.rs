@@ -46,9 +46,7 @@ async fn fleet(store: &Arc<MemoryStore>) -> (Server, Fleet) {
 }
 
 fn started(store: &Arc<MemoryStore>) -> Server {
-    let server = Server::without_files(store);
-    tokio::spawn(server.control.clone().follow_waves());
-    server
+    Server::without_files(store).following_waves()
 }
 
 async fn begin(server: &Server, text: &str, policy: &WavePolicy) -> u64 {
@@ -272,11 +270,7 @@ async fn additions_and_removals_go_by_waves_and_are_put_back_too() {
 async fn a_change_of_files_that_is_rejected_is_held_back_until_the_files_change() {
     let store = MemoryStore::new();
     let options = Options { watches_files: true, waves: Some(policy("10%", 5)), ..Options::default() };
-    let open = || {
-        let server = Server::open(Arc::clone(&store) as Arc<dyn Store>, options.clone());
-        tokio::spawn(server.control.clone().follow_waves());
-        server
-    };
+    let open = || Server::open(Arc::clone(&store) as Arc<dyn Store>, options.clone()).following_waves();
     let server = open();
     server.control.load_files(load(&[("default", &[("a", "1"), ("b", "1")])])).await.unwrap();
     assert!(newest(&server).is_none(), "the first load is nothing to be careful with");

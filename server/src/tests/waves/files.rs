@@ -13,9 +13,7 @@ fn waves_at(server: &Server, path: &str) -> Vec<Diagnostic> {
 
 fn open(store: &Arc<MemoryStore>, policy: WavePolicy) -> Server {
     let options = Options { watches_files: true, waves: Some(policy), ..Options::default() };
-    let server = Server::open(Arc::clone(store) as Arc<dyn Store>, options);
-    tokio::spawn(server.control.clone().follow_waves());
-    server
+    Server::open(Arc::clone(store) as Arc<dyn Store>, options).following_waves()
 }
 
 /// The diagnostics in words: severity, code, line, and that each of these texts is in it.

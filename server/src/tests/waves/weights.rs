@@ -8,8 +8,7 @@ const N_CLIENTS: usize = 60;
 
 fn with_files(store: &Arc<MemoryStore>, waves: Option<WavePolicy>) -> Rest {
     let options = Options { watches_files: true, waves, ..Options::default() };
-    let server = Server::open(Arc::clone(store) as Arc<dyn Store>, options);
-    tokio::spawn(server.control.clone().follow_waves());
+    let server = Server::open(Arc::clone(store) as Arc<dyn Store>, options).following_waves();
     tokio::spawn(server.control.clone().end_overrides());
     Rest::new(server)
 }
