@@ -1,7 +1,7 @@
 //! `validate`: checks files as the server would, without a server.
 //!
 //! This module collects the findings; [`access`] those of an access policy. [`mod@report`] holds them, and writes them as text and JSON. [`strict`] turns bad conditions
-//! into errors. [`dead`] finds parts that can never act. [`route_tests`] runs RouteTests. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
+//! into errors. [`dead`] finds parts that can never act. [`route_tests`] runs RouteTests, and what [`router_check`] reads. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
 
 mod access;
 mod dead;
@@ -9,6 +9,7 @@ mod github;
 mod junit;
 mod report;
 mod route_tests;
+mod router_check;
 mod sarif;
 mod strict;
 
@@ -70,6 +71,12 @@ pub(crate) struct ValidateArgs {
     /// Share of routes that the requests of RouteTests must touch, for each kind of clients that they ask, such as 80%
     #[arg(long, value_name = "SHARE")]
     min_coverage: Option<Percent>,
+    /// Also run the tests in this file of Envoy's `router_check_tool`, in YAML or JSON, on --route-config
+    #[arg(long, value_name = "FILE", requires = "route_config")]
+    router_check: Option<PathBuf>,
+    /// The RouteConfiguration that the tests of --router-check are about, in each group that has it
+    #[arg(long, value_name = "NAME", requires = "router_check")]
+    route_config: Option<String>,
     /// Also write the findings and the outcome of RouteTests to this file, as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -199,7 +206,10 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
         .iter()
         .flat_map(|profile| names_for(&groups, *profile).map(move |group| (*profile, group.clone())));
     diagnostics.extend(dead::findings(&kinds.collect::<Vec<_>>(), &languages, args.strict, offline));
-    let tested = Tested::run(offline);
+    let checks = args.router_check.as_deref().zip(args.route_config.as_deref());
+    let checks = checks.map(|(path, name)| router_check::read(path, name, offline)).unwrap_or_default();
+    diagnostics.extend(checks.faults);
+    let tested = Tested::run(offline, &checks.loose, &checks.texts);
     diagnostics.extend(tested.iter().flat_map(|tested| tested.failures.iter().cloned()));
     if let Some(least) = args.min_coverage {
         let least = Ratio::new(least.hundredths().into(), Percent::ALL.hundredths().into());
