@@ -97,6 +97,7 @@ async fn an_envoy_changes_requests_as_the_model_says() -> Result<()> {
         "/prefix/x?q=/prefix",
         "/exact?q",
         "/regex/a1/b22",
+        "/empty/12a",
         "/regex/?1",
         "/v7/x/y",
         "/whole/a?b",
@@ -136,7 +137,7 @@ async fn an_envoy_changes_requests_as_the_model_says() -> Result<()> {
             }
             continue;
         }
-        let got = told.request()?;
+        let got = told.request().with_context(|| format!("{path} as {:?}", checked.path))?;
         assert_eq!(got["path"], *known(&checked.path)?, "{path}");
         assert_eq!(got["authority"], *known(&checked.host)?, "{path}");
         for name in [
@@ -178,10 +179,11 @@ fn changing_routes() -> Value {
              "route": {"cluster": "backend", "prefix_rewrite": "/p", "host_rewrite_literal": "new.test", "append_x_forwarded_host": true}},
             {"match": {"path": "/exact"}, "route": {"cluster": "backend", "prefix_rewrite": "/", "host_rewrite_header": "x-a"}},
             {"match": {"safe_regex": {"regex": "/v[0-9].*"}}, "route": {"cluster": "backend", "prefix_rewrite": "/all"}},
-            {"match": {"prefix": "/regex"}, "route": {"cluster": "backend", "regex_rewrite": regex("([a-z]*)([0-9]?)", "\\2<\\1>")}},
-            {"match": {"prefix": "/whole"}, "route": {"cluster": "backend", "regex_rewrite": regex("^/whole/(.*)$", "/\\1\\\\\\0")}},
+            {"match": {"prefix": "/regex"}, "route": {"cluster": "backend", "regex_rewrite": regex("([a-z]+)([0-9]?)", "\\2-\\1.")}},
+            {"match": {"prefix": "/whole"}, "route": {"cluster": "backend", "regex_rewrite": regex("^/whole/(.*)$", "/\\1\\0")}},
             {"match": {"prefix": "/named"}, "route": {"cluster": "backend", "host_rewrite_path_regex": regex("^/named/([^/]*)/.*$", "\\1")}},
-            {"match": {"prefix": "/to-prefix"}, "redirect": {"prefix_rewrite": "/new", "https_redirect": true}},
+            {"match": {"prefix": "/empty"}, "route": {"cluster": "backend", "regex_rewrite": regex("[0-9]*", "/")}},
+                {"match": {"prefix": "/to-prefix"}, "redirect": {"prefix_rewrite": "/new", "https_redirect": true}},
             {"match": {"prefix": "/to-regex"}, "redirect": {"regex_rewrite": regex("[0-9]", "n"), "response_code": "TEMPORARY_REDIRECT"}},
             {"match": {"prefix": "/to-host"}, "redirect": {"host_redirect": "b.test", "port_redirect": 8443, "strip_query": true}},
             {"match": {"prefix": "/to-path"}, "redirect": {"path_redirect": "/fixed", "response_code": "SEE_OTHER"}},

@@ -1,12 +1,13 @@
 //! `validate`: checks files as the server would, without a server.
 //!
 //! This module collects the findings; [`access`] those of an access policy. [`mod@report`] holds them, and writes them as text and JSON. [`strict`] turns bad conditions
-//! into errors. [`dead`] finds parts that can never act. [`route_tests`] runs RouteTests, and what [`router_check`] reads. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
+//! into errors. [`dead`] finds parts that can never act. [`oracle`] asks a local Envoy. [`route_tests`] runs RouteTests, and what [`router_check`] reads. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
 
 mod access;
 mod dead;
 mod github;
 mod junit;
+mod oracle;
 mod report;
 mod route_tests;
 mod router_check;
@@ -77,6 +78,10 @@ pub(crate) struct ValidateArgs {
     /// The RouteConfiguration that the tests of --router-check are about, in each group that has it
     #[arg(long, value_name = "NAME", requires = "router_check")]
     route_config: Option<String>,
+    /// Also ask this Envoy program whether it takes the resources for Envoys. It runs on this machine with the files that they name,
+    /// and must be trusted
+    #[arg(long, value_name = "PATH")]
+    oracle: Option<PathBuf>,
     /// Also write the findings and the outcome of RouteTests to this file, as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -216,6 +221,12 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
         let low = || vec![route_tests::no_tests()];
         diagnostics.extend(tested.as_ref().map_or_else(low, |tested| tested.too_few(least)));
     }
+    let mut judged = None;
+    if let Some(path) = args.oracle.as_deref().filter(|_| args.target != Target::Grpc) {
+        let (found, refused) = oracle::judge(path, args.target, offline);
+        judged = found;
+        diagnostics.extend(refused);
+    }
     diagnostics.extend(offline.hidden.iter().map(|path| hidden(path)));
     if offline.scan.files.is_empty() && offline.scan.faults.is_empty() {
         diagnostics.push(nothing_found(args));
@@ -230,6 +241,7 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
         n_resources: offline.layer.n_resources(),
         n_documents: offline.translated.documents.len(),
         tested,
+        judged,
     }
 }
 
