@@ -194,10 +194,7 @@ fn rewrite_host(
 }
 
 fn rewrite_path(headers: &mut Headers, route: &proto::Route, action: &proto::RouteAction) {
-    let path = match headers.first(":path") {
-        Ok(path) => path,
-        Err(_) => return,
-    };
+    let Ok(path) = headers.first(":path") else { return };
     let new = if !action.path_rewrite.is_empty() {
         let new = headers.formatted(&action.path_rewrite, Commands::OfRequest);
         if new.as_ref().is_ok_and(String::is_empty) {
