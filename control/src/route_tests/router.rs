@@ -326,7 +326,7 @@ fn flatten(
     for (key, at) in fields.entries(at, MAX_ENTRIES) {
         let path = format!("{prefix}.{key}");
         match at.node.value() {
-            TreeValue::String(text) => drop(all.insert(path, text.to_string())),
+            TreeValue::String(text) => drop(all.insert(path, text.to_owned())),
             TreeValue::Bool(flag) => drop(all.insert(path, flag.to_string())),
             TreeValue::Number(_) => {
                 let mut text = String::new();

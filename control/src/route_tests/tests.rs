@@ -596,208 +596,253 @@ fn check_fails(test: &str) -> Vec<String> {
     report.cases[0].outcome.wrong.clone()
 }
 
+/// The input without `method`, what holds, and what does not with its message.
+const CHECKS: &[(&str, &str, &str, &str)] = &[
+    (
+        "authority: shop.test, path: '/cart/1?x=1'",
+        "cluster_name: cart",
+        "cluster_name: 'x'",
+        "cluster_name: expected \"x\", got \"cart\"",
+    ),
+    (
+        "authority: shop.test, path: '/cart/1?x=1'",
+        "path_rewrite: '/basket/1?x=1'",
+        "path_rewrite: /cart",
+        "path_rewrite: expected \"/cart\", got \"/basket/1?x=1\"",
+    ),
+    (
+        "authority: shop.test, path: /cart",
+        "host_rewrite: cart.test",
+        "host_rewrite: shop.test",
+        "host_rewrite: expected \"shop.test\", got \"cart.test\"",
+    ),
+    (
+        "authority: shop.test, path: /cart",
+        "virtual_host_name: shop",
+        "virtual_host_name: ''",
+        "virtual_host_name: expected \"\", got \"shop\"",
+    ),
+    (
+        "authority: shop.test, path: /cart",
+        "virtual_cluster_name: reads",
+        "virtual_cluster_name: other",
+        "virtual_cluster_name: expected \"other\", got \"reads\"",
+    ),
+    (
+        "authority: shop.test, path: /cart, additional_request_headers: [{key: x-gone, value: '1'}]",
+        "request_header_matches: [{name: x-gone, present_match: false}]",
+        "request_header_matches: [{name: x-gone}]",
+        "request_header_matches: expected \"x-gone\" to be present, got nothing",
+    ),
+    (
+        "authority: shop.test, path: /cart",
+        "request_header_matches: [{name: x-path, string_match: {exact: /cart}}, {name: x-from, exact_match: 127.0.0.1}]",
+        "request_header_matches: [{name: x-path, string_match: {exact: /basket}}]",
+        "request_header_matches: expected \"x-path\" to be \"/basket\", got \"/cart\"",
+    ),
+    (
+        "authority: shop.test, path: /cart",
+        "request_header_fields: [{key: x-order, value: route}, {key: x-forwarded-host, value: shop.test}]",
+        "request_header_fields: [{key: x-order, value: table}]",
+        "request_header_fields: expected \"x-order\" to be \"table\", got \"route\", \"host\", \"table\"",
+    ),
+    (
+        "authority: shop.test, path: /cart",
+        "request_header_fields: [{key: x-envoy-original-path, value: /cart}]",
+        "request_header_matches: [{name: x-now}]",
+        "request_header_matches: cannot be decided: the header \"x-now\" is not known: the command %START_TIME% is not modelled",
+    ),
+    (
+        "authority: shop.test, path: /cart",
+        "response_header_fields: [{key: x-served, value: 'yes'}]",
+        "response_header_fields: [{key: x-served, value: ''}]",
+        "response_header_fields: expected \"x-served\" to be \"\", got \"yes\"",
+    ),
+    (
+        "authority: shop.test, path: '/v2/a/b?q'",
+        "path_rewrite: '/a/b/2?q'",
+        "path_rewrite: ''",
+        "path_rewrite: expected \"\", got \"/a/b/2?q\"",
+    ),
+    (
+        "authority: shop.test, path: '/old/x?q=1', ssl: true",
+        "{path_redirect: 'https://shop.test/new/x?q=1', code_redirect: 302}",
+        "{code_redirect: 301}",
+        "code_redirect: expected 301, got 302",
+    ),
+    (
+        "authority: shop.test, path: /old/x",
+        "request_header_fields: [{key: ':path', value: /new/x}]",
+        "request_header_fields: [{key: ':path', value: /old/x}]",
+        "request_header_fields: expected \":path\" to be \"/old/x\", got \"/new/x\"",
+    ),
+    (
+        "authority: shop.test, path: '/rx/12?3'",
+        "path_redirect: 'http://b.test/rx/nn?3'",
+        "path_redirect: ''",
+        "path_redirect: expected \"\", got \"http://b.test/rx/nn?3\"",
+    ),
+    (
+        "authority: shop.test, path: /ping",
+        "{cluster_name: '', virtual_host_name: '', path_redirect: 'http://shop.test/ping', code_redirect: 200}",
+        "code_redirect: 0",
+        "code_redirect: expected 0, got 200",
+    ),
+    (
+        "authority: shop.test, path: /ping, additional_response_headers: [{key: x-own, value: '1'}]",
+        "response_header_matches: [{name: content-length, range_match: {start: 4, end: '5'}}, {name: x-own}, {name: content-type, string_match: {prefix: TEXT, ignore_case: true}}]",
+        "response_header_matches: [{name: content-type, string_match: {safe_regex: {regex: '[a-z]+'}}}]",
+        "response_header_matches: expected \"content-type\" to be regex \"[a-z]+\", got \"text/plain\"",
+    ),
+    // A fraction of 0 counts as 1, and only with its own key.
+    (
+        "authority: shop.test, path: /part, runtime: part",
+        "cluster_name: part",
+        "cluster_name: ''",
+        "cluster_name: expected \"\", got \"part\"",
+    ),
+    (
+        "authority: shop.test, path: /part, runtime: part, random_value: 1",
+        "cluster_name: ''",
+        "cluster_name: part",
+        "cluster_name: expected \"part\", got \"\"",
+    ),
+    (
+        "authority: shop.test, path: /part",
+        "cluster_name: ''",
+        "cluster_name: part",
+        "cluster_name: expected \"part\", got \"\"",
+    ),
+    (
+        "authority: shop.test, path: /split, random_value: '129'",
+        "{cluster_name: one, host_rewrite: shop.test}",
+        "cluster_name: two",
+        "cluster_name: expected \"two\", got \"one\"",
+    ),
+    (
+        "authority: shop.test, path: /split, randomValue: 30",
+        "{clusterName: two, hostRewrite: two.test}",
+        "cluster_name: one",
+        "cluster_name: expected \"one\", got \"two\"",
+    ),
+    (
+        "authority: shop.test, path: /split",
+        "request_header_fields: [{key: x-order, value: member}]",
+        "request_header_fields: [{key: x-order, value: route}]",
+        "request_header_fields: expected \"x-order\" to be \"route\", got \"member\", \"host\", \"table\"",
+    ),
+    (
+        "authority: shop.test, path: /named, additional_request_headers: [{key: x-to, value: web}]",
+        "cluster_name: web",
+        "cluster_name: ''",
+        "cluster_name: expected \"\", got \"web\"",
+    ),
+    (
+        "authority: shop.test, path: /named",
+        "cluster_name: ''",
+        "cluster_name: web",
+        "cluster_name: expected \"web\", got \"\"",
+    ),
+    (
+        "authority: shop.test, path: /plugin",
+        "path_rewrite: /plugin",
+        "cluster_name: ''",
+        "cluster_name: cannot be decided: the plugin \"p\" chooses the cluster",
+    ),
+    (
+        "authority: shop.test, path: /meta, dynamic_metadata: [{metadata_namespace: f, value: {k: v}}]",
+        "cluster_name: meta",
+        "cluster_name: ''",
+        "cluster_name: expected \"\", got \"meta\"",
+    ),
+    (
+        "authority: shop.test, path: /meta",
+        "cluster_name: ''",
+        "cluster_name: meta",
+        "cluster_name: expected \"meta\", got \"\"",
+    ),
+    (
+        "authority: none.test, path: /",
+        "{cluster_name: '', path_redirect: '', code_redirect: 0}",
+        "virtual_host_name: shop",
+        "virtual_host_name: expected \"shop\", got \"\"",
+    ),
+    (
+        "authority: secure.test, path: /a",
+        "{path_redirect: 'https://secure.test/a', code_redirect: 301}",
+        "cluster_name: web",
+        "cluster_name: expected \"web\", got \"\"",
+    ),
+    (
+        "authority: secure.test, path: /a, internal: true",
+        "cluster_name: web",
+        "code_redirect: 301",
+        "code_redirect: expected 301, got 0",
+    ),
+    (
+        "authority: secure.test, path: /a, ssl: true",
+        "cluster_name: web",
+        "code_redirect: 301",
+        "code_redirect: expected 301, got 0",
+    ),
+];
+
 #[test]
 fn router_checks_compare_what_the_tool_compares() {
-    // The input without `method`, what holds, and what does not with its message.
-    let table = [
-        (
-            "authority: shop.test, path: '/cart/1?x=1'",
-            "cluster_name: cart",
-            "cluster_name: 'x'",
-            "cluster_name: expected \"x\", got \"cart\"",
-        ),
-        (
-            "authority: shop.test, path: '/cart/1?x=1'",
-            "path_rewrite: '/basket/1?x=1'",
-            "path_rewrite: /cart",
-            "path_rewrite: expected \"/cart\", got \"/basket/1?x=1\"",
-        ),
-        (
-            "authority: shop.test, path: /cart",
-            "host_rewrite: cart.test",
-            "host_rewrite: shop.test",
-            "host_rewrite: expected \"shop.test\", got \"cart.test\"",
-        ),
-        (
-            "authority: shop.test, path: /cart",
-            "virtual_host_name: shop",
-            "virtual_host_name: ''",
-            "virtual_host_name: expected \"\", got \"shop\"",
-        ),
-        (
-            "authority: shop.test, path: /cart",
-            "virtual_cluster_name: reads",
-            "virtual_cluster_name: other",
-            "virtual_cluster_name: expected \"other\", got \"reads\"",
-        ),
-        (
-            "authority: shop.test, path: /cart, additional_request_headers: [{key: x-gone, value: '1'}]",
-            "request_header_matches: [{name: x-gone, present_match: false}]",
-            "request_header_matches: [{name: x-gone}]",
-            "request_header_matches: expected \"x-gone\" to be present, got nothing",
-        ),
-        (
-            "authority: shop.test, path: /cart",
-            "request_header_matches: [{name: x-path, string_match: {exact: /cart}}, {name: x-from, exact_match: 127.0.0.1}]",
-            "request_header_matches: [{name: x-path, string_match: {exact: /basket}}]",
-            "request_header_matches: expected \"x-path\" to be \"/basket\", got \"/cart\"",
-        ),
-        (
-            "authority: shop.test, path: /cart",
-            "request_header_fields: [{key: x-order, value: route}, {key: x-forwarded-host, value: shop.test}]",
-            "request_header_fields: [{key: x-order, value: table}]",
-            "request_header_fields: expected \"x-order\" to be \"table\", got \"route\", \"host\", \"table\"",
-        ),
-        (
-            "authority: shop.test, path: /cart",
-            "request_header_fields: [{key: x-envoy-original-path, value: /cart}]",
-            "request_header_matches: [{name: x-now}]",
-            "request_header_matches: cannot be decided: the header \"x-now\" is not known: the command %START_TIME% is not modelled",
-        ),
-        (
-            "authority: shop.test, path: /cart",
-            "response_header_fields: [{key: x-served, value: 'yes'}]",
-            "response_header_fields: [{key: x-served, value: ''}]",
-            "response_header_fields: expected \"x-served\" to be \"\", got \"yes\"",
-        ),
-        (
-            "authority: shop.test, path: '/v2/a/b?q'",
-            "path_rewrite: '/a/b/2?q'",
-            "path_rewrite: ''",
-            "path_rewrite: expected \"\", got \"/a/b/2?q\"",
-        ),
-        (
-            "authority: shop.test, path: '/old/x?q=1', ssl: true",
-            "{path_redirect: 'https://shop.test/new/x?q=1', code_redirect: 302}",
-            "{code_redirect: 301}",
-            "code_redirect: expected 301, got 302",
-        ),
-        (
-            "authority: shop.test, path: /old/x",
-            "request_header_fields: [{key: ':path', value: /new/x}]",
-            "request_header_fields: [{key: ':path', value: /old/x}]",
-            "request_header_fields: expected \":path\" to be \"/old/x\", got \"/new/x\"",
-        ),
-        (
-            "authority: shop.test, path: '/rx/12?3'",
-            "path_redirect: 'http://b.test/rx/nn?3'",
-            "path_redirect: ''",
-            "path_redirect: expected \"\", got \"http://b.test/rx/nn?3\"",
-        ),
-        (
-            "authority: shop.test, path: /ping",
-            "{cluster_name: '', virtual_host_name: '', path_redirect: 'http://shop.test/ping', code_redirect: 200}",
-            "code_redirect: 0",
-            "code_redirect: expected 0, got 200",
-        ),
-        (
-            "authority: shop.test, path: /ping, additional_response_headers: [{key: x-own, value: '1'}]",
-            "response_header_matches: [{name: content-length, range_match: {start: 4, end: '5'}}, {name: x-own}, {name: content-type, string_match: {prefix: TEXT, ignore_case: true}}]",
-            "response_header_matches: [{name: content-type, string_match: {safe_regex: {regex: '[a-z]+'}}}]",
-            "response_header_matches: expected \"content-type\" to be regex \"[a-z]+\", got \"text/plain\"",
-        ),
-        // A fraction of 0 counts as 1, and only with its own key.
-        (
-            "authority: shop.test, path: /part, runtime: part",
-            "cluster_name: part",
-            "cluster_name: ''",
-            "cluster_name: expected \"\", got \"part\"",
-        ),
-        (
-            "authority: shop.test, path: /part, runtime: part, random_value: 1",
-            "cluster_name: ''",
-            "cluster_name: part",
-            "cluster_name: expected \"part\", got \"\"",
-        ),
-        (
-            "authority: shop.test, path: /part",
-            "cluster_name: ''",
-            "cluster_name: part",
-            "cluster_name: expected \"part\", got \"\"",
-        ),
-        (
-            "authority: shop.test, path: /split, random_value: '129'",
-            "{cluster_name: one, host_rewrite: shop.test}",
-            "cluster_name: two",
-            "cluster_name: expected \"two\", got \"one\"",
-        ),
-        (
-            "authority: shop.test, path: /split, randomValue: 30",
-            "{clusterName: two, hostRewrite: two.test}",
-            "cluster_name: one",
-            "cluster_name: expected \"one\", got \"two\"",
-        ),
-        (
-            "authority: shop.test, path: /split",
-            "request_header_fields: [{key: x-order, value: member}]",
-            "request_header_fields: [{key: x-order, value: route}]",
-            "request_header_fields: expected \"x-order\" to be \"route\", got \"member\", \"host\", \"table\"",
-        ),
-        (
-            "authority: shop.test, path: /named, additional_request_headers: [{key: x-to, value: web}]",
-            "cluster_name: web",
-            "cluster_name: ''",
-            "cluster_name: expected \"\", got \"web\"",
-        ),
-        (
-            "authority: shop.test, path: /named",
-            "cluster_name: ''",
-            "cluster_name: web",
-            "cluster_name: expected \"web\", got \"\"",
-        ),
-        (
-            "authority: shop.test, path: /plugin",
-            "path_rewrite: /plugin",
-            "cluster_name: ''",
-            "cluster_name: cannot be decided: the plugin \"p\" chooses the cluster",
-        ),
-        (
-            "authority: shop.test, path: /meta, dynamic_metadata: [{metadata_namespace: f, value: {k: v}}]",
-            "cluster_name: meta",
-            "cluster_name: ''",
-            "cluster_name: expected \"\", got \"meta\"",
-        ),
-        (
-            "authority: shop.test, path: /meta",
-            "cluster_name: ''",
-            "cluster_name: meta",
-            "cluster_name: expected \"meta\", got \"\"",
-        ),
-        (
-            "authority: none.test, path: /",
-            "{cluster_name: '', path_redirect: '', code_redirect: 0}",
-            "virtual_host_name: shop",
-            "virtual_host_name: expected \"shop\", got \"\"",
-        ),
-        (
-            "authority: secure.test, path: /a",
-            "{path_redirect: 'https://secure.test/a', code_redirect: 301}",
-            "cluster_name: web",
-            "cluster_name: expected \"web\", got \"\"",
-        ),
-        (
-            "authority: secure.test, path: /a, internal: true",
-            "cluster_name: web",
-            "code_redirect: 301",
-            "code_redirect: expected 301, got 0",
-        ),
-        (
-            "authority: secure.test, path: /a, ssl: true",
-            "cluster_name: web",
-            "code_redirect: 301",
-            "code_redirect: expected 301, got 0",
-        ),
-    ];
-    for (input, holds, fails, message) in table {
+    for (input, holds, fails, message) in CHECKS {
         let test = |validate: &str| {
             let validate =
                 if validate.starts_with('{') { validate.to_owned() } else { format!("{{{validate}}}") };
             check_fails(&format!("input: {{method: GET, {input}}}, validate: {validate}"))
         };
         assert_eq!(test(holds), [""; 0], "{input} {holds}");
-        assert_eq!(test(fails), [message], "{input} {fails}");
+        assert_eq!(test(fails), [*message], "{input} {fails}");
     }
 }
+
+/// A test, and its only fault.
+const CHECK_FAULTS: &[(&str, &str)] = &[
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET, hots: b}, validate: {cluster_name: c}}",
+        "2:68: error[unknown-field] tests[0].input.hots: there is no field \"hots\"; the fields are authority, path, method, random_value, ssl, internal, runtime, additional_request_headers, additional_response_headers, dynamic_metadata",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET}, validate: {clustername: c}}",
+        "error[unknown-field] tests[0].validate.clustername: there is no field \"clustername\"; did you mean `clusterName`?",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /}, validate: {cluster_name: c}}",
+        "error[missing-field] tests[0].input: needs `method`",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET}, validate: {}}",
+        "error[missing-field] tests[0].validate: says nothing;",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET}, validate: {request_header_matches: [{name: a, string_match: {safe_regex: {regex: '('}}}]}}",
+        "error[invalid-value] tests[0].validate.request_header_matches[0].string_match.safe_regex: ",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET}, validate: {request_header_matches: [{name: a, exact_match: b, presence_match: true}]}}",
+        "error[unknown-field] tests[0].validate.request_header_matches[0].presence_match: there is no field \"presence_match\"; did you mean `present_match`?",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET, dynamic_metadata: [{metadata_namespace: f, value: {k: [1]}}]}, validate: {cluster_name: c}}",
+        "conditions on a list are not modelled",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET, additional_request_headers: [{key: ':path', value: b}]}, validate: {cluster_name: c}}",
+        "other fields of `input` say this",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET, random_value: -1}, validate: {cluster_name: c}}",
+        "must be a whole number from 0 to 2147483647",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET, random_value: 1, randomValue: 2}, validate: {cluster_name: c}}",
+        "is the same field as `random_value`",
+    ),
+];
 
 #[test]
 fn faults_of_router_checks_have_places() {
@@ -806,49 +851,7 @@ fn faults_of_router_checks_have_places() {
         let faults = read_router_checks(&"a.yaml".into(), &trees(&text)[0], "raw").unwrap_err();
         faults.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    let table = [
-        (
-            "{test_name: t, input: {authority: a, path: /, method: GET, hots: b}, validate: {cluster_name: c}}",
-            "2:68: error[unknown-field] tests[0].input.hots: there is no field \"hots\"; the fields are authority, path, method, random_value, ssl, internal, runtime, additional_request_headers, additional_response_headers, dynamic_metadata",
-        ),
-        (
-            "{test_name: t, input: {authority: a, path: /, method: GET}, validate: {clustername: c}}",
-            "error[unknown-field] tests[0].validate.clustername: there is no field \"clustername\"; did you mean `clusterName`?",
-        ),
-        (
-            "{test_name: t, input: {authority: a, path: /}, validate: {cluster_name: c}}",
-            "error[missing-field] tests[0].input: needs `method`",
-        ),
-        (
-            "{test_name: t, input: {authority: a, path: /, method: GET}, validate: {}}",
-            "error[missing-field] tests[0].validate: says nothing;",
-        ),
-        (
-            "{test_name: t, input: {authority: a, path: /, method: GET}, validate: {request_header_matches: [{name: a, string_match: {safe_regex: {regex: '('}}}]}}",
-            "error[invalid-value] tests[0].validate.request_header_matches[0].string_match.safe_regex: ",
-        ),
-        (
-            "{test_name: t, input: {authority: a, path: /, method: GET}, validate: {request_header_matches: [{name: a, exact_match: b, presence_match: true}]}}",
-            "error[unknown-field] tests[0].validate.request_header_matches[0].presence_match: there is no field \"presence_match\"; did you mean `present_match`?",
-        ),
-        (
-            "{test_name: t, input: {authority: a, path: /, method: GET, dynamic_metadata: [{metadata_namespace: f, value: {k: [1]}}]}, validate: {cluster_name: c}}",
-            "conditions on a list are not modelled",
-        ),
-        (
-            "{test_name: t, input: {authority: a, path: /, method: GET, additional_request_headers: [{key: ':path', value: b}]}, validate: {cluster_name: c}}",
-            "other fields of `input` say this",
-        ),
-        (
-            "{test_name: t, input: {authority: a, path: /, method: GET, random_value: -1}, validate: {cluster_name: c}}",
-            "must be a whole number from 0 to 2147483647",
-        ),
-        (
-            "{test_name: t, input: {authority: a, path: /, method: GET, random_value: 1, randomValue: 2}, validate: {cluster_name: c}}",
-            "is the same field as `random_value`",
-        ),
-    ];
-    for (test, expected) in table {
+    for (test, expected) in CHECK_FAULTS {
         let found = faults(test);
         assert!(found.len() == 1 && found[0].contains(expected), "{test}\n{found:#?}");
     }
