@@ -165,7 +165,7 @@ pub(super) fn bootstrap(all: &[&Candidate]) -> Vec<u8> {
             }
             Form::Assignment(cluster) => made.clusters.push(Cluster::clone(cluster)),
             Form::Routes(routes) => {
-                made.listeners.push(listener_of(index, RouteConfiguration::clone(routes)))
+                made.listeners.push(listener_of(index, RouteConfiguration::clone(routes)));
             }
         }
         used.extend(one.resource.references().of_type(&ResourceType::Cluster).map(|name| &**name));
@@ -228,7 +228,7 @@ fn listener_of(index: usize, mut routes: RouteConfiguration) -> Listener {
 }
 
 fn any<M: Message + Name>(message: &M) -> Any {
-    Any { type_url: M::type_url(), value: message.encode_to_vec().into() }
+    Any { type_url: M::type_url(), value: message.encode_to_vec() }
 }
 
 /// Appends a message as a field.
