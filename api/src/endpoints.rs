@@ -404,7 +404,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("TestList"),
         errors: NOT_READY,
         handler: |method| on(method, route_tests::list),
-        ..needs(Role::Viewer, Reach::Everything)
+        ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {
         method: Method::Post,

@@ -55,6 +55,11 @@ impl Seen {
                 .is_ok_and(|object| self.weighted(&object))
     }
 
+    /// Returns `true` if a document is in scope, by its namespace and its present group.
+    pub(crate) fn document(&self, key: &DocumentKey) -> bool {
+        self.caller.sees_document(key, self.documents.translated.documents.get(key))
+    }
+
     /// Returns `true` if all objects of a wave deployment are in scope. Its counts are about all of them together, so it is shown
     /// whole or not at all.
     pub(crate) fn deployment(&self, report: &WaveReport) -> bool {
@@ -78,9 +83,7 @@ impl Seen {
     fn reading(&self, reading: &Reading<'_>) -> bool {
         match reading {
             Reading::Group(group) => self.caller.scope().is_none_or(|scope| scope.groups.has(group)),
-            Reading::Document(key) => {
-                self.caller.sees_document(key, self.documents.translated.documents.get(key))
-            }
+            Reading::Document(key) => self.document(key),
             Reading::Weights(object) => self.weighted(object),
             Reading::Rollout(id) => self.rollouts.get(*id).is_some_and(|rollout| self.rollout(rollout)),
         }

@@ -53,7 +53,7 @@ pub use json::REDACTED;
 pub use locate::move_to_fields;
 pub use node_group::identities_from_json;
 pub use profile::{Effect, Language, ProfileFinding};
-pub use re2::check_regex;
+pub use re2::{check_regex, check_shared_regex};
 pub use references::{Dangling, dangling};
 pub use render::render;
 pub use stencil::{Keys, Stencils};

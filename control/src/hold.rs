@@ -179,18 +179,20 @@ fn served_groups(env: &Env) -> Option<Groups> {
     env.parts.publisher.behind().map(|behind| behind.groups)
 }
 
-/// The end of what RouteTests hold, or its first wave.
-pub(crate) fn freed(
-    env: &Env,
-    accepted: &Accepted,
-    wave: &Wave,
-    at: At,
-) -> (Option<Wave>, Option<EndedWave>) {
+/// What becomes of a wave deployment that RouteTests hold no more.
+pub(crate) enum Freed {
+    /// It goes out by its waves, and begins with the first.
+    Begins(Box<Wave>),
+    /// It is published for everyone.
+    Ends(Box<EndedWave>),
+}
+
+pub(crate) fn freed(env: &Env, accepted: &Accepted, wave: &Wave, at: At) -> Freed {
     if !wave.is_at_once() {
-        return (Some(begin::again(env, accepted, wave, at)), None);
+        return Freed::Begins(Box::new(begin::again(env, accepted, wave, at)));
     }
     let ended = close::ended(env, wave, WavePhase::Promoted, Some(close::PASS.to_owned()), at);
-    (None, Some(ended))
+    Freed::Ends(Box::new(ended))
 }
 
 /// Why a change is held.

@@ -14,7 +14,7 @@ use crate::causes::chain;
 use crate::differing::differing as differing_keys;
 use crate::documents::{self, DocumentPatch, Said, Terms};
 use crate::env::{At, Env};
-use crate::hold::{self, Change, Verdict};
+use crate::hold::{self, Change, Freed, Verdict};
 use crate::key::StoreKey;
 use crate::mass_removal::{mass_removal, nothing_left};
 use crate::model::document::{DocumentState, what};
@@ -426,7 +426,10 @@ fn judged(
             texts.move_to_fields(&mut broken);
             AfterLoad::Becomes(Some(Box::new(hold::stopped(held(), broken))))
         }
-        Verdict::Frees => AfterLoad::Becomes(hold::freed(env, accepted, &held(), at).0.map(Box::new)),
+        Verdict::Frees => AfterLoad::Becomes(match hold::freed(env, accepted, &held(), at) {
+            Freed::Begins(wave) => Some(wave),
+            Freed::Ends(_) => None,
+        }),
     };
     Ok((wave, vec![]))
 }

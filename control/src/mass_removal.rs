@@ -33,7 +33,7 @@ pub(crate) fn mass_removal(
     }
     // Nothing that is served goes with policies that are not supported.
     for (key, document) in
-        documents.iter().filter(|(key, _)| !matches!(key.kind, Kind::Policy | Kind::RouteTest))
+        documents.iter().filter(|(key, _)| !(key.kind == Kind::Policy || key.kind.is_test()))
     {
         let kinds = groups.entry(&document.group).or_default();
         kinds.entry(key.kind.as_str()).or_default().add(&key.name, after.documents.contains_key(key));

@@ -11,7 +11,7 @@ use crate::accepted::Accepted;
 use crate::candidate::{self, Candidate};
 use crate::documents::{self, Said, Terms};
 use crate::env::{At, Env};
-use crate::hold::{self, Change, Verdict};
+use crate::hold::{self, Change, Freed, Verdict};
 use crate::key::StoreKey;
 use crate::model::document::DocumentState;
 use crate::model::wave::WavePhase;
@@ -179,8 +179,10 @@ fn waves_of(
         }
         Verdict::Frees => {
             let held = begin::held(env, accepted, &next.groups, (touched.clone(), None), label, at);
-            let (next, ended) = hold::freed(env, accepted, &held, at);
-            Ok(Waves { next, ended, held: None })
+            Ok(match hold::freed(env, accepted, &held, at) {
+                Freed::Begins(wave) => Waves { next: Some(*wave), ..Waves::default() },
+                Freed::Ends(ended) => Waves { ended: Some(*ended), ..Waves::default() },
+            })
         }
     }
 }

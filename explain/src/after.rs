@@ -7,7 +7,6 @@ use envoy_types::pb::envoy::config::route::v3::redirect_action::{
     PathRewriteSpecifier, SchemeRewriteSpecifier,
 };
 use envoy_types::pb::envoy::config::route::v3::route_action::HostRewriteSpecifier;
-use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;
 use envoy_types::pb::envoy::config::route::v3::{FilterConfig, RedirectAction, RouteAction};
 use envoy_types::pb::envoy::extensions::filters::common::fault::v3::fault_delay::FaultDelaySecifier;
 use envoy_types::pb::envoy::extensions::filters::http::fault::v3::HttpFault;
@@ -23,11 +22,13 @@ use envoy_types::pb::envoy::extensions::http::stateful_session::header::v3::Head
 use envoy_types::pb::google::protobuf::{Any, Duration};
 use prost::Message as _;
 
+use crate::changed::Known;
 use crate::draw::Fraction;
 use crate::explanation::{Filter, Limit, Retry, Session};
 use crate::header::{HeaderCondition, Seen};
 use crate::ratio::Ratio;
 use crate::request::Request;
+use crate::rewrite::{rewritten, with_prefix};
 use crate::semantics::{Difference, Semantics};
 use crate::truth::Truth;
 
@@ -379,7 +380,11 @@ fn session(any: &Any) -> Option<Session> {
 }
 
 /// Where a redirect leads (XA3).
-pub(crate) fn location(redirect: &RedirectAction, route: &proto::Route, request: &Request) -> String {
+///
+/// # Errors
+///
+/// Why that is not known.
+pub(crate) fn location(redirect: &RedirectAction, route: &proto::Route, request: &Request) -> Known {
     let scheme = match &redirect.scheme_rewrite_specifier {
         Some(SchemeRewriteSpecifier::HttpsRedirect(true)) => "https",
         Some(SchemeRewriteSpecifier::SchemeRedirect(scheme)) if !scheme.is_empty() => scheme,
@@ -411,22 +416,17 @@ pub(crate) fn location(redirect: &RedirectAction, route: &proto::Route, request:
             }
             new.clone()
         }
-        Some(PathRewriteSpecifier::PrefixRewrite(new)) => {
-            let prefix = match route.r#match.as_ref().and_then(|matches| matches.path_specifier.as_ref()) {
-                Some(
-                    PathSpecifier::Prefix(prefix)
-                    | PathSpecifier::PathSeparatedPrefix(prefix)
-                    | PathSpecifier::Path(prefix),
-                ) => prefix.len(),
-                Some(_) | None => 0,
-            };
-            format!("{new}{}", path.get(prefix..).unwrap_or_default())
+        Some(PathRewriteSpecifier::PrefixRewrite(new)) if !new.is_empty() => with_prefix(route, path, new),
+        Some(PathRewriteSpecifier::RegexRewrite(rewrite)) => rewritten(rewrite, path)?,
+        Some(PathRewriteSpecifier::PathRewrite(new)) if new.contains('%') => {
+            return Err(format!("the path {new:?} of the location has commands, which are not modelled"));
         }
-        Some(PathRewriteSpecifier::RegexRewrite(_)) => "…".to_owned(),
-        Some(PathRewriteSpecifier::PathRewrite(new)) => new.clone(),
-        None => path.to_owned(),
+        Some(PathRewriteSpecifier::PathRewrite(new)) if !new.is_empty() => new.clone(),
+        Some(PathRewriteSpecifier::PrefixRewrite(_) | PathRewriteSpecifier::PathRewrite(_)) | None => {
+            path.to_owned()
+        }
     };
-    format!("{scheme}://{host}{path}{query}")
+    Ok(format!("{scheme}://{host}{path}{query}"))
 }
 
 fn is_of(any: &Any, name: &str) -> bool {
@@ -483,6 +483,8 @@ const MAX_FILTERS: usize = 64;
 mod tests {
     use envoy_types::pb::envoy::config::core::v3::HttpProtocolOptions;
     use envoy_types::pb::envoy::config::route::v3::route_action::MaxStreamDuration;
+
+    use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;
 
     use super::*;
     use crate::client::{Client, Language};
@@ -541,13 +543,13 @@ mod tests {
             scheme_rewrite_specifier: Some(SchemeRewriteSpecifier::HttpsRedirect(true)),
             ..Default::default()
         };
-        assert_eq!(location(&https, &route, &request), "https://a.test/old/x?y=1");
+        assert_eq!(location(&https, &route, &request).unwrap(), "https://a.test/old/x?y=1");
         let prefix = RedirectAction {
             path_rewrite_specifier: Some(PathRewriteSpecifier::PrefixRewrite("/new".to_owned())),
             strip_query: true,
             host_redirect: "b.test".to_owned(),
             ..Default::default()
         };
-        assert_eq!(location(&prefix, &route, &request), "http://b.test/new/x");
+        assert_eq!(location(&prefix, &route, &request).unwrap(), "http://b.test/new/x");
     }
 }

@@ -60,8 +60,20 @@ impl Context {
     }
 
     pub(crate) fn matches(&self, request: &Request) -> Truth {
-        let (Some(value), Some(wanted)) = (self.value(request), &self.wanted) else { return Truth::Unknown };
-        wanted.takes(value).not_if(self.inverts)
+        let truth = match (self.value(request), &self.wanted) {
+            (Some(value), Some(wanted)) => wanted.takes(value),
+            (None, Some(wanted)) if request.router_check.is_some() && !self.is_object(request) => {
+                wanted.takes_nothing().into()
+            }
+            (None, _) | (_, None) => return Truth::Unknown,
+        };
+        truth.not_if(self.inverts)
+    }
+
+    /// True if the request says something below the key.
+    fn is_object(&self, request: &Request) -> bool {
+        let below = format!("{}.", self.key);
+        request.metadata.range(below.clone()..).next().is_some_and(|(key, _)| key.starts_with(&below))
     }
 
     /// What the request says of it.
@@ -133,6 +145,15 @@ impl Wanted {
                     (false, false) => Truth::No,
                 }
             }
+        }
+    }
+
+    /// If it takes an absent value.
+    fn takes_nothing(&self) -> bool {
+        match self {
+            Self::Present(present) => !present,
+            Self::Any(all) => all.iter().any(Self::takes_nothing),
+            Self::Text(_) | Self::Number { .. } | Self::Exactly(_) | Self::Flag(_) | Self::Null => false,
         }
     }
 

@@ -45,6 +45,10 @@ impl Fraction {
 
     /// The fraction after the request's runtime keys, each of which is read in percents of its own denominator.
     pub(crate) fn at_run_time(&self, request: &Request) -> Self {
+        if let Some(check) = &request.router_check {
+            let is_drawn = !check.runtime.is_empty() && check.runtime == self.runtime_key;
+            return Self { n: if is_drawn { self.n.max(1) } else { 0 }, ..self.clone() };
+        }
         match request.runtime.get(&self.runtime_key).filter(|_| !self.runtime_key.is_empty()) {
             Some(&(n, of)) if of > 0 && MILLION.is_multiple_of(of) => {
                 Self { n, of, runtime_key: self.runtime_key.clone() }

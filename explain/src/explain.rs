@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::route::v3::route::Action;
 use envoy_types::pb::envoy::config::route::v3::route_action::{ClusterNotFoundResponseCode, ClusterSpecifier};
 use envoy_types::pb::envoy::config::route::v3::virtual_host::TlsRequirementType;
 use envoy_types::pb::envoy::config::route::v3::weighted_cluster::{ClusterWeight, RandomValueSpecifier};
-use envoy_types::pb::envoy::config::route::v3::{RouteAction, RouteConfiguration, ScopedRouteConfiguration, WeightedCluster, redirect_action::RedirectResponseCode};
+use envoy_types::pb::envoy::config::route::v3::{RouteAction, RouteConfiguration, ScopedRouteConfiguration, WeightedCluster};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::scoped_routes::ConfigSpecifier;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{HttpConnectionManager, ScopedRoutes};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
@@ -17,6 +17,7 @@ use xds_cache::{Resource, ResourceKey, ResourceType};
 
 use crate::after::{Levels, location};
 use crate::before::{Arrived, arrive};
+use crate::changed::{Checked, Known};
 use crate::draw::{Chance, Fraction};
 use crate::endpoints::{endpoints, shown};
 use crate::explanation::{
@@ -27,6 +28,7 @@ use crate::listener::{Connected, chain, depends_on};
 use crate::model::{Accepting, Manager, Model};
 use crate::ratio::Ratio;
 use crate::request::Request;
+use crate::rewrite::status_of;
 use crate::route::{Asked, is_grpc};
 use crate::scope;
 use crate::semantics::Difference;
@@ -105,10 +107,20 @@ impl Model {
         let resource = ResourceKey { resource_type: ResourceType::RouteConfiguration, name: name.into() };
         let manager = HttpConnectionManager::default();
         let seen = Seen::of(request, self.semantics);
+        // Without a connection manager, nobody removes the header.
+        let is_internal = seen.get("x-envoy-internal").first().is_some_and(|value| value == "true");
         let arrived =
-            Arrived { request: request.clone(), seen, steps: Vec::new(), refused: None, is_internal: false };
+            Arrived { request: request.clone(), seen, steps: Vec::new(), refused: None, is_internal };
         let routed = Routed { table, resource, prefix: Some(String::new()) };
-        self.route(&arrived, &routed, &manager, self.blank())
+        let mut answer = self.route(&arrived, &routed, &manager, self.blank());
+        if let Some(check) = &request.router_check {
+            let is_unmatched =
+                |one: &&mut Outcome| matches!(one.action, ActionKind::NoRoute | ActionKind::NoVirtualHost);
+            for outcome in answer.outcomes.iter_mut().filter(is_unmatched) {
+                outcome.checked = Some(Box::new(Checked::nothing(check, &arrived.seen)));
+            }
+        }
+        answer
     }
 
     /// A gRPC client: the listener has the name of the target (XF9).
@@ -300,7 +312,9 @@ impl Model {
             let outcome =
                 Outcome::plain(Ratio::ONE, ActionKind::Redirect, "the virtual host requires TLS".to_owned());
             let location = format!("https://{}{}", arrived.request.authority, arrived.request.path);
-            answer.outcomes.push(Outcome { location: Some(location), ..outcome.with_status("301") });
+            let check = arrived.request.router_check.as_ref();
+            let checked = check.map(|check| Box::new(Checked::to_tls(check, &arrived.seen, &location)));
+            answer.outcomes.push(Outcome { location: Some(location), checked, ..outcome.with_status("301") });
             return answer;
         }
         if host.has_tree {
@@ -401,6 +415,7 @@ impl Model {
             other => {
                 let mut outcome = self.answered(other.as_ref(), &route.message, asked, leaf.chance.share());
                 outcome.filters = filters.shown;
+                outcome.checked = Checked::answered(&levels, other.as_ref(), asked.request, asked.seen);
                 return add(outcome, answer);
             }
         };
@@ -448,14 +463,9 @@ impl Model {
         }
         match action {
             Some(Action::Redirect(redirect)) => {
-                let status = match redirect.response_code() {
-                    RedirectResponseCode::MovedPermanently => "301",
-                    RedirectResponseCode::Found => "302",
-                    RedirectResponseCode::SeeOther => "303",
-                    RedirectResponseCode::TemporaryRedirect => "307",
-                    RedirectResponseCode::PermanentRedirect => "308",
-                };
-                let location = location(redirect, route, asked.request);
+                let status = status_of(redirect).to_string();
+                let location = location(redirect, route, asked.request)
+                    .unwrap_or_else(|why| format!("a location that is not known: {why}"));
                 let outcome =
                     Outcome::plain(share, ActionKind::Redirect, format!("redirected to {location}"));
                 Outcome { location: Some(location), ..outcome.with_status(status) }
@@ -482,13 +492,17 @@ impl Model {
         answer: &mut Explanation,
     ) -> Vec<Outcome> {
         let share = leaf.chance.share();
+        let checked = |levels: &Levels<'_>, cluster: Known| {
+            Checked::forwarded(levels, action, cluster, asked.request, asked.seen, self.semantics)
+        };
         let single = |name: &str, answer: &mut Explanation| {
             let outcome = self.to_cluster(name, share, action, levels, asked, manager, answer);
             vec![self.with_mirrors(outcome, action, levels, &leaf.chance, None)]
         };
         let plugin = |name: &str| {
             let message = format!("the plugin {name:?} chooses the cluster");
-            vec![Outcome::plain(share, ActionKind::Plugin, message)]
+            let checked = checked(levels, Err(message.clone()));
+            vec![Outcome { checked, ..Outcome::plain(share, ActionKind::Plugin, message) }]
         };
         match &action.cluster_specifier {
             Some(ClusterSpecifier::Cluster(name)) => single(name, answer),
@@ -497,7 +511,8 @@ impl Model {
                     Some(name) => single(&name.clone(), answer),
                     None => {
                         let message = format!("the header {header:?}, which names the cluster, is absent");
-                        vec![Outcome::plain(share, ActionKind::Cluster, message).with_status("503")]
+                        let outcome = Outcome::plain(share, ActionKind::Cluster, message).with_status("503");
+                        vec![Outcome { checked: checked(levels, Ok(String::new())), ..outcome }]
                     }
                 }
             }
@@ -508,10 +523,11 @@ impl Model {
             Some(ClusterSpecifier::InlineClusterSpecifierPlugin(inline)) => {
                 plugin(inline.extension.as_ref().map(|extension| extension.name.as_str()).unwrap_or_default())
             }
-            None => vec![
-                Outcome::plain(share, ActionKind::Cluster, "the route names no cluster".to_owned())
-                    .with_status("503"),
-            ],
+            None => {
+                let message = "the route names no cluster".to_owned();
+                let outcome = Outcome::plain(share, ActionKind::Cluster, message).with_status("503");
+                vec![Outcome { checked: checked(levels, Ok(String::new())), ..outcome }]
+            }
         }
     }
 
@@ -597,6 +613,9 @@ impl Model {
         let resource = ResourceKey { resource_type: ResourceType::Cluster, name: name.into() };
         let mut outcome = Outcome::plain(share, ActionKind::Cluster, format!("to {name}"));
         outcome.cluster = Some(element(name, &resource, String::new()));
+        let (request, seen) = (asked.request, asked.seen);
+        outcome.checked =
+            Checked::forwarded(levels, action, Ok(name.to_owned()), request, seen, self.semantics);
         let filters = levels.filters(manager, asked.request, asked.seen, self.semantics);
         (outcome.filters, outcome.session) = (filters.shown, filters.session);
         outcome.limits = Levels::limits(action, manager, asked.seen, self.semantics);

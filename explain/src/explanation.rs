@@ -3,6 +3,7 @@
 use serde::Serialize;
 use xds_cache::ResourceKey;
 
+use crate::changed::Checked;
 use crate::host::DomainKind;
 use crate::ratio::Ratio;
 use crate::route::{Failure, Reason};
@@ -219,6 +220,9 @@ pub struct Outcome {
     /// What makes requests stick to an endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
+    /// What `router_check_tool` compares; only if the request asks as it does.
+    #[serde(skip)]
+    pub checked: Option<Box<Checked>>,
 }
 
 fn is_zero(n: &usize) -> bool {
@@ -393,6 +397,7 @@ impl Outcome {
             filters: Vec::new(),
             mirrors: Vec::new(),
             session: None,
+            checked: None,
         }
     }
 

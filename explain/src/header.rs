@@ -65,6 +65,16 @@ impl Seen {
         self.values.remove(name).is_some()
     }
 
+    /// All headers, by name in lower case.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&String, &Vec<String>)> {
+        self.values.iter()
+    }
+
+    /// The headers of these names and values, as they are.
+    pub(crate) fn of_all(values: BTreeMap<String, Vec<String>>) -> Self {
+        Self { values }
+    }
+
     /// The values of a header; none if it is absent. The name is in lower case.
     pub(crate) fn get(&self, name: &str) -> &[String] {
         let name = if name == "host" { ":authority" } else { name };

@@ -20,7 +20,7 @@ pub(crate) struct Pattern {
     text: String,
     reads_bytes: bool,
     is_half_anchored: bool,
-    engine: OnceLock<Option<Regex>>,
+    whole_engine: OnceLock<Option<Regex>>,
 }
 
 impl Pattern {
@@ -29,7 +29,7 @@ impl Pattern {
             text: text.to_owned(),
             reads_bytes: semantics.has(Difference::RegexReadsBytes),
             is_half_anchored: semantics.has(Difference::RegexIsHalfAnchored),
-            engine: OnceLock::new(),
+            whole_engine: OnceLock::new(),
         }
     }
 
@@ -39,10 +39,49 @@ impl Pattern {
 
     /// Unknown if the regular expression cannot be read, or is too large.
     pub(crate) fn matches(&self, text: &[u8]) -> Truth {
-        match self.engine.get_or_init(|| self.build()) {
+        match self.whole_engine.get_or_init(|| self.build()) {
             Some(engine) => engine.is_match(Input::new(text).anchored(Anchored::No)).into(),
             None => Truth::Unknown,
         }
+    }
+
+    /// The text with each match replaced, as RE2 does it: `\\1` is the first group, `\\0` the match.
+    ///
+    /// # Errors
+    ///
+    /// Why that is not known.
+    pub(crate) fn replace_all(&self, text: &str, substitution: &str) -> Result<String, String> {
+        let unread = || format!("the regular expression {:?} is not modelled", self.text);
+        let inner = Translator::translate(&self.text, self.reads_bytes).ok_or_else(unread)?;
+        let engine = self.engine(&inner).ok_or_else(unread)?;
+        let text = text.as_bytes();
+        let (mut out, mut at) = (Vec::new(), 0);
+        for found in engine.captures_iter(text) {
+            let Some(whole) = found.get_match() else { continue };
+            out.extend_from_slice(text.get(at..whole.start()).unwrap_or_default());
+            at = whole.end();
+            let mut rest = substitution.chars();
+            while let Some(next) = rest.next() {
+                let group = match (next, (next == '\\').then(|| rest.next()).flatten()) {
+                    ('\\', Some('\\')) => None,
+                    ('\\', Some(digit)) if digit.is_ascii_digit() => {
+                        digit.to_digit(10).and_then(|n| usize::try_from(n).ok())
+                    }
+                    ('\\', _) => return Err(format!("the substitution {substitution:?} is not valid")),
+                    (_, _) => None,
+                };
+                match group {
+                    Some(group) => {
+                        let span = found.get_group(group);
+                        let part = span.and_then(|span| text.get(span.range()));
+                        out.extend_from_slice(part.unwrap_or_default());
+                    }
+                    None => out.extend_from_slice(next.encode_utf8(&mut [0; 4]).as_bytes()),
+                }
+            }
+        }
+        out.extend_from_slice(text.get(at..).unwrap_or_default());
+        String::from_utf8(out).map_err(|_| "the rewritten text is not UTF-8".to_owned())
     }
 
     /// A deterministic automaton of the whole text; `None` where [`Pattern::matches`] says unknown.
@@ -65,10 +104,13 @@ impl Pattern {
     }
 
     fn build(&self) -> Option<Regex> {
-        let whole = self.whole()?;
+        self.engine(&self.whole()?)
+    }
+
+    fn engine(&self, translated: &str) -> Option<Regex> {
         let syntax = syntax::Config::new().utf8(false).unicode(!self.reads_bytes);
         let config = Config::new().utf8_empty(false).nfa_size_limit(Some(MAX_REGEX_BYTES));
-        Regex::builder().syntax(syntax).configure(config).build(&whole).ok()
+        Regex::builder().syntax(syntax).configure(config).build(translated).ok()
     }
 }
 

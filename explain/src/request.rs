@@ -30,6 +30,17 @@ pub struct Request {
     pub healthy: BTreeMap<String, (usize, usize)>,
     /// The RouteConfiguration to begin at, in place of a listener.
     pub route_config: Option<String>,
+    /// Asks as Envoy's `router_check_tool` does, which knows everything about its requests; only with a RouteConfiguration to begin at.
+    pub router_check: Option<RouterCheck>,
+}
+
+/// What `router_check_tool` knows besides the request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouterCheck {
+    /// The runtime key of the fractions that are drawn; no other fraction takes a request. One of 0 counts as 1.
+    pub runtime: String,
+    /// Headers of the answer before the route changes them.
+    pub response_headers: Vec<(String, String)>,
 }
 
 /// The connection of a request.

@@ -5,6 +5,7 @@ use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
 use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;
 use envoy_types::pb::envoy::config::route::v3::{RouteAction, RouteMatch};
 use serde::Serialize;
+use xds_units::Span;
 
 use crate::after::Levels;
 use crate::balancer::{Balancer, MAX_CLUSTERS};
@@ -312,11 +313,12 @@ impl Model {
             method.fails = Some("a plugin chooses the cluster, or none is named".to_owned());
         }
         let limits = Levels::limits(action, &manager.message, asked.seen, self.semantics);
-        method.timeout = limits.iter().find_map(|limit| limit.ms).map(seconds);
+        let in_seconds = |ms: u64| Span::from_millis(ms).in_decimal_seconds();
+        method.timeout = limits.iter().find_map(|limit| limit.ms).map(in_seconds);
         method.retry_policy = levels.retry(action, self.semantics).map(|retry| RetryPolicy {
             max_attempts: retry.n_retries.saturating_add(1),
-            initial_backoff: seconds(retry.base_interval_ms),
-            max_backoff: seconds(retry.max_interval_ms),
+            initial_backoff: in_seconds(retry.base_interval_ms),
+            max_backoff: in_seconds(retry.max_interval_ms),
             backoff_multiplier: 2,
             retryable_status_codes: retry.on.iter().map(|on| on.to_uppercase().replace('-', "_")).collect(),
         });
@@ -408,14 +410,6 @@ fn shares(action: &RouteAction) -> Vec<ClusterShare> {
             | ClusterSpecifier::InlineClusterSpecifierPlugin(_),
         )
         | None => Vec::new(),
-    }
-}
-
-/// `0.025s`, as in a service config.
-fn seconds(ms: u64) -> String {
-    match ms % 1000 {
-        0 => format!("{}s", ms / 1000),
-        rest => format!("{}.{}s", ms / 1000, format!("{rest:03}").trim_end_matches('0')),
     }
 }
 

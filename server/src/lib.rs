@@ -10,6 +10,7 @@ mod escape;
 pub mod grpc;
 mod listen;
 pub mod metrics;
+mod oracle;
 pub mod rollouts;
 pub mod run;
 pub mod source;

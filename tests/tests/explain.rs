@@ -13,8 +13,9 @@ use http::Method;
 use serde_json::{Value, json};
 use xds_cache::Resource;
 use xds_codec::Codec;
-use xds_explain::{ActionKind, Client, Explanation, Language, Model, Request};
-use xds_tests::config::{ConfigDir, LISTENER, ROUTE, api_listener, cluster, endpoints};
+use xds_explain::{ActionKind, Client, Explanation, Language, Model, Request, RouterCheck};
+use xds_tests::backend::{Backend, SHOW};
+use xds_tests::config::{ConfigDir, LISTENER, ROUTE, api_listener, cluster, endpoints, static_envoy};
 use xds_tests::envoy::Envoy;
 use xds_tests::random::Random;
 use xds_tests::rpc;
@@ -75,6 +76,123 @@ async fn compare_envoy(random: &mut Random, codec: &Codec, n: usize) -> Result<u
         }
     }
     Ok(routed)
+}
+
+/// What a route makes of a request, as `router_check_tool` sees it, is what a backend gets.
+#[tokio::test]
+async fn an_envoy_changes_requests_as_the_model_says() -> Result<()> {
+    let codec = Codec::new()?;
+    let backend = Backend::start("b").await?;
+    let table = changing_routes();
+    let mut bootstrap: Value = serde_json::from_str(&static_envoy(backend.addr()))?;
+    let manager = &mut bootstrap["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0];
+    manager["typed_config"]["route_config"] = table.clone();
+    let envoy = Envoy::start(&bootstrap.to_string()).await?;
+    let addr = envoy.wait_listener("http").await?;
+    let mut typed = table.clone();
+    typed["@type"] = ROUTE.into();
+    let model = Model::compile([resource(&codec, &typed)?], Client::newest(Language::Envoy));
+    let paths = [
+        "/prefix",
+        "/prefix/x?q=/prefix",
+        "/exact?q",
+        "/regex/a1/b22",
+        "/empty/12a",
+        "/regex/?1",
+        "/v7/x/y",
+        "/whole/a?b",
+        "/order?o",
+        "/named/h.test/p?1",
+    ];
+    let redirects = ["/to-prefix/x?q", "/to-regex/a1b2?3", "/to-host?q", "/to-path?q", "/answer"];
+    for path in paths.into_iter().chain(redirects) {
+        let headers = [("x-a", "1"), ("x-b", "2"), ("x-gone", "3")];
+        let request = Request {
+            headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+            route_config: Some("t".to_owned()),
+            random: Some(0),
+            router_check: Some(RouterCheck::default()),
+            ..Request::get("a.test", path)
+        };
+        let explained = model.explain(&request);
+        let outcome = explained.first().and_then(|one| one.outcomes.first()).context("no outcome")?;
+        let checked = outcome.checked.as_ref().with_context(|| format!("{path}: {outcome:?}"))?;
+        let asked =
+            headers.iter().fold(rpc::Ask::get("a.test", path), |ask, (name, value)| ask.with(name, value));
+        let told = asked.with(SHOW, "1").send(addr).await?;
+        let known =
+            |value: &Result<String, String>| value.clone().map_err(|why| anyhow::anyhow!("{path}: {why}"));
+        if checked.code != 0 {
+            assert_eq!(u32::from(told.code), checked.code, "{path}");
+            let location = told.headers.get("location").and_then(|value| value.to_str().ok());
+            if (300..400).contains(&checked.code) {
+                assert_eq!(location, Some(&*known(&checked.redirect)?), "{path}");
+            }
+            for name in ["content-type", "content-length", "x-answer"] {
+                let got = told.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+                // An answer without a body says so in its own way.
+                if got != "0" {
+                    assert_eq!(got, known(&checked.response.first(name))?, "{path} {name}");
+                }
+            }
+            continue;
+        }
+        let got = told.request().with_context(|| format!("{path} as {:?}", checked.path))?;
+        assert_eq!(got["path"], *known(&checked.path)?, "{path}");
+        assert_eq!(got["authority"], *known(&checked.host)?, "{path}");
+        for name in [
+            "x-order",
+            "x-path",
+            "x-a",
+            "x-b",
+            "x-c",
+            "x-gone",
+            "x-percent",
+            "x-forwarded-host",
+            "x-envoy-original-path",
+        ] {
+            let got = told.request_header(name)?.unwrap_or_default();
+            assert_eq!(
+                got,
+                checked.request.joined(name).map_err(anyhow::Error::msg)?,
+                "{path} {name}\n{told:?}"
+            );
+        }
+        assert_eq!(told.headers["x-answer"].to_str()?, known(&checked.response.first("x-answer"))?);
+    }
+    Ok(())
+}
+
+/// Routes that change requests in each way that is modelled.
+fn changing_routes() -> Value {
+    let add = |key: &str, value: &str, action: &str| json!({"header": {"key": key, "value": value}, "append_action": action});
+    let (append, overwrite) = ("APPEND_IF_EXISTS_OR_ADD", "OVERWRITE_IF_EXISTS_OR_ADD");
+    let regex = |pattern: &str, substitution: &str| json!({"pattern": {"regex": pattern}, "substitution": substitution});
+    json!({"name": "t",
+    "request_headers_to_add": [add("x-order", "table", append)],
+    "virtual_hosts": [{"name": "h", "domains": ["*"],
+        "request_headers_to_add": [add("x-order", "host", append), add("x-a", "never", "ADD_IF_ABSENT"), add("x-b", "%REQ(x-a)%%%", overwrite)],
+        "request_headers_to_remove": ["x-gone"],
+        "response_headers_to_add": [add("x-answer", "host", overwrite)],
+        "routes": [
+            {"match": {"prefix": "/prefix"}, "request_headers_to_add": [add("x-order", "route", append), add("x-path", "%REQ(:path)%", append)],
+             "route": {"cluster": "backend", "prefix_rewrite": "/p", "host_rewrite_literal": "new.test", "append_x_forwarded_host": true}},
+            {"match": {"path": "/exact"}, "route": {"cluster": "backend", "prefix_rewrite": "/", "host_rewrite_header": "x-a"}},
+            {"match": {"safe_regex": {"regex": "/v[0-9].*"}}, "route": {"cluster": "backend", "prefix_rewrite": "/all"}},
+            {"match": {"prefix": "/regex"}, "route": {"cluster": "backend", "regex_rewrite": regex("([a-z]+)([0-9]?)", "\\2-\\1.")}},
+            {"match": {"prefix": "/whole"}, "route": {"cluster": "backend", "regex_rewrite": regex("^/whole/(.*)$", "/\\1\\0")}},
+            {"match": {"prefix": "/named"}, "route": {"cluster": "backend", "host_rewrite_path_regex": regex("^/named/([^/]*)/.*$", "\\1")}},
+            {"match": {"prefix": "/empty"}, "route": {"cluster": "backend", "regex_rewrite": regex("[0-9]*", "/")}},
+                {"match": {"prefix": "/to-prefix"}, "redirect": {"prefix_rewrite": "/new", "https_redirect": true}},
+            {"match": {"prefix": "/to-regex"}, "redirect": {"regex_rewrite": regex("[0-9]", "n"), "response_code": "TEMPORARY_REDIRECT"}},
+            {"match": {"prefix": "/to-host"}, "redirect": {"host_redirect": "b.test", "port_redirect": 8443, "strip_query": true}},
+            {"match": {"prefix": "/to-path"}, "redirect": {"path_redirect": "/fixed", "response_code": "SEE_OTHER"}},
+            {"match": {"path": "/answer"}, "direct_response": {"status": 418, "body": {"inline_string": "short"}}},
+            {"match": {"prefix": "/"},
+             "request_headers_to_add": [add("x-order", "route", append), add("x-c", "%REQ(none?x-b)%", append), add("x-percent", "%REQ(none)%", append)],
+             "route": {"weighted_clusters": {"clusters": [
+                {"name": "backend", "weight": 1, "request_headers_to_add": [add("x-order", "member", append)], "host_rewrite_literal": "member.test"}]}}},
+        ]}]})
 }
 
 /// The name of the route that answers; empty if there is none.

@@ -63,6 +63,16 @@ impl Span {
             millis => format!("{millis}ms"),
         }
     }
+
+    /// The same in seconds with decimals, as in JSON of protobuf: `90s`, `0.025s`.
+    #[must_use]
+    pub fn in_decimal_seconds(self) -> String {
+        let (seconds, rest) = (self.0 / 1_000, self.0 % 1_000);
+        match rest {
+            0 => format!("{seconds}s"),
+            rest => format!("{seconds}.{}s", format!("{rest:03}").trim_end_matches('0')),
+        }
+    }
 }
 
 impl From<Duration> for Span {
@@ -173,6 +183,13 @@ const MAX_DECIMALS: u32 = 9;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_have_decimals_in_seconds() {
+        for (millis, shown) in [(0, "0s"), (25, "0.025s"), (1_500, "1.5s"), (90_000, "90s")] {
+            assert_eq!(Span::from_millis(millis).in_decimal_seconds(), shown);
+        }
+    }
 
     #[test]
     fn durations_are_written_as_they_are_read() {

@@ -5,14 +5,15 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 use xds_control::Tested;
-use xds_control::route_tests::{Case, Coverage, CoverageKind, TestPolicy, Totals};
+use xds_control::route_tests::{Case, Coverage, CoverageKind, Served, TestPolicy};
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
-use crate::caller::Asked;
+use crate::caller::{Asked, Caller};
 use crate::endpoint::waves::WaveEntry;
 use crate::input::{NoParams, Params};
 use crate::problem::ApiError;
+use crate::seen::Seen;
 use crate::state::{ApiState, aside};
 use crate::write::counted;
 
@@ -103,15 +104,22 @@ pub(crate) struct Touched {
     pub all: usize,
 }
 
-pub(crate) async fn list(State(state): State<ApiState>, _: Params<NoParams>) -> Result<Answer, ApiError> {
+pub(crate) async fn list(
+    State(state): State<ApiState>,
+    caller: Caller,
+    _: Params<NoParams>,
+) -> Result<Answer, ApiError> {
     state.check_loaded()?;
     let policy = state.control.test_policy();
     let tested = state.control.tested();
-    let held = state.control.held_by_tests().map(|(report, failures)| HeldChange {
+    let seen = Seen::new(&state, &caller);
+    let held = state.control.held_by_tests().filter(|(report, _)| seen.deployment(report));
+    let held = held.map(|(report, failures)| HeldChange {
         wave_deployment: report.deployment,
         reason: report.reason.unwrap_or_default(),
         objects: report.objects,
-        failures: failures.iter().map(ToString::to_string).collect(),
+        // Explanations may be about anything.
+        failures: failures.iter().filter(|_| seen.is_all()).map(ToString::to_string).collect(),
     });
     let list = aside(move || {
         let Some(tested) = tested else {
@@ -125,7 +133,7 @@ pub(crate) async fn list(State(state): State<ApiState>, _: Params<NoParams>) -> 
                 held,
             };
         };
-        shown(&tested, policy, held)
+        shown(&tested, policy, held, &Scoped { caller, seen })
     });
     Answer::ok(&list.await?)
 }
@@ -140,9 +148,33 @@ pub(crate) async fn release(
     Answer::ok(&WaveEntry::from(&counted(&state.refusals, done)?))
 }
 
-fn shown(tested: &Tested, policy: TestPolicy, held: Option<HeldChange>) -> TestList {
-    let Totals { passed, failed } = tested.report.totals();
-    let coverage = tested.report.coverage.iter().map(|((served, profile), coverage)| {
+/// What a caller sees.
+struct Scoped {
+    caller: Caller,
+    seen: Seen,
+}
+
+impl Scoped {
+    /// Returns `true` if everything that the clients are served is in scope.
+    fn served(&self, served: &Served) -> bool {
+        match served {
+            Served::Group(group) => self.caller.sees_group(group),
+            // Which groups a node has is not asked again.
+            Served::Node(_) => self.seen.is_all(),
+        }
+    }
+
+    fn case(&self, case: &Case) -> bool {
+        self.served(&case.served) && self.seen.document(&case.document)
+    }
+}
+
+fn shown(tested: &Tested, policy: TestPolicy, held: Option<HeldChange>, scope: &Scoped) -> TestList {
+    let cases = || tested.report.cases.iter().filter(|case| scope.case(case));
+    let passed = cases().filter(|case| case.is_passed()).count();
+    let failed = cases().count() - passed;
+    let coverage = tested.report.coverage.iter().filter(|((served, _), _)| scope.served(served));
+    let coverage = coverage.map(|((served, profile), coverage)| {
         let [routes, conditions, hosts, backends] = CoverageKind::ALL.map(|kind| touched(coverage, kind));
         let text = coverage.to_string();
         CoverageEntry { of: format!("{served}, {profile}"), routes, conditions, hosts, backends, text }
@@ -152,7 +184,7 @@ fn shown(tested: &Tested, policy: TestPolicy, held: Option<HeldChange>) -> TestL
         tested_at: Some(rfc3339(tested.at)),
         passed,
         failed,
-        tests: tested.report.cases.iter().map(|case| entry(case, policy)).collect(),
+        tests: cases().map(|case| entry(case, policy)).collect(),
         coverage: coverage.collect(),
         held,
     }

@@ -32,6 +32,27 @@ pub fn check_regex(pattern: &str) -> Result<(), String> {
     check(pattern, Encoding::Utf8).map(drop).map_err(|error| error.to_string())
 }
 
+/// Checks an expression that Envoy and every language of gRPC get. Returns the size of the program that Envoy makes of it; `None` if that is not
+/// computed, for classes such as `\p{Greek}` and for very large expressions. Envoy refuses more than 100 unless its runtime says otherwise.
+///
+/// # Errors
+///
+/// If one of them refuses it: the column, what is wrong, and what would be right.
+pub fn check_shared_regex(pattern: &str) -> Result<Option<usize>, String> {
+    for encoding in [Encoding::Utf8, Encoding::Latin1] {
+        let features = check(pattern, encoding).map_err(|error| error.to_string())?;
+        let refused = [
+            (features.angle_name, "not every client knows `(?<name>…)`; write `(?P<name>…)`"),
+            (features.any_byte, "not every client knows `\\C`; write `.`"),
+            (features.repeated_name, "another group has this name; give it one of its own"),
+        ];
+        if let Some((column, wrong)) = refused.iter().find_map(|(at, wrong)| Some(((*at)?, wrong))) {
+            return Err(format!("column {column}: {wrong}"));
+        }
+    }
+    Ok(program_size(pattern))
+}
+
 /// The size of the program that Envoy makes of an expression; `None` if it is not computed: the expression is refused, has classes such as
 /// `\p{Greek}`, or is very large.
 pub(crate) fn program_size(pattern: &str) -> Option<usize> {
@@ -92,6 +113,23 @@ mod tests {
         assert_eq!(features("é\\C").any_byte, Some(2));
         assert_eq!(features("(?P<n>a)(?P<m>b)(?P<n>c)").repeated_name, Some(17));
         assert_eq!(features("[\\\\C]\\\\C"), Features::default());
+    }
+
+    #[test]
+    fn an_expression_for_every_client_is_one_that_all_take() {
+        assert_eq!(check_shared_regex("/a/[^/]+"), Ok(Some(10)));
+        assert_eq!(check_shared_regex("\\p{Greek}"), Ok(None));
+        for (pattern, wrong) in [
+            ("(?=a)", "column 1: RE2 has no look-ahead"),
+            ("\\x{263a}", "column 1: "),
+            ("[é-à]", "column 2: "),
+            ("a(?<n>b)", "column 2: not every client knows `(?<name>…)`; write `(?P<name>…)`"),
+            ("\\C", "column 1: not every client knows `\\C`; write `.`"),
+            ("(?P<n>a)(?P<n>b)", "column 9: another group has this name"),
+        ] {
+            let error = check_shared_regex(pattern).unwrap_err();
+            assert!(error.starts_with(wrong), "{pattern}: {error}");
+        }
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! What a RouteTest says.
+//! What a RouteTest or RouterCheck says.
 
 use std::fmt;
 use std::str::FromStr;
 
 use xds_cache::GroupName;
-use xds_explain::{Client, Ratio, Region, Request};
+use xds_explain::{Client, HeaderCheck, Ratio, Region, Request};
 
-/// A RouteTest.
+/// A RouteTest, or a RouterCheck.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteTest {
     /// The clients; `None` for those that can send each request.
@@ -61,7 +61,43 @@ pub struct Test {
     /// Filters that are taken to let the request pass unchanged.
     pub passes: Vec<String>,
     /// What is expected.
-    pub expect: Expect,
+    pub expect: Expected,
+}
+
+/// What a test expects.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expected {
+    /// Of a RouteTest.
+    Outcome(Box<Expect>),
+    /// Of a RouterCheck.
+    Router(Box<RouterExpect>),
+}
+
+/// What a test of `router_check_tool` expects: its `validate`. What is not set is not compared; an empty text expects nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouterExpect {
+    /// The cluster.
+    pub cluster_name: Option<String>,
+    /// The virtual cluster.
+    pub virtual_cluster_name: Option<String>,
+    /// The virtual host.
+    pub virtual_host_name: Option<String>,
+    /// The host as it is forwarded.
+    pub host_rewrite: Option<String>,
+    /// The path as it is forwarded.
+    pub path_rewrite: Option<String>,
+    /// The URL that a redirect names.
+    pub path_redirect: Option<String>,
+    /// The status of an answer of the route itself.
+    pub code_redirect: Option<u64>,
+    /// Headers of the request after the route.
+    pub request_headers: Vec<HeaderCheck>,
+    /// Headers of the answer after the route.
+    pub response_headers: Vec<HeaderCheck>,
+    /// First values of headers of the request after the route; empty for none.
+    pub request_fields: Vec<(String, String)>,
+    /// First values of headers of the answer after the route; empty for none.
+    pub response_fields: Vec<(String, String)>,
 }
 
 /// What is expected of a request. What is not set is not compared.

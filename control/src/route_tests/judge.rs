@@ -2,12 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use xds_explain::{ActionKind, Explanation, Outcome, Ratio};
+use xds_explain::{ActionKind, Client, Explanation, Outcome, Ratio};
 
-use super::expect::{Expect, Share, Test};
+use super::expect::{Expect, Expected, Share, Test};
+use super::router_judge;
 
 /// Why an explanation is not as expected, one sentence each; nothing if it is.
-pub(super) fn mismatches(test: &Test, explanation: &Explanation, namespace: &str) -> Vec<String> {
+pub(super) fn mismatches(
+    test: &Test,
+    explanation: &Explanation,
+    client: Client,
+    namespace: &str,
+) -> Vec<String> {
     let mut open = unknown(test, explanation);
     if explanation.has_more {
         open.push("more outcomes than are followed".to_owned());
@@ -15,15 +21,17 @@ pub(super) fn mismatches(test: &Test, explanation: &Explanation, namespace: &str
     if !open.is_empty() {
         return vec![format!("depends on {}", open.join(", "))];
     }
+    let expect = match &test.expect {
+        Expected::Outcome(expect) => expect,
+        Expected::Router(expect) => return router_judge::mismatches(expect, explanation, client),
+    };
     let mut cases: BTreeMap<&[String], Vec<&Outcome>> = BTreeMap::new();
     for outcome in explanation.outcomes.iter().filter(|outcome| !outcome.share.is_zero()) {
         cases.entry(&outcome.when).or_default().push(outcome);
     }
     let found: Vec<(&[String], Vec<String>)> = cases
         .into_iter()
-        .map(|(when, outcomes)| {
-            (when, Judge { explanation, outcomes: &outcomes, namespace }.all(&test.expect))
-        })
+        .map(|(when, outcomes)| (when, Judge { explanation, outcomes: &outcomes, namespace }.all(expect)))
         .collect();
     let is_certain = found.iter().all(|(_, wrong)| !wrong.is_empty());
     match &*found {

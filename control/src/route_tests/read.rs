@@ -3,22 +3,24 @@
 use std::sync::Arc;
 
 use xds_cache::GroupName;
-use xds_codec::document::{Node, TreeValue};
+use xds_codec::document::TreeValue;
 use xds_codec::{Diagnostic, Tree};
 use xds_explain::{Client, Conditions, Language, Region, TextIs};
-use xds_routes::{Kind, ReadOutcome, UnknownFields};
+use xds_routes::{ReadOutcome, UnknownFields};
 use xds_units::Span;
 
-use super::expect::{Always, Claim, Expect, Redirect, RouteTest, Share, Test, TestPolicy, Whose};
+use super::expect::{Always, Claim, Expect, Expected, Redirect, RouteTest, Share, Test, TestPolicy, Whose};
+use super::router;
+use super::size::{self, MAX_TESTS};
 use crate::question::{Fields, Part, REQUEST_FIELDS};
 
-/// Reads a route document, as [`xds_routes::read()`] does. A RouteTest whose `spec` has faults is refused.
+/// Reads a route document, as [`xds_routes::read()`] does. A RouteTest or RouterCheck whose `spec` has faults is refused.
 #[must_use]
 pub fn read_document(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> ReadOutcome {
     let ReadOutcome::Objects(mut objects) = xds_routes::read(file, tree, unknown) else {
         return xds_routes::read(file, tree, unknown);
     };
-    for object in objects.iter_mut().filter(|object| object.key.kind == Kind::RouteTest) {
+    for object in objects.iter_mut().filter(|object| object.key.kind.is_test()) {
         if object.outcome.is_ok()
             && let Err(faults) = read(file, tree)
         {
@@ -28,7 +30,7 @@ pub fn read_document(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> Re
     ReadOutcome::Objects(objects)
 }
 
-/// Reads the `spec` of a RouteTest.
+/// Reads the `spec` of a RouteTest or RouterCheck.
 ///
 /// # Errors
 ///
@@ -36,7 +38,10 @@ pub fn read_document(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> Re
 pub fn read(file: &Arc<str>, tree: &Tree) -> Result<RouteTest, Vec<Diagnostic>> {
     let mut reader = Reader { fields: Fields::new(Arc::clone(file)), clients: None };
     let root = Part { node: tree.root(), path: String::new() };
-    let test = reader.spec(&root);
+    let test = match root.field("kind").and_then(|kind| kind.node.as_str()) {
+        Some("RouterCheck") => reader.router_check(&root),
+        Some(_) | None => reader.spec(&root),
+    };
     match (test, reader.fields.faults) {
         (Some(test), faults) if faults.is_empty() => Ok(test),
         (_, faults) => Err(faults),
@@ -83,10 +88,45 @@ impl Reader {
         Some(RouteTest { clients: self.clients.take(), whose, policy, tests, always })
     }
 
+    fn router_check(&mut self, root: &Part<'_>) -> Option<RouteTest> {
+        let Some(spec) = root.field("spec") else {
+            self.fields.fault(
+                "missing-field",
+                root,
+                "a RouterCheck needs a `spec` with `routeConfig` and `tests`",
+            );
+            return None;
+        };
+        self.fields.check(&spec, &["clients", "group", "node", "policy", "routeConfig", "runtime", "tests"]);
+        let clients = spec.field("clients").map(|at| {
+            let clients = self.fields.clients(&at);
+            if clients.iter().any(|client| client.language != Language::Envoy) || clients.is_empty() {
+                self.fields.fault(
+                    "invalid-value",
+                    &at,
+                    "a RouterCheck is about Envoys; write `envoy` or `envoy@1.38`",
+                );
+            }
+            clients
+        });
+        let whose = self.whose(&spec);
+        let policy = spec.field("policy").and_then(|at| self.fields.parsed::<TestPolicy>(&at));
+        let route_config = match spec.field("routeConfig") {
+            Some(at) => self.fields.text(&at),
+            None => {
+                let message = "a RouterCheck needs `routeConfig`, the name of a RouteConfiguration";
+                self.fields.fault("missing-field", &spec, message);
+                None
+            }
+        };
+        let tests = router::tests(&mut self.fields, &spec, route_config.as_deref());
+        Some(RouteTest { clients, whose, policy, tests, always: Vec::new() })
+    }
+
     fn whose(&mut self, spec: &Part<'_>) -> Whose {
         match (spec.field("group"), spec.field("node")) {
             (Some(group), Some(_)) => {
-                let message = "a RouteTest is about a `group` or a `node`; leave one of both out";
+                let message = "a test is about a `group` or a `node`; leave one of both out";
                 self.fields.fault("invalid-value", &group, message);
                 Whose::Own
             }
@@ -106,18 +146,8 @@ impl Reader {
         }
     }
 
-    /// Returns `false`, with a fault, if an item is too large.
-    fn fits(&mut self, at: &Part<'_>) -> bool {
-        let n = size(at.node);
-        if n > MAX_ITEM_BYTES {
-            let message = format!("has {n} bytes; the limit is {MAX_ITEM_BYTES} bytes");
-            self.fields.fault("too-long", at, message);
-        }
-        n <= MAX_ITEM_BYTES
-    }
-
     fn test(&mut self, at: &Part<'_>, defaults: Option<&Part<'_>>) -> Option<Test> {
-        if !self.fits(at) {
+        if !size::fits(&mut self.fields, at) {
             return None;
         }
         self.fields.check(at, &["name", "request", "call", "target", "passes", "expect"]);
@@ -150,7 +180,15 @@ impl Reader {
             let host = if is_target { "xds:///" } else { "" };
             format!("{} {host}{}{}", request.method, request.authority, request.path)
         });
-        Some(Test { name, path: at.path.clone(), request, is_call, is_target, passes, expect })
+        Some(Test {
+            name,
+            path: at.path.clone(),
+            request,
+            is_call,
+            is_target,
+            passes,
+            expect: Expected::Outcome(Box::new(expect)),
+        })
     }
 
     /// Refuses a request that none of the clients can send.
@@ -222,7 +260,7 @@ impl Reader {
     }
 
     fn always(&mut self, at: &Part<'_>) -> Option<Always> {
-        if !self.fits(at) {
+        if !size::fits(&mut self.fields, at) {
             return None;
         }
         let n_faults = self.fields.faults.len();
@@ -401,21 +439,8 @@ fn session(fields: &mut Fields, at: &Part<'_>) -> Option<Option<(String, String)
     }
 }
 
-/// The length of a value as JSON.
-fn size(node: Node<'_>) -> usize {
-    let mut text = String::new();
-    node.write_json(&mut text);
-    text.len()
-}
-
-/// Tests of one RouteTest.
-pub const MAX_TESTS: usize = 1_000;
-
 /// Claims of one RouteTest: each is followed through all requests.
 pub const MAX_ALWAYS: usize = 32;
-
-/// Bytes of one item, as JSON.
-pub const MAX_ITEM_BYTES: usize = 64 << 10;
 
 /// Characters of a name.
 const MAX_NAME: usize = 200;

@@ -86,20 +86,46 @@ pub struct Totals {
     pub failed: usize,
 }
 
-/// The RouteTests among documents.
+/// The RouteTests and RouterChecks among documents.
 pub fn route_tests(documents: &Documents) -> impl Iterator<Item = &Placed> {
     let first = DocumentKey::before(Kind::RouteTest);
-    documents
-        .range(first..)
-        .map(|(_, placed)| placed)
-        .take_while(|placed| placed.document.key.kind == Kind::RouteTest)
+    documents.range(first..).map(|(_, placed)| placed).take_while(|placed| placed.document.key.kind.is_test())
 }
 
 /// Runs RouteTests on what a publisher serves.
 pub fn run_on<'d>(publisher: &Publisher, tests: impl Iterator<Item = &'d Placed>) -> Report {
+    run_loose(publisher, tests, &[])
+}
+
+/// Tests that no document says.
+#[derive(Clone, Debug)]
+pub struct Loose {
+    /// What reports call them.
+    pub key: DocumentKey,
+    /// Where they are.
+    pub place: Place,
+    /// The group whose clients are asked, unless the tests say it.
+    pub group: GroupName,
+    /// The tests.
+    pub test: RouteTest,
+}
+
+/// Runs RouteTests, and tests that no document says, on what a publisher serves.
+pub fn run_loose<'d>(
+    publisher: &Publisher,
+    tests: impl Iterator<Item = &'d Placed>,
+    loose: &[Loose],
+) -> Report {
     let (_, groups) = publisher.groups();
     let mut asked = Published { publisher, groups: &groups };
-    run(tests, &mut asked)
+    let mut runner = Runner::new(&mut asked);
+    for placed in tests {
+        runner.document(&placed.document, &placed.group);
+    }
+    for one in loose {
+        runner.tests(&one.key, &one.place, &one.group, Ok(&one.test));
+    }
+    runner.report
 }
 
 /// What RouteTests are run on.
@@ -151,8 +177,7 @@ impl Served {
 
 /// Runs RouteTests on a subject.
 pub(crate) fn run<'d>(tests: impl Iterator<Item = &'d Placed>, subject: &mut dyn Subject) -> Report {
-    let mut runner =
-        Runner { subject, models: BTreeMap::new(), covered: BTreeSet::new(), report: Report::default() };
+    let mut runner = Runner::new(subject);
     for placed in tests {
         runner.document(&placed.document, &placed.group);
     }
@@ -168,20 +193,34 @@ struct Runner<'r> {
     report: Report,
 }
 
-impl Runner<'_> {
+impl<'r> Runner<'r> {
+    fn new(subject: &'r mut dyn Subject) -> Self {
+        Self { subject, models: BTreeMap::new(), covered: BTreeSet::new(), report: Report::default() }
+    }
+
     fn document(&mut self, document: &Document, group: &GroupName) {
+        let read = self.subject.read(document);
+        self.tests(&document.key, &document.place, group, (*read).as_ref());
+    }
+
+    fn tests(
+        &mut self,
+        document: &DocumentKey,
+        place: &Place,
+        group: &GroupName,
+        read: Result<&RouteTest, &Vec<Diagnostic>>,
+    ) {
         let blank = |served: Served, policy| Case {
-            document: document.key.clone(),
+            document: document.clone(),
             path: String::new(),
-            place: document.place.clone(),
+            place: place.clone(),
             name: String::new(),
             served,
             client: None,
             policy,
             outcome: Outcome::default(),
         };
-        let read = self.subject.read(document);
-        let test = match &*read {
+        let test = match read {
             Ok(test) => test,
             Err(faults) => {
                 let wrong = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
@@ -196,7 +235,7 @@ impl Runner<'_> {
             Whose::Node(id) => Served::Node(id.clone()),
         };
         let blank = blank(served, test.policy);
-        let namespace = &document.key.namespace;
+        let namespace = &document.namespace;
         for one in &test.tests {
             let blank = Case { name: one.name.clone(), path: one.path.clone(), ..blank.clone() };
             self.requests(test, one, &blank, namespace);
@@ -256,7 +295,7 @@ impl Runner<'_> {
             let is_one = explanations.len() == 1;
             for explanation in explanations {
                 outcome.routes.extend(routes(&explanation));
-                let wrong = judge::mismatches(test, &explanation, namespace);
+                let wrong = judge::mismatches(test, &explanation, client, namespace);
                 let listener = explanation.listener.as_ref().filter(|_| !is_one);
                 let at = listener.map(|one| format!("listener {}: ", one.element.name)).unwrap_or_default();
                 if !wrong.is_empty() && outcome.explanations.len() < MAX_EXPLANATIONS {

@@ -209,7 +209,7 @@ const FAULTS: &[(&str, &str)] = &[
     ),
     (
         "group: g\nnode: n\ntests:\n- { request: { host: a }, expect: { rule: r } }",
-        "5:10: error[invalid-value] spec.group: a RouteTest is about a `group` or a `node`; leave one of both out",
+        "5:10: error[invalid-value] spec.group: a test is about a `group` or a `node`; leave one of both out",
     ),
     (
         "group: ''\ntests:\n- { request: { host: a }, expect: { rule: r } }",
@@ -543,4 +543,316 @@ fn coverage_counts_what_requests_touch() {
     let untouched: Vec<String> = coverage.untouched().into_iter().map(|one| one.what).collect();
     assert!(!untouched.iter().any(|what| what.contains("`x-internal`")), "{untouched:?}");
     assert!(untouched.iter().any(|what| what.starts_with("route Route/shop/web/6/0")), "{untouched:?}");
+}
+
+/// A RouteConfiguration with everything that `router_check_tool` compares.
+fn checked_routes() -> serde_json::Value {
+    let header = |key: &str, value: &str| json!({"header": {"key": key, "value": value}});
+    json!({
+        "@type": ResourceType::RouteConfiguration.type_url(), "name": "raw",
+        "request_headers_to_add": [header("x-order", "table")],
+        "virtual_hosts": [
+            {"name": "shop", "domains": ["shop.test"],
+             "virtual_clusters": [{"name": "reads", "headers": [{"name": ":method", "string_match": {"exact": "GET"}}]}],
+             "request_headers_to_add": [header("x-order", "host")],
+             "response_headers_to_add": [header("x-served", "yes")],
+             "routes": [
+                {"match": {"prefix": "/cart"}, "request_headers_to_remove": ["x-gone"],
+                 "request_headers_to_add": [header("x-order", "route"), header("x-path", "%REQ(:path)%"), header("x-from", "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"), header("x-now", "%START_TIME%")],
+                 "route": {"cluster": "cart", "prefix_rewrite": "/basket", "host_rewrite_literal": "cart.test", "append_x_forwarded_host": true}},
+                {"match": {"prefix": "/v"}, "route": {"cluster": "regex", "regex_rewrite": {"pattern": {"regex": "^/v([0-9]+)/(.*)$"}, "substitution": "/\\2/\\1"}}},
+                {"match": {"prefix": "/old"}, "redirect": {"prefix_rewrite": "/new", "response_code": "FOUND"}},
+                {"match": {"prefix": "/rx"}, "redirect": {"regex_rewrite": {"pattern": {"regex": "[0-9]"}, "substitution": "n"}, "host_redirect": "b.test"}},
+                {"match": {"path": "/ping"}, "direct_response": {"status": 200, "body": {"inline_string": "pong"}}},
+                {"match": {"prefix": "/part", "runtime_fraction": {"runtime_key": "part", "default_value": {"numerator": 0}}}, "route": {"cluster": "part"}},
+                {"match": {"prefix": "/split"}, "route": {"weighted_clusters": {"clusters": [
+                    {"name": "one", "weight": 30, "request_headers_to_add": [header("x-order", "member")]}, {"name": "two", "weight": 70, "host_rewrite_literal": "two.test"}]}}},
+                {"match": {"prefix": "/named"}, "route": {"cluster_header": "x-to"}},
+                {"match": {"prefix": "/plugin"}, "route": {"cluster_specifier_plugin": "p"}},
+                {"match": {"prefix": "/meta", "dynamic_metadata": [{"filter": "f", "path": [{"key": "k"}], "value": {"string_match": {"exact": "v"}}}]}, "route": {"cluster": "meta"}},
+            ]},
+            {"name": "secure", "domains": ["secure.test"], "require_tls": "EXTERNAL_ONLY", "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "web"}}]},
+        ],
+        "cluster_specifier_plugins": [{"extension": {"name": "p", "typed_config": {"@type": "type.googleapis.com/google.protobuf.StringValue", "value": "x"}}}],
+    })
+}
+
+/// Why a test of a RouterCheck fails; `test` has `input` and `validate`.
+fn check_fails(test: &str) -> Vec<String> {
+    let text = format!("{{tests: [{{test_name: t, {test}}}]}}");
+    let test = read_router_checks(&"a.yaml".into(), &trees(&text)[0], "raw").unwrap();
+    let codec = Codec::new().unwrap();
+    let resource = codec.resource_from_json(&checked_routes()).unwrap();
+    let resources = [Arc::new(resource)].into_iter().collect();
+    let raw = LayerGroup { resources, ..LayerGroup::default() };
+    let group = GroupName::default_group();
+    let base = Layer { groups: [(group.clone(), raw)].into_iter().collect() };
+    let publisher = Publisher::new();
+    publisher.publish(Revision(1), layer::merge(&base, &Layer::default(), &xds_cache::Generated::default()));
+    let place = xds_codec::Place { file: "a.yaml".into(), line: 1, column: 1 };
+    let key = xds_routes::DocumentKey::new(xds_routes::Kind::RouterCheck, "default", "a");
+    let report = run_loose(&publisher, std::iter::empty(), &[Loose { key, place, group, test }]);
+    assert_eq!(report.cases.len(), 1);
+    report.cases[0].outcome.wrong.clone()
+}
+
+/// The input without `method`, what holds, and what does not with its message.
+const CHECKS: &[(&str, &str, &str, &str)] = &[
+    (
+        "authority: shop.test, path: '/cart/1?x=1'",
+        "cluster_name: cart",
+        "cluster_name: 'x'",
+        "cluster_name: expected \"x\", got \"cart\"",
+    ),
+    (
+        "authority: shop.test, path: '/cart/1?x=1'",
+        "path_rewrite: '/basket/1?x=1'",
+        "path_rewrite: /cart",
+        "path_rewrite: expected \"/cart\", got \"/basket/1?x=1\"",
+    ),
+    (
+        "authority: shop.test, path: /cart",
+        "host_rewrite: cart.test",
+        "host_rewrite: shop.test",
+        "host_rewrite: expected \"shop.test\", got \"cart.test\"",
+    ),
+    (
+        "authority: shop.test, path: /cart",
+        "virtual_host_name: shop",
+        "virtual_host_name: ''",
+        "virtual_host_name: expected \"\", got \"shop\"",
+    ),
+    (
+        "authority: shop.test, path: /cart",
+        "virtual_cluster_name: reads",
+        "virtual_cluster_name: other",
+        "virtual_cluster_name: expected \"other\", got \"reads\"",
+    ),
+    (
+        "authority: shop.test, path: /cart, additional_request_headers: [{key: x-gone, value: '1'}]",
+        "request_header_matches: [{name: x-gone, present_match: false}]",
+        "request_header_matches: [{name: x-gone}]",
+        "request_header_matches: expected \"x-gone\" to be present, got nothing",
+    ),
+    (
+        "authority: shop.test, path: /cart",
+        "request_header_matches: [{name: x-path, string_match: {exact: /cart}}, {name: x-from, exact_match: 127.0.0.1}]",
+        "request_header_matches: [{name: x-path, string_match: {exact: /basket}}]",
+        "request_header_matches: expected \"x-path\" to be \"/basket\", got \"/cart\"",
+    ),
+    (
+        "authority: shop.test, path: /cart",
+        "request_header_fields: [{key: x-order, value: route}, {key: x-forwarded-host, value: shop.test}]",
+        "request_header_fields: [{key: x-order, value: table}]",
+        "request_header_fields: expected \"x-order\" to be \"table\", got \"route\", \"host\", \"table\"",
+    ),
+    (
+        "authority: shop.test, path: /cart",
+        "request_header_fields: [{key: x-envoy-original-path, value: /cart}]",
+        "request_header_matches: [{name: x-now}]",
+        "request_header_matches: cannot be decided: the header \"x-now\" is not known: the command %START_TIME% is not modelled",
+    ),
+    (
+        "authority: shop.test, path: /cart",
+        "response_header_fields: [{key: x-served, value: 'yes'}]",
+        "response_header_fields: [{key: x-served, value: ''}]",
+        "response_header_fields: expected \"x-served\" to be \"\", got \"yes\"",
+    ),
+    (
+        "authority: shop.test, path: '/v2/a/b?q'",
+        "path_rewrite: '/a/b/2?q'",
+        "path_rewrite: ''",
+        "path_rewrite: expected \"\", got \"/a/b/2?q\"",
+    ),
+    (
+        "authority: shop.test, path: '/old/x?q=1', ssl: true",
+        "{path_redirect: 'https://shop.test/new/x?q=1', code_redirect: 302}",
+        "{code_redirect: 301}",
+        "code_redirect: expected 301, got 302",
+    ),
+    (
+        "authority: shop.test, path: /old/x",
+        "request_header_fields: [{key: ':path', value: /new/x}]",
+        "request_header_fields: [{key: ':path', value: /old/x}]",
+        "request_header_fields: expected \":path\" to be \"/old/x\", got \"/new/x\"",
+    ),
+    (
+        "authority: shop.test, path: '/rx/12?3'",
+        "path_redirect: 'http://b.test/rx/nn?3'",
+        "path_redirect: ''",
+        "path_redirect: expected \"\", got \"http://b.test/rx/nn?3\"",
+    ),
+    (
+        "authority: shop.test, path: /ping",
+        "{cluster_name: '', virtual_host_name: '', path_redirect: 'http://shop.test/ping', code_redirect: 200}",
+        "code_redirect: 0",
+        "code_redirect: expected 0, got 200",
+    ),
+    (
+        "authority: shop.test, path: /ping, additional_response_headers: [{key: x-own, value: '1'}]",
+        "response_header_matches: [{name: content-length, range_match: {start: 4, end: '5'}}, {name: x-own}, {name: content-type, string_match: {prefix: TEXT, ignore_case: true}}]",
+        "response_header_matches: [{name: content-type, string_match: {safe_regex: {regex: '[a-z]+'}}}]",
+        "response_header_matches: expected \"content-type\" to be regex \"[a-z]+\", got \"text/plain\"",
+    ),
+    // A fraction of 0 counts as 1, and only with its own key.
+    (
+        "authority: shop.test, path: /part, runtime: part",
+        "cluster_name: part",
+        "cluster_name: ''",
+        "cluster_name: expected \"\", got \"part\"",
+    ),
+    (
+        "authority: shop.test, path: /part, runtime: part, random_value: 1",
+        "cluster_name: ''",
+        "cluster_name: part",
+        "cluster_name: expected \"part\", got \"\"",
+    ),
+    (
+        "authority: shop.test, path: /part",
+        "cluster_name: ''",
+        "cluster_name: part",
+        "cluster_name: expected \"part\", got \"\"",
+    ),
+    (
+        "authority: shop.test, path: /split, random_value: '129'",
+        "{cluster_name: one, host_rewrite: shop.test}",
+        "cluster_name: two",
+        "cluster_name: expected \"two\", got \"one\"",
+    ),
+    (
+        "authority: shop.test, path: /split, randomValue: 30",
+        "{clusterName: two, hostRewrite: two.test}",
+        "cluster_name: one",
+        "cluster_name: expected \"one\", got \"two\"",
+    ),
+    (
+        "authority: shop.test, path: /split",
+        "request_header_fields: [{key: x-order, value: member}]",
+        "request_header_fields: [{key: x-order, value: route}]",
+        "request_header_fields: expected \"x-order\" to be \"route\", got \"member\", \"host\", \"table\"",
+    ),
+    (
+        "authority: shop.test, path: /named, additional_request_headers: [{key: x-to, value: web}]",
+        "cluster_name: web",
+        "cluster_name: ''",
+        "cluster_name: expected \"\", got \"web\"",
+    ),
+    (
+        "authority: shop.test, path: /named",
+        "cluster_name: ''",
+        "cluster_name: web",
+        "cluster_name: expected \"web\", got \"\"",
+    ),
+    (
+        "authority: shop.test, path: /plugin",
+        "path_rewrite: /plugin",
+        "cluster_name: ''",
+        "cluster_name: cannot be decided: the plugin \"p\" chooses the cluster",
+    ),
+    (
+        "authority: shop.test, path: /meta, dynamic_metadata: [{metadata_namespace: f, value: {k: v}}]",
+        "cluster_name: meta",
+        "cluster_name: ''",
+        "cluster_name: expected \"\", got \"meta\"",
+    ),
+    (
+        "authority: shop.test, path: /meta",
+        "cluster_name: ''",
+        "cluster_name: meta",
+        "cluster_name: expected \"meta\", got \"\"",
+    ),
+    (
+        "authority: none.test, path: /",
+        "{cluster_name: '', path_redirect: '', code_redirect: 0}",
+        "virtual_host_name: shop",
+        "virtual_host_name: expected \"shop\", got \"\"",
+    ),
+    (
+        "authority: secure.test, path: /a",
+        "{path_redirect: 'https://secure.test/a', code_redirect: 301}",
+        "cluster_name: web",
+        "cluster_name: expected \"web\", got \"\"",
+    ),
+    (
+        "authority: secure.test, path: /a, internal: true",
+        "cluster_name: web",
+        "code_redirect: 301",
+        "code_redirect: expected 301, got 0",
+    ),
+    (
+        "authority: secure.test, path: /a, ssl: true",
+        "cluster_name: web",
+        "code_redirect: 301",
+        "code_redirect: expected 301, got 0",
+    ),
+];
+
+#[test]
+fn router_checks_compare_what_the_tool_compares() {
+    for (input, holds, fails, message) in CHECKS {
+        let test = |validate: &str| {
+            let validate =
+                if validate.starts_with('{') { validate.to_owned() } else { format!("{{{validate}}}") };
+            check_fails(&format!("input: {{method: GET, {input}}}, validate: {validate}"))
+        };
+        assert_eq!(test(holds), [""; 0], "{input} {holds}");
+        assert_eq!(test(fails), [*message], "{input} {fails}");
+    }
+}
+
+/// A test, and its only fault.
+const CHECK_FAULTS: &[(&str, &str)] = &[
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET, hots: b}, validate: {cluster_name: c}}",
+        "2:68: error[unknown-field] tests[0].input.hots: there is no field \"hots\"; the fields are authority, path, method, random_value, ssl, internal, runtime, additional_request_headers, additional_response_headers, dynamic_metadata",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET}, validate: {clustername: c}}",
+        "error[unknown-field] tests[0].validate.clustername: there is no field \"clustername\"; did you mean `clusterName`?",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /}, validate: {cluster_name: c}}",
+        "error[missing-field] tests[0].input: needs `method`",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET}, validate: {}}",
+        "error[missing-field] tests[0].validate: says nothing;",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET}, validate: {request_header_matches: [{name: a, string_match: {safe_regex: {regex: '('}}}]}}",
+        "error[invalid-value] tests[0].validate.request_header_matches[0].string_match.safe_regex: ",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET}, validate: {request_header_matches: [{name: a, exact_match: b, presence_match: true}]}}",
+        "error[unknown-field] tests[0].validate.request_header_matches[0].presence_match: there is no field \"presence_match\"; did you mean `present_match`?",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET, dynamic_metadata: [{metadata_namespace: f, value: {k: [1]}}]}, validate: {cluster_name: c}}",
+        "conditions on a list are not modelled",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET, additional_request_headers: [{key: ':path', value: b}]}, validate: {cluster_name: c}}",
+        "other fields of `input` say this",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET, random_value: -1}, validate: {cluster_name: c}}",
+        "must be a whole number from 0 to 2147483647",
+    ),
+    (
+        "{test_name: t, input: {authority: a, path: /, method: GET, random_value: 1, randomValue: 2}, validate: {cluster_name: c}}",
+        "is the same field as `random_value`",
+    ),
+];
+
+#[test]
+fn faults_of_router_checks_have_places() {
+    let faults = |test: &str| {
+        let text = format!("tests:\n- {test}\n");
+        let faults = read_router_checks(&"a.yaml".into(), &trees(&text)[0], "raw").unwrap_err();
+        faults.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for (test, expected) in CHECK_FAULTS {
+        let found = faults(test);
+        assert!(found.len() == 1 && found[0].contains(expected), "{test}\n{found:#?}");
+    }
 }

@@ -14,7 +14,7 @@ use crate::accepted::Accepted;
 use crate::candidate::Candidate;
 use crate::documents::Terms;
 use crate::env::{At, Env};
-use crate::hold;
+use crate::hold::{self, Freed};
 use crate::model::wave::{WaveMembers, WavePhase, WaveVerb};
 use crate::model::{ChangeSource, Event, WriteError};
 use crate::stored_statuses;
@@ -94,16 +94,14 @@ pub(crate) fn look_at_held(env: &Env, accepted: &Accepted, at: At) -> Result<Tra
     let wave = accepted.wave.as_deref();
     match (wave, hold::look(env, accepted)) {
         (Some(wave), Some(Ok(()))) => {
-            let (again, ended) = hold::freed(env, accepted, wave, at);
             let summary = format!("the wave deployment {} goes out: {}", wave.id, close::PASS);
             let label = Label::new("tests", ChangeSource::Waves, summary.clone());
-            match (again, ended) {
-                (Some(again), _) => scene.goes_on(again, "tests", WavePhase::Progressing, summary),
-                (None, Some(ended)) => {
+            match hold::freed(env, accepted, wave, at) {
+                Freed::Begins(again) => scene.goes_on(*again, "tests", WavePhase::Progressing, summary),
+                Freed::Ends(ended) => {
                     let told = close::event_of_end(&ended);
-                    Ok(scene.ends((None, ended), &Candidate::default(), label)?.telling(told))
+                    Ok(scene.ends((None, *ended), &Candidate::default(), label)?.telling(told))
                 }
-                (None, None) => Ok(scene.rests(Next::Told)),
             }
         }
         (Some(wave), Some(Err(broken))) => {

@@ -103,7 +103,7 @@ pub enum Spec {
     HttpRouteGroup(HttpRouteGroup),
     /// A policy that is not supported.
     Policy(ForeignPolicy),
-    /// A RouteTest. Its `spec` is read by those who run it.
+    /// A RouteTest or RouterCheck. Its `spec` is read by those who run it.
     RouteTest {
         /// `spec.policy`, if it is a text.
         policy: Option<Box<str>>,

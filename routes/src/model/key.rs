@@ -47,11 +47,13 @@ pub enum Kind {
     Policy,
     /// `xds-server.io` RouteTest: what is expected of the routes. It generates nothing.
     RouteTest,
+    /// `xds-server.io` RouterCheck: tests of Envoy's `router_check_tool`. It generates nothing.
+    RouterCheck,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::GatewayClass,
         Self::Gateway,
         Self::GrpcRoute,
@@ -70,6 +72,7 @@ impl Kind {
         Self::HttpRouteGroup,
         Self::Policy,
         Self::RouteTest,
+        Self::RouterCheck,
     ];
 
     /// The kind as in documents and URLs.
@@ -94,6 +97,7 @@ impl Kind {
             Self::HttpRouteGroup => "HTTPRouteGroup",
             Self::Policy => "Policy",
             Self::RouteTest => "RouteTest",
+            Self::RouterCheck => "RouterCheck",
         }
     }
 
@@ -114,12 +118,18 @@ impl Kind {
             | Self::ReferenceGrant
             | Self::BackendTlsPolicy => "gateway.networking.k8s.io",
             Self::Backend => "gateway.envoyproxy.io",
-            Self::Route | Self::Policy | Self::RouteTest => "xds-server.io",
+            Self::Route | Self::Policy | Self::RouteTest | Self::RouterCheck => "xds-server.io",
             Self::EndpointSlice => "discovery.k8s.io",
             Self::Service | Self::Endpoints | Self::Namespace | Self::Secret | Self::ConfigMap => "",
             Self::TrafficSplit => "split.smi-spec.io",
             Self::HttpRouteGroup => "specs.smi-spec.io",
         }
+    }
+
+    /// Returns `true` if documents of the kind say what is expected of routes.
+    #[must_use]
+    pub fn is_test(self) -> bool {
+        matches!(self, Self::RouteTest | Self::RouterCheck)
     }
 
     /// Returns `true` if a reference names the kind.

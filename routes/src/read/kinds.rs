@@ -105,7 +105,7 @@ const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 /// The supported kinds, each with its versions, the newest first.
 ///
 /// BackendTLSPolicy changed its shape after `v1alpha2`. No release had `v1beta1` of GRPCRoute.
-const ACCEPTED: [(Kind, &[&str]); 16] = [
+const ACCEPTED: [(Kind, &[&str]); 17] = [
     (Kind::GatewayClass, &["v1", "v1beta1", "v1alpha2"]),
     (Kind::Gateway, &["v1", "v1beta1", "v1alpha2"]),
     (Kind::GrpcRoute, &["v1", "v1alpha2"]),
@@ -122,6 +122,7 @@ const ACCEPTED: [(Kind, &[&str]); 16] = [
     (Kind::TrafficSplit, &["v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"]),
     (Kind::HttpRouteGroup, &["v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"]),
     (Kind::RouteTest, &["v1"]),
+    (Kind::RouterCheck, &["v1"]),
 ];
 
 /// The kinds that a policy can target.
@@ -181,6 +182,8 @@ mod tests {
             ("xds-server.io/v1", "Route", KindLookup::NotOurs),
             ("xds-server.io/v1", "RouteTest", current(Kind::RouteTest)),
             ("xds-server.io/v1", "RouteTests", KindLookup::MisspeltKind(Kind::RouteTest)),
+            ("xds-server.io/v1", "RouterCheck", current(Kind::RouterCheck)),
+            ("xds-server.io/v1", "RouterChecks", KindLookup::MisspeltKind(Kind::RouterCheck)),
         ];
         for (api_version, kind, expected) in table {
             assert_eq!(look_up(api_version, kind), expected, "{api_version} {kind}");

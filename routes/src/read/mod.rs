@@ -177,7 +177,7 @@ fn read_object(
     one(file, tree, key, Ok((Arc::new(document), diagnostics)), None)
 }
 
-/// Reads what a change has to know of a RouteTest. Those who run it report its faults.
+/// Reads what a change has to know of a RouteTest or RouterCheck. Those who run it report its faults.
 fn read_route_test(object: &mut Object<'_>) -> Spec {
     let mut silent = Reader::new(&"".into(), false);
     let policy = object.take("spec").and_then(|spec| spec.object(&mut silent)?.take("policy"));
@@ -207,6 +207,6 @@ fn read_spec(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader
             object.ignore(&["spec"]);
             Some(Spec::Namespace(Namespace))
         }
-        Kind::RouteTest => Some(read_route_test(object)),
+        Kind::RouteTest | Kind::RouterCheck => Some(read_route_test(object)),
     }
 }

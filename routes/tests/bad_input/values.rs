@@ -18,25 +18,25 @@ fn expressions_that_re2_refuses() {
             "look-ahead",
             service("a(?=b)"),
             &["bad.yaml:26:66: error[bad-regex] spec.rules[0].matches[0].method.service: \"a(?=b)\" is \
-                 not valid RE2: RE2 has no look-around such as `(?=`"],
+                 not valid RE2: column 2: RE2 has no look-ahead: `(?=`; list what may be there, or use two routes"],
         ),
         (
             "negative look-behind",
             service("(?<!a)b"),
             &["bad.yaml:26:66: error[bad-regex] spec.rules[0].matches[0].method.service: \"(?<!a)b\" \
-                 is not valid RE2: RE2 has no look-around such as `(?<!`"],
+                 is not valid RE2: column 1: RE2 has no look-behind: `(?<!`; list what may be there, or use two routes"],
         ),
         (
             "back-reference",
             header(r"(a)\1"),
             &["bad.yaml:26:75: error[bad-regex] spec.rules[0].matches[0].headers[0].value: \
-                 \"(a)\\\\1\" is not valid RE2: RE2 has no back-references such as `\\1`"],
+                 \"(a)\\\\1\" is not valid RE2: column 4: RE2 has no references to groups: `\\1`; repeat the expression"],
         ),
         (
             "open class",
             header("[a"),
             &["bad.yaml:26:75: error[bad-regex] spec.rules[0].matches[0].headers[0].value: \"[a\" is \
-                 not valid RE2: a class is not closed by `]`"],
+                 not valid RE2: column 1: `[` is never closed; add `]`, or write `\\[` for the character"],
         ),
     ]);
 }
@@ -60,49 +60,49 @@ fn expressions_of_paths_and_of_smi_that_re2_refuses() {
             "open group",
             path("/a(b"),
             &["bad.yaml:26:62: error[bad-regex] spec.rules[0].matches[0].path.value: \"/a(b\" is not \
-                 valid RE2: a group is not closed by `)`"],
+                 valid RE2: column 3: `(` is never closed; add `)`, or write `\\(` for the character"],
         ),
         (
             "nothing to repeat",
             path("*"),
             &["bad.yaml:26:62: error[bad-regex] spec.rules[0].matches[0].path.value: \"*\" is not \
-                 valid RE2: `*` repeats nothing"],
+                 valid RE2: column 1: `*` repeats nothing; something to repeat before it, or `\\` for the character"],
         ),
         (
             "too many repetitions",
             path("/a{1001}"),
             &["bad.yaml:26:62: error[bad-regex] spec.rules[0].matches[0].path.value: \"/a{1001}\" is \
-                 not valid RE2: nothing can be repeated more than 1000 times"],
+                 not valid RE2: column 3: `{1001}` repeats more than 1000 times, or backwards; at most {1000}"],
         ),
         (
             "possessive",
             path("/a++"),
             &["bad.yaml:26:62: error[bad-regex] spec.rules[0].matches[0].path.value: \"/a++\" is not \
-                 valid RE2: `+` repeats a repetition; put the inner one into a group"],
+                 valid RE2: column 3: RE2 has no repetition of a repetition: `++`; one repetition, or `(?:…)` around the first"],
         ),
         (
             "atomic group",
             path("/(?>a)"),
             &["bad.yaml:26:62: error[bad-regex] spec.rules[0].matches[0].path.value: \"/(?>a)\" is not \
-                 valid RE2: RE2 has no group that begins with \"(?>a\""],
+                 valid RE2: column 2: RE2 does not know `(?>`; `(?:…)`, or a flag of `i`, `m`, `s`, `U`"],
         ),
         (
             "unknown escape",
             path(r"/\y"),
             &["bad.yaml:26:62: error[bad-regex] spec.rules[0].matches[0].path.value: \"/\\\\y\" is not \
-                 valid RE2: RE2 has no `\\y`"],
+                 valid RE2: column 2: RE2 does not know the escape `\\y`; `\\\\` for a backslash"],
         ),
         (
             "path of SMI",
             group("{name: m, pathRegex: '(?!x)'}"),
             &["bad.yaml:6:26: error[bad-regex] spec.matches[0].pathRegex: \"(?!x)\" is not valid RE2: \
-                 RE2 has no look-around such as `(?!`"],
+                 column 1: RE2 has no look-ahead: `(?!`; list what may be there, or use two routes"],
         ),
         (
             "header of SMI",
             group("{name: m, headers: {x: '(a'}}"),
             &["bad.yaml:6:25: error[bad-regex] spec.matches[0].headers[\"x\"]: \"(a\" is not valid \
-                 RE2: a group is not closed by `)`"],
+                 RE2: column 1: `(` is never closed; add `)`, or write `\\(` for the character"],
         ),
     ]);
 }

@@ -111,11 +111,11 @@ fn methods_that_the_api_refuses_are_refused_with_its_words() {
         ("{type: Prefix, service: a}", "method.type: \"Prefix\" is not one of Exact, RegularExpression"),
         (
             "{type: RegularExpression, service: 'a(?=b)'}",
-            "is not valid RE2: RE2 has no look-around such as `(?=`",
+            "is not valid RE2: column 2: RE2 has no look-ahead: `(?=`;",
         ),
         (
             "{type: RegularExpression, method: '(a)\\1'}",
-            "is not valid RE2: RE2 has no back-references such as `\\1`",
+            "is not valid RE2: column 4: RE2 has no references to groups: `\\1`;",
         ),
     ];
     for (method, error) in table {

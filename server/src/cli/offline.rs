@@ -143,14 +143,14 @@ impl Offline {
         layer::merge(&self.layer, &Layer::default(), self.generated())
     }
 
-    /// The texts of all files, to find the places of documents, too.
-    pub(crate) fn all_texts(&self) -> Texts {
+    /// The texts of all files and of some others, to find the places of documents, too.
+    pub(crate) fn all_texts(&self, others: &[(Arc<str>, Arc<[u8]>)]) -> Texts {
         let texts = self
             .scan
             .files
             .iter()
             .filter_map(|(path, read)| Some((path.clone(), read.as_ref().ok()?.bytes.clone())));
-        Texts::new(texts.collect(), &self.limits)
+        Texts::new(texts.chain(others.iter().cloned()).collect(), &self.limits)
     }
 
     /// The conditions that are not as they should be.

@@ -38,7 +38,7 @@ impl Served {
         let offline = Offline::read(files, Secrets::Any)?;
         let publisher = Publisher::new();
         publisher.publish(Revision(1), offline.groups());
-        let texts = offline.all_texts();
+        let texts = offline.all_texts(&[]);
         Ok(Self { offline, texts, publisher })
     }
 

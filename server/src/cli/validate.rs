@@ -1,14 +1,16 @@
 //! `validate`: checks files as the server would, without a server.
 //!
 //! This module collects the findings; [`access`] those of an access policy. [`mod@report`] holds them, and writes them as text and JSON. [`strict`] turns bad conditions
-//! into errors. [`dead`] finds parts that can never act. [`route_tests`] runs RouteTests. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
+//! into errors. [`dead`] finds parts that can never act. [`oracle`] asks a local Envoy. [`route_tests`] runs RouteTests, and what [`router_check`] reads. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
 
 mod access;
 mod dead;
 mod github;
 mod junit;
+mod oracle;
 mod report;
 mod route_tests;
+mod router_check;
 mod sarif;
 mod strict;
 
@@ -70,6 +72,16 @@ pub(crate) struct ValidateArgs {
     /// Share of routes that the requests of RouteTests must touch, for each kind of clients that they ask, such as 80%
     #[arg(long, value_name = "SHARE")]
     min_coverage: Option<Percent>,
+    /// Also run the tests in this file of Envoy's `router_check_tool`, in YAML or JSON, on --route-config
+    #[arg(long, value_name = "FILE", requires = "route_config")]
+    router_check: Option<PathBuf>,
+    /// The RouteConfiguration that the tests of --router-check are about, in each group that has it
+    #[arg(long, value_name = "NAME", requires = "router_check")]
+    route_config: Option<String>,
+    /// Also ask this Envoy program whether it takes the resources for Envoys. It runs on this machine with the files that they name,
+    /// and must be trusted
+    #[arg(long, value_name = "PATH")]
+    oracle: Option<PathBuf>,
     /// Also write the findings and the outcome of RouteTests to this file, as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -199,12 +211,21 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
         .iter()
         .flat_map(|profile| names_for(&groups, *profile).map(move |group| (*profile, group.clone())));
     diagnostics.extend(dead::findings(&kinds.collect::<Vec<_>>(), &languages, args.strict, offline));
-    let tested = Tested::run(offline);
+    let checks = args.router_check.as_deref().zip(args.route_config.as_deref());
+    let checks = checks.map(|(path, name)| router_check::read(path, name, offline)).unwrap_or_default();
+    diagnostics.extend(checks.faults);
+    let tested = Tested::run(offline, &checks.loose, &checks.texts);
     diagnostics.extend(tested.iter().flat_map(|tested| tested.failures.iter().cloned()));
     if let Some(least) = args.min_coverage {
         let least = Ratio::new(least.hundredths().into(), Percent::ALL.hundredths().into());
         let low = || vec![route_tests::no_tests()];
         diagnostics.extend(tested.as_ref().map_or_else(low, |tested| tested.too_few(least)));
+    }
+    let mut judged = None;
+    if let Some(path) = args.oracle.as_deref().filter(|_| args.target != Target::Grpc) {
+        let (found, refused) = oracle::judge(path, args.target, offline);
+        judged = found;
+        diagnostics.extend(refused);
     }
     diagnostics.extend(offline.hidden.iter().map(|path| hidden(path)));
     if offline.scan.files.is_empty() && offline.scan.faults.is_empty() {
@@ -220,6 +241,7 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
         n_resources: offline.layer.n_resources(),
         n_documents: offline.translated.documents.len(),
         tested,
+        judged,
     }
 }
 

@@ -152,6 +152,40 @@ async fn every_list_shows_exactly_the_part_in_scope() {
 }
 
 #[tokio::test]
+async fn tests_are_those_of_documents_in_scope_that_ask_groups_in_scope() {
+    let world = World::new().await;
+    for name in ["shown", "hidden"] {
+        for of in ["shown", "hidden"] {
+            let metadata = json!({"name": format!("{name}-{of}"), "namespace": name});
+            let test = json!({"name": format!("{name}-{of}"), "request": {"host": "a", "path": "/"}, "expect": {"status": 500}});
+            let body = json!({"apiVersion": "xds-server.io/v1", "kind": "RouteTest", "metadata": metadata,
+                              "spec": {"group": of, "clients": ["envoy"], "tests": [test]}});
+            admin(&world.rest, "POST", &format!("/v1/apply?group={name}"), &body).await;
+        }
+    }
+    let control = world.rest.server.control.clone();
+    tokio::spawn(control.clone().follow_tests());
+    let tested = async {
+        while control.tested().is_none_or(|tested| tested.report.totals().failed < 4) {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), tested).await.unwrap();
+    for who in ["part", "both", "space"] {
+        let reply = world.get(who, "/v1/tests").await;
+        assert_eq!(reply.status, 200, "{who}: {reply:?}");
+        let list = reply.json();
+        // A scope of namespaces has all groups, and only its documents.
+        let n = if who == "space" { 2 } else { 1 };
+        assert!(who == "space" || !reply.text.contains("hidden"), "{who}: {}", reply.text);
+        assert!(!reply.text.contains("RouteTest hidden/"), "{who}: {}", reply.text);
+        assert_eq!(list["tests"].as_array().unwrap().len(), n, "{who}: {list:#}");
+        assert_eq!((&list["passed"], &list["failed"]), (&json!(0), &json!(n)), "{who}");
+        assert!(!list["coverage"].as_array().unwrap().is_empty(), "{who}: {list:#}");
+    }
+}
+
+#[tokio::test]
 async fn one_object_out_of_scope_is_as_if_it_did_not_exist() {
     let world = World::new().await;
     let [shown, hidden] = ["shown", "hidden"].map(|name| (world.revisions[name], &world.rollouts[name]));

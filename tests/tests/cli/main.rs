@@ -2,6 +2,7 @@
 
 mod dead;
 mod diff;
+mod oracle;
 mod pairs;
 mod revisions;
 mod route_tests;

@@ -230,3 +230,83 @@ async fn a_held_change_is_shown_outlives_a_kill_and_goes_out_when_released() -> 
     ensure!(again.contains("RouteTests hold no change"), "{again}");
     Ok(())
 }
+
+const CHECKS: &str = "runtime: { re2.max_program_size.error_level: 1000 }
+tests:
+- test_name: the cart
+  input: { authority: shop.test, path: /cart, method: GET }
+  validate: { cluster_name: default/cart, path_redirect: \"\" }
+- test_name: everything else
+  input: { authority: shop.test, path: /x, method: GET }
+  validate: { cluster_name: default/WEB }
+";
+
+#[tokio::test]
+async fn files_of_router_check_tool_are_run_on_a_route_configuration() -> Result<()> {
+    let dir = files("web")?;
+    std::fs::remove_file(dir.path().join("test.yaml"))?;
+    let checks = tempfile::tempdir()?;
+    let file = checks.path().join("checks.yaml");
+    let path = file.to_str().context("path")?;
+    let args = ["--router-check", path, "--route-config", "default/edge/10000", "--min-coverage", "100%"];
+    std::fs::write(&file, CHECKS.replace("WEB", "web"))?;
+    let (code, text) = validate(dir.path(), &args).await?;
+    ensure!(code == Some(0) && text.contains("2 route tests (0 failed)"), "{text}");
+
+    std::fs::write(&file, CHECKS.replace("WEB", "none"))?;
+    let junit = dir.path().join("junit.xml");
+    let more = ["--junit", junit.to_str().context("path")?];
+    let (code, text) = validate(dir.path(), &[&args[..], &more].concat()).await?;
+    let expected = format!(
+        "{path}:6:3: error[route-test-failed] tests[1]: RouterCheck default/{path}: everything else (envoy@1.40): cluster_name: expected \"default/none\", got \"default/web\""
+    );
+    ensure!(code == Some(1) && text.contains(&expected), "{expected}\n{text}");
+    ensure!(text.contains("route 2 yes   Route/default/shop/1/0"), "{text}");
+    let junit = std::fs::read_to_string(&junit)?;
+    ensure!(
+        junit.contains(&format!(
+            "<testsuite name=\"RouterCheck default/{path} envoy@1.40\" tests=\"2\" failures=\"1\""
+        )),
+        "{junit}"
+    );
+
+    let wrong = ["--router-check", path, "--route-config", "default/edge/1000"];
+    let (code, text) = validate(dir.path(), &wrong).await?;
+    let hint = "there is no RouteConfiguration \"default/edge/1000\"; did you mean \"default/edge/10000\"?";
+    ensure!(code == Some(1) && text.contains(hint), "{text}");
+
+    std::fs::write(&file, CHECKS.replace("cluster_name: default/WEB", "cluster: x"))?;
+    let (code, text) = validate(dir.path(), &args).await?;
+    let fault =
+        format!("{path}:8:24: error[unknown-field] tests[1].validate.cluster: there is no field \"cluster\"");
+    ensure!(code == Some(1) && text.contains(&fault), "{fault}\n{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_router_check_is_a_document_beside_the_routes() -> Result<()> {
+    let dir = files("web")?;
+    let check = |cluster: &str| {
+        format!(
+            "apiVersion: xds-server.io/v1\nkind: RouterCheck\nmetadata: {{ name: tool }}\nspec:\n  policy: refuse\n  \
+             routeConfig: default/edge/10000\n  tests:\n  - test_name: t\n    input: {{ authority: shop.test, path: /x, method: GET }}\n    \
+             validate: {{ cluster_name: {cluster} }}\n"
+        )
+    };
+    let file = dir.path().join("test.yaml");
+    std::fs::write(&file, check("default/cart"))?;
+    let (code, text) = validate(dir.path(), &[]).await?;
+    let failure = "./test.yaml:8:5: error[route-test-failed] spec.tests[0]: RouterCheck default/tool: t (envoy@1.40): cluster_name: expected \"default/cart\", got \"default/web\"";
+    ensure!(code == Some(1) && text.contains(failure), "{text}");
+
+    std::fs::write(&file, check("default/web"))?;
+    let server = Server::start_with(Setup::new()?.watch(dir.path())).await?;
+    let admin = server.url("");
+    let elsewhere = tempfile::tempdir()?;
+    let moved = elsewhere.path().join("moved.yaml");
+    std::fs::write(&moved, ROUTES.replace("      to: web", "      to: cart"))?;
+    let refused = cli(&["apply", "-f", moved.to_str().context("path")?, "--admin", &admin]).await;
+    let refused = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(refused.contains("RouterCheck default/tool: t (envoy@1.40)"), "{refused}");
+    Ok(())
+}

@@ -20,7 +20,7 @@ pub(super) fn findings(
 ) -> Vec<Diagnostic> {
     let publisher = Publisher::new();
     publisher.publish(Revision(1), offline.groups());
-    let texts = offline.all_texts();
+    let texts = offline.all_texts(&[]);
     let mut found: BTreeMap<(Placed, &'static str), Diagnostic> = BTreeMap::new();
     for (profile, group) in kinds {
         let Some(view) = publisher.view_at(&view_key_of_group(group, *profile)) else { continue };

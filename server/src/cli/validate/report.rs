@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use xds_codec::{Diagnostic, Place, Severity};
 use xds_control::route_tests::Totals;
 
+use super::oracle::Judged;
 use super::route_tests::Tested;
 use crate::cli::offline::{Unmet, is_terminal, render};
 use crate::cli::output::clean;
@@ -26,6 +27,8 @@ pub(super) struct Report {
     pub(super) n_documents: usize,
     /// The outcome of RouteTests; `None` if there are none.
     pub(super) tested: Option<Tested>,
+    /// What a local Envoy was asked; `None` without one.
+    pub(super) judged: Option<Judged>,
 }
 
 impl Report {
@@ -62,6 +65,9 @@ impl Report {
                 text.push('\n');
             }
             text.push_str(&tested.to_text());
+        }
+        if let Some(judged) = &self.judged {
+            text.push_str(&format!("{}\n", judged.to_text()));
         }
         text.push_str(&format!("{}\n", self.sums()));
         text
@@ -120,6 +126,7 @@ impl Report {
             "diagnostics": self.diagnostics.iter().map(one).collect::<Vec<_>>(),
             "conditions": self.unmet.iter().map(unmet).collect::<Vec<_>>(),
             "tests": self.tested.as_ref().map(Tested::to_json),
+            "oracle": self.judged.as_ref().map(Judged::to_json),
         })
     }
 }

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use xds_cache::{Publisher, Revision, View};
 use xds_codec::{Diagnostic, Severity};
 use xds_control::Places;
-use xds_control::route_tests::{Case, Coverage, CoverageKind, Failure, Report, Totals, route_tests, run_on};
+use xds_control::route_tests::{
+    Case, Coverage, CoverageKind, Failure, Loose, Report, Totals, route_tests, run_loose,
+};
 use xds_explain::{Place, Ratio};
 
 use crate::cli::offline::{Offline, nowhere};
@@ -32,14 +34,16 @@ pub(super) struct Covered {
 }
 
 impl Tested {
-    /// Runs the RouteTests; `None` if there are none.
-    pub(super) fn run(offline: &Offline) -> Option<Self> {
+    /// Runs the RouteTests, and tests of other files with their texts; `None` if there are none.
+    pub(super) fn run(offline: &Offline, loose: &[Loose], others: &[(Arc<str>, Arc<[u8]>)]) -> Option<Self> {
         let mut tests = route_tests(&offline.translated.documents).peekable();
-        tests.peek()?;
+        if tests.peek().is_none() && loose.is_empty() {
+            return None;
+        }
         let publisher = Publisher::new();
         publisher.publish(Revision(1), offline.groups());
-        let mut report = run_on(&publisher, tests);
-        let texts = offline.all_texts();
+        let mut report = run_loose(&publisher, tests, loose);
+        let texts = offline.all_texts(others);
         let documents = &offline.translated.documents;
         report.locate(|view, explanations| Places { view, documents, texts: &texts }.locate(explanations));
         let mut failures: Vec<Diagnostic> =

@@ -7,7 +7,6 @@ use xds_cache::{GroupName, Layer, NodeGroup};
 use xds_codec::Limits;
 use xds_control::model::Texts;
 use xds_control::model::document::GroupedDocuments;
-use xds_routes::Kind;
 
 use super::content::Key;
 use super::files::{DirectoryGroup, Files};
@@ -61,6 +60,6 @@ impl FilesState {
 fn has_fields_to_find(key: &Key) -> bool {
     match key {
         Key::Resource(_) => true,
-        Key::Document(key) => key.kind == Kind::RouteTest,
+        Key::Document(key) => key.kind.is_test(),
     }
 }
