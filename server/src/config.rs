@@ -238,27 +238,33 @@ impl TryFrom<ServeArgs> for Config {
             },
             polling: args.polling.into(),
             tls,
-            limits: Limits {
-                max_message_bytes: limits.max_message_bytes,
-                max_receive_bytes: limits.max_receive_bytes,
-                max_receive_bytes_per_address: limits.max_receive_bytes_per_address,
-                max_connections: limits.max_connections,
-                max_admin_connections: limits.max_admin_connections,
-                admin_idle_timeout: limits.admin_idle_timeout,
-                first_request_timeout: limits.first_request_timeout,
-                max_response_bytes: limits.max_response_bytes,
-                addition_grace: limits.addition_grace,
-                removal_grace: limits.removal_grace,
-                settle_time: limits.settle_time,
-                is_naive: limits.naive_order,
-                max_names_per_type: limits.max_names_per_type,
-                max_node_memory: limits.max_node_memory,
-                max_streams: limits.max_streams,
-                max_streams_per_connection: limits.max_streams_per_connection,
-            },
+            limits: Limits::from(&limits),
             keepalive: Keepalive { interval: limits.keepalive_interval, timeout: limits.keepalive_timeout },
             drain_timeout: limits.drain_timeout,
         })
+    }
+}
+
+impl From<&args::LimitArgs> for Limits {
+    fn from(limits: &args::LimitArgs) -> Self {
+        Self {
+            max_message_bytes: limits.max_message_bytes,
+            max_receive_bytes: limits.max_receive_bytes,
+            max_receive_bytes_per_address: limits.max_receive_bytes_per_address,
+            max_connections: limits.max_connections,
+            max_admin_connections: limits.max_admin_connections,
+            admin_idle_timeout: limits.admin_idle_timeout,
+            first_request_timeout: limits.first_request_timeout,
+            max_response_bytes: limits.max_response_bytes,
+            addition_grace: limits.addition_grace,
+            removal_grace: limits.removal_grace,
+            settle_time: limits.settle_time,
+            is_naive: limits.naive_order,
+            max_names_per_type: limits.max_names_per_type,
+            max_node_memory: limits.max_node_memory,
+            max_streams: limits.max_streams,
+            max_streams_per_connection: limits.max_streams_per_connection,
+        }
     }
 }
 

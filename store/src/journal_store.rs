@@ -26,8 +26,8 @@ use crate::journal::segment::Position;
 use crate::shared::{Published, Shared};
 use crate::writer::{Command, CommitRequest, Writer};
 use crate::{
-    Beginning, BlobHash, BoxFuture, Commit, CommitError, Compaction, FileError, Health, HistoryError,
-    OpenError, OpenNote, Record, Retention, Revision, State, Store, StoreError, files, journal,
+    Beginning, BlobHash, BoxFuture, Commit, CommitError, Compaction, FileError, HistoryError, OpenError,
+    OpenNote, Record, Retention, Revision, State, Store, StoreError, files, journal,
 };
 
 /// How a store is opened.
@@ -210,11 +210,6 @@ impl Store for JournalStore {
 
     fn watch(&self) -> watch::Receiver<Revision> {
         self.shared.head.subscribe()
-    }
-
-    fn health(&self) -> watch::Receiver<Health> {
-        // A channel without a sender never changes.
-        watch::Sender::new(Health::Current).subscribe()
     }
 
     fn compact(&self, keep: Retention) -> BoxFuture<'_, Result<Compaction, StoreError>> {

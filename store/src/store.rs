@@ -111,8 +111,11 @@ pub trait Store: Send + Sync + Debug {
     /// Returns the head as it moves; a value that is seen there is durable and can be read.
     fn watch(&self) -> watch::Receiver<Revision>;
 
-    /// Returns whether the store has what others have, as that changes.
-    fn health(&self) -> watch::Receiver<Health>;
+    /// Returns whether the store has what others have, as that changes. A store that shares nothing always has.
+    fn health(&self) -> watch::Receiver<Health> {
+        // A channel without a sender never changes.
+        watch::Sender::new(Health::Current).subscribe()
+    }
 
     /// Drops what is beyond `keep` from the history; commits go on meanwhile.
     ///

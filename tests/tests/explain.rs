@@ -92,20 +92,7 @@ async fn an_envoy_changes_requests_as_the_model_says() -> Result<()> {
     let mut typed = table.clone();
     typed["@type"] = ROUTE.into();
     let model = Model::compile([resource(&codec, &typed)?], Client::newest(Language::Envoy));
-    let paths = [
-        "/prefix",
-        "/prefix/x?q=/prefix",
-        "/exact?q",
-        "/regex/a1/b22",
-        "/empty/12a",
-        "/regex/?1",
-        "/v7/x/y",
-        "/whole/a?b",
-        "/order?o",
-        "/named/h.test/p?1",
-    ];
-    let redirects = ["/to-prefix/x?q", "/to-regex/a1b2?3", "/to-host?q", "/to-path?q", "/answer"];
-    for path in paths.into_iter().chain(redirects) {
+    for path in CHANGED.into_iter().chain(ANSWERED) {
         let headers = [("x-a", "1"), ("x-b", "2"), ("x-gone", "3")];
         let request = Request {
             headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
@@ -140,17 +127,7 @@ async fn an_envoy_changes_requests_as_the_model_says() -> Result<()> {
         let got = told.request().with_context(|| format!("{path} as {:?}", checked.path))?;
         assert_eq!(got["path"], *known(&checked.path)?, "{path}");
         assert_eq!(got["authority"], *known(&checked.host)?, "{path}");
-        for name in [
-            "x-order",
-            "x-path",
-            "x-a",
-            "x-b",
-            "x-c",
-            "x-gone",
-            "x-percent",
-            "x-forwarded-host",
-            "x-envoy-original-path",
-        ] {
+        for name in COMPARED {
             let got = told.request_header(name)?.unwrap_or_default();
             assert_eq!(
                 got,
@@ -162,6 +139,36 @@ async fn an_envoy_changes_requests_as_the_model_says() -> Result<()> {
     }
     Ok(())
 }
+
+/// Paths of requests that reach the backend changed.
+const CHANGED: [&str; 10] = [
+    "/prefix",
+    "/prefix/x?q=/prefix",
+    "/exact?q",
+    "/regex/a1/b22",
+    "/empty/12a",
+    "/regex/?1",
+    "/v7/x/y",
+    "/whole/a?b",
+    "/order?o",
+    "/named/h.test/p?1",
+];
+
+/// Paths of requests that the Envoy answers itself.
+const ANSWERED: [&str; 5] = ["/to-prefix/x?q", "/to-regex/a1b2?3", "/to-host?q", "/to-path?q", "/answer"];
+
+/// Headers that the backend gets.
+const COMPARED: [&str; 9] = [
+    "x-order",
+    "x-path",
+    "x-a",
+    "x-b",
+    "x-c",
+    "x-gone",
+    "x-percent",
+    "x-forwarded-host",
+    "x-envoy-original-path",
+];
 
 /// Routes that change requests in each way that is modelled.
 fn changing_routes() -> Value {
