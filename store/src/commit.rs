@@ -1,5 +1,7 @@
 //! Commits: the request, the record that is kept, and the rules for keeping it.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{BlobHash, CommitError, Revision};
@@ -50,7 +52,17 @@ impl Commit {
     ///
     /// [`CommitError::TooLarge`] if a text is too long, [`CommitError::DuplicateKey`] if a key is changed twice.
     pub fn check(&self) -> Result<(), CommitError> {
-        crate::draft::check_sizes(self)
+        for (what, text) in [("actor", &self.actor), ("source", &self.source), ("summary", &self.summary)] {
+            CommitError::if_too_large(what, text.len(), MAX_KEY_BYTES)?;
+        }
+        let mut keys = HashSet::new();
+        for change in &self.changes {
+            CommitError::if_too_large("key", change.key.len(), MAX_KEY_BYTES)?;
+            if !keys.insert(change.key.as_str()) {
+                return Err(CommitError::DuplicateKey { key: change.key.clone() });
+            }
+        }
+        Ok(())
     }
 }
 

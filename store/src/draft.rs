@@ -10,7 +10,7 @@ use crate::journal::append::Tail;
 use crate::journal::format::{self, Kind, MAX_PAYLOAD_BYTES};
 use crate::journal::segment::Position;
 use crate::shared::Shared;
-use crate::{BlobHash, Commit, CommitError, MAX_KEY_BYTES, Record, Revision, StoreError};
+use crate::{BlobHash, Commit, CommitError, Record, Revision, StoreError};
 
 /// Commits that are written and synced together, and are not visible before that.
 #[derive(Debug)]
@@ -53,12 +53,12 @@ impl<'a> Draft<'a> {
         if expected != self.head {
             return Err(CommitError::Conflict { head: self.head });
         }
-        check_sizes(&commit)?;
+        commit.check()?;
         let blobs = self.missing_blobs(&commit)?;
         let previous = self.previous(&commit);
         let record = Record { revision: self.head.next(), commit, previous };
         let payload = format::encode_record(&record);
-        too_large("record", payload.len(), MAX_PAYLOAD_BYTES)?;
+        CommitError::if_too_large("record", payload.len(), MAX_PAYLOAD_BYTES)?;
 
         for (hash, content) in blobs {
             let position = self.write(Kind::Blob, &[hash.as_bytes(), &content]);
@@ -110,25 +110,6 @@ impl<'a> Draft<'a> {
         format::write_frame(&mut self.bytes, kind, parts, self.salt, offset, self.start);
         Position { segment: self.segment, offset }
     }
-}
-
-/// Refuses a commit that has too long texts, or a key twice.
-pub(crate) fn check_sizes(commit: &Commit) -> Result<(), CommitError> {
-    for (what, text) in [("actor", &commit.actor), ("source", &commit.source), ("summary", &commit.summary)] {
-        too_large(what, text.len(), MAX_KEY_BYTES)?;
-    }
-    let mut keys = HashSet::new();
-    for change in &commit.changes {
-        too_large("key", change.key.len(), MAX_KEY_BYTES)?;
-        if !keys.insert(change.key.as_str()) {
-            return Err(CommitError::DuplicateKey { key: change.key.clone() });
-        }
-    }
-    Ok(())
-}
-
-fn too_large(what: &'static str, bytes: usize, limit: usize) -> Result<(), CommitError> {
-    if bytes > limit { Err(CommitError::TooLarge { what, bytes, limit }) } else { Ok(()) }
 }
 
 /// Refuses a blob that is larger than one may be.

@@ -240,6 +240,12 @@ pub enum CommitError {
     Store(#[from] StoreError),
 }
 
+impl CommitError {
+    pub(crate) fn if_too_large(what: &'static str, bytes: usize, limit: usize) -> Result<(), Self> {
+        if bytes > limit { Err(Self::TooLarge { what, bytes, limit }) } else { Ok(()) }
+    }
+}
+
 /// A past state cannot be given.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum HistoryError {

@@ -261,7 +261,7 @@ impl Import {
         if record.previous != previous {
             return Err("the previous values in the record do not match the history".to_owned().into());
         }
-        crate::draft::check_sizes(&record.commit).map_err(|error| error.to_string())?;
+        record.commit.check().map_err(|error| error.to_string())?;
         for change in &record.commit.changes {
             self.check_value(&change.key, change.value.as_ref())?;
         }

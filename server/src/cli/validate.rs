@@ -13,6 +13,7 @@ mod route_tests;
 mod router_check;
 mod sarif;
 mod strict;
+mod target;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -21,12 +22,10 @@ use std::sync::Arc;
 use access::AccessCheck;
 use report::Report;
 use route_tests::Tested;
-use xds_cache::{
-    GroupName, Groups, Node, Origin, Profile, Publisher, Resource, ResourceKey, ResourceType, Revision,
-    StatusBoard,
-};
+use target::{Target, diagnostic, names_for, origin_of, reached_by, seen_by};
+use xds_cache::{Groups, Node, Profile, Publisher, ResourceKey, Revision, StatusBoard};
 use xds_codec::document::Tree;
-use xds_codec::{Codec, Diagnostic, Effect, Language, Limits, Place, ProfileFinding, Severity, Syntax};
+use xds_codec::{Diagnostic, Effect, Language, Limits, Place, ProfileFinding, Severity, Syntax};
 use xds_control::check;
 use xds_explain::Ratio;
 use xds_units::Percent;
@@ -92,16 +91,6 @@ pub(crate) struct ValidateArgs {
     files: FilesArgs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Target {
-    /// Envoy
-    Envoy,
-    /// Proxyless gRPC clients
-    Grpc,
-    /// Both
-    All,
-}
-
 /// A language of gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Client {
@@ -122,33 +111,6 @@ impl From<Client> for Language {
             Client::Go => Self::Go,
             Client::Js => Self::Js,
             Client::Java => Self::Java,
-        }
-    }
-}
-
-impl Target {
-    fn profiles(self) -> &'static [Profile] {
-        match self {
-            Self::Envoy => &[Profile::Envoy],
-            Self::Grpc => &[Profile::Grpc],
-            Self::All => &[Profile::Envoy, Profile::Grpc],
-        }
-    }
-
-    /// Anything worse than a part that a client ignores is an error. With `all`, only what it does not use at all is one, and that
-    /// is no error if clients of the other kind reach the resource too, because it may be meant for
-    /// them: every cluster may be for Envoys, but they have no use for a listener with an `api_listener`.
-    fn severity_of(self, finding: &ProfileFinding) -> Severity {
-        let is_for_others = self == Self::All && finding.is_shared;
-        match finding.effect {
-            Effect::Crashes | Effect::Rejected | Effect::FailsAll if !is_for_others => Severity::Error,
-            Effect::Fails if self != Self::All => Severity::Error,
-            Effect::Crashes
-            | Effect::Rejected
-            | Effect::FailsAll
-            | Effect::Fails
-            | Effect::Ignored
-            | Effect::Differs => Severity::Warning,
         }
     }
 }
@@ -313,49 +275,6 @@ fn lint_profiles(target: Target, offline: &Offline) -> Vec<ProfileFinding> {
     found
 }
 
-/// The groups that may have nodes of this profile.
-fn names_for(groups: &Groups, profile: Profile) -> impl Iterator<Item = &GroupName> {
-    let groups = groups.iter();
-    let groups =
-        groups.filter(move |(_, group)| group.definition.client.is_none_or(|client| client == profile));
-    groups.map(|(name, _)| name)
-}
-
-/// The resources that clients of this profile reach in any group, and the group of each.
-///
-/// A resource that the clients of one group reject may be meant for another group, so all groups are looked at.
-fn reached_by(codec: &Codec, groups: &Groups, profile: Profile) -> HashSet<(ResourceKey, Place)> {
-    let mut reached = HashSet::new();
-    for name in names_for(groups, profile) {
-        let resources = seen_by(groups, name, profile);
-        let keys = codec.reached_by(resources.iter().copied(), profile);
-        let resources = resources.into_iter().filter(|resource| keys.contains(resource.key()));
-        reached.extend(resources.map(|resource| (resource.key().clone(), origin_of(resource.origin()))));
-    }
-    reached
-}
-
-/// The resources that nodes of a group may be served. Listeners count only in the group itself.
-fn seen_by<'g>(groups: &'g Groups, name: &GroupName, profile: Profile) -> Vec<&'g Resource> {
-    let default = GroupName::default_group();
-    let mut resources: BTreeMap<&ResourceKey, &Resource> = BTreeMap::new();
-    for own in [name, &default] {
-        for (key, resource) in groups.get(own).iter().flat_map(|group| group.resources_for(profile)) {
-            resources.entry(key).or_insert(resource);
-        }
-    }
-    for other in
-        groups.values().filter(|group| group.definition.client.is_none_or(|client| client == profile))
-    {
-        for (key, resource) in other.resources_for(profile) {
-            if key.resource_type != ResourceType::Listener {
-                resources.entry(key).or_insert(resource);
-            }
-        }
-    }
-    resources.into_values().collect()
-}
-
 /// Makes diagnostics of findings, with their places in the files.
 fn place(found: Vec<ProfileFinding>, target: Target, scan: &Scan, limits: &Limits) -> Vec<Diagnostic> {
     let mut documents: BTreeMap<Arc<str>, Vec<Tree>> = BTreeMap::new();
@@ -393,13 +312,6 @@ fn is_told_by_profile(diagnostic: &Diagnostic, target: Target, found: &[Diagnost
     found.iter().any(|one| one.code == better && one.place == diagnostic.place && one.path == diagnostic.path)
 }
 
-fn origin_of(origin: &Origin) -> Place {
-    match origin {
-        Origin::File { path, line, column } => Place { file: Arc::clone(path), line: *line, column: *column },
-        Origin::Api => nowhere(),
-    }
-}
-
 fn nothing_found(args: &ValidateArgs) -> Diagnostic {
     let paths: Vec<String> = args.files.paths.iter().map(|path| path.display().to_string()).collect();
     let message = format!("there is no *.yaml, *.yml or *.json in {}", paths.join(", "));
@@ -412,9 +324,4 @@ fn hidden(path: &str) -> Diagnostic {
     let message =
         "hidden files and directories are not read; to have this one read, remove the dot from its name";
     diagnostic(Severity::Info, "hidden", place, message.to_owned())
-}
-
-fn diagnostic(severity: Severity, code: &'static str, place: Place, message: String) -> Diagnostic {
-    let (path, suggestion, related) = (String::new(), None, vec![]);
-    Diagnostic { severity, code, place, path, message, suggestion, related, is_sensitive: false }
 }

@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -32,7 +33,10 @@ impl Envoy {
     pub(super) fn new(path: &Path) -> Result<Self, String> {
         // It runs in another directory.
         let path = std::path::absolute(path).map_err(|error| error.to_string())?;
-        let scratch = tempfile::Builder::new().prefix("xds-server-oracle-").tempdir();
+        let scratch = tempfile::Builder::new()
+            .prefix("xds-server-oracle-")
+            .permissions(std::fs::Permissions::from_mode(0o700))
+            .tempdir();
         let scratch = scratch.map_err(|error| format!("no directory for its questions: {error}"))?;
         let mut envoy = Self { path, version: String::new(), scratch };
         let (_, words) = envoy.run(&["--version"], MAX_VERSION)?;

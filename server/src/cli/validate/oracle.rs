@@ -11,8 +11,8 @@ use xds_control::Places;
 use xds_control::acks::view_key_of_group;
 use xds_explain::Part;
 
+use super::target::{Target, diagnostic, names_for, origin_of, reached_by};
 use crate::cli::offline::{Offline, nowhere};
-use crate::cli::validate::{Target, diagnostic, names_for, reached_by};
 use crate::oracle::{Oracle, Verdict};
 
 /// What it was asked, and what it refuses.
@@ -56,7 +56,7 @@ pub(super) fn judge(path: &Path, target: Target, offline: &Offline) -> (Option<J
         judged.n_asked += n_asked;
         for (resource, why) in refused {
             let place = place(&resource, &places);
-            let others = is_shared.contains(&(resource.key().clone(), super::origin_of(resource.origin())));
+            let others = is_shared.contains(&(resource.key().clone(), origin_of(resource.origin())));
             if !told.insert((place.clone(), resource.key().to_string())) {
                 continue;
             }
@@ -85,7 +85,7 @@ fn place(resource: &Resource, places: &Places<'_>) -> Place {
     let found = places.of_parts(&[part]).into_iter().next().flatten();
     let place =
         |place: &xds_explain::Place| Place { file: place.file.as_str().into(), line: place.line, column: 1 };
-    match super::origin_of(resource.origin()) {
+    match origin_of(resource.origin()) {
         own if own.line > 0 => own,
         _ => found.as_ref().map_or_else(nowhere, place),
     }

@@ -10,8 +10,8 @@ use xds_codec::{Diagnostic, Place, Severity, Syntax, echo, nearest};
 use xds_control::route_tests::{Loose, read_router_checks};
 use xds_routes::{DocumentKey, Kind};
 
+use super::target::diagnostic;
 use crate::cli::offline::{Offline, nowhere};
-use crate::cli::validate::diagnostic;
 
 /// The tests of a file, and what is wrong with it.
 #[derive(Default)]
