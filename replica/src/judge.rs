@@ -74,7 +74,7 @@ pub(crate) fn judge(own: Option<Own<'_>>, shown: Option<Shown<'_>>) -> Verdict {
     }
     match shown.chain_at_own {
         Some(chain) if chain == own.head.chain => Verdict::Follow,
-        Some(_) | None if shown.head.epoch > own.head.epoch && shown.base >= at => Verdict::BeginAtBase,
+        // The same revision never gets other contents, so a history that replaces this one begins later.
         None if shown.base > at => Verdict::BeginAtBase,
         Some(_) | None => Verdict::Stay(Divergence::Forked { own: at, shown: end }),
     }
@@ -141,7 +141,7 @@ mod tests {
             (own(1, 5), shown("s", 1, 9, 5, Some("own")), Verdict::Follow),
             (own(1, 5), shown("s", 2, 9, 0, Some("own")), Verdict::Follow),
             (own(1, 5), shown("s", 1, 9, 6, None), Verdict::BeginAtBase),
-            (own(1, 5), shown("s", 2, 9, 5, Some("other")), Verdict::BeginAtBase),
+            (own(1, 5), shown("s", 2, 9, 5, Some("other")), stay(forked(5, 9))),
             (own(1, 5), shown("s", 2, 9, 8, None), Verdict::BeginAtBase),
             (own(1, 5), None, stay(Divergence::Gone { own: revision(5) })),
             (own(1, 5), shown("t", 1, 5, 0, Some("own")), stay(other)),

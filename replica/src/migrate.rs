@@ -76,7 +76,8 @@ impl From<HistoryError> for PushError {
 
 /// Puts the history of the journal in `dir` into an empty remote; `dir` becomes a mirror of it.
 ///
-/// With `replace`, the present state alone is put, and replaces what is there for all servers whose history does not go on beyond it.
+/// With `replace`, the present state alone is put, as the next revision. It replaces what is there, and the history of all servers that have
+/// no later revision, this one too.
 ///
 /// # Errors
 ///
@@ -108,24 +109,33 @@ pub async fn push(
     let epoch = epoch.map_or(1, |epoch| epoch + 1);
 
     let end = mirror.head();
-    let base = match mirror.state_at(Revision::ZERO) {
-        _ if replace => end,
-        Err(HistoryError::Compacted { oldest }) => oldest,
-        state => state.map(|_| Revision::ZERO)?,
-    };
-    let chain = match own {
-        Some(own) if replace => own.head.chain,
-        _ => ChainHash::of_beginning(&store, base),
-    };
     let pusher = Pusher { mirror: &mirror, remote, sealer, store };
-    let base = pusher.base(base, chain).await?;
-    let mut head = Head { epoch, revision: base.revision, chain };
-    for revision in base.revision.next().0..=end.0 {
-        head = pusher.commit(head, Revision(revision)).await?;
-    }
+    let (base, head, own) = match replace {
+        true => {
+            // No server has this revision, so none means anything else by it.
+            let revision = head.map_or(end, |head| head.revision.max(end)).next();
+            let base = pusher.base(end, revision).await?;
+            let chain = ChainHash::of_beginning(&pusher.store, end);
+            let own = own.map_or(Head { epoch: 0, revision: end, chain }, |own| own.head);
+            let head = Head { epoch, revision, chain: base.chain };
+            (base, head, own)
+        }
+        false => {
+            let oldest = match mirror.state_at(Revision::ZERO) {
+                Err(HistoryError::Compacted { oldest }) => oldest,
+                state => state.map(|_| Revision::ZERO)?,
+            };
+            let base = pusher.base(oldest, oldest).await?;
+            let mut head = Head { epoch, revision: oldest, chain: base.chain };
+            for revision in oldest.next().0..=end.0 {
+                head = pusher.commit(head, Revision(revision)).await?;
+            }
+            (base, head, head)
+        }
+    };
     let meta = Meta { store: pusher.store.clone(), format: FORMAT, key };
     pusher.finish(&there, &meta, head, &base).await?;
-    position::write(dir, &[&Position { store: meta.store.clone(), head }])?;
+    position::write(dir, &[&Position { store: meta.store.clone(), head: own }])?;
     Ok(Pushed { store: meta.store, revision: head.revision, base: base.revision })
 }
 
@@ -148,12 +158,13 @@ struct Pusher<'a> {
 }
 
 impl Pusher<'_> {
-    /// Puts the parts of the state at `revision`.
-    async fn base(&self, revision: Revision, chain: ChainHash) -> Result<Base, PushError> {
+    /// Puts the parts of the state that the mirror has at `own`, as the base `revision`.
+    async fn base(&self, own: Revision, revision: Revision) -> Result<Base, PushError> {
+        let chain = ChainHash::of_beginning(&self.store, revision);
         if revision == Revision::ZERO {
             return Ok(Base { revision, chain, packs: Vec::new() });
         }
-        let body = state_at(self.mirror, revision).map_err(PushError::Journal)?;
+        let body = state_at(self.mirror, own).map_err(PushError::Journal)?;
         let place = layout::place(Parts::Base, &self.store, revision);
         let sealed = body.encode().ok().and_then(|plain| self.sealer.seal(&place, plain));
         let parts = Parts::Base.cut(revision, &sealed.ok_or_else(|| too_large(revision))?);

@@ -232,9 +232,20 @@ impl Shared {
             Err(AppendError::Failed(failure)) => return Err(StoreError::from(failure).into()),
             Err(AppendError::TooLarge) => return Err(draft.too_large()),
         }
-        let revision = self.mirror.commit(expected, record.commit).await?;
-        self.go_to(&mut tail, draft.next);
-        Ok(revision)
+        match self.mirror.commit(expected, record.commit).await {
+            Ok(revision) => {
+                self.go_to(&mut tail, draft.next);
+                Ok(revision)
+            }
+            // It is stored, and is taken in as soon as the mirror can be written.
+            Err(error) => {
+                let reason = format!(
+                    "it is stored, but the copy of this server cannot be written: {}",
+                    follow::chain(&error)
+                );
+                Err(StoreError::from(RemoteFailure::OutcomeUnknown { id: draft.id, reason }).into())
+            }
+        }
     }
 
     /// Says where the mirror is now.

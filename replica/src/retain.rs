@@ -22,11 +22,17 @@ pub(crate) async fn retain(shared: Arc<Shared>) {
         let base = shared.tail.lock().await.base;
         let keep = shared.options.retention.revisions.max(1);
         let head = shared.mirror.head();
-        if head.0.saturating_sub(base.0) <= keep.saturating_add(keep / 4) {
+        // The mirror also limits the bytes that it keeps.
+        let oldest = match shared.mirror.state_at(Revision::ZERO) {
+            Err(HistoryError::Compacted { oldest }) => oldest,
+            Ok(_) | Err(HistoryError::Future { .. } | HistoryError::Store(_)) => Revision::ZERO,
+        };
+        if oldest <= base && head.0.saturating_sub(base.0) <= keep.saturating_add(keep / 4) {
             continue;
         }
-        match move_base(&shared, Revision(head.0 - keep)).await {
-            Ok(()) => tracing::info!(oldest = head.0 - keep, "the history of the shared store was shortened"),
+        let revision = Revision(head.0.saturating_sub(keep)).max(oldest);
+        match move_base(&shared, revision).await {
+            Ok(()) => tracing::info!(oldest = revision.0, "the history of the shared store was shortened"),
             Err(reason) => tracing::warn!(reason, "the history of the shared store could not be shortened"),
         }
     }

@@ -435,15 +435,34 @@ async fn a_history_that_is_to_count_replaces_the_one_that_is_there() {
     // The server with the newest history is right.
     one.close().await;
     let pushed = push(dirs[0].path(), &*links[0], &keys(), true).await.unwrap();
-    assert_eq!((pushed.base, pushed.revision), (Revision(9), Revision(9)));
+    assert_eq!((pushed.base, pushed.revision), (Revision(10), Revision(10)));
     let one = open(dirs[0].path(), &links[0], quick()).await;
     links[2].cut(false);
     for store in [&one, &two, &behind] {
-        eventually("the right history", || !is_apart(store) && store.head() == Revision(9)).await;
+        eventually("the right history", || !is_apart(store) && store.head() == Revision(10)).await;
         assert_eq!(value(store, "a"), Some(Bytes::from("8")));
     }
     set(&behind, "a", "9").await.unwrap();
     for store in [&one, &two] {
-        eventually("a new commit", || store.head() == Revision(10)).await;
+        eventually("a new commit", || store.head() == Revision(11)).await;
+        assert_eq!(store.state(), behind.state());
     }
+}
+
+#[tokio::test]
+async fn the_remote_keeps_no_more_than_a_mirror_has() {
+    let shelf = Arc::<Shelf>::default();
+    let (dir, link) = (tempfile::tempdir().unwrap(), Link::new(&shelf, 1));
+    let retention = Retention { revisions: 1000, bytes: 4_000_000 };
+    let store = open(dir.path(), &link, Options { retention, ..quick() }).await;
+    for n in 0..40_u32 {
+        let noise: Vec<u8> =
+            (0..500_000_u32).map(|i| ((i ^ n).wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        set(&store, "key", noise).await.unwrap();
+    }
+    eventually("a short history", || shelf.keys("commit/").len() < 20).await;
+    let fresh = tempfile::tempdir().unwrap();
+    let fresh = open(fresh.path(), &Link::new(&shelf, 2), quick()).await;
+    eventually("the newest commit", || fresh.head() == store.head()).await;
+    assert_eq!(fresh.state(), store.state());
 }
