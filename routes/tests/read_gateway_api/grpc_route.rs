@@ -111,7 +111,7 @@ fn methods_that_the_api_refuses_are_refused_with_its_words() {
         ("{type: Prefix, service: a}", "method.type: \"Prefix\" is not one of Exact, RegularExpression"),
         (
             "{type: RegularExpression, service: 'a(?=b)'}",
-            "is not valid RE2: column 2: RE2 has no look-ahead: `(?=`;",
+            "is not valid RE2: column 2: RE2 has no look-ahead: `(?=`; list what may be there, or use two routes",
         ),
         (
             "{type: RegularExpression, method: '(a)\\1'}",
@@ -187,7 +187,10 @@ fn headers_keep_to_the_limits() {
             "{type: Present, name: a, value: a}".to_owned(),
             "\"Present\" is not one of Exact, RegularExpression",
         ),
-        ("{type: RegularExpression, name: a, value: '['}".to_owned(), "a class is not closed by `]`"),
+        (
+            "{type: RegularExpression, name: a, value: '['}".to_owned(),
+            "`[` is never closed; add `]`, or write `\\[` for the character",
+        ),
     ];
     for (header, error) in table {
         expect(&with_match(&format!("{{headers: [{header}]}}")), error);

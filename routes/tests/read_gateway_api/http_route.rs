@@ -95,7 +95,7 @@ fn paths_that_the_api_refuses_are_refused_with_its_words() {
     );
     expect(
         &with_match("{path: {type: RegularExpression, value: '/(?!a)'}}"),
-        "RE2 has no look-around such as `(?!`",
+        "column 2: RE2 has no look-ahead: `(?!`; list what may be there, or use two routes",
     );
     assert_eq!(errors_of(&with_match("{path: {value: 'a//b'}}")).len(), 2);
 }
@@ -117,7 +117,10 @@ fn query_parameters_are_read_and_the_first_of_a_name_counts() {
         ("{name: a, value: ''}", "\"\" has 0 characters, 1 to 1024 are allowed"),
         (&*long, "has 1025 characters, 1 to 1024 are allowed"),
         ("{name: 'a b', value: c}", "are allowed"),
-        ("{name: a, type: RegularExpression, value: '('}", "a group is not closed by `)`"),
+        (
+            "{name: a, type: RegularExpression, value: '('}",
+            "`(` is never closed; add `)`, or write `\\(` for the character",
+        ),
     ];
     for (one, error) in bad {
         expect(&with_match(&format!("{{queryParams: [{one}]}}")), error);

@@ -134,9 +134,10 @@ async fn two_verbs_at_once_on_two_servers_are_both_done() {
         let states = line(&pair.store);
         check_line(&states);
         let events = states.last().unwrap()["events"].to_string();
-        for said in ["paused: by hand", "resumed"] {
-            assert!(events.contains(said), "{said}: {events}");
-        }
+        assert!(events.contains("resumed"), "{events}");
+        // If resuming is first, the rollout may stand at its last pause already.
+        let is_paused = ["paused: by hand", "step 4: pause until"].iter().any(|said| events.contains(said));
+        assert!(is_paused, "{events}");
     }
 }
 
