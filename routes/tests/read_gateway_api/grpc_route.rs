@@ -115,7 +115,7 @@ fn methods_that_the_api_refuses_are_refused_with_its_words() {
         ),
         (
             "{type: RegularExpression, method: '(a)\\1'}",
-            "is not valid RE2: column 4: RE2 has no references to groups: `\\1`;",
+            "is not valid RE2: column 4: RE2 has no references to groups: `\\1`; repeat the expression",
         ),
     ];
     for (method, error) in table {
