@@ -17,8 +17,12 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// Compresses the body.
+    /// Compresses the body, which has at most [`MAX_BODY_BYTES`].
     pub(crate) fn encode(&self) -> io::Result<Vec<u8>> {
+        let n_bytes: usize = self.blobs.iter().map(|blob| blob.len() + 4).sum();
+        if (n_bytes + self.text.len() + 4) as u64 > MAX_BODY_BYTES {
+            return Err(io::Error::other("it has more bytes than can be read again"));
+        }
         let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), COMPRESSION_LEVEL)?;
         for part in std::iter::once(self.text.as_slice()).chain(self.blobs.iter().map(|blob| &**blob)) {
             let length = u32::try_from(part.len()).map_err(io::Error::other)?;

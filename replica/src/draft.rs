@@ -6,7 +6,7 @@ use bytes::Bytes;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use xds_store::{CommitError, JournalStore, MAX_BLOB_BYTES, Record, Store as _, StoreError};
 
-use crate::body::Body;
+use crate::body::{Body, MAX_BODY_BYTES};
 use crate::chain::Head;
 use crate::layout::{self, CommitLine, MAX_INLINE_BYTES, MAX_PARTS, PART_BYTES, Parts};
 use crate::remote::{Put, Remote, RemoteError, Transaction};
@@ -38,6 +38,10 @@ impl Draft {
     ) -> Result<Self, CommitError> {
         let body = body(mirror, record)?;
         let n_bytes = body.text.len() + body.blobs.iter().map(Bytes::len).sum::<usize>();
+        let limit = MAX_BODY_BYTES as usize;
+        if n_bytes + 4 * (body.blobs.len() + 1) > limit {
+            return Err(CommitError::TooLarge { what: "commit", bytes: n_bytes, limit });
+        }
         let place = layout::place(Parts::Commit, store, record.revision);
         let sealed = body.encode().ok().and_then(|plain| sealer.seal(&place, plain));
         let sealed = sealed.ok_or(StoreError::Closed)?;

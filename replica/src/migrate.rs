@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use xds_store::{HistoryError, JournalStore, OpenError, Revision, Store as _, StoreError};
+use xds_store::{JournalStore, OpenError, Revision, Store as _, StoreError};
 
 use crate::chain::{ChainHash, Head};
 use crate::draft::{Draft, put_parts, random_id};
@@ -68,12 +68,6 @@ impl From<StoreError> for PushError {
     }
 }
 
-impl From<HistoryError> for PushError {
-    fn from(error: HistoryError) -> Self {
-        Self::Journal(chain(&error))
-    }
-}
-
 /// Puts the history of the journal in `dir` into an empty remote; `dir` becomes a mirror of it.
 ///
 /// With `replace`, the present state alone is put, as the next revision. It replaces what is there, and the history of all servers that have
@@ -121,10 +115,7 @@ pub async fn push(
             (base, head, own)
         }
         false => {
-            let oldest = match mirror.state_at(Revision::ZERO) {
-                Err(HistoryError::Compacted { oldest }) => oldest,
-                state => state.map(|_| Revision::ZERO)?,
-            };
+            let oldest = mirror.oldest();
             let base = pusher.base(oldest, oldest).await?;
             let mut head = Head { epoch, revision: oldest, chain: base.chain };
             for revision in oldest.next().0..=end.0 {

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use xds_store::{HistoryError, JournalStore, Revision, Store as _, StoreError};
+use xds_store::{JournalStore, Revision, Store as _, StoreError};
 
 use crate::chain::Head;
 
@@ -85,10 +85,8 @@ pub(crate) fn remove(dir: &Path) -> Result<bool, PositionError> {
 /// The position of the journal's end, from one that it has.
 fn at_end(mut position: Position, mirror: &JournalStore) -> Result<Option<Position>, StoreError> {
     let end = mirror.head();
-    match mirror.state_at(position.head.revision) {
-        Ok(_) => {}
-        Err(HistoryError::Compacted { .. } | HistoryError::Future { .. }) => return Ok(None),
-        Err(HistoryError::Store(error)) => return Err(error),
+    if !(mirror.oldest()..=end).contains(&position.head.revision) {
+        return Ok(None);
     }
     for revision in position.head.revision.next().0..=end.0 {
         let Some(record) = mirror.record(Revision(revision))? else { return Ok(None) };

@@ -23,10 +23,7 @@ pub(crate) async fn retain(shared: Arc<Shared>) {
         let keep = shared.options.retention.revisions.max(1);
         let head = shared.mirror.head();
         // The mirror also limits the bytes that it keeps.
-        let oldest = match shared.mirror.state_at(Revision::ZERO) {
-            Err(HistoryError::Compacted { oldest }) => oldest,
-            Ok(_) | Err(HistoryError::Future { .. } | HistoryError::Store(_)) => Revision::ZERO,
-        };
+        let oldest = shared.mirror.oldest();
         if oldest <= base && head.0.saturating_sub(base.0) <= keep.saturating_add(keep / 4) {
             continue;
         }

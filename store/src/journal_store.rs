@@ -127,6 +127,12 @@ impl JournalStore {
         Ok((Self { shared, commands: Some(sender), stop, writer: Some(thread), _lock: lock }, notes))
     }
 
+    /// The oldest revision whose state is kept. Costs nothing.
+    #[must_use]
+    pub fn oldest(&self) -> Revision {
+        self.shared.published().base
+    }
+
     /// Replaces everything, history included, by a state that another store reached.
     ///
     /// It is durable when this returns. A failure leaves the store as it was.
