@@ -160,10 +160,13 @@ impl Shared {
             }
         }
         tail.base = base_revision;
-        let (Some(position), Some((_, head))) = (&mut tail.position, shown) else { return Ok(()) };
-        position.head.epoch = head.epoch;
+        let Some((_, head)) = shown else { return Ok(()) };
         while tail.position.as_ref().is_some_and(|own| own.head.revision < head.revision) {
             self.take_page(tail, head.revision).await?;
+        }
+        // Only now everything is known to link.
+        if let Some(position) = &mut tail.position {
+            position.head.epoch = head.epoch;
         }
         Ok(())
     }
