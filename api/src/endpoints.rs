@@ -390,7 +390,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Post,
         path: "/v1/diff",
-        summary: "The requests that move between two revisions, for a group or a node",
+        summary: "The requests that move between two revisions, or if the files were others, for a group or a node",
         query: &[Query("text", QueryType::Bool, "Also as text, as the command `diff` prints it")],
         input: Input::Comparison,
         output: Output::Object("DiffAnswer"),
@@ -555,8 +555,13 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/v1/waves/{deployment}",
         summary: "One wave deployment, and the state of its clients",
+        query: &[Query(
+            "requests",
+            QueryType::Bool,
+            "Also the requests that it moves, as /v1/diff answers them, while it is under way",
+        )],
         output: Output::Object("WaveEntry"),
-        errors: &[StatusCode::NOT_FOUND],
+        errors: EXPLAIN_ERRORS,
         handler: |method| on(method, waves::read),
         ..needs(Role::Viewer, Reach::Objects)
     },

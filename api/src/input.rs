@@ -149,6 +149,11 @@ pub(crate) async fn read_tree(
     limit: usize,
 ) -> Result<Tree, ApiError> {
     let (form, bytes) = read(headers, body, limit).await?;
+    read_tree_of(state, form, bytes).await
+}
+
+/// The same of a body that has arrived.
+pub(crate) async fn read_tree_of(state: &ApiState, form: Form, bytes: Bytes) -> Result<Tree, ApiError> {
     let max_values = state.max_document_values;
     let parse = move || {
         let tree = parse(form, &bytes, max_values)?;

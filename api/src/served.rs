@@ -1,47 +1,90 @@
 //! What a node or the clients of a group are served: now, or at an older revision.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::body::Body;
 use http::HeaderMap;
 use xds_cache::{GroupName, Node, Profile, Proofs, Publisher, Revision, View, ViewKey};
-use xds_codec::Limits;
+use xds_codec::{Diagnostic, Limits};
 use xds_control::acks::view_key_of_group;
 use xds_control::model::document::DocumentState;
 use xds_control::model::{Texts, WriteError};
 use xds_control::question::{Fields, Part};
-use xds_control::{Past, Places};
+use xds_control::{Places, WholeState};
 use xds_explain::{Client, Located};
 
 use crate::caller::Caller;
 use crate::endpoint::groups::no_group;
-use crate::input::read_tree;
+use crate::input::{read_by_parts, read_tree_of};
 use crate::problem::{ApiError, Fault};
 use crate::state::{ApiState, aside};
 use crate::trials::{Running, stopped};
 
-/// Reads a question, and answers it on another thread, with a place among the trials.
+/// Reads a question of at most `limit` bytes, and answers it on another thread, with a place among the trials.
 ///
 /// # Errors
 ///
 /// [`ApiError::Invalid`] with every fault of the question, and those of `answer`.
 pub(crate) async fn ask<Q: Send + 'static, A: Send + 'static>(
     state: ApiState,
-    (headers, body): (HeaderMap, Body),
+    (headers, body, limit): (HeaderMap, Body, usize),
     read: impl FnOnce(&mut Fields, &Part<'_>) -> Option<Q>,
     answer: impl FnOnce(&ApiState, &Q, &Running) -> Result<A, ApiError> + Send + 'static,
 ) -> Result<A, ApiError> {
     state.check_loaded()?;
-    let tree = read_tree(&state, &headers, body, MAX_QUESTION_BYTES).await?;
+    let mut room = state.trials.room();
+    let grow = |n_bytes| room.grow(n_bytes, &state.refusals);
+    let (form, bytes) = read_by_parts(&headers, body, limit, grow).await?;
+    let tree = read_tree_of(&state, form, bytes).await?;
     let mut fields = Fields::new("".into());
     let question = read(&mut fields, &Part { node: tree.root(), path: String::new() });
+    drop(tree);
     let Some(question) = question.filter(|_| fields.faults.is_empty()) else {
         return Err(ApiError::Invalid(fields.faults.iter().map(|fault| Fault::of(fault, "")).collect()));
     };
     let trial = state.trials.enter(&state.refusals)?.run().await?;
-    // The trial goes along, so that its place is taken for as long as the work goes on.
-    aside(move || answer(&state, &question, &trial)).await?
+    // Trial and room go along, so that both are taken for as long as the work goes on.
+    let answered = move || {
+        let answered = answer(&state, &question, &trial);
+        drop((question, room));
+        answered
+    };
+    aside(answered).await?
+}
+
+/// A state that a question is about.
+#[derive(Debug, Default)]
+pub(crate) enum Which {
+    /// The present one.
+    #[default]
+    Current,
+    /// That of a revision.
+    Revision(Revision),
+    /// The one that the watched files would lead to if they were these.
+    Files(BTreeMap<Arc<str>, Arc<[u8]>>),
+}
+
+/// Reads a state: as [`revision`], or `files` with the texts of all.
+pub(crate) fn state_of(fields: &mut Fields, body: &Part<'_>, key: &'static str) -> Which {
+    let Some(at) = body.field(key).filter(|at| at.node.is_object()) else {
+        return revision(fields, body, key).map_or(Which::Current, Which::Revision);
+    };
+    fields.check(&at, &["files"]);
+    let mut texts = BTreeMap::new();
+    match at.field("files") {
+        None => {
+            fields.fault("missing-field", &at, "write `files`: an object with the text of each, by its path");
+        }
+        Some(files) => {
+            for (path, at) in fields.entries(&files, MAX_FILES) {
+                if let Some(text) = fields.text(&at) {
+                    texts.insert(path.into(), text.into_bytes().into());
+                }
+            }
+        }
+    }
+    Which::Files(texts)
 }
 
 /// Reads a revision: a number, or `current` for the present one, which is `None`.
@@ -71,6 +114,8 @@ pub(crate) struct Served {
     is_present: bool,
     /// Objects whose contents at that revision are not kept.
     pub(crate) gaps: Vec<String>,
+    /// The errors of files that were asked about, which leave something out.
+    pub(crate) errors: Vec<Diagnostic>,
 }
 
 /// Whose resources count.
@@ -134,6 +179,44 @@ impl Served {
             documents: state.control.documents(),
             is_present: true,
             gaps: Vec::new(),
+            errors: Vec::new(),
+        }
+    }
+
+    /// A state. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`at`](Self::at) and [`with_files`](xds_control::Control::with_files).
+    pub(crate) fn which(state: &ApiState, which: &Which, trial: &Running) -> Result<Self, ApiError> {
+        let texts = match which {
+            Which::Current => return Ok(Self::present(state)),
+            Which::Revision(revision) => return Self::at(state, Some(*revision), trial),
+            Which::Files(texts) => texts.clone(),
+        };
+        let load = state.texts.load(texts);
+        let paths: BTreeSet<Arc<str>> = load.files.keys().cloned().collect();
+        let mut errors: Vec<Diagnostic> =
+            load.files.values().flat_map(|file| &file.diagnostics).cloned().collect();
+        let whole = state.control.with_files(load, &|| trial.goes_on());
+        let whole = whole_or_stopped(state, whole)?;
+        // The API's documents are translated with them, and may be nothing for the caller to see.
+        let translated = whole.documents.translated.translation.diagnostics.iter();
+        errors.extend(translated.filter(|one| paths.contains(&one.place.file)).cloned());
+        errors.retain(Diagnostic::is_error);
+        Ok(Self { errors, ..Self::of(whole) })
+    }
+
+    fn of(whole: WholeState) -> Self {
+        let publisher = Publisher::new();
+        publisher.publish(whole.revision, whole.groups);
+        Self {
+            revision: whole.revision,
+            publisher: Arc::new(publisher),
+            documents: whole.documents,
+            is_present: false,
+            gaps: whole.gaps,
+            errors: Vec::new(),
         }
     }
 
@@ -150,16 +233,7 @@ impl Served {
         let Some(revision) = revision.filter(|revision| *revision != state.control.overrides().0) else {
             return Ok(Self::present(state));
         };
-        let past = past(state, revision, trial)?;
-        let publisher = Publisher::new();
-        publisher.publish(revision, past.groups);
-        Ok(Self {
-            revision,
-            publisher: Arc::new(publisher),
-            documents: past.documents,
-            is_present: false,
-            gaps: past.gaps,
-        })
+        Ok(Self::of(past(state, revision, trial)?))
     }
 
     /// Fills in the places.
@@ -259,10 +333,14 @@ impl Whose {
 }
 
 /// What was accepted at a revision. Blocks.
-pub(crate) fn past(state: &ApiState, revision: Revision, trial: &Running) -> Result<Past, ApiError> {
-    match state.control.at(revision, &|| trial.goes_on()) {
+pub(crate) fn past(state: &ApiState, revision: Revision, trial: &Running) -> Result<WholeState, ApiError> {
+    whole_or_stopped(state, state.control.at(revision, &|| trial.goes_on()))
+}
+
+fn whole_or_stopped(state: &ApiState, whole: Result<WholeState, WriteError>) -> Result<WholeState, ApiError> {
+    match whole {
         Err(WriteError::Stopped) => Err(stopped(&state.refusals)),
-        past => Ok(past?),
+        whole => Ok(whole?),
     }
 }
 
@@ -285,7 +363,10 @@ fn texts<T: Located + Clone>(state: &ApiState, places: &Places<'_>, answers: &[T
 }
 
 /// Larger than all headers that clients take by default, 60 KiB.
-const MAX_QUESTION_BYTES: usize = 128 << 10;
+pub(crate) const MAX_QUESTION_BYTES: usize = 128 << 10;
+
+/// Files that may be asked about.
+const MAX_FILES: usize = 100_000;
 
 /// Eight clients with a listener each take a hundredth of this.
 pub(crate) const MAX_ANSWER_BYTES: usize = 8 << 20;

@@ -1,5 +1,6 @@
 //! The state that the handlers share.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use xds_cache::{GroupName, LoadBoard, Publisher, Refusals, StatusBoard, Version}
 use xds_codec::Codec;
 use xds_control::Control;
 use xds_control::acks::Acks;
+use xds_control::model::FileLoad;
 
 use crate::access::Access;
 use crate::events::EventHub;
@@ -14,10 +16,13 @@ use crate::problem::ApiError;
 use crate::rollouts::Rollouts;
 use crate::trials::Trials;
 
-/// Reads watched files again, to find the lines of what is served.
+/// Reads files for the answers to questions.
 pub trait FileTexts: Send + Sync + fmt::Debug {
-    /// The bytes of a file, if it has at most `max` and still this hash. Blocks.
+    /// The bytes of a watched file, if it has at most `max` and still this hash: to find the lines of what is served. Blocks.
     fn read(&self, path: &Arc<str>, max: usize, hash: &Version) -> Option<Arc<[u8]>>;
+
+    /// Loads texts, by path, as if these were the watched files. Blocks.
+    fn load(&self, texts: BTreeMap<Arc<str>, Arc<[u8]>>) -> FileLoad;
 }
 
 /// The foundations of the admin API. Cheap to clone.
@@ -43,7 +48,7 @@ pub struct ApiState {
     pub trials: Trials,
     /// Values of one document of a body.
     pub max_document_values: usize,
-    /// Reads watched files again.
+    /// Reads files for the answers to questions.
     pub texts: Arc<dyn FileTexts>,
     /// The clients that may ask.
     pub access: Arc<Access>,

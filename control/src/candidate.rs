@@ -51,7 +51,7 @@ impl Candidate {
     }
 }
 
-/// Builds the candidate of a write that stands for itself; rollbacks are built in [`past`](crate::undo).
+/// Builds the candidate of a write that stands for itself; rollbacks are built in [`undo`](crate::undo).
 pub(crate) fn put_group(accepted: &Accepted, definition: NodeGroup) -> Result<Candidate, WriteError> {
     let name = definition.name.clone();
     refuse_if_a_file_defines(accepted, &name)?;

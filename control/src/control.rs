@@ -24,13 +24,13 @@ use crate::model::{
     Asked, ChangedObject, Event, FileLoad, FileObjectKey, FileStatus, HistoryEntry, ReloadOutcome,
     ServedLoad, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
 };
-use crate::past::{self, Past};
 use crate::propose::Cause;
 use crate::route_tests::{Memo, TestPolicy};
 use crate::tested::Tested;
 use crate::transition::{Done, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::report::{report, reports};
 use crate::wave::{diagnostics, step};
+use crate::whole_state::{self, WholeState};
 use crate::{dry_run, history, others, rules, secrets};
 
 /// Changes the served configuration. Cheap to clone; all clones share one state.
@@ -521,8 +521,26 @@ impl Control {
     ///
     /// [`WriteError::NotFound`], [`WriteError::Compacted`] or [`WriteError::Incomplete`] if it is not kept, and
     /// [`WriteError::Stopped`].
-    pub fn at(&self, revision: Revision, goes_on: &dyn Fn() -> bool) -> Result<Past, WriteError> {
-        past::at(&self.shared.env, &self.shared.accepted(), revision, goes_on)
+    pub fn at(&self, revision: Revision, goes_on: &dyn Fn() -> bool) -> Result<WholeState, WriteError> {
+        whole_state::at(&self.shared.env, &self.shared.accepted(), revision, goes_on)
+    }
+
+    /// What would be accepted if the watched files had other contents. Translates what differs from now; `goes_on` returns `true` while
+    /// a caller waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Stopped`].
+    pub fn with_files(&self, load: FileLoad, goes_on: &dyn Fn() -> bool) -> Result<WholeState, WriteError> {
+        let FileLoad { layer, documents, .. } = load;
+        let base = Base { layer: Arc::new(layer), documents };
+        whole_state::with_files(&self.shared.env, &self.shared.accepted(), &base, goes_on)
+    }
+
+    /// What nodes are served that a wave deployment has not reached, and those that it has; `None` if none with this id is under way.
+    #[must_use]
+    pub fn sides(&self, deployment: u64) -> Option<[WholeState; 2]> {
+        whole_state::sides(&self.shared.env.parts.codec, &self.shared.accepted(), deployment)
     }
 }
 

@@ -435,7 +435,7 @@ fn judged(
 }
 
 /// The documents and groups with another base, and with the patches applied to the API's part.
-fn given(
+pub(crate) fn given(
     before: &Accepted,
     base: &Base,
     (patch, document_patch): (&Patch, &DocumentPatch),

@@ -296,7 +296,11 @@ impl ServerParts {
             codec: self.codec.clone(),
             trials: Trials::default(),
             max_document_values: config.files.max_document_values,
-            texts: Arc::new(Again::new(config.files.max_file_bytes)),
+            texts: Arc::new(Again::new(
+                self.codec.clone(),
+                file_limits(config),
+                config.routes.unknown_fields,
+            )),
             access: Arc::new(Access {
                 token: access.token(),
                 accepts_certificates: config.tls.has_admin_ca(),
@@ -322,11 +326,7 @@ impl ServerParts {
         let parts = source::watch::WatchParts {
             roots: config.files.roots.clone(),
             follows_links: config.files.follows_links,
-            limits: xds_codec::Limits {
-                max_bytes: config.files.max_file_bytes,
-                max_document_values: config.files.max_document_values,
-                ..xds_codec::Limits::default()
-            },
+            limits: file_limits(config),
             is_partial_start: config.files.is_partial_start,
             unknown_fields: config.routes.unknown_fields,
             timing: Timing::with_poll_interval(config.files.poll_interval),
@@ -385,6 +385,15 @@ impl ServerParts {
                 outcome
             })
         })
+    }
+}
+
+/// How much one file may have.
+fn file_limits(config: &Config) -> xds_codec::Limits {
+    xds_codec::Limits {
+        max_bytes: config.files.max_file_bytes,
+        max_document_values: config.files.max_document_values,
+        ..xds_codec::Limits::default()
     }
 }
 

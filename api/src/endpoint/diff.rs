@@ -6,16 +6,15 @@ use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
-use xds_cache::Revision;
 use xds_control::question::{Fields, Part};
 use xds_explain::{Changes, Effort, Model, diff_within};
 
 use crate::answer::Answer;
 use crate::caller::Caller;
-use crate::input::Params;
-use crate::problem::ApiError;
+use crate::input::{MAX_RESOURCES_BYTES, Params};
+use crate::problem::{ApiError, Fault};
 use crate::requests::{self, shown};
-use crate::served::{About, Served, Whose, ask, revision};
+use crate::served::{About, Served, Which, Whose, ask, state_of};
 use crate::state::ApiState;
 use crate::trials::{Running, stopped};
 
@@ -24,10 +23,11 @@ use crate::trials::{Running, stopped};
 #[schema(rename_all = "camelCase", as = DiffBody)]
 #[expect(dead_code, reason = "only described; the body is read with all its faults, not the first")]
 pub(crate) struct DiffBody {
-    /// The state before: a revision, or `current`.
+    /// The state before: a revision, `current`, or an object with `files`.
     #[schema(value_type = Value)]
     from: Value,
-    /// The state after: a revision, or `current`, which is the default.
+    /// The state after: a revision, `current`, which is the default, or `{"files": {PATH: TEXT, …}}`: what would be served if these were
+    /// the watched files.
     #[schema(value_type = Option<Value>)]
     to: Option<Value>,
     /// The node whose resources count; without it and without `group`, the group `default`.
@@ -44,13 +44,16 @@ pub(crate) struct DiffBody {
 /// The requests that move between two states.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DiffAnswer {
-    /// The revision before.
+    /// The revision before; with files, the one that they would follow.
     pub from: u64,
-    /// The revision after.
+    /// The revision after; with files, the one that they would follow.
     pub to: u64,
     /// Objects whose contents at a revision are not kept, because they hold secrets: what is used instead.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<String>,
+    /// The errors of the files, at most 100: what has one is left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<Fault>,
     /// One for each client; clients with the same changes have one together. Values of credentials are shown as `…`.
     #[schema(value_type = Vec<Object>)]
     pub changes: Vec<Value>,
@@ -68,10 +71,10 @@ pub(crate) struct DiffParams {
     text: bool,
 }
 
-/// A question, read. A state without a revision is the present one.
+/// A question, read.
 struct Question {
     about: About,
-    states: [Option<Revision>; 2],
+    states: [Which; 2],
 }
 
 pub(crate) async fn diff(
@@ -81,7 +84,7 @@ pub(crate) async fn diff(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, ApiError> {
-    let answer = ask(state, (headers, body), question, move |state, question, trial| {
+    let answer = ask(state, (headers, body, MAX_RESOURCES_BYTES), question, move |state, question, trial| {
         answer(state, &caller, question, &params, trial)
     });
     Answer::ok(&answer.await?)
@@ -91,9 +94,9 @@ fn question(fields: &mut Fields, body: &Part<'_>) -> Option<Question> {
     fields.check(body, &[&About::FIELDS[..], &["from", "to"]].concat());
     let about = About::read(fields, body);
     if body.field("from").is_none() {
-        fields.fault("missing-field", body, "write `from`: a revision, such as 12, or current");
+        fields.fault("missing-field", body, "write `from`: a revision, such as 12, current, or files");
     }
-    let states = ["from", "to"].map(|key| revision(fields, body, key));
+    let states = ["from", "to"].map(|key| state_of(fields, body, key));
     Some(Question { about, states })
 }
 
@@ -104,8 +107,8 @@ fn answer(
     params: &DiffParams,
     trial: &Running,
 ) -> Result<DiffAnswer, ApiError> {
-    let [before, after] = question.states;
-    let (before, after) = (Served::at(state, before, trial)?, Served::at(state, after, trial)?);
+    let [before, after] = &question.states;
+    let (before, after) = (Served::which(state, before, trial)?, Served::which(state, after, trial)?);
     let whose = Whose::of(state, caller, &question.about, &[&before, &after])?;
     let mut all: Vec<Changes> = Vec::new();
     let mut effort = Effort::default();
@@ -125,9 +128,11 @@ fn answer(
         .into_iter()
         .flat_map(|served| served.gaps.iter().map(move |gap| format!("revision {}: {gap}", served.revision)))
         .collect();
+    let errors = || [&before, &after].into_iter().flat_map(|served| &served.errors).take(MAX_ERRORS);
     let in_words = || {
-        let gaps = gaps.iter().map(|gap| format!("not kept       {gap}\n")).collect::<String>();
-        gaps + &requests::text(&all)
+        let gaps = gaps.iter().map(|gap| format!("not kept       {gap}\n"));
+        let errors = errors().map(|error| format!("left out       {error}\n"));
+        gaps.chain(errors).collect::<String>() + &requests::text(&all)
     };
     Ok(DiffAnswer {
         from: before.revision.0,
@@ -136,5 +141,9 @@ fn answer(
         text: params.text.then(in_words),
         changes: all.iter().map(shown).collect::<Result<_, _>>()?,
         gaps,
+        errors: errors().map(|error| Fault::of(error, "")).collect(),
     })
 }
+
+/// Errors of files that an answer shows.
+const MAX_ERRORS: usize = 100;

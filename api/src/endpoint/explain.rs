@@ -15,7 +15,7 @@ use crate::answer::Answer;
 use crate::caller::Caller;
 use crate::input::Params;
 use crate::problem::ApiError;
-use crate::served::{About, MAX_ANSWER_BYTES, Served, Whose, ask, revision};
+use crate::served::{About, MAX_ANSWER_BYTES, MAX_QUESTION_BYTES, Served, Whose, ask, revision};
 use crate::state::ApiState;
 use crate::trials::{Running, stopped};
 
@@ -91,7 +91,7 @@ pub(crate) async fn explain(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, ApiError> {
-    let answer = ask(state, (headers, body), question, move |state, question, trial| {
+    let answer = ask(state, (headers, body, MAX_QUESTION_BYTES), question, move |state, question, trial| {
         answer(state, &caller, question, &params, trial)
     });
     Answer::ok(&answer.await?)

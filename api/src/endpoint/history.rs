@@ -234,8 +234,7 @@ async fn moved(
     let compare = move || {
         let [before, after] = revisions;
         let (before, after) = (past(&state, before, &trial)?, past(&state, after, &trial)?);
-        let states = [&before, &after]
-            .map(|past| Compared { groups: &past.groups, documents: &past.documents.translated.documents });
+        let states = [&before, &after].map(Compared::from);
         let requests = entries(&between(states, |group| caller.sees_group(group)))?;
         let all = caller.scope().is_none().then_some([&before, &after]).into_iter().flatten();
         let gaps =

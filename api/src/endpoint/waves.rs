@@ -1,18 +1,20 @@
 //! `/v1/waves`: wave deployments.
 
 use axum::extract::State;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use xds_control::model::group::GroupWaves;
 use xds_control::model::wave::{WaveMembers, WaveReport, WaveVerb};
+use xds_control::requests::{State as Compared, between};
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
 use crate::caller::{Asked, Caller};
 use crate::input::{NoParams, Params, Path};
 use crate::problem::ApiError;
+use crate::requests::{GroupRequestsEntry, entries};
 use crate::seen::Seen;
-use crate::state::ApiState;
+use crate::state::{ApiState, aside};
 use crate::write::counted;
 
 /// Wave deployments, newest first: the one that is under way, and the last ones that ended.
@@ -57,6 +59,17 @@ pub(crate) struct WaveEntry {
     /// How its clients are.
     #[serde(flatten)]
     pub members: WaveMembers,
+    /// The requests that it moves, if they were asked for and it is under way: of clients of each group that it changes, for the first
+    /// sixteen kinds of clients and 64 classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Vec<GroupRequestsEntry>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WaveParams {
+    #[serde(default)]
+    requests: bool,
 }
 
 /// A wave.
@@ -83,15 +96,32 @@ pub(crate) async fn read(
     State(state): State<ApiState>,
     caller: Caller,
     Path(id): Path<String>,
-    _: Params<NoParams>,
+    Params(params): Params<WaveParams>,
 ) -> Result<Answer, ApiError> {
     let id = deployment(&id)?;
     let seen = Seen::new(&state, &caller);
     let is_it = |report: &WaveReport| report.deployment == id && seen.deployment(report);
     let found = state.control.waves().into_iter().find(is_it);
-    Answer::ok(&WaveEntry::from(
-        &found.ok_or_else(|| ApiError::NotFound(format!("there is no wave deployment {id}")))?,
-    ))
+    let found = found.ok_or_else(|| ApiError::NotFound(format!("there is no wave deployment {id}")))?;
+    let requests = if params.requests { moved(&state, caller, id).await? } else { None };
+    Answer::ok(&WaveEntry { requests, ..WaveEntry::from(&found) })
+}
+
+/// The requests that a wave deployment moves, of groups that the caller sees; `None` if it is over.
+async fn moved(
+    state: &ApiState,
+    caller: Caller,
+    id: u64,
+) -> Result<Option<Vec<GroupRequestsEntry>>, ApiError> {
+    let trial = state.trials.enter(&state.refusals)?.run().await?;
+    let control = state.control.clone();
+    let compare = move || {
+        let Some(sides) = control.sides(id) else { return Ok(None) };
+        let moved = between(sides.each_ref().map(Compared::from), |group| caller.sees_group(group));
+        drop(trial);
+        entries(&moved).map(Some)
+    };
+    aside(compare).await?
 }
 
 /// `{id}:{verb}`; the path is one segment, because axum takes no `:` between two.
@@ -138,6 +168,7 @@ impl From<&WaveReport> for WaveEntry {
             since: rfc3339(report.since),
             next_at: report.next_at.map(rfc3339),
             members: report.members.clone(),
+            requests: None,
         }
     }
 }

@@ -1,5 +1,6 @@
-//! `diff`: the requests that a change of files moves, or that moved between two revisions of a server.
+//! `diff`: the requests that a change of files moves, or that moved between two revisions of a server, or that files would move there.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -29,8 +30,8 @@ pub(crate) struct DiffArgs {
     connection: ConnectionArgs,
 }
 
-const PATHS: &str = "Before and after the change: two files or directories (`-` is standard input), or two states of a running server, each \
-                     `rev:NUMBER` or `current`";
+const PATHS: &str = "Before and after the change, each a file or directory (`-` is standard input), or a state of a running server: \
+                     `rev:NUMBER` or `current`. A path beside such a state is what the server would serve if it watched that";
 
 /// Exit code 0 if every request is treated as before, 1 if not, or if that was not decided.
 pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
@@ -40,10 +41,8 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     match (state(before)?, state(after)?) {
         (None, None) => compare_files(args, before, after),
         (Some(before), Some(after)) => ask(args, &before, &after),
-        (_, _) => Err(Failure::Usage(
-            "compare files with files, or two of `rev:NUMBER` and `current`; a file is called ./current"
-                .to_owned(),
-        )),
+        (Some(before), None) => ask(args, &before, &files(args, after)?),
+        (None, Some(after)) => ask(args, &files(args, before)?, &after),
     }
 }
 
@@ -58,6 +57,24 @@ fn state(path: &Path) -> Result<Option<Value>, Failure> {
         },
         None => Ok(None),
     }
+}
+
+/// Files as a state of a server that watched them.
+fn files(args: &DiffArgs, path: &Path) -> Result<Value, Failure> {
+    let (scan, _) = args.files.scan(&[path.to_owned()]);
+    if let Some((path, fault)) = scan.faults.first_key_value() {
+        return Err(Failure::Failed(format!("{path}: {fault}")));
+    }
+    let mut texts = BTreeMap::new();
+    for (path, read) in scan.files {
+        let content = read.map_err(|fault| Failure::Failed(format!("{path}: {fault}")))?;
+        let text = String::from_utf8(content.bytes.to_vec());
+        texts.insert(path.to_string(), text.map_err(|_| Failure::Failed(format!("{path} is not UTF-8")))?);
+    }
+    if texts.is_empty() {
+        return Err(Failure::Failed(format!("{} has no configuration files", path.display())));
+    }
+    Ok(json!({"files": texts}))
 }
 
 /// Of a running server.

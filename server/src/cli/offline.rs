@@ -74,6 +74,25 @@ pub(crate) struct Offline {
     pub(crate) group_places: BTreeMap<GroupName, Place>,
 }
 
+impl FilesArgs {
+    /// The contents of paths, and hidden files that look like configuration and are not read.
+    pub(crate) fn scan(&self, paths: &[PathBuf]) -> (Scan, Vec<String>) {
+        let options = ReadOptions {
+            max_file_bytes: self.max_file_bytes,
+            follows_links: self.follow_symlinks,
+            ..ReadOptions::default()
+        };
+        let (stdin, paths): (Vec<PathBuf>, Vec<PathBuf>) =
+            paths.iter().cloned().partition(|path| path.as_os_str() == "-");
+        let mut reader = Reader::new(&paths, options);
+        let (walk, mut scan) = reader.scan(|_| false);
+        if !stdin.is_empty() {
+            scan.files.insert(STDIN.into(), read_stdin(self.max_file_bytes));
+        }
+        (scan, reader.hidden(&walk))
+    }
+}
+
 impl Offline {
     /// Reads and translates. `secrets` says which Gateways get their certificates.
     ///
@@ -81,19 +100,7 @@ impl Offline {
     ///
     /// Only if this program itself is broken; what is wrong with files is among the diagnostics.
     pub(crate) fn read(args: &FilesArgs, secrets: Secrets) -> Result<Self, Failure> {
-        let options = ReadOptions {
-            max_file_bytes: args.max_file_bytes,
-            follows_links: args.follow_symlinks,
-            ..ReadOptions::default()
-        };
-        let (stdin, paths): (Vec<PathBuf>, Vec<PathBuf>) =
-            args.paths.iter().cloned().partition(|path| path.as_os_str() == "-");
-        let mut reader = Reader::new(&paths, options);
-        let (walk, mut scan) = reader.scan(|_| false);
-        let hidden = reader.hidden(&walk);
-        if !stdin.is_empty() {
-            scan.files.insert(STDIN.into(), read_stdin(args.max_file_bytes));
-        }
+        let (scan, hidden) = args.scan(&args.paths);
         let codec = args.descriptors.codec().map_err(|error| Failure::Failed(chain(&error)))?;
         let limits = Limits {
             max_bytes: args.max_file_bytes,

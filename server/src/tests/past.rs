@@ -244,6 +244,65 @@ async fn two_revisions_are_compared() {
 }
 
 #[tokio::test]
+async fn a_revision_is_compared_with_files_that_are_not_watched() {
+    let rest = rest();
+    let server = &rest.server;
+    server.control.load_files(files(&[("routes/shop.yaml", &shop("one"))])).await.unwrap();
+    let before = server.control.head();
+    let compare =
+        async |question: Value| rest.call("POST", "/v1/diff?text=true", &[JSON], &question.to_string()).await;
+    let of = |text: &str| json!({"files": {"routes/shop.yaml": text}});
+    let (one, two) = (r#"[1,1] "default/one""#.to_owned(), r#"[1,1] "default/two""#.to_owned());
+    let answer = compare(json!({"from": "current", "to": of(&shop("two"))})).await.json();
+    assert_eq!(moved(&answer["changes"][0]), (one.clone(), two.clone()), "{answer:#}");
+    assert_eq!((&answer["from"], &answer["to"]), (&json!(before.0), &json!(before.0)));
+    let answer = compare(json!({"from": of(&shop("two")), "to": "current"})).await.json();
+    assert_eq!(moved(&answer["changes"][0]), (two, one));
+    assert_eq!(compare(json!({"from": 1, "to": of(&shop("one"))})).await.json()["same"], true);
+
+    // Weights that the API has set stay above those of the files.
+    let set = r#"{"weights": {"one": 1, "two": 3}}"#;
+    let path = "/v1/weights/Route/default/shop/0";
+    assert_eq!(rest.call("PATCH", path, &[JSON], set).await.status, 422, "the rule has one backend");
+    let half = shop("{ one: 1, two: 1 }");
+    server.control.load_files(files(&[("routes/shop.yaml", &half)])).await.unwrap();
+    assert_eq!(rest.call("PATCH", path, &[JSON], set).await.status, 200);
+    let answer = compare(json!({"from": "current", "to": of(&half)})).await.json();
+    assert_eq!(answer["same"], true, "{answer:#}");
+
+    // What has an error is left out, and that is told.
+    let wrong = shop("one").replace("prefix: /", "prefix: 7");
+    let answer = compare(json!({"from": "current", "to": of(&wrong)})).await.json();
+    let error = &answer["errors"][0];
+    assert_eq!((&error["file"], &error["line"]), (&json!("routes/shop.yaml"), &json!(3)), "{answer:#}");
+    assert!(answer["text"].as_str().unwrap().starts_with("left out       routes/shop.yaml:3:"), "{answer:#}");
+    for (to, detail) in [
+        (json!({}), "write `files`"),
+        (json!({"files": []}), "must be an object"),
+        (json!({"files": {"a.yaml": 1}}), "must be a text"),
+        (json!({"file": {}}), "did you mean `files`?"),
+    ] {
+        let reply = compare(json!({"from": "current", "to": to.clone()})).await;
+        assert_eq!(reply.status, 422, "{to}: {}", reply.text);
+        assert!(reply.text.contains(detail), "{to}: {}", reply.text);
+    }
+}
+
+#[tokio::test]
+async fn a_wave_deployment_says_which_requests_it_moves() {
+    let rest = three().await;
+    apply(&rest, "?waves=10%25,100%25", &shop("two")).await;
+    let wave = rest.get("/v1/waves/4?requests=true").await.json();
+    let half = r#"[1,2] "default/one", [1,2] "default/two""#.to_owned();
+    let two = r#"[1,1] "default/two""#.to_owned();
+    assert_eq!(moved(&wave["requests"][0]["changes"][0]), (half, two), "{wave:#}");
+    assert!(rest.get("/v1/waves/4").await.json().get("requests").is_none());
+    let reply = rest.call("POST", "/v1/waves/4:promote", &[JSON], "").await;
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    assert!(rest.get("/v1/waves/4?requests=true").await.json().get("requests").is_none(), "it is over");
+}
+
+#[tokio::test]
 async fn a_dry_run_and_the_history_say_which_requests_move() {
     let rest = three().await;
     let answer = apply(&rest, "?dryRun=true", &shop("two")).await.json();

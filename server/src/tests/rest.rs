@@ -96,7 +96,11 @@ fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
         codec: codec(),
         trials: xds_api::Trials::default(),
         max_document_values: xds_codec::Limits::DEFAULT_DOCUMENT_VALUES,
-        texts: Arc::new(crate::source::again::Again::new(1 << 20)),
+        texts: Arc::new(crate::source::again::Again::new(
+            codec(),
+            xds_codec::Limits::default(),
+            xds_routes::UnknownFields::default(),
+        )),
         access: Arc::new(access),
     }
 }

@@ -1,7 +1,9 @@
-//! Past states: what was accepted at an older revision, rebuilt from what the store keeps.
+//! Other states than the present one: what was accepted at an older revision, what other files would lead to, and both sides of a
+//! wave deployment.
 //!
-//! The present state is taken back key by key, so the cost follows the difference between the two revisions. The store keeps objects of
-//! files that hold secrets without their contents, and no contents of a load that was too large for the history. Both are said.
+//! An older revision is rebuilt from what the store keeps. The present state is taken back key by key, so the cost follows the
+//! difference between the two revisions. The store keeps objects of files that hold secrets without their contents, and no contents of
+//! a load that was too large for the history. Both are said.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,23 +11,25 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Groups, Layer, Resource, Revision};
+use xds_codec::Codec;
 use xds_store::{BlobHash, State, Store};
 
 use crate::accepted::{Accepted, Base, Recorded};
 use crate::differing::differing;
-use crate::documents::{self, Said, Terms};
+use crate::documents::{self, DocumentPatch, Said, Terms};
 use crate::env::{At, Env};
 use crate::key::{StoreKey, Subject};
 use crate::model::WriteError;
 use crate::model::document::{DocumentState, GroupedDocument, content_hash};
 use crate::plan::Patch;
 use crate::stored_files::{has_contents, version_of_content};
-use crate::{history, resource_record, stored_overrides, weights};
+use crate::wave::former;
+use crate::{history, load, resource_record, stored_overrides, weights};
 
-/// What was accepted at a revision, with everything that a wave deployment had not given to all nodes yet.
+/// Everything that is accepted, was, or would be.
 #[derive(Clone, Debug)]
-pub struct Past {
-    /// The revision.
+pub struct WholeState {
+    /// The revision that it is of, or that it would follow.
     pub revision: Revision,
     /// The groups.
     pub groups: Groups,
@@ -35,7 +39,7 @@ pub struct Past {
     pub gaps: Vec<String>,
 }
 
-impl Past {
+impl WholeState {
     /// How many objects whose contents are not kept are named.
     pub const MAX_GAPS: usize = 20;
 }
@@ -49,7 +53,7 @@ struct Rewound<'a> {
     gaps: BTreeSet<String>,
 }
 
-/// The state that was accepted at `revision`. `goes_on` returns `true` while a caller waits.
+/// The state that was accepted at `revision`, with everything that a wave deployment had not given to all nodes yet. `goes_on` returns `true` while a caller waits.
 ///
 /// # Errors
 ///
@@ -60,11 +64,11 @@ pub(crate) fn at(
     accepted: &Accepted,
     revision: Revision,
     goes_on: &dyn Fn() -> bool,
-) -> Result<Past, WriteError> {
+) -> Result<WholeState, WriteError> {
     let Accepted { groups, documents, .. } = accepted;
     if revision == accepted.revision {
         let (groups, documents) = (groups.clone(), documents.clone());
-        return Ok(Past { revision, groups, documents, gaps: Vec::new() });
+        return Ok(WholeState { revision, groups, documents, gaps: Vec::new() });
     }
     let store = &*env.parts.store;
     let (past, mut present) =
@@ -94,10 +98,47 @@ pub(crate) fn at(
     let said = Said { files: base.documents, owned, weights };
     let documents = documents::next(&accepted.documents, said, terms)?;
     let groups = accepted.rebased(&env.parts.codec, &base.layer, &patch, &documents);
-    let n_more = gaps.len().saturating_sub(Past::MAX_GAPS);
-    let mut gaps: Vec<String> = gaps.into_iter().take(Past::MAX_GAPS).collect();
+    let n_more = gaps.len().saturating_sub(WholeState::MAX_GAPS);
+    let mut gaps: Vec<String> = gaps.into_iter().take(WholeState::MAX_GAPS).collect();
     gaps.extend((n_more > 0).then(|| format!("and {n_more} more objects")));
-    Ok(Past { revision, groups, documents, gaps })
+    Ok(WholeState { revision, groups, documents, gaps })
+}
+
+/// The state that the watched files would lead to if they had these contents: below the API's part, and with the change of a wave
+/// deployment. `goes_on` returns `true` while a caller waits.
+///
+/// # Errors
+///
+/// [`WriteError::Stopped`].
+pub(crate) fn with_files(
+    env: &Env,
+    accepted: &Accepted,
+    base: &Base,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<WholeState, WriteError> {
+    let (nothing, no_documents) = (Patch::new(), DocumentPatch::new());
+    let withholds = accepted.withholds(&base.layer, &nothing);
+    let terms = Terms {
+        goes_on,
+        ..Terms::awaited((&env.parts.codec, &accepted.stored_statuses), At::now().wall, &withholds)
+    };
+    let (documents, groups, _) =
+        load::given(accepted, base, (&nothing, &no_documents), &accepted.resting(), terms)?;
+    Ok(WholeState { revision: accepted.revision, groups, documents, gaps: Vec::new() })
+}
+
+/// The states without and with the change of the wave deployment that is under way; `None` if there is none with this id.
+pub(crate) fn sides(codec: &Codec, accepted: &Accepted, deployment: u64) -> Option<[WholeState; 2]> {
+    accepted.wave.as_ref().filter(|wave| wave.id == deployment)?;
+    let mut ahead = accepted.groups.clone();
+    let behind = former::behind(codec, accepted, &mut ahead)?;
+    let side = |groups: Groups, documents: &DocumentState| WholeState {
+        revision: accepted.revision,
+        groups,
+        documents: documents.clone(),
+        gaps: Vec::new(),
+    };
+    Some([side(behind.groups, accepted.former_documents()), side(ahead, &accepted.documents)])
 }
 
 impl Rewound<'_> {
