@@ -556,7 +556,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/waves/{deployment}",
         summary: "One wave deployment, and the state of its clients",
         query: &[Query(
-            "requests",
+            "movedRequests",
             QueryType::Bool,
             "Also the requests that it moves, as /v1/diff answers them, while it is under way",
         )],

@@ -62,14 +62,14 @@ pub(crate) struct WaveEntry {
     /// The requests that it moves, if they were asked for and it is under way: of clients of each group that it changes, for the first
     /// sixteen kinds of clients and 64 classes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests: Option<Vec<GroupRequestsEntry>>,
+    pub moved_requests: Option<Vec<GroupRequestsEntry>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct WaveParams {
     #[serde(default)]
-    requests: bool,
+    moved_requests: bool,
 }
 
 /// A wave.
@@ -103,8 +103,8 @@ pub(crate) async fn read(
     let is_it = |report: &WaveReport| report.deployment == id && seen.deployment(report);
     let found = state.control.waves().into_iter().find(is_it);
     let found = found.ok_or_else(|| ApiError::NotFound(format!("there is no wave deployment {id}")))?;
-    let requests = if params.requests { moved(&state, caller, id).await? } else { None };
-    Answer::ok(&WaveEntry { requests, ..WaveEntry::from(&found) })
+    let moved_requests = if params.moved_requests { moved(&state, caller, id).await? } else { None };
+    Answer::ok(&WaveEntry { moved_requests, ..WaveEntry::from(&found) })
 }
 
 /// The requests that a wave deployment moves, of groups that the caller sees; `None` if it is over.
@@ -168,7 +168,7 @@ impl From<&WaveReport> for WaveEntry {
             since: rfc3339(report.since),
             next_at: report.next_at.map(rfc3339),
             members: report.members.clone(),
-            requests: None,
+            moved_requests: None,
         }
     }
 }
