@@ -92,6 +92,15 @@ impl Asking {
         value.map(str::to_owned)
     }
 
+    /// The versions of what Envoys are served.
+    fn versions(&self) -> BTreeMap<String, xds_cache::Version> {
+        let key = view_key_of_group(&group("default"), Profile::Envoy);
+        let view = self.server.publisher.view_at(&key).unwrap();
+        let name = |one: &Arc<Resource>| format!("{}/{}", one.resource_type().slug(), one.name());
+        view.resources().map(|one| (name(one), one.version())).collect()
+    }
+
+    /// The clusters and their texts.
     fn served(&self) -> BTreeMap<String, String> {
         self.server.served("default")
     }
@@ -100,16 +109,18 @@ impl Asking {
 /// A file with a cluster, which begins in line 2.
 fn raw(name: &str, text: &str) -> String {
     format!(
-        "resources:\n- {{ '@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: {name}, alt_stat_name: {text}, \
+        "resources:\n- {{ '@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: {name}, alt_stat_name: '{text}', \
          connect_timeout: 1s }}\n"
     )
 }
 
-/// A listener with a route in a file of its own, and a backend.
-fn routes(backend: &str) -> [(&'static str, String); 2] {
+/// A listener, and in a file of its own a backend and a route to it.
+fn routes(host: &str, path: &str) -> [(&'static str, String); 2] {
     let edge = "version: xds-server/v1\nlisteners: { edge: { port: 10000, address: 127.0.0.1 } }\n";
-    let web = "routes: { web: { hosts: [a.test], to: BACKEND } }\nbackends: { BACKEND: { endpoints: ['10.0.0.1:80'] } }\n";
-    let web = format!("version: xds-server/v1\n{}", web.replace("BACKEND", backend));
+    let web = format!(
+        "version: xds-server/v1\nbackends: {{ one: {{ endpoints: ['{host}.test:80'] }} }}\n\
+         routes: {{ web: {{ hosts: [a.test], rules: [ {{ match: {{ prefix: /{path} }}, to: one }} ] }} }}\n"
+    );
     [("edge.yaml", edge.to_owned()), ("web.yaml", web)]
 }
 
@@ -189,36 +200,46 @@ async fn a_resource_of_a_file_that_is_refused_keeps_its_last_good_version() {
 
 #[tokio::test]
 async fn a_document_whose_resources_are_refused_keeps_its_last_good_version() {
-    let asking = Asking::open(OraclePolicy::Refuse);
-    let load = async |[edge, web]: [(&'static str, String); 2]| {
-        asking.load(&[(edge.0, &edge.1), (web.0, &web.1), ("a.yaml", &raw("one", "1"))]).await
-    };
-    load(routes("good")).await;
-    let before = asking.served();
-    let outcome = load(routes("refuse-me")).await;
-    assert!(outcome.n_errors > 0);
-    assert_eq!(asking.served(), before);
-    let found = asking.found();
-    assert!(!found.is_empty() && found.iter().all(|one| one.starts_with("web.yaml:")), "{found:?}");
-    assert!(
-        found.iter().any(|one| one.contains("error[refused-by-oracle] Envoy 9.8.7 refuses")),
-        "{found:?}"
-    );
-    load(routes("better")).await;
-    assert_ne!(asking.served(), before);
-    assert_eq!(asking.found(), [""; 0]);
+    // A cluster names its document; a route configuration names that of its listener, which has not changed.
+    for (host, path) in [("refuse-me", "a"), ("good", "refuse-me")] {
+        let asking = Asking::open(OraclePolicy::Refuse);
+        let load = async |[edge, web]: [(&'static str, String); 2], text: &str| {
+            asking.load(&[(edge.0, &edge.1), (web.0, &web.1), ("a.yaml", &raw("raw", text))]).await
+        };
+        load(routes("good", "a"), "1").await;
+        let before = asking.versions();
+        let outcome = load(routes(host, path), "2").await;
+        assert!(outcome.n_errors > 0);
+        let after = asking.versions();
+        let changed: Vec<&String> = after.keys().filter(|name| after[*name] != before[*name]).collect();
+        assert_eq!(changed, ["clusters/raw"], "what is good is served");
+        let found = asking.found();
+        let is_told = |line: u32, kind: &str| {
+            let start = format!("web.yaml:{line}:");
+            let says = format!("error[refused-by-oracle] Envoy 9.8.7 refuses {kind}");
+            found.iter().any(|one| one.starts_with(&start) && one.contains(&says))
+        };
+        match host {
+            "refuse-me" => assert!(is_told(2, "Cluster \"default/one\""), "{found:?}"),
+            _ => assert!(is_told(3, "RouteConfiguration \"default/edge/10000\""), "{found:?}"),
+        }
+        load(routes("better", "better"), "2").await;
+        assert_ne!(asking.versions(), after);
+        assert_eq!(asking.found(), [""; 0]);
+    }
 }
 
 #[tokio::test]
 async fn a_document_of_the_api_that_is_refused_is_not_applied() {
     let asking = Asking::open(OraclePolicy::Refuse);
-    let [edge, web] = routes("good");
+    let [edge, web] = routes("good", "a");
     asking.load(&[(edge.0, &edge.1), (web.0, &web.1)]).await;
-    let before = asking.served();
-    let text = routes("refuse-me")[1].1.replace("web:", "other:");
-    let faults = refused(asking.server.write(apply(&text)).await);
-    assert!(faults[0].contains("Envoy 9.8.7 refuses"), "{faults:?}");
-    assert_eq!(asking.served(), before);
+    let before = asking.versions();
+    for [_, (_, text)] in [routes("refuse-me", "a"), routes("good", "refuse-me")] {
+        let faults = refused(asking.server.write(apply(&text)).await);
+        assert!(faults[0].contains("Envoy 9.8.7 refuses"), "{faults:?}");
+        assert_eq!(asking.versions(), before);
+    }
 }
 
 #[tokio::test]
