@@ -281,7 +281,14 @@ impl Shared {
                     return Ok((cause, told(proposed, &judgement, refused)));
                 }
                 Cause::Files(load) => load,
-                _ => return Err(WriteError::Invalid(errors)),
+                Cause::Unrecorded
+                | Cause::Write(..)
+                | Cause::Wave
+                | Cause::Ask { .. }
+                | Cause::Forced { .. }
+                | Cause::Others
+                | Cause::Anew
+                | Cause::Held => return Err(WriteError::Invalid(errors)),
             };
             let without = blames.next().and_then(|blame| load.without(accepted, &refused, blame));
             let Some(without) = without else {
