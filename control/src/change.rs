@@ -6,19 +6,24 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::time::{Duration, sleep};
 use xds_cache::layer::differing;
-use xds_cache::{Publication, Revision};
+use xds_cache::{Groups, Publication, Revision};
+use xds_codec::Diagnostic;
 use xds_store::{Change, CommitError, StoreError};
 
 use crate::accepted::{Accepted, Base, Recorded};
 use crate::causes::chain;
 use crate::env::{At, Env, Reload, Verify, revision_of, stored_revision};
+use crate::judged::{self, Asked, Refused, Served};
 use crate::key::StoreKey;
+use crate::load::Blame;
 use crate::model::{Event, WriteError};
+use crate::oracle::{Judgement, OraclePolicy};
 use crate::plan::Plan;
 use crate::propose::{Cause, propose, unstored, without_effect};
 use crate::route_tests::Totals;
@@ -45,6 +50,10 @@ pub(crate) struct Shared {
     health: Mutex<Health>,
     /// The last outcome of RouteTests.
     tested: Mutex<Option<Arc<Tested>>>,
+    /// What the oracle refuses of what is served.
+    refused: Mutex<Served>,
+    /// Wakes whoever judges what is served and was not judged before.
+    pub(crate) unjudged: Notify,
     events: broadcast::Sender<Event>,
 }
 
@@ -95,6 +104,15 @@ const MAX_ATTEMPTS: u32 = 16;
 const MAX_WAIT: Duration = Duration::from_millis(50);
 const MAX_FACTOR: u32 = 8;
 
+/// How long a change waits for the oracle. A run takes about 0.15 s, and a refused resource among 500 twenty of them.
+const MAX_JUDGED: Duration = Duration::from_secs(2);
+
+/// How long a dry run waits for it: a change that comes meanwhile still finds time.
+const MAX_TRIAL_JUDGED: Duration = Duration::from_secs(1);
+
+/// The resources that are judged at once of what is served. Changes that come meanwhile wait for these.
+const MAX_PART: usize = 200;
+
 /// A second of writes on a slow disk, with 4 ms each.
 const MAX_WRITES: usize = 256;
 
@@ -113,6 +131,8 @@ impl Shared {
             accepted: watch::Sender::new(Arc::new(accepted)),
             health: Mutex::default(),
             tested: Mutex::default(),
+            refused: Mutex::default(),
+            unjudged: Notify::new(),
             events: broadcast::Sender::new(EVENT_CAPACITY),
         }
     }
@@ -156,7 +176,11 @@ impl Shared {
 
     /// A dry run: the result that a cause would have. It changes nothing, and other changes do not wait for it.
     pub(crate) async fn try_out(self: &Arc<Self>, cause: Cause) -> Result<Transition, WriteError> {
-        self.propose(&self.accepted(), &Arc::new(cause)).await
+        let (accepted, cause) = (self.accepted(), Arc::new(cause));
+        let proposed = self.propose(&accepted, &cause).await?;
+        let (_, proposed) =
+            self.judged(&accepted, &cause, proposed, Instant::now() + MAX_TRIAL_JUDGED).await?;
+        Ok(proposed)
     }
 
     /// Makes a change, one at a time.
@@ -185,6 +209,7 @@ impl Shared {
 
     /// Makes the change while no other one is made.
     async fn alone(self: &Arc<Self>, cause: &Arc<Cause>) -> Result<Done, WriteError> {
+        let mut judged_by = None;
         for attempt in 1..=MAX_ATTEMPTS {
             // The contents of files do not depend on commits of others.
             let is_current = match self.catch_up().await {
@@ -193,6 +218,8 @@ impl Shared {
             };
             let accepted = self.accepted();
             let proposed = self.propose(&accepted, cause).await?;
+            let judged_by = *judged_by.get_or_insert_with(|| Instant::now() + MAX_JUDGED);
+            let (cause, proposed) = self.judged(&accepted, cause, proposed, judged_by).await?;
             if proposed.is_served_first {
                 let (next, label) = load::served_first(&proposed, accepted.revision);
                 let notes = proposed.notes.clone();
@@ -203,7 +230,7 @@ impl Shared {
                     sleep(wait_after(attempt, random())).await;
                 }
                 Err(error) => {
-                    let proposed = self.without_store(&accepted, cause, proposed, error).await?;
+                    let proposed = self.without_store(&accepted, &cause, proposed, error).await?;
                     return self.take(proposed, accepted.revision);
                 }
                 Ok(Some(revision)) => {
@@ -219,6 +246,115 @@ impl Shared {
         }
         let head = self.env.parts.store.head();
         Err(WriteError::Store(Arc::new(CommitError::Conflict { head })))
+    }
+
+    /// Lets the oracle judge what a cause would publish, until `until`. Gives the cause and the proposal that go on: a load goes on without
+    /// what is refused. An oracle that does not judge is in nobody's way.
+    ///
+    /// Reads go on meanwhile, and so does the service of clients; other changes wait.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Invalid`] for a write that is refused.
+    async fn judged(
+        self: &Arc<Self>,
+        accepted: &Arc<Accepted>,
+        cause: &Arc<Cause>,
+        mut proposed: Transition,
+        until: Instant,
+    ) -> Result<(Arc<Cause>, Transition), WriteError> {
+        let mut cause = Arc::clone(cause);
+        // The first load is served as it is: without it nothing would be.
+        if self.env.parts.oracle.is_none() || !cause.is_judged() || !accepted.is_loaded {
+            return Ok((cause, proposed));
+        }
+        let mut blames = [Blame::Named, Blame::Named, Blame::Wide].into_iter();
+        loop {
+            let asked = judged::changed(&accepted.groups, &proposed.next.groups);
+            if asked.is_empty() {
+                return Ok((cause, proposed));
+            }
+            let (judgement, refused) = self.ask(asked, proposed.next.groups.clone(), until).await;
+            let errors = judged::errors(&refused);
+            let load = match &*cause {
+                _ if errors.is_empty() || self.env.options.oracle_policy == OraclePolicy::Tell => {
+                    return Ok((cause, told(proposed, &judgement, refused)));
+                }
+                Cause::Files(load) => load,
+                Cause::Unrecorded
+                | Cause::Write(..)
+                | Cause::Wave
+                | Cause::Ask { .. }
+                | Cause::Forced { .. }
+                | Cause::Others
+                | Cause::Anew
+                | Cause::Held => return Err(WriteError::Invalid(errors)),
+            };
+            let without = blames.next().and_then(|blame| load.without(accepted, &refused, blame));
+            let Some(without) = without else {
+                errors.iter().for_each(log_refusal);
+                let proposed = load::refused_by_oracle(accepted, load, errors);
+                return Ok((cause, told(proposed, &judgement, vec![])));
+            };
+            without.new_refusals(accepted).for_each(log_refusal);
+            cause = Arc::new(Cause::Files(without));
+            proposed = self.propose(accepted, &cause).await?;
+        }
+    }
+
+    /// Asks the oracle, aside. What it refuses is found in `groups`.
+    async fn ask(
+        self: &Arc<Self>,
+        asked: Vec<Asked>,
+        groups: Groups,
+        until: Instant,
+    ) -> (Judgement, Vec<Refused>) {
+        let (shared, n_asked) = (Arc::clone(self), asked.len());
+        let answered = aside(move || {
+            let Some(oracle) = &shared.env.parts.oracle else { return Default::default() };
+            let judgement = oracle.judge(&judged::lists(&asked), until);
+            let refused = judged::refused(&shared.env.parts.codec, &groups, &asked, &judgement);
+            (judgement, refused)
+        });
+        answered.await.unwrap_or_else(|error| (Judgement::undecided(n_asked, chain(&error)), vec![]))
+    }
+
+    /// Lets the oracle judge what is served and was not judged, a part at a time. Ends early if it does not judge.
+    pub(crate) async fn judge_rest(self: &Arc<Self>) {
+        let Some(oracle) = self.env.parts.oracle.clone() else { return };
+        let groups = self.accepted().groups.clone();
+        let rest: Vec<Asked> = judged::all(&groups).filter(|(_, resource)| !oracle.knows(resource)).collect();
+        for part in rest.chunks(MAX_PART) {
+            let (judgement, refused) =
+                self.ask(part.to_vec(), groups.clone(), Instant::now() + MAX_JUDGED).await;
+            self.note([note_of_oracle(&judgement)]);
+            self.take_refused(refused);
+            if judgement.why.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Keeps what the oracle refuses of what is served, and reports it.
+    fn take_refused(&self, refused: Vec<Refused>) {
+        if self.env.parts.oracle.is_none() {
+            return;
+        }
+        let groups = self.accepted().groups.clone();
+        let mut served = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = |one: &&Refused| !served.contains_key(&(one.group.clone(), one.resource.key().clone()));
+        let news: Vec<Diagnostic> = judged::as_warnings(refused.iter().filter(is_news));
+        judged::update(&mut served, &groups, refused);
+        let problem = judged::problem(&served);
+        drop(served);
+        news.iter().for_each(log_refusal);
+        self.note([Note { subject: ProblemSubject::Refused, problem }]);
+    }
+
+    /// The warnings about what the oracle refuses of what is served.
+    pub(crate) fn refused(&self) -> Vec<Diagnostic> {
+        let served = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        judged::as_warnings(served.values())
     }
 
     /// Records contents of files that are served but could not be recorded, if there are any.
@@ -337,9 +473,14 @@ impl Shared {
 
     /// Accepts a transition as `revision`.
     pub(crate) fn take(&self, proposed: Transition, revision: Revision) -> Result<Done, WriteError> {
-        let Transition { next, label, is_published, told, notes, outcome, .. } = proposed;
+        let Transition { next, label, is_published, told, notes, refused, is_unjudged, outcome, .. } =
+            proposed;
         let next = Accepted { revision, ..next };
         let publication = self.accept(next, &label, is_published, told, notes);
+        self.take_refused(refused);
+        if is_unjudged {
+            self.unjudged.notify_one();
+        }
         match outcome {
             Outcome::Failed(error) => Err(error),
             outcome @ (Outcome::Done | Outcome::Written(..) | Outcome::Loaded(_) | Outcome::GoesOn(_)) => {
@@ -460,6 +601,30 @@ impl Queue {
         let slot = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| WriteError::Busy)?;
         let room = Arc::clone(&self.room).try_acquire_many_owned(n_kib).map_err(|_| WriteError::Busy)?;
         Ok(QueueSlot { _slot: slot, _room: room })
+    }
+}
+
+/// A change with what an oracle says about it.
+fn told(mut proposed: Transition, judgement: &Judgement, refused: Vec<Refused>) -> Transition {
+    proposed.warn(judged::as_warnings(&refused));
+    proposed.warn(judged::undecided(judgement));
+    proposed.notes.push(note_of_oracle(judgement));
+    proposed.refused.extend(refused);
+    proposed.is_unjudged = judgement.why.is_some();
+    proposed
+}
+
+/// The note about whether the oracle judges.
+fn note_of_oracle(judgement: &Judgement) -> Note {
+    let problem = judgement.why.as_ref().map(|why| format!("the oracle does not judge changes: {why}"));
+    Note { subject: ProblemSubject::Oracle, problem }
+}
+
+fn log_refusal(fault: &Diagnostic) {
+    let (file, line, column, code) = (&*fault.place.file, fault.place.line, fault.place.column, fault.code);
+    match fault.is_error() {
+        true => tracing::error!(file, line, column, code, "{fault}"),
+        false => tracing::warn!(file, line, column, code, "{fault}"),
     }
 }
 

@@ -309,6 +309,7 @@ impl Control {
     pub fn files(&self) -> BTreeMap<Arc<str>, FileStatus> {
         let accepted = self.shared.accepted();
         let mut files = (*accepted.files).clone();
+        let refused = self.shared.refused();
         let mut touched = BTreeSet::new();
         for doubt in &accepted.documents.translated.translation.diagnostics {
             if let Some(file) = files.get_mut(&doubt.place.file) {
@@ -316,7 +317,7 @@ impl Control {
                 touched.insert(&doubt.place.file);
             }
         }
-        for broken in accepted.wave.iter().flat_map(|wave| wave.broken()) {
+        for broken in accepted.wave.iter().flat_map(|wave| wave.broken()).chain(&refused) {
             if let Some(file) = files.get_mut(&broken.place.file) {
                 file.diagnostics.push(broken.clone());
                 touched.insert(&broken.place.file);

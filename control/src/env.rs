@@ -16,6 +16,7 @@ use xds_store::Store;
 use crate::acks::Acks;
 use crate::model::wave::WavePhase;
 use crate::model::{ChangeSource, ReloadOutcome, WriteError};
+use crate::oracle::{Oracle, OraclePolicy};
 use crate::route_tests::{Memo, TestPolicy};
 use crate::withhold::Guarding;
 
@@ -42,6 +43,8 @@ pub struct Options {
     pub is_partial_start: bool,
     /// What happens to a change that breaks a RouteTest which does not say it itself.
     pub test_policy: TestPolicy,
+    /// What happens to a change that the oracle refuses.
+    pub oracle_policy: OraclePolicy,
     /// True if other servers have the same store. What needs an answer of all clients is refused then: this server knows its own.
     pub shares_store: bool,
 }
@@ -94,6 +97,8 @@ pub struct ControlParts {
     pub loads: Arc<LoadBoard>,
     /// The receiver of the counts.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Judges resources before they are published.
+    pub oracle: Option<Arc<dyn Oracle>>,
 }
 
 impl fmt::Debug for ControlParts {

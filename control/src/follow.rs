@@ -158,6 +158,19 @@ impl Control {
         }
     }
 
+    /// Lets the oracle judge what is served and was not judged: all after the first load, and what changes went on without it. Changes do
+    /// not wait for it, but for at most one of its questions. Ends if there is no oracle.
+    pub async fn follow_oracle(self) {
+        let shared = self.shared();
+        if shared.env.parts.oracle.is_none() || shared.watch().wait_for(|now| now.is_loaded).await.is_err() {
+            return;
+        }
+        loop {
+            shared.judge_rest().await;
+            shared.unjudged.notified().await;
+        }
+    }
+
     /// Compares the translation with a whole new one, every [`EACH`] revisions, for ever. This takes as long as a start, on one core, and
     /// the memory of a second translation. Changes do not wait for it.
     pub async fn verify(self) {

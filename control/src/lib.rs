@@ -10,7 +10,8 @@
 //! The causes: [`mod@write`] builds a [`candidate`] of the overrides ([`undo`], [`rules`]) and [`check`]s it. [`load`] takes in the
 //! files ([`stored_files`], [`mass_removal`]), and [`others`] takes in the store ([`stored_overrides`], [`stored_statuses`]).
 //! [`wave::step`] gives a change to one share of the nodes after the other. [`plan`] says what has to be stored under which [`key`].
-//! [`route_tests`] runs RouteTests, and [`route_gate`] finds those that a change breaks, [`hold`] refuses or holds the change, and [`tested`] is their outcome on what is served. [`documents`] translates route documents into resources. [`weights`] applies overrides of weights to rules; [`rollouts`] own some
+//! [`route_tests`] runs RouteTests, and [`route_gate`] finds those that a change breaks, [`hold`] refuses or holds the change, and [`tested`] is their outcome on what is served.
+//! An [`oracle`] may judge what a change would publish, and [`judged`] says what its answer means. [`documents`] translates route documents into resources. [`weights`] applies overrides of weights to rules; [`rollouts`] own some
 //! of these rules. [`mod@withhold`] keeps secrets from groups without identities, wherever a group is made, and [`secrets`] reports it.
 //!
 //! Questions about requests are answered from accepted states: [`mod@past`] rebuilds older ones, [`requests`] compares two of them, and
@@ -32,10 +33,12 @@ mod env;
 mod follow;
 mod history;
 mod hold;
+mod judged;
 mod key;
 mod load;
 mod mass_removal;
 pub mod model;
+mod oracle;
 mod others;
 mod places;
 mod plan;
@@ -66,6 +69,7 @@ pub use acks::Acks;
 pub use causes::chain;
 pub use control::{Control, RuleState};
 pub use env::{BoxFuture, ControlParts, Observer, Options, Reload, Verify};
+pub use oracle::{Judgement, Oracle, OraclePolicy};
 pub use places::Places;
 pub use secrets::withheld;
 pub use tested::Tested;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use xds_cache::layer::differing;
 use xds_cache::{GroupName, Groups, Origin, Resource, ResourceKey, Revision};
 use xds_codec::{Diagnostic, Place};
+use xds_routes::DocumentKey;
 use xds_store::{CommitError, State, StoreError};
 
 use crate::accepted::{Accepted, Base, ContentSum, Files, Recorded};
@@ -15,11 +16,15 @@ use crate::differing::differing as differing_keys;
 use crate::documents::{self, DocumentPatch, Said, Terms};
 use crate::env::{At, Env};
 use crate::hold::{self, Change, Freed, Verdict};
+use crate::judged::{self, Refused};
 use crate::key::StoreKey;
 use crate::mass_removal::{mass_removal, nothing_left};
 use crate::model::document::{DocumentState, what};
 use crate::model::weights::reconcile::Dropped;
-use crate::model::{Asked, ChangeSource, ChangedObject, Event, FileLoad, ReloadOutcome, Texts, WriteError};
+use crate::model::{
+    Asked, ChangeSource, ChangedObject, Event, FileLoad, FileObject, FileObjectKey, ReloadOutcome, Texts,
+    WriteError,
+};
 use crate::plan::{Patch, Plan, difference, plan};
 use crate::rules::Objects;
 use crate::stored_files::{
@@ -34,7 +39,7 @@ use crate::weights::{self, Resting};
 use crate::{check, secrets, stored_statuses, write};
 
 /// The contents of the files, and the request that they come with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Load {
     base: Base,
     files: Arc<Files>,
@@ -64,10 +69,113 @@ impl Load {
         self.files.contains_key(&place.file)
     }
 
+    /// The load with the last good versions of objects, so that it does not have what the oracle refuses: a resource of a file itself, or
+    /// the documents that it is generated from. `None` if it has none of them, or has them as they were.
+    ///
+    /// A resource names one document. With [`Blame::Wide`], every document of its group that the load changes goes back, because it may
+    /// be any of them.
+    pub(crate) fn without(&self, accepted: &Accepted, refused: &[Refused], blame: Blame) -> Option<Self> {
+        let mut load = self.clone();
+        let mut is_other = false;
+        for one in refused.iter().filter(|one| one.fault.is_error()) {
+            is_other |=
+                load.put_back_resource(accepted, one) || load.put_back_documents(accepted, one, blame);
+        }
+        is_other.then_some(load)
+    }
+
+    fn put_back_resource(&mut self, accepted: &Accepted, refused: &Refused) -> bool {
+        let Refused { group, resource, fault } = refused;
+        let key = resource.key();
+        let own = self.base.layer.resources(group).and_then(|resources| resources.get(key));
+        if own.is_none_or(|own| own.origin() != resource.origin()) {
+            return false;
+        }
+        let before = accepted.base.resources(group).and_then(|resources| resources.get(key)).cloned();
+        if own.map(|own| own.version()) == before.as_ref().map(|before| before.version()) {
+            return false;
+        }
+        let is_last_good = before.is_some();
+        if let Some(group) = Arc::make_mut(&mut self.base.layer).groups.get_mut(group) {
+            match before {
+                Some(before) => _ = group.resources.insert(before),
+                None => _ = group.resources.remove(key),
+            }
+        }
+        if !is_last_good {
+            Arc::make_mut(&mut self.unusable).insert(key.clone());
+        }
+        let is_it = |object: &FileObject| {
+            object.group == *group && matches!(&object.key, FileObjectKey::Resource(own) if **own == *key)
+        };
+        self.report(fault.clone(), is_last_good, is_it);
+        true
+    }
+
+    fn put_back_documents(&mut self, accepted: &Accepted, refused: &Refused, blame: Blame) -> bool {
+        let Refused { group, fault, .. } = refused;
+        let before = Arc::clone(&accepted.documents.files);
+        let changed: Vec<(DocumentKey, Place)> = differing_keys(&before, &self.base.documents)
+            .filter_map(|(key, _, new)| Some((key.clone(), new.filter(|new| new.group == *group)?)))
+            .map(|(key, new)| (key, new.document.place.clone()))
+            .collect();
+        let is_named = changed.iter().any(|(_, place)| *place == fault.place);
+        let is_blamed = |place: &Place| match blame {
+            Blame::Named if is_named => *place == fault.place,
+            Blame::Named | Blame::Wide => true,
+        };
+        for (key, place) in changed.iter().filter(|(_, place)| is_blamed(place)) {
+            let documents = Arc::make_mut(&mut self.base.documents);
+            match before.get(key) {
+                Some(before) => _ = documents.insert(key.clone(), before.clone()),
+                None => _ = documents.remove(key),
+            }
+            let is_it = |object: &FileObject| object.key == FileObjectKey::Document(key.clone());
+            let fault = Diagnostic { place: place.clone(), ..fault.clone() };
+            self.report(fault, before.contains_key(key), is_it);
+        }
+        !changed.is_empty()
+    }
+
+    /// Shows a fault at its file, and that the object's last good version is served.
+    fn report(&mut self, fault: Diagnostic, is_last_good: bool, is_it: impl Fn(&FileObject) -> bool) {
+        let Some(file) = Arc::make_mut(&mut self.files).get_mut(&fault.place.file) else { return };
+        let mut objects = file.objects.to_vec();
+        objects
+            .iter_mut()
+            .filter(|object| is_it(object))
+            .for_each(|object| object.is_last_good |= is_last_good);
+        file.objects = objects.into();
+        if !file.diagnostics.contains(&fault) {
+            file.diagnostics.push(fault);
+            file.diagnostics.sort_by_key(|one| (one.place.line, one.place.column));
+        }
+    }
+
+    /// The faults that the oracle has found, and that are not known from an earlier load.
+    pub(crate) fn new_refusals<'l>(&'l self, accepted: &'l Accepted) -> impl Iterator<Item = &'l Diagnostic> {
+        let all =
+            self.files.values().flat_map(|file| file.diagnostics.iter().map(move |one| (&file.path, one)));
+        all.filter(|(path, fault)| {
+            let known = accepted.files.get(*path).map(|file| file.diagnostics.as_slice()).unwrap_or_default();
+            fault.code == judged::CODE && !known.contains(fault)
+        })
+        .map(|(_, fault)| fault)
+    }
+
     fn n_errors(&self) -> usize {
         let diagnostics = self.files.values().flat_map(|file| &file.diagnostics);
         diagnostics.filter(|diagnostic| diagnostic.is_error()).count()
     }
+}
+
+/// The documents that a refused resource is blamed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// The one that it names, if that has changed.
+    Named,
+    /// All that have changed in its group.
+    Wide,
 }
 
 /// The proposal of a load. A load that is incomplete, refused or waiting for confirmation changes only the reports about the files.
@@ -145,7 +253,7 @@ pub(crate) fn unrecorded(
     error: &WriteError,
     at: At,
 ) -> Result<Transition, WriteError> {
-    let Transition { next, label, outcome, mut notes, told, .. } = proposed;
+    let Transition { next, label, outcome, mut notes, told, refused, is_unjudged, .. } = proposed;
     let DocumentState { owned, weights, .. } = accepted.documents.clone();
     let codec = &env.parts.codec;
     let patch = Patch::new();
@@ -171,7 +279,23 @@ pub(crate) fn unrecorded(
     let problem = format!("a load of the files could not be recorded: {}", chain(error));
     notes.push(Note::problem(ProblemSubject::Record, problem));
     let told = told.into_iter().filter(|event| !matches!(event, Event::OverrideDropped { .. })).collect();
-    Ok(Transition { is_published, label, told, notes, ..Transition::quiet(next, outcome) })
+    Ok(Transition {
+        is_published,
+        label,
+        told,
+        notes,
+        refused,
+        is_unjudged,
+        ..Transition::quiet(next, outcome)
+    })
+}
+
+/// A load that the oracle refuses as a whole, because of these faults.
+pub(crate) fn refused_by_oracle(accepted: &Accepted, load: &Load, faults: Vec<Diagnostic>) -> Transition {
+    let n_errors = load.n_errors() + faults.len();
+    let outcome =
+        ReloadOutcome { revision: accepted.revision, difference: vec![], n_errors, unconfirmed: None };
+    refused(accepted, load, ("by the oracle", faults), outcome)
 }
 
 /// A load that was refused: only the state of its files is shown.

@@ -6,7 +6,7 @@ use crate::accepted::Accepted;
 use crate::env::{At, Env};
 use crate::load::{self, Load};
 use crate::model::wave::WaveVerb;
-use crate::model::{Write, WriteError, WriteOptions};
+use crate::model::{StepKind, Write, WriteError, WriteOptions};
 use crate::transition::{Outcome, Transition};
 use crate::wave::step;
 use crate::{others, verify, write};
@@ -35,6 +35,24 @@ pub(crate) enum Cause {
 }
 
 impl Cause {
+    /// Returns `true` if an oracle judges its change. Nothing may be in the way of what takes a change back; waves publish what was
+    /// judged when it was written, and other servers ask an oracle of their own.
+    pub(crate) fn is_judged(&self) -> bool {
+        match self {
+            Self::Files(_) => true,
+            Self::Write(write, _) => {
+                !matches!(**write, Write::EndOverrides | Write::StepRollouts { kind: StepKind::Back, .. })
+            }
+            Self::Unrecorded
+            | Self::Wave
+            | Self::Ask { .. }
+            | Self::Forced { .. }
+            | Self::Others
+            | Self::Anew
+            | Self::Held => false,
+        }
+    }
+
     /// The name of the caller, if a conflicting wave deployment is to be put back.
     pub(crate) fn forced_by(&self) -> Option<&str> {
         match self {

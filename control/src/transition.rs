@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use xds_cache::time::millis;
 use xds_cache::{Publication, Revision};
+use xds_codec::Diagnostic;
 
 use crate::accepted::Accepted;
 use crate::dry_run::ClientPreview;
 use crate::env::At;
+use crate::judged::Refused;
 use crate::model::{ChangeSource, Event, ReloadOutcome, WriteError, WriteOutcome};
 use crate::plan::Plan;
 use crate::wave::value::Wave;
@@ -32,6 +34,10 @@ pub(crate) struct Transition {
     pub(crate) told: Vec<Event>,
     /// The problems that arise, or are solved.
     pub(crate) notes: Vec<Note>,
+    /// What the oracle refuses of it, and is published all the same.
+    pub(crate) refused: Vec<Refused>,
+    /// True if the oracle has not judged all of it.
+    pub(crate) is_unjudged: bool,
     pub(crate) outcome: Outcome,
 }
 
@@ -67,8 +73,12 @@ pub(crate) enum ProblemSubject {
     Groups,
     /// Last good copies of files cannot be saved.
     Copies,
+    /// The oracle does not judge.
+    Oracle,
     /// The contents of the files could not be recorded.
     Record,
+    /// What is served is refused by the oracle.
+    Refused,
     /// There was no complete load yet.
     Start,
     /// The store that others share is not followed.
@@ -98,7 +108,9 @@ impl ProblemSubject {
             Self::Files => "files",
             Self::Groups => "groups",
             Self::Copies => "last-good",
+            Self::Oracle => "oracle",
             Self::Record => "record",
+            Self::Refused => "refused-by-oracle",
             Self::Start => "start",
             Self::SharedStore => "shared-store",
             Self::Store => "store",
@@ -169,7 +181,16 @@ impl Transition {
             label: Label::default(),
             told: vec![],
             notes: vec![],
+            refused: vec![],
+            is_unjudged: false,
             outcome,
+        }
+    }
+
+    /// Adds a warning to the answer of a write.
+    pub(crate) fn warn(&mut self, warnings: impl IntoIterator<Item = Diagnostic>) {
+        if let Outcome::Written(outcome, _) = &mut self.outcome {
+            outcome.warnings.extend(warnings);
         }
     }
 }

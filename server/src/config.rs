@@ -104,6 +104,10 @@ pub struct FilesConfig {
     pub hold_mass_removal: MassRemoval,
     /// What happens to a change that breaks a RouteTest which does not say it itself.
     pub test_policy: xds_control::route_tests::TestPolicy,
+    /// An Envoy that judges changes.
+    pub oracle: Option<PathBuf>,
+    /// What happens to a change that it refuses.
+    pub oracle_policy: xds_control::OraclePolicy,
     /// How often translations are compared with whole new ones.
     pub verify: xds_control::Verify,
     /// How often files are looked at without an event.
@@ -276,6 +280,8 @@ impl FilesConfig {
             is_strict: args.strict,
             hold_mass_removal: args.hold_mass_removal,
             test_policy: args.test_policy,
+            oracle: args.oracle,
+            oracle_policy: args.oracle_policy.into(),
             verify: args.verify.into(),
             poll_interval: args.poll_interval,
             max_file_bytes: args.max_file_bytes,

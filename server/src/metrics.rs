@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -59,6 +59,9 @@ pub struct Metrics {
     rollouts: Family<PhaseLabel, Gauge>,
     file_errors: Gauge,
     route_tests: Family<ResultLabel, Gauge>,
+    oracle_questions: Counter,
+    oracle_resources: Family<ResultLabel, Counter>,
+    oracle_seconds: Counter<f64, AtomicU64>,
     waves: Family<PhaseLabel, Counter>,
     wave_share: Gauge<f64, AtomicU64>,
     ready: Gauge,
@@ -157,6 +160,9 @@ impl Metrics {
             rollouts: Family::default(),
             file_errors: Gauge::default(),
             route_tests: Family::default(),
+            oracle_questions: Counter::default(),
+            oracle_resources: Family::default(),
+            oracle_seconds: Counter::default(),
             waves: Family::default(),
             wave_share: Gauge::default(),
             ready: Gauge::default(),
@@ -207,6 +213,16 @@ impl Metrics {
     pub fn tested(&self, passed: usize, failed: usize) {
         for (result, n) in [("passed", passed), ("failed", failed)] {
             self.route_tests.get_or_create(&ResultLabel { result }).set(i64::try_from(n).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// The oracle was asked about so many resources, and took this long.
+    pub fn oracle(&self, n_asked: usize, n_refused: usize, n_undecided: usize, took: Duration) {
+        self.oracle_questions.inc();
+        self.oracle_seconds.inc_by(took.as_secs_f64());
+        let n_taken = n_asked.saturating_sub(n_refused + n_undecided);
+        for (result, n) in [("taken", n_taken), ("refused", n_refused), ("undecided", n_undecided)] {
+            self.oracle_resources.get_or_create(&ResultLabel { result }).inc_by(n as u64);
         }
     }
 
@@ -352,6 +368,12 @@ impl Metrics {
         registry.register("xds_file_errors", "Watched files with errors", self.file_errors.clone());
         let help = "Tests of RouteTests on what is served, by result";
         registry.register("xds_route_tests", help, self.route_tests.clone());
+        let help = "Questions to the oracle (--oracle)";
+        registry.register("xds_oracle_questions", help, self.oracle_questions.clone());
+        let help = "Resources that the oracle was asked about, by its answer";
+        registry.register("xds_oracle_resources", help, self.oracle_resources.clone());
+        let help = "Time for which changes waited for the oracle";
+        registry.register("xds_oracle_seconds", help, self.oracle_seconds.clone());
         registry.register("xds_wave_phases", "Phases that wave deployments entered", self.waves.clone());
         let help = "The share of the nodes that the wave deployment has reached; 0 if there is none";
         registry.register("xds_wave_share_ratio", help, self.wave_share.clone());

@@ -31,6 +31,7 @@ use crate::drain;
 use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
 use crate::listen::{self, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
 use crate::metrics::{Metrics, PublicationSource};
+use crate::oracle::Serving;
 use crate::rollouts::{self, Rollouts};
 use crate::source;
 use crate::source::again::Again;
@@ -73,6 +74,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::spawn(parts.control.clone().follow_waves());
     tokio::spawn(parts.control.clone().end_overrides());
     tokio::spawn(parts.control.clone().follow_tests());
+    tokio::spawn(parts.control.clone().follow_oracle());
     tokio::spawn(parts.control.clone().watch_disk());
     if config.files.verify == xds_control::Verify::Sampled {
         tokio::spawn(parts.control.clone().verify());
@@ -131,6 +133,15 @@ async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
     Ok(store)
 }
 
+/// The Envoy that judges changes, if there is one.
+fn oracle(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<dyn xds_control::Oracle>>> {
+    let Some(path) = &config.files.oracle else { return Ok(None) };
+    let questions = config.data_dir.join("oracle");
+    let oracle = Serving::open(path, &questions, Arc::clone(metrics))
+        .with_context(|| format!("the directory {} of --oracle cannot be used", questions.display()))?;
+    Ok(Some(Arc::new(oracle)))
+}
+
 /// The parts that are made once and shared.
 struct ServerParts {
     codec: Codec,
@@ -174,6 +185,7 @@ impl ServerParts {
             acks: Arc::clone(&acks),
             loads: Arc::clone(&loads),
             observer: Some(Arc::new(Counting(Arc::clone(&metrics)))),
+            oracle: oracle(config, &metrics)?,
         };
         let options = xds_control::Options {
             watches_files: !config.files.roots.is_empty(),
@@ -186,6 +198,7 @@ impl ServerParts {
             guarding: Guarding { secrets: config.secrets, tries_identities: config.access.is_dry_run },
             is_partial_start: config.files.is_partial_start,
             test_policy: config.files.test_policy,
+            oracle_policy: config.files.oracle_policy,
             shares_store: config.shared.is_some(),
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;

@@ -14,6 +14,7 @@ mod fuzz;
 mod history;
 mod lists;
 mod model;
+mod oracle;
 mod past;
 mod places;
 mod queue;
@@ -82,6 +83,14 @@ impl Server {
     }
 
     fn open_as_is(store: Arc<dyn Store>, options: Options) -> Self {
+        Self::open_with(store, options, None)
+    }
+
+    fn open_with(
+        store: Arc<dyn Store>,
+        options: Options,
+        oracle: Option<Arc<dyn xds_control::Oracle>>,
+    ) -> Self {
         let publisher = Arc::new(Publisher::new());
         let board = StatusBoard::new();
         let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));
@@ -94,6 +103,7 @@ impl Server {
             board: Arc::clone(&board),
             acks: Arc::clone(&acks),
             observer: None,
+            oracle,
         };
         let control = Control::open(parts, options).unwrap();
         Self { loads, control, publisher, board, acks, tasks: vec![] }

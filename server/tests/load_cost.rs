@@ -73,7 +73,8 @@ impl World {
         let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));
         let loads = Arc::new(LoadBoard::new(LoadLimits::default()));
         let (store, codec) = (Arc::new(store), Codec::new().unwrap());
-        let parts = ControlParts { codec, store, publisher, board, acks, loads, observer: None };
+        let parts =
+            ControlParts { codec, store, publisher, board, acks, loads, observer: None, oracle: None };
         let options =
             ControlOptions { watches_files: true, hold_mass_removal: Some(0.5), ..ControlOptions::default() };
         let control = Control::open(parts, options).unwrap();

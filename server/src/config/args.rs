@@ -126,6 +126,24 @@ impl From<Secrets> for xds_control::Secrets {
     }
 }
 
+/// What happens to a change that the oracle refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OraclePolicy {
+    /// It is published with a warning
+    Tell,
+    /// A write is refused; an object of a file keeps its last good version
+    Refuse,
+}
+
+impl From<OraclePolicy> for xds_control::OraclePolicy {
+    fn from(policy: OraclePolicy) -> Self {
+        match policy {
+            OraclePolicy::Tell => Self::Tell,
+            OraclePolicy::Refuse => Self::Refuse,
+        }
+    }
+}
+
 /// How files are read and what is refused.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Files")]
@@ -148,6 +166,14 @@ pub struct SourceArgs {
     /// failure, `hold` accepts it and does not publish it until it passes, `refuse` refuses a write and holds a load of files
     #[arg(long, env = "XDS_SERVER_TEST_POLICY", value_name = "POLICY", default_value = "tell")]
     pub test_policy: TestPolicy,
+    /// Ask this Envoy on the server's machine about each change before it is published (`envoy --mode validate`). It runs with the server's
+    /// rights, and reads the files that resources name; if it does not answer, changes go on without it
+    #[arg(long, env = "XDS_SERVER_ORACLE", value_name = "PATH")]
+    pub oracle: Option<PathBuf>,
+    /// What to do with a change that the Envoy of `--oracle` refuses: `tell` publishes it with a warning, `refuse` refuses a write and keeps
+    /// the last good version of an object of a file
+    #[arg(long, env = "XDS_SERVER_ORACLE_POLICY", value_name = "POLICY", value_enum, default_value = "tell")]
+    pub oracle_policy: OraclePolicy,
     /// How often to compare the incremental translation with a full one, and correct any difference
     #[arg(long, env = "XDS_SERVER_VERIFY", value_name = "WHEN", value_enum, default_value = "sampled")]
     pub verify: Verify,

@@ -1,11 +1,13 @@
 //! A local Envoy that is asked whether it takes resources (`envoy --mode validate`).
 //!
 //! [`candidate`] says what can be asked, and writes the bootstrap of a question. [`process`] runs the Envoy. This module finds the resources
-//! that it refuses: many are asked at once, and a refused question is halved until it is about one resource. The Envoy runs on this machine:
+//! that it refuses: many are asked at once, and a refused question is halved until it is about one resource. [`serving`] asks while the server
+//! serves, and remembers the answers. The Envoy runs on this machine:
 //! it reads the files that resources name, and knows nothing of the bootstraps of clients.
 
 mod candidate;
 mod process;
+mod serving;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,23 +18,57 @@ use xds_cache::Resource;
 use candidate::{Candidate, bootstrap};
 use process::{Envoy, Said};
 
+pub(crate) use serving::Serving;
+
 /// What an Envoy says about resources.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     /// How many resources it was asked about.
     pub(crate) n_asked: usize,
-    /// The resources that it refuses, with its words.
-    pub(crate) refused: Vec<(Arc<Resource>, String)>,
+    /// The resources that it refuses.
+    pub(crate) refused: Vec<Refusal>,
+    /// The resources that it takes.
+    taken: Vec<Arc<Resource>>,
     /// Why it did not judge some, if so.
     pub(crate) undecided: Option<String>,
 }
 
-/// An Envoy, and the time that it may take.
+/// A resource that an Envoy refuses.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) resource: Arc<Resource>,
+    /// Its words.
+    pub(crate) why: String,
+    /// True if it refuses the resource only together with others.
+    is_of_conflict: bool,
+}
+
+/// What an end without an answer means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Crash {
+    /// The resource is refused: an Envoy that is served it would end, too.
+    Refuses,
+    /// Nothing: the program may be at fault.
+    Undecided,
+}
+
+/// An Envoy, and what it may take.
 #[derive(Debug)]
 pub(crate) struct Oracle {
     envoy: Envoy,
-    ends: Instant,
-    n_left: usize,
+    bounds: Bounds,
+    /// How often it ran within these bounds.
+    n_runs: usize,
+    /// How often it answered.
+    n_answers: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    begun: Instant,
+    time: Duration,
+    n_runs: usize,
+    crash: Crash,
 }
 
 impl Oracle {
@@ -42,8 +78,10 @@ impl Oracle {
     ///
     /// If it does not say its version, or no directory can be made for its questions.
     pub(crate) fn new(path: &Path) -> Result<Self, String> {
-        let envoy = Envoy::new(path)?;
-        Ok(Self { envoy, ends: Instant::now() + MAX_TIME, n_left: MAX_RUNS })
+        let envoy = Envoy::new(path, &std::env::temp_dir(), MAX_VERSION)?;
+        let bounds =
+            Bounds { begun: Instant::now(), time: MAX_TIME, n_runs: MAX_RUNS, crash: Crash::Refuses };
+        Ok(Self { envoy, bounds, n_runs: 0, n_answers: 0 })
     }
 
     /// `1.40.0`.
@@ -61,31 +99,34 @@ impl Oracle {
             verdict.n_asked += all.len();
             for batch in batches(all) {
                 let batch: Vec<&Candidate> = batch.iter().collect();
-                match self.refused(&batch) {
-                    Ok(refused) => {
-                        let refused = refused.into_iter();
-                        verdict.refused.extend(refused.map(|(one, why)| (Arc::clone(one.resource()), why)));
-                    }
-                    Err(why) => {
-                        verdict.undecided = Some(why);
-                        return verdict;
-                    }
+                let mut found = Vec::new();
+                let asked = self.refused(&batch, &mut found);
+                let is_taken = |one: &&Candidate| !is_in(&found, one);
+                if asked.is_ok() {
+                    let taken = batch.iter().copied().filter(is_taken);
+                    verdict.taken.extend(taken.map(|one| Arc::clone(one.resource())));
+                }
+                verdict.refused.extend(found.into_iter().map(Found::into_refusal));
+                if let Err(why) = asked {
+                    verdict.undecided = Some(why);
+                    return verdict;
                 }
             }
         }
         verdict
     }
 
-    /// The candidates that it refuses.
-    fn refused<'c>(&mut self, all: &[&'c Candidate]) -> Result<Vec<(&'c Candidate, String)>, String> {
-        let Some(why) = self.ask(all)? else { return Ok(Vec::new()) };
+    /// Adds the candidates that it refuses to `found`.
+    fn refused<'c>(&mut self, all: &[&'c Candidate], found: &mut Vec<Found<'c>>) -> Result<(), String> {
+        let Some(why) = self.ask(all)? else { return Ok(()) };
         if let [one] = all {
-            return Ok(vec![(one, why)]);
+            found.push(Found { candidate: one, why, is_of_conflict: false });
+            return Ok(());
         }
         let (first, second) = all.split_at(all.len() / 2);
-        let mut found = self.refused(first)?;
-        found.extend(self.refused(second)?);
-        let is_good = |one: &&&'c Candidate| !found.iter().any(|(bad, _)| std::ptr::eq(*bad, **one));
+        self.refused(first, found)?;
+        self.refused(second, found)?;
+        let is_good = |one: &&&'c Candidate| !is_in(found, one);
         let first: Vec<&Candidate> = first.iter().filter(is_good).copied().collect();
         let mut second: Vec<&Candidate> = second.iter().filter(is_good).copied().collect();
         // What is left may be refused together, such as two listeners at one address: of two, the later one is told.
@@ -100,24 +141,49 @@ impl Oracle {
                     None => taken = middle,
                 }
             }
-            found.push((second.remove(taken), why));
+            found.push(Found { candidate: second.remove(taken), why, is_of_conflict: true });
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Its words if it refuses these together.
     fn ask(&mut self, all: &[&Candidate]) -> Result<Option<String>, String> {
-        let left = self.ends.saturating_duration_since(Instant::now());
+        let Bounds { begun, time, n_runs, crash } = self.bounds;
+        let left = time.saturating_sub(begun.elapsed());
         if left.is_zero() {
-            return Err(format!("it takes more than {} s", MAX_TIME.as_secs()));
+            return Err(format!("it takes more than {} s", time.as_secs_f32().ceil()));
         }
-        self.n_left =
-            self.n_left.checked_sub(1).ok_or_else(|| format!("it takes more than {MAX_RUNS} runs"))?;
-        match self.envoy.ask(&bootstrap(all), left.min(MAX_RUN))? {
+        if self.n_runs >= n_runs {
+            return Err(format!("it takes more than {n_runs} runs"));
+        }
+        self.n_runs += 1;
+        let said = self.envoy.ask(&bootstrap(all), left.min(MAX_RUN))?;
+        self.n_answers += 1;
+        match said {
             Said::Taken => Ok(None),
             Said::Refused(why) => Ok(Some(why)),
+            Said::Crashed(why) if crash == Crash::Refuses => Ok(Some(why)),
+            Said::Crashed(why) => Err(format!("it ended without an answer: {why}")),
         }
     }
+}
+
+/// A candidate that is refused.
+struct Found<'c> {
+    candidate: &'c Candidate,
+    why: String,
+    is_of_conflict: bool,
+}
+
+impl Found<'_> {
+    fn into_refusal(self) -> Refusal {
+        let Self { candidate, why, is_of_conflict } = self;
+        Refusal { resource: Arc::clone(candidate.resource()), why, is_of_conflict }
+    }
+}
+
+fn is_in(found: &[Found<'_>], candidate: &Candidate) -> bool {
+    found.iter().any(|one| std::ptr::eq(one.candidate, candidate))
 }
 
 /// Parts of a list that are asked at once.
@@ -133,6 +199,9 @@ fn batches(all: Vec<Candidate>) -> Vec<Vec<Candidate>> {
     }
     batches
 }
+
+/// How long it may take to say its version.
+const MAX_VERSION: Duration = Duration::from_secs(10);
 
 /// All runs together.
 const MAX_TIME: Duration = Duration::from_secs(60);

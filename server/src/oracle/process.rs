@@ -4,13 +4,14 @@ use std::fs::OpenOptions;
 use std::io::{Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 /// An Envoy's answer.
@@ -19,6 +20,8 @@ pub(super) enum Said {
     Taken,
     /// Why not.
     Refused(String),
+    /// It ended without an answer: how.
+    Crashed(String),
 }
 
 /// The program, and a directory of its own that goes with it.
@@ -30,16 +33,21 @@ pub(super) struct Envoy {
 }
 
 impl Envoy {
-    pub(super) fn new(path: &Path) -> Result<Self, String> {
+    /// Asks the program for its version, which takes no longer than `limit`. Its directory is made in `parent`.
+    ///
+    /// # Errors
+    ///
+    /// If it does not say its version, or no directory can be made for its questions.
+    pub(super) fn new(path: &Path, parent: &Path, limit: Duration) -> Result<Self, String> {
         // It runs in another directory.
         let path = std::path::absolute(path).map_err(|error| error.to_string())?;
         let scratch = tempfile::Builder::new()
             .prefix("xds-server-oracle-")
             .permissions(std::fs::Permissions::from_mode(0o700))
-            .tempdir();
+            .tempdir_in(parent);
         let scratch = scratch.map_err(|error| format!("no directory for its questions: {error}"))?;
         let mut envoy = Self { path, version: String::new(), scratch };
-        let (_, words) = envoy.run(&["--version"], MAX_VERSION)?;
+        let (_, words) = envoy.run(&["--version"], limit)?;
         // `envoy  version: COMMIT/1.40.0/Clean/RELEASE/BoringSSL`
         let version = words.split_once("version: ").and_then(|(_, rest)| rest.split('/').nth(1));
         let version = version.ok_or_else(|| "it does not say the version of an Envoy".to_owned())?;
@@ -80,10 +88,11 @@ impl Envoy {
         if status.success() {
             return Ok(Said::Taken);
         }
-        Ok(Said::Refused(match status.signal() {
-            Some(signal) => format!("it ends by signal {signal}: {}", reason(&words)),
-            None => reason(&words),
-        }))
+        Ok(match status.signal() {
+            Some(signal) => Said::Crashed(format!("it ends by signal {signal}: {}", reason(&words))),
+            None if words.contains(REFUSAL) => Said::Refused(reason(&words)),
+            None => Said::Crashed(reason(&words)),
+        })
     }
 
     /// How it ended, and what it wrote.
@@ -92,10 +101,12 @@ impl Envoy {
         let errors = writer.try_clone().map_err(|error| error.to_string())?;
         let mut command = Command::new(&self.path);
         command.args(args).current_dir(self.scratch.path()).env_clear();
-        command.stdin(Stdio::null()).stdout(writer).stderr(errors);
+        // Whatever it starts ends with it.
+        command.process_group(0).stdin(Stdio::null()).stdout(writer).stderr(errors);
         let mut child = command.spawn().map_err(|error| format!("it cannot be started: {error}"))?;
         // The command has ends of the pipe of its own.
         drop(command);
+        let begun = Instant::now();
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
             let mut words = Vec::new();
@@ -104,10 +115,11 @@ impl Envoy {
         });
         let words = told.recv_timeout(limit);
         // Whoever has closed its output is about to end.
-        let ends = Instant::now() + if words.is_ok() { MAX_END } else { Duration::ZERO };
+        let left = limit.saturating_sub(begun.elapsed());
+        let ends = Instant::now() + if words.is_ok() { MAX_END.min(left) } else { Duration::ZERO };
         while child.try_wait().map_err(|error| error.to_string())?.is_none() {
             if Instant::now() >= ends {
-                let _ = child.kill();
+                stop(&mut child);
                 break;
             }
             thread::sleep(TICK);
@@ -118,10 +130,17 @@ impl Envoy {
     }
 }
 
+/// Stops a program that leads a group of processes, and that group.
+fn stop(child: &mut Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.kill();
+}
+
 /// The reason in what an Envoy wrote.
 fn reason(words: &str) -> String {
-    let reason =
-        words.split_once("error initializing configuration 'bootstrap.pb': ").map(|(_, reason)| reason);
+    let reason = words.split_once(REFUSAL).map(|(_, reason)| reason);
     // Further lines of the log begin with `[`; the text of a message may have several lines.
     let reason = reason.map(|reason| reason.split("\n[20").next().unwrap_or(reason)).unwrap_or(words);
     let reason: Vec<&str> = reason.split_whitespace().collect();
@@ -133,6 +152,9 @@ fn reason(words: &str) -> String {
     }
 }
 
+/// What an Envoy writes before its reason.
+const REFUSAL: &str = "error initializing configuration 'bootstrap.pb': ";
+
 /// Bytes of what it writes that are read.
 const MAX_WORDS: u64 = 256 << 10;
 
@@ -143,7 +165,6 @@ const MAX_REASON: usize = 1_000;
 const MAX_END: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(2);
 
-const MAX_VERSION: Duration = Duration::from_secs(10);
 const MAX_VERSION_CHARACTERS: usize = 40;
 
 #[cfg(test)]
@@ -158,7 +179,7 @@ mod tests {
         let version = "if [ \"$1\" = --version ]; then echo 'envoy  version: abc/1.2.3/Clean'; exit; fi";
         std::fs::write(&path, format!("#!/bin/sh\n{version}\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
-        Envoy::new(&path).unwrap()
+        Envoy::new(&path, &std::env::temp_dir(), Duration::from_secs(10)).unwrap()
     }
 
     #[test]
@@ -170,14 +191,14 @@ mod tests {
         assert_eq!(error, "it takes more than 1 s");
         assert!(begun.elapsed() < Duration::from_secs(100));
         let quiet = fake(&dir, "exec 1>&- 2>&-; exec /bin/sleep 1000");
-        assert!(matches!(quiet.ask(&[], Duration::from_secs(100)), Ok(Said::Refused(_))));
+        assert!(matches!(quiet.ask(&[], Duration::from_secs(100)), Ok(Said::Crashed(_))));
     }
 
     #[test]
     fn what_it_writes_without_end_is_not_kept() {
         let dir = TempDir::new().unwrap();
         let envoy = fake(&dir, "while :; do echo 0123456789012345678901234567890123456789; done");
-        let Ok(Said::Refused(why)) = envoy.ask(&[], Duration::from_secs(100)) else { panic!() };
+        let Ok(Said::Crashed(why)) = envoy.ask(&[], Duration::from_secs(100)) else { panic!() };
         assert!(why.len() < 2 * MAX_REASON, "{}", why.len());
     }
 

@@ -1,4 +1,4 @@
-//! `validate --oracle` asks a real Envoy.
+//! `validate --oracle` asks a real Envoy, and so does a server with `--oracle`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use xds_tests::config::{CLUSTER, ConfigDir, ENDPOINTS, LISTENER, ROUTE};
-use xds_tests::server::xds_server;
+use xds_tests::server::{Server, Setup, xds_server};
 use xds_tests::tools;
 
 /// Exit code and standard output, with this oracle.
@@ -174,5 +174,58 @@ async fn an_oracle_that_cannot_answer_is_an_error() -> Result<()> {
     let crashes = fake(&elsewhere, "kill -SEGV $$")?;
     let (code, text) = validate(dir.path(), Some(&crashes), &[]).await?;
     ensure!(code == Some(1) && text.contains("refuses Cluster \"c\": it ends by signal 11"), "{text}");
+    Ok(())
+}
+
+/// The diagnostics of a file, once there are some.
+async fn told(server: &Server, file: &str) -> Result<String> {
+    let found = |status: &Value| {
+        let mut files = status["files"].as_array().into_iter().flatten();
+        let file = files.find(|one| one["path"].as_str().is_some_and(|path| path.ends_with(file)))?;
+        Some(file["diagnostics"].clone()).filter(|found| found.as_array().is_some_and(|all| !all.is_empty()))
+    };
+    let files = server.wait_json("/v1/status/files", |files| found(files).is_some()).await?;
+    Ok(found(&files).unwrap_or_default().to_string())
+}
+
+#[tokio::test]
+async fn a_server_asks_a_real_envoy_about_changes() -> Result<()> {
+    let envoy = tools::envoy().await?;
+    let words = "script load error: [string";
+    for policy in ["refuse", "tell"] {
+        let dir = ConfigDir::new()?;
+        dir.write_resources("good.yaml", &[listener("good", 10000, "x = 1"), cluster("web")])?;
+        let setup = Setup::new()?.watch(dir.path()).arg(format!("--oracle={}", envoy.display()));
+        let server = Server::start_with(setup.arg(format!("--oracle-policy={policy}"))).await?;
+        let is_refused = policy == "refuse";
+
+        let body = listener("api", 10001, "function x(");
+        for query in ["?dryRun=true", ""] {
+            let path = format!("/v1/groups/default/resources/listeners/api{query}");
+            let answer = server.request("PUT", &path, &[], body.to_string()).await?;
+            let text = answer.text();
+            ensure!(
+                text.contains("Envoy 1.40.0 refuses Listener") && text.contains(words),
+                "{policy}: {text}"
+            );
+            ensure!((answer.status.as_u16() == 422) == is_refused, "{policy}: {text}");
+        }
+        dir.write_resources("bad.yaml", &[listener("bad", 10002, "function x(")])?;
+        let diagnostics = told(&server, "bad.yaml").await?;
+        let severity = if is_refused { "error" } else { "warning" };
+        ensure!(diagnostics.contains("refused-by-oracle") && diagnostics.contains(words), "{diagnostics}");
+        ensure!(diagnostics.contains(severity), "{policy}: {diagnostics}");
+        let served = server.get_json("/v1/groups/default/snapshot").await?.to_string();
+        ensure!(served.contains("\"good\""), "{served}");
+        ensure!(
+            served.contains("\"bad\"") != is_refused && served.contains("\"api\"") != is_refused,
+            "{policy}: {served}"
+        );
+
+        dir.write_resources("bad.yaml", &[listener("bad", 10002, "x = 2")])?;
+        let is_mended = |served: &Value| served.to_string().contains("x = 2");
+        server.wait_json("/v1/groups/default/snapshot", is_mended).await?;
+        ensure!(server.metric("xds_oracle_questions_total").await? > 0);
+    }
     Ok(())
 }

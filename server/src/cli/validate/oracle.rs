@@ -13,7 +13,7 @@ use xds_explain::Part;
 
 use super::target::{Target, diagnostic, names_for, origin_of, reached_by};
 use crate::cli::offline::{Offline, nowhere};
-use crate::oracle::{Oracle, Verdict};
+use crate::oracle::{Oracle, Refusal, Verdict};
 
 /// What it was asked, and what it refuses.
 pub(super) struct Judged {
@@ -52,9 +52,9 @@ pub(super) fn judge(path: &Path, target: Target, offline: &Offline) -> (Option<J
             continue;
         }
         let places = Places { view: &view, documents: &offline.translated.documents, texts: &texts };
-        let Verdict { n_asked, refused, undecided } = oracle.judge(&resources);
+        let Verdict { n_asked, refused, undecided, .. } = oracle.judge(&resources);
         judged.n_asked += n_asked;
-        for (resource, why) in refused {
+        for Refusal { resource, why, .. } in refused {
             let place = place(&resource, &places);
             let others = is_shared.contains(&(resource.key().clone(), origin_of(resource.origin())));
             if !told.insert((place.clone(), resource.key().to_string())) {
