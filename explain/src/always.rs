@@ -182,7 +182,7 @@ impl Search<'_> {
 
     fn host(&mut self, host: &str, found: Option<&VirtualHost>, arrival: &Arrival<'_>, table: &RouteTable) {
         let about = format!("host {host}");
-        if found.is_some_and(|found| found.has_tree) {
+        if found.is_some_and(|found| found.tree.is_some()) {
             self.searched.undecided.push(format!("{about}: a tree of matchers chooses the route"));
             return;
         }

@@ -142,7 +142,7 @@ fn compare_hosts(
         findings.unchanged_hosts += 1;
         return;
     }
-    if pair.iter().flatten().any(|one| one.has_tree) {
+    if pair.iter().flatten().any(|one| one.tree.is_some()) {
         let trees = messages.map(|message| message.and_then(|message| message.matcher.as_ref()));
         if trees[0] != trees[1] {
             findings.leave(&about, "a tree of matchers chooses the route");
