@@ -17,6 +17,7 @@ use xds_cache::{Resource, ResourceKey, ResourceType};
 
 use crate::after::{Levels, location};
 use crate::before::{Arrived, arrive};
+use crate::chains::{ChainWay, Chains, ChainsFound};
 use crate::changed::{Checked, Known};
 use crate::draw::{Chance, Fraction};
 use crate::endpoints::{endpoints, shown};
@@ -24,7 +25,7 @@ use crate::explanation::{
     ActionKind, BranchSeen, Element, Explanation, Host, Listener, Mirror, Note, Outcome, Part, RouteSeen,
 };
 use crate::header::Seen;
-use crate::listener::{Connected, chain, depends_on};
+use crate::listener::Connected;
 use crate::model::{Accepting, Manager, Model};
 use crate::ratio::Ratio;
 use crate::request::Request;
@@ -166,15 +167,25 @@ impl Model {
         let is_tls = request.connection.is_tls(&request.scheme);
         let host = crate::host::without_port(&request.authority);
         let connected = Connected::of(&request.connection, is_tls, host, address);
-        let found = chain(listener, &connected);
-        answer.unknown.extend(depends_on(listener, &request.connection).into_iter().map(str::to_owned));
+        let chains = Chains::of(listener);
+        let found = chains.find(&connected, &request.filter_state);
+        let inputs = chains.depends_on(&request.connection);
+        answer.unknown.extend(inputs.into_iter().map(str::to_owned));
         let shown_address = listener.address.as_ref().map(shown).unwrap_or_default();
-        let why = why(listener, &found.steps, found.chain);
-        let name = found.chain.map(|(chain, index)| chain_name(chain, index));
-        answer.listener = Some(listener_of(resource, shown_address, name, &why));
-        let Some((filter_chain, index)) = found.chain else {
-            let message = "no filter chain takes the connection, which is closed".to_owned();
-            answer.outcomes.push(Outcome::plain(Ratio::ONE, ActionKind::NoChain, message));
+        let only = found.only();
+        let why = why(listener, &found);
+        let name = only.and_then(|way| way.chain).map(|(chain, index)| chain_name(chain, index));
+        let mut shown_listener = listener_of(resource, shown_address, name, &why);
+        shown_listener.branches = branches(&found.looked, "", resource.key());
+        answer.listener = Some(shown_listener);
+        answer.notes.extend(left_out(found.n_left_out, "XF2"));
+        let Some(way) = only else {
+            answer.unknown.push("the listener's filter_chain_matcher".to_owned());
+            answer.outcomes.extend(found.ways.iter().map(outcome_of_chain));
+            return answer;
+        };
+        let Some((filter_chain, index)) = way.chain else {
+            answer.outcomes.push(Outcome { when: Vec::new(), ..outcome_of_chain(way) });
             return answer;
         };
         if filter_chain.transport_socket.is_some() != is_tls
@@ -817,11 +828,37 @@ fn chain_name(chain: &FilterChain, index: Option<usize>) -> String {
     }
 }
 
-fn why(listener: &ListenerMessage, steps: &[&str], found: Option<(&FilterChain, Option<usize>)>) -> String {
+/// What happens to a connection, as far as the choice of its chain.
+fn outcome_of_chain(way: &ChainWay<'_>) -> Outcome {
+    let (action, what) = match (way.chain, &way.missing, &way.unknown) {
+        (_, _, Some(why)) => (ActionKind::Plugin, format!("a matcher chooses the filter chain: {why}")),
+        (Some((chain, index)), ..) => {
+            (ActionKind::Plugin, format!("to {}, which is not followed", chain_name(chain, index)))
+        }
+        (None, Some(name), None) => (
+            ActionKind::NoChain,
+            format!(
+                "the matcher names the filter chain {name:?}, which is not there: the connection is closed"
+            ),
+        ),
+        (None, None, None) => {
+            (ActionKind::NoChain, "no filter chain takes the connection, which is closed".to_owned())
+        }
+    };
+    Outcome { when: way.assumed.clone(), ..Outcome::plain(Ratio::ONE, action, what) }
+}
+
+fn why(listener: &ListenerMessage, found: &ChainsFound<'_>) -> String {
+    let chain = found.only().map(|way| way.chain);
     if listener.filter_chain_matcher.is_some() {
-        return "a matcher decides, which is not modelled".to_owned();
+        return match chain {
+            None => "the matcher asks for something that is not known",
+            Some(Some((_, Some(_)))) => "the matcher names it",
+            Some(Some((_, None)) | None) => "the matcher leads to no other chain",
+        }
+        .to_owned();
     }
-    match (found, steps) {
+    match (chain.flatten(), &*found.steps) {
         (Some((_, None)), _) => "no other chain fits".to_owned(),
         (_, []) if listener.filter_chains.len() == 1 => "the only chain".to_owned(),
         (_, []) => "the first chain".to_owned(),

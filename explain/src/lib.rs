@@ -12,6 +12,7 @@ mod after;
 mod always;
 mod balancer;
 mod before;
+mod chains;
 mod changed;
 mod checked;
 mod choice;

@@ -16,7 +16,8 @@ use std::time::Instant;
 
 use random::{Random, Tables};
 use xds_explain::{
-    ActionKind, Changes, ClassKind, Client, Explanation, Language, Model, Ratio, Request, diff,
+    ActionKind, Changes, ClassKind, Client, DoubtCode, Explanation, Language, Model, Ratio, Request, diff,
+    lint,
 };
 
 /// Pairs of tables for each client, and requests for each pair.
@@ -87,7 +88,8 @@ fn every_example_differs_and_no_request_differs_outside_of_a_class() {
         let began = Instant::now();
         let mut counts = Counts::default();
         for _ in 0..n_pairs {
-            compare(&mut random, client, &mut counts);
+            let tables = Tables::random(&mut random, client);
+            compare(&mut random, client, &tables, &mut counts);
         }
         println!(
             "{client}: {} pairs, {} classes, {} requests, {} moved, {} undecided, {:?}",
@@ -103,8 +105,47 @@ fn every_example_differs_and_no_request_differs_outside_of_a_class() {
     }
 }
 
-fn compare(random: &mut Random, client: Client, counts: &mut Counts) {
-    let tables = Tables::random(random, client);
+#[test]
+fn trees_of_matchers_are_compared_as_lists_of_routes_are() {
+    let mut random = Random::from_env();
+    let n_pairs = std::env::var("XDS_DIFF_PAIRS").map_or(N_PAIRS, |n| n.parse().unwrap());
+    for client in clients().into_iter().filter(|client| client.language == Language::Envoy) {
+        let mut counts = Counts::default();
+        for _ in 0..n_pairs {
+            let tables = Tables::with_trees(&mut random, client);
+            compare(&mut random, client, &tables, &mut counts);
+            tell(&mut random, client, &tables);
+        }
+        let Counts { pairs, classes, requests, moved, undecided } = counts;
+        println!(
+            "{client}: {pairs} pairs, {classes} classes, {requests} requests, {moved} moved, {undecided} undecided"
+        );
+        assert!(moved > n_pairs / 2, "only {moved} requests moved");
+        assert!(undecided * 50 < n_pairs, "{undecided} of {n_pairs} pairs were not decided");
+    }
+}
+
+/// No request comes to a route of which the lint says so.
+fn tell(random: &mut Random, client: Client, tables: &Tables) {
+    let model = tables.model(&tables.before, client);
+    let idle: Vec<String> = lint(&model)
+        .into_iter()
+        .filter(|doubt| matches!(doubt.code, DoubtCode::NeverMatches | DoubtCode::ShadowedRoute))
+        .map(|doubt| doubt.part.path)
+        .collect();
+    for _ in 0..N_REQUESTS {
+        let request = random::request(random, client);
+        for explanation in model.explain(&request) {
+            let taken = explanation.outcomes.iter().filter(|outcome| !outcome.share.is_zero());
+            for index in taken.filter_map(|outcome| outcome.route) {
+                let route = explanation.routes.iter().find(|route| route.index == index).unwrap();
+                assert!(!idle.contains(&route.element.part.path), "{idle:?}\n{request:?}\n{tables}");
+            }
+        }
+    }
+}
+
+fn compare(random: &mut Random, client: Client, tables: &Tables, counts: &mut Counts) {
     let [before, after] = [&tables.before, &tables.after].map(|table| tables.model(table, client));
     let changes = diff(&before, &after);
     counts.pairs += 1;

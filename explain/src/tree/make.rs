@@ -156,7 +156,6 @@ pub(crate) fn routes(all: &[(&str, &str)]) -> OnMatch {
 }
 
 /// A filter chain, by its name.
-#[expect(dead_code, reason = "for trees of filter chains")]
 pub(crate) fn chain(name: &str) -> OnMatch {
     let text = String::from(name);
     action(any("google.protobuf.StringValue", text.encode_to_vec()))

@@ -10,6 +10,6 @@ mod node;
 mod read;
 mod walk;
 
-pub(crate) use node::{Facts, Input, Known, Tree, What};
+pub(crate) use node::{Facts, Input, Kind, Known, Node, Predicate, Sight, Then, Tree, Wanted, What};
 pub(crate) use read::{message_of, read};
-pub(crate) use walk::{Found, Looked, Walked, walk};
+pub(crate) use walk::{Found, Looked, Walked, Way, walk};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::CidrRange;
 
@@ -109,7 +110,7 @@ pub(crate) enum Predicate {
 /// What a predicate wants of a value.
 #[derive(Debug)]
 pub(crate) enum Wanted {
-    Text(Text),
+    Text(Arc<Text>),
     Ranges(Vec<CidrRange>),
     /// An extension that is not modelled.
     Unknown(String),
@@ -150,7 +151,96 @@ pub(crate) trait Facts {
     fn value(&self, input: &Input) -> Known;
 }
 
+/// One condition of a tree on an input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sight<'t> {
+    Text(&'t Text),
+    Exact(&'t str),
+    Prefix(&'t str),
+    Range(&'t CidrRange),
+    /// `a.test`, `*.test` or `*`.
+    Name(&'t str),
+    Unknown,
+}
+
+impl Tree {
+    /// All conditions on inputs, in order.
+    pub(crate) fn sights(&self, see: &mut dyn FnMut(&Input, Sight<'_>)) {
+        self.root.sights(see);
+    }
+}
+
+impl Node {
+    fn sights(&self, see: &mut dyn FnMut(&Input, Sight<'_>)) {
+        match self {
+            Self::List { branches, otherwise } => {
+                for branch in branches {
+                    branch.predicate.sights(see);
+                    branch.then.sights(see);
+                }
+                otherwise.iter().for_each(|then| then.sights(see));
+            }
+            Self::Map(map) => {
+                map.kind.sights(&map.input, see);
+                map.otherwise.iter().for_each(|then| then.sights(see));
+            }
+            Self::Unknown(_) => {}
+        }
+    }
+}
+
+impl Then {
+    fn sights(&self, see: &mut dyn FnMut(&Input, Sight<'_>)) {
+        if let What::Node(node) = &self.what {
+            node.sights(see);
+        }
+    }
+}
+
+impl Predicate {
+    fn sights(&self, see: &mut dyn FnMut(&Input, Sight<'_>)) {
+        match self {
+            Self::Single { input, wanted } => match wanted {
+                Wanted::Text(text) => see(input, Sight::Text(text)),
+                Wanted::Ranges(ranges) => ranges.iter().for_each(|range| see(input, Sight::Range(range))),
+                Wanted::Unknown(_) => see(input, Sight::Unknown),
+            },
+            Self::Any(all) | Self::All(all) => all.iter().for_each(|one| one.sights(see)),
+            Self::Not(one) => one.sights(see),
+            Self::Never => {}
+        }
+    }
+}
+
 impl Kind {
+    fn sights(&self, input: &Input, see: &mut dyn FnMut(&Input, Sight<'_>)) {
+        match self {
+            Self::Exact(keys) => {
+                for (key, then) in keys {
+                    see(input, Sight::Exact(key));
+                    then.sights(see);
+                }
+            }
+            Self::Prefix(keys) => {
+                for (key, then) in keys {
+                    see(input, Sight::Prefix(key));
+                    then.sights(see);
+                }
+            }
+            Self::Ranges(all) => {
+                for one in all {
+                    one.ranges.iter().for_each(|range| see(input, Sight::Range(range)));
+                    one.then.sights(see);
+                }
+            }
+            Self::Names { leads, of } => {
+                of.keys().for_each(|name| see(input, Sight::Name(name)));
+                leads.iter().for_each(|then| then.sights(see));
+            }
+            Self::Unknown(_) => see(input, Sight::Unknown),
+        }
+    }
+
     /// The branches that a value chooses, in the order in which they are asked, each with its key; `None` if that is not modelled.
     pub(crate) fn candidates(&self, value: &str) -> Option<Vec<(String, &Then)>> {
         match self {

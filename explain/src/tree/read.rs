@@ -1,6 +1,7 @@
 //! Makes a tree of matchers from its message.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::CidrRange;
 use envoy_types::pb::envoy::extensions::matching::common_inputs::environment_variable::v3::Config as EnvironmentVariable;
@@ -160,7 +161,9 @@ impl Reader<'_> {
             Some(MatchType::SinglePredicate(single)) => {
                 let input = self.input(single.input.as_ref());
                 let wanted = match &single.matcher {
-                    Some(Single::ValueMatch(text)) => Wanted::Text(Text::of(&of_xds(text), self.semantics)),
+                    Some(Single::ValueMatch(text)) => {
+                        Wanted::Text(Arc::new(Text::of(&of_xds(text), self.semantics)))
+                    }
                     Some(Single::CustomMatch(custom)) => custom_match(custom),
                     None => return Predicate::Never,
                 };
