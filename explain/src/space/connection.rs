@@ -145,6 +145,9 @@ impl Values {
 
     /// Adds the values that a condition of a tree tells apart.
     fn see(&mut self, input: &Input, sight: Sight<'_>) {
+        if matches!(input, Input::ServerName | Input::ApplicationProtocols) {
+            self.tls.push(true);
+        }
         let is_listed = match input {
             Input::ServerName => self.see_name(sight),
             Input::ApplicationProtocols => self.see_protocols(sight),
