@@ -116,7 +116,7 @@ impl<'l> Chains<'l> {
                     own.missing = Some(name.to_owned()).filter(|_| own.chain.is_none());
                 }
                 Found::Nothing => {
-                    own.chain = listener.default_filter_chain.as_ref().map(|chain| (chain, None))
+                    own.chain = listener.default_filter_chain.as_ref().map(|chain| (chain, None));
                 }
                 Found::Unknown(why) => own.unknown = Some(why),
             }

@@ -466,7 +466,7 @@ fn predicate(
             let kind = one_of(random, &["exact", "exact", "prefix", "suffix", "contains", "safe_regex"]);
             let text = one_of(random, &texts);
             let text = match kind {
-                "safe_regex" => json!({"google_re2": {}, "regex": format!("{}.*", &text[..1])}),
+                "safe_regex" => json!({"google_re2": {}, "regex": format!("[{}].*", &text[..1])}),
                 _ => json!(text),
             };
             let mut value = json!({kind: text});

@@ -180,7 +180,7 @@ impl Values {
         match sight {
             Sight::Exact(text) => self.names.push(Some(text.to_ascii_lowercase())),
             Sight::Prefix(text) => self.names.extend(begins(text)),
-            Sight::Name(name) if name == "*" => self.names.push(Some("any.test".to_owned())),
+            Sight::Name("*") => self.names.push(Some("any.test".to_owned())),
             Sight::Name(name) => self.names.extend(names_of(name)),
             Sight::Text(text) => {
                 for shape in text.shapes().unwrap_or_default() {
@@ -227,7 +227,12 @@ impl Values {
                                 return false;
                             }
                         }
-                        _ => return false,
+                        Shape::Exact { .. }
+                        | Shape::Prefix { .. }
+                        | Shape::Suffix { .. }
+                        | Shape::Contains { .. }
+                        | Shape::Regex(_)
+                        | Shape::Expression(_) => return false,
                     }
                 }
             }
@@ -298,7 +303,9 @@ fn see_address(sight: Sight<'_>, values: &mut Vec<Option<IpAddr>>) -> bool {
         Some(texts) => values.extend(texts.iter().filter_map(|text| text.parse().ok()).map(Some)),
         None => match sight {
             Sight::Range(range) => values.extend(ends(range)),
-            _ => return false,
+            Sight::Text(_) | Sight::Exact(_) | Sight::Prefix(_) | Sight::Name(_) | Sight::Unknown => {
+                return false;
+            }
         },
     }
     true
@@ -317,7 +324,11 @@ fn whole(sight: Sight<'_>) -> Option<Vec<String>> {
         Sight::Text(text) => {
             let exact = |shape| match shape {
                 Shape::Exact { text, .. } => Some(text),
-                _ => None,
+                Shape::Prefix { .. }
+                | Shape::Suffix { .. }
+                | Shape::Contains { .. }
+                | Shape::Regex(_)
+                | Shape::Expression(_) => None,
             };
             text.shapes()?.into_iter().map(exact).collect()
         }

@@ -1,4 +1,4 @@
-//! Asks a tree of matchers. A branch that leads to no action leaves the rest of the tree to be asked, as in an Envoy since 1.35.
+//! Asks a tree of matchers. A branch that leads to no action leaves the rest of the tree to be asked, as in an Envoy 1.40.
 
 use crate::header::is_secret;
 use crate::tree::node::{Branch, Facts, Input, Kind, Known, Map, Node, Predicate, Then, Tree, Wanted, What};
@@ -312,10 +312,10 @@ fn assumed(way: &[String], words: &str) -> Option<bool> {
 
 /// A value, unless it is a secret.
 fn shown(input: &Input, value: &str) -> String {
-    match input {
-        Input::Header(name) if is_secret(name) => HIDDEN.to_owned(),
-        _ => format!("{:?}", value.chars().take(MAX_SHOWN).collect::<String>()),
+    if matches!(input, Input::Header(name) if is_secret(name)) {
+        return HIDDEN.to_owned();
     }
+    format!("{:?}", value.chars().take(MAX_SHOWN).collect::<String>())
 }
 
 const NOT: &str = "not: ";
