@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use random::{Random, Tables};
 use xds_explain::{
-    ActionKind, Changes, ClassKind, Client, Explanation, Language, Model, Ratio, Request, diff, lint,
+    ActionKind, Changes, ClassKind, Client, Explanation, Language, Model, Ratio, Request, diff,
 };
 
 /// Pairs of tables for each client, and requests for each pair.

@@ -1,8 +1,6 @@
 //! Trees of matchers that differ, and parts of them that never act: what is told, and what is left undecided. The random ones are in
 //! `diff.rs`.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
-
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::listener::v3::filter::ConfigType;
