@@ -19,6 +19,7 @@ use crate::request::Request;
 use crate::route::Route;
 use crate::semantics::Semantics;
 use crate::space::destination::{Shares, shares};
+use crate::space::flat::Flat;
 use crate::space::host::witnesses;
 use crate::space::split::{Both, Budget, Lists, Part};
 use crate::space::values::Arrival;
@@ -182,13 +183,20 @@ impl Search<'_> {
 
     fn host(&mut self, host: &str, found: Option<&VirtualHost>, arrival: &Arrival<'_>, table: &RouteTable) {
         let about = format!("host {host}");
-        if found.is_some_and(|found| found.has_tree) {
-            self.searched.undecided.push(format!("{about}: a tree of matchers chooses the route"));
-            return;
-        }
+        let flat = match Flat::of_host(found, arrival.semantics) {
+            Ok(flat) => flat,
+            Err(why) => {
+                let words = format!("{about}: a tree of matchers chooses the route: {why}");
+                self.searched.undecided.push(words);
+                return;
+            }
+        };
         let base = Request { authority: host.to_owned(), ..arrival.base.clone() };
         let arrival = Arrival { base, ..arrival.clone() };
-        let routes = found.map(|found| found.routes.as_slice()).unwrap_or_default();
+        let routes = match &flat {
+            Some(flat) => flat.routes.as_slice(),
+            None => found.map(|found| found.routes.as_slice()).unwrap_or_default(),
+        };
         let of_route = |route: &Route| shares([route].into_iter(), NOTHING, arrival.semantics);
         let is_bad = |shares: Option<Shares>| shares.is_none_or(|shares| self.is_broken(&shares, false));
         let bad: Vec<bool> = routes.iter().map(|route| is_bad(of_route(route))).collect();

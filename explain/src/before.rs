@@ -7,9 +7,9 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
     PathWithEscapedSlashesAction, StripPortMode,
 };
 
+use crate::cidr::is_in;
 use crate::header::Seen;
 use crate::host::without_port;
-use crate::listener::is_in;
 use crate::request::Request;
 
 /// A request as it is routed.

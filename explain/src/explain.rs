@@ -17,14 +17,15 @@ use xds_cache::{Resource, ResourceKey, ResourceType};
 
 use crate::after::{Levels, location};
 use crate::before::{Arrived, arrive};
+use crate::chains::{ChainWay, Chains, ChainsFound};
 use crate::changed::{Checked, Known};
 use crate::draw::{Chance, Fraction};
 use crate::endpoints::{endpoints, shown};
 use crate::explanation::{
-    ActionKind, Element, Explanation, Host, Listener, Mirror, Note, Outcome, Part, RouteSeen,
+    ActionKind, BranchSeen, Element, Explanation, Host, Listener, Mirror, Note, Outcome, Part, RouteSeen,
 };
 use crate::header::Seen;
-use crate::listener::{Connected, chain, depends_on};
+use crate::listener::Connected;
 use crate::model::{Accepting, Manager, Model};
 use crate::ratio::Ratio;
 use crate::request::Request;
@@ -32,8 +33,8 @@ use crate::rewrite::status_of;
 use crate::route::{Asked, is_grpc};
 use crate::scope;
 use crate::semantics::Difference;
-use crate::table::{Leaf, MAX_LEAVES, RouteTable, VirtualHost};
-use crate::truth::Truth;
+use crate::table::{Leaf, MAX_LEAVES, RouteTable, VirtualHost, Ways};
+use crate::tree::Looked;
 
 /// Where a request is routed: a table, and the place of its resource.
 pub(crate) struct Routed {
@@ -66,6 +67,7 @@ impl Routed {
             domain: host.message.domains.get(domain).cloned().unwrap_or_default(),
             kind,
             passed_over: passed_over.collect(),
+            branches: Vec::new(),
         };
         Some((shown, host))
     }
@@ -165,15 +167,25 @@ impl Model {
         let is_tls = request.connection.is_tls(&request.scheme);
         let host = crate::host::without_port(&request.authority);
         let connected = Connected::of(&request.connection, is_tls, host, address);
-        let found = chain(listener, &connected);
-        answer.unknown.extend(depends_on(listener, &request.connection).into_iter().map(str::to_owned));
+        let chains = Chains::of(listener);
+        let found = chains.find(&connected, &request.filter_state);
+        let inputs = chains.depends_on(&request.connection);
+        answer.unknown.extend(inputs.into_iter().map(str::to_owned));
         let shown_address = listener.address.as_ref().map(shown).unwrap_or_default();
-        let why = why(listener, &found.steps, found.chain);
-        let name = found.chain.map(|(chain, index)| chain_name(chain, index));
-        answer.listener = Some(listener_of(resource, shown_address, name, &why));
-        let Some((filter_chain, index)) = found.chain else {
-            let message = "no filter chain takes the connection, which is closed".to_owned();
-            answer.outcomes.push(Outcome::plain(Ratio::ONE, ActionKind::NoChain, message));
+        let only = found.only();
+        let why = why(listener, &found);
+        let name = only.and_then(|way| way.chain).map(|(chain, index)| chain_name(chain, index));
+        let mut shown_listener = listener_of(resource, shown_address, name, &why);
+        shown_listener.branches = branches(&found.looked, "", resource.key());
+        answer.listener = Some(shown_listener);
+        answer.notes.extend(left_out(found.n_left_out, "XF2"));
+        let Some(way) = only else {
+            answer.unknown.push("the listener's filter_chain_matcher".to_owned());
+            answer.outcomes.extend(found.ways.iter().map(outcome_of_chain));
+            return answer;
+        };
+        let Some((filter_chain, index)) = way.chain else {
+            answer.outcomes.push(Outcome { when: Vec::new(), ..outcome_of_chain(way) });
             return answer;
         };
         if filter_chain.transport_socket.is_some() != is_tls
@@ -317,15 +329,13 @@ impl Model {
             answer.outcomes.push(Outcome { location: Some(location), checked, ..outcome.with_status("301") });
             return answer;
         }
-        if host.has_tree {
-            let message = "a tree of matchers chooses the route, which is not modelled".to_owned();
-            answer.unknown.push("the virtual host's matcher".to_owned());
-            answer.outcomes.push(Outcome::plain(Ratio::ONE, ActionKind::Plugin, message));
-            return answer;
-        }
         let ways = host.ways(&asked, Chance::new(&arrived.request, self.semantics));
         answer.has_more = ways.has_more;
-        show_routes(host, &asked, &ways.leaves, ways.n_seen, &host_path, &routed.resource, &mut answer);
+        if let Some(shown) = &mut answer.virtual_host {
+            shown.branches = branches(&ways.looked, &host_path, &routed.resource);
+        }
+        answer.notes.extend(left_out(ways.n_looked_left_out, "XR18"));
+        show_routes(host, &asked, &ways, &host_path, &routed.resource, &mut answer);
         for leaf in &ways.leaves {
             self.outcomes(leaf, host, &asked, routed, manager, &mut answer);
         }
@@ -394,12 +404,17 @@ impl Model {
         let add = |outcome: Outcome, answer: &mut Explanation| {
             answer.outcomes.push(Outcome { when: leaf.assumed.clone(), route: leaf.route, ..outcome });
         };
+        if let Some(why) = &leaf.unknown {
+            answer.unknown.push("the virtual host's matcher".to_owned());
+            let message = format!("a tree of matchers chooses the route: {why}");
+            return add(Outcome::plain(leaf.chance.share(), ActionKind::Plugin, message), answer);
+        }
         let Some(route) = leaf.route.and_then(|index| host.routes.get(index)) else {
-            let outcome = Outcome::plain(
-                leaf.chance.share(),
-                ActionKind::NoRoute,
-                "no route takes the request".to_owned(),
-            );
+            let message = match host.tree.is_some() {
+                true => "the tree of matchers leads to no route that takes the request",
+                false => "no route takes the request",
+            };
+            let outcome = Outcome::plain(leaf.chance.share(), ActionKind::NoRoute, message.to_owned());
             let status = match (is_proxy, is_grpc(asked.seen)) {
                 (false, _) => UNAVAILABLE,
                 (true, true) => "grpc 12 UNIMPLEMENTED",
@@ -726,28 +741,22 @@ fn as_healthy(
 fn show_routes(
     host: &VirtualHost,
     asked: &Asked<'_>,
-    leaves: &[Leaf],
-    n_seen: usize,
+    ways: &Ways,
     host_path: &str,
     resource: &ResourceKey,
     answer: &mut Explanation,
 ) {
-    let is_short = n_seen <= MAX_ALL_SHOWN;
-    for (index, route) in host.routes.iter().enumerate().take(n_seen) {
+    let is_short = ways.seen.len() <= MAX_ALL_SHOWN;
+    for (index, route) in ways.seen.iter().filter_map(|index| Some((*index, host.routes.get(*index)?))) {
         let takes_path = route.takes_path(asked);
-        let is_chosen = leaves.iter().any(|leaf| leaf.route == Some(index));
+        let is_chosen = ways.leaves.iter().any(|leaf| leaf.route == Some(index));
         if !(is_chosen || is_short || takes_path && answer.routes.len() < MAX_ALL_SHOWN) {
             answer.n_left_out += 1;
             continue;
         }
-        let dot = if host_path.is_empty() { "" } else { "." };
-        let path = format!("{host_path}{dot}routes[{index}]");
+        let path = within(host_path, &host.path_of_route(index));
         let element = route_element(&route.message.name, resource, path);
-        let matches = match route.matches(asked) {
-            Truth::Yes => "yes",
-            Truth::No => "no",
-            Truth::Unknown => "unknown",
-        };
+        let matches = route.matches(asked).word();
         answer.routes.push(RouteSeen {
             index,
             element,
@@ -758,6 +767,26 @@ fn show_routes(
             takes_path,
         });
     }
+}
+
+/// The branches of a tree that were looked at, the tree being in this part of a resource.
+fn branches(looked: &[Looked], path: &str, resource: &ResourceKey) -> Vec<BranchSeen> {
+    let branch = |one: &Looked| BranchSeen {
+        element: element(&one.path, resource, within(path, &one.path)),
+        matches: one.truth.word(),
+        what: one.what.clone(),
+    };
+    looked.iter().map(branch).collect()
+}
+
+/// A note about branches that are not shown.
+fn left_out(n: usize, code: &'static str) -> Option<Note> {
+    (n > 0).then(|| Note { code, message: format!("{n} more branches were looked at") })
+}
+
+fn within(path: &str, rest: &str) -> String {
+    let dot = if path.is_empty() { "" } else { "." };
+    format!("{path}{dot}{rest}")
 }
 
 /// More than 0.1 % away.
@@ -788,7 +817,7 @@ pub(crate) fn route_element(name: &str, resource: &ResourceKey, path: String) ->
 
 fn listener_of(resource: &Resource, address: String, chain: Option<String>, why: &str) -> Listener {
     let element = element(resource.name(), resource.key(), String::new());
-    Listener { element, address, chain, why: why.to_owned() }
+    Listener { element, address, chain, why: why.to_owned(), branches: Vec::new() }
 }
 
 fn chain_name(chain: &FilterChain, index: Option<usize>) -> String {
@@ -799,11 +828,37 @@ fn chain_name(chain: &FilterChain, index: Option<usize>) -> String {
     }
 }
 
-fn why(listener: &ListenerMessage, steps: &[&str], found: Option<(&FilterChain, Option<usize>)>) -> String {
+/// What happens to a connection, as far as the choice of its chain.
+fn outcome_of_chain(way: &ChainWay<'_>) -> Outcome {
+    let (action, what) = match (way.chain, &way.missing, &way.unknown) {
+        (_, _, Some(why)) => (ActionKind::Plugin, format!("a matcher chooses the filter chain: {why}")),
+        (Some((chain, index)), ..) => {
+            (ActionKind::Plugin, format!("to {}, which is not followed", chain_name(chain, index)))
+        }
+        (None, Some(name), None) => (
+            ActionKind::NoChain,
+            format!(
+                "the matcher names the filter chain {name:?}, which is not there: the connection is closed"
+            ),
+        ),
+        (None, None, None) => {
+            (ActionKind::NoChain, "no filter chain takes the connection, which is closed".to_owned())
+        }
+    };
+    Outcome { when: way.assumed.clone(), ..Outcome::plain(Ratio::ONE, action, what) }
+}
+
+fn why(listener: &ListenerMessage, found: &ChainsFound<'_>) -> String {
+    let chain = found.only().map(|way| way.chain);
     if listener.filter_chain_matcher.is_some() {
-        return "a matcher decides, which is not modelled".to_owned();
+        return match chain {
+            None => "the matcher asks for something that is not known",
+            Some(Some((_, Some(_)))) => "the matcher names it",
+            Some(Some((_, None)) | None) => "the matcher leads to no other chain",
+        }
+        .to_owned();
     }
-    match (found, steps) {
+    match (chain.flatten(), &*found.steps) {
         (Some((_, None)), _) => "no other chain fits".to_owned(),
         (_, []) if listener.filter_chains.len() == 1 => "the only chain".to_owned(),
         (_, []) => "the first chain".to_owned(),

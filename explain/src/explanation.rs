@@ -101,6 +101,9 @@ pub struct Listener {
     pub chain: Option<String>,
     /// Which step decided about the chain.
     pub why: String,
+    /// The branches of `filter_chain_matcher` that were looked at, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub branches: Vec<BranchSeen>,
 }
 
 /// The virtual host that takes the request.
@@ -116,6 +119,22 @@ pub struct Host {
     pub kind: DomainKind,
     /// Other domains that would take it.
     pub passed_over: Vec<String>,
+    /// The branches of `matcher` that were looked at, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub branches: Vec<BranchSeen>,
+}
+
+/// A branch of a tree of matchers that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BranchSeen {
+    /// Its path in the virtual host or listener as the name, and its place.
+    #[serde(flatten)]
+    pub element: Element,
+    /// `yes`, `no` or `unknown`.
+    pub matches: &'static str,
+    /// What it was asked and what it found, in words.
+    pub what: String,
 }
 
 /// A route that was looked at.
@@ -340,8 +359,14 @@ pub trait Located {
 
 impl Located for Explanation {
     fn locate(&mut self, find: &mut dyn FnMut(&Part) -> Option<Place>) {
-        let listener = self.listener.iter_mut().map(|listener| &mut listener.element);
-        let host = self.virtual_host.iter_mut().map(|host| &mut host.element);
+        let listener = self.listener.iter_mut().flat_map(|listener| {
+            let branches = listener.branches.iter_mut().map(|branch| &mut branch.element);
+            std::iter::once(&mut listener.element).chain(branches)
+        });
+        let host = self.virtual_host.iter_mut().flat_map(|host| {
+            let branches = host.branches.iter_mut().map(|branch| &mut branch.element);
+            std::iter::once(&mut host.element).chain(branches)
+        });
         let routes = self.routes.iter_mut().map(|route| &mut route.element);
         let clusters = self.outcomes.iter_mut().filter_map(|outcome| outcome.cluster.as_mut());
         for element in listener.chain(&mut self.route_config).chain(host).chain(routes).chain(clusters) {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::route::v3::HeaderMatcher;
 use envoy_types::pb::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
@@ -241,6 +242,30 @@ impl HeaderCondition {
             _ if is_secret(&self.key) => Some("…".to_owned()),
             values => Some(joined(values).into_owned()),
         }
+    }
+}
+
+/// A condition of a tree of matchers on a header (XR18). An absent header fulfils only an inverted one.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    /// In lower case.
+    pub(crate) name: String,
+    pub(crate) text: Arc<Text>,
+    pub(crate) inverts: bool,
+}
+
+impl Joined {
+    pub(crate) fn matches(&self, seen: &Seen) -> Truth {
+        let truth = match seen.get(&self.name) {
+            [] => Truth::No,
+            values => self.text.matches(&joined(values)),
+        };
+        truth.not_if(self.inverts)
+    }
+
+    /// The condition in words, by which it is told from others.
+    pub(crate) fn wanted(&self) -> String {
+        if self.inverts { format!("not {}", self.text.describe()) } else { self.text.describe() }
     }
 }
 

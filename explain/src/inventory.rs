@@ -69,7 +69,7 @@ pub fn inventory(model: &Model) -> Inventory {
             let what = format!("virtual host {}", host.message.name);
             found.hosts.entry(host.message.name.clone()).or_insert(Item { part, what });
             for (index, route) in host.routes.iter().enumerate() {
-                add(&mut found, reached, route, format!("{path}.routes[{index}]"), model);
+                add(&mut found, reached, route, format!("{path}.{}", host.path_of_route(index)), model);
             }
         }
     }

@@ -12,8 +12,11 @@ mod after;
 mod always;
 mod balancer;
 mod before;
+mod chains;
 mod changed;
 mod checked;
+mod choice;
+mod cidr;
 mod client;
 mod context;
 mod curl;
@@ -44,6 +47,7 @@ mod tables;
 mod target;
 mod text;
 mod touched;
+mod tree;
 mod truth;
 mod write;
 
@@ -55,8 +59,8 @@ pub use curl::{CurlError, curl};
 pub use diff::{Changes, Class, ClassKind, Effort, MAX_CLASSES, Undecided, diff, diff_within, request_text};
 pub use explain::MAX_LISTENERS;
 pub use explanation::{
-    ActionKind, Element, Endpoint, Explanation, Filter, Host, LeftOut, Limit, Listener, Located, Mirror,
-    Note, Outcome, Part, Place, Retry, RouteSeen, Session,
+    ActionKind, BranchSeen, Element, Endpoint, Explanation, Filter, Host, LeftOut, Limit, Listener, Located,
+    Mirror, Note, Outcome, Part, Place, Retry, RouteSeen, Session,
 };
 pub use host::DomainKind;
 pub use inventory::{Inventory, Item, inventory};

@@ -1,4 +1,4 @@
-//! The filter chain of a connection (XF1–XF8). No step goes back: a wrong first branch ends at the default chain.
+//! The filter chain of a connection by nine steps (XF1, XF3–XF8). No step goes back: a wrong first branch ends at the default chain.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,6 +8,7 @@ use envoy_types::pb::envoy::config::core::v3::{Address, CidrRange};
 use envoy_types::pb::envoy::config::listener::v3::filter_chain_match::ConnectionSourceType;
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener};
 
+use crate::cidr::is_in;
 use crate::request::Connection;
 
 /// A connection with everything that chains can ask.
@@ -46,6 +47,13 @@ impl Connected {
             is_tls,
         }
     }
+
+    /// If the source counts as local: it is the destination, or exactly 127.0.0.1 or ::1.
+    pub(crate) fn is_local(&self) -> bool {
+        self.from == self.to
+            || self.from == IpAddr::V4(Ipv4Addr::LOCALHOST)
+            || self.from.is_loopback() && self.from.is_ipv6()
+    }
 }
 
 /// The chain that takes a connection.
@@ -71,7 +79,7 @@ pub(crate) fn socket(address: &Address) -> Option<(IpAddr, u16)> {
 }
 
 /// The chain that takes a connection, by nine steps.
-pub(crate) fn chain<'l>(listener: &'l Listener, connected: &Connected) -> ChainFound<'l> {
+pub(crate) fn by_steps<'l>(listener: &'l Listener, connected: &Connected) -> ChainFound<'l> {
     let default = listener.default_filter_chain.as_ref().map(|chain| (chain, None));
     let empty = FilterChainMatch::default();
     let mut left: Vec<(usize, &FilterChain, &FilterChainMatch)> = Vec::new();
@@ -96,8 +104,8 @@ pub(crate) fn chain<'l>(listener: &'l Listener, connected: &Connected) -> ChainF
     ChainFound { chain: found.or(default), steps }
 }
 
-/// The inputs that would make a difference and are not given.
-pub(crate) fn depends_on(listener: &Listener, connection: &Connection) -> Vec<&'static str> {
+/// The inputs of the nine steps that would make a difference and are not given.
+pub(crate) fn asked_inputs(listener: &Listener, connection: &Connection) -> Vec<&'static str> {
     let is_asked = |asks: Asks| {
         listener.filter_chains.iter().filter_map(|chain| chain.filter_chain_match.as_ref()).any(asks)
     };
@@ -154,10 +162,7 @@ const STEPS: &[(&str, Step)] = &[
         longest(all, connected.from, |one| &one.direct_source_prefix_ranges)
     }),
     ("XF7 source type", |all, connected| {
-        let is_local = connected.from == connected.to
-            || connected.from == IpAddr::V4(Ipv4Addr::LOCALHOST)
-            || connected.from.is_loopback() && connected.from.is_ipv6();
-        let wanted = match is_local {
+        let wanted = match connected.is_local() {
             true => ConnectionSourceType::SameIpOrLoopback,
             false => ConnectionSourceType::External,
         };
@@ -207,23 +212,6 @@ fn longest<'m>(
     lengths.iter().map(|length| length.is_some() && *length == longest).collect()
 }
 
-/// Returns `true` if the range holds the address. Bits of the host are ignored.
-pub(crate) fn is_in(address: IpAddr, range: &CidrRange) -> bool {
-    let length = range.prefix_len.as_ref().map_or(0, |length| length.value);
-    match (address, range.address_prefix.parse()) {
-        (IpAddr::V4(address), Ok(IpAddr::V4(prefix))) => {
-            let shift = 32_u32.saturating_sub(length);
-            u64::from(u32::from(address)) >> shift == u64::from(u32::from(prefix)) >> shift
-        }
-        (IpAddr::V6(address), Ok(IpAddr::V6(prefix))) => {
-            let shift = 128_u32.saturating_sub(length);
-            let cut = |bits: u128| bits.checked_shr(shift).unwrap_or_default();
-            cut(address.into()) == cut(prefix.into())
-        }
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use envoy_types::pb::google::protobuf::UInt32Value;
@@ -247,7 +235,7 @@ mod tests {
             .iter()
             .map(|one| FilterChain { filter_chain_match: Some(one.clone()), ..FilterChain::default() });
         let listener = Listener { filter_chains: filter_chains.collect(), ..Listener::default() };
-        chain(&listener, connected).chain.and_then(|(_, index)| index)
+        by_steps(&listener, connected).chain.and_then(|(_, index)| index)
     }
 
     fn range(prefix: &str, length: u32) -> CidrRange {

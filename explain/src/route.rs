@@ -1,5 +1,7 @@
 //! The conditions of one route.
 
+use std::sync::Arc;
+
 use envoy_types::pb::envoy::config::route::v3 as proto;
 use envoy_types::pb::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
 use envoy_types::pb::envoy::config::route::v3::route::Action;
@@ -12,7 +14,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::draw::Fraction;
-use crate::header::{HeaderCondition, Seen, is_secret};
+use crate::header::{HeaderCondition, Joined, Seen, is_secret};
 use crate::path::PathCondition;
 use crate::query::{self, QueryCondition};
 use crate::request::Request;
@@ -42,6 +44,10 @@ pub(crate) struct Route {
     certificate: Option<(Option<bool>, Option<bool>)>,
     /// Conditions that a request alone does not answer.
     context: Vec<Context>,
+    /// Conditions of the tree of matchers that the route is in, if the tree is looked at as a list of routes.
+    branches: Vec<Arc<Joined>>,
+    /// True for what stands behind the routes of a branch in such a list: requests that come to it find no route.
+    pub(crate) is_end: bool,
     /// Why the client does not use it.
     pub(crate) left_out: Option<Reason>,
 }
@@ -96,6 +102,7 @@ pub(crate) enum Condition<'r> {
     Cookie(&'r CookieCondition),
     Grpc,
     Certificate(Option<bool>, Option<bool>),
+    Branch(&'r Joined),
     /// On what filters know of a request.
     Unknown(&'r Context),
     Never,
@@ -147,9 +154,32 @@ impl Route {
             is_grpc: matches.grpc.is_some() && semantics.has(Difference::GrpcIsMatched),
             certificate,
             context,
+            branches: Vec::new(),
+            is_end: false,
             left_out,
             message,
         }
+    }
+
+    /// A route of a tree of matchers, with the conditions of its branch.
+    pub(crate) fn within(branches: Vec<Arc<Joined>>, message: proto::Route, semantics: Semantics) -> Self {
+        Self { branches, ..Self::of(message, semantics) }
+    }
+
+    /// The end of a branch of a tree of matchers.
+    pub(crate) fn end(branches: Vec<Arc<Joined>>, semantics: Semantics) -> Self {
+        let path_specifier = Some(PathSpecifier::Prefix(String::new()));
+        let r#match = Some(proto::RouteMatch { path_specifier, ..proto::RouteMatch::default() });
+        Self {
+            is_end: true,
+            ..Self::within(branches, proto::Route { r#match, ..proto::Route::default() }, semantics)
+        }
+    }
+
+    /// What tells the route from one with the same message: the conditions of its branch, and if it is an end.
+    pub(crate) fn place_in_tree(&self) -> (Vec<(&str, String)>, bool) {
+        let branches = self.branches.iter().map(|one| (&*one.name, one.wanted()));
+        (branches.collect(), self.is_end)
     }
 
     /// All conditions, that of the fraction apart.
@@ -166,6 +196,7 @@ impl Route {
             .chain(self.cookies.iter().map(Condition::Cookie))
             .chain(self.is_grpc.then_some(Condition::Grpc))
             .chain(certificate)
+            .chain(self.branches.iter().map(|branch| Condition::Branch(branch)))
             .chain(self.context.iter().map(Condition::Unknown))
             .chain(self.fraction.iter().filter(|fraction| fraction.is_never()).map(|_| Condition::Never))
     }
@@ -226,6 +257,7 @@ impl Route {
                     }
                 }
             }
+            Condition::Branch(branch) => branch.matches(asked.seen),
             Condition::Unknown(context) => context.matches(asked.request),
         }
     }
@@ -270,6 +302,7 @@ impl Route {
                 let want = format!("{} {}", word(presented, "presented"), word(validated, "validated"));
                 failure("tls", Some("client certificate"), want.trim().to_owned(), None, "XR17")
             }
+            Condition::Branch(branch) => failure("header", Some(&branch.name), branch.wanted(), None, "XR18"),
             Condition::Unknown(context) => {
                 let got = context.value(asked.request);
                 let name = context.to_string();

@@ -6,12 +6,14 @@ use std::sync::LazyLock;
 use envoy_types::pb::envoy::config::route::v3 as proto;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 
+use crate::choice::RouteTree;
 use crate::draw::Chance;
 use crate::host::{At, BadDomain, DomainKind, HostIndex, without_port};
 use crate::path;
 use crate::request::Request;
 use crate::route::{self, Asked, Reason, Route};
 use crate::semantics::{Difference, Semantics};
+use crate::tree::{Found, Looked};
 use crate::truth::Truth;
 
 /// A RouteConfiguration, ready for requests.
@@ -32,11 +34,12 @@ pub(crate) type Routes = LazyLock<Vec<Route>, Box<dyn FnOnce() -> Vec<Route> + S
 /// A virtual host.
 #[derive(Debug)]
 pub(crate) struct VirtualHost {
-    /// Without its routes.
+    /// Without its routes, but with its tree.
     pub(crate) message: proto::VirtualHost,
+    /// In order; those of a tree as they come in it.
     pub(crate) routes: Routes,
-    /// True if a tree of matchers chooses the route (XR18).
-    pub(crate) has_tree: bool,
+    /// The tree of matchers that chooses the route (XR18).
+    pub(crate) tree: Option<RouteTree>,
 }
 
 /// One way that a request can take.
@@ -48,6 +51,8 @@ pub(crate) struct Leaf {
     pub(crate) route: Option<usize>,
     /// What is assumed: the conditions that are not known, in words.
     pub(crate) assumed: Vec<String>,
+    /// Why it is not known what a tree of matchers chooses.
+    pub(crate) unknown: Option<String>,
 }
 
 /// All ways that a request can take, in the order of routes.
@@ -56,8 +61,11 @@ pub(crate) struct Ways {
     pub(crate) leaves: Vec<Leaf>,
     /// True if there are more.
     pub(crate) has_more: bool,
-    /// How many routes were looked at.
-    pub(crate) n_seen: usize,
+    /// The routes that were looked at.
+    pub(crate) seen: Vec<usize>,
+    /// The branches of a tree that were looked at, and how many more.
+    pub(crate) looked: Vec<Looked>,
+    pub(crate) n_looked_left_out: usize,
 }
 
 impl RouteTable {
@@ -74,18 +82,23 @@ impl RouteTable {
             }
         });
         let hosts = virtual_hosts.into_iter().map(|mut host| {
-            let has_tree = host.matcher.is_some();
             let mut routes = std::mem::take(&mut host.routes);
+            let mut tree = None;
             if refused.is_none() {
                 refused = routes.iter().find_map(|route| route::refused(route, semantics));
             }
-            if has_tree {
+            if let Some(matcher) = &host.matcher {
                 routes.clear();
+                if semantics.has(Difference::TreeIsUsed) {
+                    let (own, in_tree) = RouteTree::of(matcher, semantics);
+                    let of_routes = || in_tree.iter().find_map(|route| route::refused(route, semantics));
+                    refused = refused.take().or_else(|| own.refused()).or_else(of_routes);
+                    (tree, routes) = (Some(own), in_tree);
+                }
             }
             let ready = move || routes.into_iter().map(|route| Route::of(route, semantics)).collect();
             let routes: Routes = LazyLock::new(Box::new(ready));
-            let has_tree = has_tree && semantics.has(Difference::TreeIsUsed);
-            VirtualHost { message: host, routes, has_tree }
+            VirtualHost { message: host, routes, tree }
         });
         Self { hosts: hosts.collect(), index, refused, semantics, message }
     }
@@ -124,13 +137,61 @@ impl RouteTable {
 }
 
 impl VirtualHost {
-    /// All ways of a request among the routes. Costs one look at each route before the first that takes the rest.
+    /// All ways of a request among the routes. Costs one look at each branch of a tree, and at each route, before the first that takes the
+    /// rest.
     pub(crate) fn ways(&self, asked: &Asked<'_>, chance: Chance) -> Ways {
         let mut ways = Ways::default();
+        let leaf = |assumed| Leaf { chance: chance.clone(), route: None, assumed, unknown: None };
+        let Some(tree) = &self.tree else {
+            ways.follow(self.routes.iter().enumerate(), leaf(Vec::new()), asked);
+            return ways;
+        };
+        let walked = tree.ask(asked);
+        (ways.looked, ways.n_looked_left_out) = (walked.looked, walked.n_left_out);
+        ways.has_more = walked.has_more;
+        for way in walked.ways {
+            match way.found {
+                Found::Action(at) => {
+                    let of_action = tree.routes_of(at);
+                    let routes = self.routes.iter().enumerate().skip(of_action.start).take(of_action.len());
+                    ways.follow(routes, leaf(way.assumed), asked);
+                }
+                Found::Nothing => ways.leaves.push(leaf(way.assumed)),
+                Found::Unknown(why) => {
+                    ways.leaves.push(Leaf { unknown: Some(why), ..leaf(way.assumed) });
+                }
+            }
+        }
+        if ways.leaves.len() > MAX_LEAVES {
+            ways.has_more = true;
+            ways.leaves.truncate(MAX_LEAVES);
+        }
+        ways.seen.sort_unstable();
+        ways.seen.dedup();
+        ways
+    }
+
+    /// Where a route is in the virtual host.
+    pub(crate) fn path_of_route(&self, index: usize) -> String {
+        match &self.tree {
+            Some(tree) => tree.path_of_route(index).to_owned(),
+            None => format!("routes[{index}]"),
+        }
+    }
+}
+
+impl Ways {
+    /// Follows a way through a list of routes.
+    fn follow<'r>(
+        &mut self,
+        routes: impl Iterator<Item = (usize, &'r Route)>,
+        leaf: Leaf,
+        asked: &Asked<'_>,
+    ) {
         // Each entry is a way that has come to this route.
-        let mut open = vec![Leaf { chance, route: None, assumed: Vec::new() }];
-        for (index, route) in self.routes.iter().enumerate() {
-            ways.n_seen = index + 1;
+        let mut open = vec![leaf];
+        for (index, route) in routes {
+            self.seen.push(index);
             let truth = route.matches(asked);
             if truth == Truth::No {
                 continue;
@@ -138,24 +199,23 @@ impl VirtualHost {
             let mut rest = Vec::new();
             for leaf in open {
                 let Some((taken, passed)) = leaf.split(index, route, truth, asked) else {
-                    ways.has_more = true;
+                    self.has_more = true;
                     continue;
                 };
-                ways.leaves.extend(taken);
+                self.leaves.extend(taken);
                 rest.extend(passed);
             }
             open = rest;
-            if ways.leaves.len() + open.len() > MAX_LEAVES {
-                ways.has_more = true;
-                ways.leaves.truncate(MAX_LEAVES);
-                return ways;
+            if self.leaves.len() + open.len() > MAX_LEAVES {
+                self.has_more = true;
+                self.leaves.truncate(MAX_LEAVES);
+                return;
             }
             if open.is_empty() {
-                return ways;
+                return;
             }
         }
-        ways.leaves.extend(open);
-        ways
+        self.leaves.extend(open);
     }
 }
 
@@ -187,7 +247,7 @@ impl Leaf {
         let assumed = taken.assumed.clone();
         let (inside, outside) = self.chance.split(&fraction)?;
         let taken = inside.map(|chance| Self { chance, ..taken });
-        passed.extend(outside.map(|chance| Self { chance, route: None, assumed }));
+        passed.extend(outside.map(|chance| Self { chance, route: None, assumed, unknown: None }));
         Some((taken, passed))
     }
 }
@@ -258,7 +318,7 @@ mod tests {
     fn r18_only_envoy_uses_a_tree_of_matchers_and_the_others_have_no_routes() {
         let with_tree = || proto::VirtualHost { matcher: Some(Default::default()), ..host(&["*"], &["/"]) };
         assert_eq!(
-            ALL.map(|one| table(one, vec![with_tree()]).hosts[0].has_tree),
+            ALL.map(|one| table(one, vec![with_tree()]).hosts[0].tree.is_some()),
             [true, false, false, false]
         );
         assert_eq!(chosen(&table(Language::Go, vec![with_tree()]), "a", "/"), Some((0, None)));

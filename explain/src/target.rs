@@ -374,6 +374,7 @@ fn conditions(route: &Route, is_named: bool) -> Vec<String> {
         | Condition::Cookie(_)
         | Condition::Grpc
         | Condition::Certificate(..)
+        | Condition::Branch(_)
         | Condition::Unknown(_) => None,
     });
     said.collect()

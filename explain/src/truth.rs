@@ -18,6 +18,15 @@ impl Truth {
         }
     }
 
+    /// `yes`, `no` or `unknown`.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+            Self::Unknown => "unknown",
+        }
+    }
+
     pub(crate) fn not_if(self, inverts: bool) -> Self {
         if inverts { self.not() } else { self }
     }

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::balancer::Balancer;
-use crate::explanation::{Element, Endpoint, Explanation, Filter, Host, Limit, Outcome, Place, RouteSeen};
+use crate::explanation::{
+    BranchSeen, Element, Endpoint, Explanation, Filter, Host, Limit, Outcome, Place, RouteSeen,
+};
 use crate::host::DomainKind;
 use crate::route::Failure;
 use crate::target::{MethodConfig, Target, Versioned};
@@ -72,6 +74,7 @@ impl Explanation {
             about.extend(listener.chain.as_deref().filter(|chain| *chain != listener.element.name));
             about.push(&listener.why);
             element(&mut text, "listener", &listener.element, &about.join(", "));
+            write_branches(&mut text, &listener.branches);
         }
         for step in &self.before {
             line(&mut text, "before", step, None);
@@ -130,6 +133,13 @@ impl Host {
             let _ = write!(about, "; passed over: {}", quoted(&self.passed_over));
         }
         element(text, "virtual host", &self.element, &about);
+        write_branches(text, &self.branches);
+    }
+}
+
+fn write_branches(text: &mut String, branches: &[BranchSeen]) {
+    for branch in branches {
+        element(text, &format!(" branch {}", branch.matches), &branch.element, &branch.what);
     }
 }
 

@@ -87,7 +87,8 @@ fn every_example_differs_and_no_request_differs_outside_of_a_class() {
         let began = Instant::now();
         let mut counts = Counts::default();
         for _ in 0..n_pairs {
-            compare(&mut random, client, &mut counts);
+            let tables = Tables::random(&mut random, client);
+            compare(&mut random, client, &tables, &mut counts);
         }
         println!(
             "{client}: {} pairs, {} classes, {} requests, {} moved, {} undecided, {:?}",
@@ -103,8 +104,26 @@ fn every_example_differs_and_no_request_differs_outside_of_a_class() {
     }
 }
 
-fn compare(random: &mut Random, client: Client, counts: &mut Counts) {
-    let tables = Tables::random(random, client);
+#[test]
+fn trees_of_matchers_are_compared_as_lists_of_routes_are() {
+    let mut random = Random::from_env();
+    let n_pairs = std::env::var("XDS_DIFF_PAIRS").map_or(N_PAIRS, |n| n.parse().unwrap());
+    for client in clients().into_iter().filter(|client| client.language == Language::Envoy) {
+        let mut counts = Counts::default();
+        for _ in 0..n_pairs {
+            let tables = Tables::with_trees(&mut random, client);
+            compare(&mut random, client, &tables, &mut counts);
+        }
+        let Counts { pairs, classes, requests, moved, undecided } = counts;
+        println!(
+            "{client}: {pairs} pairs, {classes} classes, {requests} requests, {moved} moved, {undecided} undecided"
+        );
+        assert!(moved > n_pairs / 2, "only {moved} requests moved");
+        assert!(undecided * 50 < n_pairs, "{undecided} of {n_pairs} pairs were not decided");
+    }
+}
+
+fn compare(random: &mut Random, client: Client, tables: &Tables, counts: &mut Counts) {
     let [before, after] = [&tables.before, &tables.after].map(|table| tables.model(table, client));
     let changes = diff(&before, &after);
     counts.pairs += 1;

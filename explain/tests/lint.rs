@@ -52,6 +52,35 @@ fn a_route_is_told_exactly_if_no_request_reaches_it() {
     }
 }
 
+#[test]
+fn no_request_comes_to_a_route_of_a_tree_that_is_told() {
+    let mut random = Random::from_env();
+    let client = Client::newest(Language::Envoy);
+    for _ in 0..N_TABLES {
+        let tables = Tables::with_trees(&mut random, client);
+        tell(&mut random, client, &tables);
+    }
+}
+
+fn tell(random: &mut Random, client: Client, tables: &Tables) {
+    let model = tables.model(&tables.before, client);
+    let idle: Vec<String> = lint(&model)
+        .into_iter()
+        .filter(|doubt| matches!(doubt.code, DoubtCode::NeverMatches | DoubtCode::ShadowedRoute))
+        .map(|doubt| doubt.part.path)
+        .collect();
+    for _ in 0..N_REQUESTS {
+        let request = random::request(random, client);
+        for explanation in model.explain(&request) {
+            let taken = explanation.outcomes.iter().filter(|outcome| !outcome.share.is_zero());
+            for index in taken.filter_map(|outcome| outcome.route) {
+                let route = explanation.routes.iter().find(|route| route.index == index).unwrap();
+                assert!(!idle.contains(&route.element.part.path), "{idle:?}\n{request:?}\n{tables}");
+            }
+        }
+    }
+}
+
 fn check(random: &mut Random, tables: &Tables, client: Client) -> (usize, usize) {
     let table = &tables.before;
     let model = tables.model(table, client);

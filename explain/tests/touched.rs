@@ -53,7 +53,7 @@ fn no_request_outside_is_treated_in_another_way() {
     let client = Client::newest(Language::Envoy);
     let (mut n_outside, mut n_moved) = (0, 0);
     for _ in 0..N_PAIRS {
-        let tables = Tables::random(&mut random, client);
+        let tables = Tables::with_trees(&mut random, client);
         let [before, after] =
             [&tables.before, &tables.after].map(|table| view(tables.resources(table, client)));
         let touched = Touched::between(&before, &after);

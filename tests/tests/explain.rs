@@ -1,6 +1,6 @@
 //! Explanations agree with real clients: random routes, random requests, and the route that answers says who it is.
 //!
-//! An Envoy's routes answer by `direct_response`, with their name in a header. Those of gRPC clients abort with a code of their own, by the
+//! An Envoy's routes answer by `direct_response`, with their name in a header, and so do its filter chains. Those of gRPC clients abort with a code of their own, by the
 //! fault filter, so that no backend is needed. The model shares no code with the clients, nor with what writes resources.
 
 use std::collections::BTreeMap;
@@ -11,9 +11,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use http::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
+use tokio_rustls::rustls;
 use xds_cache::Resource;
 use xds_codec::Codec;
-use xds_explain::{ActionKind, Client, Explanation, Language, Model, Request, RouterCheck};
+use xds_explain::{ActionKind, Client, Connection, Explanation, Language, Model, Request, RouterCheck};
 use xds_tests::backend::{Backend, SHOW};
 use xds_tests::config::{ConfigDir, LISTENER, ROUTE, api_listener, cluster, endpoints, static_envoy};
 use xds_tests::envoy::Envoy;
@@ -362,10 +365,17 @@ fn envoy_listener(random: &mut Random, name: &str) -> Value {
         if domains.is_empty() {
             continue;
         }
-        let routes =
-            (0..1 + random.within(0..6)).map(|route| envoy_route(random, &format!("{host}/{route}")));
-        let routes: Vec<Value> = routes.collect();
-        hosts.push(json!({"name": format!("h{host}"), "domains": domains, "routes": routes}));
+        let mut own = json!({"name": format!("h{host}"), "domains": domains});
+        if chance(random, 40) {
+            let mut n_routes = 0;
+            let mut leaf = |random: &mut Random| route_action(random, host, &mut n_routes);
+            own["matcher"] = matcher(random, &request_input, &mut leaf, 0);
+        } else {
+            let routes =
+                (0..1 + random.within(0..6)).map(|route| envoy_route(random, &format!("{host}/{route}")));
+            own["routes"] = routes.collect();
+        }
+        hosts.push(own);
     }
     let mut table = json!({"name": name, "virtual_hosts": hosts});
     if chance(random, 30) {
@@ -401,6 +411,255 @@ fn envoy_listener(random: &mut Random, name: &str) -> Value {
             "typed_config": manager,
         }]}],
     })
+}
+
+/// A tree of matchers, nested at most twice. `leaf` makes its actions.
+fn matcher(
+    random: &mut Random,
+    input: &dyn Fn(&mut Random) -> (Value, &'static [&'static str]),
+    leaf: &mut dyn FnMut(&mut Random) -> Value,
+    depth: usize,
+) -> Value {
+    let mut on_match = |random: &mut Random| match depth < 2 && chance(random, 35) {
+        true => json!({"matcher": matcher(random, input, leaf, depth + 1)}),
+        false => json!({"action": {"name": "a", "typed_config": leaf(random)}}),
+    };
+    let mut tree = match random.within(0..4) {
+        kind @ (0 | 1) => {
+            let (input, texts) = input(random);
+            let mut keys = json!({});
+            for _ in 0..1 + random.within(0..3) {
+                keys[one_of(random, texts)] = on_match(random);
+            }
+            let kind = if kind == 0 { "exact_match_map" } else { "prefix_match_map" };
+            json!({"matcher_tree": {"input": {"name": "i", "typed_config": input}, kind: {"map": keys}}})
+        }
+        _ => {
+            let branches = (0..1 + random.within(0..3))
+                .map(|_| json!({"predicate": predicate(random, input, 0), "on_match": on_match(random)}));
+            json!({"matcher_list": {"matchers": branches.collect::<Vec<_>>()}})
+        }
+    };
+    if chance(random, 50) {
+        tree["on_no_match"] = on_match(random);
+    }
+    tree
+}
+
+fn predicate(
+    random: &mut Random,
+    input: &dyn Fn(&mut Random) -> (Value, &'static [&'static str]),
+    depth: usize,
+) -> Value {
+    let several = |random: &mut Random| {
+        let all = (0..2).map(|_| predicate(random, input, depth + 1));
+        json!({"predicate": all.collect::<Vec<_>>()})
+    };
+    match random.within(0..7) {
+        0 if depth < 2 => json!({"or_matcher": several(random)}),
+        1 if depth < 2 => json!({"and_matcher": several(random)}),
+        2 if depth < 2 => json!({"not_matcher": predicate(random, input, depth + 1)}),
+        _ => {
+            let (input, texts) = input(random);
+            // The empty text is refused in most matchers.
+            let texts: Vec<&str> = texts.iter().copied().filter(|text| !text.is_empty()).collect();
+            let kind = one_of(random, &["exact", "exact", "prefix", "suffix", "contains", "safe_regex"]);
+            let text = one_of(random, &texts);
+            let text = match kind {
+                "safe_regex" => json!({"google_re2": {}, "regex": format!("[{}].*", &text[..1])}),
+                _ => json!(text),
+            };
+            let mut value = json!({kind: text});
+            if kind != "safe_regex" && chance(random, 25) {
+                value["ignore_case"] = true.into();
+            }
+            let input = json!({"name": "i", "typed_config": input});
+            json!({"single_predicate": {"input": input, "value_match": value}})
+        }
+    }
+}
+
+/// An input of requests, and texts that it may be.
+fn request_input(random: &mut Random) -> (Value, &'static [&'static str]) {
+    let name = one_of(random, &["x", "x", "y", "X", "n", ":method", ":path", "host", "content-type"]);
+    let texts: &[&str] = match name {
+        ":method" => &["GET", "POST", "P", "G"],
+        ":path" => &["/", "/a", "/a/", "/a/b", "/b", "/a?q=1", "/A"],
+        "host" => &["a.test", "A.test", "a", "b.test", "x."],
+        "content-type" => &["application/grpc", "application/", "application/json"],
+        _ => &["", "1", "2", "1,2", "a", "A", "ab", "9", "+"],
+    };
+    (json!({"@type": REQUEST_HEADER, "header_name": name}), texts)
+}
+
+const REQUEST_HEADER: &str = "type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput";
+
+/// A route or a list of routes, with names of their own.
+fn route_action(random: &mut Random, host: u64, n_routes: &mut usize) -> Value {
+    let mut route = |random: &mut Random| {
+        *n_routes += 1;
+        envoy_route(random, &format!("{host}/{n_routes}"))
+    };
+    if chance(random, 30) {
+        let routes: Vec<Value> = (0..1 + random.within(0..3)).map(|_| route(random)).collect();
+        return json!({"@type": "type.googleapis.com/envoy.config.route.v3.RouteList", "routes": routes});
+    }
+    let mut action = route(random);
+    if chance(random, 50) {
+        action["match"] = json!({"prefix": "/"});
+    }
+    action["@type"] = "type.googleapis.com/envoy.config.route.v3.Route".into();
+    action
+}
+
+/// Connections for each listener with a tree of filter chains.
+const N_CONNECTIONS: usize = 40;
+
+#[tokio::test]
+async fn an_envoy_chooses_filter_chains_as_the_model_says() -> Result<()> {
+    let mut random = Random::from_env()?;
+    let codec = Codec::new()?;
+    let listeners: Vec<Value> =
+        (0..n_tables()?).map(|at| chained_listener(&mut random, &format!("l{at}"))).collect();
+    let bootstrap = json!({
+        "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}},
+        "static_resources": {"listeners": listeners},
+    });
+    let envoy = Envoy::start(&bootstrap.to_string()).await?;
+    let mut named = 0;
+    for (at, listener) in listeners.iter().enumerate() {
+        let name = format!("l{at}");
+        let addr = envoy.wait_listener(&name).await?;
+        let mut typed = listener.clone();
+        typed["@type"] = LISTENER.into();
+        let model = Model::compile([resource(&codec, &typed)?], Client::newest(Language::Envoy));
+        for _ in 0..N_CONNECTIONS {
+            let connection = random_connection(&mut random, &name);
+            let request = Request { connection: connection.clone(), ..Request::get("127.0.0.1", "/") };
+            let explained = model.explain(&request);
+            let [one] = &*explained else { bail!("{} explanations", explained.len()) };
+            let chain = one.listener.as_ref().and_then(|listener| listener.chain.clone());
+            let expected = chain.unwrap_or_default();
+            // An answer may be lost when an Envoy closes a connection from which it has not read everything.
+            let mut told = connect(addr, &connection).await?;
+            for _ in 0..3 {
+                if told == expected || !told.is_empty() {
+                    break;
+                }
+                told = connect(addr, &connection).await?;
+            }
+            ensure!(
+                told == expected,
+                "the Envoy says {told:?}, the model {expected:?}\n{connection:?}\n{listener}\n{}",
+                one.to_text(true),
+            );
+            named += usize::from(!told.is_empty() && told != "default");
+        }
+    }
+    ensure!(named > n_tables()? * N_CONNECTIONS / 10, "only {named} connections reached a chain by name");
+    Ok(())
+}
+
+/// A listener whose chains answer with their names.
+fn chained_listener(random: &mut Random, name: &str) -> Value {
+    let chain = |name: &str| {
+        json!({"name": name, "filters": [{"name": "envoy.filters.network.direct_response", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.network.direct_response.v3.Config",
+            "response": {"inline_string": name},
+        }}]})
+    };
+    let mut leaf = |random: &mut Random| {
+        // Nobody has the last name.
+        let name = one_of(random, &["a", "a", "b", "b", "c", "c", "nobody"]);
+        json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": name})
+    };
+    let mut listener = json!({
+        "name": name,
+        "address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}},
+        "filter_chains": [chain("a"), chain("b"), chain("c")],
+        "filter_chain_matcher": matcher(random, &connection_input, &mut leaf, 0),
+    });
+    if chance(random, 50) {
+        listener["default_filter_chain"] = chain("default");
+    }
+    if chance(random, 75) {
+        let inspector = "type.googleapis.com/envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
+        listener["listener_filters"] = json!([{"name": "tls", "typed_config": {"@type": inspector}}]);
+    }
+    listener
+}
+
+/// An input of connections, and texts that it may be.
+fn connection_input(random: &mut Random) -> (Value, &'static [&'static str]) {
+    let (name, texts): (&str, &[&str]) = match random.within(0..8) {
+        0..3 => ("ServerNameInput", &["a.test", "b.test", "a", "A.test", "x.a.test", ""]),
+        3 => ("TransportProtocolInput", &["tls", "raw_buffer", "r"]),
+        4 => ("ApplicationProtocolInput", &["'h2'", "'h2','http/1.1'", "'http/1.1'", "'h"]),
+        5 => ("SourceIPInput", &["127.0.0.1", "127.0.0.2", "127.", "127.0.0.3"]),
+        6 => ("SourceTypeInput", &["local", "l", ""]),
+        _ => (one_of(random, &["DirectSourceIPInput", "DestinationIPInput"]), &["127.0.0.1", "127.0.0.2"]),
+    };
+    (
+        json!({"@type": format!("type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.{name}")}),
+        texts,
+    )
+}
+
+fn random_connection(random: &mut Random, listener: &str) -> Connection {
+    let is_tls = chance(random, 70);
+    let sni = one_of(random, &["a.test", "b.test", "A.test", "x.a.test", "c.test", ""]);
+    let alpn: &[&str] = match random.within(0..4) {
+        0 => &["h2"],
+        1 => &["h2", "http/1.1"],
+        2 => &["http/1.1", "h2"],
+        _ => &[],
+    };
+    let from = one_of(random, &["127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.3"]);
+    Connection {
+        listener: Some(listener.to_owned()),
+        to: Some([127, 0, 0, 1].into()),
+        from: from.parse().ok(),
+        sni: Some(sni.to_owned()).filter(|name| is_tls && !name.is_empty()),
+        alpn: if is_tls { alpn.iter().map(|one| (*one).to_owned()).collect() } else { Vec::new() },
+        tls: Some(is_tls),
+        ..Connection::default()
+    }
+}
+
+/// What a listener answers to a connection; empty if it closes it.
+async fn connect(addr: SocketAddr, connection: &Connection) -> Result<String> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::new(connection.from.context("no source")?, 0))?;
+    let mut stream = socket.connect(addr).await?;
+    let hello = match connection.tls {
+        Some(true) => hello(connection)?,
+        // More than a TLS record's head, by which the inspector sees that it is none.
+        Some(false) | None => b"GET / HTTP/1.1\r\nhost: a\r\n\r\n".to_vec(),
+    };
+    let mut answer = Vec::new();
+    let read = async {
+        // The other side may have closed already.
+        stream.write_all(&hello).await.ok();
+        stream.read_to_end(&mut answer).await.ok();
+    };
+    tokio::time::timeout(Duration::from_secs(10), read).await.context("the connection stays open")?;
+    Ok(String::from_utf8(answer)?)
+}
+
+/// The first message of a TLS handshake.
+fn hello(connection: &Connection) -> Result<Vec<u8>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    config.alpn_protocols = connection.alpn.iter().map(|one| one.clone().into_bytes()).collect();
+    config.enable_sni = connection.sni.is_some();
+    let name = connection.sni.clone().unwrap_or_else(|| "none.test".to_owned());
+    let mut client = rustls::ClientConnection::new(Arc::new(config), name.try_into()?)?;
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello)?;
+    Ok(hello)
 }
 
 const ENVOY_DOMAINS: [&str; 14] = [

@@ -13,6 +13,7 @@ use crate::ratio::Ratio;
 use crate::request::Request;
 use crate::semantics::Difference;
 use crate::space::destination::differing;
+use crate::space::flat::Flat;
 use crate::space::host::witnesses;
 use crate::space::universe::PathRules;
 use crate::space::values::Arrival;
@@ -142,13 +143,6 @@ fn compare_hosts(
         findings.unchanged_hosts += 1;
         return;
     }
-    if pair.iter().flatten().any(|one| one.has_tree) {
-        let trees = messages.map(|message| message.and_then(|message| message.matcher.as_ref()));
-        if trees[0] != trees[1] {
-            findings.leave(&about, "a tree of matchers chooses the route");
-        }
-        return;
-    }
     let mut base = Request { authority: host.to_owned(), ..arrival.base.clone() };
     if let [Some(old), Some(new)] = messages {
         let names = settings(old, new);
@@ -168,9 +162,25 @@ fn compare_hosts(
     if requires[0] || requires[1] {
         base = base.with("x-forwarded-proto", "https");
     }
+    let is_same_tree = |old: &VirtualHost, new: &VirtualHost| {
+        old.tree.is_some() && old.message.matcher == new.message.matcher
+    };
+    if matches!(pair, [Some(old), Some(new)] if is_same_tree(old, new)) {
+        return;
+    }
     let arrival = Arrival { base, ..arrival.clone() };
+    let flat = match pair.map(|one| Flat::of_host(one, arrival.semantics)) {
+        [Ok(old), Ok(new)] => [old, new],
+        [Err(why), _] | [_, Err(why)] => {
+            findings.leave(&about, format!("a tree of matchers chooses the route: {why}"));
+            return;
+        }
+    };
     let waits = arrival.semantics.has(Difference::NoHostWaits);
-    let routes = pair.map(|one| one.map(|one| one.routes.as_slice()).unwrap_or_default());
+    let routes = [0, 1].map(|side: usize| match &flat[side] {
+        Some(flat) => flat.routes.as_slice(),
+        None => pair[side].map(|one| one.routes.as_slice()).unwrap_or_default(),
+    });
     let ends = pair.map(|one| if one.is_none() && waits { "waits" } else { "nothing" });
     routes::compare(&Pair { routes, ends, about }, &arrival, rules, findings);
 }
@@ -186,6 +196,8 @@ fn settings(old: &proto::VirtualHost, new: &proto::VirtualHost) -> Vec<String> {
     let bare = |message: &proto::VirtualHost| proto::VirtualHost {
         name: String::new(),
         domains: Vec::new(),
+        // What it chooses is compared.
+        matcher: None,
         require_tls: 0,
         typed_per_filter_config: Default::default(),
         ..message.clone()

@@ -88,9 +88,6 @@ impl<'m> Walk<'m, '_> {
         if is_same && !self.has_changed_tables(both[0].1) {
             return;
         }
-        if both.iter().any(|(_, listener)| listener.filter_chain_matcher.is_some()) && !is_same {
-            self.findings.leave(both[1].0.name(), "a matcher chooses the filter chain");
-        }
         let about = both[1].0.name();
         let (ways, undecided) = ways(both.map(|(_, listener)| listener));
         if let Some(why) = undecided {

@@ -90,7 +90,7 @@ fn judge(pair: &Pair<'_>, part: Part, sides: [Option<Shares>; 2], findings: &mut
     }
     let routes = [0, 1].map(|side: usize| {
         let all = part.lists[side].iter().filter_map(|at| pair.routes[side].get(*at as usize));
-        all.collect::<Vec<_>>()
+        all.filter(|route| !route.is_end).collect::<Vec<_>>()
     });
     let settings = match routes[0].len() == routes[1].len() {
         true => routes[0].iter().zip(&routes[1]).flat_map(|(old, new)| treatment(old, new)).collect(),
@@ -107,22 +107,26 @@ fn judge(pair: &Pair<'_>, part: Part, sides: [Option<Shares>; 2], findings: &mut
 
 /// Gives equal routes the same number. Names do not count.
 fn identities(routes: [&[Route]; 2]) -> Identities {
-    let mut known: HashMap<u64, Vec<(u32, proto::Route)>> = HashMap::new();
+    type Known<'m> = (u32, proto::Route, (Vec<(&'m str, String)>, bool));
+    let mut known: HashMap<u64, Vec<Known<'_>>> = HashMap::new();
     let mut next = 0;
     routes.map(|routes| {
-        let number = |route: &Route| {
+        let mut numbers = Vec::with_capacity(routes.len());
+        for route in routes {
             let bare = proto::Route { name: String::new(), ..route.message.clone() };
+            let place = route.place_in_tree();
             let mut hasher = DefaultHasher::new();
-            format!("{:?}", bare.r#match).hash(&mut hasher);
+            (format!("{:?}", bare.r#match), &place).hash(&mut hasher);
             let alike = known.entry(hasher.finish()).or_default();
-            if let Some((number, _)) = alike.iter().find(|(_, own)| *own == bare) {
-                return *number;
-            }
-            next += 1;
-            alike.push((next, bare));
-            next
-        };
-        routes.iter().map(number).collect()
+            let same = alike.iter().find(|(_, own, at)| *own == bare && *at == place);
+            let number = same.map(|(number, ..)| *number).unwrap_or_else(|| {
+                next += 1;
+                alike.push((next, bare, place));
+                next
+            });
+            numbers.push(number);
+        }
+        numbers
     })
 }
 

@@ -8,7 +8,8 @@ use crate::lint::report::{Doubt, DoubtCode};
 use crate::space::connection::{ChainIndex, ways};
 
 pub(super) fn look(resource: &Resource, listener: &Listener, doubts: &mut Vec<Doubt>) {
-    if listener.filter_chains.len() < 2 || listener.filter_chain_matcher.is_some() {
+    let has_tree = listener.filter_chain_matcher.is_some();
+    if listener.filter_chains.len() < 2 && !has_tree {
         return;
     }
     let (ways, undecided) = ways([listener, listener]);
@@ -21,11 +22,13 @@ pub(super) fn look(resource: &Resource, listener: &Listener, doubts: &mut Vec<Do
             continue;
         }
         let name = if chain.name.is_empty() { String::new() } else { format!(" {:?}", chain.name) };
+        let why = match has_tree {
+            true => "filter_chain_matcher leads no connection to it",
+            false => "for each that it would take, another chain is more specific in an earlier step",
+        };
         doubts.push(Doubt {
             code: DoubtCode::UnreachableChain,
-            message: format!(
-                "no connection reaches the filter chain{name}: for each that it would take, another chain is more specific in an earlier step"
-            ),
+            message: format!("no connection reaches the filter chain{name}: {why}"),
             part: Part {
                 resource: resource.key().clone(),
                 path: format!("filter_chains[{index}]"),

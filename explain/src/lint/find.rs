@@ -84,7 +84,7 @@ impl Walk<'_> {
         let managers = if is_proxy { [Some(&manager.message), Some(&manager.message)] } else { [None, None] };
         let arrival = Arrival { base, managers, semantics: self.model.semantics };
         for (at, host) in table.hosts.iter().enumerate() {
-            let place = Place { resource: &resource, path: format!("{prefix}virtual_hosts[{at}]") };
+            let place = Place { resource: &resource, path: format!("{prefix}virtual_hosts[{at}]"), host };
             routes::domains(&table, at, host, &arrival, &place, &mut self.doubts);
             routes::look(&table, host, &arrival, &place, &mut self.doubts);
             for (index, route) in host.routes.iter().enumerate() {

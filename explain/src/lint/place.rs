@@ -4,11 +4,13 @@ use xds_cache::ResourceKey;
 
 use crate::explanation::Part;
 use crate::route::Route;
+use crate::table::VirtualHost;
 
 /// Where a virtual host is.
 pub(super) struct Place<'r> {
     pub(super) resource: &'r ResourceKey,
     pub(super) path: String,
+    pub(super) host: &'r VirtualHost,
 }
 
 impl Place<'_> {
@@ -16,7 +18,7 @@ impl Place<'_> {
     pub(super) fn of_route(&self, index: usize, route: &Route) -> Part {
         Part {
             resource: self.resource.clone(),
-            path: format!("{}.routes[{index}]", self.path),
+            path: format!("{}.{}", self.path, self.host.path_of_route(index)),
             route: Some(route.message.name.clone()).filter(|name| !name.is_empty()),
         }
     }

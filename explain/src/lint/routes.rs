@@ -8,7 +8,9 @@ use crate::request::Request;
 use crate::route::{Asked, Condition, Route};
 use crate::semantics::Difference;
 use crate::space::destination::chances;
+use crate::space::flat::Flat;
 use crate::space::split::{Budget, Lists, Reach};
+use crate::space::universe::PathRules;
 use crate::space::values::Arrival;
 use crate::table::{RouteTable, VirtualHost};
 
@@ -21,6 +23,11 @@ pub(super) fn look(
     doubts: &mut Vec<Doubt>,
 ) {
     let rules = arrival.path_rules(table);
+    match Flat::of_host(Some(host), arrival.semantics) {
+        Ok(None) => {}
+        Ok(Some(flat)) => return in_tree(&flat, host, rules, arrival, place, doubts),
+        Err(_) => return,
+    }
     let mut lists = Lists::of([&host.routes, &[]], arrival, rules);
     let mut n_steps = MAX_STEPS;
     for (at, route) in (0..).zip(host.routes.iter()) {
@@ -77,6 +84,48 @@ pub(super) fn look(
             hidden_by,
             namesakes: Vec::new(),
         });
+    }
+}
+
+/// Tells each route of a tree of matchers that no request reaches.
+fn in_tree(
+    flat: &Flat,
+    host: &VirtualHost,
+    rules: PathRules,
+    arrival: &Arrival<'_>,
+    place: &Place<'_>,
+    doubts: &mut Vec<Doubt>,
+) {
+    let mut lists = Lists::of([&flat.routes, &[]], arrival, rules);
+    let mut n_steps = MAX_STEPS;
+    for (index, route) in host.routes.iter().enumerate() {
+        let mut copies =
+            (0..).zip(&flat.of).filter(|(_, of)| **of == Some(index)).map(|(at, _): (u32, _)| at);
+        let is_idle = copies.all(|at| {
+            if flat
+                .routes
+                .get(at as usize)
+                .is_some_and(|one| one.conditions().any(|one| matches!(one, Condition::Never)))
+            {
+                return true;
+            }
+            let mut budget = Budget { n_steps: n_steps.min(MAX_STEPS_EACH), n_parts: MAX_PARTS };
+            let before = budget.n_steps;
+            let takes = |list: &[u32]| takes(&flat.routes, list, at, arrival);
+            let reach = lists.reach(arrival, at, &|other| other <= at, takes, &mut budget);
+            n_steps = n_steps.saturating_sub(before - budget.n_steps);
+            matches!(reach, Reach::No(_))
+        });
+        if is_idle {
+            doubts.push(Doubt {
+                code: DoubtCode::NeverMatches,
+                message: "no request comes to the route in the tree of matchers and fulfils its conditions"
+                    .to_owned(),
+                part: place.of_route(index, route),
+                hidden_by: Vec::new(),
+                namesakes: Vec::new(),
+            });
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The connections that filter chains tell apart (XF1–XF8).
+//! The connections that filter chains and trees of matchers tell apart (XF1–XF8).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,8 +7,11 @@ use envoy_types::pb::envoy::config::core::v3::CidrRange;
 use envoy_types::pb::envoy::config::listener::v3::filter_chain_match::ConnectionSourceType;
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener};
 
-use crate::listener::{Connected, addresses, chain};
+use crate::chains::Chains;
+use crate::listener::{Connected, addresses};
 use crate::request::Connection;
+use crate::shape::Shape;
+use crate::tree::{Input, Sight, Tree};
 
 /// A filter chain by its index; that of the default chain is `None`.
 pub(crate) type ChainIndex = Option<usize>;
@@ -30,9 +33,11 @@ struct Values {
     to: Vec<Option<IpAddr>>,
     names: Vec<Option<String>>,
     tls: Vec<bool>,
-    protocols: Vec<Option<String>>,
+    protocols: Vec<Vec<String>>,
     from: Vec<Option<IpAddr>>,
     from_ports: Vec<Option<u16>>,
+    /// A condition of a tree whose values are not listed.
+    unlisted: Option<String>,
 }
 
 /// All pairs of chains that connections reach in two listeners, which may be the same. `None` in place of the second if there are too many
@@ -42,22 +47,35 @@ pub(crate) fn ways(listeners: [&Listener; 2]) -> (Ways, Option<String>) {
         .into_iter()
         .flat_map(|listener| listener.filter_chains.iter().chain(&listener.default_filter_chain))
         .collect();
-    let values = Values::of(&chains, listeners[1]);
+    let sides = listeners.map(Chains::of);
+    let trees: Vec<&Tree> = sides.iter().filter_map(Chains::tree).collect();
+    let values = Values::of(&chains, &trees, listeners[1]);
     let mut ways = Ways::new();
+    if let Some(why) = values.unlisted {
+        return (ways, Some(why));
+    }
     if values.n() > MAX_COMBINATIONS {
         let words =
             format!("connections that more than {MAX_COMBINATIONS} combinations of filter chains tell apart");
         return (ways, Some(words));
     }
     let addresses = listeners.map(|listener| addresses(listener).next());
+    let mut is_unknown = false;
     values.each(|way| {
         let reached = [0, 1].map(|side: usize| {
             let connected = Connected::of(&way.connection, way.is_tls, "", addresses[side]);
-            chain(listeners[side], &connected).chain.map(|(_, index)| index)
+            let found = sides[side].find(&connected, &BTreeMap::new());
+            found.only().map(|way| way.chain.map(|(_, index)| index))
         });
-        ways.entry(reached).or_insert_with(|| way.clone());
+        match reached {
+            [Some(old), Some(new)] => {
+                ways.entry([old, new]).or_insert_with(|| way.clone());
+            }
+            _ => is_unknown = true,
+        }
     });
-    (ways, None)
+    let words = "connections for which the filter chain depends on something that is not known";
+    (ways, is_unknown.then(|| words.to_owned()))
 }
 
 /// If the listener speaks TLS on a chain.
@@ -66,7 +84,7 @@ fn speaks_tls(chain: &FilterChain) -> bool {
 }
 
 impl Values {
-    fn of(chains: &[&FilterChain], listener: &Listener) -> Self {
+    fn of(chains: &[&FilterChain], trees: &[&Tree], listener: &Listener) -> Self {
         let matches: Vec<&FilterChainMatch> =
             chains.iter().filter_map(|chain| chain.filter_chain_match.as_ref()).collect();
         let own = addresses(listener).next();
@@ -75,15 +93,16 @@ impl Values {
             to: vec![own.map(|(ip, _)| ip).filter(|ip| !ip.is_unspecified())],
             names: vec![None],
             tls: Vec::new(),
-            protocols: vec![None],
+            protocols: vec![Vec::new()],
             from: vec![None],
             from_ports: vec![None],
+            unlisted: None,
         };
         for one in &matches {
             values.ports.extend(one.destination_port.iter().map(|port| u16::try_from(port.value).ok()));
             values.to.extend(one.prefix_ranges.iter().flat_map(ends));
             values.names.extend(one.server_names.iter().flat_map(|name| names_of(name)));
-            values.protocols.extend(one.application_protocols.iter().map(|name| Some(name.clone())));
+            values.protocols.extend(one.application_protocols.iter().map(|name| vec![name.clone()]));
             let sources = one.source_prefix_ranges.iter().chain(&one.direct_source_prefix_ranges);
             values.from.extend(sources.flat_map(ends));
             if one.source_type() != ConnectionSourceType::Any {
@@ -95,6 +114,16 @@ impl Values {
                 "raw_buffer" => values.tls.push(false),
                 _ => {}
             }
+        }
+        for tree in trees {
+            tree.sights(&mut |input, sight| values.see(input, sight));
+        }
+        // A tree may look for each of several protocols.
+        let mut all: Vec<String> = values.protocols.concat();
+        all.sort_unstable();
+        all.dedup();
+        if !trees.is_empty() && all.len() > 1 {
+            values.protocols.push(all);
         }
         values.tls.extend(chains.iter().map(|chain| speaks_tls(chain)));
         if values.names.len() > 1 {
@@ -112,6 +141,104 @@ impl Values {
         values.tls.sort_unstable();
         values.tls.dedup();
         values
+    }
+
+    /// Adds the values that a condition of a tree tells apart.
+    fn see(&mut self, input: &Input, sight: Sight<'_>) {
+        if matches!(input, Input::ServerName | Input::ApplicationProtocols) {
+            self.tls.push(true);
+        }
+        let is_listed = match input {
+            Input::ServerName => self.see_name(sight),
+            Input::ApplicationProtocols => self.see_protocols(sight),
+            Input::DestinationIp => see_address(sight, &mut self.to),
+            Input::SourceIp | Input::DirectSourceIp => see_address(sight, &mut self.from),
+            Input::DestinationPort => see_port(sight, &mut self.ports),
+            Input::SourcePort => see_port(sight, &mut self.from_ports),
+            Input::SourceType => {
+                self.from.push(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+                true
+            }
+            Input::TransportProtocol => {
+                self.tls.extend([false, true]);
+                true
+            }
+            Input::NetworkNamespace
+            | Input::FilterState(_)
+            | Input::Environment(_)
+            | Input::Header(_)
+            | Input::Other(_) => false,
+        };
+        if !is_listed {
+            self.unlisted = Some(format!("a matcher chooses the filter chain by the {input}"));
+        }
+    }
+
+    fn see_name(&mut self, sight: Sight<'_>) -> bool {
+        let begins =
+            |text: &str| ["", "any-other"].map(|rest| Some(format!("{}{rest}", text.to_ascii_lowercase())));
+        match sight {
+            Sight::Exact(text) => self.names.push(Some(text.to_ascii_lowercase())),
+            Sight::Prefix(text) => self.names.extend(begins(text)),
+            Sight::Name("*") => self.names.push(Some("any.test".to_owned())),
+            Sight::Name(name) => self.names.extend(names_of(name)),
+            Sight::Text(text) => {
+                for shape in text.shapes().unwrap_or_default() {
+                    match shape {
+                        Shape::Exact { text, .. } => self.names.push(Some(text.to_ascii_lowercase())),
+                        Shape::Prefix { text, .. } => self.names.extend(begins(&text)),
+                        Shape::Suffix { .. }
+                        | Shape::Contains { .. }
+                        | Shape::Regex(_)
+                        | Shape::Expression(_) => return false,
+                    }
+                }
+                return text.shapes().is_some();
+            }
+            Sight::Range(_) | Sight::Unknown => return false,
+        }
+        true
+    }
+
+    /// Lists are `'h2','http/1.1'`: the whole of it, or one of two protocols in it.
+    fn see_protocols(&mut self, sight: Sight<'_>) -> bool {
+        let whole = |text: &str| -> Vec<String> {
+            text.split(',')
+                .map(|one| one.trim_matches('\'').to_owned())
+                .filter(|one| !one.is_empty())
+                .collect()
+        };
+        match sight {
+            Sight::Exact(text) => self.protocols.push(whole(text)),
+            Sight::Text(text) => {
+                let Some(shapes) = text.shapes() else { return false };
+                for shape in shapes {
+                    match shape {
+                        Shape::Exact { text, folds: false } => self.protocols.push(whole(&text)),
+                        Shape::Contains { text, folds: false } => {
+                            let one = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+                            let Some(one) = one.filter(|one| !one.contains('\'')) else { return false };
+                            self.protocols.push(vec![one.to_owned()]);
+                            // Of three, not every combination is listed.
+                            let mut all = self.protocols.concat();
+                            all.sort_unstable();
+                            all.dedup();
+                            if all.len() > 2 {
+                                return false;
+                            }
+                        }
+                        Shape::Exact { .. }
+                        | Shape::Prefix { .. }
+                        | Shape::Suffix { .. }
+                        | Shape::Contains { .. }
+                        | Shape::Regex(_)
+                        | Shape::Expression(_) => return false,
+                    }
+                }
+            }
+            Sight::Prefix(_) | Sight::Range(_) | Sight::Name(_) | Sight::Unknown => return false,
+        }
+        true
     }
 
     fn n(&self) -> usize {
@@ -142,7 +269,7 @@ impl Values {
             let at = |dimension: usize| places.get(dimension).copied().unwrap_or_default();
             let is_tls = self.tls.get(at(3)).copied().unwrap_or_default();
             let name = self.names.get(at(4)).cloned().flatten();
-            let protocol = self.protocols.get(at(2)).cloned().flatten();
+            let protocols = self.protocols.get(at(2)).cloned().unwrap_or_default();
             let connection = Connection {
                 listener: None,
                 port: self.ports.get(at(6)).copied().flatten(),
@@ -150,7 +277,7 @@ impl Values {
                 from: self.from.get(at(1)).copied().flatten(),
                 from_port: self.from_ports.get(at(0)).copied().flatten(),
                 sni: name.filter(|_| is_tls),
-                alpn: protocol.into_iter().filter(|_| is_tls).collect(),
+                alpn: if is_tls { protocols } else { Vec::new() },
                 tls: (self.tls.len() > 1).then_some(is_tls),
                 certificate: None,
             };
@@ -168,6 +295,44 @@ impl Values {
                 dimension += 1;
             }
         }
+    }
+}
+
+fn see_address(sight: Sight<'_>, values: &mut Vec<Option<IpAddr>>) -> bool {
+    match whole(sight) {
+        Some(texts) => values.extend(texts.iter().filter_map(|text| text.parse().ok()).map(Some)),
+        None => match sight {
+            Sight::Range(range) => values.extend(ends(range)),
+            Sight::Text(_) | Sight::Exact(_) | Sight::Prefix(_) | Sight::Name(_) | Sight::Unknown => {
+                return false;
+            }
+        },
+    }
+    true
+}
+
+fn see_port(sight: Sight<'_>, values: &mut Vec<Option<u16>>) -> bool {
+    let Some(texts) = whole(sight) else { return false };
+    values.extend(texts.iter().filter_map(|text| text.parse().ok()).map(Some));
+    true
+}
+
+/// The texts that it takes, if these are all.
+fn whole(sight: Sight<'_>) -> Option<Vec<String>> {
+    match sight {
+        Sight::Exact(text) => Some(vec![text.to_owned()]),
+        Sight::Text(text) => {
+            let exact = |shape| match shape {
+                Shape::Exact { text, .. } => Some(text),
+                Shape::Prefix { .. }
+                | Shape::Suffix { .. }
+                | Shape::Contains { .. }
+                | Shape::Regex(_)
+                | Shape::Expression(_) => None,
+            };
+            text.shapes()?.into_iter().map(exact).collect()
+        }
+        Sight::Prefix(_) | Sight::Range(_) | Sight::Name(_) | Sight::Unknown => None,
     }
 }
 

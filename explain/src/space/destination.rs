@@ -58,6 +58,10 @@ pub(crate) fn shares<'r>(
         Some(())
     };
     for (route, chance) in taken {
+        if route.is_end {
+            add(end.to_owned(), chance.share())?;
+            continue;
+        }
         for (to, share) in destinations(route, &chance, semantics)? {
             add(to, share)?;
         }

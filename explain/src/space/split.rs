@@ -281,6 +281,7 @@ fn is_plain(route: &Route) -> bool {
         | Condition::Cookie(_)
         | Condition::Grpc
         | Condition::Certificate(..)
+        | Condition::Branch(_)
         | Condition::Unknown(_)
         | Condition::Never => true,
     };

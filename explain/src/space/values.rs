@@ -288,6 +288,7 @@ fn words(route: &Route) -> impl Iterator<Item = String> {
             Condition::Cookie(_) => format!("{:?}", matches.cookies.get(next(&mut n_cookies))),
             Condition::Grpc => "grpc".to_owned(),
             Condition::Certificate(..) => format!("{:?}", matches.tls_context),
+            Condition::Branch(branch) => format!("branch {}", branch.wanted()),
             Condition::Unknown(_) => format!("{} {unknown}", next(&mut n_unknown)),
             Condition::LeftOut(_) | Condition::Never => String::new(),
         }
@@ -303,18 +304,12 @@ fn key(condition: &Condition<'_>, route: &Route, semantics: Semantics, words: &s
         }
         Condition::Path | Condition::LeftOut(_) | Condition::Never => return None,
         Condition::Header(header) => {
-            let name = if header.key() == "host" { ":authority" } else { header.key() };
             let say = || format!("header `{}` {}\n{words}", header.name(), header.wanted());
-            let is_proxy = semantics.has(Difference::SeesPseudoHeaders);
-            if header.matches_value("") == Truth::Unknown {
-                Key::Unknown(say())
-            } else if is_proxy && LINKED.contains(&name)
-                || name == ":path" && semantics.has(Difference::SeesPathHeader)
-            {
-                Key::Linked(say())
-            } else {
-                Key::Header(name.to_owned())
-            }
+            of_header(header.key(), header.matches_value(""), semantics, &say)
+        }
+        Condition::Branch(branch) => {
+            let say = || format!("header `{}` {}\n{words}", branch.name, branch.wanted());
+            of_header(&branch.name, branch.text.matches(""), semantics, &say)
         }
         Condition::Query(query) if query.text().is_some_and(|text| text.matches("") == Truth::Unknown) => {
             Key::Unknown(format!("parameter `{}` {}\n{words}", query.name, query.wanted()))
@@ -330,6 +325,21 @@ fn key(condition: &Condition<'_>, route: &Route, semantics: Semantics, words: &s
         Condition::Certificate(..) => Key::Certificate,
         Condition::Unknown(name) => Key::Unknown(format!("{name}\n{words}")),
     })
+}
+
+/// The dimension of a condition on a header, which says this of an empty value.
+fn of_header(name: &str, of_empty: Truth, semantics: Semantics, say: &dyn Fn() -> String) -> Key {
+    let name = if name == "host" { ":authority" } else { name };
+    let is_proxy = semantics.has(Difference::SeesPseudoHeaders);
+    if of_empty == Truth::Unknown {
+        Key::Unknown(say())
+    } else if is_proxy && LINKED.contains(&name)
+        || name == ":path" && semantics.has(Difference::SeesPathHeader)
+    {
+        Key::Linked(say())
+    } else {
+        Key::Header(name.to_owned())
+    }
 }
 
 /// Headers whose value depends on something else of the request.
@@ -361,12 +371,15 @@ fn values(key: &Key, met: &[Met<'_>], arrival: &Arrival<'_>, n_steps: &mut usize
             }
             let mut all = vec![Vec::new()];
             all.extend(texts.iter().map(|text| vec![text.clone()]));
-            let is_several = name != "content-type"
-                && arrival.semantics.has(Difference::ValuesMatchSingly)
-                && met.len() > 1;
-            if is_several {
+            let is_of_tree = |met: &Met<'_>| matches!(met.condition, Condition::Branch(_));
+            let n_of_tree = met.iter().filter(|met| is_of_tree(met)).count();
+            let n_of_routes = met.len() - n_of_tree;
+            let is_singly = name != "content-type" && arrival.semantics.has(Difference::ValuesMatchSingly);
+            if is_singly && n_of_routes > 1 {
                 is_complete &= add_several(met, &texts, &mut all);
             }
+            // Trees join values, which routes compare one by one.
+            is_complete &= !is_singly || n_of_tree == 0 || n_of_routes == 0;
             (all, is_complete)
         }
         Key::Query(name) => {
@@ -387,6 +400,7 @@ fn values(key: &Key, met: &[Met<'_>], arrival: &Arrival<'_>, n_steps: &mut usize
 fn text_shapes<'c>(condition: &Condition<'c>) -> Option<Vec<Shape<'c>>> {
     match condition {
         Condition::Header(header) => header.text()?.shapes(),
+        Condition::Branch(branch) => branch.text.shapes(),
         Condition::Query(query) => query.text()?.shapes(),
         Condition::Cookie(cookie) => cookie.text.as_ref()?.shapes(),
         Condition::Grpc => Some(vec![
@@ -446,6 +460,7 @@ fn add_several(met: &[Met<'_>], texts: &[String], all: &mut Vec<Value>) -> bool 
             | Condition::Cookie(_)
             | Condition::Grpc
             | Condition::Certificate(..)
+            | Condition::Branch(_)
             | Condition::Unknown(_)
             | Condition::Never => None,
         })

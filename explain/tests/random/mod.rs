@@ -1,5 +1,7 @@
 //! Random tables of routes, changes of them, and requests that they tell apart.
 
+pub(crate) mod tree;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -84,6 +86,9 @@ impl fmt::Display for Tables {
                 for route in &host.routes {
                     writeln!(f, "    {} -> {}", set(&route.r#match), set(&route.action))?;
                 }
+                if let Some(matcher) = &host.matcher {
+                    writeln!(f, "    {}", tree::say(matcher))?;
+                }
             }
         }
         Ok(())
@@ -126,6 +131,28 @@ impl Tables {
             change(random, client, &mut after);
         }
         Self { before, after, normalizes: random.rarely(2) }
+    }
+
+    /// The same with trees of matchers in place of some lists of routes. Trees look at headers of their own.
+    pub(crate) fn with_trees(random: &mut Random, client: Client) -> Self {
+        let mut tables = Self::random(random, client);
+        for host in &mut tables.before.virtual_hosts {
+            if random.rarely(2) {
+                host.matcher = Some(tree::tree(random, client, 0));
+                host.routes.clear();
+            }
+        }
+        for host in &mut tables.after.virtual_hosts {
+            let old = tables.before.virtual_hosts.iter().find(|old| old.name == host.name);
+            let Some(old) = old.and_then(|old| old.matcher.clone()) else { continue };
+            host.matcher = Some(match random.below(8) {
+                0 => tree::tree(random, client, 0),
+                1 => continue,
+                _ => tree::changed(random, client, old),
+            });
+            host.routes.clear();
+        }
+        tables
     }
 
     pub(crate) fn model(&self, table: &RouteConfiguration, client: Client) -> Model {
@@ -198,6 +225,9 @@ pub(crate) fn request(random: &mut Random, client: Client) -> Request {
     for _ in 0..random.below(4) {
         let name = random.one_of(NAMES).to_ascii_lowercase();
         request = request.with(&name, random.one_of(VALUES));
+    }
+    for _ in 0..random.below(4) {
+        request = request.with(random.one_of(tree::NAMES), random.one_of(tree::VALUES));
     }
     request
 }

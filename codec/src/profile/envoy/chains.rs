@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::super::any::{short, type_of};
 use super::super::rule::{Scope, enum_at, has, number_at, values_at};
+use super::matchers::Chooses;
 use super::shared::{MANAGER, MANAGER_ROW, fault, is_true, refuse, types};
 use crate::diagnostic::echo;
 use crate::encode::decode_any;
@@ -21,6 +22,9 @@ pub(super) fn filter_chains(listener: &Message, is_quic: bool, path: &Path<'_>, 
     if has(listener, "fcds_config") && !has_matcher {
         let text = "Envoy rejects filter chains on demand without `filter_chain_matcher`";
         refuse(ROW, path, "fcds_config", text, scope);
+    }
+    if let Some(matcher) = child(listener, "filter_chain_matcher") {
+        Chooses::FilterChain.check(&matcher, &path.field("filter_chain_matcher"), scope);
     }
     let mut names: HashMap<String, usize> = HashMap::new();
     let mut conditions: HashMap<String, usize> = HashMap::new();

@@ -8,6 +8,7 @@ mod filters;
 mod headers;
 mod listener;
 mod manager;
+mod matchers;
 mod route;
 mod shared;
 mod sources;

@@ -7,6 +7,7 @@ use xds_cache::{ResourceKey, ResourceType};
 use super::super::any::{short, type_of};
 use super::super::reach::Resources;
 use super::super::rule::{Scope, has, number_at, value_at};
+use super::matchers::Chooses;
 use super::shared::{is_true, refuse};
 use crate::diagnostic::{echo, echo_name};
 use crate::encode::decode_any;
@@ -65,6 +66,9 @@ pub(super) fn virtual_host(message: &Message, path: &Path<'_>, scope: &mut Scope
     mirrors(message, &path.field("request_mirror_policies"), scope);
     if has(message, "matcher") && has(message, "routes") {
         refuse(ROW, path, "matcher", "Envoy rejects `matcher` beside `routes`", scope);
+    }
+    if let Some(matcher) = child(message, "matcher") {
+        Chooses::Route.check(&matcher, &path.field("matcher"), scope);
     }
     let list_path = path.field("virtual_clusters");
     for (index, cluster) in list(message, "virtual_clusters").iter().enumerate() {
