@@ -1,4 +1,4 @@
-//! What a route does with a request: timeouts, retries, filters, rewrites (XA2–XA9).
+//! What a route does with a request: timeouts, retries, mirrors, rewrites (XA2–XA7).
 
 use std::collections::HashMap;
 
@@ -7,30 +7,16 @@ use envoy_types::pb::envoy::config::route::v3::redirect_action::{
     PathRewriteSpecifier, SchemeRewriteSpecifier,
 };
 use envoy_types::pb::envoy::config::route::v3::route_action::HostRewriteSpecifier;
-use envoy_types::pb::envoy::config::route::v3::{FilterConfig, RedirectAction, RouteAction};
-use envoy_types::pb::envoy::extensions::filters::common::fault::v3::fault_delay::FaultDelaySecifier;
-use envoy_types::pb::envoy::extensions::filters::http::fault::v3::HttpFault;
-use envoy_types::pb::envoy::extensions::filters::http::fault::v3::fault_abort::ErrorType;
-use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::stateful_session_per_route::Override;
-use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::{
-    StatefulSession, StatefulSessionPerRoute,
-};
+use envoy_types::pb::envoy::config::route::v3::{RedirectAction, RouteAction};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_filter::ConfigType;
-use envoy_types::pb::envoy::extensions::http::stateful_session::cookie::v3::CookieBasedSessionState;
-use envoy_types::pb::envoy::extensions::http::stateful_session::header::v3::HeaderBasedSessionState;
 use envoy_types::pb::google::protobuf::{Any, Duration};
-use prost::Message as _;
 
 use crate::changed::Known;
-use crate::draw::Fraction;
-use crate::explanation::{Filter, Limit, Retry, Session};
-use crate::header::{HeaderCondition, Seen};
-use crate::ratio::Ratio;
+use crate::explanation::{Limit, Retry};
+use crate::header::Seen;
 use crate::request::Request;
 use crate::rewrite::{rewritten, with_prefix};
 use crate::semantics::{Difference, Semantics};
-use crate::truth::Truth;
 
 /// The levels at which a route's settings are, the weakest first.
 pub(crate) struct Levels<'a> {
@@ -41,21 +27,9 @@ pub(crate) struct Levels<'a> {
     pub(crate) member: Option<&'a proto::weighted_cluster::ClusterWeight>,
 }
 
-/// The filters of a request, and the faults among them.
-#[derive(Debug, Default)]
-pub(crate) struct Filters {
-    pub(crate) shown: Vec<Filter>,
-    /// Aborts, in order: share and status.
-    pub(crate) aborts: Vec<(Fraction, String)>,
-    /// Filters that may refuse the request or choose another route, which is not modelled.
-    pub(crate) unknown: Vec<String>,
-    /// What makes requests stick to an endpoint.
-    pub(crate) session: Option<Session>,
-}
-
 impl<'a> Levels<'a> {
     /// The override of a filter, and its level (XA7).
-    fn filter(&self, name: &str, semantics: Semantics) -> Option<(&'a Any, &'static str)> {
+    pub(crate) fn filter(&self, name: &str, semantics: Semantics) -> Option<(&'a Any, &'static str)> {
         let of = |map: &'a HashMap<String, Any>, level| map.get(name).map(|any| (any, level));
         let table = semantics.has(Difference::ActsAsProxy).then_some(&self.table.typed_per_filter_config);
         self.member
@@ -63,125 +37,6 @@ impl<'a> Levels<'a> {
             .or_else(|| of(&self.route.typed_per_filter_config, "route"))
             .or_else(|| of(&self.host.typed_per_filter_config, "virtual host"))
             .or_else(|| of(table?, "route configuration"))
-    }
-
-    /// The filters of the connection manager with their overrides.
-    pub(crate) fn filters(
-        &self,
-        manager: &HttpConnectionManager,
-        request: &Request,
-        seen: &Seen,
-        semantics: Semantics,
-    ) -> Filters {
-        let mut filters = Filters::default();
-        for filter in manager.http_filters.iter().take(MAX_FILTERS) {
-            let own = match &filter.config_type {
-                Some(ConfigType::TypedConfig(any)) => Some(any),
-                Some(ConfigType::ConfigDiscovery(_)) | None => None,
-            };
-            let found = self.filter(&filter.name, semantics);
-            let mut config = found.map(|(any, _)| any);
-            let mut is_off = filter.disabled;
-            let wrapped;
-            if let Some(any) = config
-                && is_of(any, "envoy.config.route.v3.FilterConfig")
-                && let Ok(wrapper) = FilterConfig::decode(&*any.value)
-            {
-                is_off = wrapper.disabled;
-                wrapped = wrapper.config;
-                config = wrapped.as_ref();
-            } else if config.is_some() {
-                // An override of its own enables the filter.
-                is_off = false;
-            }
-            let by = found.map(|(_, level)| level);
-            let kind = own.or(config).map_or("", |any| any.type_url.rsplit('/').next().unwrap_or_default());
-            let effect = if is_off {
-                "off".to_owned()
-            } else {
-                Self::effect(kind, config.or(own), request, seen, semantics, &mut filters)
-            };
-            if effect == UNKNOWN {
-                filters.unknown.push(filter.name.clone());
-            }
-            filters.shown.push(Filter { name: filter.name.clone(), effect, by });
-        }
-        filters
-    }
-
-    fn effect(
-        kind: &str,
-        config: Option<&Any>,
-        request: &Request,
-        seen: &Seen,
-        semantics: Semantics,
-        filters: &mut Filters,
-    ) -> String {
-        match kind {
-            "envoy.extensions.filters.http.fault.v3.HTTPFault" => {
-                let Some(fault) = config.and_then(|any| HttpFault::decode(&*any.value).ok()) else {
-                    return "on".to_owned();
-                };
-                Self::fault(&fault, request, seen, semantics, filters)
-            }
-            "envoy.extensions.filters.http.router.v3.Router" => "forwards".to_owned(),
-            "envoy.extensions.filters.http.stateful_session.v3.StatefulSession" => {
-                filters.session = config.and_then(session);
-                match &filters.session {
-                    Some(Session { by, name }) => format!("{by} `{name}`"),
-                    None => "off".to_owned(),
-                }
-            }
-            _ if MAY_REFUSE.iter().any(|name| kind.contains(name)) => UNKNOWN.to_owned(),
-            _ => "on".to_owned(),
-        }
-    }
-
-    /// XA9.
-    fn fault(
-        fault: &HttpFault,
-        request: &Request,
-        seen: &Seen,
-        semantics: Semantics,
-        filters: &mut Filters,
-    ) -> String {
-        if semantics.has(Difference::ActsAsProxy) {
-            let mut headers = fault.headers.iter().map(|header| HeaderCondition::of(header, semantics));
-            if headers.any(|header| header.matches(seen) == Truth::No) {
-                return "off: its headers do not match".to_owned();
-            }
-            if !fault.upstream_cluster.is_empty() || !fault.downstream_nodes.is_empty() {
-                return "on for some clusters or nodes".to_owned();
-            }
-        }
-        let mut parts = Vec::new();
-        if let Some(delay) = &fault.delay
-            && let Some(FaultDelaySecifier::FixedDelay(duration)) = &delay.fault_delay_secifier
-        {
-            let share = delay
-                .percentage
-                .as_ref()
-                .map_or(Ratio::ZERO, |percent| Fraction::of_percent(percent).ratio());
-            parts.push(format!("{share} wait {} ms", milliseconds(duration)));
-        }
-        if let Some(abort) = &fault.abort {
-            let status = match &abort.error_type {
-                Some(ErrorType::HttpStatus(status)) => Some(status.to_string()),
-                Some(ErrorType::GrpcStatus(status)) => Some(format!("grpc {status}")),
-                Some(ErrorType::HeaderAbort(_)) => {
-                    let http = seen.get("x-envoy-fault-abort-request").first().cloned();
-                    let grpc = seen.get("x-envoy-fault-abort-grpc-request").first();
-                    http.or_else(|| grpc.map(|status| format!("grpc {status}")))
-                }
-                None => None,
-            };
-            if let (Some(status), Some(percent)) = (status, &abort.percentage) {
-                let fraction = Fraction::of_percent(percent).at_run_time(request);
-                parts.push(format!("{} abort {status}", fraction.ratio()));
-                filters.aborts.push((fraction, status));
-            }
-        }
-        if parts.is_empty() { "on".to_owned() } else { parts.join(", ") }
     }
 
     /// XA5.
@@ -336,7 +191,7 @@ impl<'a> Levels<'a> {
         let added =
             added.into_iter().chain(self.member.map(|member| &member.request_headers_to_add)).flatten();
         let names: Vec<&str> =
-            added.filter_map(|option| Some(option.header.as_ref()?.key.as_str())).take(MAX_FILTERS).collect();
+            added.filter_map(|option| Some(option.header.as_ref()?.key.as_str())).take(MAX_NAMES).collect();
         if !names.is_empty() {
             rewrites.push(format!("request headers set: {}", names.join(", ")));
         }
@@ -347,35 +202,11 @@ impl<'a> Levels<'a> {
         ];
         let removed =
             removed.into_iter().chain(self.member.map(|member| &member.request_headers_to_remove)).flatten();
-        let names: Vec<&str> = removed.map(String::as_str).take(MAX_FILTERS).collect();
+        let names: Vec<&str> = removed.map(String::as_str).take(MAX_NAMES).collect();
         if !names.is_empty() {
             rewrites.push(format!("request headers removed: {}", names.join(", ")));
         }
         rewrites
-    }
-}
-
-/// The session of a filter's own configuration, or of an override; `None` if there is none, or if it is of a kind that is not known.
-fn session(any: &Any) -> Option<Session> {
-    let session = if is_of(any, "envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute") {
-        match StatefulSessionPerRoute::decode(&*any.value).ok()?.r#override? {
-            Override::StatefulSession(session) => session,
-            Override::Disabled(_) => return None,
-        }
-    } else {
-        StatefulSession::decode(&*any.value).ok()?
-    };
-    let state = session.session_state?.typed_config?;
-    match state.type_url.rsplit('/').next().unwrap_or_default() {
-        "envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState" => {
-            let cookie = CookieBasedSessionState::decode(&*state.value).ok()?.cookie?;
-            Some(Session { by: "cookie", name: cookie.name })
-        }
-        "envoy.extensions.http.stateful_session.header.v3.HeaderBasedSessionState" => {
-            let header = HeaderBasedSessionState::decode(&*state.value).ok()?;
-            Some(Session { by: "header", name: header.name })
-        }
-        _ => None,
     }
 }
 
@@ -429,12 +260,12 @@ pub(crate) fn location(redirect: &RedirectAction, route: &proto::Route, request:
     Ok(format!("{scheme}://{host}{path}{query}"))
 }
 
-fn is_of(any: &Any, name: &str) -> bool {
+pub(crate) fn is_of(any: &Any, name: &str) -> bool {
     any.type_url.rsplit('/').next() == Some(name)
 }
 
 /// At least 0.
-fn milliseconds(duration: &Duration) -> u64 {
+pub(crate) fn milliseconds(duration: &Duration) -> u64 {
     let seconds = u64::try_from(duration.seconds).unwrap_or_default();
     seconds.saturating_mul(1000).saturating_add(u64::try_from(duration.nanos).unwrap_or_default() / 1_000_000)
 }
@@ -458,26 +289,8 @@ fn grpc_timeout(value: &str) -> Option<u64> {
 const GRPC_RETRIES: [&str; 5] =
     ["cancelled", "deadline-exceeded", "internal", "resource-exhausted", "unavailable"];
 
-/// Parts of the names of filters that may refuse a request, or choose another route.
-const MAY_REFUSE: [&str; 12] = [
-    ".rbac.",
-    ".jwt_authn.",
-    ".ext_authz.",
-    ".ext_proc.",
-    ".lua.",
-    ".wasm.",
-    ".oauth2.",
-    ".basic_auth.",
-    ".ratelimit.",
-    ".api_key_auth.",
-    ".csrf.",
-    ".header_mutation.",
-];
-
-const UNKNOWN: &str = "on: may refuse the request, or choose another route";
-
-/// Filters and names of headers in an answer.
-const MAX_FILTERS: usize = 64;
+/// Names of headers in an answer.
+const MAX_NAMES: usize = 64;
 
 #[cfg(test)]
 mod tests {

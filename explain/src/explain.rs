@@ -24,6 +24,7 @@ use crate::endpoints::{endpoints, shown};
 use crate::explanation::{
     ActionKind, BranchSeen, Element, Explanation, Host, Listener, Mirror, Note, Outcome, Part, RouteSeen,
 };
+use crate::filters::{Circumstances, Filters, Stop};
 use crate::header::Seen;
 use crate::listener::Connected;
 use crate::model::{Accepting, Manager, Model};
@@ -315,7 +316,7 @@ impl Model {
             answer.notes.push(Note { code: "XV5", message });
         }
         let Some((shown, host)) = routed.host(&asked) else {
-            return self.without_host(arrived, routed, manager, answer);
+            return self.without_host(arrived, &asked, routed, manager, answer);
         };
         let host_path = shown.element.part.path.clone();
         answer.virtual_host = Some(shown);
@@ -326,7 +327,8 @@ impl Model {
             let location = format!("https://{}{}", arrived.request.authority, arrived.request.path);
             let check = arrived.request.router_check.as_ref();
             let checked = check.map(|check| Box::new(Checked::to_tls(check, &arrived.seen, &location)));
-            answer.outcomes.push(Outcome { location: Some(location), checked, ..outcome.with_status("301") });
+            let outcome = Outcome { location: Some(location), checked, ..outcome.with_status("301") };
+            self.answer_without_route(outcome, &asked, manager, &mut answer);
             return answer;
         }
         let ways = host.ways(&asked, Chance::new(&arrived.request, self.semantics));
@@ -350,6 +352,7 @@ impl Model {
     fn without_host(
         &self,
         arrived: &Arrived,
+        asked: &Asked<'_>,
         routed: &Routed,
         manager: &HttpConnectionManager,
         mut answer: Explanation,
@@ -376,8 +379,81 @@ impl Model {
             ),
         };
         let outcome = Outcome::plain(Ratio::ONE, ActionKind::NoVirtualHost, message);
-        answer.outcomes.push(outcome.with_status(status));
+        self.answer_without_route(outcome.with_status(status), asked, manager, &mut answer);
         answer
+    }
+
+    /// Adds an outcome of a request that no route takes. Filters may answer all the same.
+    fn answer_without_route(
+        &self,
+        outcome: Outcome,
+        asked: &Asked<'_>,
+        manager: &HttpConnectionManager,
+        answer: &mut Explanation,
+    ) {
+        if !self.semantics.has(Difference::ActsAsProxy) {
+            answer.outcomes.push(outcome);
+            return;
+        }
+        let filters = self.filters(manager, None, asked, answer);
+        self.add(&filters, vec![(outcome, None)], asked, answer);
+    }
+
+    /// The filters of a request.
+    fn filters(
+        &self,
+        manager: &HttpConnectionManager,
+        levels: Option<&Levels<'_>>,
+        asked: &Asked<'_>,
+        answer: &mut Explanation,
+    ) -> Filters {
+        let of = Circumstances { request: asked.request, seen: asked.seen, semantics: self.semantics };
+        let filters = Filters::of(manager, levels, of);
+        answer.unknown.extend(filters.unknown.iter().map(|name| format!("the filter {name}")));
+        answer.unknown.sort_unstable();
+        answer.unknown.dedup();
+        filters
+    }
+
+    /// Adds outcomes, each with the filters that answer in its place, if these are others: first what they answer, then what is left.
+    fn add(
+        &self,
+        filters: &Filters,
+        outcomes: Vec<(Outcome, Option<Vec<Stop>>)>,
+        asked: &Asked<'_>,
+        answer: &mut Explanation,
+    ) {
+        let mut all: Vec<Outcome> = Vec::new();
+        let mut forwarded = Vec::new();
+        for (outcome, stops) in outcomes {
+            // `router_check_tool` knows no filters.
+            let stops = match asked.request.passes_filters || asked.request.router_check.is_some() {
+                true => &[],
+                false => stops.as_deref().unwrap_or(&filters.stops),
+            };
+            let shown = if outcome.filters.is_empty() { &filters.shown } else { &outcome.filters };
+            let shown = shown.clone();
+            let Some((stopped, left)) = Filters::apply(stops, &shown, outcome, asked.seen) else {
+                answer.has_more = true;
+                continue;
+            };
+            for one in stopped {
+                let is_same = |other: &&mut Outcome| {
+                    (other.action, &other.what, &other.when) == (one.action, &one.what, &one.when)
+                };
+                match all.iter_mut().find(is_same) {
+                    Some(same) => match same.share.plus(one.share) {
+                        Some(share) => same.share = share,
+                        None => answer.has_more = true,
+                    },
+                    None => all.push(one),
+                }
+            }
+            if !left.share.is_zero() || stops.is_empty() {
+                forwarded.push(left);
+            }
+        }
+        answer.outcomes.extend(all.into_iter().chain(forwarded));
     }
 
     fn requires_tls(&self, host: &VirtualHost, arrived: &Arrived) -> bool {
@@ -401,13 +477,12 @@ impl Model {
         answer: &mut Explanation,
     ) {
         let is_proxy = self.semantics.has(Difference::ActsAsProxy);
-        let add = |outcome: Outcome, answer: &mut Explanation| {
-            answer.outcomes.push(Outcome { when: leaf.assumed.clone(), route: leaf.route, ..outcome });
-        };
+        let of_way = |outcome: Outcome| Outcome { when: leaf.assumed.clone(), route: leaf.route, ..outcome };
         if let Some(why) = &leaf.unknown {
             answer.unknown.push("the virtual host's matcher".to_owned());
             let message = format!("a tree of matchers chooses the route: {why}");
-            return add(Outcome::plain(leaf.chance.share(), ActionKind::Plugin, message), answer);
+            answer.outcomes.push(of_way(Outcome::plain(leaf.chance.share(), ActionKind::Plugin, message)));
+            return;
         }
         let Some(route) = leaf.route.and_then(|index| host.routes.get(index)) else {
             let message = match host.tree.is_some() {
@@ -420,44 +495,25 @@ impl Model {
                 (true, true) => "grpc 12 UNIMPLEMENTED",
                 (true, false) => "404",
             };
-            return add(outcome.with_status(status), answer);
+            return self.answer_without_route(of_way(outcome.with_status(status)), asked, manager, answer);
         };
         let levels =
             Levels { table: &routed.table.message, host: &host.message, route: &route.message, member: None };
-        let filters = levels.filters(manager, asked.request, asked.seen, self.semantics);
+        let filters = self.filters(manager, Some(&levels), asked, answer);
         let action = match &route.message.action {
             Some(Action::Route(action)) => action,
             other => {
                 let mut outcome = self.answered(other.as_ref(), &route.message, asked, leaf.chance.share());
-                outcome.filters = filters.shown;
+                outcome.filters.clone_from(&filters.shown);
                 outcome.checked = Checked::answered(&levels, other.as_ref(), asked.request, asked.seen);
-                return add(outcome, answer);
+                // A call of a gRPC client fails before its filters.
+                let stops = if is_proxy { None } else { Some(Vec::new()) };
+                return self.add(&filters, vec![(of_way(outcome), stops)], asked, answer);
             }
         };
-        answer.unknown.extend(filters.unknown.iter().map(|name| format!("the filter {name}")));
-        answer.unknown.sort_unstable();
-        answer.unknown.dedup();
-        // Faults are drawn apart, in filters before the router.
-        let mut left = Ratio::ONE;
-        for (fraction, status) in &filters.aborts {
-            let part = left.times(fraction.ratio()).and_then(|part| leaf.chance.share().times(part));
-            left = left.times(fraction.ratio().rest()).unwrap_or(Ratio::ZERO);
-            let Some(share) = part.filter(|share| !share.is_zero()) else { continue };
-            let outcome =
-                Outcome::plain(share, ActionKind::Aborted, format!("a fault aborts it with {status}"));
-            add(Outcome { filters: filters.shown.clone(), ..outcome.with_status(status.clone()) }, answer);
-        }
-        if left.is_zero() {
-            return;
-        }
-        for mut outcome in self.forwarded(action, &levels, leaf, asked, manager, answer) {
-            let Some(share) = outcome.share.times(left) else {
-                answer.has_more = true;
-                continue;
-            };
-            outcome.share = share;
-            add(outcome, answer);
-        }
+        let forwarded = self.forwarded(action, &levels, leaf, asked, manager, answer).into_iter();
+        let forwarded = forwarded.map(|(outcome, stops)| (of_way(outcome), stops)).collect();
+        self.add(&filters, forwarded, asked, answer);
     }
 
     /// A route that answers itself.
@@ -496,7 +552,7 @@ impl Model {
         }
     }
 
-    /// The clusters of a route, with their shares (XA1).
+    /// The clusters of a route, with their shares (XA1), and the filters that answer in their place if those are not the route's.
     fn forwarded(
         &self,
         action: &RouteAction,
@@ -505,19 +561,19 @@ impl Model {
         asked: &Asked<'_>,
         manager: &HttpConnectionManager,
         answer: &mut Explanation,
-    ) -> Vec<Outcome> {
+    ) -> Vec<(Outcome, Option<Vec<Stop>>)> {
         let share = leaf.chance.share();
         let checked = |levels: &Levels<'_>, cluster: Known| {
             Checked::forwarded(levels, action, cluster, asked.request, asked.seen, self.semantics)
         };
         let single = |name: &str, answer: &mut Explanation| {
-            let outcome = self.to_cluster(name, share, action, levels, asked, manager, answer);
-            vec![self.with_mirrors(outcome, action, levels, &leaf.chance, None)]
+            let (outcome, stops) = self.to_cluster(name, share, action, levels, asked, manager, answer);
+            vec![(self.with_mirrors(outcome, action, levels, &leaf.chance, None), Some(stops))]
         };
         let plugin = |name: &str| {
             let message = format!("the plugin {name:?} chooses the cluster");
             let checked = checked(levels, Err(message.clone()));
-            vec![Outcome { checked, ..Outcome::plain(share, ActionKind::Plugin, message) }]
+            vec![(Outcome { checked, ..Outcome::plain(share, ActionKind::Plugin, message) }, None)]
         };
         match &action.cluster_specifier {
             Some(ClusterSpecifier::Cluster(name)) => single(name, answer),
@@ -527,7 +583,7 @@ impl Model {
                     None => {
                         let message = format!("the header {header:?}, which names the cluster, is absent");
                         let outcome = Outcome::plain(share, ActionKind::Cluster, message).with_status("503");
-                        vec![Outcome { checked: checked(levels, Ok(String::new())), ..outcome }]
+                        vec![(Outcome { checked: checked(levels, Ok(String::new())), ..outcome }, None)]
                     }
                 }
             }
@@ -541,7 +597,7 @@ impl Model {
             None => {
                 let message = "the route names no cluster".to_owned();
                 let outcome = Outcome::plain(share, ActionKind::Cluster, message).with_status("503");
-                vec![Outcome { checked: checked(levels, Ok(String::new())), ..outcome }]
+                vec![(Outcome { checked: checked(levels, Ok(String::new())), ..outcome }, None)]
             }
         }
     }
@@ -556,7 +612,7 @@ impl Model {
         asked: &Asked<'_>,
         manager: &HttpConnectionManager,
         answer: &mut Explanation,
-    ) -> Vec<Outcome> {
+    ) -> Vec<(Outcome, Option<Vec<Stop>>)> {
         let weights: Vec<u32> = split.clusters.iter().map(weight_of).collect();
         let sum: u64 = weights.iter().copied().map(u64::from).sum();
         let by_value = match &split.random_value_specifier {
@@ -601,10 +657,11 @@ impl Model {
                 header => asked.seen.get(&header.to_ascii_lowercase()).first().cloned().unwrap_or_default(),
             };
             let levels = Levels { member: Some(member), ..*levels };
-            let mut outcome = self.to_cluster(&name, share, action, &levels, asked, manager, answer);
+            let (mut outcome, stops) = self.to_cluster(&name, share, action, &levels, asked, manager, answer);
             outcome.weight = Some((weight, sum));
             let chance = by_value.as_ref().unwrap_or(&leaf.chance);
-            outcomes.push(self.with_mirrors(outcome, action, &levels, chance, Some((range, sum))));
+            let outcome = self.with_mirrors(outcome, action, &levels, chance, Some((range, sum)));
+            outcomes.push((outcome, Some(stops)));
         }
         if is_skewed && matches!(leaf.chance, Chance::Shared(_)) && by_value.is_none() {
             let message = "the shares are not those of the weights: an Envoy has one random number for fractions and weights".to_owned();
@@ -613,7 +670,7 @@ impl Model {
         outcomes
     }
 
-    /// A cluster, with everything that the route does on the way.
+    /// A cluster, with everything that the route does on the way, and the filters that answer in its place.
     #[expect(clippy::too_many_arguments, reason = "all of one step")]
     fn to_cluster(
         &self,
@@ -624,15 +681,16 @@ impl Model {
         asked: &Asked<'_>,
         manager: &HttpConnectionManager,
         answer: &mut Explanation,
-    ) -> Outcome {
+    ) -> (Outcome, Vec<Stop>) {
         let resource = ResourceKey { resource_type: ResourceType::Cluster, name: name.into() };
         let mut outcome = Outcome::plain(share, ActionKind::Cluster, format!("to {name}"));
         outcome.cluster = Some(element(name, &resource, String::new()));
         let (request, seen) = (asked.request, asked.seen);
         outcome.checked =
             Checked::forwarded(levels, action, Ok(name.to_owned()), request, seen, self.semantics);
-        let filters = levels.filters(manager, asked.request, asked.seen, self.semantics);
-        (outcome.filters, outcome.session) = (filters.shown, filters.session);
+        let of = Circumstances { request: asked.request, seen: asked.seen, semantics: self.semantics };
+        let Filters { shown, stops, session, .. } = Filters::of(manager, Some(levels), of);
+        (outcome.filters, outcome.session) = (shown, session);
         outcome.limits = Levels::limits(action, manager, asked.seen, self.semantics);
         outcome.retry = levels.retry(action, self.semantics);
         if self.semantics.has(Difference::ActsAsProxy) {
@@ -648,7 +706,7 @@ impl Model {
                     (true, ClusterNotFoundResponseCode::InternalServerError) => "500",
                 };
             outcome.what = format!("to {name}, which is not served");
-            return outcome.with_status(status);
+            return (outcome.with_status(status), stops);
         };
         let members = self.members(&cluster);
         if let Some(first) = members.first() {
@@ -671,7 +729,7 @@ impl Model {
         }
         outcome.n_more_endpoints = outcome.endpoints.len().saturating_sub(MAX_ENDPOINTS);
         outcome.endpoints.truncate(MAX_ENDPOINTS);
-        outcome
+        (outcome, stops)
     }
 
     /// The copies of a request: their fractions look at the same random number (XA2).

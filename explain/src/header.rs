@@ -176,13 +176,7 @@ impl HeaderCondition {
             return (self.inverts && self.semantics.has(Difference::AbsentMatchesInverted)).into();
         }
         let outcome = if self.semantics.has(Difference::ValuesMatchSingly) {
-            values.iter().map(|value| self.matches_value(value)).fold(Truth::No, |all, one| {
-                match (all, one) {
-                    (Truth::Yes, _) | (_, Truth::Yes) => Truth::Yes,
-                    (Truth::Unknown, _) | (_, Truth::Unknown) => Truth::Unknown,
-                    (Truth::No, Truth::No) => Truth::No,
-                }
-            })
+            Truth::any(values.iter().map(|value| self.matches_value(value)))
         } else {
             self.matches_value(&joined(values))
         };

@@ -32,6 +32,8 @@ pub struct Request {
     pub route_config: Option<String>,
     /// Asks as Envoy's `router_check_tool` does, which knows everything about its requests; only with a RouteConfiguration to begin at.
     pub router_check: Option<RouterCheck>,
+    /// Asks where it goes if no filter answers in place of the route.
+    pub passes_filters: bool,
 }
 
 /// What `router_check_tool` knows besides the request.

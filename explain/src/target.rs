@@ -12,6 +12,7 @@ use crate::balancer::{Balancer, MAX_CLUSTERS};
 use crate::draw::Chance;
 use crate::explain::{Routed, UNAVAILABLE, element, route_element, weight_of};
 use crate::explanation::{Element, Filter, Host, LeftOut, Located, Note, Part, Place, Session};
+use crate::filters::{Circumstances, Filters};
 use crate::header::Seen;
 use crate::model::{Manager, Model};
 use crate::ratio::Ratio;
@@ -221,7 +222,8 @@ impl Model {
         answer.virtual_host = Some(found);
         let none = Default::default();
         let levels = Levels { table: message, host: &host.message, route: &none, member: None };
-        answer.filters = levels.filters(&manager.message, &request, &seen, self.semantics).shown;
+        let of = Circumstances { request: &request, seen: &seen, semantics: self.semantics };
+        answer.filters = Filters::of(&manager.message, Some(&levels), of).shown;
         self.methods(host, &routed, &manager, &asked, &path, answer);
         if host
             .ways(&asked, Chance::new(&request, self.semantics))
@@ -290,7 +292,8 @@ impl Model {
         element: Element,
     ) -> MethodConfig {
         let name = route.message.r#match.as_ref().and_then(method_name);
-        let filters = levels.filters(&manager.message, asked.request, asked.seen, self.semantics);
+        let of = Circumstances { request: asked.request, seen: asked.seen, semantics: self.semantics };
+        let filters = Filters::of(&manager.message, Some(levels), of);
         let mut method = MethodConfig {
             index,
             route: element,

@@ -27,6 +27,20 @@ impl Truth {
         }
     }
 
+    /// Yes if one is yes.
+    pub(crate) fn any(all: impl IntoIterator<Item = Self>) -> Self {
+        all.into_iter().fold(Self::No, |any, one| match (any, one) {
+            (Self::Yes, _) | (_, Self::Yes) => Self::Yes,
+            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
+            (Self::No, Self::No) => Self::No,
+        })
+    }
+
+    /// Yes if none is no or unknown.
+    pub(crate) fn all(all: impl IntoIterator<Item = Self>) -> Self {
+        Self::any(all.into_iter().map(Self::not)).not()
+    }
+
     pub(crate) fn not_if(self, inverts: bool) -> Self {
         if inverts { self.not() } else { self }
     }

@@ -92,10 +92,11 @@ impl Found {
 
     /// The class, after the example has been asked of both models; an error is why it is none.
     fn explained(self, models: [&Model; 2]) -> Result<Class, Option<String>> {
-        let explanations = self
-            .example
-            .as_ref()
-            .map(|example| models.map(|model| model.explain(example).into_iter().next()));
+        // Filters that refuse the example on both sides would hide where the others of its class go.
+        let explanations = self.example.as_ref().map(|example| {
+            let example = Request { passes_filters: true, ..example.clone() };
+            models.map(|model| model.explain(&example).into_iter().next())
+        });
         let [before, after] = explanations.unwrap_or_default();
         if let (Some(before), Some(after)) = (&before, &after)
             && self.kind <= ClassKind::Destination
