@@ -7,12 +7,13 @@ use envoy_types::pb::envoy::config::route::v3::redirect_action::{
     PathRewriteSpecifier, SchemeRewriteSpecifier,
 };
 use envoy_types::pb::envoy::config::route::v3::route_action::HostRewriteSpecifier;
+use envoy_types::pb::envoy::config::route::v3::route_action::hash_policy::PolicySpecifier;
 use envoy_types::pb::envoy::config::route::v3::{RedirectAction, RouteAction};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use envoy_types::pb::google::protobuf::{Any, Duration};
 
 use crate::changed::Known;
-use crate::explanation::{Limit, Retry};
+use crate::explanation::{Follows, Limit, Retry};
 use crate::header::Seen;
 use crate::request::Request;
 use crate::rewrite::{rewritten, with_prefix};
@@ -131,6 +132,54 @@ impl<'a> Levels<'a> {
         let max = back_off.and_then(|back_off| back_off.max_interval.as_ref());
         let max_interval_ms = max.map_or(base.saturating_mul(10), milliseconds);
         Some(Retry { on, n_retries, base_interval_ms: base, max_interval_ms, by })
+    }
+
+    /// XA4.
+    pub(crate) fn follows(action: &RouteAction, semantics: Semantics) -> Option<Follows> {
+        let policy =
+            action.internal_redirect_policy.as_ref().filter(|_| semantics.has(Difference::ActsAsProxy))?;
+        // Envoy ignores other statuses.
+        let known = |status: &u32| [301, 302, 303, 307, 308].contains(status);
+        let statuses: Vec<u32> = policy.redirect_response_codes.iter().copied().filter(known).collect();
+        Some(Follows {
+            statuses: if policy.redirect_response_codes.is_empty() { vec![302] } else { statuses },
+            max: policy.max_internal_redirects.as_ref().map_or(1, |max| max.value),
+            crosses_schemes: policy.allow_cross_scheme_redirect,
+            conditions: policy.predicates.iter().map(|one| one.name.clone()).collect(),
+        })
+    }
+
+    /// What a hash is made of, if the cluster or the weights are chosen by one (XA10).
+    pub(crate) fn hash(action: &RouteAction, semantics: Semantics) -> Vec<String> {
+        let is_proxy = semantics.has(Difference::ActsAsProxy);
+        let mut all = Vec::new();
+        for policy in &action.hash_policy {
+            let by = match &policy.policy_specifier {
+                Some(PolicySpecifier::Header(header)) => format!("the header {:?}", header.header_name),
+                Some(PolicySpecifier::FilterState(state)) if is_proxy => {
+                    format!("the filter state {:?}", state.key)
+                }
+                Some(PolicySpecifier::FilterState(state)) if state.key == "io.grpc.channel_id" => {
+                    "the channel".to_owned()
+                }
+                Some(PolicySpecifier::Cookie(cookie)) if is_proxy => {
+                    let sets = if cookie.ttl.is_some() { ", which is set if it is absent" } else { "" };
+                    format!("the cookie {:?}{sets}", cookie.name)
+                }
+                Some(PolicySpecifier::ConnectionProperties(connection))
+                    if is_proxy && connection.source_ip =>
+                {
+                    "the address of the client".to_owned()
+                }
+                Some(PolicySpecifier::QueryParameter(parameter)) if is_proxy => {
+                    format!("the query parameter {:?}", parameter.name)
+                }
+                Some(_) | None => continue,
+            };
+            let ends = if policy.terminal { ", and by nothing else if there is one" } else { "" };
+            all.push(format!("{by}{ends}"));
+        }
+        all
     }
 
     /// The mirrors: of the route, else of the virtual host, else of the RouteConfiguration (XA2).

@@ -192,6 +192,14 @@ fn policies(cluster: &Cluster) -> Vec<String> {
     }
 }
 
+/// Returns `true` if a client may choose the endpoints of a cluster by the hash of a request.
+pub(crate) fn hashes(cluster: &Cluster) -> bool {
+    let configured = cluster.load_balancing_policy.iter().flat_map(|policy| &policy.policies);
+    let mut types = configured.filter_map(|one| one.typed_extension_config.as_ref()?.typed_config.as_ref());
+    matches!(cluster.lb_policy(), LbPolicy::RingHash | LbPolicy::Maglev)
+        || types.any(|any| [".ring_hash.", ".maglev."].iter().any(|kind| any.type_url.contains(kind)))
+}
+
 /// The first policy that gRPC clients know, and those below it.
 fn named(policy: &LoadBalancingPolicy, n_left: usize) -> Vec<String> {
     let all =

@@ -16,6 +16,7 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use xds_cache::{Resource, ResourceKey, ResourceType};
 
 use crate::after::{Levels, location};
+use crate::balancer::hashes;
 use crate::before::{Arrived, arrive};
 use crate::chains::{ChainWay, Chains, ChainsFound};
 use crate::changed::{Checked, Known};
@@ -693,6 +694,7 @@ impl Model {
         (outcome.filters, outcome.session) = (shown, session);
         outcome.limits = Levels::limits(action, manager, asked.seen, self.semantics);
         outcome.retry = levels.retry(action, self.semantics);
+        outcome.follows = Levels::follows(action, self.semantics);
         if self.semantics.has(Difference::ActsAsProxy) {
             outcome.rewrites = levels.rewrites(action);
         }
@@ -709,6 +711,11 @@ impl Model {
             return (outcome.with_status(status), stops);
         };
         let members = self.members(&cluster);
+        let is_hashed =
+            members.iter().filter_map(|name| self.cluster(name)).any(|(member, _)| hashes(&member));
+        if is_hashed || hashes(&cluster) || has_hashed_weights(action) {
+            outcome.hash = Levels::hash(action, self.semantics);
+        }
         if let Some(first) = members.first() {
             outcome.what = format!("to the first of {} that has healthy endpoints", members.join(", "));
             if let Some((cluster, Some(assignment))) = self.cluster(first) {
@@ -852,6 +859,12 @@ fn is_off(real: Ratio, written: Option<Ratio>) -> bool {
     let Some(written) = written else { return false };
     let as_float = |ratio: Ratio| ratio.parts().0 as f64 / ratio.parts().1 as f64;
     (as_float(real) - as_float(written)).abs() > 0.001
+}
+
+/// Returns `true` if the hash of a request decides about weights.
+fn has_hashed_weights(action: &RouteAction) -> bool {
+    let Some(ClusterSpecifier::WeightedClusters(split)) = &action.cluster_specifier else { return false };
+    matches!(&split.random_value_specifier, Some(RandomValueSpecifier::UseHashPolicy(flag)) if flag.value)
 }
 
 pub(crate) fn weight_of(member: &ClusterWeight) -> u32 {

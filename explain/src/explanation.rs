@@ -239,6 +239,12 @@ pub struct Outcome {
     /// What makes requests stick to an endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
+    /// What the endpoint is chosen by, in order, if the cluster hashes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hash: Vec<String>,
+    /// The redirects of the backend that the client follows itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub follows: Option<Follows>,
     /// What `router_check_tool` compares; only if the request asks as it does.
     #[serde(skip)]
     pub checked: Option<Box<Checked>>,
@@ -315,6 +321,21 @@ pub struct Session {
     pub by: &'static str,
     /// The name of the cookie or header.
     pub name: String,
+}
+
+/// The redirects that an Envoy follows itself: the table is asked again with the new location (XA4).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Follows {
+    /// The statuses.
+    pub statuses: Vec<u32>,
+    /// How many in a row.
+    pub max: u32,
+    /// True if it also follows from HTTP to HTTPS, or back.
+    pub crosses_schemes: bool,
+    /// The names of the conditions that each must fulfil.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<String>,
 }
 
 /// A copy of the request.
@@ -422,6 +443,8 @@ impl Outcome {
             filters: Vec::new(),
             mirrors: Vec::new(),
             session: None,
+            hash: Vec::new(),
+            follows: None,
             checked: None,
         }
     }

@@ -61,8 +61,8 @@ pub use curl::{CurlError, curl};
 pub use diff::{Changes, Class, ClassKind, Effort, MAX_CLASSES, Undecided, diff, diff_within, request_text};
 pub use explain::MAX_LISTENERS;
 pub use explanation::{
-    ActionKind, BranchSeen, Element, Endpoint, Explanation, Filter, Host, LeftOut, Limit, Listener, Located,
-    Mirror, Note, Outcome, Part, Place, Retry, RouteSeen, Session,
+    ActionKind, BranchSeen, Element, Endpoint, Explanation, Filter, Follows, Host, LeftOut, Limit, Listener,
+    Located, Mirror, Note, Outcome, Part, Place, Retry, RouteSeen, Session,
 };
 pub use host::DomainKind;
 pub use inventory::{Inventory, Item, inventory};

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::balancer::Balancer;
 use crate::explanation::{
-    BranchSeen, Element, Endpoint, Explanation, Filter, Host, Limit, Outcome, Place, RouteSeen,
+    BranchSeen, Element, Endpoint, Explanation, Filter, Follows, Host, Limit, Outcome, Place, RouteSeen,
 };
 use crate::host::DomainKind;
 use crate::route::Failure;
@@ -220,6 +220,19 @@ impl Outcome {
                 retry.n_retries, retry.base_interval_ms, retry.max_interval_ms, retry.by
             );
             line(text, "  retries", &text_of, None);
+        }
+        if let Some(Follows { statuses, max, crosses_schemes, conditions }) = &self.follows {
+            let statuses: Vec<String> = statuses.iter().map(u32::to_string).collect();
+            let schemes = if *crosses_schemes { ", also to the other scheme" } else { "" };
+            let only = match &**conditions {
+                [] => String::new(),
+                conditions => format!(", if {} let it", conditions.join(", ")),
+            };
+            let what = format!("{}: up to {max} in a row{schemes}{only}", statuses.join(", "));
+            line(text, "  follows", &what, None);
+        }
+        if !self.hash.is_empty() {
+            line(text, "  hash", &format!("by {}", self.hash.join("; then by ")), None);
         }
         if !self.filters.is_empty() {
             line(text, "  filters", &filters(&self.filters), None);
