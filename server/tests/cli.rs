@@ -6,6 +6,8 @@
 mod documents;
 #[path = "cli/forms.rs"]
 mod forms;
+#[path = "cli/seeds.rs"]
+mod seeds;
 #[path = "cli/targets.rs"]
 mod targets;
 
