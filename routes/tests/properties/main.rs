@@ -12,10 +12,9 @@ mod weights;
 
 use proptest::test_runner::Config;
 use serde_json::Value as Json;
-use xds_cache::Profile;
 use xds_routes::{Options, Translation};
 
-use support::{Reading, conditions_text, lint, resources_text};
+use support::{Reading, conditions_text, lint, versions_text};
 
 /// As many cases as the others have; a failure prints the smallest documents that it is found with.
 fn config(cases: u32) -> Config {
@@ -43,11 +42,10 @@ fn outcome(reading: &Reading) -> String {
         all.map(|one| format!("{}[{}] {}: {}", one.severity, one.code, one.path, one.message)).collect();
     told.sort();
     format!(
-        "{}\n=====\n{}\n=====\n{}\n=====\n{}",
-        resources_text(&translation, Profile::Envoy),
-        resources_text(&translation, Profile::Grpc),
+        "{}\n=====\n{}\n=====\n{}",
+        versions_text(&translation),
         conditions_text(&translation),
-        told.join("\n"),
+        told.join("\n")
     )
 }
 
