@@ -11,7 +11,6 @@ use xds_routes::Documents;
 use crate::acks::view_key_of_group;
 use crate::model::{GroupRequests, Texts};
 use crate::places::Places;
-use crate::whole_state::WholeState;
 
 /// A state of the groups, and the documents where its parts are written.
 #[derive(Clone, Copy, Debug)]
@@ -20,12 +19,6 @@ pub struct State<'a> {
     pub groups: &'a Groups,
     /// The documents.
     pub documents: &'a Documents,
-}
-
-impl<'a> From<&'a WholeState> for State<'a> {
-    fn from(whole: &'a WholeState) -> Self {
-        Self { groups: &whole.groups, documents: &whole.documents.translated.documents }
-    }
 }
 
 /// Comparisons that share their bounds.

@@ -24,7 +24,7 @@ use crate::model::document::{DocumentState, GroupedDocument, content_hash};
 use crate::plan::Patch;
 use crate::stored_files::{has_contents, version_of_content};
 use crate::wave::former;
-use crate::{history, load, resource_record, stored_overrides, weights};
+use crate::{history, load, requests, resource_record, stored_overrides, weights};
 
 /// Everything that is accepted, was, or would be.
 #[derive(Clone, Debug)]
@@ -37,6 +37,12 @@ pub struct WholeState {
     pub documents: DocumentState,
     /// Objects whose contents at that revision are not kept, with the reason: at most [`MAX_GAPS`](Self::MAX_GAPS).
     pub gaps: Vec<String>,
+}
+
+impl<'a> From<&'a WholeState> for requests::State<'a> {
+    fn from(whole: &'a WholeState) -> Self {
+        Self { groups: &whole.groups, documents: &whole.documents.translated.documents }
+    }
 }
 
 impl WholeState {

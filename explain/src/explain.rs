@@ -397,7 +397,7 @@ impl Model {
             return;
         }
         let filters = self.filters(manager, None, asked, answer);
-        self.add(&filters, vec![(outcome, None)], asked, answer);
+        Self::add(&filters, vec![(outcome, None)], asked, answer);
     }
 
     /// The filters of a request.
@@ -418,7 +418,6 @@ impl Model {
 
     /// Adds outcomes, each with the filters that answer in its place, if these are others: first what they answer, then what is left.
     fn add(
-        &self,
         filters: &Filters,
         outcomes: Vec<(Outcome, Option<Vec<Stop>>)>,
         asked: &Asked<'_>,
@@ -509,12 +508,12 @@ impl Model {
                 outcome.checked = Checked::answered(&levels, other.as_ref(), asked.request, asked.seen);
                 // A call of a gRPC client fails before its filters.
                 let stops = if is_proxy { None } else { Some(Vec::new()) };
-                return self.add(&filters, vec![(of_way(outcome), stops)], asked, answer);
+                return Self::add(&filters, vec![(of_way(outcome), stops)], asked, answer);
             }
         };
         let forwarded = self.forwarded(action, &levels, leaf, asked, manager, answer).into_iter();
         let forwarded = forwarded.map(|(outcome, stops)| (of_way(outcome), stops)).collect();
-        self.add(&filters, forwarded, asked, answer);
+        Self::add(&filters, forwarded, asked, answer);
     }
 
     /// A route that answers itself.

@@ -249,7 +249,7 @@ mod tests {
         let request = Request::get("a.test", "/");
         let (yes, no) =
             (anybody(Rule::Any(true)), anybody(Rule::NotRule(Box::new(permission(Rule::Any(true))))));
-        let policies = [("b", yes.clone()), ("a", no.clone()), ("c", yes)];
+        let policies = [("b", yes.clone()), ("a", no), ("c", yes)];
         let says = |action, policies: &[(&str, Policy)]| asked(&rules(action, policies), &request);
         let matches = || "the policy \"b\" matches".to_owned();
         assert_eq!(says(Action::Allow, &policies), Access::Granted(matches()), "in the order of names");

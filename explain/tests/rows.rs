@@ -1,6 +1,8 @@
 //! Rules that concern more than one part of a request's way, each on resources as they are written. Those of one part have their tests
 //! beside it.
 
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, and says where")]
+
 use std::sync::Arc;
 
 use xds_codec::{Codec, Limits, ObjectContent};
@@ -11,7 +13,9 @@ fn model(yaml: &str, language: Language) -> Model {
     let decoded = Codec::new().unwrap().decode_file("a.yaml", yaml.as_bytes(), &Limits::default());
     let resources = decoded.objects.into_iter().map(|object| match object.content {
         ObjectContent::Resource { outcome, .. } => Arc::new(outcome.unwrap()),
-        other => panic!("{other:?}"),
+        ObjectContent::Unreadable(_) | ObjectContent::NodeGroup { .. } | ObjectContent::Other { .. } => {
+            panic!("every document is a resource")
+        }
     });
     let resources: Vec<_> = resources.collect();
     assert!(!resources.is_empty(), "{:?}", decoded.diagnostics);

@@ -17,7 +17,7 @@ use xds_control::Judgement;
 
 use super::candidate::Candidate;
 use super::process::Envoy;
-use super::{Bounds, Crash, MAX_VERSION, Oracle, Refusal, Verdict};
+use super::search::{Bounds, Crash, MAX_VERSION, Oracle, Refusal, Verdict};
 use crate::metrics::Metrics;
 
 /// The Envoy of a server.
