@@ -202,7 +202,9 @@ async fn a_server_asks_a_real_envoy_about_changes() -> Result<()> {
         let body = listener("api", 10001, "function x(");
         for query in ["?dryRun=true", ""] {
             let path = format!("/v1/groups/default/resources/listeners/api{query}");
-            let answer = server.request("PUT", &path, &[], body.to_string()).await?;
+            let answer = server
+                .request("PUT", &path, &[("content-type", "application/json")], body.to_string())
+                .await?;
             let text = answer.text();
             ensure!(
                 text.contains("Envoy 1.40.0 refuses Listener") && text.contains(words),
