@@ -197,6 +197,7 @@ async fn a_server_asks_a_real_envoy_about_changes() -> Result<()> {
         dir.write_resources("good.yaml", &[listener("good", 10000, "x = 1"), cluster("web")])?;
         let setup = Setup::new()?.watch(dir.path()).arg(format!("--oracle={}", envoy.display()));
         let server = Server::start_with(setup.arg(format!("--oracle-policy={policy}"))).await?;
+        server.wait_ready().await?;
         let is_refused = policy == "refuse";
 
         let body = listener("api", 10001, "function x(");
