@@ -14,7 +14,7 @@
 //! An [`oracle`] may judge what a change would publish, and [`judged`] says what its answer means. [`documents`] translates route documents into resources. [`weights`] applies overrides of weights to rules; [`rollouts`] own some
 //! of these rules. [`mod@withhold`] keeps secrets from groups without identities, wherever a group is made, and [`secrets`] reports it.
 //!
-//! Questions about requests are answered from accepted states: [`mod@past`] rebuilds older ones, [`requests`] compares two of them, and
+//! Questions about requests are answered from accepted states: [`mod@whole_state`] rebuilds older ones, [`requests`] compares two of them, and
 //! [`places`] says where their parts are written.
 //!
 //! Modules use each other in one direction only; `tests/tests/architecture.rs` checks that.
