@@ -276,20 +276,10 @@ impl Shared {
             }
             let (judgement, refused) = self.ask(asked, proposed.next.groups.clone(), until).await;
             let errors = judged::errors(&refused);
-            let load = match &*cause {
-                _ if errors.is_empty() || self.env.options.oracle_policy == OraclePolicy::Tell => {
-                    return Ok((cause, told(proposed, &judgement, refused)));
-                }
-                Cause::Files(load) => load,
-                Cause::Unrecorded
-                | Cause::Write(..)
-                | Cause::Wave
-                | Cause::Ask { .. }
-                | Cause::Forced { .. }
-                | Cause::Others
-                | Cause::Anew
-                | Cause::Held => return Err(WriteError::Invalid(errors)),
-            };
+            if errors.is_empty() || self.env.options.oracle_policy == OraclePolicy::Tell {
+                return Ok((cause, told(proposed, &judgement, refused)));
+            }
+            let Cause::Files(load) = &*cause else { return Err(WriteError::Invalid(errors)) };
             let without = blames.next().and_then(|blame| load.without(accepted, &refused, blame));
             let Some(without) = without else {
                 errors.iter().for_each(log_refusal);

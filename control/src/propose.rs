@@ -97,17 +97,8 @@ pub(crate) fn propose(
 
 /// The effect of a cause that failed: the state of the files is still shown. `None` if there is nothing to show.
 pub(crate) fn without_effect(accepted: &Accepted, cause: &Cause) -> Option<Transition> {
-    match cause {
-        Cause::Files(load) => Some(load::failed(accepted, load)),
-        Cause::Unrecorded
-        | Cause::Write(..)
-        | Cause::Wave
-        | Cause::Ask { .. }
-        | Cause::Forced { .. }
-        | Cause::Others
-        | Cause::Anew
-        | Cause::Held => None,
-    }
+    let Cause::Files(load) = cause else { return None };
+    Some(load::failed(accepted, load))
 }
 
 /// The effect of a cause whose plan could not be stored, because of `error`.

@@ -91,28 +91,17 @@ impl RouteTree {
 
 impl Facts for Asked<'_> {
     fn value(&self, input: &Input) -> Known {
-        match input {
-            Input::Header(name) => match self.seen.get(name) {
+        if let Input::Header(name) = input {
+            return match self.seen.get(name) {
                 [] => Known::Absent,
                 values => Known::Text(values.join(",")),
-            },
-            Input::FilterState(key) => match self.request.filter_state.get(key) {
-                Some(value) => Known::Text(value.clone()),
-                None if self.request.router_check.is_some() => Known::Absent,
-                None => Known::Unknown,
-            },
-            Input::Environment(_)
-            | Input::DestinationIp
-            | Input::DestinationPort
-            | Input::SourceIp
-            | Input::SourcePort
-            | Input::DirectSourceIp
-            | Input::SourceType
-            | Input::ServerName
-            | Input::TransportProtocol
-            | Input::ApplicationProtocols
-            | Input::NetworkNamespace
-            | Input::Other(_) => Known::Unknown,
+            };
+        }
+        let Input::FilterState(key) = input else { return Known::Unknown };
+        match self.request.filter_state.get(key) {
+            Some(value) => Known::Text(value.clone()),
+            None if self.request.router_check.is_some() => Known::Absent,
+            None => Known::Unknown,
         }
     }
 }

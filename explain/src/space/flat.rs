@@ -156,22 +156,8 @@ fn within_limit(n: usize) -> Result<(), String> {
 }
 
 fn condition(input: &Input, text: Arc<Text>, inverts: bool) -> Result<Arc<Joined>, String> {
-    match input {
-        Input::Header(name) => Ok(Arc::new(Joined { name: name.clone(), text, inverts })),
-        Input::FilterState(_)
-        | Input::Environment(_)
-        | Input::DestinationIp
-        | Input::DestinationPort
-        | Input::SourceIp
-        | Input::SourcePort
-        | Input::DirectSourceIp
-        | Input::SourceType
-        | Input::ServerName
-        | Input::TransportProtocol
-        | Input::ApplicationProtocols
-        | Input::NetworkNamespace
-        | Input::Other(_) => Err(format!("by the {input}")),
-    }
+    let Input::Header(name) = input else { return Err(format!("by the {input}")) };
+    Ok(Arc::new(Joined { name: name.clone(), text, inverts }))
 }
 
 /// Routes and ends of one tree.
