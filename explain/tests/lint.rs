@@ -18,7 +18,7 @@ use envoy_types::pb::envoy::config::route::v3::{RouteAction, RouteConfiguration}
 use random::{Random, Tables};
 use xds_explain::{ClassKind, Client, Doubt, DoubtCode, Language, Model, diff, lint};
 
-const N_TABLES: usize = 60;
+const N_TABLES: usize = 40;
 const N_REQUESTS: usize = 20;
 
 /// The virtual host and the route that a doubt says are never reached.

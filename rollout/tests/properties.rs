@@ -8,7 +8,7 @@
 //! clocks of their own drive one rollout, each from what it knows, and store a state only in place of the one that it was computed from;
 //! every change of weights is stored once.
 //!
-//! `XDS_CASES` (default 4,000) says how many histories are run, `XDS_SEED` repeats a run that failed.
+//! `XDS_CASES` (default 1,500) says how many histories are run, `XDS_SEED` repeats a run that failed.
 
 #![expect(
     clippy::panic,

@@ -87,6 +87,8 @@ pub struct Config {
     pub limits: Limits,
     /// How dead connections are found.
     pub keepalive: Keepalive,
+    /// The age at which connections end; `None` if they never do.
+    pub max_connection_age: Option<Duration>,
     /// How long streams may take to end.
     pub drain_timeout: Duration,
 }
@@ -218,6 +220,8 @@ impl TryFrom<ServeArgs> for Config {
         }
         let waves = args.waves.policy()?;
         let rollout_trust = args.rollouts.rollout_ca.map(read_ca).transpose()?.unwrap_or_default();
+        // One server has nobody to share its clients with.
+        let max_connection_age = limits.max_connection_age.or(shared.is_some().then_some(MAX_CONNECTION_AGE));
         Ok(Self {
             waves,
             drain: args.drain.into(),
@@ -244,6 +248,7 @@ impl TryFrom<ServeArgs> for Config {
             tls,
             limits: Limits::from(&limits),
             keepalive: Keepalive { interval: limits.keepalive_interval, timeout: limits.keepalive_timeout },
+            max_connection_age: max_connection_age.filter(|age| !age.is_zero()),
             drain_timeout: limits.drain_timeout,
         })
     }
@@ -320,6 +325,9 @@ impl fmt::Debug for AdminToken {
         f.write_str("AdminToken(…)")
     }
 }
+
+/// How old connections become where several servers share a store.
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
 
 /// Once clients can prove who they are, only those that do get secrets.
 fn default_secrets(tls: &TlsConfig, access: &AccessConfig) -> xds_control::Secrets {

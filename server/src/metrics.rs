@@ -53,6 +53,7 @@ pub struct Metrics {
     grace_expired: Family<TypeLabel, Counter>,
     publications: Family<SourceLabel, Counter>,
     publish_to_ack: Histogram,
+    aged: Counter,
     load_streams: Gauge,
     load_reports: Counter,
     load_reports_left_out: Family<ReasonLabel, Counter>,
@@ -154,6 +155,7 @@ impl Metrics {
             grace_expired: Family::default(),
             publications: Family::default(),
             publish_to_ack: Histogram::new(PUBLISH_TO_ACK_BUCKETS),
+            aged: Counter::default(),
             load_streams: Gauge::default(),
             load_reports: Counter::default(),
             load_reports_left_out: Family::default(),
@@ -257,6 +259,11 @@ impl Metrics {
         self.streams.get_or_create(&variant_label(variant)).dec();
     }
 
+    /// A connection ended because of its age.
+    pub fn connection_aged(&self) {
+        self.aged.inc();
+    }
+
     /// A request came.
     pub fn request(&self, resource_type: &ResourceType, kind: RequestKind) {
         let labels = RequestLabels { r#type: type_name(resource_type), kind: kind.as_str() };
@@ -356,6 +363,8 @@ impl Metrics {
         registry.register("xds_publish", "Publications", self.publications.clone());
         let help = "Time from a publication until a connected client has accepted it";
         registry.register("xds_publish_to_ack_seconds", help, self.publish_to_ack.clone());
+        let help = "Connections that were ended because of their age (--max-connection-age)";
+        registry.register("xds_connections_aged", help, self.aged.clone());
         let help = "Open streams of load reports";
         registry.register("xds_load_streams", help, self.load_streams.clone());
         let help = "Load reports of clusters that were kept";

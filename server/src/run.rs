@@ -233,6 +233,7 @@ impl ServerParts {
             max_streams_per_connection: config.limits.max_streams_per_connection,
             keepalive_interval: config.keepalive.interval,
             keepalive_timeout: config.keepalive.timeout,
+            max_connection_age: config.max_connection_age,
             drain_timeout: config.drain_timeout,
             load_report_interval: config.routes.reports_loads.then_some(config.loads.interval),
             ..GrpcConfig::default()

@@ -5,7 +5,7 @@
 //! [`tools`] installs programs that are not Rust. [`raw`] speaks xDS field by field, where a real client would be too polite, and
 //! [`bare`] serves any bytes, where the server under test would refuse them.
 //! [`config`] writes configuration, and [`documents`] writes route documents and starts the programs to try them. [`rpc`] makes single
-//! requests, HTTP and gRPC, to any host. [`seen`] and [`events`] shorten the answers of a server for comparison. [`certificates`] issues
+//! requests, HTTP and gRPC, to any host. [`names`] gives a name several addresses. [`seen`] and [`events`] shorten the answers of a server for comparison. [`certificates`] issues
 //! certificates and speaks TLS; [`certificate_files`] are those of `xds-server ca`, and [`dial`] connects gRPC clients with them. [`spiffe_agent`] is a SPIFFE agent, and [`tokens`] issues JSON Web Tokens. [`tls_tunnel`] lets
 //! clients in plaintext reach a server that speaks TLS.
 //! [`secured`] is a server with TLS and clients that send requests while their credentials change. [`footprint`] measures memory and processor time. [`healthy`] is a client that is served during
@@ -33,6 +33,7 @@ pub mod footprint;
 pub mod healthy;
 pub mod http;
 pub mod load;
+pub mod names;
 pub mod pitfalls;
 pub mod process;
 pub mod random;

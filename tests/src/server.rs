@@ -108,6 +108,13 @@ impl Setup {
         Ok(self)
     }
 
+    /// Has the server listen for clients at this address.
+    #[must_use]
+    pub fn xds_at(mut self, addr: SocketAddr) -> Self {
+        self.xds = addr;
+        self
+    }
+
     /// Has the server listen for the admin API at the same port after every restart too.
     ///
     /// # Errors

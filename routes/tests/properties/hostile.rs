@@ -89,7 +89,7 @@ fn pointers(tree: &Json, at: &str, found: &mut Vec<String>) {
 }
 
 proptest! {
-    #![proptest_config(config(512))]
+    #![proptest_config(config(256))]
 
     #[test]
     fn junk_anywhere_breaks_nothing(

@@ -121,7 +121,7 @@ fn changed_conditions(before: &Translation, after: &Translation) -> BTreeSet<Doc
 
 /// As many histories as `XDS_CASES` says.
 fn cases() -> u32 {
-    std::env::var("XDS_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2_000)
+    std::env::var("XDS_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(500)
 }
 
 proptest! {

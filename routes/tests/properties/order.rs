@@ -34,7 +34,7 @@ fn shown(translation: &Translation) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(config(256))]
+    #![proptest_config(config(128))]
 
     /// Documents in any order, in one file or several, with the keys of their objects in any order.
     #[test]

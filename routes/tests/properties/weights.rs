@@ -74,7 +74,7 @@ fn resources(translation: &Translation) -> BTreeMap<String, Arc<Resource>> {
 }
 
 proptest! {
-    #![proptest_config(config(256))]
+    #![proptest_config(config(128))]
 
     #[test]
     fn other_weights_change_nothing_but_weights(documents in worlds(), weights in vec(0..1_000_u32, 64)) {
@@ -182,7 +182,7 @@ mod precedence {
     }
 
     proptest! {
-        #![proptest_config(config(256))]
+        #![proptest_config(config(128))]
 
         #[test]
         fn grpc_routes_are_in_the_order_of_the_gateway_api(documents in worlds()) {

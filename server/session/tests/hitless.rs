@@ -5,7 +5,7 @@
 //! nothing is sent because a grace expired. In the end everything is accepted, and the client must have exactly the newest
 //! configuration, with nothing held back.
 //!
-//! `XDS_CASES` (default 4,000) says how many histories are run of each, `XDS_SEED` which; without it they are always the same, so
+//! `XDS_CASES` (default 1,500) says how many histories are run of each, `XDS_SEED` which; without it they are always the same, so
 //! that a change fails by its own fault. Before a release: `XDS_SEED=$RANDOM XDS_CASES=300000 cargo test --release -p xds-session
 //! --test hitless`. What was found so is kept in `found` and `came_back`.
 

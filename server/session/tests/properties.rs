@@ -7,7 +7,7 @@
 //! name that is subscribed to is answered (delta). Besides: only what was asked for is sent (A60); a changed cluster's endpoints
 //! follow it (R14); what the status board says was acknowledged is held; and a delta client ends with what a SotW client ends with.
 //!
-//! `XDS_CASES` (default 4,000) says how many histories are run of each, `XDS_SEED` repeats a run that failed. Before a release:
+//! `XDS_CASES` (default 1,500) says how many histories are run of each, `XDS_SEED` repeats a run that failed. Before a release:
 //! `XDS_CASES=300000 cargo test --release -p xds-session --test properties`.
 
 #![expect(clippy::expect_used, reason = "a test may fail")]

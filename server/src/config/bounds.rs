@@ -51,6 +51,11 @@ pub(super) fn check(args: &ServeArgs) -> Result<(), ConfigError> {
         (limits.max_admin_connections >= 16, "max-admin-connections", "16"),
         (limits.admin_idle_timeout >= millis(100), "admin-idle-timeout", "100ms"),
         (limits.first_request_timeout >= millis(100), "first-request-timeout", "100ms"),
+        (
+            limits.max_connection_age.is_none_or(|age| age.is_zero() || age >= Duration::from_secs(1)),
+            "max-connection-age",
+            "1s (or 0s for never)",
+        ),
         (limits.max_response_bytes >= 1 << 10, "max-response-bytes", "1KiB"),
         (limits.max_names_per_type >= 1, "max-names-per-type", "1"),
         // An Envoy that polls sends its whole node with every poll.

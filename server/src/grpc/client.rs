@@ -510,6 +510,11 @@ impl SharedClient {
         state.client.n_names() > MAX_AT_ONCE
     }
 
+    /// Returns `true` if nothing is held back for the client, and nobody is busy with it.
+    pub(crate) fn is_settled(&self) -> bool {
+        aside::try_lock(&self.state).is_some_and(|state| state.client.held_back().is_empty())
+    }
+
     /// When time has to pass.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.lock().client.poll_timeout()

@@ -59,6 +59,9 @@ pub struct GrpcConfig {
     pub max_paced: usize,
     /// The time after which a stream that is still writing no longer counts, so that stuck readers do not hold up others.
     pub paced_for: Duration,
+    /// The age at which connections end; `None` if they never do. They end a tenth earlier or later, and up to twice as late while
+    /// something is held back for the client.
+    pub max_connection_age: Option<Duration>,
     /// How long the streams may take to end at shutdown.
     pub drain_timeout: Duration,
 }
@@ -94,6 +97,7 @@ impl Default for GrpcConfig {
             load_report_interval: Some(Duration::from_secs(10)),
             max_paced: 1000,
             paced_for: Duration::from_secs(5),
+            max_connection_age: None,
             drain_timeout: Duration::from_secs(10),
         }
     }

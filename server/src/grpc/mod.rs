@@ -7,6 +7,7 @@
 //!
 //! There is no task and no queue per stream. Everything that a client can make grow has a limit in [`GrpcConfig`].
 
+mod age;
 mod arrivals;
 mod boards;
 mod body;

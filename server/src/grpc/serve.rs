@@ -81,6 +81,7 @@ impl Grpc {
             () = shutdown => {}
             () = running => {}
             () = sweeping => {}
+            () = self.end_old() => {}
             () = port.tend() => {}
         }
         self.report(&reporter, ServingStatus::NotServing).await;

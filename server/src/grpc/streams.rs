@@ -76,6 +76,11 @@ pub(crate) enum StreamEnding {
     /// The server is going away.
     #[error("the server is shutting down")]
     Shutdown,
+    /// Its connection is older than connections may be.
+    #[error(
+        "the connection has reached its greatest age (--max-connection-age); connect again, to any server"
+    )]
+    Aged,
     /// A new stream needs its place.
     #[error(
         "the server has reached its limit of streams, and this one has gone longest without naming a node"
@@ -159,13 +164,14 @@ impl StreamEnding {
         match self {
             Self::Expired { by, .. } | Self::Denied { by } => by == Credential::Certificate,
             Self::Untrusted { .. } => true,
-            Self::Shutdown | Self::Displaced | Self::Silent | Self::Distrusted => false,
+            Self::Shutdown | Self::Aged | Self::Displaced | Self::Silent | Self::Distrusted => false,
         }
     }
 
     fn code(self) -> u8 {
         match self {
             Self::Shutdown => SHUTDOWN,
+            Self::Aged => AGED,
             Self::Displaced => DISPLACED,
             Self::Silent => SILENT,
             Self::Expired { .. } => EXPIRED,
@@ -323,9 +329,15 @@ impl<C> Streams<C> {
         self.refusals.record(Reason::Streams, &detail, SystemTime::now());
     }
 
+    /// The streams of the connections for which `wants` is `true`.
+    pub(crate) fn of_peers(&self, wants: impl Fn(&Peer) -> bool) -> Vec<Arc<StreamHandle<C>>> {
+        let open = self.lock();
+        open.all.values().filter(|handle| wants(&handle.peer)).cloned().collect()
+    }
+
     /// The client of a stream, once it has sent its first request.
     pub(crate) fn client(&self, id: StreamId) -> Option<Arc<C>> {
-        self.lock().all.get(&id).and_then(|handle| handle.client.get().and_then(Weak::upgrade))
+        self.lock().all.get(&id).and_then(|handle| handle.client())
     }
 
     /// How many streams are open.
@@ -405,6 +417,21 @@ impl<C> StreamHandle<C> {
         self.waker.wake();
     }
 
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// The stream's client, once it has sent its first request.
+    pub(crate) fn client(&self) -> Option<Arc<C>> {
+        self.client.get().and_then(Weak::upgrade)
+    }
+
+    /// Ends the stream because its connection is old, and soon the connection.
+    pub(crate) fn end_of_age(&self) {
+        self.end_as(AGED);
+        self.peer.retire();
+    }
+
     /// Ends the stream as soon as it has written what it is writing.
     pub(crate) fn end(&self) {
         self.end_as(SHUTDOWN);
@@ -450,6 +477,7 @@ impl<C> OpenStream<C> {
     pub(crate) fn ending(&self) -> Option<StreamEnding> {
         match self.handle.ending.load(Ordering::Acquire) {
             GOES_ON => None,
+            AGED => Some(StreamEnding::Aged),
             DISPLACED => Some(StreamEnding::Displaced),
             SILENT => Some(StreamEnding::Silent),
             EXPIRED => StreamEnding::by_time(&self.handle.proofs),
@@ -497,6 +525,7 @@ const DENIED_CERTIFICATE: u8 = 5;
 const DENIED_TOKEN: u8 = 6;
 const DISTRUSTED: u8 = 7;
 const UNTRUSTED: u8 = 8;
+const AGED: u8 = 9;
 /// How long a stream may take to end that is told to; it takes longer only where the client does not let it write.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 

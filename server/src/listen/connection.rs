@@ -13,7 +13,7 @@ use tonic::transport::server::Connected;
 use xds_cache::Reason;
 
 use crate::listen::flood::Allowance;
-use crate::listen::frames::{self, Frames, calm_down};
+use crate::listen::frames::{self, CONNECT_AGAIN, Frames, calm_down};
 use crate::listen::stream::Stream;
 use crate::listen::{Peer, Port};
 
@@ -43,6 +43,8 @@ struct Http2 {
     allowance: Allowance,
     /// The last stream that the client opened.
     last_stream: u32,
+    /// How many bytes the client has been sent of the frame that asks it to connect again.
+    n_told: u8,
 }
 
 /// The time for the client to read why its connection ends.
@@ -158,6 +160,29 @@ impl Connection {
         Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
     }
 
+    /// Tells a client that is to leave so, between two frames. It may take several calls; nothing else is written meanwhile.
+    fn poll_tell(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Spoken::Http2(http2) = &mut self.spoken else { return Poll::Ready(Ok(())) };
+        if !self.peer.is_leaving() || (http2.n_told == 0 && !http2.sent.is_between()) {
+            return Poll::Ready(Ok(()));
+        }
+        let mut is_news = false;
+        while let Some(rest @ [_, ..]) = CONNECT_AGAIN.get(usize::from(http2.n_told)..) {
+            let n_written = ready!(Pin::new(&mut self.stream).poll_write(cx, rest))?;
+            if n_written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            // The frame has 17 bytes.
+            http2.n_told += n_written as u8;
+            is_news = true;
+        }
+        if is_news {
+            // TLS may keep it otherwise. If it has to wait, the next write goes on.
+            let _ = Pin::new(&mut self.stream).poll_flush(cx)?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
     fn written(&mut self, written: &Poll<io::Result<usize>>, data: impl FnOnce(&mut Frames, usize)) {
         match written {
             Poll::Pending => self.peer.set_blocked(),
@@ -184,7 +209,7 @@ struct Flood {
 impl Http2 {
     fn new(now: Instant) -> Self {
         let (received, sent) = (Frames::default(), Frames::default());
-        Self { received, sent, allowance: Allowance::new(now), last_stream: 0 }
+        Self { received, sent, allowance: Allowance::new(now), last_stream: 0, n_told: 0 }
     }
 
     fn watch(&mut self, data: &[u8]) -> Result<(), Flood> {
@@ -236,6 +261,8 @@ impl AsyncRead for Connection {
         if matches!(self.spoken, Spoken::Ended(_)) {
             return self.poll_farewell(cx);
         }
+        // If it has to wait, it goes on with the next read or write.
+        let _ = self.poll_tell(cx)?;
         let n_before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         let Err(flood) = self.watch(&buffer.filled()[n_before..]) else { return Poll::Ready(Ok(())) };
@@ -252,6 +279,7 @@ impl AsyncWrite for Connection {
         if matches!(self.spoken, Spoken::Ended(_)) {
             return Poll::Ready(Ok(data.len()));
         }
+        ready!(self.poll_tell(cx))?;
         let written = Pin::new(&mut self.stream).poll_write(cx, data);
         self.written(&written, |sent, n| sent.follow(data.get(..n).unwrap_or(data), |_| {}));
         written
@@ -267,6 +295,7 @@ impl AsyncWrite for Connection {
         if matches!(self.spoken, Spoken::Ended(_)) {
             return Poll::Ready(Ok(data.iter().map(|slice| slice.len()).sum()));
         }
+        ready!(self.poll_tell(cx))?;
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
         self.written(&written, |sent, mut n| {
             for slice in data {

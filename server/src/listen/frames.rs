@@ -63,6 +63,10 @@ impl Header {
     }
 }
 
+/// `GOAWAY` with `NO_ERROR`: what is open goes on, and nothing new is opened.
+pub(super) const CONNECT_AGAIN: [u8; 17] =
+    [0, 0, 8, GOAWAY, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+
 /// `GOAWAY` with `ENHANCE_YOUR_CALM`, after stream `last`.
 pub(super) fn calm_down(last: u32) -> Vec<u8> {
     let debug = b"too many control frames";
@@ -122,6 +126,9 @@ mod tests {
     fn a_goaway_is_one_frame() {
         let (seen, is_between) = headers(&calm_down(7));
         assert_eq!(seen, [Header { kind: GOAWAY, flags: 0, n_payload: 31, stream: 0 }]);
+        assert!(is_between);
+        let (seen, is_between) = headers(&CONNECT_AGAIN);
+        assert_eq!(seen, [Header { kind: GOAWAY, flags: 0, n_payload: 8, stream: 0 }]);
         assert!(is_between);
     }
 

@@ -24,6 +24,10 @@ struct Shared {
     is_cut: AtomicBool,
     /// Wakes whoever reads from the connection.
     reader: AtomicWaker,
+    /// When it was accepted, in microseconds of the process.
+    accepted_at: u64,
+    /// True if the client is to be told that it should connect again.
+    is_leaving: AtomicBool,
     /// Streams and requests that are open.
     n_busy: AtomicU32,
     has_spoken: AtomicBool,
@@ -37,7 +41,7 @@ struct Shared {
     is_doubted: AtomicBool,
     /// Why the certificate is not trusted any more.
     distrust: OnceLock<Distrust>,
-    /// Since when the certificate is good for nothing, in microseconds of the process; 0 if it is good.
+    /// When it was decided that the connection ends soon, in microseconds of the process; 0 if it goes on.
     retired_at: AtomicU64,
     /// Since when there is no request, and since when the client takes nothing of what it is sent, in microseconds of the
     /// process; 0 if it does.
@@ -116,6 +120,8 @@ impl Peer {
             source,
             is_cut: AtomicBool::new(false),
             reader: AtomicWaker::new(),
+            accepted_at: now_us(),
+            is_leaving: AtomicBool::new(false),
             n_busy: AtomicU32::new(0),
             has_spoken: AtomicBool::new(false),
             handshake: AtomicU8::new(Handshake::None as u8),
@@ -153,6 +159,21 @@ impl Peer {
 
     pub(crate) fn is_cut_off(&self) -> bool {
         self.shared.is_cut.load(Ordering::Acquire)
+    }
+
+    /// How long ago the connection was accepted.
+    pub(crate) fn age(&self) -> Duration {
+        Duration::from_micros(now_us().saturating_sub(self.shared.accepted_at))
+    }
+
+    /// Has the client told to open no more streams on the connection.
+    pub(crate) fn ask_to_leave(&self) {
+        self.shared.is_leaving.store(true, Ordering::Release);
+        self.shared.reader.wake();
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.shared.is_leaving.load(Ordering::Acquire)
     }
 
     /// The connection is in use until the value is dropped.
@@ -242,7 +263,7 @@ impl Peer {
         self.expires().is_some_and(|end| end <= now)
     }
 
-    /// The certificate is good for nothing any more: the connection ends soon, when its streams have been told.
+    /// The connection ends soon, when its streams have been told.
     pub(crate) fn retire(&self) {
         let _ = self.shared.retired_at.compare_exchange(0, now_us(), Ordering::AcqRel, Ordering::Acquire);
     }
@@ -334,7 +355,7 @@ impl fmt::Debug for Peer {
     }
 }
 
-/// How long a connection goes on whose certificate is good for nothing any more: its streams end within a second, and clients read why.
+/// How long a connection goes on that is to end: its streams end within a second, and clients read why.
 const RETIREMENT: Duration = Duration::from_secs(2);
 
 static LAST_CONNECTION: AtomicU64 = AtomicU64::new(0);

@@ -283,10 +283,10 @@ impl Port {
         open.values().for_each(Peer::cut_off);
     }
 
-    /// How many connections are open.
+    /// The connections that are open.
     #[cfg(test)]
-    pub(crate) fn n_open(&self) -> usize {
-        self.lock().len()
+    pub(crate) fn peers(&self) -> Vec<Peer> {
+        self.lock().values().cloned().collect()
     }
 
     /// Returns `true` if there are as many connections as may be, each with a request.

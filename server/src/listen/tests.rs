@@ -189,6 +189,36 @@ async fn http2(rig: &Rig) -> TcpStream {
 }
 
 #[tokio::test]
+async fn a_client_that_is_to_leave_is_told_between_two_frames_and_goes_on() {
+    let rig = Rig::start(RULES).await;
+    let mut stream = http2(&rig).await;
+    let mut found = Vec::new();
+    let ask = async |stream: &mut TcpStream, found: &mut Vec<u8>| {
+        stream.write_all(b"\0\0\x08\x06\0\0\0\0\0pingpong").await.unwrap();
+        let before = found.len();
+        // The answer to a ping is the ping with a flag.
+        while count(&found[before..], b"\0\0\x08\x06\x01\0\0\0\0pingpong") == 0 {
+            let mut buffer = [0; 1024];
+            let n = within("an answer", stream.read(&mut buffer)).await.unwrap();
+            assert!(n > 0, "the connection ended after {found:?}");
+            found.extend_from_slice(&buffer[..n]);
+        }
+    };
+    ask(&mut stream, &mut found).await;
+    assert_eq!(count(&found, &frames::CONNECT_AGAIN), 0);
+    let [peer] = &rig.port.peers()[..] else { panic!("{:?}", rig.port.peers()) };
+    peer.ask_to_leave();
+    ask(&mut stream, &mut found).await;
+    ask(&mut stream, &mut found).await;
+    assert_eq!(count(&found, &frames::CONNECT_AGAIN), 1);
+}
+
+/// How often bytes have a part.
+fn count(bytes: &[u8], part: &[u8]) -> usize {
+    bytes.windows(part.len()).filter(|window| *window == part).count()
+}
+
+#[tokio::test]
 async fn a_flood_of_control_frames_ends_with_goaway() {
     let rig = Rig::start(RULES).await;
     let ping = b"\0\0\x08\x06\0\0\0\0\0pingpong".as_slice();

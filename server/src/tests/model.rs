@@ -184,7 +184,7 @@ proptest! {
     }
 }
 
-/// 4,000 unless `PROPTEST_CASES` says otherwise.
+/// 1,000 unless `PROPTEST_CASES` says otherwise.
 fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(4_000)
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1_000)
 }

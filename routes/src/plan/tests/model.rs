@@ -84,7 +84,7 @@ fn expected(listeners: &[usize], routes: &[Sketch], host: &str, service: &str, m
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
     fn a_request_goes_to_the_best_route_of_the_listener_that_owns_it(

@@ -145,7 +145,7 @@ fn planned_route(id: RouteId, matches: Match) -> PlannedRoute {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
     fn precedence_is_a_total_order(a in ranked(), b in ranked(), c in ranked()) {

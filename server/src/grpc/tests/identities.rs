@@ -856,7 +856,7 @@ async fn streams_end_when_the_authority_of_their_certificate_is_taken_out_and_no
     for answer in asked(&rig, &channel, "edge-1").await {
         answer.unwrap_err();
     }
-    wait_until(&rig, "the end of the connection", |rig| rig.server.port.n_open() == 0).await;
+    wait_until(&rig, "the end of the connection", |rig| rig.server.port.peers().is_empty()).await;
     // The connection and its two streams, besides calls that came before its end.
     let n = rig.server.world.refusals.counts()[&Reason::Untrusted];
     assert!((3..=9).contains(&n), "{n}");

@@ -1,5 +1,6 @@
 //! Tests of the services as a whole: over real connections, and of a stream's body without any.
 
+mod age;
 mod body;
 mod connections;
 mod credentials;

@@ -463,7 +463,7 @@ async fn a_handshake_that_is_under_way_when_trust_changes_does_not_slip_through(
     let rig = Rig::start(TIMING, |_| ()).await;
     let pair = rig.clients.issue("edge-1", Flaw::default());
     let stream = TcpStream::connect(rig.address).await.unwrap();
-    until("the connection", || rig.port.n_open() == 1).await;
+    until("the connection", || rig.port.peers().len() == 1).await;
     // From here on it has the old authority.
     rig.replace("ca.crt", &Ca::new("others").pem());
     let stream = rig.shake_hands(stream, rig.client(Some(&pair))).await.unwrap();
