@@ -177,6 +177,32 @@ fn name_of<'i, 'g, V>(item: &'i DiffItem<'g, 'g, GroupName, V>) -> &'i &'g Group
     }
 }
 
+/// The bytes of the resources in `old` that `new` does not have; each kind of client counts for itself. The cost is that of the parts that
+/// they do not share.
+pub(crate) fn changed_bytes(old: &Groups, new: &Groups) -> usize {
+    let nothing = Resources::new();
+    let of_maps = |old: &Resources, new: &Resources| -> usize {
+        let replaced = old.diff(&new.0).filter_map(|item| match item {
+            DiffItem::Add(..) => None,
+            DiffItem::Remove(_, resource) | DiffItem::Update { old: (_, resource), .. } => {
+                Some(resource.n_bytes())
+            }
+        });
+        replaced.sum()
+    };
+    let of_groups = |name: &GroupName| -> usize {
+        let [old, new] = [old, new].map(|groups| groups.get(name));
+        let own = |group: Option<&'_ Arc<EffectiveGroup>>| {
+            group.map_or_else(Resources::new, |group| group.resources.clone())
+        };
+        let generated = old.into_iter().flat_map(|group| &group.generated).map(|(profile, old)| {
+            of_maps(old, new.and_then(|group| group.generated.get(profile)).unwrap_or(&nothing))
+        });
+        of_maps(&own(old), &own(new)) + generated.sum::<usize>()
+    };
+    differing(old, new).into_iter().map(of_groups).sum()
+}
+
 /// Adds the keys under which clients of a profile may get something else from `new` than from `old`.
 pub fn changed_keys(
     old: Option<&Arc<EffectiveGroup>>,

@@ -17,10 +17,12 @@ use crate::view::compile::{Circumstances, compile};
 use crate::view::{Base, View, ViewChange, ViewKey, ViewsOf};
 use crate::wave::{Behind, Split};
 
+mod former;
 mod index;
 #[cfg(test)]
 mod tests;
 
+use former::{Former, Formers};
 pub use index::Moved;
 use index::NodeIndex;
 
@@ -60,6 +62,8 @@ struct PublisherState {
     drain: DrainPolicy,
     /// The time of the last call that had one; without a time, nothing drains.
     now: Option<Instant>,
+    /// What was published a moment ago.
+    formers: Formers,
 }
 
 /// The changes that one call of [`Publisher::publish`] made.
@@ -148,6 +152,7 @@ impl Publisher {
             unused: BTreeSet::new(),
             drain,
             now: None,
+            formers: Formers::default(),
         };
         Self { state: Mutex::new(state), drain_end: watch::Sender::new(None) }
     }
@@ -192,12 +197,17 @@ impl Publisher {
             && state.differing == differing;
         let siblings = if same_split { HashMap::new() } else { state.siblings() };
         let everyone = !state.is_loaded || !same_split;
-        state.is_loaded = true;
-        state.revision = revision;
+        let was_loaded = std::mem::replace(&mut state.is_loaded, true);
+        let former = std::mem::replace(&mut state.revision, revision);
         state.now = now.or(state.now);
         state.differing = differing;
         let before = std::mem::replace(&mut state.groups, groups);
         let behind_before = std::mem::replace(&mut state.behind, behind);
+        if let Some(now) = now.filter(|_| was_loaded) {
+            let replaced = (before.clone(), behind_before.clone());
+            let former = Former::new(former, replaced, &state.groups, now);
+            state.formers.note(former);
+        }
         let mut touched = BTreeSet::new();
         for cohort in [AHEAD, 0] {
             let before = groups_of(cohort, &before, behind_before.as_ref());
@@ -287,7 +297,7 @@ impl Publisher {
         match state.views.get(&key).map(|sender| sender.borrow().clone()) {
             None => {
                 let sibling = state.sibling(&key);
-                let view = state.is_loaded.then(|| state.compile(&key, now, None, sibling.as_deref()));
+                let view = state.is_loaded.then(|| state.first(&key, now, sibling.as_deref()));
                 state.insert(key.clone());
                 if let Some(view) = view {
                     if let Some(sibling) = &sibling {
@@ -417,6 +427,7 @@ impl Publisher {
         for view in state.views.values().filter_map(|sender| sender.borrow().clone()) {
             view.forget_past(now);
         }
+        state.formers.forget(now);
         let unused = state.views.iter().filter(|(_, sender)| sender.receiver_count() == 0);
         let unused: BTreeSet<ViewKey> = unused.map(|(key, _)| key.clone()).collect();
         let known = std::mem::take(&mut state.unused);
@@ -458,6 +469,50 @@ impl PublisherState {
             return Some(view);
         }
         self.is_loaded.then(|| self.compile(key, (self.revision, self.epoch), None, None))
+    }
+
+    /// A view that nobody followed: what was published a moment ago is remembered and drains as if somebody had. The cost is that of
+    /// the publications that changed its groups.
+    fn first(&mut self, key: &ViewKey, now: (Revision, u64), sibling: Option<&View>) -> Arc<View> {
+        let current = groups_of(key.cohort, &self.groups, self.behind.as_ref()).clone();
+        let mut base = self.base(key);
+        let mut steps: Vec<(Revision, Groups, Instant, Arc<Base>)> = Vec::new();
+        for former in self.now.into_iter().flat_map(|now| self.formers.at(now)).rev() {
+            let groups = groups_of(key.cohort, &former.groups, former.behind.as_ref());
+            let next = steps.last().map_or(&current, |(_, groups, _, _)| groups);
+            if key
+                .groups
+                .iter()
+                .all(|name| groups.get(name).map(Arc::as_ptr) == next.get(name).map(Arc::as_ptr))
+            {
+                continue;
+            }
+            base = base.next(groups, key.profile);
+            steps.push((former.revision, groups.clone(), former.ended, Arc::clone(&base)));
+        }
+        let mut previous: Option<(Arc<View>, Instant)> = None;
+        for (revision, groups, ended, base) in steps.into_iter().rev() {
+            let circumstances = Circumstances {
+                revision,
+                epoch: now.1,
+                base: &base,
+                previous: previous.as_ref().map(|(view, _)| &**view),
+                sibling: None,
+                drain: self.drain,
+                now: previous.as_ref().map(|(_, began)| *began),
+            };
+            let view = Arc::new(compile(key.clone(), &groups, circumstances));
+            if let Some((before, began)) = previous {
+                view.replaces(&before, Some(began));
+            }
+            previous = Some((view, ended));
+        }
+        let Some((before, began)) = previous else { return self.compile(key, now, None, sibling) };
+        let latest = std::mem::replace(&mut self.now, Some(began));
+        let view = self.compile(key, now, Some(&before), sibling);
+        self.now = latest;
+        view.replaces(&before, Some(began));
+        view
     }
 
     fn compile(

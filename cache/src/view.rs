@@ -25,6 +25,7 @@ pub(crate) use members::{Base, Members};
 pub use own::Conflict;
 use own::Own;
 use past::Past;
+pub(crate) use past::REMEMBERED_FOR;
 
 /// The compiled result for one [`ViewKey`]. Never changes once published.
 pub struct View {

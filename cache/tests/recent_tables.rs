@@ -45,6 +45,46 @@ fn what_came_and_went_is_remembered_oldest_first() {
 }
 
 #[test]
+fn a_view_that_nobody_followed_remembers_what_it_would_have_served() {
+    let worlds: [&[(&str, &str)]; 4] =
+        [&[("x", "1")], &[("x", "2")], &[("y", "1")], &[("y", "1"), ("z", "1")]];
+    let late = Publisher::new();
+    let mut now = Instant::now();
+    for (revision, clusters) in (1..).zip(worlds) {
+        now += Duration::from_secs(1);
+        late.publish_split(Revision(revision), groups(clusters), None, now);
+    }
+    drop(late.follow(&Node::with_id("a")));
+    assert_eq!(recent(&late, now), [vec!["x"], vec!["y"], vec!["y", "z"]]);
+    assert_eq!(recent(&late, now + Duration::from_secs(60)), [["y", "z"]]);
+}
+
+#[test]
+fn a_view_that_nobody_followed_for_a_minute_remembers_nothing() {
+    let late = Publisher::new();
+    let now = Instant::now();
+    late.publish_split(Revision(1), groups(&[("x", "1")]), None, now);
+    late.publish_split(Revision(2), groups(&[("y", "1")]), None, now);
+    late.end_drains(now + Duration::from_secs(60));
+    drop(late.follow(&Node::with_id("a")));
+    assert_eq!(recent(&late, now), [["y"]]);
+}
+
+#[test]
+fn large_resources_that_nobody_was_served_are_forgotten_sooner() {
+    let large = "1".repeat(600_000);
+    let worlds: [&[(&str, &str)]; 4] =
+        [&[("x", &large)], &[("y", &large)], &[("z", &large)], &[("z", &large), ("small", "1")]];
+    let late = Publisher::new();
+    let now = Instant::now();
+    for (revision, clusters) in (1..).zip(worlds) {
+        late.publish_split(Revision(revision), groups(clusters), None, now);
+    }
+    drop(late.follow(&Node::with_id("a")));
+    assert_eq!(recent(&late, now), [vec!["y"], vec!["z"], vec!["small", "z"]]);
+}
+
+#[test]
 fn contents_that_changed_are_not_remembered() {
     let (publisher, now) = published(&[&[("x", "1")], &[("x", "2")], &[("x", "3")]]);
     assert_eq!(recent(&publisher, now), [["x"]]);

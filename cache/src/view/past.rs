@@ -106,7 +106,7 @@ fn is_waited_for(resource: &Resource) -> bool {
 }
 
 /// How long a client may be away and is still believed: as long as the server would wait for a silent client.
-const REMEMBERED_FOR: Duration = Duration::from_secs(60);
+pub(crate) const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 
 /// How many tables are remembered.
 const MAX_FORMERS: usize = 64;
