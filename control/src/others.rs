@@ -53,9 +53,8 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
     };
     let stored_statuses = Arc::new(StoredStatuses::read(store, &keys)?);
     let layers = [Arc::clone(&base.layer), Arc::new(stored.overrides.clone())];
-    let defines = |name: &GroupName| {
-        layers.iter().find_map(|layer| layer.groups.get(name)?.definition.as_ref())
-    };
+    let defines =
+        |name: &GroupName| layers.iter().find_map(|layer| layer.groups.get(name)?.definition.as_ref());
     let guarding = env.options.guarding;
     let withholds = |name: &GroupName| {
         guarding.secrets == Secrets::Identified && !defines(name).is_some_and(NodeGroup::is_guarded)

@@ -40,12 +40,8 @@ pub(crate) fn candidate(
     let warnings = warnings.into_iter().take(MAX_FOUND).cloned().collect();
     let candidate = Candidate { warnings, source: ChangeSource::File, ..Candidate::default() };
     let after = Base { layer: Arc::new(load.layer.clone()), documents: Arc::clone(&load.documents) };
-    let plan = shared_files::plan(
-        &env.parts.codec,
-        accepted,
-        (&after, &load.files),
-        &env.parts.store.state().1,
-    );
+    let plan =
+        shared_files::plan(&env.parts.codec, accepted, (&after, &load.files), &env.parts.store.state().1);
     if plan.is_empty() {
         return Ok(candidate);
     }

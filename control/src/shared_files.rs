@@ -113,9 +113,8 @@ pub(crate) fn plan(codec: &Codec, accepted: &Accepted, (base, files): (&Base, &F
     if plan.is_empty() && (files.is_empty() || !accepted.files.is_empty()) {
         return plan;
     }
-    let is_known = |file: &FileStatus| {
-        accepted.files.get(&file.path).is_some_and(|known| is_same(known, file))
-    };
+    let is_known =
+        |file: &FileStatus| accepted.files.get(&file.path).is_some_and(|known| is_same(known, file));
     for file in files.values().filter(|file| !is_known(file)) {
         plan.push((StoreKey::FilePath(Arc::clone(&file.path)), Some(record(file))));
     }
@@ -157,7 +156,8 @@ pub(crate) fn onto(before: &Base, after: &Base) -> Base {
 
 /// Files as every server knows them: without their errors and warnings, and since when they are as they are.
 pub(crate) fn as_stored(accepted: &Accepted, files: &Files) -> Files {
-    let stored = |file: &FileStatus| match accepted.files.get(&file.path).filter(|known| is_same(known, file)) {
+    let stored = |file: &FileStatus| match accepted.files.get(&file.path).filter(|known| is_same(known, file))
+    {
         Some(known) => known.clone(),
         None => FileStatus { diagnostics: vec![], ..file.clone() },
     };
@@ -181,8 +181,9 @@ impl SharedFiles {
                 let known = self.base.documents.get(name);
                 let place = known.map_or_else(nowhere, |known| known.document.place.clone());
                 let read = documents::read_record(name, value);
-                let stand_in =
-                    || documents::stand_in_of_record(name, value).filter(|_| read.is_err() && known.is_none());
+                let stand_in = || {
+                    documents::stand_in_of_record(name, value).filter(|_| read.is_err() && known.is_none())
+                };
                 let found = read.as_ref().ok().cloned().or_else(stand_in);
                 if let Some(found) = found {
                     Arc::make_mut(&mut self.base.documents).insert(name.clone(), at(found, place));

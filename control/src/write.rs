@@ -49,7 +49,13 @@ pub(crate) fn propose(
     }
     candidate::check_tags(accepted, write, options)?;
     let Write::ReplaceFiles { load, .. } = write else {
-        return propose_candidate(env, accepted, (write, candidate_of(env, accepted, write, options)?), options, at);
+        return propose_candidate(
+            env,
+            accepted,
+            (write, candidate_of(env, accepted, write, options)?),
+            options,
+            at,
+        );
     };
     let candidate = candidate_of(env, accepted, write, options)?;
     let mut proposed = propose_candidate(env, accepted, (write, candidate), options, at);
@@ -339,9 +345,7 @@ fn warnings(
     let mut counts: fn(&Resource) -> bool = is_of_api;
     if let Some(files) = &candidate.files {
         counts = |resource| !is_of_api(resource);
-        touched.extend(
-            differing(&accepted.base.groups, &files.base.layer.groups).map(|(name, _, _)| name),
-        );
+        touched.extend(differing(&accepted.base.groups, &files.base.layer.groups).map(|(name, _, _)| name));
     }
     let doubts = check::doubts(before, after, &touched, &BTreeSet::new(), board, counts);
     if env.options.strict && !doubts.is_empty() {
