@@ -7,7 +7,7 @@ use xds_cache::{GroupName, NodeGroup, Revision};
 use xds_routes::DocumentKey;
 use xds_store::{State, Store, StoreError};
 
-use crate::accepted::Accepted;
+use crate::accepted::{Accepted, Recorded};
 use crate::differing::differing;
 use crate::documents::{self, Said, Terms};
 use crate::env::{At, Env, revision_of, stored_revision};
@@ -71,6 +71,9 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
         Arc::clone(&stored_statuses),
     );
     let (mut accepted, note) = with_wave(env, accepted, &keys, at)?;
+    if env.options.shares_store {
+        accepted.recorded = Recorded::Yes;
+    }
     accepted.ended = Arc::new(Ended::read(store, &keys, &Ended::default())?);
     accepted.former = former::former(&accepted, terms).unwrap_or_default();
     Ok((accepted, note))

@@ -34,9 +34,6 @@ pub(crate) async fn push(
     body: Body,
 ) -> Result<Answer, ApiError> {
     let is_confirmed = params.take_confirm();
-    if !state.control.shares_store() {
-        return Err(WriteError::OwnFiles.into());
-    }
     let mut room = state.trials.room();
     let grow = |n_bytes| room.grow(n_bytes, &state.refusals);
     let (form, bytes) = read_by_parts(&asked.headers, body, MAX_RESOURCES_BYTES, grow).await?;
@@ -56,6 +53,10 @@ pub(crate) async fn push(
     });
     let load = Box::new(load.await??);
     drop(room);
+    // A caller that still sends its body would not read the refusal.
+    if !state.control.shares_store() {
+        return Err(WriteError::OwnFiles.into());
+    }
     write::run(&state, &asked, params, Write::ReplaceFiles { load, is_confirmed }).await
 }
 
