@@ -76,11 +76,10 @@ pub(crate) fn read_changed(
     let mut records: Vec<(Arc<str>, FileRecord)> = Vec::new();
     for text in changed {
         let Some(key) = StoreKey::parse(text) else { continue };
-        let path = match &key {
-            StoreKey::FilePath(path) => Some(path),
-            key if key.is_of_file() => None,
-            _ => continue,
-        };
+        let path = if let StoreKey::FilePath(path) = &key { Some(path) } else { None };
+        if path.is_none() && !key.is_of_file() {
+            continue;
+        }
         shared.unreadable.remove(text);
         let value = keys.get(&**text).map(|hash| value(store, *hash)).transpose()?;
         let read = match (value, path) {
@@ -176,8 +175,8 @@ impl SharedFiles {
     }
 
     fn take_in(&mut self, codec: &Codec, key: &StoreKey, value: &Bytes) -> Result<(), String> {
-        match key {
-            StoreKey::FileDocument(name) => {
+        match key.subject() {
+            Subject::Document(name) => {
                 let known = self.base.documents.get(name);
                 let place = known.map_or_else(nowhere, |known| known.document.place.clone());
                 let read = documents::read_record(name, value);
@@ -190,7 +189,7 @@ impl SharedFiles {
                 }
                 read.map(drop)
             }
-            StoreKey::File(name, resource_key) => {
+            Subject::Resource(name, resource_key) => {
                 let resource = resource_record::read(value).map_err(|error| error.to_string())?;
                 if resource.key() != resource_key {
                     return Err(format!("it holds {}", resource.key()));
@@ -201,11 +200,11 @@ impl SharedFiles {
                 group.resources.insert(with_origin(&resource, origin));
                 Ok(())
             }
-            StoreKey::FileGroup(name) => {
+            Subject::Group(name) => {
                 let group = Arc::make_mut(&mut self.base.layer).groups.entry(name.clone()).or_default();
                 stored_overrides::take_in(codec, group, &StoreKey::Group(name.clone()), value)
             }
-            _ => Ok(()),
+            Subject::Label(_) | Subject::Weights(_) | Subject::Other => Ok(()),
         }
     }
 
@@ -219,9 +218,10 @@ impl SharedFiles {
             Subject::Group(name) | Subject::Resource(name, _) => {
                 let groups = &mut Arc::make_mut(&mut self.base.layer).groups;
                 let Some(group) = groups.get_mut(name) else { return };
-                match key.subject() {
-                    Subject::Resource(_, key) => _ = group.resources.remove(key),
-                    _ => group.definition = None,
+                if let Subject::Resource(_, key) = key.subject() {
+                    group.resources.remove(key);
+                } else {
+                    group.definition = None;
                 }
                 if stored_overrides::is_empty(group) {
                     groups.remove(name);
@@ -256,9 +256,9 @@ impl SharedFiles {
 
     /// Gives an object its place; `None` if it is not there, or has no place in a file.
     fn place_object(&mut self, key: &StoreKey, place: Place) -> Option<(GroupName, FileObjectKey)> {
-        match key {
-            StoreKey::FileGroup(name) => Some((name.clone(), FileObjectKey::NodeGroup)),
-            StoreKey::FileDocument(name) => {
+        match key.subject() {
+            Subject::Group(name) => Some((name.clone(), FileObjectKey::NodeGroup)),
+            Subject::Document(name) => {
                 let known = self.base.documents.get(name)?.clone();
                 let group = known.group.clone();
                 if known.document.place != place {
@@ -266,7 +266,7 @@ impl SharedFiles {
                 }
                 Some((group, FileObjectKey::Document(name.clone())))
             }
-            StoreKey::File(name, key) => {
+            Subject::Resource(name, key) => {
                 let known = self.base.layer.resources(name)?.get(key)?;
                 let (own, origin) = (Arc::new(known.key().clone()), origin(&place));
                 if *known.origin() != origin {
@@ -276,7 +276,7 @@ impl SharedFiles {
                 }
                 Some((name.clone(), FileObjectKey::Resource(own)))
             }
-            _ => None,
+            Subject::Label(_) | Subject::Weights(_) | Subject::Other => None,
         }
     }
 }

@@ -99,15 +99,8 @@ fn propose_candidate(
         let groups = (&accepted.groups, &next.groups);
         scope::check_touched(scope, &plan, groups, [&accepted.documents, &next.documents])?;
     }
-    let label = Label::new(&options.actor, candidate.source, candidate.summary.clone());
-    let names = plan.iter().filter(|(key, _)| !key.is_internal()).map(|(key, _)| key.what());
-    let mut outcome = WriteOutcome {
-        revision: accepted.revision,
-        changed: !plan.is_empty(),
-        warnings,
-        objects: names.take(WriteOutcome::MAX_TOUCHED).collect(),
-        ..WriteOutcome::default()
-    };
+    let label = Label::new(&options.actor, candidate.source, candidate.summary);
+    let mut outcome = outcome_of(accepted, &plan, warnings);
     let waves = match outcome.changed {
         true => {
             let mut touched = begin::previous_of_write(accepted, &plan);
@@ -123,6 +116,8 @@ fn propose_candidate(
         outcome.difference = difference_of(env, accepted, &candidate.patch, &next);
     }
     if options.dry_run {
+        let [before, after] = [accepted, &next].map(|state| &state.documents.translated.translation.groups);
+        documents::generated_difference(&env.parts.codec, before, after, &mut outcome.difference);
         outcome.affected_nodes = dry_run::affected_nodes(&env.parts.board, &accepted.groups, &next.groups);
         let clients = dry_run::previews(&env.parts.publisher, &next.groups, at.clock);
         return Ok(Transition::quiet(next, Outcome::Written(Box::new(outcome), clients)));
@@ -145,6 +140,18 @@ fn propose_candidate(
     next.former = former::former(&next, terms)?;
     let outcome = Outcome::Written(Box::new(outcome), vec![]);
     Ok(Transition { plan, label, told, ..Transition::quiet(next, outcome) })
+}
+
+/// The outcome of a write that stores this, as far as it is known before it is judged.
+fn outcome_of(accepted: &Accepted, plan: &Plan, warnings: Vec<Diagnostic>) -> WriteOutcome {
+    let names = plan.iter().filter(|(key, _)| !key.is_internal()).map(|(key, _)| key.what());
+    WriteOutcome {
+        revision: accepted.revision,
+        changed: !plan.is_empty(),
+        warnings,
+        objects: names.take(WriteOutcome::MAX_TOUCHED).collect(),
+        ..WriteOutcome::default()
+    }
 }
 
 /// The effect of a write on wave deployments.
@@ -370,7 +377,7 @@ pub(crate) fn begun(wave: Option<&Wave>, summary: &str) -> Option<Event> {
     })
 }
 
-/// The changes that a write would make, for its dry run.
+/// The changes that a write makes, without those of generated resources.
 fn difference_of(env: &Env, accepted: &Accepted, patch: &Patch, next: &Accepted) -> Vec<ChangedObject> {
     let codec = &env.parts.codec;
     let compared =
@@ -383,8 +390,6 @@ fn difference_of(env: &Env, accepted: &Accepted, patch: &Patch, next: &Accepted)
     documents::difference(&before.owned, &after.owned, &mut found);
     let groups: (&Groups, &Groups) = (&accepted.groups, &next.groups);
     weights::difference(codec, (&before.weights, &after.weights), groups, &mut found);
-    let (before, after) = (&before.translated.translation.groups, &after.translated.translation.groups);
-    documents::generated_difference(codec, before, after, &mut found);
     found
 }
 

@@ -159,7 +159,8 @@ async fn what_one_server_is_pushed_all_serve_and_a_broken_push_is_refused() -> R
     let dir = routes.path().display().to_string();
     let write = |name: &str, text: &str| fs::write(routes.path().join(name), text);
     write("shop.yaml", SHOP)?;
-    write("cluster.yaml", &json!({"clusters": [plain_cluster("api", 1)]}).to_string())?;
+    let clusters = [plain_cluster("api", 1), plain_cluster("other", 1)];
+    write("cluster.yaml", &json!({"clusters": clusters}).to_string())?;
     let push = async |server: &Server, more: &[&str]| {
         let admin = server.url("");
         let args = [&["push", &dir, "--output", "table", "--admin", &admin], more].concat();
@@ -170,7 +171,7 @@ async fn what_one_server_is_pushed_all_serve_and_a_broken_push_is_refused() -> R
     ensure!(pushed.contains("+ default/clusters/api") && pushed.contains("revision 1"), "{pushed}");
     wait_revision(two, &json!(1)).await?;
     let before = served(one).await?;
-    ensure!(before.contains_key("Cluster/api") && before.len() > 3, "{before:?}");
+    ensure!(before.contains_key("Cluster/api") && before.len() > 4, "{before:?}");
     assert_eq!(served(two).await?, before);
     let files = async |server: &Server| {
         let files = server.get_json("/v1/status/files").await?;
@@ -184,7 +185,7 @@ async fn what_one_server_is_pushed_all_serve_and_a_broken_push_is_refused() -> R
     let place = format!("{dir}/broken.yaml:3:3: ");
     ensure!(refused.contains(&place) && refused.contains("connect_timeout"), "{refused}");
     fs::remove_file(routes.path().join("broken.yaml"))?;
-    fs::remove_file(routes.path().join("shop.yaml"))?;
+    fs::remove_file(routes.path().join("cluster.yaml"))?;
     let held = format!("{:#}", push(two, &[]).await.err().context("it is held back")?);
     ensure!(held.contains("--confirm"), "{held}");
     assert_eq!(served(two).await?, before);

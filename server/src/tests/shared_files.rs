@@ -292,10 +292,9 @@ async fn a_push_is_judged_by_route_tests_and_drops_overrides_that_say_the_same()
 }
 
 async fn server_error(server: &Server, set: &[(&str, String)]) -> String {
-    match server.write(files(set, true)).await.unwrap_err() {
-        WriteError::Invalid(faults) => faults.iter().map(ToString::to_string).collect(),
-        other => panic!("{other:?}"),
-    }
+    let refused = server.write(files(set, true)).await.unwrap_err();
+    let WriteError::Invalid(faults) = refused else { panic!("{refused:?}") };
+    faults.iter().map(ToString::to_string).collect()
 }
 
 /// Random sets and writes to random servers: all serve the same, also whoever reads everything anew, and whoever comes late.
@@ -310,9 +309,8 @@ async fn servers_at_the_same_revision_serve_the_same_whoever_pushed() {
             let server = &servers[random.below(2)];
             match random.below(5) {
                 0 => {
-                    _ = server
-                        .write(put(["default", "g"][random.below(2)], "a", &random.below(3).to_string()))
-                        .await
+                    let group = ["default", "g"][random.below(2)];
+                    let _ = server.write(put(group, "a", &random.below(3).to_string())).await;
                 }
                 1 => {
                     let seen = EntityTags::OneOf(vec![server.control.shared_set().unwrap()]);

@@ -1,7 +1,7 @@
 //! `push`: the files of a directory, in place of those of a store that several servers share.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
@@ -79,10 +79,16 @@ fn texts(args: &PushArgs) -> Result<BTreeMap<String, String>, Failure> {
         let content = read.map_err(|fault| Failure::Failed(format!("{path}: {fault}")))?;
         let text = String::from_utf8(content.bytes.to_vec());
         let text = text.map_err(|error| Failure::Failed(format!("{path} is not UTF-8 text: {error}")))?;
-        let below = Path::new(&*path).strip_prefix(root).unwrap_or(Path::new(&*path));
-        texts.insert(below.display().to_string(), text);
+        texts.insert(below(root, Path::new(&*path)).display().to_string(), text);
     }
     Ok(texts)
+}
+
+/// A path relative to a root that it begins with; `./` says nothing in either.
+fn below(root: &Path, path: &Path) -> PathBuf {
+    let [root, path]: [PathBuf; 2] =
+        [root, path].map(|path| path.components().filter(|part| *part != Component::CurDir).collect());
+    path.strip_prefix(root).map(Path::to_owned).unwrap_or(path)
 }
 
 /// A refusal that names files as the caller finds them.
@@ -97,6 +103,21 @@ fn placed(text: &str, root: &Path, paths: &BTreeSet<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_are_relative_to_the_directory_however_it_is_written() {
+        for (root, path) in [
+            ("routes", "routes/b/c.yaml"),
+            ("./routes", "routes/b/c.yaml"),
+            ("./routes/", "./routes/b/c.yaml"),
+            (".", "./b/c.yaml"),
+            (".", "b/c.yaml"),
+            ("/etc/routes", "/etc/routes/b/c.yaml"),
+            ("../routes", "../routes/b/c.yaml"),
+        ] {
+            assert_eq!(below(Path::new(root), Path::new(path)), Path::new("b/c.yaml"), "{root} {path}");
+        }
+    }
 
     #[test]
     fn a_refusal_names_the_files_as_the_caller_finds_them() {
