@@ -21,7 +21,7 @@ pub(crate) use self::row::{Endpoint, Input, Method, Needs, Output, Query, QueryT
 use crate::answer::Answer;
 use crate::endpoint::{
     access_check, acks, audit, conditions, diff, documents, events, explain, files, groups, health, history,
-    loads, nodes, resources, rollouts, route_tests, snapshot, validate, waves, weights, weights_change,
+    loads, nodes, push, resources, rollouts, route_tests, snapshot, validate, waves, weights, weights_change,
 };
 use crate::input::{NoParams, Params};
 use crate::openapi;
@@ -352,6 +352,17 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("FileList"),
         handler: |method| on(method, files::status),
         ..needs(Role::Viewer, Reach::Objects)
+    },
+    Endpoint {
+        method: Method::Put,
+        path: "/v1/files",
+        summary: "Replace the files of a store that several servers share, all or none; refused where the store is one server's",
+        query: &[Query("confirm", QueryType::Bool, "Also if it removes so much that it would be held back")],
+        input: Input::Files,
+        output: Output::Write,
+        errors: PUT_ERRORS,
+        handler: |method| on(method, push::push),
+        ..needs(Role::Admin, Reach::Everything)
     },
     Endpoint {
         method: Method::Post,

@@ -27,6 +27,7 @@ use crate::endpoint::health::Health;
 use crate::endpoint::history::{Comparison, RevisionEntry, RevisionList, RollbackBody};
 use crate::endpoint::loads::LoadList;
 use crate::endpoint::nodes::NodeList;
+use crate::endpoint::push::FilesBody;
 use crate::endpoint::resources::{self, ResourceList};
 use crate::endpoint::rollouts::{
     PromoteBody, RolloutList, RolloutPlan, RolloutView, WATCH_KINDS, WatchedDeletion,
@@ -77,6 +78,7 @@ struct Publication {
         Comparison,
         DiffAnswer,
         DiffBody,
+        FilesBody,
         ExplainAnswer,
         ExplainBody,
         ConditionList,
@@ -416,6 +418,7 @@ fn body(input: Input) -> Option<RequestBody> {
         Input::Weights | Input::WeightsPatch => ("New weights", reference("WeightsBody")),
         Input::Question => ("The request, and for whom it is asked", reference("ExplainBody")),
         Input::Comparison => ("The two states, and for whom they are compared", reference("DiffBody")),
+        Input::Files => ("The texts of all files, by their paths", reference("FilesBody")),
         Input::Rollout => ("The rollout, in steps or in Flagger's short form", reference(rollout_body::NAME)),
         Input::Promote => ("May be left out", reference("PromoteBody")),
         Input::Rollback => ("The revision to go back to", reference("RollbackBody")),

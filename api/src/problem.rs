@@ -308,6 +308,8 @@ impl ApiError {
                 | WriteError::Superseded { .. }
                 | WriteError::WaveActive { .. }
                 | WriteError::WaveState(_)
+                | WriteError::OwnFiles
+                | WriteError::Unconfirmed(_)
                 | WriteError::SharedStore { .. },
             ) => StatusCode::CONFLICT,
             Self::MediaType(_) | Self::PatchType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -381,6 +383,8 @@ impl ApiError {
                 ChangeFault::NoHeaderRoutes => "invalid",
             },
             Self::Write(WriteError::SharedStore { .. }) => "shared-store",
+            Self::Write(WriteError::OwnFiles) => "own-files",
+            Self::Write(WriteError::Unconfirmed(_)) => "unconfirmed",
             Self::Write(WriteError::Store(error)) => match remote_failure(error) {
                 None => "not-stored",
                 Some(RemoteFailure::Unreachable(_)) => "store-unreachable",

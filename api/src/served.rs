@@ -71,10 +71,15 @@ pub(crate) fn state_of(fields: &mut Fields, body: &Part<'_>, key: &'static str) 
         return revision(fields, body, key).map_or(Which::Current, Which::Revision);
     };
     fields.check(&at, &["files"]);
+    Which::Files(texts_of(fields, &at))
+}
+
+/// Reads the field `files`: the text of each, by its path.
+pub(crate) fn texts_of(fields: &mut Fields, at: &Part<'_>) -> BTreeMap<Arc<str>, Arc<[u8]>> {
     let mut texts = BTreeMap::new();
     match at.field("files") {
         None => {
-            fields.fault("missing-field", &at, "write `files`: an object with the text of each, by its path");
+            fields.fault("missing-field", at, "write `files`: an object with the text of each, by its path");
         }
         Some(files) => {
             for (path, at) in fields.entries(&files, MAX_FILES) {
@@ -84,7 +89,7 @@ pub(crate) fn state_of(fields: &mut Fields, body: &Part<'_>, key: &'static str) 
             }
         }
     }
-    Which::Files(texts)
+    texts
 }
 
 /// Reads a revision: a number, or `current` for the present one, which is `None`.

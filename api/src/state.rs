@@ -21,7 +21,8 @@ pub trait FileTexts: Send + Sync + fmt::Debug {
     /// The bytes of a watched file, if it has at most `max` and still this hash: to find the lines of what is served. Blocks.
     fn read(&self, path: &Arc<str>, max: usize, hash: &Version) -> Option<Arc<[u8]>>;
 
-    /// Loads texts, by path, as if these were the watched files. Blocks.
+    /// Loads texts, by path, as if these were the watched files. What can be used of them is in the load, with everything that is wrong
+    /// with the rest. Blocks.
     fn load(&self, texts: BTreeMap<Arc<str>, Arc<[u8]>>) -> FileLoad;
 }
 

@@ -30,6 +30,9 @@ use crate::{tag, trials};
 pub(crate) struct WriteParams {
     /// Where documents go that do not say it; only a write of documents [takes](Self::take_group) it.
     group: Option<String>,
+    /// For files that remove much; only a write of files [takes](Self::take_confirm) it.
+    #[serde(default)]
+    confirm: bool,
     #[serde(default)]
     dry_run: bool,
     wait: Option<String>,
@@ -76,7 +79,7 @@ pub(crate) struct WriteAnswer {
     pub versions: Option<BTreeMap<String, String>>,
     /// Doubts about it.
     pub warnings: Vec<Fault>,
-    /// The changes that it would make; for a dry run.
+    /// The changes that it would make, for a dry run; or made, for files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Vec<Difference>>,
     /// The connected nodes that it would concern; for a dry run.
@@ -134,6 +137,11 @@ impl WriteParams {
     /// The group that the parameters name.
     pub(crate) fn take_group(&mut self) -> Option<String> {
         self.group.take()
+    }
+
+    /// True if the caller knows what the files remove.
+    pub(crate) fn take_confirm(&mut self) -> bool {
+        std::mem::take(&mut self.confirm)
     }
 
     fn waves(&self) -> Result<WaveChoice, ApiError> {
@@ -203,6 +211,9 @@ impl TryFrom<WriteParams> for Mode {
         let refuse = |text: String| Err(ApiError::BadRequest(text));
         if params.group.is_some() {
             return refuse("only a write to /v1/apply can have the parameter group".to_owned());
+        }
+        if params.confirm {
+            return refuse("only a write to /v1/files can have the parameter confirm".to_owned());
         }
         let reverts = match params.on_nack.as_deref() {
             None | Some("keep") => false,
@@ -301,6 +312,8 @@ async fn perform(
         deed.revision = (!mode.dry_run).then_some(outcome.revision.0);
     });
     let mut answer = first_answer(&state, &outcome, group.as_ref());
+    answer.difference =
+        (!outcome.difference.is_empty()).then(|| outcome.difference.iter().map(Difference::from).collect());
     if mode.dry_run {
         answer.committed = false;
         answer.affected_nodes = Some(outcome.affected_nodes.clone());
@@ -410,6 +423,7 @@ fn group_of(write: &Write) -> Option<GroupName> {
         | Write::ChangeWeights { .. }
         | Write::StepRollouts { .. }
         | Write::EndOverrides
+        | Write::ReplaceFiles { .. }
         | Write::Rollback { .. }
         | Write::Revert { .. } => None,
     }

@@ -48,7 +48,7 @@ pub(crate) struct Accepted {
     pub(crate) groups: Groups,
     /// The stored records that could not be read: why, by key.
     pub(crate) unreadable: Arc<BTreeMap<String, String>>,
-    /// The watched files.
+    /// The watched files; those of the store, if servers share it.
     pub(crate) files: Arc<Files>,
     /// The resources of the last load that are not served because of errors.
     pub(crate) unusable: Arc<BTreeSet<ResourceKey>>,
@@ -166,16 +166,16 @@ impl Accepted {
         self.former.as_ref().map_or(&self.documents, |former| &former.former)
     }
 
-    /// The stored state, without any files. `documents` are those of `stored`.
+    /// The stored state, with the files that the store has. `documents` are those of both.
     pub(crate) fn of_store(
         (codec, guarding): (&Codec, Guarding),
         revision: Revision,
         stored: StoredOverrides,
+        (base, files): (Base, Arc<Files>),
         documents: DocumentState,
         stored_statuses: Arc<StoredStatuses>,
     ) -> Self {
-        let mut groups =
-            merge(&Layer::default(), &stored.overrides, &documents.translated.translation.groups);
+        let mut groups = merge(&base.layer, &stored.overrides, &documents.translated.translation.groups);
         weights::lay_groups(codec, &mut groups, &documents.weights);
         if guarding != Guarding::default() {
             let free = |group: &EffectiveGroup| withhold::withhold(codec, guarding, None, group.clone());
@@ -185,6 +185,9 @@ impl Accepted {
             revision,
             guarding,
             groups,
+            contents: ContentSum::default().changed(Base::default().parts(), base.parts()),
+            base: base.layer,
+            files,
             overrides: Arc::new(stored.overrides),
             documents,
             rollouts: Arc::new(stored.rollouts),

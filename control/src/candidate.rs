@@ -7,7 +7,7 @@ use xds_cache::{GroupName, NodeGroup, Resource, ResourceKey, Selector};
 use xds_codec::{Diagnostic, Severity};
 use xds_routes::{Document, DocumentKey};
 
-use crate::accepted::Accepted;
+use crate::accepted::{Accepted, Base, ContentSum, Files};
 use crate::check::warning;
 use crate::documents::DocumentPatch;
 use crate::key::resource_name;
@@ -15,7 +15,7 @@ use crate::model::document::GroupedDocument;
 use crate::model::rollouts::RolloutPatch;
 use crate::model::tag;
 use crate::model::{ChangeSource, EntityTags, Write, WriteError, WriteOptions};
-use crate::plan::Patch;
+use crate::plan::{Patch, Plan};
 use crate::weights::WeightPatch;
 
 /// The overrides that a write would make; not checked against the rest yet.
@@ -29,6 +29,8 @@ pub(crate) struct Candidate {
     pub(crate) weights: WeightPatch,
     /// The rollouts that it may change.
     pub(crate) rollouts: RolloutPatch,
+    /// The files that it puts in place of those of the store.
+    pub(crate) files: Option<NewFiles>,
     /// Doubts about it.
     pub(crate) warnings: Vec<Diagnostic>,
     /// The kind of change, for the history and for metrics.
@@ -37,6 +39,21 @@ pub(crate) struct Candidate {
     pub(crate) summary: String,
     /// True if it replaces everything that the API has in these groups, including what could not be read.
     pub(crate) is_whole: bool,
+}
+
+/// Files that differ from those of the store.
+#[derive(Debug)]
+pub(crate) struct NewFiles {
+    /// Their objects.
+    pub(crate) base: Base,
+    /// The sum of hashes over these.
+    pub(crate) contents: ContentSum,
+    /// The files, as they will be stored.
+    pub(crate) files: Arc<Files>,
+    /// What is stored of them.
+    pub(crate) plan: Plan,
+    /// The objects of the API that say the same, and are dropped.
+    pub(crate) equal: Vec<String>,
 }
 
 impl Candidate {
@@ -180,6 +197,7 @@ pub(crate) fn check_tags(
         | Write::ChangeWeights { .. }
         | Write::StepRollouts { .. }
         | Write::EndOverrides
+        | Write::ReplaceFiles { .. }
         | Write::Rollback { .. }
         | Write::Revert { .. } => tags.matches(current.as_deref()),
     };
@@ -206,6 +224,7 @@ fn current_tag(accepted: &Accepted, write: &Write) -> Option<String> {
         },
         Write::DeleteDocument { key } => document_tag(accepted, key),
         Write::ChangeWeights { .. } | Write::StepRollouts { .. } | Write::EndOverrides => None,
+        Write::ReplaceFiles { .. } => Some(accepted.contents.hash()),
         Write::Rollback { .. } | Write::Revert { .. } => Some(tag::of_revision(accepted.revision)),
     }
 }

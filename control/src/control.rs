@@ -342,6 +342,10 @@ impl Control {
     /// it are served.
     #[must_use]
     pub fn served_hash(&self, path: &str) -> Option<Version> {
+        if self.shares_store() {
+            // They are not on this machine.
+            return None;
+        }
         let files = Arc::clone(&self.shared.accepted().files);
         let file = files.get(path)?;
         let is_present = !file.is_last_good && file.objects.iter().all(|object| !object.is_last_good);
@@ -448,6 +452,12 @@ impl Control {
         let accepted = self.shared.accepted();
         let wave = accepted.wave.as_deref().filter(|wave| wave.awaits_tests())?;
         Some((report(&self.shared.env, wave, At::now()), wave.broken().to_vec()))
+    }
+
+    /// The hash of what the files say, if several servers share it: the entity tag of a push.
+    #[must_use]
+    pub fn shared_set(&self) -> Option<String> {
+        self.shares_store().then(|| self.shared.accepted().contents.hash())
     }
 
     /// Returns `true` if other servers have the same store, whose clients this one does not know.

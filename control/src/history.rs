@@ -139,9 +139,11 @@ fn show(codec: &Codec, store: &dyn Store, key: &StoreKey, hash: BlobHash) -> Res
             .ok()
             .and_then(|record| Some(document::redact(key.kind, record.get("source")?))),
         StoreKey::File(..) | StoreKey::FileDocument(_) => stored_files::shown_content(codec, key, &value),
-        StoreKey::Group(_) | StoreKey::FileGroup(_) | StoreKey::DocumentStatus(_) | StoreKey::Weights(_) => {
-            serde_json::from_slice(&value).ok()
-        }
+        StoreKey::Group(_)
+        | StoreKey::FileGroup(_)
+        | StoreKey::FilePath(_)
+        | StoreKey::DocumentStatus(_)
+        | StoreKey::Weights(_) => serde_json::from_slice(&value).ok(),
         StoreKey::Wave | StoreKey::EndedWave(_) | StoreKey::Previous(_) => None,
         StoreKey::Rollout(id) => rollouts::read_record(id, &value)
             .ok()

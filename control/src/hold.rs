@@ -65,6 +65,7 @@ impl Change<'_> {
             | Write::ApplyDocuments { .. }
             | Write::DeleteDocument { .. }
             | Write::ChangeWeights { .. }
+            | Write::ReplaceFiles { .. }
             | Write::Rollback { .. }
             | Write::Revert { .. } => self.can_be_held(
                 self.judge(|refuse| match refuse.is_empty() {

@@ -12,13 +12,15 @@
 //! | `file/{group}/{type}/{name}` | a resource of a file, as under `resource/`; one with secrets as JSON without them |
 //! | `file-document/{kind}/{namespace}/{name}` | a route document of a file, as under `document/`; one with secrets without them |
 //! | `document-status/{kind}/{namespace}/{name}` | generation of a route document, and ages of its conditions ([`stored_statuses`](super::stored_statuses)) |
+//! | `file-path/{path}` | the objects of a file with their lines, as JSON; only in a store that several servers share |
 //! | `files/hash` | the content hash of everything in the files |
 //! | `wave/current` | the wave deployment that is under way, as JSON (see [`wave`](super::wave)) |
 //! | `wave/ended/{id}` | how a wave deployment ended, as JSON; of the last ones |
 //! | `held/{key}` | the whole value of this key before the wave deployment changed it, also of a file |
 //!
-//! Each part is percent-encoded, so that `/` only separates. Records of files are never served from here. They are for differences, and
-//! for the next start, which finds the changes meanwhile by them ([`stored_files`](super::stored_files)).
+//! Each part is percent-encoded, so that `/` only separates. Records of files are for differences, and for the next start, which finds
+//! the changes meanwhile by them ([`stored_files`](super::stored_files)). They are served only from a store that several servers share,
+//! which has them whole, with their secrets ([`shared_files`](super::shared_files)).
 
 use std::fmt::Write as _;
 use std::ops::Bound;
@@ -55,6 +57,8 @@ pub(crate) enum StoreKey {
     File(GroupName, ResourceKey),
     /// A document, as a file had it.
     FileDocument(DocumentKey),
+    /// A file, by its path, with the places of its objects.
+    FilePath(Arc<str>),
     /// The remembered status of a document; no part of the history.
     DocumentStatus(DocumentKey),
     /// The content hash of the files.
@@ -98,6 +102,9 @@ pub(crate) enum Subject<'k> {
 /// The prefixes of keys for the contents of files.
 pub(crate) const CONTENTS: [&str; 3] = ["file-group/", "file/", "file-document/"];
 
+/// The prefix of keys for files and the places of their objects.
+pub(crate) const PATHS: &str = "file-path/";
+
 /// The key of the wave deployment.
 pub(crate) const WAVE: &str = "wave/current";
 
@@ -140,6 +147,7 @@ impl StoreKey {
             ["file-document", kind, namespace, name] => {
                 document_key(kind, namespace, name).map(Self::FileDocument)
             }
+            ["file-path", path] => Some(Self::FilePath(path.into())),
             ["wave", "ended", id] => Some(Self::EndedWave(id.parse().ok()?)),
             ["rollout", id] => Some(Self::Rollout(id.to_owned())),
             ["document-status", kind, namespace, name] => {
@@ -166,6 +174,7 @@ impl StoreKey {
             Self::File(group, key) => (Owner::File, Subject::Resource(group, key)),
             Self::FileDocument(key) => (Owner::File, Subject::Document(key)),
             Self::DocumentStatus(_)
+            | Self::FilePath(_)
             | Self::FilesHash
             | Self::Wave
             | Self::EndedWave(_)
@@ -212,6 +221,7 @@ impl StoreKey {
             Self::Document(key) | Self::FileDocument(key) | Self::DocumentStatus(key) => document::what(key),
             Self::Weights(key) => key.what(),
             Self::Rollout(id) => format!("rollout/{id}"),
+            Self::FilePath(path) => format!("{PATHS}{path}"),
             Self::FilesHash => FILES_HASH.to_owned(),
             Self::Wave => WAVE.to_owned(),
             Self::EndedWave(id) => format!("wave/ended/{id}"),
@@ -236,6 +246,7 @@ impl std::fmt::Display for StoreKey {
                 write!(f, "weights/{}/{namespace}/{name}/{}", object.kind(), encode(rule))
             }
             Self::Rollout(id) => write!(f, "rollout/{}", encode(id)),
+            Self::FilePath(path) => write!(f, "{PATHS}{}", encode(path)),
             Self::FilesHash => f.write_str(FILES_HASH),
             Self::Wave => f.write_str(WAVE),
             Self::EndedWave(id) => write!(f, "wave/ended/{id}"),
@@ -332,7 +343,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..14) {
+        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..15) {
             let group = GroupName::new(&group).unwrap();
             let resource_type = match ResourceType::KNOWN.get(slug) {
                 Some(known) => known.clone(),
@@ -360,6 +371,7 @@ mod tests {
                 10 => StoreKey::Wave,
                 11 => StoreKey::Rollout(key.name.to_string()),
                 12 => StoreKey::EndedWave(key.name.len() as u64),
+                13 => StoreKey::FilePath(Arc::clone(&key.name)),
                 _ => StoreKey::FilesHash,
             };
             prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key.clone()));

@@ -5,9 +5,10 @@
 //! that out. Readers ask [`control`], which clones one pointer. [`follow`] starts changes without a request.
 //!
 //! The contents of the files are the *base*, those of the API the *overrides* (D6). The store keeps the overrides. It also keeps the
-//! last contents of the files, without secrets, for differences and for the next start.
+//! last contents of the files, without secrets, for differences and for the next start. A store that several servers share has the base
+//! itself, whole ([`shared_files`]).
 //!
-//! The causes: [`mod@write`] builds a [`candidate`] of the overrides ([`undo`], [`rules`]) and [`check`]s it. [`load`] takes in the
+//! The causes: [`mod@write`] builds a [`candidate`] of the overrides ([`undo`], [`rules`]), or of the files of a shared store ([`push`]), and [`check`]s it. [`load`] takes in the
 //! files ([`stored_files`], [`mass_removal`]), and [`others`] takes in the store ([`stored_overrides`], [`stored_statuses`]).
 //! [`wave::step`] gives a change to one share of the nodes after the other. [`plan`] says what has to be stored under which [`key`].
 //! [`route_tests`] runs RouteTests, and [`route_gate`] finds those that a change breaks, [`hold`] refuses or holds the change, and [`tested`] is their outcome on what is served.
@@ -43,6 +44,7 @@ mod others;
 mod places;
 mod plan;
 mod propose;
+mod push;
 pub mod question;
 pub mod requests;
 mod resource_record;
@@ -52,6 +54,7 @@ pub mod route_tests;
 mod rules;
 mod scope;
 mod secrets;
+mod shared_files;
 mod stored_files;
 mod stored_overrides;
 mod stored_statuses;

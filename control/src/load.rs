@@ -28,7 +28,7 @@ use crate::model::{
 use crate::plan::{Patch, Plan, difference, plan};
 use crate::rules::Objects;
 use crate::stored_files::{
-    self, equal_documents, equal_overrides, has_contents, hash_alone, is_recorded, summary,
+    self, Kept, equal_documents, equal_overrides, has_contents, hash_alone, is_recorded, summary,
 };
 use crate::transition::{Label, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::begin::{self, AfterLoad};
@@ -453,7 +453,8 @@ fn step(
     let is_known = is_recorded(keys, &hash);
     let is_whole = accepted.recorded == Recorded::Yes && has_contents(store, keys);
     let recorded_last = is_whole.then_some(&files_said);
-    let contents = if is_known { Plan::new() } else { stored_files::plan(codec, recorded_last, base, keys) };
+    let record = || stored_files::plan(codec, Kept::WithoutSecrets, recorded_last, base, keys);
+    let contents = if is_known { Plan::new() } else { record() };
     let is_first = !accepted.is_loaded;
     let before = if is_first && !is_known {
         stored_files::accepted_as_recorded(env, accepted, (base, copies), keys, terms)?

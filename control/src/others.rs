@@ -1,13 +1,13 @@
 //! Proposals for commits of other servers to the same store, and for the contents of the store at the start.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_cache::{GroupName, NodeGroup, Revision};
 use xds_routes::DocumentKey;
 use xds_store::{State, Store, StoreError};
 
-use crate::accepted::Accepted;
+use crate::accepted::{Accepted, Recorded};
 use crate::differing::differing;
 use crate::documents::{self, Said, Terms};
 use crate::env::{At, Env, revision_of, stored_revision};
@@ -15,6 +15,7 @@ use crate::key::ENDED;
 use crate::model::document::{DocumentState, GroupedDocument};
 use crate::model::{ChangeSource, WriteError};
 use crate::plan::Patch;
+use crate::shared_files::{self, SharedFiles};
 use crate::stored_overrides::{self, Known};
 use crate::stored_statuses::StoredStatuses;
 use crate::transition::{Label, Note, Outcome, ProblemSubject, Transition};
@@ -22,7 +23,7 @@ use crate::wave::ended::Ended;
 use crate::wave::{former, record};
 use crate::withhold::Secrets;
 
-/// Reads what the store holds, without any files.
+/// Reads what the store holds. A store that servers share holds the files' part too, and no other does.
 ///
 /// # Errors
 ///
@@ -34,16 +35,26 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
     for problem in stored.unreadable.values() {
         tracing::error!(problem, "stored record left out");
     }
+    let shared = match env.options.shares_store {
+        true => shared_files::read(codec, store, &keys)?,
+        false => SharedFiles::default(),
+    };
+    for problem in shared.unreadable.values() {
+        tracing::error!(problem, "stored record left out");
+    }
+    let SharedFiles { base, files, unreadable } = shared;
+    stored.unreadable.extend(unreadable);
     let options = Arc::new(env.options.routes.clone());
     let nothing = DocumentState { options, ..DocumentState::default() };
     let said = Said {
-        files: Arc::default(),
+        files: Arc::clone(&base.documents),
         owned: Arc::new(std::mem::take(&mut stored.documents)),
         weights: Arc::new(std::mem::take(&mut stored.weights)),
     };
     let stored_statuses = Arc::new(StoredStatuses::read(store, &keys)?);
-    let overrides = stored.overrides.clone();
-    let defines = |name: &GroupName| overrides.groups.get(name)?.definition.as_ref();
+    let layers = [Arc::clone(&base.layer), Arc::new(stored.overrides.clone())];
+    let defines =
+        |name: &GroupName| layers.iter().find_map(|layer| layer.groups.get(name)?.definition.as_ref());
     let guarding = env.options.guarding;
     let withholds = |name: &GroupName| {
         guarding.secrets == Secrets::Identified && !defines(name).is_some_and(NodeGroup::is_guarded)
@@ -55,16 +66,20 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
         (codec, guarding),
         revision_of(revision),
         stored,
+        (base, files),
         documents,
         Arc::clone(&stored_statuses),
     );
     let (mut accepted, note) = with_wave(env, accepted, &keys, at)?;
+    if env.options.shares_store {
+        accepted.recorded = Recorded::Yes;
+    }
     accepted.ended = Arc::new(Ended::read(store, &keys, &Ended::default())?);
     accepted.former = former::former(&accepted, terms).unwrap_or_default();
     Ok((accepted, note))
 }
 
-/// The accepted state without files is served.
+/// The stored state is served.
 pub(crate) fn first(accepted: &Accepted) -> Transition {
     let next = Accepted { is_loaded: true, stored_statuses: Arc::default(), ..accepted.clone() };
     let label = Label::new("", ChangeSource::Store, "the stored state".to_owned());
@@ -93,27 +108,35 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, at: At) -> Result<Transiti
         Changed::Keys(changed) => stored_overrides::read_changed(codec, store, &keys, known, changed),
         Changed::All => stored_overrides::read(codec, store, &keys, Some(known)),
     };
-    let stored = stored.map_err(failed)?;
+    let mut stored = stored.map_err(failed)?;
+    let shared = shared_of(env, accepted, &changed, &keys).map_err(failed)?;
+    stored.unreadable.extend(shared.unreadable);
+    let (base, files) = (shared.base, shared.files);
     let (before, after) = (&accepted.overrides.groups, &stored.overrides.groups);
     let patch: Patch =
         differing(before, after).map(|(name, _, group)| (name.clone(), group.cloned())).collect();
     let source = |one: &GroupedDocument| Arc::clone(&one.document.source);
     let news: BTreeSet<&DocumentKey> = differing(&accepted.documents.owned, &stored.documents)
+        .chain(differing(&accepted.documents.files, &base.documents))
         .filter(|(_, before, after)| before.map(source) != after.map(source))
         .map(|(key, _, _)| key)
         .collect();
     let stored_statuses = StoredStatuses::of(store, &keys, news).map_err(failed)?;
     let said = Said {
-        files: Arc::clone(&accepted.documents.files),
+        files: Arc::clone(&base.documents),
         owned: Arc::new(stored.documents),
         weights: accepted.same_weights(stored.weights),
     };
-    let withholds = accepted.withholds(&accepted.base, &patch);
+    let withholds = accepted.withholds(&base.layer, &patch);
     let terms = Terms::awaited((codec, &stored_statuses), at.wall, &withholds);
     let documents = documents::next(&accepted.documents, said, terms)?;
-    let groups = accepted.patched(codec, &accepted.base, &patch, &documents);
+    let groups = accepted.rebased(codec, &base.layer, &patch, &documents);
+    let contents = accepted.contents.changed(accepted.files_say().parts(), base.parts());
     let next = Accepted {
         revision: revision_of(revision),
+        base: Arc::clone(&base.layer),
+        contents,
+        files,
         overrides: Arc::new(stored.overrides),
         documents,
         rollouts: Arc::new(stored.rollouts),
@@ -135,6 +158,22 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, at: At) -> Result<Transiti
     let label = Label::new("", ChangeSource::Store, "what another server committed".to_owned());
     let is_published = accepted.is_loaded;
     Ok(Transition { is_published, label, notes, ..Transition::quiet(next, Outcome::Done) })
+}
+
+/// The files' part of the store after a change.
+fn shared_of(
+    env: &Env,
+    accepted: &Accepted,
+    changed: &Changed,
+    keys: &State,
+) -> Result<SharedFiles, StoreError> {
+    let (codec, store) = (&env.parts.codec, &*env.parts.store);
+    let known = SharedFiles { unreadable: BTreeMap::new(), ..SharedFiles::of(accepted) };
+    match changed {
+        Changed::Keys(_) | Changed::All if !env.options.shares_store => Ok(known),
+        Changed::Keys(changed) => shared_files::read_changed((codec, store), keys, known, changed),
+        Changed::All => shared_files::read(codec, store, keys),
+    }
 }
 
 /// The state with the stored wave deployment. One that cannot be read is a problem, and its change reaches everyone.

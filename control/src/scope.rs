@@ -32,6 +32,7 @@ pub(crate) fn check_named(scope: &Scope, write: &Write) -> Result<(), WriteError
         Write::StepRollouts { change, .. } => {
             change.iter().try_for_each(|(key, _)| check_weighted(scope, &key.object))
         }
+        Write::ReplaceFiles { .. } => Err(out_of_scope("the set of all files".to_owned())),
         Write::EndOverrides | Write::Rollback { .. } | Write::Revert { .. } => Ok(()),
     }
 }
@@ -64,6 +65,7 @@ pub(crate) fn check_touched(
             | StoreKey::FileGroup(_)
             | StoreKey::File(..)
             | StoreKey::FileDocument(_)
+            | StoreKey::FilePath(_)
             | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash
             | StoreKey::Wave

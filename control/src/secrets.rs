@@ -24,6 +24,17 @@ pub(crate) fn refuse(before: &Groups, after: &Groups) -> Result<(), WriteError> 
     if faults.is_empty() { Ok(()) } else { Err(WriteError::Invalid(faults)) }
 }
 
+/// Refuses files that would have something withheld which is not withheld yet.
+///
+/// # Errors
+///
+/// [`WriteError::Invalid`] with everything that it is about, each at its place in the files.
+pub(crate) fn refuse_files(before: &Groups, after: &Groups, files: &Files) -> Result<(), WriteError> {
+    let faults = news(before, after).map(|(name, one)| fault(name, one, place(name, one, files)));
+    let faults: Vec<Diagnostic> = faults.take(MAX_FAULTS).collect();
+    if faults.is_empty() { Ok(()) } else { Err(WriteError::Invalid(faults)) }
+}
+
 /// Everything that is withheld, each at its place in the files if it comes from one.
 pub(crate) fn faults(groups: &Groups, files: &Files) -> Vec<Diagnostic> {
     let all = groups.iter().flat_map(|(name, group)| group.withheld.iter().map(move |one| (name, one)));

@@ -1,4 +1,4 @@
-//! The record of the files in the store: their contents, for differences and for the next start, and a hash of everything.
+//! The record of a server's own files in the store: their contents, for differences and for the next start, and a hash of everything.
 //!
 //! At the start, a difference between the files and the record is a change like any other, and may go in waves.
 
@@ -23,9 +23,18 @@ use crate::model::group;
 use crate::plan::{Patch, Plan};
 use crate::{documents, resource_record, stored_overrides};
 
+/// How objects of files are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Without their secrets, because secrets must not outlive their file.
+    WithoutSecrets,
+    /// As they are, because other servers serve them.
+    Whole,
+}
+
 /// The plan that records the contents of the files, without what is stored already. If the record is known, the cost follows the
 /// difference.
-pub(crate) fn plan(codec: &Codec, recorded: Option<&Base>, base: &Base, stored: &State) -> Plan {
+pub(crate) fn plan(codec: &Codec, kept: Kept, recorded: Option<&Base>, base: &Base, stored: &State) -> Plan {
     let nothing = Base::default();
     let before = recorded.unwrap_or(&nothing);
     let (mut plan, mut gone) = (Plan::new(), BTreeMap::new());
@@ -49,14 +58,21 @@ pub(crate) fn plan(codec: &Codec, recorded: Option<&Base>, base: &Base, stored: 
         let [old, new] = [old, new].map(|group| group.map_or(&no_resources, |group| &group.resources));
         for (key, old, new) in differing(old, new) {
             if !old.zip(new).is_some_and(|(old, new)| old.says_the_same(new)) {
-                let value = new.map(|resource| content(codec, resource));
+                let value = new.map(|resource| match kept {
+                    Kept::WithoutSecrets => content(codec, resource),
+                    Kept::Whole => resource_record::write(resource),
+                });
                 put(StoreKey::File(name.clone(), (**key).clone()), value);
             }
         }
     }
     for (key, old, new) in differing(&before.documents, &base.documents) {
         if !old.zip(new).is_some_and(|(old, new)| old.says_the_same(new)) {
-            put(StoreKey::FileDocument(key.clone()), new.map(content_of_document));
+            let value = new.map(|document| match kept {
+                Kept::WithoutSecrets => content_of_document(document),
+                Kept::Whole => documents::record(document),
+            });
+            put(StoreKey::FileDocument(key.clone()), value);
         }
     }
     if recorded.is_none() {
@@ -91,8 +107,7 @@ pub(crate) fn has_contents(store: &dyn Store, stored: &State) -> bool {
     hash.is_none_or(|hash| says_contents(&hash))
 }
 
-/// The record of a file's resource: the whole resource, so that the next start knows it; or, if it has secrets, JSON without them,
-/// because secrets must not outlive their file.
+/// The record of a file's resource: the whole resource, so that the next start knows it; or, if it has secrets, JSON without them.
 fn content(codec: &Codec, resource: &Resource) -> Bytes {
     if !codec.has_secrets(resource) {
         return resource_record::write(resource);
@@ -101,7 +116,7 @@ fn content(codec: &Codec, resource: &Resource) -> Bytes {
     json!({"version": resource.version().to_string(), "resource": shown}).to_string().into()
 }
 
-/// The record of a document.
+/// The record of a file's document: whole, or JSON without its secrets.
 fn content_of_document(document: &GroupedDocument) -> Bytes {
     let source = document.document.source.json();
     let shown = redact(document.document.key.kind, &source);

@@ -182,6 +182,7 @@ impl StoredOverrides {
             StoreKey::FileGroup(_)
             | StoreKey::File(..)
             | StoreKey::FileDocument(_)
+            | StoreKey::FilePath(_)
             | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash
             | StoreKey::Wave

@@ -220,6 +220,7 @@ impl Rewound<'_> {
                 stored_overrides::take_in(codec, self.group(key, name), key, value)?;
             }
             StoreKey::Rollout(_)
+            | StoreKey::FilePath(_)
             | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash
             | StoreKey::Wave

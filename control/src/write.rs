@@ -7,8 +7,9 @@ use std::time::Instant;
 use xds_cache::{Groups, Origin, Resource, WavePolicy};
 use xds_codec::Diagnostic;
 
-use crate::accepted::Accepted;
-use crate::candidate::{self, Candidate};
+use crate::accepted::{Accepted, Base};
+use crate::candidate::{self, Candidate, NewFiles};
+use crate::differing::differing;
 use crate::documents::{self, Said, Terms};
 use crate::env::{At, Env};
 use crate::hold::{self, Change, Freed, Verdict};
@@ -19,14 +20,14 @@ use crate::model::weights::reconcile::Dropped;
 use crate::model::{
     ChangeSource, ChangedObject, Event, StepKind, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
 };
-use crate::plan::{Patch, Plan, difference, plan};
+use crate::plan::{MAX_DIFFERENCE, Patch, Plan, difference, plan};
 use crate::rules::{self, Objects};
 use crate::transition::{Label, Outcome, Transition};
 use crate::wave::ended::{Ended, EndedWave};
 use crate::wave::value::Wave;
 use crate::wave::{begin, close, former, record};
 use crate::weights::{self, Resting, WeightPatch};
-use crate::{check, dry_run, rollouts, scope, secrets, stored_statuses, undo};
+use crate::{check, dry_run, push, rollouts, scope, secrets, stored_statuses, undo};
 
 /// The proposal of a write.
 ///
@@ -47,9 +48,36 @@ pub(crate) fn propose(
         scope::check_named(scope, write)?;
     }
     candidate::check_tags(accepted, write, options)?;
+    let Write::ReplaceFiles { load, .. } = write else {
+        return propose_candidate(
+            env,
+            accepted,
+            (write, candidate_of(env, accepted, write, options)?),
+            options,
+            at,
+        );
+    };
     let candidate = candidate_of(env, accepted, write, options)?;
+    let mut proposed = propose_candidate(env, accepted, (write, candidate), options, at);
+    let faults = match &mut proposed {
+        Ok(Transition { outcome: Outcome::Written(outcome, _), .. }) => &mut outcome.warnings,
+        Err(WriteError::Invalid(faults)) => faults,
+        Ok(_) | Err(_) => return proposed,
+    };
+    load.texts.move_to_fields(faults);
+    proposed
+}
+
+fn propose_candidate(
+    env: &Env,
+    accepted: &Accepted,
+    (write, candidate): (&Write, Candidate),
+    options: &WriteOptions,
+    at: At,
+) -> Result<Transition, WriteError> {
     let goes_on = || options.until.is_none_or(|until| Instant::now() < until);
-    let withholds = accepted.withholds(&accepted.base, &candidate.patch);
+    let base = base_of(accepted, &candidate);
+    let withholds = accepted.withholds(&base.layer, &candidate.patch);
     let terms = Terms {
         codec: &env.parts.codec,
         stored_statuses: &accepted.stored_statuses,
@@ -58,7 +86,10 @@ pub(crate) fn propose(
         withholds: &withholds,
     };
     let (mut next, dropped) = apply(accepted, &candidate, &accepted.resting(), terms)?;
-    secrets::refuse(&accepted.groups, &next.groups)?;
+    match &candidate.files {
+        Some(_) => secrets::refuse_files(&accepted.groups, &next.groups, &next.files)?,
+        None => secrets::refuse(&accepted.groups, &next.groups)?,
+    }
     let warnings = warnings(env, accepted, (&candidate, &next, &dropped))?;
     let mut plan = plan_of(accepted, &candidate, &next);
     if candidate.is_whole {
@@ -69,16 +100,11 @@ pub(crate) fn propose(
         scope::check_touched(scope, &plan, groups, [&accepted.documents, &next.documents])?;
     }
     let label = Label::new(&options.actor, candidate.source, candidate.summary);
-    let mut outcome = WriteOutcome {
-        revision: accepted.revision,
-        changed: !plan.is_empty(),
-        warnings,
-        objects: plan.iter().take(WriteOutcome::MAX_TOUCHED).map(|(key, _)| key.what()).collect(),
-        ..WriteOutcome::default()
-    };
+    let mut outcome = outcome_of(accepted, &plan, warnings);
     let waves = match outcome.changed {
         true => {
-            let touched = begin::previous_of_write(accepted, &plan);
+            let mut touched = begin::previous_of_write(accepted, &plan);
+            touched.extend(candidate.files.iter().flat_map(|_| begin::previous_of_load(accepted, &base)));
             let change = Change { env, accepted, next: &next, touched: &touched, terms };
             waves_of(change, (write, options, &label), (&plan, &candidate.weights), at)?
         }
@@ -86,8 +112,12 @@ pub(crate) fn propose(
     };
     waves.refuse_for_others(env)?;
     outcome.held.clone_from(&waves.held);
-    if options.dry_run {
+    if options.dry_run || candidate.files.is_some() {
         outcome.difference = difference_of(env, accepted, &candidate.patch, &next);
+    }
+    if options.dry_run {
+        let [before, after] = [accepted, &next].map(|state| &state.documents.translated.translation.groups);
+        documents::generated_difference(&env.parts.codec, before, after, &mut outcome.difference);
         outcome.affected_nodes = dry_run::affected_nodes(&env.parts.board, &accepted.groups, &next.groups);
         let clients = dry_run::previews(&env.parts.publisher, &next.groups, at.clock);
         return Ok(Transition::quiet(next, Outcome::Written(Box::new(outcome), clients)));
@@ -97,7 +127,10 @@ pub(crate) fn propose(
         return Ok(Transition::quiet(accepted.clone(), outcome));
     }
     outcome.wave = waves.next.as_ref().map(|wave| wave.id);
-    let told = waves.events(&label.summary).chain(weights::events(&dropped)).collect();
+    let equal = candidate.files.into_iter().flat_map(|files| files.equal);
+    let reason = || "the file says the same now".to_owned();
+    let equal = equal.map(|what| Event::OverrideDropped { what, reason: reason() });
+    let told = waves.events(&label.summary).chain(equal).chain(weights::events(&dropped)).collect();
     waves.carry_out(&mut next, &mut plan, env);
     plan.extend(stored_statuses::plan(&accepted.documents.translated, &next.documents.translated));
     let is_planned = |key: &String| plan.iter().any(|(planned, _)| planned.to_string() == *key);
@@ -107,6 +140,18 @@ pub(crate) fn propose(
     next.former = former::former(&next, terms)?;
     let outcome = Outcome::Written(Box::new(outcome), vec![]);
     Ok(Transition { plan, label, told, ..Transition::quiet(next, outcome) })
+}
+
+/// The outcome of a write that stores this, as far as it is known before it is judged.
+fn outcome_of(accepted: &Accepted, plan: &Plan, warnings: Vec<Diagnostic>) -> WriteOutcome {
+    let names = plan.iter().filter(|(key, _)| !key.is_internal()).map(|(key, _)| key.what());
+    WriteOutcome {
+        revision: accepted.revision,
+        changed: !plan.is_empty(),
+        warnings,
+        objects: names.take(WriteOutcome::MAX_TOUCHED).collect(),
+        ..WriteOutcome::default()
+    }
 }
 
 /// The effect of a write on wave deployments.
@@ -164,7 +209,8 @@ fn waves_of(
     let Change { env, accepted, next, touched, .. } = change;
     match change.of_write(write, &options.waves)? {
         Verdict::Goes => {
-            let next = begin::begin_wave(env, accepted, (plan, named), &next.groups, options, label, at)?;
+            let change = (plan, named, touched.clone());
+            let next = begin::begin_wave(env, accepted, change, &next.groups, options, label, at)?;
             Ok(Waves { next, ..Waves::default() })
         }
         Verdict::Holds(broken) => {
@@ -226,6 +272,7 @@ fn candidate_of(
             };
             Ok(Candidate { rollouts, source, summary, ..candidate })
         }
+        Write::ReplaceFiles { load, is_confirmed } => push::candidate(env, accepted, &load, is_confirmed),
         Write::EndOverrides => Ok(rules::end()),
         Write::Rollback { to } => undo::rollback(codec, store, accepted, to),
         Write::Revert { of } => undo::revert(codec, store, accepted, of),
@@ -245,7 +292,9 @@ pub(crate) fn apply(
     terms: Terms<'_>,
 ) -> Result<(Accepted, Vec<Dropped>), WriteError> {
     let present = &accepted.documents.weights;
-    let changes_none = candidate.documents.is_empty() && candidate.weights.is_empty();
+    let base = base_of(accepted, candidate);
+    let changes_none =
+        candidate.documents.is_empty() && candidate.weights.is_empty() && candidate.files.is_none();
     let touches_none = weights::groups_of(present).iter().all(|name| !candidate.patch.contains_key(*name));
     let is_same = present.is_empty() || *resting == accepted.resting();
     let rollouts = rollouts::patched(&accepted.rollouts, &candidate.rollouts);
@@ -256,16 +305,26 @@ pub(crate) fn apply(
             let owned = documents::patched(&accepted.documents.owned, &candidate.documents);
             let laid = weights::patched(present, &candidate.weights);
             let objects = Objects::of(terms.codec, accepted, &candidate.patch);
-            let objects = Objects { owned: &owned, rollouts: &rollouts, ..objects };
+            let (files, layer) = (&base.documents, &base.layer);
+            let objects = Objects { owned: &owned, rollouts: &rollouts, files, base: layer, ..objects };
             let (laid, dropped) = objects.reconcile(&laid, resting, terms.now);
-            let files = Arc::clone(&accepted.documents.files);
+            let files = Arc::clone(files);
             let weights = accepted.same_weights(laid);
             let said = Said { files, owned: Arc::clone(&owned), weights };
             (documents::next(&accepted.documents, said, terms)?, dropped)
         };
-    let groups = accepted.patched(terms.codec, &accepted.base, &candidate.patch, &documents);
+    let groups = accepted.rebased(terms.codec, &base.layer, &candidate.patch, &documents);
     let overrides = accepted.patched_overrides(&candidate.patch);
-    Ok((Accepted { overrides, documents, rollouts, groups, ..accepted.clone() }, dropped))
+    let mut next = Accepted { overrides, documents, rollouts, groups, ..accepted.clone() };
+    if let Some(NewFiles { contents, files, .. }) = &candidate.files {
+        (next.base, next.contents, next.files) = (base.layer, *contents, Arc::clone(files));
+    }
+    Ok((next, dropped))
+}
+
+/// The contents of the files after a write.
+fn base_of(accepted: &Accepted, candidate: &Candidate) -> Base {
+    candidate.files.as_ref().map_or_else(|| accepted.files_say(), |files| files.base.clone())
 }
 
 /// The plan that makes `next` the accepted state, except for waves and remembered statuses of documents.
@@ -274,6 +333,7 @@ pub(crate) fn plan_of(accepted: &Accepted, candidate: &Candidate, next: &Accepte
     plan.extend(documents::plan(&accepted.documents.owned, &candidate.documents));
     plan.extend(weights::plan(&accepted.documents.weights, &next.documents.weights));
     plan.extend(rollouts::plan(&accepted.rollouts, &candidate.rollouts));
+    plan.extend(candidate.files.iter().flat_map(|files| files.plan.iter().cloned()));
     plan
 }
 
@@ -288,8 +348,13 @@ fn warnings(
     (candidate, next, dropped): (&Candidate, &Accepted, &[Dropped]),
 ) -> Result<Vec<Diagnostic>, WriteError> {
     let (before, after, board) = (&accepted.groups, &next.groups, &env.parts.board);
-    let touched: BTreeSet<_> = candidate.patch.keys().collect();
-    let doubts = check::doubts(before, after, &touched, &BTreeSet::new(), board, is_of_api);
+    let mut touched: BTreeSet<_> = candidate.patch.keys().collect();
+    let mut counts: fn(&Resource) -> bool = is_of_api;
+    if let Some(files) = &candidate.files {
+        counts = |resource| !is_of_api(resource);
+        touched.extend(differing(&accepted.base.groups, &files.base.layer.groups).map(|(name, _, _)| name));
+    }
+    let doubts = check::doubts(before, after, &touched, &BTreeSet::new(), board, counts);
     if env.options.strict && !doubts.is_empty() {
         return Err(WriteError::Invalid(check::as_errors(doubts)));
     }
@@ -312,18 +377,19 @@ pub(crate) fn begun(wave: Option<&Wave>, summary: &str) -> Option<Event> {
     })
 }
 
-/// The changes that a write would make, for its dry run.
+/// The changes that a write makes, without those of generated resources.
 fn difference_of(env: &Env, accepted: &Accepted, patch: &Patch, next: &Accepted) -> Vec<ChangedObject> {
     let codec = &env.parts.codec;
     let compared =
         patch.iter().map(|(name, after)| (name, accepted.overrides.groups.get(name), after.as_ref()));
     let mut found = difference(codec, compared);
+    found.extend(difference(codec, differing(&accepted.base.groups, &next.base.groups)));
+    found.truncate(MAX_DIFFERENCE);
     let (before, after): (&DocumentState, &DocumentState) = (&accepted.documents, &next.documents);
+    documents::difference(&before.files, &after.files, &mut found);
     documents::difference(&before.owned, &after.owned, &mut found);
     let groups: (&Groups, &Groups) = (&accepted.groups, &next.groups);
     weights::difference(codec, (&before.weights, &after.weights), groups, &mut found);
-    let (before, after) = (&before.translated.translation.groups, &after.translated.translation.groups);
-    documents::generated_difference(codec, before, after, &mut found);
     found
 }
 

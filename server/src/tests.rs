@@ -26,6 +26,7 @@ mod scopes;
 mod secrets;
 mod served_first;
 mod shared;
+mod shared_files;
 mod store;
 mod waves;
 mod weights;

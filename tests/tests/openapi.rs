@@ -318,6 +318,8 @@ async fn real_answers_are_as_the_document_says() -> Result<()> {
     check_watch(d, &watched).await?;
     check_waves(&server, d).await?;
     check(&server, d, ("post", "/v1/rollback"), Some(&json!({"revision": 1})), 200).await?;
+    check(&server, d, ("put", "/v1/files"), Some(&json!({"files": {}})), 409).await?;
+    check(&server, d, ("put", "/v1/files"), Some(&json!({"files": {"/a.yaml": ""}})), 422).await?;
     check(&server, d, ("post", "/v1/rollback"), Some(&json!({"revison": 1})), 422).await?;
 
     check_events(d, &events).await?;

@@ -154,6 +154,58 @@ async fn a_single_server_moves_to_a_shared_store_and_back() -> Result<()> {
     Ok(())
 }
 
+/// A directory that is pushed to one server is what all serve, also after a start without the etcd.
+#[tokio::test]
+async fn what_one_server_is_pushed_all_serve_and_a_broken_push_is_refused() -> Result<()> {
+    let Some(mut world) = World::start(2).await? else { return Ok(()) };
+    let routes = TempDir::new()?;
+    let dir = routes.path().display().to_string();
+    let write = |name: &str, text: &str| fs::write(routes.path().join(name), text);
+    write("shop.yaml", SHOP)?;
+    let clusters = [plain_cluster("api", 1), plain_cluster("other", 1)];
+    write("cluster.yaml", &json!({"clusters": clusters}).to_string())?;
+    let push = async |server: &Server, more: &[&str]| {
+        let admin = server.url("");
+        let args = [&["push", &dir, "--output", "table", "--admin", &admin], more].concat();
+        cli(&args).await
+    };
+    let [one, two] = world.servers.as_slice() else { anyhow::bail!("two servers") };
+    let pushed = push(one, &["--wait"]).await?;
+    ensure!(pushed.contains("+ default/clusters/api") && pushed.contains("revision 1"), "{pushed}");
+    wait_revision(two, &json!(1)).await?;
+    let before = served(one).await?;
+    ensure!(before.contains_key("Cluster/api") && before.len() > 4, "{before:?}");
+    assert_eq!(served(two).await?, before);
+    let files = async |server: &Server| {
+        let files = server.get_json("/v1/status/files").await?;
+        anyhow::Ok((files["set"].clone(), files["files"][1]["objects"][0]["line"].clone()))
+    };
+    assert_eq!(files(one).await?, files(two).await?);
+    ensure!(push(two, &[]).await?.contains("nothing changes"));
+
+    write("broken.yaml", "clusters:\n- name: b\n  conect_timeout: 1s\n")?;
+    let refused = format!("{:#}", push(two, &[]).await.err().context("it is refused")?);
+    let place = format!("{dir}/broken.yaml:3:3: ");
+    ensure!(refused.contains(&place) && refused.contains("connect_timeout"), "{refused}");
+    fs::remove_file(routes.path().join("broken.yaml"))?;
+    fs::remove_file(routes.path().join("cluster.yaml"))?;
+    let held = format!("{:#}", push(two, &[]).await.err().context("it is held back")?);
+    ensure!(held.contains("--confirm"), "{held}");
+    assert_eq!(served(two).await?, before);
+
+    world.etcd.kill(0).await?;
+    for server in &mut world.servers {
+        server.restart().await?;
+        server.wait_ready().await?;
+        assert_eq!(served(server).await?, before);
+        let xds = server.xds().to_string();
+        let clusters =
+            cli(&["get", "--node-id", "edge-1", "--type", "clusters", "--xds-address", &xds]).await?;
+        ensure!(clusters.contains("\"api\""), "{clusters}");
+    }
+    Ok(())
+}
+
 /// The Envoy's server is killed in the middle of changes that take the present cluster away.
 #[tokio::test]
 async fn an_envoy_goes_to_another_server_in_the_middle_of_a_change_and_no_request_fails() -> Result<()> {
@@ -367,6 +419,24 @@ fn assert_problem(answer: &Answer, status: StatusCode, kind: &str) -> Result<()>
     ensure!(problem["type"] == json!(format!("https://xds-server.io/problems/{kind}")), "{problem:#}");
     Ok(())
 }
+
+const SHOP: &str = "apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: prod}
+spec: {gatewayClassName: xds, listeners: [{name: http, port: 8080, protocol: HTTP}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: v1, namespace: prod}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: web, namespace: prod}
+spec:
+  parentRefs: [{name: edge}]
+  rules: [{backendRefs: [{name: v1, port: 80}]}]
+";
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 

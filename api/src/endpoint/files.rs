@@ -22,6 +22,9 @@ pub(crate) struct FileList {
     /// The load of the files that is served: `none` until the first is complete, `earlier` while the last one is held back or
     /// refused.
     pub served: ServedLoad,
+    /// The hash of everything that the files say, if several servers share them: `If-Match` of `PUT /v1/files` takes it. Null if they are
+    /// this server's own.
+    pub set: Option<String>,
     /// By path.
     pub files: Vec<FileEntry>,
     /// The value of `after` for the next page; null on the last one.
@@ -110,6 +113,7 @@ pub(crate) async fn status(
     let (files, next) = page::cut(shown, limit, |(path, _)| path.to_string());
     let list = FileList {
         served: state.control.served_load(),
+        set: state.control.shared_set(),
         files: files.into_iter().map(|(_, file)| entry(file, sees)).collect(),
         next,
         held: state.control.unconfirmed().filter(|_| is_all),

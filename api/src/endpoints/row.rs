@@ -85,6 +85,8 @@ pub(crate) enum Input {
     Question,
     /// Two states to compare.
     Comparison,
+    /// The texts of all files.
+    Files,
     Rollback,
     Rollout,
     /// The body of `:promote`, which may be left out.

@@ -12,6 +12,7 @@ use xds_codec::Diagnostic;
 use xds_explain::Changes;
 use xds_routes::{Document, DocumentKey};
 
+use super::files::FileLoad;
 use super::revision::ChangedObject;
 use super::rollouts::RolloutSteps;
 use super::weights::RuleKey;
@@ -80,6 +81,14 @@ pub enum Write {
         /// One line for people.
         summary: String,
     },
+    /// Replaces the files of a store that several servers share: all of them or none. A set that says the same as the present one makes
+    /// no revision, wherever its lines are.
+    ReplaceFiles {
+        /// The files, by paths relative to their directory. One with an error refuses them all.
+        load: Box<FileLoad>,
+        /// True if the caller knows what it removes (`--hold-mass-removal`).
+        is_confirmed: bool,
+    },
     /// Drops the overrides of weights whose time is up; a revision only if there are any.
     EndOverrides,
     /// Makes what the API owns what it was at a revision; a new revision itself.
@@ -115,6 +124,11 @@ impl Write {
             Self::PutResource { resource, .. } => resource.n_bytes(),
             Self::ApplyDocuments { documents, .. } => {
                 documents.iter().map(|document| document.source.n_bytes()).sum()
+            }
+            Self::ReplaceFiles { load, .. } => {
+                let resources = load.layer.groups.values().flat_map(|group| group.resources.values());
+                let documents = load.documents.values().map(|one| one.document.source.n_bytes());
+                resources.map(|resource| resource.n_bytes()).chain(documents).sum()
             }
             Self::PutGroup(_)
             | Self::DeleteGroup(_)
@@ -336,6 +350,14 @@ pub enum WriteError {
         /// What can be done.
         instead: &'static str,
     },
+    /// The files are those that this server watches, or would watch.
+    #[error(
+        "the files of this server are those that it watches: change these, or share a store with other servers (--store), which takes files by a push"
+    )]
+    OwnFiles,
+    /// The files remove so much that somebody should confirm it (`--hold-mass-removal`).
+    #[error("{0}; if this is intended, confirm it with confirm=true")]
+    Unconfirmed(String),
     /// Another server has changed it since the change was computed.
     #[error("another server has changed {what} meanwhile; read it and ask again")]
     Superseded {

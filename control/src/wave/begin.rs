@@ -32,7 +32,7 @@ pub(crate) enum AfterLoad {
 }
 
 /// The wave deployment that a write begins; `None` if it reaches everyone at once. `named` are the overrides of weights that it
-/// requests; other ones in the plan are consequences of the change, or of the time.
+/// requests; other ones in the plan are consequences of the change, or of the time. `previous` has what it changes, as it is now.
 ///
 /// # Errors
 ///
@@ -40,13 +40,12 @@ pub(crate) enum AfterLoad {
 pub(crate) fn begin_wave(
     env: &Env,
     accepted: &Accepted,
-    (plan, named): (&Plan, &WeightPatch),
+    (plan, named, previous): (&Plan, &WeightPatch, PreviousValues),
     after: &Groups,
     options: &WriteOptions,
     label: &Label,
     at: At,
 ) -> Result<Option<Wave>, WriteError> {
-    let previous = previous_of_write(accepted, plan);
     let active = accepted.wave.as_deref();
     // A change that was put back is not served, so a forced write may replace it.
     if let Some(active) = active.filter(|active| active.stopped.is_none() || !options.force) {

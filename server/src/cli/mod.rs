@@ -80,6 +80,8 @@ enum Command {
     Conditions(admin::ConditionsArgs),
     /// Create or replace route documents of the API, which override those of files
     Apply(Box<admin::ApplyArgs>),
+    /// Put the files of a directory in place of those that the servers of a shared store serve
+    Push(Box<admin::PushArgs>),
     /// Delete a route document of the API
     Delete(Box<admin::DeleteArgs>),
     /// List the route documents of files and the API, or show one
@@ -147,6 +149,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Access(args) => admin::access(&args),
         Command::Acks(args) => admin::acks(&args),
         Command::Apply(args) => admin::apply(&args),
+        Command::Push(args) => admin::push(&args),
         Command::Delete(args) => admin::delete(&args),
         Command::Documents(args) => admin::documents(&args),
         Command::Audit(args) => admin::audit(&args),

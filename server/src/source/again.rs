@@ -14,7 +14,7 @@ use xds_control::model::FileLoad;
 use xds_routes::UnknownFields;
 
 use super::deadline::Hands;
-use super::load::{FilesState, Options, load};
+use super::load::{FilesState, Loaded, Options, load};
 use super::read::{DEADLINE, FileContent, FileFault, Scan, read_again};
 use super::timing::Removals;
 
@@ -56,7 +56,9 @@ impl FileTexts for Again {
             Options { removals: Removals::Due, is_partial_start: true, unknown_fields: self.unknown_fields };
         let decode =
             |path: &str, content: &FileContent| self.codec.decode_file(path, &content.bytes, &self.limits);
-        load(&FilesState::default(), &scan, options, SystemTime::now(), decode).load
+        let Loaded { state, load, .. } =
+            load(&FilesState::default(), &scan, options, SystemTime::now(), decode);
+        FileLoad { texts: state.texts(&scan, &self.limits), ..load }
     }
 }
 

@@ -43,6 +43,7 @@ const ROLES: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/v1/nodes/{id}/snapshot", Some("viewer")),
     ("GET", "/v1/acks", Some("viewer")),
     ("GET", "/v1/status/files", Some("viewer")),
+    ("PUT", "/v1/files", Some("admin")),
     ("POST", "/v1/reload", Some("operator")),
     ("POST", "/v1/validate", Some("operator")),
     ("POST", "/v1/explain", Some("viewer")),

@@ -64,6 +64,7 @@ fn templates(way: &str) -> &'static [&'static str] {
         "POST /v1/explain" => {
             &["SHAPE", r#"{"request":{"host":"a","headers":SHAPE}}"#, r#"{"clients":SHAPE}"#]
         }
+        "PUT /v1/files" => &["SHAPE", r#"{"files":SHAPE}"#, r#"{"files":{"a.yaml":SHAPE}}"#],
         "POST /v1/diff" => &["SHAPE", r#"{"from":SHAPE}"#, r#"{"clients":SHAPE}"#],
         "POST /v1/rollouts" => &["SHAPE", r#"{"steps":SHAPE}"#],
         "POST /v1/rollback" | "POST /v1/rollouts/{rollout}:promote" => &["SHAPE"],

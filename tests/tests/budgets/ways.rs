@@ -50,11 +50,12 @@ const fn way(name: &'static str) -> Way {
     Way { name, at_most: usize::MAX, bytes_per_byte: 20, nanos_per_byte: 50_000 }
 }
 
-const REST: [Way; 12] = [
+const REST: [Way; 13] = [
     way("POST /v1/apply"),
     way("POST /v1/validate"),
     Way { at_most: 128 << 10, ..way("POST /v1/explain") },
     Way { at_most: 128 << 10, ..way("POST /v1/diff") },
+    way("PUT /v1/files"),
     way("PUT /v1/groups/{group}"),
     way("PUT /v1/groups/{group}/resources"),
     way("PUT /v1/groups/{group}/resources/{type}/{name}"),

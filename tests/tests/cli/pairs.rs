@@ -40,6 +40,7 @@ const PAIRS: [Pair; 52] = [
     Pair("GET /v1/nodes/{}/snapshot", Ok("snapshot")),
     Pair("GET /v1/acks", Ok("acks")),
     Pair("GET /v1/status/files", Ok("status")),
+    Pair("PUT /v1/files", Ok("push")),
     Pair("POST /v1/reload", Ok("reload")),
     Pair("POST /v1/validate", Ok("validate")),
     Pair("POST /v1/explain", Ok("explain,bisect")),

@@ -22,6 +22,7 @@ static RULES: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
         (r"(?:GET )?/v1/waves/(\d+)", "`xds-server waves $1`"),
         (r"([ (]):(pause|resume|promote|abort)\b", "$1`$2`"),
         (r"(?:POST )?/v1/reload\?confirm=true", "`xds-server reload --confirm`"),
+        (r"\bconfirm=true\b", "--confirm"),
         (
             r"write resources to /v1/groups/\{group\}/resources",
             "write resources with `xds-server resources put`",
@@ -40,7 +41,7 @@ mod tests {
 
     #[test]
     fn commands_are_advised_in_place_of_requests() {
-        assert_eq!(RULES.len(), 9, "every pattern is one");
+        assert_eq!(RULES.len(), 10, "every pattern is one");
         for (said, shown) in [
             (
                 "wait, end it with /v1/waves/7:promote or :abort, write to everyone with waves=none, or force=true to abort it first",
@@ -62,6 +63,10 @@ mod tests {
             ),
             ("write node groups to /v1/groups/{group}", "write node groups with `xds-server groups put`"),
             ("POST /v1/reload?confirm=true", "`xds-server reload --confirm`"),
+            (
+                "if this is intended, confirm it with confirm=true",
+                "if this is intended, confirm it with --confirm",
+            ),
             ("a route to http://a:80/v1/x :promoted stays", "a route to http://a:80/v1/x :promoted stays"),
         ] {
             assert_eq!(for_shell(said), shown);

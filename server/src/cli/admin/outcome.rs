@@ -12,7 +12,7 @@ pub(super) fn outcome(answer: &Value, heading: &str) -> String {
     let mut text = match (answer["committed"] == json!(true), answer["changed"] == json!(true)) {
         (_, false) => "nothing changes\n".to_owned(),
         (false, true) => format!("{heading}{}{}{}", difference(answer), requests(answer), phases(answer)),
-        (true, true) => format!("revision {}\n", cell(&answer["revision"])),
+        (true, true) => format!("{}revision {}\n", difference(answer), cell(&answer["revision"])),
     };
     if !answer["waveDeployment"].is_null() {
         text.push_str(&format!("wave deployment: xds-server waves {}\n", cell(&answer["waveDeployment"])));

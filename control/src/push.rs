@@ -1,0 +1,75 @@
+//! Candidates of pushes: other files for a store that several servers share.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use xds_codec::Diagnostic;
+
+use crate::accepted::{Accepted, Base, Files};
+use crate::candidate::{Candidate, NewFiles};
+use crate::env::Env;
+use crate::key::StoreKey;
+use crate::mass_removal::mass_removal;
+use crate::model::document::what;
+use crate::model::{ChangeSource, FileLoad, WriteError};
+use crate::plan::Plan;
+use crate::shared_files;
+use crate::stored_files::{equal_documents, equal_overrides, summary};
+
+/// The candidate that puts a set of files in place of that of the store; it changes nothing if both say the same.
+///
+/// # Errors
+///
+/// [`WriteError::Invalid`] with the errors of the files, [`WriteError::Unconfirmed`], and [`WriteError::OwnFiles`] if the store is this
+/// server's alone.
+pub(crate) fn candidate(
+    env: &Env,
+    accepted: &Accepted,
+    load: &FileLoad,
+    is_confirmed: bool,
+) -> Result<Candidate, WriteError> {
+    if !env.options.shares_store {
+        return Err(WriteError::OwnFiles);
+    }
+    let found = load.files.values().flat_map(|file| &file.diagnostics);
+    let (errors, warnings): (Vec<&Diagnostic>, Vec<&Diagnostic>) =
+        found.partition(|diagnostic| diagnostic.is_error());
+    if !errors.is_empty() {
+        return Err(WriteError::Invalid(errors.into_iter().take(MAX_FOUND).cloned().collect()));
+    }
+    let warnings = warnings.into_iter().take(MAX_FOUND).cloned().collect();
+    let candidate = Candidate { warnings, source: ChangeSource::File, ..Candidate::default() };
+    let after = Base { layer: Arc::new(load.layer.clone()), documents: Arc::clone(&load.documents) };
+    let plan =
+        shared_files::plan(&env.parts.codec, accepted, (&after, &load.files), &env.parts.store.state().1);
+    if plan.is_empty() {
+        return Ok(candidate);
+    }
+    let removed = |limit| mass_removal(&accepted.base, &accepted.documents.files, &after, limit);
+    if let Some(reason) = env.options.hold_mass_removal.filter(|_| !is_confirmed).and_then(removed) {
+        return Err(WriteError::Unconfirmed(reason));
+    }
+    Ok(with_files(candidate, accepted, (&after, &load.files), plan))
+}
+
+fn with_files(
+    candidate: Candidate,
+    accepted: &Accepted,
+    (after, files): (&Base, &Files),
+    mut plan: Plan,
+) -> Candidate {
+    let before = accepted.files_say();
+    let base = shared_files::onto(&before, after);
+    let contents = accepted.contents.changed(before.parts(), base.parts());
+    let objects: Plan = plan.iter().filter(|(key, _)| key.is_of_file()).cloned().collect();
+    let (patch, mut equal) = equal_overrides(accepted, &base.layer, &objects);
+    let documents = equal_documents(accepted, &base.documents, &objects);
+    equal.extend(documents.keys().map(what));
+    plan.push((StoreKey::FilesHash, Some(Bytes::from(contents.hash()))));
+    let files = Arc::new(shared_files::as_stored(accepted, files));
+    let files = NewFiles { base, contents, files, plan, equal };
+    Candidate { patch, documents, files: Some(files), summary: summary(&objects), ..candidate }
+}
+
+/// Errors, or warnings, that an answer tells.
+const MAX_FOUND: usize = 1_000;
