@@ -16,6 +16,7 @@ pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod loads;
 pub(crate) mod nodes;
+pub(crate) mod replicas;
 pub(crate) mod resources;
 pub(crate) mod rollouts;
 pub(crate) mod route_tests;
