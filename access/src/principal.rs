@@ -89,6 +89,22 @@ impl Principal {
         }
     }
 
+    /// Somebody with this scope who asked another server, which knows the credential.
+    #[must_use]
+    pub fn of_another_server(scope: Scope) -> Self {
+        Self {
+            name: "another server".into(),
+            role: Role::Viewer,
+            scope,
+            may_act_for: false,
+            writes_per_minute: None,
+            tokens: Vec::new(),
+            certificates: Vec::new(),
+            jwt: Vec::new(),
+            at: Position::default(),
+        }
+    }
+
     pub(crate) fn has(&self, proof: &Proof) -> bool {
         self.credential_of(proof).is_some()
     }
@@ -155,6 +171,19 @@ impl Patterns {
     /// Only names that match one of these.
     pub(crate) fn of(globs: Vec<Placed<Glob>>) -> Self {
         Self(Some(globs))
+    }
+
+    /// Only names that match one of these globs; `None` for every name.
+    #[must_use]
+    pub fn of_texts(texts: Option<&[String]>) -> Self {
+        let placed = |text: &String| Placed { value: Glob::new(text), at: Position::default() };
+        Self(texts.map(|texts| texts.iter().map(placed).collect()))
+    }
+
+    /// The globs as they were written; `None` for every name.
+    #[must_use]
+    pub fn texts(&self) -> Option<Vec<String>> {
+        Some(self.0.as_ref()?.iter().map(|glob| glob.value.as_str().to_owned()).collect())
     }
 
     /// The globs; none if every name matches.

@@ -21,7 +21,8 @@ pub(crate) use self::row::{Endpoint, Input, Method, Needs, Output, Query, QueryT
 use crate::answer::Answer;
 use crate::endpoint::{
     access_check, acks, audit, conditions, diff, documents, events, explain, files, groups, health, history,
-    loads, nodes, push, resources, rollouts, route_tests, snapshot, validate, waves, weights, weights_change,
+    loads, nodes, push, replicas, resources, rollouts, route_tests, snapshot, validate, waves, weights,
+    weights_change,
 };
 use crate::input::{NoParams, Params};
 use crate::openapi;
@@ -46,6 +47,11 @@ const LIMIT: Query = Query(
     "limit",
     QueryType::Integer,
     "The largest number of items: at most 10000, which is also the default",
+);
+const REPLICA: Query = Query(
+    "replica",
+    QueryType::Text,
+    "Only clients of this server, by its instance id, where several share a store and ask each other",
 );
 const AFTER: Query = Query("after", QueryType::Text, "Start after this place: `next` of the previous page");
 
@@ -311,6 +317,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
                 "Only nodes whose worst type is SYNCED, STALE, NOT_SENT or ERROR",
             ),
             Query("group", QueryType::Text, "Only nodes of this group"),
+            REPLICA,
         ],
         output: Output::Object("NodeList"),
         handler: |method| on(method, nodes::list),
@@ -319,6 +326,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/v1/nodes/{id}",
         summary: "One connected node",
+        query: &[REPLICA],
         output: Output::Object("NodeEntry"),
         errors: &[StatusCode::NOT_FOUND],
         handler: |method| on(method, nodes::read),
@@ -339,11 +347,28 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         query: &[
             Query("revision", QueryType::Integer, "The revision"),
             Query("version", QueryType::Text, "A version or label that the revision gave to a type"),
+            REPLICA,
         ],
-        output: Output::Object("AcksReport"),
+        output: Output::Object("AcksAnswer"),
         errors: &[StatusCode::NOT_FOUND, StatusCode::GONE, StatusCode::SERVICE_UNAVAILABLE],
         handler: |method| on(method, acks::read),
         ..needs(Role::Viewer, Reach::Objects)
+    },
+    Endpoint {
+        path: "/v1/replicas",
+        summary: "The servers that share the store",
+        output: Output::Object("ReplicaList"),
+        handler: |method| on(method, replicas::list),
+        ..needs(Role::Viewer, Reach::Nothing)
+    },
+    Endpoint {
+        method: Method::Delete,
+        path: "/v1/replicas/{replica}",
+        summary: "Stop to count the clients of a server that vanished",
+        output: Output::Object("ReplicaList"),
+        errors: &[StatusCode::NOT_FOUND, StatusCode::CONFLICT, StatusCode::SERVICE_UNAVAILABLE],
+        handler: |method| on(method, replicas::forget),
+        ..needs(Role::Operator, Reach::Everything)
     },
     Endpoint {
         path: "/v1/status/files",
@@ -551,6 +576,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             Query("since", QueryType::Text, "Only reports since then: 90s or 5m ago, or an RFC 3339 time"),
             LIMIT,
             AFTER,
+            REPLICA,
         ],
         output: Output::Object("LoadList"),
         handler: |method| on(method, loads::list),

@@ -3,7 +3,7 @@
 //! [`endpoints`] is the table of all endpoints, with a row for each verb and path; [`router`](mod@router) and `openapi` are made from
 //! it. A handler ([`endpoint`]) reads its input strictly ([`input`]), asks the control ([`xds_control::Control`]) and answers with a
 //! value. [`answer`] writes all values, and [`problem`] all errors. Every change goes through [`write`](mod@write), which also waits
-//! for the clients ([`xds_control::acks`]). [`guard`] decides which requests are let in, by [`access`].
+//! for the clients ([`xds_control::acks`]), those of other servers too ([`everyone`]). [`guard`] decides which requests are let in, by [`access`].
 
 pub mod access;
 mod answer;
@@ -11,11 +11,13 @@ mod caller;
 pub mod endpoint;
 mod endpoints;
 mod events;
+mod everyone;
 pub mod guard;
 pub mod input;
 mod line_diff;
 mod openapi;
 mod page;
+mod peer_answers;
 mod phases;
 pub mod problem;
 mod reach;
@@ -35,6 +37,7 @@ mod write;
 pub use access::{Access, Token, VerifiedClient};
 pub use caller::Connection;
 pub use events::EventHub;
+pub use peer_answers::answer as answer_peer;
 pub use router::{probe_router, router, router_with};
 pub use state::{ApiState, FileTexts};
 pub use trials::Trials;

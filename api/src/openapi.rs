@@ -12,10 +12,10 @@ use utoipa::openapi::schema::{Discriminator, ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Content, ContentBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema};
 use utoipa::{OpenApi, ToSchema};
-use xds_control::acks::AcksReport;
 use xds_control::model::group::Group;
 
 use crate::endpoint::access_check::AccessVerdict;
+use crate::endpoint::acks::AcksAnswer;
 use crate::endpoint::audit::AuditList;
 use crate::endpoint::conditions::ConditionList;
 use crate::endpoint::diff::{DiffAnswer, DiffBody};
@@ -28,6 +28,7 @@ use crate::endpoint::history::{Comparison, RevisionEntry, RevisionList, Rollback
 use crate::endpoint::loads::LoadList;
 use crate::endpoint::nodes::NodeList;
 use crate::endpoint::push::FilesBody;
+use crate::endpoint::replicas::ReplicaList;
 use crate::endpoint::resources::{self, ResourceList};
 use crate::endpoint::rollouts::{
     PromoteBody, RolloutList, RolloutPlan, RolloutView, WATCH_KINDS, WatchedDeletion,
@@ -62,7 +63,7 @@ struct Publication {
     ),
     components(schemas(
         AccessVerdict,
-        AcksReport,
+        AcksAnswer,
         AuditList,
         event::Answered,
         event::Deployment,
@@ -95,6 +96,7 @@ struct Publication {
         PromoteBody,
         Publication,
         ReloadAnswer,
+        ReplicaList,
         ResourceList,
         RevisionEntry,
         RevisionList,

@@ -98,6 +98,9 @@ pub enum ApiError {
     /// The verb does not fit the phase of the rollout.
     #[error("{0}")]
     IllegalTransition(String),
+    /// The server that is to be forgotten runs.
+    #[error("{0}")]
+    ReplicaAlive(String),
     /// A weight or a share is out of range.
     #[error("the weights are not valid")]
     Weights(Vec<Fault>),
@@ -301,6 +304,7 @@ impl ApiError {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
             Self::IllegalTransition(_)
+            | Self::ReplicaAlive(_)
             | Self::Write(
                 WriteError::OwnedByFile { .. }
                 | WriteError::BuiltIn { .. }
@@ -375,6 +379,7 @@ impl ApiError {
             }
             Self::PreconditionRequired => "precondition-required",
             Self::IllegalTransition(_) => "illegal-transition",
+            Self::ReplicaAlive(_) => "replica-alive",
             Self::Weights(_) => "weight-out-of-range",
             Self::WeightsOfRule(fault, _) | Self::Write(WriteError::Weights(fault)) => match fault {
                 ChangeFault::UnknownBackend { .. } => "unknown-backend",
@@ -448,6 +453,7 @@ impl ApiError {
             | Self::PatchType(_)
             | Self::PreconditionRequired
             | Self::IllegalTransition(_)
+            | Self::ReplicaAlive(_)
             | Self::Write(_)
             | Self::Rejected(_)
             | Self::TooMany(_)

@@ -9,6 +9,7 @@ use xds_codec::Codec;
 use xds_control::Control;
 use xds_control::acks::Acks;
 use xds_control::model::FileLoad;
+use xds_control::peers::Peers;
 
 use crate::access::Access;
 use crate::events::EventHub;
@@ -55,6 +56,8 @@ pub struct ApiState {
     pub access: Arc<Access>,
     /// The events of the last while.
     pub events: EventHub,
+    /// The other servers with the same store; `None` if this one shares nothing.
+    pub peers: Option<Arc<dyn Peers>>,
 }
 
 impl ApiState {

@@ -14,9 +14,11 @@ use xds_cache::{AHEAD, GroupName, Profile, Refusals, Revision, ViewKey, WavePoli
 use xds_codec::json_diff;
 use xds_control::acks::{AcksReport, view_key_of_group};
 use xds_control::model::{ChangedObject, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
+use xds_control::peers::{MissingReplica, ReplicasReport, Union};
 
 use crate::answer::Answer;
 use crate::caller::{Asked, Caller};
+use crate::everyone::{self, Waited};
 use crate::input::{DEFAULT_WAIT, duration};
 use crate::phases::GroupPhasesEntry;
 use crate::problem::{ApiError, Fault};
@@ -98,6 +100,9 @@ pub(crate) struct WriteAnswer {
     /// The wave deployment that it began (`/v1/waves/{id}`); `total` counts the clients of the first wave then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wave_deployment: Option<u64>,
+    /// The servers whose clients are counted (`wait=acked`), if several share the store and ask each other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicasReport>,
     /// Why RouteTests keep it from being published: it is accepted, and `waveDeployment` holds it. Nobody is served it, so there is
     /// nobody to wait for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -326,28 +331,49 @@ async fn perform(
     let report = outcome.changed.then(|| state.acks.report_of(outcome.revision, sees).known()).flatten();
     answer.total = report.map_or(0, |report| report.total);
     let Some(timeout) = mode.wait else { return Answer::ok(&answer) };
-    let applied = match outcome.changed {
-        true => state.acks.wait_for(outcome.revision, timeout, sees).await.known(),
-        false => None,
+    let Waited { report, union, doubt } = match outcome.changed {
+        true => everyone::wait(&state, &caller, outcome.revision, timeout).await,
+        false => Waited::for_nobody(outcome.revision),
     };
-    // What was changed here is published here.
-    let report = applied.unwrap_or(AcksReport { revision: outcome.revision.0, ..AcksReport::default() });
+    let is_whole = doubt.is_none() && union.as_ref().is_none_or(Union::is_complete);
+    if let Some(union) = union {
+        let is_linked = state.peers.as_ref().is_some_and(|peers| peers.is_linked());
+        let replicas = union.report();
+        answer.warnings.extend(doubt.map(|why| Fault::new(format!("{STRANGERS}: {why}"))));
+        match is_linked {
+            true => answer.warnings.extend(replicas.missing.iter().map(|one| Fault::new(of_missing(one)))),
+            false if !is_whole => answer.warnings.push(Fault::new(OF_OTHERS)),
+            false => {}
+        }
+        answer.replicas = is_linked.then_some(replicas);
+    }
     if !report.nacked.is_empty() {
         if mode.reverts {
             answer.reverted = Some(revert(&state, outcome.revision, actor).await?);
         }
         return Err(ApiError::Rejected(with_report(&answer, &report)));
     }
-    let is_complete = report.pending.is_empty() && !state.control.shares_store();
-    if state.control.shares_store() {
-        answer.warnings.push(Fault::new(OF_OTHERS));
-    }
+    let is_complete = report.pending.is_empty() && is_whole;
     let status = if is_complete { StatusCode::OK } else { StatusCode::ACCEPTED };
     Answer::ok(&with_report(&answer, &report)).map(|answer| answer.with_status(status))
 }
 
-/// What a caller that waits is told, if other servers serve the same.
-const OF_OTHERS: &str = "the clients of this server are counted alone: those of the other servers with the same store may not have the change";
+/// What a caller that waits is told, if the servers with the same store do not ask each other.
+const OF_OTHERS: &str = "the clients of this server are counted alone: those of the other servers with the same store may not have the change     (--peer-listen lets the servers ask each other)";
+
+/// The same if it is not known which servers there are.
+const STRANGERS: &str = "other servers may have joined whose clients are not counted";
+
+/// The same of a server that did not answer.
+fn of_missing(replica: &MissingReplica) -> String {
+    let MissingReplica { id, since, why, forgiven } = replica;
+    match forgiven {
+        true => format!("the clients of the server {id} do not count any more: {why} (gone since {since})"),
+        false => format!(
+            "the clients of the server {id} are not counted and may not have the change: {why} (since {since})"
+        ),
+    }
+}
 
 fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupName>) -> WriteAnswer {
     let versions = group.map(|group| versions(state, group));
@@ -367,6 +393,7 @@ fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupNa
         requests: None,
         reverted: None,
         wave_deployment: outcome.wave,
+        replicas: None,
         held: outcome.held.clone(),
     }
 }

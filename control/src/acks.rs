@@ -33,7 +33,8 @@ pub struct Acks {
 }
 
 /// What is known of the clients that have applied a revision.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Applied {
     /// Those of the first publication that contains it.
     Known(AcksReport),
@@ -44,7 +45,7 @@ pub enum Applied {
 }
 
 /// The clients that have applied a publication, and those that have not. No list has more than [`MAX_LISTED`] entries.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AcksReport {
     /// The revision asked for.
@@ -320,6 +321,19 @@ impl AcksReport {
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.nacked.is_empty() && !self.pending.is_empty()
+    }
+
+    /// Counts the clients of another server too. A client of both counts twice, because each of its streams has to answer.
+    pub fn add(&mut self, other: &Self) {
+        self.total = self.total.saturating_add(other.total);
+        self.acked = self.acked.saturating_add(other.acked);
+        self.superseded = self.superseded.saturating_add(other.superseded);
+        other.pending.iter().for_each(|node| list(&mut self.pending, node.clone()));
+        for (own, others) in
+            [(&mut self.nacked, &other.nacked), (&mut self.already_failing, &other.already_failing)]
+        {
+            others.iter().for_each(|nack| list(own, nack.clone()));
+        }
     }
 }
 

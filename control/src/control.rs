@@ -226,6 +226,11 @@ impl Control {
         self.shared.note([Note { subject: ProblemSubject::Tls(subject), problem }]);
     }
 
+    /// Reports why other servers with the same store may not know of this one; or that they do.
+    pub fn note_replicas(&self, problem: Option<String>) {
+        self.shared.note([Note { subject: ProblemSubject::Replicas, problem }]);
+    }
+
     /// Notes what is wrong with the access policy and with the audit log.
     pub fn note_access(&self, policy: Option<String>, audit: Option<String>) {
         let policy = Note { subject: ProblemSubject::Access, problem: policy };

@@ -45,7 +45,7 @@ pub struct Options {
     pub test_policy: TestPolicy,
     /// What happens to a change that the oracle refuses.
     pub oracle_policy: OraclePolicy,
-    /// True if other servers have the same store. What needs an answer of all clients is refused then: this server knows its own.
+    /// True if other servers have the same store. What one server has to drive by the answers of all clients is refused then.
     pub shares_store: bool,
 }
 

@@ -15,6 +15,8 @@
 //! An [`oracle`] may judge what a change would publish, and [`judged`] says what its answer means. [`documents`] translates route documents into resources. [`weights`] applies overrides of weights to rules; [`rollouts`] own some
 //! of these rules. [`mod@withhold`] keeps secrets from groups without identities, wherever a group is made, and [`secrets`] reports it.
 //!
+//! [`peers`] are the other servers with the same store, whose clients count too.
+//!
 //! Questions about requests are answered from accepted states: [`mod@whole_state`] rebuilds older ones, [`requests`] compares two of them, and
 //! [`places`] says where their parts are written.
 //!
@@ -41,6 +43,7 @@ mod mass_removal;
 pub mod model;
 mod oracle;
 mod others;
+pub mod peers;
 mod places;
 mod plan;
 mod propose;

@@ -77,6 +77,8 @@ pub(crate) enum ProblemSubject {
     Oracle,
     /// The contents of the files could not be recorded.
     Record,
+    /// Other servers with the same store do not know of this one.
+    Replicas,
     /// What is served is refused by the oracle.
     Refused,
     /// There was no complete load yet.
@@ -110,6 +112,7 @@ impl ProblemSubject {
             Self::Copies => "last-good",
             Self::Oracle => "oracle",
             Self::Record => "record",
+            Self::Replicas => "replicas",
             Self::Refused => "refused-by-oracle",
             Self::Start => "start",
             Self::SharedStore => "shared-store",

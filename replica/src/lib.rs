@@ -23,6 +23,8 @@
 //! | [`follow`] | How does a mirror catch up? |
 //! | [`retain`] | Which commits does the remote keep? |
 //! | [`migrate`] | How does a journal become the shared store? |
+//! | [`members`] | Which servers share the store? |
+//! | [`presence`] | How do they know of this one? |
 //! | [`etcd`] | The remote in etcd. |
 
 mod body;
@@ -32,14 +34,18 @@ pub mod etcd;
 mod follow;
 mod judge;
 mod layout;
+mod members;
 mod migrate;
 mod position;
+mod presence;
 mod remote;
 mod replica;
 mod retain;
 mod seal;
 
+pub use members::{Gone, MAX_MEMBERS, Member, Members, Seat};
 pub use migrate::{PushError, Pushed, detach, push};
-pub use remote::{Compare, Entry, Put, Read, Remote, RemoteError, Transaction, Written};
+pub use presence::{Company, ForgetError, Presence, PresenceError, PresenceOptions};
+pub use remote::{Compare, Entry, Lease, Put, Read, Remote, RemoteError, Transaction, Written};
 pub use replica::{OpenError, Options, Replica};
 pub use seal::{KeyFileError, StoreKeys};

@@ -1,6 +1,7 @@
 //! What several servers share, as far as this crate needs it.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use bytes::Bytes;
 use xds_store::BoxFuture;
@@ -21,7 +22,20 @@ pub trait Remote: Send + Sync + Debug {
 
     /// Returns when the value of `head` may have changed. It is a hint: it may come for nothing, late, or never.
     fn hint(&self) -> BoxFuture<'_, ()>;
+
+    /// Begins a lease: keys that are put with it are deleted when nobody has prolonged it for `ttl`, in whole seconds.
+    fn grant(&self, ttl: Duration) -> BoxFuture<'_, Result<Lease, RemoteError>>;
+
+    /// Prolongs a lease, by whatever member answers. Returns `false` if it has ended.
+    fn keep_alive(&self, lease: Lease) -> BoxFuture<'_, Result<bool, RemoteError>>;
+
+    /// Ends a lease, and deletes its keys.
+    fn revoke(&self, lease: Lease) -> BoxFuture<'_, Result<(), RemoteError>>;
 }
+
+/// What keeps keys for as long as somebody prolongs it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Lease(pub i64);
 
 /// A range of keys to read.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -57,6 +71,8 @@ pub struct Transaction {
     pub compares: Vec<Compare>,
     /// What is then done, each key at most once.
     pub puts: Vec<Put>,
+    /// The same of keys that end with a lease.
+    pub leased: Vec<(Lease, Put)>,
     /// Ranges that are then deleted: from the first key up to the second one, which is not deleted.
     pub deletes: Vec<(String, String)>,
     /// Keys that are read if a comparison fails.

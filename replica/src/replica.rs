@@ -18,7 +18,9 @@ use crate::draft::{Draft, put_parts};
 use crate::follow::{self, Trouble};
 use crate::judge::Divergence;
 use crate::layout::{self, CommitLine, HEAD};
+use crate::members::Member;
 use crate::position::{self, Position};
+use crate::presence::{Presence, PresenceError, PresenceOptions};
 use crate::remote::{Compare, Put, Remote, RemoteError, Transaction, Written};
 use crate::retain;
 use crate::seal::{SealedKey, Sealer, StoreKeys};
@@ -34,6 +36,10 @@ pub struct Options {
     pub poll: Duration,
     /// How long a start waits for the remote before it goes on with the mirror.
     pub patience: Duration,
+    /// What this server says of itself to the others, and its id; `None` if it says nothing.
+    pub member: Option<(String, Member)>,
+    /// How it does so.
+    pub presence: PresenceOptions,
 }
 
 impl Default for Options {
@@ -44,6 +50,8 @@ impl Default for Options {
             timeout: Duration::from_secs(10),
             poll: Duration::from_secs(5),
             patience: Duration::from_secs(5),
+            member: None,
+            presence: PresenceOptions::default(),
         }
     }
 }
@@ -55,6 +63,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Replica {
     shared: Arc<Shared>,
+    presence: Option<Arc<Presence>>,
     /// End with the replica.
     tasks: JoinSet<()>,
     /// Ends when nothing uses the mirror any more.
@@ -76,6 +85,9 @@ pub enum OpenError {
         /// The directory.
         dir: PathBuf,
     },
+    /// The server cannot be one of those that share the store.
+    #[error(transparent)]
+    Presence(#[from] PresenceError),
     /// The position of the mirror cannot be told.
     #[error("the copy of the shared store in {} cannot be used; empty the directory, and it is made anew: {reason}", dir.display())]
     Position {
@@ -141,8 +153,17 @@ impl Replica {
         if position.is_none() && mirror.head() != Revision::ZERO {
             return Err(OpenError::NotAMirror { dir: dir.to_owned() });
         }
+        // The others must know of it before it reads what it may serve.
+        let presence = match &options.member {
+            Some((id, member)) => {
+                let own = (id.as_str(), member.clone());
+                Some(Arc::new(Presence::begin(dir, Arc::clone(&remote), own, options.presence).await?))
+            }
+            None => None,
+        };
         let tail = Tail { position: position.clone(), ..Tail::default() };
         let (sender, in_use) = mpsc::channel(1);
+        let patience = options.patience;
         let shared = Arc::new(Shared {
             dir: dir.to_owned(),
             mirror,
@@ -154,17 +175,31 @@ impl Replica {
             moved: watch::Sender::new(position),
             _in_use: sender,
         });
-        shared.start().await?;
+        // A remote that did not answer there is not waited for once more.
+        let is_away = presence.as_ref().is_some_and(|presence| presence.company().borrow().members.is_none());
+        if let Err(error) = shared.start(if is_away { Duration::ZERO } else { patience }).await {
+            // It has no clients, so nobody is to wait for them.
+            if let Some(presence) = &presence {
+                presence.end().await;
+            }
+            return Err(error);
+        }
         let mut tasks = JoinSet::new();
         tasks.spawn(follow::follow(Arc::clone(&shared)));
         tasks.spawn(follow::save(Arc::clone(&shared)));
         tasks.spawn(retain::retain(Arc::clone(&shared)));
-        Ok((Self { shared, tasks, in_use }, notes))
+        Ok((Self { shared, presence, tasks, in_use }, notes))
+    }
+
+    /// This server among those that share the store; `None` if it says nothing of itself.
+    #[must_use]
+    pub fn presence(&self) -> Option<Arc<Presence>> {
+        self.presence.clone()
     }
 
     /// Ends what the replica does, as soon as commits that are under way are done. When this returns, the mirror can be opened again.
     pub async fn close(self) {
-        let Self { shared, mut tasks, mut in_use } = self;
+        let Self { shared, mut tasks, mut in_use, presence: _ } = self;
         tasks.shutdown().await;
         drop(shared);
         // Nothing is ever sent.
@@ -174,9 +209,9 @@ impl Replica {
 
 impl Shared {
     /// The first catching up.
-    async fn start(&self) -> Result<(), OpenError> {
+    async fn start(&self, patience: Duration) -> Result<(), OpenError> {
         let mut tail = self.tail.lock().await;
-        let deadline = Instant::now() + self.options.patience;
+        let deadline = Instant::now() + patience;
         loop {
             let caught_up = self.catch_up(&mut tail).await;
             self.tell(&mut tail, &caught_up);

@@ -22,6 +22,7 @@ pub mod drain;
 mod error;
 pub mod file;
 mod listen;
+pub mod peers;
 pub mod polling;
 pub mod routes;
 pub mod shared;
@@ -34,12 +35,14 @@ pub use args::ServeArgs;
 pub use descriptors::DescriptorArgs;
 pub use error::ConfigError;
 pub use listen::ListenConfig;
+pub use peers::{PeerArgs, PeerConfig};
 pub use polling::PollingConfig;
 pub use shared::{SharedStore, SharedStoreArgs};
 pub use tls::TlsConfig;
 pub use units::MassRemoval;
 
 pub use crate::listen::{Domains, Own, TlsFiles, TlsTiming, TlsVersion, TrustFiles};
+pub use crate::peers::PeerFiles;
 pub use crate::spiffe::{InvalidEndpoint, SpiffeEndpoint};
 
 /// The configuration of one server.
@@ -59,6 +62,10 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// The store that changes are shared by; `None` if this server is alone.
     pub shared: Option<SharedStore>,
+    /// The port for the other servers with the same store; `None` if they do not ask each other.
+    pub peers: Option<PeerConfig>,
+    /// How long the clients of a server that vanished count.
+    pub replica_grace: Duration,
     /// The log.
     pub log: LogConfig,
     /// The token that the admin API demands; `None` if it demands nothing.
@@ -218,6 +225,9 @@ impl TryFrom<ServeArgs> for Config {
         if shared.is_some() && !args.watch.is_empty() {
             return Err(ConfigError::SharedFiles);
         }
+        let replica_grace = args.peers.replica_grace;
+        let peers = PeerConfig::new(args.peers, shared.is_some())?;
+        listen.check_distinct_from("peer-listen", peers.as_ref().map(|peers| peers.listen))?;
         let waves = args.waves.policy()?;
         let rollout_trust = args.rollouts.rollout_ca.map(read_ca).transpose()?.unwrap_or_default();
         // One server has nobody to share its clients with.
@@ -230,6 +240,8 @@ impl TryFrom<ServeArgs> for Config {
             listen,
             data_dir: args.data_dir.map_or_else(default_data_dir, Ok)?,
             shared,
+            peers,
+            replica_grace,
             log: LogConfig::new(args.log_format, args.log_level.as_deref().unwrap_or("info"))?,
             admin_token,
             access,
@@ -474,6 +486,35 @@ mod tests {
             ("--log-level inof", Some("`inof` is not a log level")),
             ("--partial-start --strict=false", None),
         ];
+        judge(&table);
+    }
+
+    #[test]
+    fn other_servers_are_asked_over_tls_or_on_this_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = dir.path().join("key");
+        fs::write(&key, "5a".repeat(32)).unwrap();
+        let store = format!("--store etcd://127.0.0.1:1/x --store-key-file {}", key.display());
+        let tls = "--peer-cert c --peer-key k --peer-ca a";
+        let with_store = |rest: &str| format!("{store} {rest}");
+        let table = [
+            ("--peer-listen 127.0.0.1:1".to_owned(), Some("--peer-listen needs --store")),
+            (with_store("--peer-listen 127.0.0.1:1"), None),
+            (with_store("--peer-listen 10.0.0.1:1"), Some("--allow-plaintext-peers")),
+            (with_store("--peer-listen 10.0.0.1:1 --allow-plaintext-peers"), None),
+            (with_store(&format!("--peer-listen 10.0.0.1:1 {tls}")), None),
+            (with_store(&format!("--peer-listen 0.0.0.0:1 {tls}")), Some("needs --peer-advertise")),
+            (with_store(&format!("--peer-listen 0.0.0.0:1 {tls} --peer-advertise a:1")), None),
+            (with_store("--peer-listen 127.0.0.1:1 --peer-advertise a"), Some("\"a\" is not HOST:PORT")),
+            (
+                with_store("--peer-listen 127.0.0.1:1 --peer-cert c --peer-key k"),
+                Some("--peer-cert needs --peer-ca"),
+            ),
+            (with_store("--peer-listen 127.0.0.1:1 --peer-ca a"), Some("needs --peer-cert")),
+            (with_store("--peer-advertise a:1"), Some("--peer-advertise needs --peer-listen")),
+            (with_store("--peer-listen 127.0.0.1:18000"), Some("use two ports")),
+        ];
+        let table: Vec<_> = table.iter().map(|(line, wrong)| (line.as_str(), *wrong)).collect();
         judge(&table);
     }
 

@@ -11,6 +11,7 @@ pub mod grpc;
 mod listen;
 pub mod metrics;
 mod oracle;
+mod peers;
 pub mod rollouts;
 pub mod run;
 pub mod source;

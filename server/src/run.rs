@@ -18,20 +18,22 @@ use xds_cache::{LoadBoard, Publisher, Reason, Refusals, Revision, StatusBoard};
 use xds_codec::Codec;
 use xds_control::BoxFuture;
 use xds_control::model::{Asked, ChangeSource};
+use xds_control::peers::Status;
 use xds_control::{Acks, Control, Guarding};
 use xds_replica::etcd::Etcd;
-use xds_replica::{Remote, Replica};
+use xds_replica::{Member, Presence, Remote, Replica};
 use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
 use xds_store::{JournalStore, LastGood, Store};
 
 use crate::access::AccessFiles;
-use crate::config::{Config, ListenConfig, TlsConfig};
+use crate::config::{Config, PeerConfig};
 use crate::drain;
 use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
 use crate::listen::{self, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
 use crate::metrics::{Metrics, PublicationSource};
 use crate::oracle::Serving;
+use crate::peers::{self, Answers, Linking, PeerServers};
 use crate::rollouts::{self, Rollouts};
 use crate::source;
 use crate::source::again::Again;
@@ -48,22 +50,30 @@ use crate::spiffe::AgentHealth;
 /// If the server cannot start: an address in use, a data directory that is locked or damaged. Or if a part of it fails for good.
 pub async fn serve(config: Config) -> anyhow::Result<()> {
     let signals = Signals::new().context("signals cannot be received")?;
-    let listeners = Listeners::bind(config.listen).await?;
+    let listeners = Listeners::bind(&config).await?;
     let access =
         AccessFiles::open(&config.access, config.admin_token.as_ref(), config.tls.timing.poll_interval)?;
-    let tls = Encryption::open(&config.tls, access.trail())?;
-    let store = open_store(&config).await?;
+    let tls = Encryption::open(&config, access.trail())?;
+    let (store, presence) = open_store(&config, &listeners).await?;
     let parts = ServerParts::open(&config, store, &tls, &access)?;
+    let peers = presence.clone().map(|presence| parts.peers(&config, presence));
     let (shutdown, stop) = watch::channel(false);
     let ports = parts.ports(&config, &tls);
     let grpc = parts.grpc(&config, &access);
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config));
-    let state = parts.api(&config, rollouts, &access);
+    let state = parts.api(&config, rollouts, &access, peers.clone());
     let router = xds_api::router_with(state.clone(), grpc.admin_routes());
     listeners.announce(&config)?;
 
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(serve_http(listeners.admin, ports.admin, router, stop.clone(), config.drain_timeout));
+    if let (Some(listener), Some(port)) = (listeners.peer, ports.peer) {
+        tasks.spawn(serve_peers(listener, port, parts.answers(&config, state.clone()), stop.clone()));
+    }
+    if let Some(peers) = peers {
+        let control = parts.control.clone();
+        tokio::spawn(peers.follow(move |problem| control.note_replicas(problem)));
+    }
     if let Some(listener) = listeners.probe {
         let router = xds_api::probe_router(state);
         tasks.spawn(serve_http(listener, ports.probe, router, stop.clone(), config.drain_timeout));
@@ -107,13 +117,18 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     }
     let drained = async { while tasks.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(config.drain_timeout + LINGER, drained).await;
+    say_goodbye(presence).await;
     outcome
 }
 
-/// Opens the store in the data directory, or the copy there of one that several servers share.
-async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+/// Opens the store in the data directory, or the copy there of one that several servers share; then others know of this one.
+async fn open_store(
+    config: &Config,
+    listeners: &Listeners,
+) -> anyhow::Result<(Arc<dyn Store>, Option<Arc<Presence>>)> {
     let dir = &config.data_dir;
     let unusable = || format!("the data directory {} cannot be used", dir.display());
+    let mut presence = None;
     let (store, notes): (Arc<dyn Store>, _) = match &config.shared {
         None => {
             let (store, notes) =
@@ -122,15 +137,20 @@ async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
         }
         Some(shared) => {
             let etcd: Arc<dyn Remote> = Arc::new(Etcd::new(shared.url.clone(), shared.options.clone()));
-            let options = xds_replica::Options { timeout: shared.timeout, ..xds_replica::Options::default() };
+            let options = xds_replica::Options {
+                timeout: shared.timeout,
+                member: Some((config.instance_id.clone(), listeners.member(config)?)),
+                ..xds_replica::Options::default()
+            };
             let (store, notes) = Replica::open(dir, etcd, shared.keys.clone(), options).await?;
+            presence = store.presence();
             (Arc::new(store), notes)
         }
     };
     for note in notes {
         tracing::warn!(%note, "the store was opened with a remark");
     }
-    Ok(store)
+    Ok((store, presence))
 }
 
 /// The Envoy that judges changes, if there is one.
@@ -279,7 +299,32 @@ impl ServerParts {
             xds: port(xds, tls.xds.as_ref()),
             admin: port(admin("admin", shares.admin), tls.admin.as_ref()),
             probe: port(admin("probe", shares.probe), None),
+            peer: config.peers.as_ref().map(|_| port(admin("peer", PEER_CONNECTIONS), tls.peer.as_ref())),
         }
+    }
+
+    /// The other servers with the same store.
+    fn peers(&self, config: &Config, presence: Arc<Presence>) -> Arc<PeerServers> {
+        let linking = config.peers.as_ref().map(|peers| Linking { files: peers.files.clone() });
+        let own = config.instance_id.clone();
+        PeerServers::new(own, presence, linking, config.replica_grace, self.status())
+    }
+
+    /// What other servers are told of this one.
+    fn answers(&self, config: &Config, state: ApiState) -> Arc<Answers> {
+        Arc::new(Answers {
+            id: config.instance_id.clone(),
+            status: self.status(),
+            answer: Box::new(move |question| {
+                let state = state.clone();
+                Box::pin(async move { xds_api::answer_peer(&state, question).await })
+            }),
+        })
+    }
+
+    fn status(&self) -> Box<dyn Fn() -> Status + Send + Sync> {
+        let (publisher, board) = (Arc::clone(&self.publisher), Arc::clone(&self.board));
+        Box::new(move || Status { revision: publisher.groups().0.0, streams: board.n_streams() as u64 })
     }
 
     fn rollouts(&self, config: &Config) -> rollouts::DriverParts {
@@ -298,8 +343,15 @@ impl ServerParts {
         }
     }
 
-    fn api(&self, config: &Config, rollouts: Rollouts, access: &AccessFiles) -> ApiState {
+    fn api(
+        &self,
+        config: &Config,
+        rollouts: Rollouts,
+        access: &AccessFiles,
+        peers: Option<Arc<PeerServers>>,
+    ) -> ApiState {
         ApiState {
+            peers: peers.map(|peers| -> Arc<dyn xds_control::peers::Peers> { peers }),
             control: self.control.clone(),
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
@@ -469,6 +521,7 @@ struct Ports {
     xds: Arc<Port>,
     admin: Arc<Port>,
     probe: Arc<Port>,
+    peer: Option<Arc<Port>>,
 }
 
 /// TLS of the ports that have it.
@@ -476,23 +529,31 @@ struct Ports {
 struct Encryption {
     xds: Option<Arc<Tls>>,
     admin: Option<Arc<Tls>>,
+    peer: Option<Arc<Tls>>,
     /// The source of certificates that are not in files.
     agent: Option<Arc<Agent>>,
 }
 
 impl Encryption {
-    fn open(config: &TlsConfig, trail: &Arc<Trail>) -> anyhow::Result<Self> {
-        let agent = config.spiffe.clone().map(Agent::new);
+    fn open(config: &Config, trail: &Arc<Trail>) -> anyhow::Result<Self> {
+        let agent = config.tls.spiffe.clone().map(Agent::new);
         let open = |port, files: &Option<TlsFiles>| {
-            let open = |files| Tls::open(port, files, agent.as_deref(), config.timing, Arc::clone(trail));
+            let timing = config.tls.timing;
+            let open = |files| Tls::open(port, files, agent.as_deref(), timing, Arc::clone(trail));
             let opened = files.clone().map(open).transpose();
             opened.with_context(|| format!("TLS on the {port} port cannot be set up"))
         };
-        Ok(Self { xds: open("xds", &config.xds)?, admin: open("admin", &config.admin)?, agent })
+        let peer = config.peers.as_ref().and_then(PeerConfig::tls);
+        Ok(Self {
+            xds: open("xds", &config.tls.xds)?,
+            admin: open("admin", &config.tls.admin)?,
+            peer: open("peer", &peer)?,
+            agent,
+        })
     }
 
     fn all(&self) -> Vec<Arc<Tls>> {
-        [&self.xds, &self.admin].into_iter().flatten().cloned().collect()
+        [&self.xds, &self.admin, &self.peer].into_iter().flatten().cloned().collect()
     }
 
     /// Looks at the files, and listens to the agent, while the process lives.
@@ -520,11 +581,17 @@ struct Listeners {
     xds: TcpListener,
     admin: TcpListener,
     probe: Option<TcpListener>,
+    peer: Option<TcpListener>,
 }
 
 impl Listeners {
-    async fn bind(listen: ListenConfig) -> anyhow::Result<Self> {
+    async fn bind(config: &Config) -> anyhow::Result<Self> {
+        let listen = config.listen;
         Ok(Self {
+            peer: match &config.peers {
+                Some(peers) => Some(bind("--peer-listen", peers.listen).await?),
+                None => None,
+            },
             xds: bind("--xds-listen", listen.xds).await?,
             admin: bind("--admin-listen", listen.admin).await?,
             probe: match listen.probe {
@@ -532,6 +599,16 @@ impl Listeners {
                 None => None,
             },
         })
+    }
+
+    /// What this server says of itself to the others with the same store.
+    fn member(&self, config: &Config) -> io::Result<Member> {
+        let address = match (&self.peer, &config.peers) {
+            (Some(peer), Some(peers)) => Some(peers.address(peer.local_addr()?)),
+            (_, _) => None,
+        };
+        let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+        Ok(Member { peer: address, release: env!("CARGO_PKG_VERSION").to_owned(), since })
     }
 
     /// Logs where the server listens, for people and for programs.
@@ -543,9 +620,11 @@ impl Listeners {
         };
         let ports =
             [("xds", &self.xds, kind(&config.tls.xds)), ("admin", &self.admin, kind(&config.tls.admin))];
-        for (service, listener, tls) in
-            ports.into_iter().chain(self.probe.iter().map(|probe| ("probe", probe, "off")))
-        {
+        let peer_tls =
+            if config.peers.as_ref().is_some_and(|peers| peers.files.is_some()) { "mutual" } else { "off" };
+        let probe = self.probe.iter().map(|probe| ("probe", probe, "off"));
+        let peer = self.peer.iter().map(|peer| ("peer", peer, peer_tls));
+        for (service, listener, tls) in ports.into_iter().chain(probe).chain(peer) {
             tracing::info!(service, addr = %listener.local_addr()?, tls, "listening");
         }
         if config.admin_token.is_some()
@@ -618,6 +697,24 @@ async fn serve_http(
     Ok(())
 }
 
+/// Serves the other servers with the same store until the shutdown.
+async fn serve_peers(
+    listener: TcpListener,
+    port: Arc<Port>,
+    answers: Arc<Answers>,
+    stop: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    peers::serve(listener, port, answers, wait_for(stop)).await.context("the port for other servers")
+}
+
+/// Has the other servers stop to count the clients of this one, which are gone.
+async fn say_goodbye(presence: Option<Arc<Presence>>) {
+    let Some(presence) = presence else { return };
+    if tokio::time::timeout(FAREWELL, presence.end()).await.is_err() {
+        tracing::warn!("the shared store did not take in that this server ends; it finds out by itself");
+    }
+}
+
 async fn wait_for(mut stop: watch::Receiver<bool>) {
     // A sender that is gone means the same.
     let _ = stop.wait_for(|is_stopping| *is_stopping).await;
@@ -633,6 +730,10 @@ async fn retire_views(publisher: Arc<Publisher>) {
 
 /// A view is dropped one to two intervals after its last client.
 const RETIRE_INTERVAL: Duration = Duration::from_secs(60);
+/// Connections of other servers. Each opens one.
+const PEER_CONNECTIONS: usize = 64;
+/// How long the shared store may take to hear that this server ends. It finds out by itself otherwise.
+const FAREWELL: Duration = Duration::from_secs(3);
 /// Connections for probes. Few clients use them, every few seconds.
 const PROBE_CONNECTIONS: usize = 64;
 /// How long an admin connection may take to send a request.

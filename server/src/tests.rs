@@ -16,6 +16,7 @@ mod lists;
 mod model;
 mod oracle;
 mod past;
+mod peers;
 mod places;
 mod queue;
 mod rest;

@@ -10,12 +10,12 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use tokio::time::sleep;
 use xds_replica::etcd::{Etcd as Remote, EtcdOptions};
-use xds_replica::{Options, Put, Remote as _, RemoteError, Replica, StoreKeys, Transaction};
+use xds_replica::{Member, Options, Put, Remote as _, RemoteError, Replica, StoreKeys, Transaction};
 use xds_store::{Change, Commit, CommitError, Health, Revision, Store};
 use xds_tests::etcd::Etcd;
 use xds_tests::process::Signal;
 use xds_tests::random::Random;
-use xds_tests::wait::wait_for;
+use xds_tests::wait::{PATIENCE, wait_for};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_that_are_killed_or_stopped_lose_nothing() -> Result<()> {
@@ -32,8 +32,13 @@ async fn members_that_are_killed_or_stopped_lose_nothing() -> Result<()> {
     for store in [&one, &two, &one] {
         write(store).await?;
     }
+    let remote = Remote::new(etcd.url().parse()?, EtcdOptions::default());
+    let lease = remote.grant(Duration::from_secs(30)).await?;
     for member in 0..3 {
         etcd.kill(member).await?;
+        // The same lease goes on at another member.
+        let prolonged = wait_for("the lease", PATIENCE, async || Ok(remote.keep_alive(lease).await?));
+        ensure!(prolonged.await?, "the lease ended with its member");
         write(&one).await?;
         write(&two).await?;
         etcd.run(member)?;
@@ -44,6 +49,8 @@ async fn members_that_are_killed_or_stopped_lose_nothing() -> Result<()> {
         etcd.signal(member, Signal::CONT)?;
         write(&one).await?;
     }
+    remote.revoke(lease).await?;
+    ensure!(!remote.keep_alive(lease).await?, "it has ended");
     let last = Bytes::from(n_written.load(Ordering::SeqCst).to_string());
     for store in [&one, &two] {
         eventually("the last commit", || value(store, "key").as_ref() == Some(&last)).await?;
@@ -157,8 +164,14 @@ async fn a_user_has_to_be_the_right_one() -> Result<()> {
     let error = opened.err().context("the password is wrong")?.to_string();
     assert!(error.contains("user \"xds\"") && !error.contains("wrong"), "{error}");
     std::fs::write(&password, "right\n")?;
-    let (store, _) = Replica::open(dirs[0].path(), remote(&etcd.url())?, keys()?, Options::default()).await?;
+    let member = Some(("a".to_owned(), Member::default()));
+    let options = Options { member, ..Options::default() };
+    let (store, _) = Replica::open(dirs[0].path(), remote(&etcd.url())?, keys()?, options).await?;
     set(&store, "key", "1").await?;
+    let presence = store.presence().context("it is present")?;
+    assert_eq!(presence.look().await?.seats.keys().collect::<Vec<_>>(), ["a"]);
+    presence.end().await;
+    assert!(presence.look().await?.seats.is_empty());
     // The role has the prefix, and nothing else.
     let puts = vec![Put { key: "a".to_owned(), value: Bytes::from("b") }];
     let elsewhere = remote(&etcd.url().replace("/test", "/other"))?;

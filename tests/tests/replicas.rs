@@ -12,11 +12,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::sleep;
 use xds_tests::backend::Backend;
-use xds_tests::config;
+use xds_tests::certificate_files::CertificateFiles;
+use xds_tests::config::{self, CLUSTER};
 use xds_tests::envoy::Envoy;
 use xds_tests::etcd::Etcd;
 use xds_tests::http::{Answer, Connection};
 use xds_tests::names::Names;
+use xds_tests::process::Signal;
+use xds_tests::raw::{self, path};
 use xds_tests::seen::{plain_cluster, resources, served};
 use xds_tests::server::{Server, Setup, cli, free_addr};
 use xds_tests::wait::{PATIENCE, wait_for};
@@ -206,6 +209,119 @@ async fn what_one_server_is_pushed_all_serve_and_a_broken_push_is_refused() -> R
     Ok(())
 }
 
+/// Three servers ask each other over TLS, and a client of the last one is slow. Then that server is stopped, and then killed.
+#[tokio::test]
+async fn a_write_waits_for_the_clients_of_all_servers_and_names_a_server_that_does_not_answer() -> Result<()>
+{
+    let certificates = CertificateFiles::new().await?;
+    let linked = |setup: Setup| {
+        let file = |flag: &str, name: &str| format!("--peer-{flag}={}", certificates.path(name));
+        let setup = setup.arg("--peer-listen=127.0.0.1:0").arg(file("cert", "server.crt"));
+        Ok(setup.arg(file("key", "server.key")).arg(file("ca", "ca.crt")).arg("--replica-grace=1s"))
+    };
+    let Some(mut world) = World::with(3, linked).await? else { return Ok(()) };
+    let [one, two, three] = world.servers.as_slice() else { anyhow::bail!("three servers") };
+    for server in [one, two, three] {
+        let all_reached = |list: &Value| reached(list) == ["yes", "yes", "yes"];
+        server.wait_json("/v1/replicas", all_reached).await?;
+    }
+    let listed = cli(&["replicas", "--output", "table", "--admin", &one.url("")]).await?;
+    assert_eq!(listed.matches(" yes ").count(), 3, "{listed}");
+    let last_id = own_id(three).await?;
+
+    let mut clients = Vec::new();
+    for (n, server) in [one, two, three].into_iter().enumerate() {
+        let channel = raw::connect(server.xds()).await?;
+        let mut client = raw::SotwStream::open(channel, path::ADS, raw::node(&format!("n{n}"), ""));
+        client.subscribe(CLUSTER, &[]).await?;
+        clients.push(client);
+    }
+    let first = one.put("/v1/groups/default/resources", &resources(&[plain_cluster("api", 1)])).await?;
+    for (server, client) in [one, two, three].into_iter().zip(&mut clients) {
+        wait_revision(server, &first["revision"]).await?;
+        accept(client, "api").await?;
+    }
+    let nodes =
+        two.wait_json("/v1/nodes", |nodes| nodes["nodes"].as_array().is_some_and(|all| all.len() == 3));
+    assert_eq!(nodes.await?["nodes"][2]["streams"][0]["replica"], json!(last_id));
+
+    // The write waits for the client of the last server.
+    let write = tokio::spawn(waiting_write(one, "second", "60s"));
+    let [fast, also_fast, slow] = clients.as_mut_slice() else { anyhow::bail!("three clients") };
+    accept(fast, "second").await?;
+    accept(also_fast, "second").await?;
+    let two_of_three = |acks: &Value| acks["acked"] == 2 && acks["replicas"]["answered"] == 3;
+    let acks = two.wait_json("/v1/acks", two_of_three).await?;
+    assert_eq!(acks["pending"], json!(["n2"]));
+    assert!(!write.is_finished());
+    accept(slow, "second").await?;
+    let answer = write.await??;
+    let told = answer.json()?;
+    assert_eq!(
+        (answer.status, &told["acked"], &told["replicas"]["known"]),
+        (StatusCode::OK, &json!(3), &json!(3))
+    );
+
+    three.signal(Signal::STOP)?;
+    let write = tokio::spawn(waiting_write(one, "third", "6s"));
+    accept(fast, "third").await?;
+    accept(also_fast, "third").await?;
+    let answer = write.await??;
+    let told = answer.json()?;
+    assert_eq!((answer.status, &told["acked"]), (StatusCode::ACCEPTED, &json!(2)), "{told:#}");
+    assert_eq!(told["replicas"]["missing"][0]["id"], json!(last_id), "{told:#}");
+    assert!(told["warnings"].to_string().contains(&last_id), "{told:#}");
+
+    // Its lease ends, and so does the grace.
+    world.servers[2].kill().await?;
+    let [one, ..] = world.servers.as_slice() else { anyhow::bail!("three servers") };
+    one.wait_json("/v1/replicas", |list| list["replicas"].to_string().contains("\"forgiven\":true")).await?;
+    let write = tokio::spawn(waiting_write(one, "fourth", "60s"));
+    accept(fast, "fourth").await?;
+    accept(also_fast, "fourth").await?;
+    let answer = write.await??;
+    let told = answer.json()?;
+    assert_eq!((answer.status, &told["replicas"]["answered"]), (StatusCode::OK, &json!(2)), "{told:#}");
+    cli(&["replicas", "forget", &last_id, "--admin", &one.url("")]).await?;
+    assert_eq!(reached(&one.get_json("/v1/replicas").await?), ["yes", "yes"]);
+    Ok(())
+}
+
+/// Whether each server is reached.
+fn reached(list: &Value) -> Vec<String> {
+    let all = list["replicas"].as_array().into_iter().flatten();
+    all.map(|replica| replica["reached"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+async fn own_id(server: &Server) -> Result<String> {
+    let list = server.get_json("/v1/replicas").await?;
+    let own = list["replicas"].as_array().into_iter().flatten().find(|replica| replica["own"] == true);
+    Ok(own.and_then(|own| own["id"].as_str()).context("its own id")?.to_owned())
+}
+
+/// Takes responses of clusters until one has `name`, and accepts them all.
+async fn accept(client: &mut raw::SotwStream, name: &str) -> Result<()> {
+    loop {
+        let response = client.expect_type(CLUSTER).await?;
+        client.ack(&response, &[]).await?;
+        let has_name =
+            response.resources.iter().any(|one| String::from_utf8_lossy(&one.value).contains(name));
+        if has_name {
+            return Ok(());
+        }
+    }
+}
+
+/// Adds a cluster, and waits for the clients.
+fn waiting_write(server: &Server, name: &str, timeout: &str) -> impl Future<Output = Result<Answer>> + use<> {
+    let path = format!("/v1/groups/default/resources/clusters/{name}?wait=acked&timeout={timeout}");
+    let (url, body) = (server.url(&path), plain_cluster(name, 1).to_string());
+    async move {
+        let request = http::Request::put(&url).header("content-type", "application/json");
+        xds_tests::http::Http::new().send(request.body(body.into())?).await
+    }
+}
+
 /// The Envoy's server is killed in the middle of changes that take the present cluster away.
 #[tokio::test]
 async fn an_envoy_goes_to_another_server_in_the_middle_of_a_change_and_no_request_fails() -> Result<()> {
@@ -392,9 +508,11 @@ impl World {
         Ok(Some(world))
     }
 
+    /// A server with this setup that shares the store. Its data directory gives it its name.
     fn sharing(&self, setup: Setup) -> Setup {
+        let id = setup.data_dir().file_name().unwrap_or_default().to_string_lossy().into_owned();
         let setup = setup.arg("--store").arg(self.etcd.url()).arg("--store-key-file").arg(self.key());
-        setup.arg("--store-timeout=2s")
+        setup.arg("--store-timeout=2s").arg(format!("--instance-id={id}"))
     }
 
     fn key(&self) -> String {

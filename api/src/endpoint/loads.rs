@@ -1,6 +1,6 @@
 //! `/v1/loads`: the load reports of clients.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use axum::extract::State;
@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use xds_cache::GroupName;
 use xds_cache::loads::{ClusterLoad, LocalityLoad, Metric, NodeLoad, PriorityLocality, Since};
-use xds_cache::time::duration;
+use xds_cache::time::{duration, duration_millis};
+use xds_control::peers::{Question, ReplicasReport};
 use xds_units::{parse_rfc3339, rfc3339};
 
 use crate::answer::Answer;
 use crate::caller::Caller;
+use crate::everyone::{Everyone, MAX_ASKED, Part, merge, scope_texts};
 use crate::input::Params;
 use crate::page;
 use crate::problem::ApiError;
@@ -20,23 +22,26 @@ use crate::seen::seen_groups;
 use crate::state::{ApiState, aside};
 
 /// Reported requests.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LoadList {
     /// Reports that cover anything from before do not count; null if all count that are kept.
     pub since: Option<String>,
     /// When this was put together.
     pub at: String,
-    /// True if every report that came in this time could be kept.
+    /// True if every report that came in this time could be kept, and every server whose clients count has answered.
     pub complete: bool,
     /// By name.
     pub clusters: Vec<ClusterLoadEntry>,
     /// The value of `after` for the next page; null on the last one.
     pub next: Option<String>,
+    /// The servers whose clients these are, if several share the store and ask each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicasReport>,
 }
 
 /// A cluster, or several with the same endpoints.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClusterLoadEntry {
     /// The name of its endpoints in EDS, else the cluster's.
@@ -61,12 +66,12 @@ pub(crate) struct ClusterLoadEntry {
     /// By priority and locality.
     pub localities: Vec<LocalityLoadEntry>,
     /// The nodes that have reported in this time, by id: only if a cluster or node was asked for, and the first thousand.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reporters: Vec<ReporterEntry>,
 }
 
 /// Requests in this time.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LoadEntry {
     /// Sent; 0 from clients that do not say.
@@ -84,7 +89,7 @@ pub(crate) struct LoadEntry {
 }
 
 /// A locality of one priority.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LocalityLoadEntry {
     /// May be empty.
@@ -99,12 +104,12 @@ pub(crate) struct LocalityLoadEntry {
     #[serde(flatten)]
     pub load: LoadEntry,
     /// Metrics that backends gave in the last reports (ORCA), by name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, MetricEntry>,
 }
 
 /// A value that backends report with their answers.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MetricEntry {
     /// Requests that came with it.
@@ -116,7 +121,7 @@ pub(crate) struct MetricEntry {
 }
 
 /// A node.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReporterEntry {
     /// The node's id.
@@ -141,6 +146,18 @@ pub(crate) struct LoadParams {
     since: Option<String>,
     limit: Option<usize>,
     after: Option<String>,
+    replica: Option<String>,
+}
+
+/// The load reports that are asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LoadQuery {
+    pub(crate) cluster: Option<String>,
+    pub(crate) node: Option<String>,
+    pub(crate) from: Option<SystemTime>,
+    pub(crate) limit: usize,
+    /// As a caller gave it.
+    pub(crate) after: Option<String>,
 }
 
 pub(crate) async fn list(
@@ -150,26 +167,119 @@ pub(crate) async fn list(
 ) -> Result<Answer, ApiError> {
     let now = SystemTime::now();
     let from = params.since.as_deref().map(|text| read_since(text, now)).transpose()?;
-    let since = Since { from, now };
     let limit = page::limit(params.limit)?;
-    let after = params.after.as_deref().map(page::parts).transpose()?.map(|[name]| name);
-    aside(move || {
-        let names: Vec<&str> = params.cluster.as_deref().into_iter().collect();
-        let asked = (names.as_slice(), params.node.as_deref());
-        // One more than wanted shows whether there is a next page.
-        let wants = |groups: &[GroupName]| caller.sees_node(groups);
-        let loads = state.loads.query_after(asked, wants, since, (after.as_deref(), limit + 1));
-        let (loads, next) = page::cut(loads.into_iter(), limit, |load| page::place(&[&load.name]));
-        let n_reporters = if params.cluster.is_some() || params.node.is_some() { MAX_REPORTERS } else { 0 };
-        Answer::ok(&LoadList {
-            since: from.map(rfc3339),
-            at: rfc3339(now),
-            complete: state.loads.is_complete(since),
-            clusters: loads.into_iter().map(|load| cluster(load, n_reporters, &caller)).collect(),
-            next,
-        })
+    let query = LoadQuery { cluster: params.cluster, node: params.node, from, limit, after: params.after };
+    let Some(all) = Everyone::new(&state, params.replica.as_deref())? else {
+        return Answer::ok(&aside(move || page(&state, &caller, &query, now)).await??);
+    };
+    let query = LoadQuery { limit: limit.min(MAX_ASKED), ..query };
+    let question = Question::Loads {
+        cluster: query.cluster.clone(),
+        node: query.node.clone(),
+        ago_ms: from.map(|from| duration_millis(now.duration_since(from).unwrap_or_default())),
+        limit: query.limit,
+        after: query.after.clone(),
+        scope: caller.scope().map(scope_texts),
+    };
+    let limit = query.limit;
+    let own = aside(move || page(&state, &caller, &query, now)).await??;
+    let found = all.pages::<LoadList>(question, || own).await;
+    let (is_complete, replicas) = (found.is_complete(), found.report());
+    let mut complete = is_complete;
+    let parts = found.into_answers().map(|(_, list)| {
+        complete &= list.complete;
+        Part { items: list.clusters, is_last: list.next.is_none() }
+    });
+    let parts = parts.collect();
+    let (clusters, has_more) = merge(parts, limit, |load| load.name.clone(), ClusterLoadEntry::join);
+    let last = clusters.last().filter(|_| has_more);
+    let next = last.map(|load| page::place(&[&load.name]));
+    let (since, at) = (from.map(rfc3339), rfc3339(now));
+    Answer::ok(&LoadList { since, at, complete, clusters, next, replicas: Some(replicas) })
+}
+
+/// A page of what the clients of this server report.
+pub(crate) fn page(
+    state: &ApiState,
+    caller: &Caller,
+    query: &LoadQuery,
+    now: SystemTime,
+) -> Result<LoadList, ApiError> {
+    let since = Since { from: query.from, now };
+    let after = query.after.as_deref().map(page::parts).transpose()?.map(|[name]| name);
+    let names: Vec<&str> = query.cluster.as_deref().into_iter().collect();
+    let asked = (names.as_slice(), query.node.as_deref());
+    // One more than wanted shows whether there is a next page.
+    let wants = |groups: &[GroupName]| caller.sees_node(groups);
+    let loads = state.loads.query_after(asked, wants, since, (after.as_deref(), query.limit + 1));
+    let (loads, next) = page::cut(loads.into_iter(), query.limit, |load| page::place(&[&load.name]));
+    let n_reporters = if query.cluster.is_some() || query.node.is_some() { MAX_REPORTERS } else { 0 };
+    Ok(LoadList {
+        since: query.from.map(rfc3339),
+        at: rfc3339(now),
+        complete: state.loads.is_complete(since),
+        clusters: loads.into_iter().map(|load| cluster(load, n_reporters, caller)).collect(),
+        next,
+        replicas: None,
     })
-    .await?
+}
+
+impl ClusterLoadEntry {
+    /// Adds what the clients of another server report.
+    fn join(&mut self, other: Self) {
+        let mut names: BTreeSet<String> = self.clusters.drain(..).collect();
+        names.extend(other.clusters);
+        self.clusters = names.into_iter().collect();
+        self.known |= other.known;
+        self.load.add(&other.load);
+        self.dropped = self.dropped.saturating_add(other.dropped);
+        for (reason, n) in other.dropped_by {
+            let known = self.dropped_by.entry(reason).or_default();
+            *known = known.saturating_add(n);
+        }
+        self.dropped_otherwise = self.dropped_otherwise.saturating_add(other.dropped_otherwise);
+        self.nodes = self.nodes.saturating_add(other.nodes);
+        self.last_report = self.last_report.take().max(other.last_report);
+        for locality in other.localities {
+            let is_it = |known: &&mut LocalityLoadEntry| known.place() == locality.place();
+            match self.localities.iter_mut().find(is_it) {
+                Some(known) => known.join(locality),
+                None => self.localities.push(locality),
+            }
+        }
+        self.localities.sort_by(|one, other| one.place().cmp(&other.place()));
+        self.reporters.extend(other.reporters);
+        self.reporters.sort_by(|one, other| one.node.cmp(&other.node));
+        self.reporters.truncate(MAX_REPORTERS);
+    }
+}
+
+impl LocalityLoadEntry {
+    fn place(&self) -> (u32, &str, &str, &str) {
+        (self.priority, &self.region, &self.zone, &self.sub_zone)
+    }
+
+    fn join(&mut self, other: Self) {
+        self.load.add(&other.load);
+        for (name, metric) in other.metrics {
+            let known = self.metrics.entry(name).or_insert(MetricEntry { requests: 0, sum: 0.0, mean: 0.0 });
+            known.requests = known.requests.saturating_add(metric.requests);
+            known.sum += metric.sum;
+            known.mean = known.sum / known.requests.max(1) as f64;
+        }
+    }
+}
+
+impl LoadEntry {
+    fn add(&mut self, other: &Self) {
+        self.issued = self.issued.saturating_add(other.issued);
+        self.successful = self.successful.saturating_add(other.successful);
+        self.errors = self.errors.saturating_add(other.errors);
+        self.in_progress = self.in_progress.saturating_add(other.in_progress);
+        self.rate += other.rate;
+        let ended = self.successful.saturating_add(self.errors);
+        self.error_rate = (ended > 0).then(|| self.errors as f64 / ended as f64);
+    }
 }
 
 fn cluster(load: ClusterLoad, n_reporters: usize, caller: &Caller) -> ClusterLoadEntry {
@@ -241,3 +351,49 @@ fn read_since(text: &str, now: SystemTime) -> Result<SystemTime, ApiError> {
 
 /// How many nodes of a cluster are listed.
 const MAX_REPORTERS: usize = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn entry(issued: u64, errors: u64, zone: &str, node: &str) -> ClusterLoadEntry {
+        let load = json!({"issued": issued, "successful": issued - errors, "errors": errors, "inProgress": 1, "rate": 2.0,
+            "errorRate": null});
+        let with = |more: Value| {
+            let mut all = load.clone();
+            for (key, value) in more.as_object().into_iter().flatten() {
+                all[key] = value.clone();
+            }
+            all
+        };
+        let locality = with(json!({"region": "", "zone": zone, "subZone": "", "priority": 0,
+            "metrics": {"cpu": {"requests": 2, "sum": 1.0, "mean": 0.5}}}));
+        let reporter = json!({"node": node, "groups": [], "issued": issued, "successful": 0, "errors": 0, "lastReport": "t"});
+        serde_json::from_value(with(json!({"name": "api", "clusters": ["api"], "known": true, "dropped": 1,
+            "droppedBy": {"lb": 1}, "droppedOtherwise": 0, "nodes": 1, "lastReport": format!("2026-01-0{errors}"),
+            "localities": [locality], "reporters": [reporter]})))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_loads_of_a_cluster_at_several_servers_are_added() {
+        let mut all = entry(10, 1, "b", "n2");
+        all.join(entry(30, 3, "b", "n3"));
+        all.join(entry(10, 2, "a", "n1"));
+        let all = serde_json::to_value(&all).unwrap();
+        assert_eq!((&all["issued"], &all["errors"], &all["rate"]), (&json!(50), &json!(6), &json!(6.0)));
+        assert_eq!((&all["errorRate"], &all["lastReport"]), (&json!(0.12), &json!("2026-01-03")));
+        assert_eq!(
+            (&all["dropped"], &all["droppedBy"], &all["nodes"]),
+            (&json!(3), &json!({"lb": 3}), &json!(3))
+        );
+        let localities = all["localities"].as_array().unwrap();
+        let zones: Vec<_> = localities.iter().map(|one| (&one["zone"], &one["issued"])).collect();
+        assert_eq!(zones, [(&json!("a"), &json!(10)), (&json!("b"), &json!(40))]);
+        assert_eq!(localities[1]["metrics"]["cpu"], json!({"requests": 4, "sum": 2.0, "mean": 0.5}));
+        let nodes: Vec<_> = all["reporters"].as_array().unwrap().iter().map(|one| &one["node"]).collect();
+        assert_eq!(nodes, ["n1", "n2", "n3"]);
+    }
+}

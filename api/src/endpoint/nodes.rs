@@ -11,26 +11,32 @@ use utoipa::ToSchema;
 use xds_cache::identity::{Proof, Subject};
 use xds_cache::status::{ConfigStatus, StreamEntry, StreamStatus, TypeStatus};
 use xds_cache::{Draining, HeldBack, Profile, ResourceType};
+use xds_control::peers::{Question, ReplicasReport};
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
 use crate::caller::Caller;
-use crate::input::{NoParams, Params, Path};
+use crate::everyone::{Everyone, MAX_ASKED, OfReplica, Part, merge, scope_texts};
+use crate::input::{Params, Path};
+use crate::page;
 use crate::problem::ApiError;
 use crate::seen::seen_groups;
 use crate::state::ApiState;
 
 /// Connected nodes.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct NodeList {
     /// By id.
     pub nodes: Vec<NodeEntry>,
-    /// The id to give as `after` for the next ones; null if these are the last.
+    /// The id to give as `after` for the next ones; null if these are the last. A page may have less than its limit.
     pub next: Option<String>,
+    /// The servers whose nodes these are, if several share the store and ask each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicasReport>,
 }
 
 /// All streams of one node id.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NodeEntry {
     /// The id.
@@ -47,10 +53,10 @@ pub(crate) struct NodeEntry {
     /// deployment has not reached has nothing later than the revision before that began.
     pub revision: Option<u64>,
     /// `ahead` or `behind` while a wave deployment concerns it (`/v1/waves`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wave: Option<&'static str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wave: Option<String>,
     /// The worst of its types.
-    pub status: &'static str,
+    pub status: String,
     /// True if no group but `default` selects it, and that one has nothing.
     pub unmatched: bool,
     /// Resources and endpoints that are served only until their users end by themselves: the first hundred.
@@ -61,10 +67,13 @@ pub(crate) struct NodeEntry {
     pub streams: Vec<StreamEntryBody>,
     /// The worst of its streams, by type URL.
     pub types: BTreeMap<String, TypeEntry>,
+    /// The servers that were asked for it, if it was asked for alone, and several share the store and ask each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicasReport>,
 }
 
 /// The software that a client says it is.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ClientEntry {
     /// Such as `envoy`, `gRPC Go`.
     pub name: String,
@@ -73,31 +82,34 @@ pub(crate) struct ClientEntry {
 }
 
 /// A stream.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StreamEntryBody {
+    /// The server that it is connected to, if several share the store and ask each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica: Option<String>,
     /// The address that it came from.
     pub address: String,
     /// `sotw` or `delta`.
-    pub variant: &'static str,
+    pub variant: String,
     /// The type URL of a per-type stream; null for ADS.
     pub service: Option<String>,
     /// When it began.
     pub since: String,
     /// The identity that the client has proved, such as its SPIFFE ID; absent if it has proved nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     /// How the identity was proved: `certificate` or `jwt`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub method: Option<&'static str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
     /// When the first of the proofs ends, and the stream with it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
     /// Everything that the client has proved, the identity above first: the first hundred.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<IdentityEntry>,
     /// How many these are in all.
-    #[serde(skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_none")]
     pub identities_count: usize,
     /// By type URL.
     pub types: BTreeMap<String, TypeEntry>,
@@ -109,20 +121,20 @@ pub(crate) struct StreamEntryBody {
 }
 
 /// Something that a client has proved.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct IdentityEntry {
     /// The identity, as in statuses: `spiffe://example.org/edge`, `dns:edge-1`, `cn:edge`, `jwt:ISSUER:SUBJECT`.
     pub identity: String,
     /// How it was proved: `certificate` or `jwt`.
-    pub method: &'static str,
+    pub method: String,
     /// When the proof ends; absent if never.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
 }
 
 /// A change that is not sent yet.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HeldBackEntry {
     /// The type URL of the resource.
@@ -130,7 +142,7 @@ pub(crate) struct HeldBackEntry {
     /// Its name.
     pub name: String,
     /// `update` or `removal`.
-    pub change: &'static str,
+    pub change: String,
     /// The event that must come first.
     pub waits_for: WaitsForEntry,
     /// Since when.
@@ -138,7 +150,7 @@ pub(crate) struct HeldBackEntry {
 }
 
 /// A resource that left, or an endpoint that left an assignment.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DrainingEntry {
     /// The type URL of the resource.
@@ -146,18 +158,18 @@ pub(crate) struct DrainingEntry {
     /// Its name.
     pub name: String,
     /// The address of the endpoint that drains in it, such as `10.0.0.1:80`; absent if the resource itself does.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Until when.
     pub until: String,
 }
 
 /// An event that must come before a change is sent.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct WaitsForEntry {
     /// The event, about the resource below: `sending` to the client; its `request`; its `ack`; `settling`, the time to resolve
     /// names or check health; `change`, because the client rejected it; `disuse`, because it refers to what is removed.
-    pub what: &'static str,
+    pub what: String,
     /// The type URL of the resource.
     pub r#type: String,
     /// Its name.
@@ -165,11 +177,11 @@ pub(crate) struct WaitsForEntry {
 }
 
 /// A type on one stream.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TypeEntry {
     /// `SYNCED`, `STALE`, `NOT_SENT` or `ERROR`.
-    pub status: &'static str,
+    pub status: String,
     /// The version of the last response.
     pub version_sent: Option<String>,
     /// The version of the last response that was accepted.
@@ -179,7 +191,7 @@ pub(crate) struct TypeEntry {
 }
 
 /// A rejection.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct NackEntry {
     /// The version of the rejected response.
     pub version: String,
@@ -196,6 +208,17 @@ pub(crate) struct NodeParams {
     after: Option<String>,
     status: Option<String>,
     group: Option<String>,
+    replica: Option<String>,
+}
+
+/// The nodes that are asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeQuery {
+    pub(crate) id: Option<String>,
+    pub(crate) limit: usize,
+    pub(crate) after: Option<String>,
+    pub(crate) status: Option<ConfigStatus>,
+    pub(crate) group: Option<String>,
 }
 
 pub(crate) async fn list(
@@ -208,38 +231,104 @@ pub(crate) async fn list(
         return Err(ApiError::BadRequest(format!("limit={limit} is not between 1 and {MAX_LIMIT}")));
     }
     let status = params.status.as_deref().map(read_status).transpose()?;
-    let mut by_id: BTreeMap<String, Vec<Arc<StreamEntry>>> = BTreeMap::new();
-    for stream in state.board.streams() {
-        let id = stream.with(|status| status.info.node.id.clone());
-        if params.after.as_ref().is_none_or(|after| id > *after) {
-            by_id.entry(id).or_default().push(stream);
-        }
-    }
-    let is_wanted = |node: &NodeEntry| {
-        status.is_none_or(|status| node.status == status.as_str())
-            && params.group.as_ref().is_none_or(|group| node.groups.contains(group))
+    let query = NodeQuery { id: None, limit, after: params.after, status, group: params.group };
+    let Some(all) = Everyone::new(&state, params.replica.as_deref())? else {
+        return Answer::ok(&page(&state, &caller, &query));
     };
-    let seen = |streams: Vec<Arc<StreamEntry>>| node(&state, &caller, &streams);
-    // One more than wanted shows whether there is a next one.
-    let mut nodes: Vec<NodeEntry> =
-        by_id.into_values().filter_map(seen).filter(is_wanted).take(limit + 1).collect();
-    let has_more = nodes.len() > limit;
-    nodes.truncate(limit);
-    let next = if has_more { nodes.last().map(|node| node.id.clone()) } else { None };
-    Answer::ok(&NodeList { nodes, next })
+    Answer::ok(&of_all(&state, &caller, all, query).await)
 }
 
 pub(crate) async fn read(
     State(state): State<ApiState>,
     caller: Caller,
     Path(id): Path<String>,
-    _: Params<NoParams>,
+    Params(params): Params<OfReplica>,
 ) -> Result<Answer, ApiError> {
-    let streams = state.board.streams();
-    let of_node: Vec<_> =
-        streams.into_iter().filter(|stream| stream.with(|status| status.info.node.id == id)).collect();
-    let node = node(&state, &caller, &of_node);
-    Answer::ok(&node.ok_or_else(|| ApiError::NotFound(format!("no node {id:?} is connected")))?)
+    let query = NodeQuery { id: Some(id.clone()), limit: 1, ..NodeQuery::default() };
+    let found = match Everyone::new(&state, params.replica.as_deref())? {
+        None => page(&state, &caller, &query),
+        Some(all) => of_all(&state, &caller, all, query).await,
+    };
+    let missing = found.replicas.iter().flat_map(|replicas| &replicas.missing).map(|one| one.id.as_str());
+    let missing = missing.collect::<Vec<_>>().join(", ");
+    let node = found.nodes.into_iter().next().map(|node| NodeEntry { replicas: found.replicas, ..node });
+    Answer::ok(&node.ok_or_else(|| {
+        ApiError::NotFound(match missing.is_empty() {
+            true => format!("no node {id:?} is connected"),
+            false => format!("no node {id:?} is connected to the servers that answer; {missing} did not"),
+        })
+    })?)
+}
+
+/// A page of the nodes of this server.
+pub(crate) fn page(state: &ApiState, caller: &Caller, query: &NodeQuery) -> NodeList {
+    let mut by_id: BTreeMap<String, Vec<Arc<StreamEntry>>> = BTreeMap::new();
+    for stream in state.board.streams() {
+        let id = stream.with(|status| status.info.node.id.clone());
+        let is_it = query.id.as_ref().is_none_or(|wanted| id == *wanted);
+        if is_it && query.after.as_ref().is_none_or(|after| id > *after) {
+            by_id.entry(id).or_default().push(stream);
+        }
+    }
+    let is_wanted = |node: &NodeEntry| {
+        query.status.is_none_or(|status| node.status == status.as_str())
+            && query.group.as_ref().is_none_or(|group| node.groups.contains(group))
+    };
+    let seen = |streams: Vec<Arc<StreamEntry>>| node(state, caller, &streams);
+    let nodes = by_id.into_values().filter_map(seen).filter(is_wanted);
+    let (nodes, next) = page::cut(nodes, query.limit, |node| node.id.clone());
+    NodeList { nodes, next, replicas: None }
+}
+
+/// A page of the nodes of all servers.
+async fn of_all(state: &ApiState, caller: &Caller, all: Everyone, query: NodeQuery) -> NodeList {
+    let query = NodeQuery { limit: query.limit.min(MAX_ASKED), ..query };
+    let question = Question::Nodes {
+        id: query.id.clone(),
+        limit: query.limit,
+        after: query.after.clone(),
+        status: query.status.map(|status| status.as_str().to_owned()),
+        group: query.group.clone(),
+        scope: caller.scope().map(scope_texts),
+    };
+    let found = all.pages::<NodeList>(question, || page(state, caller, &query)).await;
+    let replicas = found.report();
+    let parts = found.into_answers().map(|(id, mut list)| {
+        let streams = list.nodes.iter_mut().flat_map(|node| &mut node.streams);
+        streams.for_each(|stream| stream.replica = Some(id.clone()));
+        Part { items: list.nodes, is_last: list.next.is_none() }
+    });
+    let (nodes, has_more) = merge(parts.collect(), query.limit, |node| node.id.clone(), NodeEntry::join);
+    let next = if has_more { nodes.last().map(|node| node.id.clone()) } else { None };
+    NodeList { nodes, next, replicas: Some(replicas) }
+}
+
+impl NodeEntry {
+    /// Adds what another server knows of the node.
+    fn join(&mut self, other: Self) {
+        if badness(&other.status) > badness(&self.status) {
+            self.status = other.status;
+        }
+        // Without an answer on one of them, it has accepted nothing for sure.
+        self.revision = self.revision.zip(other.revision).map(|(one, other)| one.min(other));
+        self.wave = self.wave.take().or(other.wave);
+        self.unmatched |= other.unmatched;
+        self.streams.extend(other.streams);
+        for (type_url, entry) in other.types {
+            let known = self.types.entry(type_url).or_insert_with(|| entry.clone());
+            if badness(&entry.status) > badness(&known.status) {
+                *known = entry;
+            }
+        }
+    }
+}
+
+/// How bad a status is; the worst has the largest number.
+fn badness(status: &str) -> usize {
+    let all = [ConfigStatus::Synced, ConfigStatus::Stale, ConfigStatus::NotSent, ConfigStatus::Error];
+    let mut known = all.map(|status| (status, status.as_str()));
+    known.sort_by_key(|(status, _)| *status);
+    known.iter().position(|(_, text)| *text == status).unwrap_or_default()
 }
 
 /// All that is known of the streams of one node; `None` if there are none, or if it is out of the caller's scope. What a node is
@@ -272,14 +361,21 @@ fn node(state: &ApiState, caller: &Caller, streams: &[Arc<StreamEntry>]) -> Opti
         groups: seen_groups(caller, &groups),
         profile: profile.to_string(),
         client: ClientEntry { name: node.user_agent_name.clone(), version: node.user_agent_version.clone() },
-        status: streams.iter().map(StreamStatus::status).max().unwrap_or(ConfigStatus::NotSent).as_str(),
+        status: streams
+            .iter()
+            .map(StreamStatus::status)
+            .max()
+            .unwrap_or(ConfigStatus::NotSent)
+            .as_str()
+            .to_owned(),
         revision: accepted(&streams).map(|revision| behind.map_or(revision, |last| revision.min(last))),
-        wave: is_ahead.map(|is_ahead| if is_ahead { "ahead" } else { "behind" }),
+        wave: is_ahead.map(|is_ahead| if is_ahead { "ahead" } else { "behind" }.to_owned()),
         unmatched: streams.iter().any(|stream| stream.is_unmatched),
         types: worst(&streams),
         draining: draining().take(MAX_SHOWN).map(draining_entry).collect(),
         draining_count: draining().count(),
         streams: bodies,
+        replicas: None,
     })
 }
 
@@ -319,12 +415,13 @@ fn stream(status: &StreamStatus, mut held_back: Vec<HeldBack>) -> StreamEntryBod
     let types = status.types.iter().map(|(t, status)| (t.type_url().to_owned(), type_entry(status)));
     let subject = info.proofs.first().map(|proof| &proof.subject);
     StreamEntryBody {
+        replica: None,
         address: info.address.to_string(),
-        variant: info.variant.as_str(),
+        variant: info.variant.as_str().to_owned(),
         service: info.service.as_ref().map(|service| service.type_url().to_owned()),
         since: rfc3339(info.since),
         identity: subject.map(ToString::to_string),
-        method: subject.map(Subject::method),
+        method: subject.map(Subject::method).map(ToOwned::to_owned),
         expires_at: Proof::first_end(&info.proofs).map(rfc3339),
         identities: info.proofs.iter().take(MAX_SHOWN).map(identity_entry).collect(),
         identities_count: info.proofs.len(),
@@ -337,7 +434,7 @@ fn stream(status: &StreamStatus, mut held_back: Vec<HeldBack>) -> StreamEntryBod
 fn identity_entry(proof: &Proof) -> IdentityEntry {
     IdentityEntry {
         identity: proof.subject.to_string(),
-        method: proof.subject.method(),
+        method: proof.subject.method().to_owned(),
         expires_at: proof.expires.map(rfc3339),
     }
 }
@@ -354,9 +451,9 @@ fn held_back_entry(held: &HeldBack) -> HeldBackEntry {
     HeldBackEntry {
         r#type: held.resource.resource_type.type_url().to_owned(),
         name: held.resource.name.to_string(),
-        change: if held.is_removal { "removal" } else { "update" },
+        change: if held.is_removal { "removal" } else { "update" }.to_owned(),
         waits_for: WaitsForEntry {
-            what: held.waits_for.as_str(),
+            what: held.waits_for.as_str().to_owned(),
             r#type: of.resource_type.type_url().to_owned(),
             name: of.name.to_string(),
         },
@@ -376,7 +473,7 @@ fn draining_entry(draining: Draining) -> DrainingEntry {
 
 fn type_entry(status: &TypeStatus) -> TypeEntry {
     TypeEntry {
-        status: status.status().as_str(),
+        status: status.status().as_str().to_owned(),
         version_sent: status.sent.as_ref().map(|sent| sent.version_info.to_string()),
         version_acked: status.acked.as_ref().map(|acked| acked.version_info.to_string()),
         last_nack: status.last_nack.as_ref().map(|nack| NackEntry {
@@ -387,7 +484,7 @@ fn type_entry(status: &TypeStatus) -> TypeEntry {
     }
 }
 
-fn read_status(text: &str) -> Result<ConfigStatus, ApiError> {
+pub(crate) fn read_status(text: &str) -> Result<ConfigStatus, ApiError> {
     let all = [ConfigStatus::Synced, ConfigStatus::Stale, ConfigStatus::NotSent, ConfigStatus::Error];
     all.into_iter().find(|status| status.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
         ApiError::BadRequest(format!("status={text:?} is not one of SYNCED, STALE, NOT_SENT, ERROR"))

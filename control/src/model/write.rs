@@ -340,12 +340,12 @@ pub enum WriteError {
         /// The rollout's id.
         rollout: String,
     },
-    /// It needs the answers of all clients, and this server knows its own.
+    /// It needs one server that drives it by the answers of all clients.
     #[error(
-        "{what} needs the answers of all clients, and a server with a shared store (--store) knows those of its own alone; {instead}"
+        "{what} needs one server that drives it by the answers of all clients, and servers with a shared store (--store) have none; {instead}"
     )]
     SharedStore {
-        /// What needs them.
+        /// What needs one.
         what: &'static str,
         /// What can be done.
         instead: &'static str,

@@ -13,7 +13,8 @@ use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
 use super::messages::{
-    AuthenticateRequest, AuthenticateResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
+    AuthenticateRequest, AuthenticateResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveResponse,
+    LeaseRequest, LeaseRevokeResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
     WatchResponse,
 };
 use super::settings::{EtcdOptions, EtcdUrl};
@@ -59,9 +60,48 @@ impl Client {
             ..=SHORT_BYTES => SHORT_CALL,
             _ => LONG_CALL,
         };
+        self.ask(timeout, |session| call(session, TXN, request.clone())).await
+    }
+
+    pub(super) async fn grant(&self, request: LeaseGrantRequest) -> Result<LeaseGrantResponse, RemoteError> {
+        self.ask(SHORT_CALL, |session| call(session, GRANT, request.clone())).await
+    }
+
+    /// Prolongs a lease once. `false` if it has ended.
+    pub(super) async fn keep_alive(&self, id: i64) -> Result<bool, RemoteError> {
+        let prolong = |session: Session| async move {
+            let mut grpc = grpc(&session);
+            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            let request = futures_util::stream::once(std::future::ready(LeaseRequest { id }));
+            let request = with_metadata(Request::new(request), &session)?;
+            let codec: ProstCodec<LeaseRequest, LeaseKeepAliveResponse> = ProstCodec::default();
+            let answers = grpc.streaming(request, PathAndQuery::from_static(KEEP_ALIVE), codec).await?;
+            let answer = answers.into_inner().message().await?;
+            answer.ok_or_else(|| Status::unavailable("it ended the stream"))
+        };
+        Ok(self.ask(SHORT_CALL, prolong).await?.ttl > 0)
+    }
+
+    /// Ends a lease. One that has ended already is as good.
+    pub(super) async fn revoke(&self, id: i64) -> Result<(), RemoteError> {
+        let revoke = |session| async move {
+            match call(session, REVOKE, LeaseRequest { id }).await {
+                Err(status) if status.code() == Code::NotFound => Ok(LeaseRevokeResponse {}),
+                answer => answer,
+            }
+        };
+        self.ask(SHORT_CALL, revoke).await.map(drop)
+    }
+
+    /// Makes a call at the current member, and again if the token is too old for it.
+    async fn ask<T, F: Future<Output = Result<T, Status>>>(
+        &self,
+        timeout: Duration,
+        call: impl Fn(Session) -> F,
+    ) -> Result<T, RemoteError> {
         for is_last in [false, true] {
             let session = self.session().await?;
-            let called = tokio::time::timeout(timeout, call(&session, TXN, request.clone())).await;
+            let called = tokio::time::timeout(timeout, call(session.clone())).await;
             let status = match called {
                 Ok(Ok(response)) => return Ok(response),
                 Ok(Err(status)) => status,
@@ -169,8 +209,10 @@ impl Client {
                 name: user.clone(),
                 password: password.trim_end_matches(['\r', '\n']).to_owned(),
             };
-            let answer =
-                tokio::time::timeout(SHORT_CALL, call::<_, AuthenticateResponse>(&session, LOGIN, request));
+            let answer = tokio::time::timeout(
+                SHORT_CALL,
+                call::<_, AuthenticateResponse>(session.clone(), LOGIN, request),
+            );
             let answer = answer.await.map_err(|_| unreachable("no answer within 2 s".to_owned()))?;
             let answer = answer.map_err(|status| match self.error(&session, &status) {
                 RemoteError::Silent(reason) => RemoteError::Unreachable(reason),
@@ -260,14 +302,14 @@ impl Client {
     }
 }
 
-async fn call<I, O>(session: &Session, path: &'static str, message: I) -> Result<O, Status>
+async fn call<I, O>(session: Session, path: &'static str, message: I) -> Result<O, Status>
 where
     I: Message + Send + Sync + 'static,
     O: Message + Default + Send + Sync + 'static,
 {
-    let mut grpc = grpc(session);
+    let mut grpc = grpc(&session);
     grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-    let request = with_metadata(Request::new(message), session)?;
+    let request = with_metadata(Request::new(message), &session)?;
     let codec: ProstCodec<I, O> = ProstCodec::default();
     Ok(grpc.unary(request, PathAndQuery::from_static(path), codec).await?.into_inner())
 }
@@ -302,6 +344,9 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 const TXN: &str = "/etcdserverpb.KV/Txn";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
+const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
+const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+const REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
 const LOGIN: &str = "/etcdserverpb.Auth/Authenticate";
 
 /// How long a member may take; one that is stopped is found out by this.

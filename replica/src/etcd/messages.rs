@@ -32,6 +32,9 @@ pub(super) struct PutRequest {
     pub(super) key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
     pub(super) value: Bytes,
+    /// Zero for none.
+    #[prost(int64, tag = "3")]
+    pub(super) lease: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -132,4 +135,33 @@ pub(super) struct AuthenticateRequest {
 pub(super) struct AuthenticateResponse {
     #[prost(string, tag = "2")]
     pub(super) token: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LeaseGrantRequest {
+    /// In seconds.
+    #[prost(int64, tag = "1")]
+    pub(super) ttl: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LeaseGrantResponse {
+    #[prost(int64, tag = "2")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LeaseRequest {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LeaseRevokeResponse {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LeaseKeepAliveResponse {
+    /// Seconds that are left; none if the lease has ended.
+    #[prost(int64, tag = "3")]
+    pub(super) ttl: i64,
 }

@@ -17,11 +17,12 @@ use xds_store::BoxFuture;
 
 use self::client::Client;
 use self::messages::{
-    DeleteRangeRequest, PutRequest, RangeRequest, Request, RequestOp, Target, TxnRequest, TxnResponse,
+    DeleteRangeRequest, LeaseGrantRequest, PutRequest, RangeRequest, Request, RequestOp, Target, TxnRequest,
+    TxnResponse,
 };
 pub use self::settings::{EtcdOptions, EtcdUrl, EtcdUrlError};
 use crate::layout::HEAD;
-use crate::remote::{Compare, Entry, Read, Remote, RemoteError, Transaction, Written};
+use crate::remote::{Compare, Entry, Lease, Read, Remote, RemoteError, Transaction, Written};
 
 /// A [`Remote`] in etcd.
 #[derive(Debug)]
@@ -94,11 +95,12 @@ impl Remote for Etcd {
 
     fn write(&self, transaction: Transaction) -> BoxFuture<'_, Result<Written, RemoteError>> {
         Box::pin(async move {
-            let Transaction { compares, puts, deletes, otherwise } = transaction;
+            let Transaction { compares, puts, leased, deletes, otherwise } = transaction;
             let n_read = otherwise.len();
-            let put = |put: crate::remote::Put| {
-                op(Request::Put(PutRequest { key: self.key(&put.key), value: put.value }))
+            let put = |(Lease(lease), put): (Lease, crate::remote::Put)| {
+                op(Request::Put(PutRequest { key: self.key(&put.key), value: put.value, lease }))
             };
+            let puts = puts.into_iter().map(|put| (NO_LEASE, put)).chain(leased);
             let delete = |(from, to): (String, String)| {
                 op(Request::DeleteRange(DeleteRangeRequest {
                     key: self.key(&from),
@@ -107,7 +109,7 @@ impl Remote for Etcd {
             };
             let request = TxnRequest {
                 compare: compares.into_iter().map(|compare| self.compare(compare)).collect(),
-                success: deletes.into_iter().map(delete).chain(puts.into_iter().map(put)).collect(),
+                success: deletes.into_iter().map(delete).chain(puts.map(put)).collect(),
                 failure: otherwise.into_iter().map(|key| self.range(&Read::key(key))).collect(),
             };
             let response = self.client.transact(request).await?;
@@ -122,6 +124,21 @@ impl Remote for Etcd {
 
     fn hint(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.news.notified())
+    }
+
+    fn grant(&self, ttl: Duration) -> BoxFuture<'_, Result<Lease, RemoteError>> {
+        Box::pin(async move {
+            let ttl = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
+            Ok(Lease(self.client.grant(LeaseGrantRequest { ttl }).await?.id))
+        })
+    }
+
+    fn keep_alive(&self, lease: Lease) -> BoxFuture<'_, Result<bool, RemoteError>> {
+        Box::pin(self.client.keep_alive(lease.0))
+    }
+
+    fn revoke(&self, lease: Lease) -> BoxFuture<'_, Result<(), RemoteError>> {
+        Box::pin(self.client.revoke(lease.0))
     }
 }
 
@@ -142,6 +159,8 @@ fn op(request: Request) -> RequestOp {
 /// Comparisons are of versions or values.
 const VERSION: i32 = 0;
 const VALUE: i32 = 3;
+
+const NO_LEASE: Lease = Lease(0);
 
 /// Before a watch is opened again.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);

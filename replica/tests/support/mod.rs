@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::Notify;
 use xds_replica::{
-    Compare, Entry, Options, Put, Read, Remote, RemoteError, Replica, StoreKeys, Transaction, Written,
+    Compare, Entry, Lease, Options, Put, Read, Remote, RemoteError, Replica, StoreKeys, Transaction, Written,
 };
 use xds_store::{BoxFuture, Change, Commit, CommitError, Retention, Revision, Store};
 
@@ -24,9 +24,34 @@ pub(crate) struct Shelf {
     late: Mutex<Vec<Transaction>>,
     news: Mutex<Vec<Arc<Notify>>>,
     pub(crate) is_full: AtomicBool,
+    leases: Mutex<Leases>,
+}
+
+/// Which leases there are, until when, and their keys.
+#[derive(Debug, Default)]
+struct Leases {
+    n_granted: i64,
+    ends: BTreeMap<i64, (Duration, tokio::time::Instant)>,
+    keys: BTreeMap<String, i64>,
 }
 
 impl Shelf {
+    /// Deletes the keys of leases that have ended.
+    fn expire(&self) {
+        let now = tokio::time::Instant::now();
+        let mut leases = self.leases.lock().unwrap();
+        leases.ends.retain(|_, (_, end)| *end > now);
+        let Leases { ends, keys, .. } = &mut *leases;
+        let mut entries = self.entries.lock().unwrap();
+        keys.retain(|key, lease| {
+            let lasts = ends.contains_key(lease);
+            if !lasts {
+                entries.remove(key);
+            }
+            lasts
+        });
+    }
+
     pub(crate) fn copy(&self) -> BTreeMap<String, Bytes> {
         self.entries.lock().unwrap().clone()
     }
@@ -40,6 +65,8 @@ impl Shelf {
     }
 
     fn apply(&self, transaction: &Transaction) -> Written {
+        self.expire();
+        let mut leases = self.leases.lock().unwrap();
         let mut entries = self.entries.lock().unwrap();
         let holds = |compare: &Compare| match compare {
             Compare::Value(key, value) => entries.get(key) == Some(value),
@@ -52,6 +79,11 @@ impl Shelf {
         }
         for (from, to) in &transaction.deletes {
             entries.retain(|key, _| key < from || key >= to);
+            leases.keys.retain(|key, _| key < from || key >= to);
+        }
+        for (Lease(lease), Put { key, value }) in &transaction.leased {
+            entries.insert(key.clone(), value.clone());
+            leases.keys.insert(key.clone(), *lease);
         }
         for Put { key, value } in &transaction.puts {
             assert!(value.len() <= 1_500_000, "etcd would refuse {key} with {} bytes", value.len());
@@ -139,6 +171,7 @@ impl Remote for Link {
             if self.is_faulty() {
                 return Err(silent());
             }
+            self.shelf.expire();
             let entries = self.shelf.entries.lock().unwrap();
             let answers = reads.iter().map(|read| {
                 let end = read.to.clone().unwrap_or_else(|| format!("{}\0", read.from));
@@ -189,6 +222,36 @@ impl Remote for Link {
             }
         })
     }
+
+    fn grant(&self, ttl: Duration) -> BoxFuture<'_, Result<Lease, RemoteError>> {
+        Box::pin(async move {
+            self.enter().await?;
+            let mut leases = self.shelf.leases.lock().unwrap();
+            leases.n_granted += 1;
+            let id = leases.n_granted;
+            leases.ends.insert(id, (ttl, tokio::time::Instant::now() + ttl));
+            Ok(Lease(id))
+        })
+    }
+
+    fn keep_alive(&self, lease: Lease) -> BoxFuture<'_, Result<bool, RemoteError>> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.shelf.expire();
+            let mut leases = self.shelf.leases.lock().unwrap();
+            let prolonged = leases.ends.get_mut(&lease.0);
+            Ok(prolonged.map(|(ttl, end)| *end = tokio::time::Instant::now() + *ttl).is_some())
+        })
+    }
+
+    fn revoke(&self, lease: Lease) -> BoxFuture<'_, Result<(), RemoteError>> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.shelf.leases.lock().unwrap().ends.remove(&lease.0);
+            self.shelf.expire();
+            Ok(())
+        })
+    }
 }
 
 /// Everything late takes effect, and nothing goes wrong any more.
@@ -211,6 +274,7 @@ pub(crate) fn quick() -> Options {
         timeout: Duration::from_millis(300),
         poll: Duration::from_millis(20),
         patience: Duration::from_millis(600),
+        ..Options::default()
     }
 }
 

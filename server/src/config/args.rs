@@ -1,6 +1,6 @@
 //! The settings of `serve` as they are given: flags, with their environment twins.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use xds_control::route_tests::TestPolicy;
 
 use crate::config::descriptors::DescriptorArgs;
 use crate::config::drain::DrainArgs;
+use crate::config::peers::PeerArgs;
 use crate::config::polling::PollingArgs;
 use crate::config::routes::RouteArgs;
 use crate::config::shared::SharedStoreArgs;
 use crate::config::tls::TlsArgs;
-use crate::config::units::{MassRemoval, UnitError, parse_duration, parse_mass_removal, parse_size};
+use crate::config::units::{MassRemoval, parse_address, parse_duration, parse_mass_removal, parse_size};
 use crate::config::waves::WaveArgs;
 use crate::telemetry::LogFormat;
 
@@ -54,6 +55,9 @@ pub struct ServeArgs {
     /// A store that several servers share.
     #[command(flatten)]
     pub shared: SharedStoreArgs,
+    /// The other servers with the same store.
+    #[command(flatten)]
+    pub peers: PeerArgs,
     /// Files and writes.
     #[command(flatten)]
     pub sources: SourceArgs,
@@ -369,59 +373,4 @@ pub struct LimitArgs {
     /// Limit of streams on one connection
     #[arg(long, env = "XDS_SERVER_MAX_STREAMS_PER_CONNECTION", value_name = "N", default_value = "10000")]
     pub max_streams_per_connection: u32,
-}
-
-/// Reads `IP:PORT`, `[IPv6]:PORT` or `localhost:PORT`.
-///
-/// # Errors
-///
-/// A text that says what is missing.
-pub fn parse_address(text: &str) -> Result<SocketAddr, UnitError> {
-    let text = text.trim();
-    if let Ok(address) = text.parse() {
-        return Ok(address);
-    }
-    let wrong = |advice: String| Err(UnitError::new(advice));
-    if text.parse::<IpAddr>().is_ok() {
-        let host = if text.contains(':') { format!("[{text}]") } else { text.to_owned() };
-        return wrong(format!("the port is missing: write {host}:18000, or port 0 for any free one"));
-    }
-    let Some((host, port)) = text.rsplit_once(':') else {
-        return wrong("not an address: write IP:PORT, such as 127.0.0.1:18000".to_owned());
-    };
-    match (host, port.parse::<u16>()) {
-        ("localhost", Ok(port)) => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
-        ("" | "*", Ok(port)) => wrong(format!(
-            "the host is missing: write 127.0.0.1:{port}, or 0.0.0.0:{port} for every interface"
-        )),
-        (_, Err(_)) => wrong(format!("`{port}` is not a port: use a number from 0 to 65535")),
-        (host, Ok(port)) => {
-            wrong(format!("`{host}` is not an IP address: write 127.0.0.1:{port} or [::1]:{port}"))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wrong_address_is_told_what_is_missing() {
-        let table = [
-            ("127.0.0.1", "the port is missing: write 127.0.0.1:18000, or port 0 for any free one"),
-            ("::1", "the port is missing: write [::1]:18000, or port 0 for any free one"),
-            (":80", "the host is missing: write 127.0.0.1:80, or 0.0.0.0:80 for every interface"),
-            ("127.0.0.1:99999", "`99999` is not a port: use a number from 0 to 65535"),
-            ("example.com:1", "`example.com` is not an IP address: write 127.0.0.1:1 or [::1]:1"),
-            ("x", "not an address: write IP:PORT, such as 127.0.0.1:18000"),
-        ];
-        for (text, advice) in table {
-            assert_eq!(parse_address(text).unwrap_err().to_string(), advice, "{text}");
-        }
-        for (text, address) in
-            [("localhost:1", "127.0.0.1:1"), ("[::1]:0", "[::1]:0"), ("0.0.0.0:5", "0.0.0.0:5")]
-        {
-            assert_eq!(parse_address(text).unwrap().to_string(), address);
-        }
-    }
 }

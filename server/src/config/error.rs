@@ -83,6 +83,15 @@ pub enum ConfigError {
     /// The keys of the shared store cannot be read.
     #[error("--store-key-file: {0}")]
     StoreKeys(#[source] KeyFileError),
+    /// Servers on other hosts would ask each other without encryption.
+    #[error(
+        "--peer-listen {0} can be reached from other hosts and nothing is encrypted: give --peer-cert, --peer-key and --peer-ca, or \
+         accept it with --allow-plaintext-peers"
+    )]
+    PlaintextPeers(SocketAddr),
+    /// The address for others is none.
+    #[error("--peer-advertise {0:?} is not HOST:PORT")]
+    PeerAdvertise(String),
     /// Each server would have its own files, and all serve one history.
     #[error(
         "--watch and --store cannot be used together: servers that share a store take route documents and resources from the admin API \

@@ -17,10 +17,20 @@ pub struct ListenConfig {
 
 impl ListenConfig {
     pub(super) fn check_distinct(&self) -> Result<(), ConfigError> {
+        self.check_distinct_from("", None)
+    }
+
+    /// The same, with the address of another flag.
+    pub(super) fn check_distinct_from(
+        &self,
+        flag: &'static str,
+        other: Option<SocketAddr>,
+    ) -> Result<(), ConfigError> {
         let addresses = [
             ("xds-listen", Some(self.xds)),
             ("admin-listen", Some(self.admin)),
             ("probe-listen", self.probe),
+            (flag, other),
         ];
         for (index, (second, address)) in addresses.iter().enumerate() {
             let Some(address) = address.filter(|address| address.port() != 0) else { continue };

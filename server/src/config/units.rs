@@ -1,5 +1,6 @@
-//! Durations, sizes and shares, as flags have them.
+//! Durations, sizes, shares and addresses, as flags have them.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use xds_units::{InvalidSpan, Percent, Span};
@@ -34,6 +35,36 @@ impl MassRemoval {
 /// [`InvalidSpan`] if it is none.
 pub fn parse_duration(text: &str) -> Result<Duration, InvalidSpan> {
     text.parse().map(Span::duration)
+}
+
+/// Reads `IP:PORT`, `[IPv6]:PORT` or `localhost:PORT`.
+///
+/// # Errors
+///
+/// A text that says what is missing.
+pub fn parse_address(text: &str) -> Result<SocketAddr, UnitError> {
+    let text = text.trim();
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let wrong = |advice: String| Err(UnitError::new(advice));
+    if text.parse::<IpAddr>().is_ok() {
+        let host = if text.contains(':') { format!("[{text}]") } else { text.to_owned() };
+        return wrong(format!("the port is missing: write {host}:18000, or port 0 for any free one"));
+    }
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return wrong("not an address: write IP:PORT, such as 127.0.0.1:18000".to_owned());
+    };
+    match (host, port.parse::<u16>()) {
+        ("localhost", Ok(port)) => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+        ("" | "*", Ok(port)) => wrong(format!(
+            "the host is missing: write 127.0.0.1:{port}, or 0.0.0.0:{port} for every interface"
+        )),
+        (_, Err(_)) => wrong(format!("`{port}` is not a port: use a number from 0 to 65535")),
+        (host, Ok(port)) => {
+            wrong(format!("`{host}` is not an IP address: write 127.0.0.1:{port} or [::1]:{port}"))
+        }
+    }
 }
 
 /// Reads `1048576`, `64MiB`, `512KiB` or `1GiB`; `KB`, `MB` and `GB` are powers of 1000.
@@ -124,6 +155,26 @@ mod tests {
         assert_eq!(parse_mass_removal("off").unwrap().share(), None);
         for wrong in ["0", "101%", "half", "", "-1", "on"] {
             assert!(parse_mass_removal(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_address_is_told_what_is_missing() {
+        let table = [
+            ("127.0.0.1", "the port is missing: write 127.0.0.1:18000, or port 0 for any free one"),
+            ("::1", "the port is missing: write [::1]:18000, or port 0 for any free one"),
+            (":80", "the host is missing: write 127.0.0.1:80, or 0.0.0.0:80 for every interface"),
+            ("127.0.0.1:99999", "`99999` is not a port: use a number from 0 to 65535"),
+            ("example.com:1", "`example.com` is not an IP address: write 127.0.0.1:1 or [::1]:1"),
+            ("x", "not an address: write IP:PORT, such as 127.0.0.1:18000"),
+        ];
+        for (text, advice) in table {
+            assert_eq!(parse_address(text).unwrap_err().to_string(), advice, "{text}");
+        }
+        for (text, address) in
+            [("localhost:1", "127.0.0.1:1"), ("[::1]:0", "[::1]:0"), ("0.0.0.0:5", "0.0.0.0:5")]
+        {
+            assert_eq!(parse_address(text).unwrap().to_string(), address);
         }
     }
 }

@@ -68,7 +68,7 @@ impl AckingClient {
         self.record(EventKind::Acked(sent));
     }
 
-    fn nack(&self, revision: u64) {
+    pub(super) fn nack(&self, revision: u64) {
         let sent = self.sent(revision);
         self.record(EventKind::Nacked { sent, message: "no such filter".into() });
     }

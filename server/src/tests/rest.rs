@@ -8,6 +8,7 @@ use serde_json::Value;
 use tower::Service as _;
 use xds_api::{Access, ApiState, EventHub, Token};
 use xds_cache::Refusals;
+use xds_control::peers::Peers;
 
 use super::*;
 use crate::rollouts;
@@ -18,6 +19,7 @@ pub(super) struct Rest {
     pub(super) router: Router,
     pub(super) loads: Arc<LoadBoard>,
     pub(super) refusals: Arc<Refusals>,
+    pub(super) state: ApiState,
 }
 
 /// The answer.
@@ -52,10 +54,20 @@ impl Rest {
         Self::new_with(server, Access::default(), clock)
     }
 
+    /// One that shares its store with others.
+    pub(super) fn with_peers(server: Server, peers: Arc<dyn Peers>) -> Self {
+        let state = state(&server, Access::default(), rollouts::wall_clock());
+        Self::of(server, ApiState { peers: Some(peers), ..state })
+    }
+
     fn new_with(server: Server, access: Access, clock: rollouts::Clock) -> Self {
         let state = state(&server, access, clock);
+        Self::of(server, state)
+    }
+
+    fn of(server: Server, state: ApiState) -> Self {
         let (loads, refusals) = (Arc::clone(&state.loads), Arc::clone(&state.refusals));
-        Self { server, loads, refusals, router: xds_api::router(state) }
+        Self { server, loads, refusals, router: xds_api::router(state.clone()), state }
     }
 
     pub(super) async fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
@@ -102,6 +114,7 @@ fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
             xds_routes::UnknownFields::default(),
         )),
         access: Arc::new(access),
+        peers: None,
     }
 }
 

@@ -15,16 +15,19 @@ pub(crate) struct AcksArgs {
     /// Show the publication that gave a type this version or label
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
+    /// Only clients of this server, where several share a store and ask each other
+    #[arg(long, value_name = "ID")]
+    replica: Option<String>,
     #[command(flatten)]
     admin: AdminArgs,
 }
 
 pub(crate) fn acks(args: &AcksArgs) -> Result<(), Failure> {
-    let query = match (args.revision, &args.version) {
-        (Some(revision), _) => format!("?revision={revision}"),
-        (None, Some(version)) => format!("?version={}", segment(version)),
-        (None, None) => String::new(),
-    };
+    let revision = args.revision.map(|revision| revision.to_string());
+    let filters = [("revision", &revision), ("version", &args.version), ("replica", &args.replica)];
+    let filters =
+        filters.iter().filter_map(|(key, value)| Some(format!("{key}={}", segment(value.as_ref()?))));
+    let query = format!("?{}", filters.collect::<Vec<_>>().join("&"));
     let found = args.admin.connect()?.get(&format!("/v1/acks{query}"))?;
     print_in(args.admin.output, &found, || render(&found))
 }
@@ -35,11 +38,15 @@ fn render(found: &Value) -> String {
     for node in items(&found["pending"]).take(MAX_SHOWN) {
         text.push_str(&format!("not yet: {}\n", one_line(&cell(node))));
     }
-    for (list, said) in [("nacked", "rejected by"), ("already_failing", "rejected, as before, by")] {
+    for (list, said) in [("nacked", "rejected by"), ("alreadyFailing", "rejected, as before, by")] {
         for nack in items(&found[list]).take(MAX_SHOWN) {
             let (node, message) = (one_line(&cell(&nack["node"])), one_line(&cell(&nack["message"])));
             text.push_str(&format!("{said} {node}: {message}\n"));
         }
+    }
+    for replica in items(&found["replicas"]["missing"]).take(MAX_SHOWN) {
+        let [id, why, since] = ["id", "why", "since"].map(|key| one_line(&cell(&replica[key])));
+        text.push_str(&format!("not counted: the clients of the server {id}: {why}, since {since}\n"));
     }
     text
 }
@@ -56,10 +63,12 @@ mod tests {
     #[test]
     fn who_rejected_is_told_in_one_line_each() {
         let found = json!({"revision": 7, "acked": 1, "total": 3, "pending": ["b"],
-            "nacked": [{"node": "c\u{1b}", "message": "no\nfilter"}]});
+            "nacked": [{"node": "c\u{1b}", "message": "no\nfilter"}],
+            "replicas": {"missing": [{"id": "x", "why": "it is silent", "since": "T"}]}});
         assert_eq!(
             render(&found),
-            "revision 7: 1 of 3 clients have accepted it\nnot yet: b\nrejected by c\\u{1b}: no\\nfilter\n"
+            "revision 7: 1 of 3 clients have accepted it\nnot yet: b\nrejected by c\\u{1b}: no\\nfilter\n\
+             not counted: the clients of the server x: it is silent, since T\n"
         );
     }
 }

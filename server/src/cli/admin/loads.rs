@@ -18,12 +18,20 @@ pub(crate) struct LoadsArgs {
     /// Only reports since this time: a duration such as 90s or 5m, or an RFC 3339 time
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
+    /// Only clients of this server, where several share a store and ask each other
+    #[arg(long, value_name = "ID")]
+    replica: Option<String>,
     #[command(flatten)]
     admin: AdminArgs,
 }
 
 pub(crate) fn loads(args: &LoadsArgs) -> Result<(), Failure> {
-    let filters = [("cluster", &args.cluster), ("node", &args.node), ("since", &args.since)];
+    let filters = [
+        ("cluster", &args.cluster),
+        ("node", &args.node),
+        ("since", &args.since),
+        ("replica", &args.replica),
+    ];
     let filters =
         filters.iter().filter_map(|(key, value)| Some(format!("{key}={}", segment(value.as_ref()?))));
     let filters = filters.collect::<Vec<_>>().join("&");

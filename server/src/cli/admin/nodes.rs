@@ -18,6 +18,9 @@ pub(crate) struct NodesArgs {
     /// Only nodes of this group
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
+    /// Only clients of this server, where several share a store and ask each other
+    #[arg(long, value_name = "ID")]
+    replica: Option<String>,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -26,13 +29,14 @@ pub(crate) fn nodes(args: &NodesArgs) -> Result<(), Failure> {
     let admin = args.admin.connect()?;
     let form = Form::or_default(args.admin.output);
     if let Some(id) = &args.id {
-        let node = admin.get(&format!("/v1/nodes/{}", segment(id)))?;
+        let of = args.replica.as_ref().map(|replica| format!("?replica={}", segment(replica)));
+        let node = admin.get(&format!("/v1/nodes/{}{}", segment(id), of.unwrap_or_default()))?;
         return match form {
             Form::Json => print_json(&node),
             Form::Table => print(&node_in_full(&node)),
         };
     }
-    let filters = [("status", &args.status), ("group", &args.group)];
+    let filters = [("status", &args.status), ("group", &args.group), ("replica", &args.replica)];
     let filters =
         filters.iter().filter_map(|(key, value)| Some(format!("&{key}={}", segment(value.as_ref()?))));
     let nodes = all_nodes(&admin, &filters.collect::<String>())?;
@@ -88,7 +92,9 @@ fn node_in_full(node: &Value) -> String {
     text.push(vec!["WAVE".to_owned(), of_publication(node, "wave")]);
     for stream in items(&node["streams"]) {
         let (address, variant) = (cell(&stream["address"]), cell(&stream["variant"]));
-        text.push(vec!["STREAM".to_owned(), format!("{address} {variant} since {}", cell(&stream["since"]))]);
+        let at = stream["replica"].as_str().map(|_| format!(" at {}", cell(&stream["replica"])));
+        let shown = format!("{address} {variant} since {}{}", cell(&stream["since"]), at.unwrap_or_default());
+        text.push(vec!["STREAM".to_owned(), shown]);
         for proof in items(&stream["identities"]) {
             let (identity, method) = (cell(&proof["identity"]), cell(&proof["method"]));
             let until = proof["expiresAt"].as_str().map(|_| format!(" until {}", cell(&proof["expiresAt"])));

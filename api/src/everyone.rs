@@ -1,0 +1,345 @@
+//! The servers that a question about clients is to: this one, and the others with the same store.
+//!
+//! All are asked at the same time. [`merge`] makes one page of theirs.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use xds_access::Scope;
+use xds_cache::Revision;
+use xds_control::acks::{AcksReport, Applied};
+use xds_control::peers::{Answer, Peers, Question, Reached, Replica, ScopeTexts, Union};
+
+use crate::caller::Caller;
+use crate::problem::ApiError;
+use crate::state::ApiState;
+
+/// The parameter of a question that may be about one server.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OfReplica {
+    pub(crate) replica: Option<String>,
+}
+
+/// The servers that are asked.
+pub(crate) struct Everyone {
+    peers: Arc<dyn Peers>,
+    replicas: Vec<Replica>,
+    /// The id of this server.
+    own: String,
+}
+
+/// The result of waiting for clients.
+pub(crate) struct Waited {
+    pub(crate) report: AcksReport,
+    /// What is said of the servers; `None` if this one is alone.
+    pub(crate) union: Option<Union<Applied>>,
+    /// Why the clients of all servers cannot be known.
+    pub(crate) doubt: Option<String>,
+}
+
+/// A part of a page, in order.
+pub(crate) struct Part<T> {
+    pub(crate) items: Vec<T>,
+    /// True if the server has no more.
+    pub(crate) is_last: bool,
+}
+
+impl Waited {
+    /// What waiting for a revision comes to that changed nothing.
+    pub(crate) fn for_nobody(revision: Revision) -> Self {
+        let report = AcksReport { revision: revision.0, ..AcksReport::default() };
+        Self { report, union: None, doubt: None }
+    }
+}
+
+impl Everyone {
+    /// All servers, or the one that is asked for; `None` if this one is to answer alone.
+    ///
+    /// # Errors
+    ///
+    /// [`ApiError::NotFound`] if there is no such server.
+    pub(crate) fn new(state: &ApiState, only: Option<&str>) -> Result<Option<Self>, ApiError> {
+        let unknown =
+            |id: &str| ApiError::NotFound(format!("no server {id:?} is known; GET /v1/replicas lists them"));
+        let Some(peers) = state.peers.as_ref().filter(|peers| peers.is_linked()) else {
+            return only.map_or(Ok(None), |id| Err(unknown(id)));
+        };
+        let mut replicas = peers.replicas();
+        let own = own_id(&replicas);
+        if let Some(id) = only {
+            replicas.retain(|replica| replica.id == id);
+            if replicas.is_empty() {
+                return Err(unknown(id));
+            }
+        }
+        Ok(Some(Self { peers: Arc::clone(peers), replicas, own }))
+    }
+
+    /// Returns `true` if this server is one of them.
+    pub(crate) fn has_own(&self) -> bool {
+        self.replicas.iter().any(|replica| replica.is_own)
+    }
+
+    /// The clients of all that have applied a revision by now.
+    pub(crate) async fn acks(
+        self,
+        revision: Revision,
+        scope: Option<&Scope>,
+        own: impl FnOnce() -> Applied,
+    ) -> (AcksReport, Union<Applied>) {
+        let scope = scope.map(scope_texts);
+        let answers = self.ask(Question::Acks { revision: revision.0, wait_ms: 0, scope }).await;
+        let mut union = Union::new(self.replicas, SystemTime::now());
+        union.tell(&self.own, Ok(own()));
+        for (id, answer) in answers {
+            union.tell(&id, answer.and_then(|answer| applied(answer, revision)));
+        }
+        (sum(&union, revision), union)
+    }
+
+    /// A page of each.
+    pub(crate) async fn pages<T: DeserializeOwned>(
+        self,
+        question: Question,
+        own: impl FnOnce() -> T,
+    ) -> Union<T> {
+        let answers = self.ask(question).await;
+        let mut union = Union::new(self.replicas, SystemTime::now());
+        union.tell(&self.own, Ok(own()));
+        for (id, answer) in answers {
+            let read = |answer| match answer {
+                Answer::Page(page) => serde_json::from_value(page).map_err(|error| unreadable(&error)),
+                Answer::Acks(_) => Err("its answer is about something else".to_owned()),
+            };
+            union.tell(&id, answer.and_then(read));
+        }
+        union
+    }
+
+    /// Asks all others at the same time.
+    async fn ask(&self, question: Question) -> Vec<(String, Result<Answer, String>)> {
+        let mut asked = JoinSet::new();
+        for id in Union::<()>::new(self.replicas.clone(), SystemTime::now()).others() {
+            let (peers, id, question) = (Arc::clone(&self.peers), id.to_owned(), question.clone());
+            asked.spawn(async move {
+                let answer = peers.ask(id.clone(), question, PATIENCE).await;
+                (id, answer)
+            });
+        }
+        asked.join_all().await
+    }
+}
+
+/// Waits until every client that a revision concerns has accepted it, on all servers, or one that worked before has rejected it, or the time
+/// is up.
+pub(crate) async fn wait(state: &ApiState, caller: &Caller, revision: Revision, timeout: Duration) -> Waited {
+    let deadline = Instant::now() + timeout;
+    let sees = |groups: &[xds_cache::GroupName]| caller.sees_node(groups);
+    let Some(peers) = &state.peers else {
+        let applied = state.acks.wait_for(revision, timeout, sees).await.known();
+        // What was changed here is published here.
+        let report = applied.unwrap_or(AcksReport { revision: revision.0, ..AcksReport::default() });
+        return Waited { report, union: None, doubt: None };
+    };
+    // Every server that may serve something older is known after this.
+    let doubt = match timeout_at(deadline, peers.look()).await {
+        Ok(Ok(())) => None,
+        Ok(Err(why)) => Some(why),
+        Err(_) => Some("the shared store did not answer in time".to_owned()),
+    };
+    let replicas = peers.replicas();
+    let own_id = own_id(&replicas);
+    let mut union = Union::new(replicas, SystemTime::now());
+    let mut others = JoinSet::new();
+    let (sender, mut answers) = mpsc::channel(MAX_WAITING);
+    let scope = caller.scope().map(scope_texts);
+    for id in union.others().filter(|_| peers.is_linked()).map(ToOwned::to_owned).collect::<Vec<_>>() {
+        let question = OtherWait { revision, scope: scope.clone(), deadline };
+        others.spawn(wait_for_other(Arc::clone(peers), id, question, sender.clone()));
+    }
+    drop(sender);
+    let mut own = std::pin::pin!(state.acks.wait_for(revision, timeout, sees));
+    let mut is_own_over = false;
+    loop {
+        let has_failed = union.answers().any(|(_, applied)| is_failed(applied));
+        let is_waiting = union.answers().any(|(_, applied)| is_waiting(applied));
+        let is_heard = !peers.is_linked() || union.is_complete();
+        if has_failed || (is_own_over && is_heard && !is_waiting) {
+            break;
+        }
+        tokio::select! {
+            applied = &mut own, if !is_own_over => {
+                is_own_over = true;
+                union.tell(&own_id, Ok(applied));
+            }
+            Some((id, answer)) = answers.recv() => union.tell(&id, answer),
+            () = sleep_until(deadline) => break,
+        }
+    }
+    if !is_own_over {
+        union.tell(&own_id, Ok(state.acks.report_of(revision, sees)));
+    }
+    Waited { report: sum(&union, revision), union: Some(union), doubt }
+}
+
+/// The question that another server is asked until its clients have answered.
+struct OtherWait {
+    revision: Revision,
+    scope: Option<ScopeTexts>,
+    deadline: Instant,
+}
+
+async fn wait_for_other(
+    peers: Arc<dyn Peers>,
+    id: String,
+    OtherWait { revision, scope, deadline }: OtherWait,
+    answers: mpsc::Sender<(String, Result<Applied, String>)>,
+) {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Fits: it is at most a second.
+        let wait_ms = u64::try_from(left.min(LONGEST_WAIT).as_millis()).unwrap_or_default();
+        let question = Question::Acks { revision: revision.0, wait_ms, scope: scope.clone() };
+        let answer = peers.ask(id.clone(), question, LONGEST_WAIT + PATIENCE).await;
+        let answer = answer.and_then(|answer| applied(answer, revision));
+        let is_over = answer.as_ref().is_ok_and(|applied| !is_waiting(applied));
+        let is_silent = answer.is_err();
+        if answers.send((id.clone(), answer)).await.is_err() || is_over {
+            return;
+        }
+        if is_silent {
+            sleep(SILENCE_PAUSE).await;
+        }
+    }
+}
+
+/// What the clients of all come to.
+fn sum(union: &Union<Applied>, revision: Revision) -> AcksReport {
+    let mut all = AcksReport { revision: revision.0, ..AcksReport::default() };
+    for (_, applied) in union.answers() {
+        // A server that forgot it, or came later, has no clients that it concerns.
+        if let Applied::Known(report) = applied {
+            all.add(report);
+        }
+    }
+    all
+}
+
+fn is_waiting(applied: &Applied) -> bool {
+    matches!(applied, Applied::Known(report) if report.is_waiting())
+}
+
+fn is_failed(applied: &Applied) -> bool {
+    matches!(applied, Applied::Known(report) if !report.nacked.is_empty())
+}
+
+/// What another server says of a revision. One that does not serve it yet has said nothing of its clients.
+fn applied(answer: Answer, revision: Revision) -> Result<Applied, String> {
+    match answer {
+        Answer::Acks(Applied::Behind) => Err(format!("it does not serve revision {revision} yet")),
+        Answer::Acks(applied) => Ok(applied),
+        Answer::Page(_) => Err("its answer is about something else".to_owned()),
+    }
+}
+
+fn own_id(replicas: &[Replica]) -> String {
+    replicas.iter().find(|replica| replica.is_own).map(|own| own.id.clone()).unwrap_or_default()
+}
+
+/// A scope as another server is told it.
+pub(crate) fn scope_texts(scope: &Scope) -> ScopeTexts {
+    ScopeTexts { groups: scope.groups.texts(), namespaces: scope.namespaces.texts() }
+}
+
+fn unreadable(error: &serde_json::Error) -> String {
+    format!("its answer cannot be read, as between different releases: {error}")
+}
+
+/// Makes one page of at most `limit` items of the parts of several servers, each of which is in the order of `key` and has the first of what
+/// its server has. Items with the same key are joined. Says whether there are more.
+pub(crate) fn merge<T>(
+    parts: Vec<Part<T>>,
+    limit: usize,
+    key: impl Fn(&T) -> String,
+    join: impl Fn(&mut T, T),
+) -> (Vec<T>, bool) {
+    // Of a server that has more, nothing is known behind its last item.
+    let ends = parts.iter().filter(|part| !part.is_last).filter_map(|part| part.items.last().map(&key));
+    let horizon = ends.min();
+    let mut items: Vec<T> = parts.into_iter().flat_map(|part| part.items).collect();
+    items.sort_by_cached_key(&key);
+    let mut merged: Vec<T> = Vec::new();
+    let mut has_more = horizon.is_some();
+    for item in items {
+        let of_item = key(&item);
+        if let Some(last) = merged.last_mut().filter(|last| key(last) == of_item) {
+            join(last, item);
+            continue;
+        }
+        if merged.len() >= limit || horizon.as_ref().is_some_and(|horizon| of_item > *horizon) {
+            has_more = true;
+            break;
+        }
+        merged.push(item);
+    }
+    (merged, has_more)
+}
+
+/// Whether a server is reached, in one word.
+pub(crate) const fn reached(replica: &Replica) -> &'static str {
+    match replica.reached {
+        Reached::Yes(_) => "yes",
+        Reached::No { .. } => "no",
+        Reached::Gone { .. } => "gone",
+    }
+}
+
+/// The largest page that is asked of another server, in items.
+pub(crate) const MAX_ASKED: usize = 1_000;
+
+/// How long another server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long another server waits for its clients before it says how they are.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+
+/// Before a server that does not answer is asked again.
+const SILENCE_PAUSE: Duration = Duration::from_millis(250);
+
+/// Answers that wait to be counted.
+const MAX_WAITING: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(items: &[&str], is_last: bool) -> Part<(String, usize)> {
+        Part { items: items.iter().map(|item| ((*item).to_owned(), 1)).collect(), is_last }
+    }
+
+    fn merged(parts: Vec<Part<(String, usize)>>, limit: usize) -> String {
+        let (items, has_more) = merge(parts, limit, |item| item.0.clone(), |known, other| known.1 += other.1);
+        let items = items.iter().map(|(name, n)| if *n == 1 { name.clone() } else { format!("{name}{n}") });
+        format!("{}{}", items.collect::<Vec<_>>().join(" "), if has_more { " …" } else { "" })
+    }
+
+    #[test]
+    fn pages_of_several_servers_become_one_without_gaps() {
+        let all = |limit| merged(vec![part(&["a", "c", "e"], true), part(&["b", "c"], true)], limit);
+        assert_eq!(all(9), "a b c2 e");
+        assert_eq!(all(4), "a b c2 e");
+        assert_eq!(all(3), "a b c2 …");
+        assert_eq!(all(1), "a …");
+        // The first has more behind `c`, so nothing is known behind it.
+        assert_eq!(merged(vec![part(&["a", "c"], false), part(&["b", "c", "d"], true)], 9), "a b c2 …");
+        assert_eq!(merged(vec![part(&["a", "c"], false), part(&["b"], false)], 9), "a b …");
+        assert_eq!(merged(vec![part(&["x"], true), part(&[], true)], 9), "x");
+        assert_eq!(merged(vec![], 9), "");
+    }
+}

@@ -1,0 +1,133 @@
+//! Answers to the questions of other servers with the same store, about the clients of this one.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use xds_access::{Identified, Patterns, Principal, Scope};
+use xds_cache::{GroupName, Revision};
+use xds_control::peers::{Answer, Question, ScopeTexts};
+
+use crate::caller::Caller;
+use crate::endpoint::loads::{self, LoadList, LoadQuery};
+use crate::endpoint::nodes::{self, NodeList, NodeQuery};
+use crate::everyone::MAX_ASKED;
+use crate::page;
+use crate::state::{ApiState, aside};
+
+/// Answers another server, which has let its caller in.
+///
+/// # Errors
+///
+/// Why there is no answer.
+pub async fn answer(state: &ApiState, question: Question) -> Result<Answer, String> {
+    match question {
+        Question::Acks { revision, wait_ms, scope } => {
+            let caller = caller(scope);
+            let sees = |groups: &[GroupName]| caller.sees_node(groups);
+            let (revision, wait) = (Revision(revision), Duration::from_millis(wait_ms).min(MAX_WAIT));
+            Ok(Answer::Acks(match wait {
+                Duration::ZERO => state.acks.report_of(revision, sees),
+                wait => state.acks.wait_for(revision, wait, sees).await,
+            }))
+        }
+        Question::Nodes { id, limit, after, status, group, scope } => {
+            let status = status.as_deref().map(nodes::read_status).transpose();
+            let status = status.map_err(|error| error.to_string())?;
+            let query = NodeQuery { id, limit: limit.min(MAX_ASKED), after, status, group };
+            let (state, caller) = (state.clone(), caller(scope));
+            work(move || {
+                let NodeList { mut nodes, mut next, .. } = nodes::page(&state, &caller, &query);
+                if cut(&mut nodes)? {
+                    next = nodes.last().map(|node| node.id.clone());
+                }
+                page_of(&NodeList { nodes, next, replicas: None })
+            })
+            .await
+        }
+        Question::Loads { cluster, node, ago_ms, limit, after, scope } => {
+            let now = SystemTime::now();
+            let ago = |ms| now.checked_sub(Duration::from_millis(ms)).unwrap_or(SystemTime::UNIX_EPOCH);
+            let query =
+                LoadQuery { cluster, node, from: ago_ms.map(ago), limit: limit.min(MAX_ASKED), after };
+            let (state, caller) = (state.clone(), caller(scope));
+            work(move || {
+                let mut list =
+                    loads::page(&state, &caller, &query, now).map_err(|error| error.to_string())?;
+                if cut(&mut list.clusters)? {
+                    list.next = list.clusters.last().map(|load| page::place(&[&load.name]));
+                }
+                page_of::<LoadList>(&list)
+            })
+            .await
+        }
+    }
+}
+
+/// Somebody who may see what this scope has.
+fn caller(scope: Option<ScopeTexts>) -> Caller {
+    let Some(scope) = scope else { return Caller::default() };
+    let scope = Scope {
+        groups: Patterns::of_texts(scope.groups.as_deref()),
+        namespaces: Patterns::of_texts(scope.namespaces.as_deref()),
+    };
+    let principal = Arc::new(Principal::of_another_server(scope));
+    Caller::of(Identified { actor: Arc::clone(&principal.name), via: "peer".into(), principal })
+}
+
+/// Leaves out the last items of a page that is too large to be sent. At least one is left. Says whether any was left out.
+fn cut<T: serde::Serialize>(items: &mut Vec<T>) -> Result<bool, String> {
+    let mut n_bytes = 0;
+    let mut n_kept = 0;
+    for item in &*items {
+        n_bytes += serde_json::to_string(item).map_err(|error| error.to_string())?.len();
+        if n_bytes > MAX_PAGE_BYTES && n_kept > 0 {
+            break;
+        }
+        n_kept += 1;
+    }
+    let is_cut = n_kept < items.len();
+    items.truncate(n_kept);
+    Ok(is_cut)
+}
+
+fn page_of<T: serde::Serialize>(page: &T) -> Result<Answer, String> {
+    serde_json::to_value(page).map(Answer::Page).map_err(|error| error.to_string())
+}
+
+async fn work(make: impl FnOnce() -> Result<Answer, String> + Send + 'static) -> Result<Answer, String> {
+    aside(make).await.map_err(|error| error.to_string())?
+}
+
+/// How long an answer waits for clients at most.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+
+/// Bytes of a page: some thousand nodes.
+const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_too_large_is_cut_but_never_to_nothing() {
+        let text = |n: usize| "x".repeat(n);
+        let mut items = vec![text(3_000_000), text(1_000_000), text(1_000_000)];
+        assert_eq!(cut(&mut items), Ok(true));
+        assert_eq!(items.len(), 2);
+        let mut items = vec![text(9_000_000), text(1)];
+        assert_eq!(cut(&mut items), Ok(true));
+        assert_eq!(items.len(), 1);
+        let mut items = vec![text(1), text(1)];
+        assert_eq!(cut(&mut items), Ok(false));
+    }
+
+    #[test]
+    fn another_server_is_told_the_scope_of_its_caller() {
+        let group = |name: &str| [GroupName::new(name).unwrap()];
+        assert!(caller(None).sees_node(&group("edge")));
+        let texts = ScopeTexts { groups: Some(vec!["ed*".to_owned()]), namespaces: None };
+        let scoped = caller(Some(texts.clone()));
+        assert!(scoped.sees_node(&group("edge")) && !scoped.sees_node(&group("mesh")));
+        assert_eq!(scoped.scope().map(crate::everyone::scope_texts), Some(texts));
+    }
+}
