@@ -508,7 +508,7 @@ impl PublisherState {
             previous = Some((view, ended));
         }
         let Some((before, began)) = previous else { return self.compile(key, now, None, sibling) };
-        let latest = std::mem::replace(&mut self.now, Some(began));
+        let latest = self.now.replace(began);
         let view = self.compile(key, now, Some(&before), sibling);
         self.now = latest;
         view.replaces(&before, Some(began));
