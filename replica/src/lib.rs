@@ -42,6 +42,7 @@ mod remote;
 mod replica;
 mod retain;
 mod seal;
+mod small_file;
 
 pub use members::{Gone, MAX_MEMBERS, Member, Members, Seat};
 pub use migrate::{PushError, Pushed, detach, push};

@@ -3,13 +3,13 @@
 //! The journal has the commits, not the chain. A position that is older than the journal's end is as good as a newer one: the chain up to
 //! the end follows from the commits since. So it is saved now and then, and never waited for.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use xds_store::{JournalStore, Revision, Store as _, StoreError};
 
 use crate::chain::Head;
+use crate::small_file;
 
 /// The store that a mirror follows, and a place in its chain.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -61,15 +61,7 @@ pub(crate) fn read(dir: &Path, mirror: &JournalStore) -> Result<Option<Position>
 /// Saves positions, of which the first that the journal has counts.
 pub(crate) fn write(dir: &Path, positions: &[&Position]) -> Result<(), PositionError> {
     let path = path(dir);
-    let temporary = path.with_extension("tmp");
-    let written = serde_json::to_vec(positions).map_err(Into::into).and_then(|text| {
-        let mut file = std::fs::File::create(&temporary)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, &path)?;
-        std::fs::File::open(dir)?.sync_all()
-    });
-    written.map_err(|source| PositionError::File { path, source })
+    small_file::replace(&path, &positions).map_err(|source| PositionError::File { path, source })
 }
 
 /// Makes the mirror a store of its own.

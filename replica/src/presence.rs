@@ -11,7 +11,6 @@
 //! A server that starts again in the same data directory takes over the keys of its last life: the directory remembers their term, and only
 //! one process can use it.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -25,6 +24,7 @@ use tokio::time::{Instant, sleep};
 use crate::draft::random_id;
 use crate::members::{ALIVE, Gone, MAX_MEMBERS, Member, Members, REPLICA};
 use crate::remote::{Compare, Entry, Lease, Put, Read, Remote, RemoteError, Transaction, Written};
+use crate::small_file;
 
 /// How a server is present.
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +153,7 @@ impl Presence {
         let former = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Life>(&text).ok());
         let former = former.filter(|life| life.id == id).map(|life| Bytes::from(life.term));
         let term = random_id().ok_or_else(|| file(std::io::Error::other("there is no randomness")))?;
-        write(dir, &path, &Life { id: id.to_owned(), term: term.clone() }).map_err(file)?;
+        small_file::replace(&path, &Life { id: id.to_owned(), term: term.clone() }).map_err(file)?;
         let shared = Arc::new(Shared {
             remote,
             id: id.to_owned(),
@@ -373,16 +373,6 @@ fn is_said(replicas: &[Entry], own: &Put) -> bool {
 /// The range of one key.
 fn only(key: &str) -> (String, String) {
     (key.to_owned(), format!("{key}\0"))
-}
-
-/// Replaces the file of the last life.
-fn write(dir: &Path, path: &Path, life: &Life) -> std::io::Result<()> {
-    let temporary = path.with_extension("tmp");
-    let mut file = std::fs::File::create(&temporary)?;
-    file.write_all(&serde_json::to_vec(life)?)?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, path)?;
-    std::fs::File::open(dir)?.sync_all()
 }
 
 /// The file of the last life, in the data directory.
