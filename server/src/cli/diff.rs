@@ -1,6 +1,5 @@
 //! `diff`: the requests that a change of files moves, or that moved between two revisions of a server, or that files would move there.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -10,7 +9,7 @@ use crate::cli::about::AboutArgs;
 use crate::cli::admin::ConnectionArgs;
 use crate::cli::explain::Form;
 use crate::cli::failure::Failure;
-use crate::cli::offline::FilesArgs;
+use crate::cli::offline::{FilesArgs, texts};
 use crate::cli::output;
 use crate::cli::served::Served;
 use crate::escape::clean_lines;
@@ -62,15 +61,7 @@ fn state(path: &Path) -> Result<Option<Value>, Failure> {
 /// Files as a state of a server that watched them.
 fn files(args: &DiffArgs, path: &Path) -> Result<Value, Failure> {
     let (scan, _) = args.files.scan(&[path.to_owned()]);
-    if let Some((path, fault)) = scan.faults.first_key_value() {
-        return Err(Failure::Failed(format!("{path}: {fault}")));
-    }
-    let mut texts = BTreeMap::new();
-    for (path, read) in scan.files {
-        let content = read.map_err(|fault| Failure::Failed(format!("{path}: {fault}")))?;
-        let text = String::from_utf8(content.bytes.to_vec());
-        texts.insert(path.to_string(), text.map_err(|_| Failure::Failed(format!("{path} is not UTF-8")))?);
-    }
+    let texts = texts(scan)?;
     if texts.is_empty() {
         return Err(Failure::Failed(format!("{} has no configuration files", path.display())));
     }

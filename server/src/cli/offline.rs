@@ -53,6 +53,24 @@ pub(crate) struct FilesArgs {
     pub(crate) routes: RouteArgs,
 }
 
+/// The text of each file that was found, by its path.
+///
+/// # Errors
+///
+/// [`Failure::Failed`] names the first file or directory that cannot be read, or is not text.
+pub(crate) fn texts(scan: Scan) -> Result<BTreeMap<String, String>, Failure> {
+    if let Some((path, fault)) = scan.faults.first_key_value() {
+        return Err(Failure::Failed(format!("{path}: {fault}")));
+    }
+    let text = |(path, read): (Arc<str>, FileRead)| {
+        let content = read.map_err(|fault| Failure::Failed(format!("{path}: {fault}")))?;
+        let text = String::from_utf8(content.bytes.to_vec());
+        let text = text.map_err(|error| Failure::Failed(format!("{path} is not UTF-8 text: {error}")))?;
+        Ok((path.to_string(), text))
+    };
+    scan.files.into_iter().map(text).collect()
+}
+
 /// The contents of files.
 pub(crate) struct Offline {
     pub(crate) codec: Codec,

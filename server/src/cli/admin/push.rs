@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::writes::{Change, WriteFlags};
 use crate::cli::failure::Failure;
+use crate::cli::offline;
 use crate::config::units::parse_size;
 use crate::source::read::{ReadOptions, Reader};
 
@@ -71,17 +72,9 @@ fn texts(args: &PushArgs) -> Result<BTreeMap<String, String>, Failure> {
         ..ReadOptions::default()
     };
     let (_, scan) = Reader::new(std::slice::from_ref(root), options).scan(|_| false);
-    if let Some((path, fault)) = scan.faults.first_key_value() {
-        return Err(Failure::Failed(format!("{path}: {fault}")));
-    }
-    let mut texts = BTreeMap::new();
-    for (path, read) in scan.files {
-        let content = read.map_err(|fault| Failure::Failed(format!("{path}: {fault}")))?;
-        let text = String::from_utf8(content.bytes.to_vec());
-        let text = text.map_err(|error| Failure::Failed(format!("{path} is not UTF-8 text: {error}")))?;
-        texts.insert(below(root, Path::new(&*path)).display().to_string(), text);
-    }
-    Ok(texts)
+    let relative =
+        |(path, text): (String, String)| (below(root, Path::new(&path)).display().to_string(), text);
+    Ok(offline::texts(scan)?.into_iter().map(relative).collect())
 }
 
 /// A path relative to a root that it begins with; `./` says nothing in either.
