@@ -99,7 +99,11 @@ impl Grpc {
         for (streams, step) in old.values().zip(steps(&judged, self.streams.len())) {
             match step {
                 None => {}
-                Some(Step::Tell) => streams.iter().take(1).for_each(|stream| stream.peer().ask_to_leave()),
+                Some(Step::Tell) => {
+                    if let Some(stream) = streams.first() {
+                        stream.peer().ask_to_leave();
+                    }
+                }
                 Some(Step::End) => {
                     self.metrics.connection_aged();
                     streams.iter().for_each(|stream| stream.end_of_age());
