@@ -24,6 +24,7 @@ use crate::key::StoreKey;
 use crate::load::Blame;
 use crate::model::{Event, WriteError};
 use crate::oracle::{Judgement, OraclePolicy};
+use crate::own_files::{Memory, Watched};
 use crate::plan::Plan;
 use crate::propose::{Cause, propose, unstored, without_effect};
 use crate::route_tests::Totals;
@@ -52,6 +53,10 @@ pub(crate) struct Shared {
     tested: Mutex<Option<Arc<Tested>>>,
     /// What the oracle refuses of what is served.
     refused: Mutex<Served>,
+    /// The files that this server watches, if others share its store.
+    pub(crate) watched: watch::Sender<Option<Watched>>,
+    /// What it remembers of them.
+    pub(crate) own: Mutex<Memory>,
     /// Wakes whoever judges what is served and was not judged before.
     pub(crate) unjudged: Notify,
     events: broadcast::Sender<Event>,
@@ -132,6 +137,8 @@ impl Shared {
             health: Mutex::default(),
             tested: Mutex::default(),
             refused: Mutex::default(),
+            watched: watch::Sender::new(None),
+            own: Mutex::default(),
             unjudged: Notify::new(),
             events: broadcast::Sender::new(EVENT_CAPACITY),
         }

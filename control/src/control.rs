@@ -24,6 +24,7 @@ use crate::model::{
     Asked, ChangedObject, Event, FileLoad, FileObjectKey, FileStatus, HistoryEntry, ReloadOutcome,
     ServedLoad, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
 };
+use crate::own_files::OwnFiles;
 use crate::propose::Cause;
 use crate::route_tests::{Memo, TestPolicy};
 use crate::tested::Tested;
@@ -84,7 +85,8 @@ impl Control {
 
     /// Takes in a load of the files. The first complete one also makes the server ready.
     ///
-    /// A load without changes does nothing. A load that removes too much waits for confirmation (`--hold-mass-removal`).
+    /// A load without changes does nothing. A load that removes too much waits for confirmation (`--hold-mass-removal`). For a server
+    /// whose store is its own; others [propose](Self::take_watched) their files.
     ///
     /// # Errors
     ///
@@ -436,6 +438,7 @@ impl Control {
             .chain(wave)
             .chain(unconfirmed)
             .chain(withheld)
+            .chain(self.own_files().and_then(|own| own.problem()))
             .collect()
     }
 
@@ -463,6 +466,12 @@ impl Control {
     #[must_use]
     pub fn shared_set(&self) -> Option<String> {
         self.shares_store().then(|| self.shared.accepted().contents.hash())
+    }
+
+    /// The files that this server watches; `None` if there are none, or its store is its own.
+    #[must_use]
+    pub fn own_files(&self) -> Option<OwnFiles> {
+        self.shared.own.lock().unwrap_or_else(PoisonError::into_inner).shown.clone()
     }
 
     /// Returns `true` if other servers have the same store, whose clients this one does not know.

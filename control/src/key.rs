@@ -13,6 +13,7 @@
 //! | `file-document/{kind}/{namespace}/{name}` | a route document of a file, as under `document/`; one with secrets without them |
 //! | `document-status/{kind}/{namespace}/{name}` | generation of a route document, and ages of its conditions ([`stored_statuses`](super::stored_statuses)) |
 //! | `file-path/{path}` | the objects of a file with their lines, as JSON; only in a store that several servers share |
+//! | `files/sets` | the hashes of the last 1,000 sets of files, the oldest first, as JSON; only in a store that several servers share |
 //! | `files/hash` | the content hash of everything in the files |
 //! | `wave/current` | the wave deployment that is under way, as JSON (see [`wave`](super::wave)) |
 //! | `wave/ended/{id}` | how a wave deployment ended, as JSON; of the last ones |
@@ -35,6 +36,9 @@ use crate::model::weights::{RuleKey, WeightedObject};
 
 /// The key of the content hash of the files.
 pub(crate) const FILES_HASH: &str = "files/hash";
+
+/// The key of the sets that files were.
+pub(crate) const FILE_SETS: &str = "files/sets";
 
 /// A key of the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +67,8 @@ pub(crate) enum StoreKey {
     DocumentStatus(DocumentKey),
     /// The content hash of the files.
     FilesHash,
+    /// The hashes of the last sets of files.
+    FileSets,
     /// The wave deployment that is under way.
     Wave,
     /// How a wave deployment ended, by its id.
@@ -123,6 +129,9 @@ impl StoreKey {
         if text == FILES_HASH {
             return Some(Self::FilesHash);
         }
+        if text == FILE_SETS {
+            return Some(Self::FileSets);
+        }
         if text == WAVE {
             return Some(Self::Wave);
         }
@@ -176,6 +185,7 @@ impl StoreKey {
             Self::DocumentStatus(_)
             | Self::FilePath(_)
             | Self::FilesHash
+            | Self::FileSets
             | Self::Wave
             | Self::EndedWave(_)
             | Self::Previous(_) => (Owner::Server, Subject::Other),
@@ -223,6 +233,7 @@ impl StoreKey {
             Self::Rollout(id) => format!("rollout/{id}"),
             Self::FilePath(path) => format!("{PATHS}{path}"),
             Self::FilesHash => FILES_HASH.to_owned(),
+            Self::FileSets => FILE_SETS.to_owned(),
             Self::Wave => WAVE.to_owned(),
             Self::EndedWave(id) => format!("wave/ended/{id}"),
             Self::Previous(key) => format!("{PREVIOUS}{}", key.what()),
@@ -248,6 +259,7 @@ impl std::fmt::Display for StoreKey {
             Self::Rollout(id) => write!(f, "rollout/{}", encode(id)),
             Self::FilePath(path) => write!(f, "{PATHS}{}", encode(path)),
             Self::FilesHash => f.write_str(FILES_HASH),
+            Self::FileSets => f.write_str(FILE_SETS),
             Self::Wave => f.write_str(WAVE),
             Self::EndedWave(id) => write!(f, "wave/ended/{id}"),
             Self::Previous(key) => write!(f, "{PREVIOUS}{key}"),
@@ -343,7 +355,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..15) {
+        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..16) {
             let group = GroupName::new(&group).unwrap();
             let resource_type = match ResourceType::KNOWN.get(slug) {
                 Some(known) => known.clone(),
@@ -372,6 +384,7 @@ mod tests {
                 11 => StoreKey::Rollout(key.name.to_string()),
                 12 => StoreKey::EndedWave(key.name.len() as u64),
                 13 => StoreKey::FilePath(Arc::clone(&key.name)),
+                14 => StoreKey::FileSets,
                 _ => StoreKey::FilesHash,
             };
             prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key.clone()));

@@ -8,7 +8,7 @@
 //! last contents of the files, without secrets, for differences and for the next start. A store that several servers share has the base
 //! itself, whole ([`shared_files`]).
 //!
-//! The causes: [`mod@write`] builds a [`candidate`] of the overrides ([`undo`], [`rules`]), or of the files of a shared store ([`push`]), and [`check`]s it. [`load`] takes in the
+//! The causes: [`mod@write`] builds a [`candidate`] of the overrides ([`undo`], [`rules`]), or of the files of a shared store ([`push`]), and [`check`]s it. [`own_files`] decides when the files that a server of such a store watches are pushed, and [`follow_files`] does it. [`load`] takes in the
 //! files ([`stored_files`], [`mass_removal`]), and [`others`] takes in the store ([`stored_overrides`], [`stored_statuses`]).
 //! [`wave::step`] gives a change to one share of the nodes after the other. [`plan`] says what has to be stored under which [`key`].
 //! [`route_tests`] runs RouteTests, and [`route_gate`] finds those that a change breaks, [`hold`] refuses or holds the change, and [`tested`] is their outcome on what is served.
@@ -34,6 +34,7 @@ pub mod documents;
 mod dry_run;
 mod env;
 mod follow;
+mod follow_files;
 mod history;
 mod hold;
 mod judged;
@@ -43,6 +44,7 @@ mod mass_removal;
 pub mod model;
 mod oracle;
 mod others;
+mod own_files;
 pub mod peers;
 mod places;
 mod plan;
@@ -76,6 +78,7 @@ pub use causes::chain;
 pub use control::{Control, RuleState};
 pub use env::{BoxFuture, ControlParts, Observer, Options, Reload, Verify};
 pub use oracle::{Judgement, Oracle, OraclePolicy};
+pub use own_files::{OwnFiles, OwnState, SaveSet};
 pub use places::Places;
 pub use secrets::withheld;
 pub use tested::Tested;

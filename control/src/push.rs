@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use xds_codec::Diagnostic;
+use xds_store::Store;
 
 use crate::accepted::{Accepted, Base, Files};
 use crate::candidate::{Candidate, NewFiles};
 use crate::env::Env;
-use crate::key::StoreKey;
+use crate::key::{FILE_SETS, StoreKey};
 use crate::mass_removal::mass_removal;
 use crate::model::document::what;
 use crate::model::{ChangeSource, FileLoad, WriteError};
@@ -49,10 +50,22 @@ pub(crate) fn candidate(
     if let Some(reason) = env.options.hold_mass_removal.filter(|_| !is_confirmed).and_then(removed) {
         return Err(WriteError::Unconfirmed(reason));
     }
-    Ok(with_files(candidate, accepted, (&after, &load.files), plan))
+    Ok(with_files(env, candidate, accepted, (&after, &load.files), plan))
+}
+
+/// Returns `true` for a set of files that the store had before, by its hash. The last [`MAX_SETS`] are known.
+pub(crate) fn was_applied(store: &dyn Store, set: &str) -> bool {
+    sets(store).iter().any(|known| known == set)
+}
+
+/// The sets that the store had, the oldest first; none if they cannot be read.
+fn sets(store: &dyn Store) -> Vec<String> {
+    let stored = store.state().1.get(FILE_SETS).and_then(|hash| store.blob(*hash).ok()?);
+    stored.and_then(|value| serde_json::from_slice(&value).ok()).unwrap_or_default()
 }
 
 fn with_files(
+    env: &Env,
     candidate: Candidate,
     accepted: &Accepted,
     (after, files): (&Base, &Files),
@@ -65,11 +78,21 @@ fn with_files(
     let (patch, mut equal) = equal_overrides(accepted, &base.layer, &objects);
     let documents = equal_documents(accepted, &base.documents, &objects);
     equal.extend(documents.keys().map(what));
-    plan.push((StoreKey::FilesHash, Some(Bytes::from(contents.hash()))));
+    let hash = contents.hash();
+    let mut sets = sets(&*env.parts.store);
+    sets.retain(|known| *known != hash);
+    sets.push(hash.clone());
+    sets.drain(..sets.len().saturating_sub(MAX_SETS));
+    // Texts always have a JSON form.
+    plan.push((StoreKey::FileSets, Some(serde_json::to_vec(&sets).unwrap_or_default().into())));
+    plan.push((StoreKey::FilesHash, Some(Bytes::from(hash))));
     let files = Arc::new(shared_files::as_stored(accepted, files));
     let files = NewFiles { base, contents, files, plan, equal };
     Candidate { patch, documents, files: Some(files), summary: summary(&objects), ..candidate }
 }
+
+/// The sets that are remembered: months of changes, in 20 KB.
+const MAX_SETS: usize = 1_000;
 
 /// Errors, or warnings, that an answer tells.
 const MAX_FOUND: usize = 1_000;

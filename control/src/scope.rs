@@ -68,6 +68,7 @@ pub(crate) fn check_touched(
             | StoreKey::FilePath(_)
             | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash
+            | StoreKey::FileSets
             | StoreKey::Wave
             | StoreKey::EndedWave(_)
             | StoreKey::Previous(_) => {}

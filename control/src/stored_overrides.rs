@@ -185,6 +185,7 @@ impl StoredOverrides {
             | StoreKey::FilePath(_)
             | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash
+            | StoreKey::FileSets
             | StoreKey::Wave
             | StoreKey::EndedWave(_)
             | StoreKey::Previous(_) => return Ok(None),

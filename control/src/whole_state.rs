@@ -223,6 +223,7 @@ impl Rewound<'_> {
             | StoreKey::FilePath(_)
             | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash
+            | StoreKey::FileSets
             | StoreKey::Wave
             | StoreKey::EndedWave(_)
             | StoreKey::Previous(_) => {}

@@ -222,9 +222,6 @@ impl TryFrom<ServeArgs> for Config {
         let secrets = args.access.secrets.map_or_else(|| default_secrets(&tls, &access), Into::into);
         let limits = args.limits;
         let shared = SharedStore::new(args.shared)?;
-        if shared.is_some() && !args.watch.is_empty() {
-            return Err(ConfigError::SharedFiles);
-        }
         let replica_grace = args.peers.replica_grace;
         let peers = PeerConfig::new(args.peers, shared.is_some())?;
         listen.check_distinct_from("peer-listen", peers.as_ref().map(|peers| peers.listen))?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use xds_codec::Codec;
 use xds_control::BoxFuture;
 use xds_control::model::{Asked, ChangeSource};
 use xds_control::peers::Status;
-use xds_control::{Acks, Control, Guarding};
+use xds_control::{Acks, Control, Guarding, SaveSet};
 use xds_replica::etcd::Etcd;
 use xds_replica::{Member, Presence, Remote, Replica};
 use xds_rollout::Phase;
@@ -81,6 +82,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let stopped = wait_for(stop);
     tasks.spawn(async move { grpc.serve(listeners.xds, ports.xds, stopped).await.context("the xDS port") });
     tokio::spawn(parts.control.clone().follow_store());
+    tokio::spawn(parts.control.clone().follow_files());
     tokio::spawn(parts.control.clone().follow_waves());
     tokio::spawn(parts.control.clone().end_overrides());
     tokio::spawn(parts.control.clone().follow_tests());
@@ -208,7 +210,8 @@ impl ServerParts {
             oracle: oracle(config, &metrics)?,
         };
         let options = xds_control::Options {
-            watches_files: !config.files.roots.is_empty(),
+            // What a shared store has of files is served at once.
+            watches_files: !config.files.roots.is_empty() && config.shared.is_none(),
             strict: config.files.is_strict,
             hold_mass_removal: config.files.hold_mass_removal.share(),
             routes: config.routes.clone(),
@@ -398,7 +401,12 @@ impl ServerParts {
             timing: Timing::with_poll_interval(config.files.poll_interval),
             codec: Arc::new(self.codec.clone()),
             last_good,
+            is_for_all: config.shared.is_some(),
         };
+        if config.shared.is_some() {
+            let (settled, save) = settled_set(&config.data_dir);
+            self.control.remember_files(settled, save);
+        }
         let control = self.control.clone();
         let saved = Box::new(move |failure: Option<&str>| control.note_copies(failure));
         let (files, handle) =
@@ -446,12 +454,28 @@ impl ServerParts {
                     file.diagnostics.iter().any(xds_codec::Diagnostic::is_error)
                 };
                 metrics.file_errors(load.files.values().filter(has_error).count());
-                let outcome = control.take_files(load, asked).await;
+                let outcome = match control.shares_store() {
+                    true => control.take_watched(load, asked).await,
+                    false => control.take_files(load, asked).await,
+                };
                 metrics.ready(publisher.is_loaded() && control.not_ready().is_empty());
                 outcome
             })
         })
     }
+}
+
+/// The set of files that the server had when they last settled, and how it is kept. Without it, a server that starts waits longer
+/// before it proposes its files.
+fn settled_set(data_dir: &Path) -> (Option<String>, SaveSet) {
+    let path = data_dir.join("files-settled");
+    let settled = std::fs::read_to_string(&path).ok().map(|text| text.trim().to_owned());
+    let save = move |set: &str| {
+        if let Err(error) = std::fs::write(&path, set) {
+            tracing::warn!(%error, path = %path.display(), "which files were read last cannot be kept");
+        }
+    };
+    (settled.filter(|set| !set.is_empty()), Box::new(save))
 }
 
 /// How much one file may have.

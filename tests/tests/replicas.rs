@@ -85,9 +85,6 @@ async fn what_needs_the_clients_of_all_servers_is_refused_or_told() -> Result<()
     let refused =
         one.request("PUT", "/v1/groups/default/resources?waves=50%25,100%25", &[JSON], body).await?;
     assert_problem(&refused, StatusCode::CONFLICT, "shared-store")?;
-    let refused =
-        cli(&["serve", "--watch", ".", "--store", &world.etcd.url(), "--store-key-file", &world.key()]).await;
-    assert!(format!("{:#}", refused.err().context("it is refused")?).contains("--watch and --store"));
     Ok(())
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct FileList {
     /// The hash of everything that the files say, if several servers share them: `If-Match` of `PUT /v1/files` takes it. Null if they are
     /// this server's own.
     pub set: Option<String>,
+    /// The files that this server watches, beside those that all servers serve; null if there are none.
+    pub own: Option<OwnFilesEntry>,
     /// By path.
     pub files: Vec<FileEntry>,
     /// The value of `after` for the next page; null on the last one.
@@ -33,6 +35,21 @@ pub(crate) struct FileList {
     pub held: Option<String>,
     /// Other problems that need attention.
     pub problems: Vec<String>,
+}
+
+/// The files that a server watches, if several servers share their store.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OwnFilesEntry {
+    /// `applied`, `ahead` (newer, and not served yet), `behind` (served before), `differs` (newer, and refused) or `broken`.
+    pub state: String,
+    /// The hash of what they say.
+    pub set: String,
+    /// Since when they are in this state.
+    pub since: String,
+    /// Why they are not served; null if that needs nobody.
+    pub reason: Option<String>,
+    /// Their errors, at most 100.
+    pub errors: Vec<Fault>,
 }
 
 /// A watched file.
@@ -114,6 +131,13 @@ pub(crate) async fn status(
     let list = FileList {
         served: state.control.served_load(),
         set: state.control.shared_set(),
+        own: state.control.own_files().filter(|_| is_all).map(|own| OwnFilesEntry {
+            state: own.state.as_str().to_owned(),
+            set: own.set,
+            since: rfc3339(own.since),
+            reason: own.reason,
+            errors: own.errors.iter().map(|error| Fault::of(error, "")).collect(),
+        }),
         files: files.into_iter().map(|(_, file)| entry(file, sees)).collect(),
         next,
         held: state.control.unconfirmed().filter(|_| is_all),

@@ -92,12 +92,6 @@ pub enum ConfigError {
     /// The address for others is none.
     #[error("--peer-advertise {0:?} is not HOST:PORT")]
     PeerAdvertise(String),
-    /// Each server would have its own files, and all serve one history.
-    #[error(
-        "--watch and --store cannot be used together: servers that share a store take route documents and resources from the admin API \
-         alone (xds-server apply FILE)"
-    )]
-    SharedFiles,
     /// The admin address can be reached from other hosts.
     #[error(
         "--admin-listen {0} can be reached from other hosts and nobody has to authenticate: listen on 127.0.0.1, \

@@ -1,7 +1,7 @@
 //! The loop over the files: it waits for events, reads, loads, delivers, and saves last good copies.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -21,7 +21,7 @@ use xds_store::{LastGood, LastGoodError};
 
 use crate::source::events::Events;
 use crate::source::load::{FilesState, Loaded, Options, load, persist};
-use crate::source::read::{ReadOptions, Reader};
+use crate::source::read::{ReadOptions, Reader, Scan};
 use crate::source::timing::{Pace, Removals, Step, Timing};
 use crate::source::walk::Walk;
 
@@ -44,6 +44,9 @@ pub struct WatchParts {
     pub codec: Arc<Codec>,
     /// The last good copies.
     pub last_good: LastGood,
+    /// True if the files are for several servers: then paths are relative to the roots, and a load comes when nothing is waiting for its
+    /// removal, because what is between two sets is neither.
+    pub is_for_all: bool,
 }
 
 /// Gets the result of each attempt to save last good copies: why one could not be saved, or that all are.
@@ -89,6 +92,8 @@ struct Work {
     limits: Limits,
     is_partial_start: bool,
     unknown_fields: UnknownFields,
+    /// The roots, if paths are to be relative to them.
+    relative_to: Option<Vec<PathBuf>>,
     state: Arc<FilesState>,
     /// The walk of the last load; `None` before the first one.
     walk: Option<Walk>,
@@ -181,6 +186,7 @@ impl FileSource {
             limits: parts.limits,
             is_partial_start: parts.is_partial_start,
             unknown_fields: parts.unknown_fields,
+            relative_to: parts.is_for_all.then_some(parts.roots),
             state: Arc::clone(&state),
             walk: None,
         };
@@ -258,7 +264,9 @@ impl FileSource {
             self.pace.handle_event(Instant::now());
         }
         let is_complete = load.is_complete;
-        self.deliver(load, deliver).await;
+        if self.work.relative_to.is_none() || !postpones_removals {
+            self.deliver(load, deliver).await;
+        }
         if is_complete {
             self.saver.send_replace(Arc::clone(&self.work.state));
         }
@@ -334,6 +342,10 @@ impl Work {
         if self.walk.is_none() {
             log_hidden(&self.reader.hidden(&walk));
         }
+        let scan = match &self.relative_to {
+            Some(roots) => below_roots(scan, roots),
+            None => scan,
+        };
         let before = self.walk.replace(walk);
         // A change without an event counts as new.
         let is_news = removals == Removals::Due && before.is_some() && before != self.walk;
@@ -349,6 +361,27 @@ impl Work {
         load.texts = state.texts(&scan, limits);
         self.state = Arc::new(state);
         Looked { load, postpones_removals, is_quiet: scan.is_settled && !is_news }
+    }
+}
+
+/// The same with paths relative to the roots. Several roots keep their last names, so that their files stay apart.
+fn below_roots(scan: Scan, roots: &[PathBuf]) -> Scan {
+    let relative = |path: Arc<str>| -> Arc<str> {
+        let found = roots.iter().find_map(|root| Some((root, Path::new(&*path).strip_prefix(root).ok()?)));
+        let Some((root, below)) = found else { return path };
+        let name = root.file_name().map(Path::new).unwrap_or(root);
+        let below = match below.as_os_str().is_empty() {
+            true => name.to_owned(),
+            false if roots.len() > 1 => name.join(below),
+            false => below.to_owned(),
+        };
+        below.display().to_string().into()
+    };
+    let Scan { files, faults, is_settled } = scan;
+    Scan {
+        files: files.into_iter().map(|(path, read)| (relative(path), read)).collect(),
+        faults: faults.into_iter().map(|(path, fault)| (relative(path), fault)).collect(),
+        is_settled,
     }
 }
 

@@ -397,5 +397,133 @@ async fn a_push_costs_other_servers_what_it_changed() {
     // The document, its status, and the file.
     assert!(n_read <= 4, "{n_read}");
     let n_stored = store.history(None, 1).unwrap()[0].commit.changes.len();
-    assert!(n_stored <= 4, "{n_stored}");
+    // The same, the hash of the set, and the hashes of the last sets.
+    assert!(n_stored <= 5, "{n_stored}");
+}
+
+/// Servers that watch directories of their own.
+struct Watching {
+    store: Arc<MemoryStore>,
+    servers: Vec<Server>,
+}
+
+impl Watching {
+    fn new(n: usize) -> Self {
+        let store = MemoryStore::new();
+        let watching = |_| {
+            let mut server = open(&store);
+            server.tasks.push(Task(tokio::spawn(server.control.clone().follow_files()).abort_handle()));
+            server
+        };
+        Self { servers: (0..n).map(watching).collect(), store }
+    }
+
+    /// The files of a server become these.
+    async fn pull(&self, server: usize, text: &str) -> ReloadOutcome {
+        self.take(server, read(&[("a.yaml", cluster_text("a", text))]), Asked::ByNobody).await
+    }
+
+    async fn take(&self, server: usize, load: FileLoad, asked: Asked) -> ReloadOutcome {
+        for server in &self.servers {
+            caught_up(server, &self.store).await;
+        }
+        self.servers[server].control.take_watched(load, asked).await.unwrap()
+    }
+
+    fn state(&self, server: usize) -> &'static str {
+        self.servers[server].control.own_files().unwrap().state.as_str()
+    }
+
+    async fn wait(&self, server: usize, state: &str) {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while self.state(server) != state {
+            assert!(Instant::now() < deadline, "{state}: {:?}", self.servers[server].control.own_files());
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn served(&self) -> BTreeSet<String> {
+        let mut served = BTreeSet::new();
+        for server in &self.servers {
+            caught_up(server, &self.store).await;
+            served.insert(server.served("default").remove("a").unwrap_or_default());
+        }
+        served
+    }
+
+    async fn serve(&self, text: &str, revision: u64) {
+        assert_eq!(self.served().await, BTreeSet::from([text.to_owned()]));
+        assert_eq!(self.store.head().0, revision);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_that_pull_at_different_times_make_one_revision_for_each_set() {
+    let world = Watching::new(3);
+    world.pull(0, "1").await;
+    world.serve("1", 1).await;
+    world.pull(1, "1").await;
+    // The second is newer, and nobody knows whether what the third has is.
+    world.pull(0, "2").await;
+    world.serve("2", 2).await;
+    world.pull(2, "1").await;
+    world.wait(1, "behind").await;
+    assert_eq!((world.state(0), world.state(2)), ("applied", "behind"));
+    world.pull(1, "2").await;
+    world.pull(2, "2").await;
+    world.serve("2", 2).await;
+    // A revert, and the last one to follow it.
+    world.pull(1, "1").await;
+    world.serve("1", 3).await;
+    world.wait(0, "behind").await;
+    sleep(Duration::from_secs(60)).await;
+    world.serve("1", 3).await;
+    world.pull(0, "1").await;
+    world.pull(2, "1").await;
+    // One that left a set out waits for the others.
+    world.pull(0, "3").await;
+    world.pull(2, "4").await;
+    assert_eq!(world.state(2), "ahead");
+    world.serve("3", 4).await;
+    world.wait(2, "applied").await;
+    world.serve("4", 5).await;
+    for server in 0..3 {
+        world.pull(server, "4").await;
+        assert_eq!(world.state(server), "applied");
+    }
+    world.serve("4", 5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn broken_and_refused_files_are_told_and_confirmed_ones_are_proposed() {
+    let world = Watching::new(2);
+    let many = |n: usize| -> FileLoad {
+        let all: Vec<String> = (0..n).map(|n| cluster_text(&format!("c{n}"), "1")).collect();
+        read(&[("all.yaml", all.join("---\n"))])
+    };
+    world.take(0, many(8), Asked::ByNobody).await;
+    assert_eq!(world.store.head().0, 1);
+    let outcome =
+        world.take(0, read(&[("all.yaml", "clusters: [{nme: x}]".to_owned())]), Asked::Plainly).await;
+    assert_eq!((outcome.n_errors, world.state(0)), (1, "broken"));
+    let own = world.servers[0].control.own_files().unwrap();
+    assert_eq!(own.errors[0].place.file.as_ref(), "all.yaml");
+    let outcome = world.take(0, many(2), Asked::Plainly).await;
+    assert!(outcome.unconfirmed.unwrap().contains("6 of 8 objects"), "{}", world.state(0));
+    assert_eq!(world.state(0), "differs");
+    let outcome = world.take(0, many(2), Asked::Confirmed).await;
+    assert_eq!((outcome.revision, outcome.difference.len(), world.state(0)), (Revision(2), 6, "applied"));
+    // What is over comes back if somebody says so.
+    let outcome = world.take(1, many(8), Asked::Plainly).await;
+    assert!(outcome.unconfirmed.is_some() && world.state(1) == "behind", "{outcome:?}");
+    let outcome = world.take(1, many(8), Asked::Confirmed).await;
+    assert_eq!((outcome.revision, world.state(1)), (Revision(3), "applied"));
+    world.wait(0, "behind").await;
+    // A store that fails is tried again.
+    world.store.is_failing.store(true, Ordering::SeqCst);
+    world.take(1, many(9), Asked::ByNobody).await;
+    assert_eq!(world.state(1), "ahead");
+    world.store.is_failing.store(false, Ordering::SeqCst);
+    world.wait(1, "applied").await;
+    assert_eq!(world.store.head().0, 4);
 }

@@ -45,6 +45,7 @@ impl World {
         answer: impl Fn(u64) -> BoxFuture<'static, Result<(), WriteError>> + Send + 'static,
     ) -> Self {
         let parts = WatchParts {
+            is_for_all: false,
             roots: vec![dir.path().join("root")],
             limits: Limits::default(),
             // The test of chains of links has some outside.
