@@ -115,7 +115,9 @@ impl Everyone {
         for (id, answer) in answers {
             let read = |answer| match answer {
                 Answer::Page(page) => serde_json::from_value(page).map_err(|error| unreadable(&error)),
-                Answer::Acks(_) => Err("its answer is about something else".to_owned()),
+                Answer::Acks(_) | Answer::Wave(_) | Answer::RolloutAcks(_) | Answer::RolloutLoads { .. } => {
+                    Err(OTHER.to_owned())
+                }
             };
             union.tell(&id, answer.and_then(read));
         }
@@ -133,6 +135,16 @@ impl Everyone {
             });
         }
         asked.join_all().await
+    }
+}
+
+/// A page of the server that drives rollouts and wave deployments, if that is another one and it answers.
+pub(crate) async fn page_of_leader<T: DeserializeOwned>(state: &ApiState, question: Question) -> Option<T> {
+    let peers = state.peers.as_ref().filter(|peers| peers.is_linked())?;
+    let leader = peers.replicas().into_iter().find(|replica| replica.leads && !replica.is_own)?;
+    match peers.ask(leader.id, question, PATIENCE).await.ok()? {
+        Answer::Page(page) => serde_json::from_value(page).ok(),
+        Answer::Acks(_) | Answer::Wave(_) | Answer::RolloutAcks(_) | Answer::RolloutLoads { .. } => None,
     }
 }
 
@@ -244,7 +256,9 @@ fn applied(answer: Answer, revision: Revision) -> Result<Applied, String> {
     match answer {
         Answer::Acks(Applied::Behind) => Err(format!("it does not serve revision {revision} yet")),
         Answer::Acks(applied) => Ok(applied),
-        Answer::Page(_) => Err("its answer is about something else".to_owned()),
+        Answer::Page(_) | Answer::Wave(_) | Answer::RolloutAcks(_) | Answer::RolloutLoads { .. } => {
+            Err(OTHER.to_owned())
+        }
     }
 }
 
@@ -299,6 +313,9 @@ pub(crate) const fn reached(replica: &Replica) -> &'static str {
         Reached::Gone { .. } => "gone",
     }
 }
+
+/// What is wrong with an answer of another kind.
+const OTHER: &str = "its answer is about something else";
 
 /// The largest page that is asked of another server, in items.
 pub(crate) const MAX_ASKED: usize = 1_000;

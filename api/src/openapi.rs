@@ -193,10 +193,20 @@ fn operation(endpoint: &Endpoint, verb: Option<&Verb>) -> Operation {
         };
         operation = operation.parameter(parameter(name, ParameterIn::Query, kind, help));
     }
+    if endpoint.method == Method::Get && endpoint.path.starts_with("/v1/") {
+        let help = "Answer once this server serves this revision, or a later one; 503 after 10 s";
+        operation = operation.parameter(parameter("minRevision", ParameterIn::Query, Type::Integer, help));
+    }
     if endpoint.is_write() {
         for (name, place, kind, help) in WRITE_PARAMETERS {
             operation = operation.parameter(parameter(name, place, kind, help));
         }
+    }
+    if endpoint.is_write() {
+        let help =
+            "Another call with the same key does not do it again, and answers with the revision that did it";
+        operation =
+            operation.parameter(parameter("Idempotency-Key", ParameterIn::Header, Type::String, help));
     }
     if endpoint.input == Input::Rollout {
         let help = "For a day, another call with the same key returns the same rollout";

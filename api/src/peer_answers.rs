@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use xds_access::{Identified, Patterns, Principal, Scope};
+use xds_cache::time::millis;
 use xds_cache::{GroupName, Revision};
 use xds_control::peers::{Answer, Question, ScopeTexts};
 
 use crate::caller::Caller;
 use crate::endpoint::loads::{self, LoadList, LoadQuery};
 use crate::endpoint::nodes::{self, NodeList, NodeQuery};
+use crate::endpoint::waves::WaveList;
 use crate::everyone::MAX_ASKED;
 use crate::page;
 use crate::state::{ApiState, aside};
@@ -41,6 +43,33 @@ pub async fn answer(state: &ApiState, question: Question) -> Result<Answer, Stri
                     next = nodes.last().map(|node| node.id.clone());
                 }
                 page_of(&NodeList { nodes, next, replicas: None })
+            })
+            .await
+        }
+        Question::Wave(question) => {
+            let control = state.control.clone();
+            work(move || control.wave_clients(&question).map(|clients| Answer::Wave(Box::new(clients)))).await
+        }
+        Question::Waves => {
+            let control = state.control.clone();
+            work(move || page_of(&WaveList::of(control.waves().iter()))).await
+        }
+        Question::RolloutAcks { spec, change, revision } => {
+            let state = state.clone();
+            work(move || {
+                let acks = state.rollouts.acks_here(&spec, change, Revision(revision));
+                acks.map(Answer::RolloutAcks)
+                    .ok_or_else(|| format!("it does not serve revision {revision} yet"))
+            })
+            .await
+        }
+        Question::RolloutLoads { spec, ago_ms } => {
+            let state = state.clone();
+            work(move || {
+                let since_ms = millis(SystemTime::now()).saturating_sub(ago_ms);
+                let loads = state.rollouts.loads_here(&spec, since_ms);
+                let loads = loads.ok_or("some load reports had no room, so the numbers are too small")?;
+                Ok(Answer::RolloutLoads { canary: loads.canary, stable: loads.stable })
             })
             .await
         }

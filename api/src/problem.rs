@@ -320,7 +320,7 @@ impl ApiError {
             Self::Invalid(_)
             | Self::Weights(_)
             | Self::WeightsOfRule(..)
-            | Self::Write(WriteError::Invalid(_) | WriteError::Weights(_)) => {
+            | Self::Write(WriteError::Invalid(_) | WriteError::Weights(_) | WriteError::RequestReused) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             Self::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
@@ -388,6 +388,7 @@ impl ApiError {
                 ChangeFault::NoHeaderRoutes => "invalid",
             },
             Self::Write(WriteError::SharedStore { .. }) => "shared-store",
+            Self::Write(WriteError::RequestReused) => "key-reused",
             Self::Write(WriteError::OwnFiles) => "own-files",
             Self::Write(WriteError::Unconfirmed(_)) => "unconfirmed",
             Self::Write(WriteError::Store(error)) => match remote_failure(error) {

@@ -5,11 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use xds_cache::Revision;
 use xds_control::BoxFuture;
 use xds_control::model::weights::RuleKey;
 use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{EntityTags, WriteError, WriteOptions, WriteOutcome, tag};
-use xds_rollout::{Counts, IllegalTransition, Rollout, RolloutSpec, Verb};
+use xds_rollout::{AckStatus, Counts, IllegalTransition, Rollout, RolloutSpec, Verb};
 
 /// The requests that clients reported for the two backends of a rollout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,6 +110,12 @@ pub trait Rollouts: Send + Sync + fmt::Debug {
     /// The requests that clients reported for the backends of a rollout in the last [`LOADS_SHOWN_MS`]; computed at most once a
     /// second.
     fn loads(&self, rollout: &Rollout) -> RolloutLoads;
+    /// The clients of this server that have applied a change of a rollout, which a revision published; `None` while this server does not
+    /// serve it.
+    fn acks_here(&self, spec: &RolloutSpec, change: u64, revision: Revision) -> Option<AckStatus>;
+    /// The requests that the clients of this server have reported for the backends of a rollout since a point in time, in milliseconds
+    /// since 1970; `None` if a report had no room.
+    fn loads_here(&self, spec: &RolloutSpec, since_ms: u64) -> Option<RolloutLoads>;
     /// Changes whenever a rollout does.
     fn changes(&self) -> watch::Receiver<u64>;
 }

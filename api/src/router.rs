@@ -7,6 +7,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 
 use crate::answer::render;
 use crate::endpoints::ENDPOINTS;
+use crate::fresh::fresh;
 use crate::guard::guard;
 use crate::problem::ApiError;
 use crate::state::ApiState;
@@ -20,7 +21,8 @@ pub fn router(state: ApiState) -> Router {
 /// fallback.
 pub fn router_with(state: ApiState, others: Router) -> Router {
     let access = Arc::clone(&state.access);
-    endpoints(state, |_| true)
+    endpoints(state.clone(), |_| true)
+        .layer(from_fn_with_state(state.clone(), fresh))
         .merge(others)
         .fallback(|| async { ApiError::NoPath })
         .method_not_allowed_fallback(|| async { ApiError::NoMethod })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -13,8 +13,11 @@ use xds_cache::wave::PolicyTexts;
 use xds_cache::{AHEAD, GroupName, Profile, Refusals, Revision, ViewKey, WavePolicy};
 use xds_codec::json_diff;
 use xds_control::acks::{AcksReport, view_key_of_group};
-use xds_control::model::{ChangedObject, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
+use xds_control::model::{
+    ChangedObject, RequestName, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
+};
 use xds_control::peers::{MissingReplica, ReplicasReport, Union};
+use xds_store::BlobHash;
 
 use crate::answer::Answer;
 use crate::caller::{Asked, Caller};
@@ -76,6 +79,9 @@ pub(crate) struct WriteAnswer {
     pub total: usize,
     /// True if it changed anything.
     pub changed: bool,
+    /// True if an earlier request with the same `Idempotency-Key` did it, in this revision.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
     /// The versions that a client of exactly this group sees, by type URL; for writes of one group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub versions: Option<BTreeMap<String, String>>,
@@ -267,6 +273,7 @@ pub(crate) async fn run(
         force: mode.force,
         until: None,
         scope,
+        request: request_name(asked, &write)?,
     };
     asked.caller.note(|deed| deed.is_dry_run = mode.dry_run);
     let reverts = mode.reverts;
@@ -277,6 +284,43 @@ pub(crate) async fn run(
     // A caller that hangs up must not keep a rejected change from being taken back.
     tokio::spawn(done).await.map_err(|_| ApiError::Internal("the write was stopped".to_owned()))?
 }
+
+/// The name of a request that has an `Idempotency-Key`.
+fn request_name(asked: &Asked, write: &Write) -> Result<Option<RequestName>, ApiError> {
+    let Some(key) = idempotency_key(&asked.headers)? else { return Ok(None) };
+    // Two callers may choose one key.
+    let name = hash(&format!("{:?}", (asked.actor(), key)));
+    let digest = match write {
+        // It also has when they were read.
+        Write::ReplaceFiles { load, is_confirmed } => {
+            let files: Vec<_> = load.files.values().map(|file| (&file.path, file.hash)).collect();
+            hash(&format!("{:?}", (files, is_confirmed)))
+        }
+        write => hash(&format!("{write:?}")),
+    };
+    Ok(Some(RequestName { name, digest }))
+}
+
+fn hash(text: &str) -> String {
+    BlobHash::of(text.as_bytes()).to_string()
+}
+
+/// Reads the header `Idempotency-Key`.
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    match key.to_str() {
+        Ok(key) if !key.is_empty() && key.len() <= MAX_KEY_BYTES => Ok(Some(key.to_owned())),
+        Ok(_) | Err(_) => {
+            let limit = MAX_KEY_BYTES;
+            Err(ApiError::BadRequest(format!(
+                "an Idempotency-Key is a text of 1 to {limit} visible characters"
+            )))
+        }
+    }
+}
+
+/// The longest `Idempotency-Key`.
+const MAX_KEY_BYTES: usize = 256;
 
 /// Does a dry run, one of a few. It goes on if the caller hangs up, because it cannot be left in the middle, but no longer than any.
 async fn try_out(state: &ApiState, write: Write, options: WriteOptions) -> Result<WriteOutcome, ApiError> {
@@ -377,7 +421,7 @@ fn of_missing(replica: &MissingReplica) -> String {
 
 fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupName>) -> WriteAnswer {
     let versions = group.map(|group| versions(state, group));
-    if let Some(versions) = &versions {
+    if let Some(versions) = versions.as_ref().filter(|_| !outcome.is_repeated) {
         state.acks.remember_versions(outcome.revision, versions.values().map(String::as_str));
     }
     WriteAnswer {
@@ -385,6 +429,7 @@ fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupNa
         revision: outcome.revision.0,
         total: 0,
         changed: outcome.changed,
+        repeated: outcome.is_repeated,
         versions,
         warnings: outcome.warnings.iter().map(|warning| Fault::of(warning, "")).collect(),
         difference: None,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, PoisonError};
+use std::time::SystemTime;
 
 use tokio::sync::broadcast;
 use xds_cache::{GroupName, Groups, Layer, Revision, Version};
@@ -13,23 +14,25 @@ use xds_store::StoreError;
 
 use crate::accepted::Base;
 use crate::change::{QueueSlot, Shared, note_of_copies};
+use crate::elsewhere::Elsewhere;
 use crate::env::{At, ControlParts, Env, Options, Reload, revision_of};
 use crate::key::StoreKey;
 use crate::load::Load;
 use crate::model::document::{DocumentState, GroupedDocuments};
 use crate::model::rollouts::RolloutRecords;
-use crate::model::wave::{WaveReport, WaveVerb};
+use crate::model::wave::{WaveClients, WaveQuestion, WaveReport, WaveVerb};
 use crate::model::weights::{RuleKey, effective};
 use crate::model::{
     Asked, ChangedObject, Event, FileLoad, FileObjectKey, FileStatus, HistoryEntry, ReloadOutcome,
     ServedLoad, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
 };
 use crate::own_files::OwnFiles;
+use crate::peers::Peers;
 use crate::propose::Cause;
 use crate::route_tests::{Memo, TestPolicy};
 use crate::tested::Tested;
 use crate::transition::{Done, Note, Outcome, ProblemSubject, Transition};
-use crate::wave::report::{report, reports};
+use crate::wave::report::{self, report, reports};
 use crate::wave::{diagnostics, step};
 use crate::whole_state::{self, WholeState};
 use crate::{dry_run, history, others, rules, secrets};
@@ -56,7 +59,7 @@ impl Control {
     ///
     /// If the store cannot be read at all. A record that cannot be read is a [problem](Self::problems), not an error.
     pub fn open(parts: ControlParts, options: Options) -> Result<Self, StoreError> {
-        let env = Env { parts, options, route_tests: Memo::default() };
+        let env = Env { parts, options, route_tests: Memo::default(), elsewhere: Elsewhere::default() };
         let (accepted, note) = others::open(&env, At::now())?;
         let first = (!env.options.watches_files).then(|| others::first(&accepted));
         let revision = accepted.revision;
@@ -139,7 +142,10 @@ impl Control {
         let slot = if needs_none { None } else { Some(self.shared.queue.enter(write.n_bytes())?) };
         let Done { outcome, revision, publication, .. } =
             self.change(Cause::Write(Box::new(write), options), slot).await?;
-        written(outcome).map(|(outcome, _)| WriteOutcome { revision, publication, ..outcome })
+        written(outcome).map(|(outcome, _)| match outcome.is_repeated {
+            true => outcome,
+            false => WriteOutcome { revision, publication, ..outcome },
+        })
     }
 
     /// Finds out what a write would change. Playing the clients may take seconds, so other changes are let in meanwhile; but there is
@@ -179,6 +185,11 @@ impl Control {
     ) -> Result<WaveReport, WriteError> {
         let slot = Some(self.shared.queue.enter(0)?);
         let accepted = self.shared.accepted();
+        let elsewhere = &self.shared.env.elsewhere;
+        if let Some(wave) = accepted.wave.as_deref().filter(|_| !elsewhere.leads()) {
+            // Whoever does not drive it does not know the clients of others.
+            elsewhere.ask(report::question(wave, SystemTime::now())).await;
+        }
         let is_active = accepted.wave.as_ref().is_some_and(|wave| wave.id == deployment);
         let (deployment, accepted) = if is_active {
             let done = self.change(Cause::Ask { deployment, verb, actor }, slot).await?;
@@ -210,6 +221,20 @@ impl Control {
         };
         let verb = if held.is_at_once() { WaveVerb::Promote } else { WaveVerb::Resume };
         self.wave(held.id, verb, actor).await
+    }
+
+    /// Sets who the other servers with the same store are, if they ask each other.
+    pub fn set_peers(&self, peers: Arc<dyn Peers>) {
+        self.shared.env.elsewhere.set(peers);
+    }
+
+    /// The clients of a wave deployment that are this server's own, for the server that drives it.
+    ///
+    /// # Errors
+    ///
+    /// If this server does not serve that wave.
+    pub fn wave_clients(&self, question: &WaveQuestion) -> Result<WaveClients, String> {
+        report::clients_of(&self.shared.env, &self.shared.accepted(), question, At::now())
     }
 
     /// Makes the server not ready, for good.
@@ -284,6 +309,14 @@ impl Control {
     #[must_use]
     pub fn documents(&self) -> DocumentState {
         self.shared.accepted().documents.clone()
+    }
+
+    /// Waits until this server serves a revision. Never ends if it never does.
+    pub async fn serves(&self, revision: Revision) {
+        let mut accepted = self.shared.watch();
+        if accepted.wait_for(|now| now.revision >= revision).await.is_err() {
+            std::future::pending().await
+        }
     }
 
     /// The newest revision of the store, which is not served yet if another server has just committed it.
@@ -477,7 +510,7 @@ impl Control {
     /// Returns `true` if other servers have the same store, whose clients this one does not know.
     #[must_use]
     pub fn shares_store(&self) -> bool {
-        self.shared.env.options.shares_store
+        self.shared.env.shares_store()
     }
 
     /// What happens to a change that breaks a RouteTest which does not say it itself.

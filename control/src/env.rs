@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -14,6 +13,8 @@ use xds_routes::conditions::GrpcFeature;
 use xds_store::Store;
 
 use crate::acks::Acks;
+use crate::boxed::BoxFuture;
+use crate::elsewhere::Elsewhere;
 use crate::model::wave::WavePhase;
 use crate::model::{ChangeSource, ReloadOutcome, WriteError};
 use crate::oracle::{Oracle, OraclePolicy};
@@ -45,8 +46,20 @@ pub struct Options {
     pub test_policy: TestPolicy,
     /// What happens to a change that the oracle refuses.
     pub oracle_policy: OraclePolicy,
-    /// True if other servers have the same store. What one server has to drive by the answers of all clients is refused then.
-    pub shares_store: bool,
+    /// Whether other servers have the same store, whose clients count too.
+    pub sharing: Sharing,
+}
+
+/// The other servers with the same store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// There are none.
+    #[default]
+    Alone,
+    /// They are not asked about their clients. What one server has to drive by the answers of all clients is refused.
+    Apart,
+    /// They ask each other, and one of them drives that.
+    Linked,
 }
 
 /// How often translations are compared with what is made from nothing.
@@ -72,9 +85,6 @@ pub trait Observer: Send + Sync {
     /// All metrics in OpenMetrics text; `unsupported` is how many rules have something that gRPC clients cannot have.
     fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String;
 }
-
-/// A boxed future, for what is behind a trait object.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Reads the files again and hands them to [`Control::take_files`](crate::Control::take_files), as confirmed if the argument is
 /// true. The answer is `None` if no files are watched.
@@ -114,6 +124,15 @@ pub(crate) struct Env {
     pub(crate) options: Options,
     /// What RouteTests say.
     pub(crate) route_tests: Memo,
+    /// What other servers say of their clients.
+    pub(crate) elsewhere: Elsewhere,
+}
+
+impl Env {
+    /// Returns `true` if other servers have the same store.
+    pub(crate) fn shares_store(&self) -> bool {
+        self.options.sharing != Sharing::Alone
+    }
 }
 
 /// A time, on the clock that people read and on the one that measures.

@@ -11,11 +11,12 @@ use crate::accepted::{Accepted, Recorded};
 use crate::causes::chain;
 use crate::change::{aside, note_of_disk};
 use crate::control::Control;
+use crate::elsewhere::PAUSE;
 use crate::model::weights::reconcile::next_end;
 use crate::model::{WaveChoice, Write, WriteOptions};
 use crate::propose::Cause;
 use crate::transition::{Next, Note, Outcome, ProblemSubject};
-use crate::wave::report::LOOK_INTERVAL;
+use crate::wave::report::{self, LOOK_INTERVAL};
 use crate::weights::is_due;
 use crate::{tested, verify};
 
@@ -43,12 +44,53 @@ impl Control {
         }
     }
 
-    /// Moves wave deployments as their clients answer and time passes. Never ends.
-    pub async fn follow_waves(self) {
-        let mut ticks = self.shared().env.parts.board.ticks();
+    /// Asks other servers about the wave deployment that is under way, while this one drives it. Ends if no other server has clients that
+    /// this one can ask about; else never.
+    pub async fn follow_elsewhere(self) {
+        let env = &self.shared().env;
+        if env.elsewhere.peers().is_none() {
+            return;
+        }
         let mut accepted = self.shared().watch();
         loop {
+            let now = Arc::clone(&accepted.borrow_and_update());
+            let place = now.wave.as_ref().map(|wave| wave.place());
+            if let Some(wave) = now.wave.as_deref().filter(|wave| wave.stopped.is_none())
+                && env.elsewhere.leads()
+            {
+                env.elsewhere.ask(report::question(wave, SystemTime::now())).await;
+            }
+            let is_other = |now: &Arc<Accepted>| now.wave.as_ref().map(|wave| wave.place()) != place;
+            tokio::select! {
+                told = async { accepted.wait_for(is_other).await.map(drop) } => if told.is_err() {
+                    return;
+                },
+                () = sleep(PAUSE) => {}
+            }
+        }
+    }
+
+    /// Moves wave deployments as their clients answer and time passes, while no other server does. Never ends.
+    pub async fn follow_waves(self) {
+        let elsewhere = &self.shared().env.elsewhere;
+        let mut ticks = self.shared().env.parts.board.ticks();
+        let mut accepted = self.shared().watch();
+        let mut heard = elsewhere.news();
+        let mut was_leading = elsewhere.leads();
+        loop {
+            let is_leading = elsewhere.leads();
+            if is_leading && !was_leading {
+                tracing::info!("this server drives wave deployments now");
+                if let Err(error) = self.shared().change(Cause::TakeOver).await {
+                    tracing::warn!(error = chain(&error), "the wave deployment cannot be taken over yet");
+                    sleep(RETRY).await;
+                    continue;
+                }
+                self.look_at_held().await;
+            }
+            was_leading = is_leading;
             ticks.mark_unchanged();
+            heard.mark_unchanged();
             let next = match self.shared().change(Cause::Wave).await {
                 Ok(done) => match done.outcome {
                     Outcome::GoesOn(next) => next,
@@ -96,7 +138,10 @@ impl Control {
                     }
                     sleep(LOOK_INTERVAL).await;
                 }
+                _ = heard.changed() => sleep(LOOK_INTERVAL).await,
                 () = passed => {}
+                // Whether it leads comes without a call.
+                () = sleep(RETRY), if elsewhere.peers().is_some() => {}
             }
         }
     }
@@ -137,11 +182,7 @@ impl Control {
             let now = Arc::clone(&accepted.borrow_and_update());
             let began = Instant::now();
             if now.is_loaded && last.as_ref().is_none_or(|last| tested::is_other(last, &now)) {
-                if now.wave.as_ref().is_some_and(|wave| wave.awaits_tests())
-                    && let Err(error) = self.shared().change(Cause::Held).await
-                {
-                    tracing::error!(error = chain(&error), "what RouteTests hold could not be looked at");
-                }
+                self.look_at_held().await;
                 let (shared, state) = (Arc::clone(self.shared()), Arc::clone(&now));
                 let test = move || tested::test(&shared.env.parts.codec, &state, SystemTime::now());
                 match aside(test).await {
@@ -155,6 +196,15 @@ impl Control {
                 return;
             }
             sleep(pause).await;
+        }
+    }
+
+    /// Publishes what RouteTests hold, if they do not any more.
+    async fn look_at_held(&self) {
+        if self.shared().accepted().wave.as_ref().is_some_and(|wave| wave.awaits_tests())
+            && let Err(error) = self.shared().change(Cause::Held).await
+        {
+            tracing::error!(error = chain(&error), "what RouteTests hold could not be looked at");
         }
     }
 

@@ -143,6 +143,7 @@ fn show(codec: &Codec, store: &dyn Store, key: &StoreKey, hash: BlobHash) -> Res
         | StoreKey::FileGroup(_)
         | StoreKey::FilePath(_)
         | StoreKey::FileSets
+        | StoreKey::Request(..)
         | StoreKey::DocumentStatus(_)
         | StoreKey::Weights(_) => serde_json::from_slice(&value).ok(),
         StoreKey::Wave | StoreKey::EndedWave(_) | StoreKey::Previous(_) => None,

@@ -14,6 +14,7 @@
 //! | `document-status/{kind}/{namespace}/{name}` | generation of a route document, and ages of its conditions ([`stored_statuses`](super::stored_statuses)) |
 //! | `file-path/{path}` | the objects of a file with their lines, as JSON; only in a store that several servers share |
 //! | `files/sets` | the hashes of the last 1,000 sets of files, the oldest first, as JSON; only in a store that several servers share |
+//! | `request/{revision, 20 digits}/{name}` | the hash of what a request with a name asked for, and in which revision that was done; of the last ones ([`request`](super::request)) |
 //! | `files/hash` | the content hash of everything in the files |
 //! | `wave/current` | the wave deployment that is under way, as JSON (see [`wave`](super::wave)) |
 //! | `wave/ended/{id}` | how a wave deployment ended, as JSON; of the last ones |
@@ -69,6 +70,8 @@ pub(crate) enum StoreKey {
     FilesHash,
     /// The hashes of the last sets of files.
     FileSets,
+    /// A request that was done in a revision, by its name.
+    Request(u64, String),
     /// The wave deployment that is under way.
     Wave,
     /// How a wave deployment ended, by its id.
@@ -120,6 +123,9 @@ pub(crate) const PREVIOUS: &str = "held/";
 /// The prefix of keys for wave deployments that ended.
 pub(crate) const ENDED: &str = "wave/ended/";
 
+/// The prefix of keys for requests that were done.
+pub(crate) const REQUESTS: &str = "request/";
+
 /// The prefix of keys for remembered statuses of documents.
 pub(crate) const STATUS: &str = "document-status/";
 
@@ -158,6 +164,7 @@ impl StoreKey {
             }
             ["file-path", path] => Some(Self::FilePath(path.into())),
             ["wave", "ended", id] => Some(Self::EndedWave(id.parse().ok()?)),
+            ["request", revision, name] => Some(Self::Request(revision.parse().ok()?, name.to_owned())),
             ["rollout", id] => Some(Self::Rollout(id.to_owned())),
             ["document-status", kind, namespace, name] => {
                 document_key(kind, namespace, name).map(Self::DocumentStatus)
@@ -186,6 +193,7 @@ impl StoreKey {
             | Self::FilePath(_)
             | Self::FilesHash
             | Self::FileSets
+            | Self::Request(..)
             | Self::Wave
             | Self::EndedWave(_)
             | Self::Previous(_) => (Owner::Server, Subject::Other),
@@ -234,6 +242,7 @@ impl StoreKey {
             Self::FilePath(path) => format!("{PATHS}{path}"),
             Self::FilesHash => FILES_HASH.to_owned(),
             Self::FileSets => FILE_SETS.to_owned(),
+            Self::Request(_, name) => format!("{REQUESTS}{name}"),
             Self::Wave => WAVE.to_owned(),
             Self::EndedWave(id) => format!("wave/ended/{id}"),
             Self::Previous(key) => format!("{PREVIOUS}{}", key.what()),
@@ -260,6 +269,7 @@ impl std::fmt::Display for StoreKey {
             Self::FilePath(path) => write!(f, "{PATHS}{}", encode(path)),
             Self::FilesHash => f.write_str(FILES_HASH),
             Self::FileSets => f.write_str(FILE_SETS),
+            Self::Request(revision, name) => write!(f, "{REQUESTS}{revision:020}/{}", encode(name)),
             Self::Wave => f.write_str(WAVE),
             Self::EndedWave(id) => write!(f, "wave/ended/{id}"),
             Self::Previous(key) => write!(f, "{PREVIOUS}{key}"),
@@ -355,7 +365,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..16) {
+        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..17) {
             let group = GroupName::new(&group).unwrap();
             let resource_type = match ResourceType::KNOWN.get(slug) {
                 Some(known) => known.clone(),
@@ -385,6 +395,7 @@ mod tests {
                 12 => StoreKey::EndedWave(key.name.len() as u64),
                 13 => StoreKey::FilePath(Arc::clone(&key.name)),
                 14 => StoreKey::FileSets,
+                15 => StoreKey::Request(key.name.len() as u64, key.name.to_string()),
                 _ => StoreKey::FilesHash,
             };
             prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key.clone()));

@@ -24,6 +24,7 @@
 
 mod accepted;
 pub mod acks;
+mod boxed;
 mod candidate;
 mod causes;
 mod change;
@@ -32,6 +33,7 @@ mod control;
 mod differing;
 pub mod documents;
 mod dry_run;
+mod elsewhere;
 mod env;
 mod follow;
 mod follow_files;
@@ -51,6 +53,7 @@ mod plan;
 mod propose;
 mod push;
 pub mod question;
+mod request;
 pub mod requests;
 mod resource_record;
 mod rollouts;
@@ -74,9 +77,10 @@ mod withhold;
 mod write;
 
 pub use acks::Acks;
+pub use boxed::BoxFuture;
 pub use causes::chain;
 pub use control::{Control, RuleState};
-pub use env::{BoxFuture, ControlParts, Observer, Options, Reload, Verify};
+pub use env::{ControlParts, Observer, Options, Reload, Sharing, Verify};
 pub use oracle::{Judgement, Oracle, OraclePolicy};
 pub use own_files::{OwnFiles, OwnState, SaveSet};
 pub use places::Places;

@@ -35,7 +35,7 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
     for problem in stored.unreadable.values() {
         tracing::error!(problem, "stored record left out");
     }
-    let shared = match env.options.shares_store {
+    let shared = match env.shares_store() {
         true => shared_files::read(codec, store, &keys)?,
         false => SharedFiles::default(),
     };
@@ -71,7 +71,7 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
         Arc::clone(&stored_statuses),
     );
     let (mut accepted, note) = with_wave(env, accepted, &keys, at)?;
-    if env.options.shares_store {
+    if env.shares_store() {
         accepted.recorded = Recorded::Yes;
     }
     accepted.ended = Arc::new(Ended::read(store, &keys, &Ended::default())?);
@@ -170,7 +170,7 @@ fn shared_of(
     let (codec, store) = (&env.parts.codec, &*env.parts.store);
     let known = SharedFiles { unreadable: BTreeMap::new(), ..SharedFiles::of(accepted) };
     match changed {
-        Changed::Keys(_) | Changed::All if !env.options.shares_store => Ok(known),
+        Changed::Keys(_) | Changed::All if !env.shares_store() => Ok(known),
         Changed::Keys(changed) => shared_files::read_changed((codec, store), keys, known, changed),
         Changed::All => shared_files::read(codec, store, keys),
     }
@@ -178,7 +178,8 @@ fn shared_of(
 
 /// The state with the stored wave deployment. One that cannot be read is a problem, and its change reaches everyone.
 fn with_wave(env: &Env, accepted: Accepted, keys: &State, at: At) -> Result<(Accepted, Note), StoreError> {
-    let (stored, note) = match record::read(&env.parts.codec, &*env.parts.store, keys, at)? {
+    let (codec, store, is_shared) = (&env.parts.codec, &*env.parts.store, env.shares_store());
+    let (stored, note) = match record::read(codec, store, keys, is_shared, at)? {
         Ok(stored) => (stored, Note::solved(ProblemSubject::WaveRecord)),
         Err(reason) => {
             let problem = format!("the stored wave deployment cannot be read: {reason}");
@@ -186,6 +187,17 @@ fn with_wave(env: &Env, accepted: Accepted, keys: &State, at: At) -> Result<(Acc
         }
     };
     Ok((Accepted { wave: stored.map(Arc::new), ..accepted }, note))
+}
+
+/// This server begins to drive the wave deployment that is under way: it is read anew, so that no time passed that nobody watched.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) fn take_over(env: &Env, accepted: &Accepted, at: At) -> Result<Transition, WriteError> {
+    let failed = |error: StoreError| WriteError::Store(Arc::new(error.into()));
+    let (next, note) = with_wave(env, accepted.clone(), &env.parts.store.state().1, at).map_err(failed)?;
+    Ok(Transition { notes: vec![note], ..Transition::quiet(next, Outcome::Done) })
 }
 
 /// What commits of other servers have changed in the store.

@@ -10,10 +10,12 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
+use xds_rollout::{AckStatus, Counts, RolloutSpec};
 use xds_units::rfc3339;
 
 use crate::acks::Applied;
-use crate::env::BoxFuture;
+use crate::boxed::BoxFuture;
+use crate::model::wave::{WaveClients, WaveQuestion};
 
 /// The servers that share the store of this one.
 pub trait Peers: Send + Sync + fmt::Debug {
@@ -22,6 +24,9 @@ pub trait Peers: Send + Sync + fmt::Debug {
 
     /// Returns `true` if they ask each other (`--peer-listen`).
     fn is_linked(&self) -> bool;
+
+    /// Returns `true` if this server drives what one server alone should drive. It is a hint: two may take themselves for it for a moment.
+    fn leads(&self) -> bool;
 
     /// Reads from the store who is there now. After that, [`replicas`](Self::replicas) has every server that may serve something older
     /// than what was committed before the call.
@@ -72,6 +77,8 @@ pub struct Replica {
     pub id: String,
     /// True for the server that was asked.
     pub is_own: bool,
+    /// True for the one that drives rollouts.
+    pub leads: bool,
     /// Where other servers reach it; `None` if they do not.
     pub peer: Option<String>,
     /// Its release.
@@ -142,6 +149,27 @@ pub enum Question {
         /// Which nodes are seen.
         scope: Option<ScopeTexts>,
     },
+    /// The clients that have applied a change of a rollout: [`Answer::RolloutAcks`].
+    RolloutAcks {
+        /// The rollout's specification.
+        spec: Box<RolloutSpec>,
+        /// The number of the change.
+        change: u64,
+        /// The revision that published it.
+        revision: u64,
+    },
+    /// The requests to the backends of a rollout: [`Answer::RolloutLoads`].
+    #[serde(rename_all = "camelCase")]
+    RolloutLoads {
+        /// The rollout's specification.
+        spec: Box<RolloutSpec>,
+        /// How long ago the reports begin that count, in milliseconds, by the clock of whoever answers.
+        ago_ms: u64,
+    },
+    /// The clients of a wave deployment: [`Answer::Wave`].
+    Wave(WaveQuestion),
+    /// The wave deployments, as the server that drives them knows them: [`Answer::Page`].
+    Waves,
     /// A page of load reports: [`Answer::Page`].
     #[serde(rename_all = "camelCase")]
     Loads {
@@ -177,6 +205,17 @@ pub enum Answer {
     Acks(Applied),
     /// A page as the admin API shows it.
     Page(Value),
+    /// The clients of a wave deployment.
+    Wave(Box<WaveClients>),
+    /// The clients that have applied a change of a rollout.
+    RolloutAcks(AckStatus),
+    /// The requests to the backends of a rollout; none if a report had no room.
+    RolloutLoads {
+        /// To the canary.
+        canary: Counts,
+        /// To stable.
+        stable: Counts,
+    },
 }
 
 /// What all servers answered to one question. Whoever is not heard is unknown.
@@ -295,6 +334,7 @@ mod tests {
         Replica {
             id: id.to_owned(),
             is_own: id == "a",
+            leads: false,
             peer: None,
             release: String::new(),
             started: SystemTime::UNIX_EPOCH,

@@ -22,6 +22,8 @@ pub(crate) enum Cause {
     Write(Box<Write>, WriteOptions),
     /// A wave deployment is looked at.
     Wave,
+    /// This server begins to drive wave deployments.
+    TakeOver,
     /// A request of an operator about a wave deployment.
     Ask { deployment: u64, verb: WaveVerb, actor: String },
     /// The current wave deployment conflicts with a forced write.
@@ -45,6 +47,7 @@ impl Cause {
             }
             Self::Unrecorded
             | Self::Wave
+            | Self::TakeOver
             | Self::Ask { .. }
             | Self::Forced { .. }
             | Self::Others
@@ -61,6 +64,7 @@ impl Cause {
             | Self::Files(_)
             | Self::Unrecorded
             | Self::Wave
+            | Self::TakeOver
             | Self::Ask { .. }
             | Self::Forced { .. }
             | Self::Others
@@ -87,6 +91,7 @@ pub(crate) fn propose(
         Cause::Unrecorded => load::record_late(env, accepted, at),
         Cause::Write(write, options) => write::propose(env, accepted, write, options, at),
         Cause::Wave => step::go_on(env, accepted, at),
+        Cause::TakeOver => others::take_over(env, accepted, at),
         Cause::Ask { deployment, verb, actor } => step::act(env, accepted, (*deployment, *verb, actor), at),
         Cause::Forced { actor } => step::abort_for(env, accepted, actor, at),
         Cause::Others => others::propose(env, accepted, at),
@@ -117,12 +122,17 @@ pub(crate) fn unstored(
         Cause::Files(_) | Cause::Unrecorded => load::unrecorded(env, accepted, proposed, &error, at),
         Cause::Write(..)
         | Cause::Wave
+        | Cause::TakeOver
         | Cause::Ask { .. }
         | Cause::Forced { .. }
         | Cause::Others
         | Cause::Anew
         | Cause::Held => {
             let Transition { unstored: Some(wave), label, .. } = proposed else { return Err(error) };
+            if env.shares_store() {
+                // All servers serve what the store says.
+                return Err(error);
+            }
             let next = Accepted { wave: Some(Arc::new(wave)), ..accepted.clone() };
             Ok(Transition { is_published: true, label, ..Transition::quiet(next, Outcome::Failed(error)) })
         }

@@ -29,7 +29,7 @@ pub(crate) fn candidate(
     load: &FileLoad,
     is_confirmed: bool,
 ) -> Result<Candidate, WriteError> {
-    if !env.options.shares_store {
+    if !env.shares_store() {
         return Err(WriteError::OwnFiles);
     }
     let found = load.files.values().flat_map(|file| &file.diagnostics);

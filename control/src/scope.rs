@@ -69,6 +69,7 @@ pub(crate) fn check_touched(
             | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash
             | StoreKey::FileSets
+            | StoreKey::Request(..)
             | StoreKey::Wave
             | StoreKey::EndedWave(_)
             | StoreKey::Previous(_) => {}

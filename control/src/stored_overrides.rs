@@ -186,6 +186,7 @@ impl StoredOverrides {
             | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash
             | StoreKey::FileSets
+            | StoreKey::Request(..)
             | StoreKey::Wave
             | StoreKey::EndedWave(_)
             | StoreKey::Previous(_) => return Ok(None),

@@ -224,6 +224,7 @@ impl Rewound<'_> {
             | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash
             | StoreKey::FileSets
+            | StoreKey::Request(..)
             | StoreKey::Wave
             | StoreKey::EndedWave(_)
             | StoreKey::Previous(_) => {}

@@ -11,7 +11,7 @@ use crate::accepted::{Accepted, Base};
 use crate::candidate::{self, Candidate, NewFiles};
 use crate::differing::differing;
 use crate::documents::{self, Said, Terms};
-use crate::env::{At, Env};
+use crate::env::{At, Env, Sharing};
 use crate::hold::{self, Change, Freed, Verdict};
 use crate::key::StoreKey;
 use crate::model::document::DocumentState;
@@ -23,11 +23,12 @@ use crate::model::{
 use crate::plan::{MAX_DIFFERENCE, Patch, Plan, difference, plan};
 use crate::rules::{self, Objects};
 use crate::transition::{Label, Outcome, Transition};
+use crate::wave::begin::AfterLoad;
 use crate::wave::ended::{Ended, EndedWave};
 use crate::wave::value::Wave;
 use crate::wave::{begin, close, former, record};
 use crate::weights::{self, Resting, WeightPatch};
-use crate::{check, dry_run, push, rollouts, scope, secrets, stored_statuses, undo};
+use crate::{check, dry_run, push, request, rollouts, scope, secrets, stored_statuses, undo};
 
 /// The proposal of a write.
 ///
@@ -46,6 +47,11 @@ pub(crate) fn propose(
     }
     if let Some(scope) = &options.scope {
         scope::check_named(scope, write)?;
+    }
+    if let Some(request) = options.request.as_ref().filter(|_| !options.dry_run)
+        && let Some(done) = request::done(env, request)?
+    {
+        return Ok(Transition::quiet(accepted.clone(), Outcome::Written(Box::new(done), vec![])));
     }
     candidate::check_tags(accepted, write, options)?;
     let Write::ReplaceFiles { load, .. } = write else {
@@ -137,6 +143,9 @@ fn propose_candidate(
     if accepted.unreadable.keys().any(is_planned) {
         Arc::make_mut(&mut next.unreadable).retain(|key, _| !is_planned(key));
     }
+    if let Some(request) = &options.request {
+        request::remember(env, accepted, request, &mut plan);
+    }
     next.former = former::former(&next, terms)?;
     let outcome = Outcome::Written(Box::new(outcome), vec![]);
     Ok(Transition { plan, label, told, ..Transition::quiet(next, outcome) })
@@ -172,11 +181,12 @@ impl Waves {
 
     /// Refuses what needs the answers of clients that other servers with the same store have.
     fn refuse_for_others(&self, env: &Env) -> Result<(), WriteError> {
-        if !env.options.shares_store || self.next.is_none() {
+        if env.options.sharing != Sharing::Apart || self.next.is_none() {
             return Ok(());
         }
         let what = if self.held.is_some() { "a change that is held" } else { "a wave deployment" };
-        let instead = "write to everyone with waves=none, and give no RouteTest the policy `hold`";
+        let instead = "give each server --peer-listen, so that they ask each other; or write to everyone with waves=none, and give no \
+                       RouteTest the policy `hold`";
         Err(WriteError::SharedStore { what, instead })
     }
 
@@ -208,6 +218,13 @@ fn waves_of(
 ) -> Result<Waves, WriteError> {
     let Change { env, accepted, next, touched, .. } = change;
     match change.of_write(write, &options.waves)? {
+        Verdict::Goes if matches!(write, Write::ReplaceFiles { .. }) => {
+            let (base, touched) = (next.files_say(), (touched.clone(), &options.waves));
+            let after = begin::wave_after_load(env, accepted, &base, &next.groups, touched, label, at);
+            let AfterLoad::Becomes(next) = after else { return Ok(Waves::default()) };
+            let ended = close::superseded(env, accepted, next.as_deref(), &base, at);
+            Ok(Waves { next: next.map(|next| *next), ended, held: None })
+        }
         Verdict::Goes => {
             let change = (plan, named, touched.clone());
             let next = begin::begin_wave(env, accepted, change, &next.groups, options, label, at)?;
@@ -256,8 +273,8 @@ fn candidate_of(
             rollouts::refuse_owned(&accepted.rollouts, &key)?;
             rules::change(codec, accepted, &key, &change, options)
         }
-        Write::StepRollouts { kind: StepKind::Onward, .. } if env.options.shares_store => {
-            let instead = "change the weights by `xds-server weights` instead";
+        Write::StepRollouts { kind: StepKind::Onward, .. } if env.options.sharing == Sharing::Apart => {
+            let instead = "give each server --peer-listen, so that they ask each other; or change the weights by `xds-server weights`";
             Err(WriteError::SharedStore { what: "a rollout", instead })
         }
         Write::StepRollouts { steps, change, kind, summary } => {

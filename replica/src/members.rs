@@ -47,6 +47,8 @@ pub struct Gone {
 pub struct Members {
     /// At most [`MAX_MEMBERS`] of them.
     pub seats: BTreeMap<String, Seat>,
+    /// The one that leads; `None` if none does.
+    pub leader: Option<String>,
 }
 
 impl Members {
@@ -67,7 +69,7 @@ impl Members {
             let seat = seats.entry(id.to_owned());
             seat.or_insert_with(|| Seat { member: known.unwrap_or_default(), gone: None }).gone = None;
         }
-        Self { seats }
+        Self { seats, leader: self.leader.clone() }
     }
 }
 

@@ -4,9 +4,13 @@
 //! |---|---|---|
 //! | `replica/{id}` | [`Member`] | until the server ends in order, or is forgotten |
 //! | `alive/{id}` | the term: random, one for each life of a server | as long as the lease |
+//! | `leader` | the id and the term of the server that drives what one alone should drive | as long as its lease |
 //!
 //! The lease is granted once, and prolonged by whatever member of the remote answers. A server writes its keys before it reads the store. So
 //! whoever reads the keys after a commit knows of every server that may serve something older.
+//!
+//! The leader is a hint: whoever drives something commits each step on the state that it was computed from, so two leaders cost a conflict and
+//! nothing else. A server takes itself for the leader only until its keys may have ended, counted from when it asked for them to be prolonged.
 //!
 //! A server that starts again in the same data directory takes over the keys of its last life: the directory remembers their term, and only
 //! one process can use it.
@@ -35,13 +39,15 @@ pub struct PresenceOptions {
     pub renew: Duration,
     /// How long a start waits for the remote before it goes on without.
     pub patience: Duration,
+    /// True if the server may lead.
+    pub may_lead: bool,
 }
 
 impl Default for PresenceOptions {
-    /// 15 s, 5 s and 5 s.
+    /// 15 s, 5 s and 5 s; it does not lead.
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { ttl: seconds(15), renew: seconds(5), patience: seconds(5) }
+        Self { ttl: seconds(15), renew: seconds(5), patience: seconds(5), may_lead: false }
     }
 }
 
@@ -60,6 +66,8 @@ pub struct Company {
     pub members: Option<Arc<Members>>,
     /// Why the others may not know of this server.
     pub problem: Option<String>,
+    /// Until when this server leads; `None` if another does, or none.
+    pub leads_until: Option<Instant>,
 }
 
 /// A server cannot be present.
@@ -120,6 +128,8 @@ struct State {
     is_present: bool,
     /// True if the server has left.
     has_ended: bool,
+    /// The value of `leader` when it was last read.
+    leader: Option<Bytes>,
 }
 
 /// The last life of a server, in its data directory.
@@ -160,7 +170,13 @@ impl Presence {
             term: term.into(),
             former,
             options,
-            state: Mutex::new(State { member, lease: None, is_present: false, has_ended: false }),
+            state: Mutex::new(State {
+                member,
+                lease: None,
+                is_present: false,
+                has_ended: false,
+                leader: None,
+            }),
             company: watch::Sender::default(),
         });
         shared.arrive().await?;
@@ -173,6 +189,12 @@ impl Presence {
     #[must_use]
     pub fn company(&self) -> watch::Receiver<Company> {
         self.shared.company.subscribe()
+    }
+
+    /// Returns `true` if this server leads at this moment, as far as it can know.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.shared.company.borrow().leads_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// Reads who is there now.
@@ -214,6 +236,7 @@ impl Presence {
         let shared = &self.shared;
         let mut state = shared.state.lock().await;
         state.has_ended = true;
+        shared.company.send_modify(|company| company.leads_until = None);
         let leave = Transaction {
             compares: vec![Compare::Value(format!("{ALIVE}{}", shared.id), shared.term.clone())],
             deletes: [REPLICA, ALIVE].map(|key| only(&format!("{key}{}", shared.id))).into(),
@@ -224,7 +247,7 @@ impl Presence {
             tracing::warn!(%error, "the shared store could not be told that this server ends");
         }
         if let Some(lease) = state.lease.take() {
-            // It ends by itself otherwise.
+            // It ends by itself otherwise. The leader's key goes with it.
             let _ = shared.remote.revoke(lease).await;
         }
     }
@@ -265,6 +288,7 @@ impl Shared {
 
     /// Prolongs the keys, puts them if they are missing, and looks who is there.
     async fn renew(&self, state: &mut State) -> Result<(), RemoteError> {
+        let sent = Instant::now();
         let lease = match state.lease {
             Some(lease) if self.remote.keep_alive(lease).await? => lease,
             _ => {
@@ -276,7 +300,35 @@ impl Shared {
         if !state.is_present {
             state.is_present = self.take(state, lease).await?;
         }
-        self.look(state).await.map(drop)
+        self.look(state).await?;
+        let leads = self.options.may_lead && state.is_present && self.lead(state, lease).await?;
+        // Before anyone else can lead, even if the lease was prolonged the moment that it was asked for.
+        let until = leads.then(|| sent + self.options.ttl.saturating_sub(self.options.renew));
+        self.company.send_modify(|company| company.leads_until = until);
+        Ok(())
+    }
+
+    /// Leads, if nobody does or this server did in its last life. Returns `true` if this server leads.
+    async fn lead(&self, state: &mut State, lease: Lease) -> Result<bool, RemoteError> {
+        let own = leader(&self.id, &self.term);
+        let former = self.former.as_ref().map(|term| leader(&self.id, term));
+        let compare = match &state.leader {
+            Some(value) if *value == own => return Ok(true),
+            Some(value) if Some(value) == former.as_ref() => Compare::Value(LEADER.to_owned(), value.clone()),
+            Some(_) => return Ok(false),
+            None => Compare::Absent(LEADER.to_owned()),
+        };
+        let put = Transaction {
+            compares: vec![compare],
+            leased: vec![(lease, Put { key: LEADER.to_owned(), value: own.clone() })],
+            ..Transaction::default()
+        };
+        let leads = self.remote.write(put).await? == Written::Done;
+        if leads {
+            tracing::info!(id = self.id, "this server leads");
+            state.leader = Some(own);
+        }
+        Ok(leads)
     }
 
     /// Puts the keys, unless they are another server's.
@@ -319,9 +371,10 @@ impl Shared {
             to: Some(prefix.replace('/', "0")),
             limit: MAX_MEMBERS,
         });
-        let found = self.remote.read(read.into()).await?;
+        let read = read.into_iter().chain([Read::key(LEADER)]).collect();
+        let found = self.remote.read(read).await?;
         let now = Gone { at: Instant::now(), wall: SystemTime::now() };
-        let [replicas, alive] = found.as_slice() else {
+        let [replicas, alive, leaders] = found.as_slice() else {
             return Err(RemoteError::Silent("the answer has other ranges than the question".to_owned()));
         };
         let key = format!("{ALIVE}{}", self.id);
@@ -331,14 +384,19 @@ impl Shared {
         if state.is_present && !is_said(replicas, &self.of_member(state)) {
             self.say(state).await?;
         }
-        let before = self.company.borrow().members.clone().unwrap_or_default();
-        let members = Arc::new(before.after(replicas, alive, now));
+        state.leader = leaders.first().map(|entry| entry.value.clone());
+        let before = self.company.borrow().clone();
+        let known = before.members.unwrap_or_default();
+        let leader_id = state.leader.as_deref().and_then(leader_id);
+        let members = Arc::new(Members { leader: leader_id, ..known.after(replicas, alive, now) });
+        let own = leader(&self.id, &self.term);
+        let leads_until = before.leads_until.filter(|_| state.leader.as_ref() == Some(&own));
         let problem = match holder {
             _ if state.is_present => None,
             Some(_) => Some(PresenceError::Taken(self.id.clone()).to_string()),
             None => Some("the other servers with the shared store do not know of this one yet".to_owned()),
         };
-        self.company.send_replace(Company { members: Some(Arc::clone(&members)), problem });
+        self.company.send_replace(Company { members: Some(Arc::clone(&members)), problem, leads_until });
         Ok(members)
     }
 
@@ -370,10 +428,24 @@ fn is_said(replicas: &[Entry], own: &Put) -> bool {
     replicas.iter().any(|entry| entry.key == own.key && entry.value == own.value)
 }
 
+/// The value of the leader's key.
+fn leader(id: &str, term: &[u8]) -> Bytes {
+    [id.as_bytes(), b" ", term].concat().into()
+}
+
+/// The id in it.
+fn leader_id(value: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(value).ok()?;
+    Some(text.split_once(' ')?.0.to_owned())
+}
+
 /// The range of one key.
 fn only(key: &str) -> (String, String) {
     (key.to_owned(), format!("{key}\0"))
 }
+
+/// The key of the leader.
+const LEADER: &str = "leader";
 
 /// The file of the last life, in the data directory.
 const FILE: &str = "instance.json";

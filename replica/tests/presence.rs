@@ -13,7 +13,8 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use xds_replica::{
-    Company, ForgetError, Member, OpenError, Options, Presence, PresenceError, Remote, Replica,
+    Company, ForgetError, Member, OpenError, Options, Presence, PresenceError, PresenceOptions, Remote,
+    Replica,
 };
 
 /// A server that shares the store.
@@ -30,9 +31,18 @@ impl Sharing {
 }
 
 async fn begin(dir: &Path, link: &Arc<Link>, id: &str) -> Result<Sharing, PresenceError> {
+    begin_with(dir, link, id, PresenceOptions::default()).await
+}
+
+async fn begin_with(
+    dir: &Path,
+    link: &Arc<Link>,
+    id: &str,
+    presence: PresenceOptions,
+) -> Result<Sharing, PresenceError> {
     let remote = Arc::clone(link) as Arc<dyn Remote>;
     let member = Member { peer: Some(format!("{id}:1")), release: "1".to_owned(), since: 7 };
-    let options = Options { member: Some((id.to_owned(), member)), ..Options::default() };
+    let options = Options { member: Some((id.to_owned(), member)), presence, ..Options::default() };
     match Replica::open(dir, remote, keys(), options).await {
         Ok((replica, _)) => Ok(Sharing(replica)),
         Err(OpenError::Presence(error)) => Err(error),
@@ -140,4 +150,39 @@ async fn whoever_was_cut_off_comes_back_unless_another_has_its_place() {
     becomes(&b, "a b").await;
     sleep(Duration::from_secs(60)).await;
     assert_eq!(known(&b), "a b", "it is prolonged");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_leads_and_another_one_only_after_it_knows_that_it_does_not() {
+    let shelf = Arc::<Shelf>::default();
+    let dirs: [TempDir; 2] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
+    let links: [_; 2] = std::array::from_fn(|n| Link::new(&shelf, n as u64));
+    let leading = PresenceOptions { may_lead: true, ..PresenceOptions::default() };
+    let a = begin_with(dirs[0].path(), &links[0], "a", leading).await.unwrap();
+    let b = begin_with(dirs[1].path(), &links[1], "b", leading).await.unwrap();
+    let both = || (a.presence().leads(), b.presence().leads());
+    assert_eq!(both(), (true, false));
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(both(), (true, false), "it stays");
+    assert_eq!(b.company().borrow().members.as_ref().unwrap().leader.as_deref(), Some("a"));
+    // Cut off, it stops to lead before its key ends.
+    links[0].cut(true);
+    let began = Instant::now();
+    while !b.presence().leads() {
+        sleep(Duration::from_millis(100)).await;
+        assert_ne!(both(), (true, true), "{:?}", began.elapsed());
+    }
+    assert!(!a.presence().leads());
+    assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
+    links[0].cut(false);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(both(), (false, true), "the other one stays");
+    // One that ends in order makes room at once.
+    b.presence().end().await;
+    let began = Instant::now();
+    while !a.presence().leads() {
+        sleep(Duration::from_millis(100)).await;
+        assert_ne!(both(), (true, true));
+    }
+    assert!(began.elapsed() < Duration::from_secs(7), "{:?}", began.elapsed());
 }

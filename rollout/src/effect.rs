@@ -60,7 +60,7 @@ pub enum Verb {
 }
 
 /// The answers of the concerned clients to a change.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckStatus {
     /// The change, of [`Effect::SetWeights`].
     pub change: u64,

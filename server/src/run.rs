@@ -19,10 +19,10 @@ use xds_cache::{LoadBoard, Publisher, Reason, Refusals, Revision, StatusBoard};
 use xds_codec::Codec;
 use xds_control::BoxFuture;
 use xds_control::model::{Asked, ChangeSource};
-use xds_control::peers::Status;
-use xds_control::{Acks, Control, Guarding, SaveSet};
+use xds_control::peers::{Peers, Status};
+use xds_control::{Acks, Control, Guarding, SaveSet, Sharing};
 use xds_replica::etcd::Etcd;
-use xds_replica::{Member, Presence, Remote, Replica};
+use xds_replica::{Member, Presence, PresenceOptions, Remote, Replica};
 use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
 use xds_store::{JournalStore, LastGood, Store};
@@ -61,7 +61,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let (shutdown, stop) = watch::channel(false);
     let ports = parts.ports(&config, &tls);
     let grpc = parts.grpc(&config, &access);
-    let (rollouts, driver) = rollouts::new(parts.rollouts(&config));
+    let (rollouts, driver) = rollouts::new(parts.rollouts(&config, peers.clone()));
     let state = parts.api(&config, rollouts, &access, peers.clone());
     let router = xds_api::router_with(state.clone(), grpc.admin_routes());
     listeners.announce(&config)?;
@@ -70,6 +70,9 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tasks.spawn(serve_http(listeners.admin, ports.admin, router, stop.clone(), config.drain_timeout));
     if let (Some(listener), Some(port)) = (listeners.peer, ports.peer) {
         tasks.spawn(serve_peers(listener, port, parts.answers(&config, state.clone()), stop.clone()));
+    }
+    if let Some(peers) = peers.clone().filter(|peers| peers.is_linked()) {
+        parts.control.set_peers(peers);
     }
     if let Some(peers) = peers {
         let control = parts.control.clone();
@@ -84,6 +87,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::spawn(parts.control.clone().follow_store());
     tokio::spawn(parts.control.clone().follow_files());
     tokio::spawn(parts.control.clone().follow_waves());
+    tokio::spawn(parts.control.clone().follow_elsewhere());
     tokio::spawn(parts.control.clone().end_overrides());
     tokio::spawn(parts.control.clone().follow_tests());
     tokio::spawn(parts.control.clone().follow_oracle());
@@ -142,6 +146,7 @@ async fn open_store(
             let options = xds_replica::Options {
                 timeout: shared.timeout,
                 member: Some((config.instance_id.clone(), listeners.member(config)?)),
+                presence: PresenceOptions { may_lead: config.peers.is_some(), ..PresenceOptions::default() },
                 ..xds_replica::Options::default()
             };
             let (store, notes) = Replica::open(dir, etcd, shared.keys.clone(), options).await?;
@@ -222,7 +227,11 @@ impl ServerParts {
             is_partial_start: config.files.is_partial_start,
             test_policy: config.files.test_policy,
             oracle_policy: config.files.oracle_policy,
-            shares_store: config.shared.is_some(),
+            sharing: match (&config.shared, &config.peers) {
+                (None, _) => Sharing::Alone,
+                (Some(_), None) => Sharing::Apart,
+                (Some(_), Some(_)) => Sharing::Linked,
+            },
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());
@@ -330,8 +339,9 @@ impl ServerParts {
         Box::new(move || Status { revision: publisher.groups().0.0, streams: board.n_streams() as u64 })
     }
 
-    fn rollouts(&self, config: &Config) -> rollouts::DriverParts {
+    fn rollouts(&self, config: &Config, peers: Option<Arc<PeerServers>>) -> rollouts::DriverParts {
         rollouts::DriverParts {
+            peers: peers.filter(|peers| peers.is_linked()).map(|peers| -> Arc<dyn Peers> { peers }),
             control: self.control.clone(),
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
@@ -354,7 +364,7 @@ impl ServerParts {
         peers: Option<Arc<PeerServers>>,
     ) -> ApiState {
         ApiState {
-            peers: peers.map(|peers| -> Arc<dyn xds_control::peers::Peers> { peers }),
+            peers: peers.map(|peers| -> Arc<dyn Peers> { peers }),
             control: self.control.clone(),
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),

@@ -19,6 +19,7 @@ mod past;
 mod peers;
 mod places;
 mod queue;
+mod repeats;
 mod rest;
 mod rest_documents;
 mod rollouts;
@@ -53,7 +54,7 @@ use xds_control::model::{
     Event, FileObject, FileObjectKey, FileStatus, ReloadOutcome, Write, WriteError, WriteOptions,
     WriteOutcome,
 };
-use xds_control::{Control, ControlParts, Options, Verify};
+use xds_control::{Control, ControlParts, Options, Sharing, Verify};
 use xds_store::Store;
 
 use self::store::MemoryStore;

@@ -1,5 +1,6 @@
 //! Servers that share a store in a real etcd.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -210,18 +211,8 @@ async fn what_one_server_is_pushed_all_serve_and_a_broken_push_is_refused() -> R
 #[tokio::test]
 async fn a_write_waits_for_the_clients_of_all_servers_and_names_a_server_that_does_not_answer() -> Result<()>
 {
-    let certificates = CertificateFiles::new().await?;
-    let linked = |setup: Setup| {
-        let file = |flag: &str, name: &str| format!("--peer-{flag}={}", certificates.path(name));
-        let setup = setup.arg("--peer-listen=127.0.0.1:0").arg(file("cert", "server.crt"));
-        Ok(setup.arg(file("key", "server.key")).arg(file("ca", "ca.crt")).arg("--replica-grace=1s"))
-    };
-    let Some(mut world) = World::with(3, linked).await? else { return Ok(()) };
+    let Some(mut world) = World::start_linked().await? else { return Ok(()) };
     let [one, two, three] = world.servers.as_slice() else { anyhow::bail!("three servers") };
-    for server in [one, two, three] {
-        let all_reached = |list: &Value| reached(list) == ["yes", "yes", "yes"];
-        server.wait_json("/v1/replicas", all_reached).await?;
-    }
     let listed = cli(&["replicas", "--output", "table", "--admin", &one.url("")]).await?;
     assert_eq!(listed.matches(" yes ").count(), 3, "{listed}");
     let last_id = own_id(three).await?;
@@ -282,6 +273,102 @@ async fn a_write_waits_for_the_clients_of_all_servers_and_names_a_server_that_do
     cli(&["replicas", "forget", &last_id, "--admin", &one.url("")]).await?;
     assert_eq!(reached(&one.get_json("/v1/replicas").await?), ["yes", "yes"]);
     Ok(())
+}
+
+/// A wave deployment, whose server is killed, and a rollout, whose server is stopped. The clients are at the others.
+#[tokio::test]
+async fn another_server_goes_on_when_the_one_that_leads_is_killed_or_stopped() -> Result<()> {
+    let Some(mut world) = World::start_linked().await? else { return Ok(()) };
+    let others = world.leader_last().await?;
+    let [one, two] = [&world.servers[0], &world.servers[1]];
+    let documents = format!(
+        "{}---\n{CANARY}",
+        SHOP.split("---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute")
+            .next()
+            .unwrap_or_default()
+    );
+    let yaml = [("content-type", "application/yaml")];
+    let applied = one.request("POST", "/v1/apply", &yaml, documents).await?;
+    ensure!(applied.status == StatusCode::OK, "{}", applied.text());
+    let first = one.put("/v1/groups/default/resources/clusters/api", &plain_cluster("api", 1)).await?;
+    wait_revision(two, &first["revision"]).await?;
+    let mut clients = tokio::task::JoinSet::new();
+    for n in 0..6 {
+        let channel = raw::connect(world.servers[n % 2].xds()).await?;
+        let mut client = raw::SotwStream::open(channel, path::ADS, raw::node(&format!("n{n}"), ""));
+        let (of_type, names) = if n < 4 { (CLUSTER, vec![]) } else { (ROUTES, vec!["prod/edge/8080"]) };
+        client.subscribe(of_type, &names).await?;
+        clients.spawn(async move {
+            loop {
+                // Ends with the server.
+                let Ok(response) = client.expect_response_within(20 * PATIENCE).await else { return Ok(()) };
+                client.ack(&response, &names).await?;
+            }
+            #[expect(unreachable_code, reason = "it says what a client gives")]
+            Ok::<(), anyhow::Error>(())
+        });
+    }
+    let six = |nodes: &Value| nodes["nodes"].as_array().is_some_and(|all| all.len() == 6);
+    one.wait_json("/v1/nodes", six).await?;
+
+    let waves = "/v1/groups/default/resources/clusters/api?waves=50%25,100%25&hold=4s&allowEmpty=true";
+    let begun = two.put(waves, &plain_cluster("api", 2)).await?;
+    let wave = format!("/v1/waves/{}", begun["waveDeployment"]);
+    wait_long(one, &wave, |wave| wave["phase"] == "holding").await?;
+    world.servers[2].kill().await?;
+    let [one, two] = [&world.servers[0], &world.servers[1]];
+    for server in [one, two] {
+        wait_long(server, &wave, |wave| wave["phase"] == "completed").await?;
+    }
+    world.servers[2].restart().await?;
+    world.servers[2].wait_ready().await?;
+
+    // The next one that leads is stopped in the middle of a rollout.
+    let leader = leader(&world.servers[0]).await?;
+    let stopped = usize::from(leader != others[0]);
+    let other = &world.servers[1 - stopped];
+    let rollout = json!({
+        "route": {"kind": "HTTPRoute", "namespace": "prod", "name": "web", "rule": "0"},
+        "stable": "v1:80", "canary": "v2:80", "steps": [{"setWeight": 20}, {"pause": {"duration": "2s"}}, {"setWeight": 60}],
+    });
+    let started = other.post("/v1/rollouts", &rollout).await?;
+    let rollout = format!("/v1/rollouts/{}", started["id"].as_str().context("its id")?);
+    other.wait_json(&rollout, |rollout| rollout["phase"] == "Paused" || rollout["step"] != 1).await?;
+    world.servers[stopped].signal(Signal::STOP)?;
+    wait_long(other, &rollout, |rollout| rollout["phase"] == "Succeeded").await?;
+    world.servers[stopped].signal(Signal::CONT)?;
+    let history = other.get_json("/v1/history?limit=100").await?;
+    let steps = history["revisions"].as_array().into_iter().flatten();
+    let steps: Vec<&str> = steps.filter_map(|one| one["summary"].as_str()).collect();
+    let different: BTreeSet<&str> =
+        steps.iter().copied().filter(|step| step.starts_with("rollout ")).collect();
+    let n_steps = steps.iter().filter(|step| step.starts_with("rollout ")).count();
+    ensure!(n_steps == different.len() && n_steps >= 3, "each step once: {steps:#?}");
+    // Who was stopped finds what happened, and all serve the same.
+    for server in &world.servers {
+        wait_long(server, &rollout, |rollout| rollout["phase"] == "Succeeded").await?;
+        assert_eq!(served(server).await?, served(other).await?);
+    }
+    Ok(())
+}
+
+/// Waits for an answer that comes once another server leads, and clients had time to come back.
+async fn wait_long(server: &Server, path: &str, is_good: impl Fn(&Value) -> bool) -> Result<()> {
+    wait_for(path, 5 * PATIENCE, async || {
+        let found = server.get_json(path).await?;
+        ensure!(is_good(&found), "{found:#}");
+        Ok(())
+    })
+    .await
+}
+
+/// The id of the server that leads.
+async fn leader(server: &Server) -> Result<String> {
+    let is_leader = |replica: &&Value| replica["leads"] == true && replica["reached"] == "yes";
+    let all = |list: &Value| list["replicas"].as_array().cloned().unwrap_or_default();
+    let found = server.wait_json("/v1/replicas", |list| all(list).iter().any(|one| is_leader(&one))).await?;
+    let found = all(&found).into_iter().find(|one| is_leader(&one));
+    Ok(found.and_then(|leader| Some(leader["id"].as_str()?.to_owned())).context("its id")?)
 }
 
 /// Whether each server is reached.
@@ -480,6 +567,8 @@ struct World {
     etcd: Etcd,
     dir: TempDir,
     servers: Vec<Server>,
+    /// Those of the servers, which read them for each connection.
+    _certificates: Option<CertificateFiles>,
 }
 
 impl World {
@@ -496,13 +585,44 @@ impl World {
         let Some(etcd) = Etcd::start(1, &[]).await? else { return Ok(None) };
         let dir = TempDir::new()?;
         fs::write(dir.path().join("key"), "5a".repeat(32))?;
-        let mut world = Self { etcd, dir, servers: Vec::new() };
+        let mut world = Self { etcd, dir, servers: Vec::new(), _certificates: None };
         for _ in 0..n_servers {
             let server = Server::start_with(world.sharing(change(Setup::new()?)?)).await?;
             server.wait_ready().await?;
             world.servers.push(server);
         }
         Ok(Some(world))
+    }
+
+    /// Three servers that ask each other over TLS.
+    async fn start_linked() -> Result<Option<Self>> {
+        let certificates = CertificateFiles::new().await?;
+        let linked = |setup: Setup| {
+            let file = |flag: &str, name: &str| format!("--peer-{flag}={}", certificates.path(name));
+            let setup = setup.arg("--peer-listen=127.0.0.1:0").arg(file("cert", "server.crt"));
+            Ok(setup.arg(file("key", "server.key")).arg(file("ca", "ca.crt")).arg("--replica-grace=1s"))
+        };
+        let Some(mut world) = Self::with(3, linked).await? else { return Ok(None) };
+        for server in &world.servers {
+            let all_reached = |list: &Value| reached(list) == ["yes", "yes", "yes"];
+            server.wait_json("/v1/replicas", all_reached).await?;
+        }
+        world._certificates = Some(certificates);
+        Ok(Some(world))
+    }
+
+    /// Puts the server that leads last. Returns the ids of the others.
+    async fn leader_last(&mut self) -> Result<Vec<String>> {
+        let leader = leader(&self.servers[0]).await?;
+        let mut ids = Vec::new();
+        for at in 0..self.servers.len() {
+            ids.push(own_id(&self.servers[at]).await?);
+        }
+        let at = ids.iter().position(|id| *id == leader).context("one leads")?;
+        let last = self.servers.remove(at);
+        self.servers.push(last);
+        ids.remove(at);
+        Ok(ids)
     }
 
     /// A server with this setup that shares the store. Its data directory gives it its name.
@@ -552,6 +672,22 @@ spec:
   parentRefs: [{name: edge}]
   rules: [{backendRefs: [{name: v1, port: 80}]}]
 ";
+
+/// The route of the shop with a second backend.
+const CANARY: &str = "apiVersion: v1
+kind: Service
+metadata: {name: v2, namespace: prod}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: web, namespace: prod}
+spec:
+  parentRefs: [{name: edge}]
+  rules: [{backendRefs: [{name: v1, port: 80, weight: 1}, {name: v2, port: 80, weight: 0}]}]
+";
+
+const ROUTES: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 

@@ -31,6 +31,8 @@ pub(crate) struct ReplicaEntry {
     pub id: String,
     /// True for the server that was asked.
     pub own: bool,
+    /// True for the one that drives rollouts.
+    pub leads: bool,
     /// Where other servers reach it; null if they do not.
     pub peer: Option<String>,
     /// Its release.
@@ -64,6 +66,7 @@ impl From<Replica> for ReplicaEntry {
         let (since, why): (Option<SystemTime>, _) = silence.unzip();
         Self {
             own: replica.is_own,
+            leads: replica.leads,
             release: replica.release.clone(),
             started: rfc3339(replica.started),
             reached: everyone::reached(&replica),

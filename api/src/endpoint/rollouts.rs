@@ -28,6 +28,7 @@ use crate::rollouts::{LOADS_SHOWN_MS, RolloutError, RolloutLoads, StartOptions, 
 use crate::seen::Seen;
 use crate::state::ApiState;
 use crate::tag;
+use crate::write::idempotency_key;
 
 /// All rollouts that are kept.
 #[derive(Debug, Serialize, ToSchema)]
@@ -142,8 +143,6 @@ const MAX_WATCHERS: usize = 64;
 const REFRESH: Duration = Duration::from_secs(1);
 /// How long a deletion waits for the abort to be done.
 const MAX_ABORT_WAIT: Duration = Duration::from_secs(10);
-/// The longest `Idempotency-Key`.
-const MAX_KEY_BYTES: usize = 256;
 /// How often a comment shows that a stream lives, in seconds.
 const KEEP_ALIVE_SECONDS: u64 = 15;
 
@@ -458,19 +457,6 @@ async fn is_full(state: &ApiState, headers: &HeaderMap, body: Body) -> Result<bo
         }
     }
     Ok(is_full)
-}
-
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
-    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
-    match key.to_str() {
-        Ok(key) if !key.is_empty() && key.len() <= MAX_KEY_BYTES => Ok(Some(key.to_owned())),
-        Ok(_) | Err(_) => {
-            let limit = MAX_KEY_BYTES;
-            Err(ApiError::BadRequest(format!(
-                "an Idempotency-Key is a text of 1 to {limit} visible characters"
-            )))
-        }
-    }
 }
 
 /// A fault at the place of the body that a pointer leads to, or the nearest one above it. The pointer may be that of the long form.

@@ -4,12 +4,14 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use xds_control::model::group::GroupWaves;
-use xds_control::model::wave::{WaveMembers, WaveReport, WaveVerb};
+use xds_control::model::wave::{WaveMembers, WavePhase, WaveReport, WaveVerb};
+use xds_control::peers::Question;
 use xds_control::requests::{State as Compared, between};
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
 use crate::caller::{Asked, Caller};
+use crate::everyone::page_of_leader;
 use crate::input::{NoParams, Params, Path};
 use crate::problem::ApiError;
 use crate::requests::{GroupRequestsEntry, entries};
@@ -18,7 +20,7 @@ use crate::state::{ApiState, aside};
 use crate::write::counted;
 
 /// Wave deployments, newest first: the one that is under way, and the last ones that ended.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WaveList {
     /// The wave deployments.
@@ -26,13 +28,13 @@ pub(crate) struct WaveList {
 }
 
 /// A wave deployment.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WaveEntry {
     /// Its id: the revision that began it.
     pub id: u64,
     /// `progressing`, `holding`, `paused`, `held`, `completed`, `promoted`, `reverted` or `superseded`.
-    pub phase: &'static str,
+    pub phase: String,
     /// Why it is stopped, paused or was put back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -61,7 +63,7 @@ pub(crate) struct WaveEntry {
     pub members: WaveMembers,
     /// The requests that it moves, if they were asked for and it is under way: of clients of each group that it changes, for the first
     /// sixteen kinds of clients and 64 classes.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
     pub moved_requests: Option<Vec<GroupRequestsEntry>>,
 }
 
@@ -73,7 +75,7 @@ pub(crate) struct WaveParams {
 }
 
 /// A wave.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct WaveStep {
     /// The share of the nodes, including those of the waves before.
     pub share: String,
@@ -86,10 +88,32 @@ pub(crate) async fn list(
     caller: Caller,
     _: Params<NoParams>,
 ) -> Result<Answer, ApiError> {
-    let seen = Seen::new(&state, &caller);
-    let reports = state.control.waves();
-    let shown = reports.iter().filter(|report| seen.deployment(report));
-    Answer::ok(&WaveList { wave_deployments: shown.map(WaveEntry::from).collect() })
+    let reports = {
+        let seen = Seen::new(&state, &caller);
+        let mut reports = state.control.waves();
+        reports.retain(|report| seen.deployment(report));
+        reports
+    };
+    Answer::ok(&of_leader(&state, WaveList::of(reports.iter())).await)
+}
+
+impl WaveList {
+    pub(crate) fn of<'r>(reports: impl Iterator<Item = &'r WaveReport>) -> Self {
+        Self { wave_deployments: reports.map(WaveEntry::from).collect() }
+    }
+}
+
+/// The same wave deployments, but the one that is under way as the server knows it that drives it, if that is another one.
+async fn of_leader(state: &ApiState, mut list: WaveList) -> WaveList {
+    const UNDER_WAY: [WavePhase; 3] = [WavePhase::Progressing, WavePhase::Holding, WavePhase::Paused];
+    let is_under_way = |entry: &WaveEntry| UNDER_WAY.iter().any(|phase| phase.as_str() == entry.phase);
+    let Some(own) = list.wave_deployments.iter_mut().find(|entry| is_under_way(entry)) else { return list };
+    let known: Option<WaveList> = page_of_leader(state, Question::Waves).await;
+    let known = known.and_then(|known| known.wave_deployments.into_iter().find(|entry| entry.id == own.id));
+    if let Some(known) = known {
+        *own = known;
+    }
+    list
 }
 
 pub(crate) async fn read(
@@ -99,12 +123,15 @@ pub(crate) async fn read(
     Params(params): Params<WaveParams>,
 ) -> Result<Answer, ApiError> {
     let id = deployment(&id)?;
-    let seen = Seen::new(&state, &caller);
-    let is_it = |report: &WaveReport| report.deployment == id && seen.deployment(report);
-    let found = state.control.waves().into_iter().find(is_it);
+    let found = {
+        let seen = Seen::new(&state, &caller);
+        let is_it = |report: &WaveReport| report.deployment == id && seen.deployment(report);
+        state.control.waves().into_iter().find(is_it)
+    };
+    let found = of_leader(&state, WaveList::of(found.iter())).await.wave_deployments.pop();
     let found = found.ok_or_else(|| ApiError::NotFound(format!("there is no wave deployment {id}")))?;
     let moved_requests = if params.moved_requests { moved(&state, caller, id).await? } else { None };
-    Answer::ok(&WaveEntry { moved_requests, ..WaveEntry::from(&found) })
+    Answer::ok(&WaveEntry { moved_requests, ..found })
 }
 
 /// The requests that a wave deployment moves, of groups that the caller sees; `None` if it is over.
@@ -151,7 +178,7 @@ impl From<&WaveReport> for WaveEntry {
     fn from(report: &WaveReport) -> Self {
         Self {
             id: report.deployment,
-            phase: report.phase.as_str(),
+            phase: report.phase.as_str().to_owned(),
             reason: report.reason.clone(),
             source: report.source.clone(),
             actor: report.actor.clone(),

@@ -9,7 +9,8 @@ use crate::status::StreamId;
 /// The members of the waves so far, by node id. Time is passed in.
 ///
 /// A member's clients may be several: a node id can be shared, and is then one member. A client that is away for longer than
-/// [`AWAY_TIME`] is gone; one that comes back without any version is a process that has restarted.
+/// [`AWAY_TIME`] is gone; one that comes back without any version is a process that has restarted. What other servers say of their clients
+/// is known a little later, so one that moves from server to server may be seen at both, or at neither, for a moment.
 #[derive(Clone, Debug, Default)]
 pub struct Members(BTreeMap<Arc<str>, Member>);
 
@@ -19,8 +20,20 @@ struct Member {
     clients: BTreeSet<ClientId>,
     /// Since when each of the others is away; the earliest first.
     away: VecDeque<Instant>,
+    /// Those that came to one server while all that were known were still at others: one of these may be the same client, of which the other
+    /// server does not know yet that it left.
+    moving: Vec<Moving>,
+    /// True if its clients may have been connected all the time.
+    is_unseen: bool,
     /// How often one reconnected without its configuration.
     n_restarts: u32,
+}
+
+/// A client that may have moved from another server.
+#[derive(Clone, Debug)]
+struct Moving {
+    client: ClientId,
+    has_configuration: bool,
 }
 
 /// One client of a node.
@@ -30,6 +43,18 @@ pub enum ClientId {
     Stream(StreamId),
     /// The streams for single types from one address.
     Address(Arc<str>),
+    /// A client of another server: the id of that server, and how it tells its clients apart.
+    Elsewhere(Arc<str>, Arc<str>),
+}
+
+impl ClientId {
+    /// The other server that it is at; `None` for this one.
+    fn server(&self) -> Option<&str> {
+        match self {
+            Self::Stream(_) | Self::Address(_) => None,
+            Self::Elsewhere(server, _) => Some(server),
+        }
+    }
 }
 
 /// The clients of one node that are connected, each with whether it showed on any stream that it holds configuration.
@@ -65,6 +90,14 @@ impl Members {
         Self(nodes.into_iter().map(|node| (node, member.clone())).collect())
     }
 
+    /// These nodes, of which another server knew that they were connected, to itself or to others.
+    #[must_use]
+    pub fn of_another(nodes: impl IntoIterator<Item = Arc<str>>, now: Instant) -> Self {
+        let mut members = Self::remembered(nodes, now);
+        members.0.values_mut().for_each(|member| member.is_unseen = true);
+        members
+    }
+
     /// Updates the members with those that are connected at `now`. A node that is not known yet becomes a member. `is_released`
     /// returns `true` for a member without a connected client that the change no longer concerns, so it stops being a member.
     pub fn look(
@@ -77,8 +110,8 @@ impl Members {
             if present.contains_key(node) {
                 return true;
             }
-            let n_left = std::mem::take(&mut member.clients).len();
-            member.leave(n_left, now);
+            let left = std::mem::take(&mut member.clients);
+            member.leave(left, now);
             !is_released(node)
         });
         for (node, clients) in present {
@@ -132,6 +165,11 @@ impl Members {
         self.0.contains_key(node)
     }
 
+    /// The members without a connected client, in order.
+    pub fn absent(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.iter().filter(|(_, member)| member.clients.is_empty()).map(|(node, _)| node)
+    }
+
     /// The node ids, in order.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<str>> {
         self.0.keys()
@@ -147,21 +185,46 @@ impl Members {
 
 impl Member {
     fn look(&mut self, present: Present, now: Instant) {
-        let n_left = self.clients.iter().filter(|client| !present.contains_key(*client)).count();
-        self.leave(n_left, now);
+        if std::mem::take(&mut self.is_unseen) {
+            self.away.clear();
+            self.clients = present.into_keys().collect();
+            return;
+        }
+        let (stayed, left): (BTreeSet<_>, BTreeSet<_>) =
+            std::mem::take(&mut self.clients).into_iter().partition(|client| present.contains_key(client));
+        self.leave(left, now);
         for (client, has_configuration) in &present {
-            if self.clients.contains(client) || self.away.pop_front().is_none() {
+            if stayed.contains(client) {
                 continue;
             }
-            if !has_configuration {
-                self.n_restarts = self.n_restarts.saturating_add(1);
+            if self.away.pop_front().is_some() {
+                self.come_back(*has_configuration);
+            } else if stayed.iter().any(|known| known.server() != client.server()) {
+                let (client, has_configuration) = (client.clone(), *has_configuration);
+                self.moving.push(Moving { client, has_configuration });
             }
         }
         self.clients = present.into_keys().collect();
     }
 
-    fn leave(&mut self, n_clients: usize, now: Instant) {
-        self.away.extend(std::iter::repeat_n(now, n_clients));
+    fn come_back(&mut self, has_configuration: bool) {
+        if !has_configuration {
+            self.n_restarts = self.n_restarts.saturating_add(1);
+        }
+    }
+
+    /// These clients are not connected any more. Those that were seen at another server already are not away.
+    fn leave(&mut self, clients: BTreeSet<ClientId>, now: Instant) {
+        self.moving.retain(|one| !clients.contains(&one.client));
+        for client in clients {
+            match self.moving.iter().position(|one| one.client.server() != client.server()) {
+                Some(at) => {
+                    let moved = self.moving.swap_remove(at);
+                    self.come_back(moved.has_configuration);
+                }
+                None => self.away.push_back(now),
+            }
+        }
     }
 
     fn loss(&self, now: Instant) -> Option<Loss> {
@@ -229,6 +292,85 @@ mod tests {
     }
 
     #[test]
+    fn one_that_moves_to_another_server_is_not_lost_in_whatever_order_it_is_seen() {
+        let at = |server: &str| ClientId::Elsewhere(server.into(), "stream 1".into());
+        let here = || ClientId::Stream(StreamId(1));
+        type Look = (u64, Vec<(ClientId, bool)>);
+        let rows: [(&str, Vec<Look>, Option<Loss>); 7] = [
+            ("left first", vec![(0, vec![(here(), true)]), (1, vec![]), (2, vec![(at("b"), true)])], None),
+            (
+                "is at both for a moment",
+                vec![
+                    (0, vec![(here(), true)]),
+                    (1, vec![(here(), true), (at("b"), true)]),
+                    (2, vec![(at("b"), true)]),
+                ],
+                None,
+            ),
+            (
+                "moved between two others",
+                vec![
+                    (0, vec![(at("b"), true)]),
+                    (1, vec![(at("b"), true), (at("c"), true)]),
+                    (2, vec![(at("c"), true)]),
+                ],
+                None,
+            ),
+            (
+                "restarted, and is at both for a moment",
+                vec![
+                    (0, vec![(at("b"), true)]),
+                    (1, vec![(at("b"), true), (here(), false)]),
+                    (2, vec![(here(), false)]),
+                ],
+                Some(Loss::Restarted(1)),
+            ),
+            (
+                "moved, and is gone",
+                vec![
+                    (0, vec![(here(), true)]),
+                    (1, vec![(here(), true), (at("b"), true)]),
+                    (2, vec![(at("b"), true)]),
+                    (3, vec![]),
+                    (13, vec![]),
+                ],
+                Some(Loss::Gone),
+            ),
+            (
+                "left a server that was silent for long",
+                vec![
+                    (0, vec![(at("c"), true)]),
+                    (1, vec![(at("c"), true), (at("b"), true)]),
+                    (300, vec![(at("b"), true)]),
+                    (310, vec![(at("b"), true)]),
+                ],
+                None,
+            ),
+            (
+                "the one that came is the one that goes",
+                vec![
+                    (0, vec![(here(), true)]),
+                    (1, vec![(here(), true), (at("b"), true)]),
+                    (2, vec![(here(), true)]),
+                    (12, vec![(here(), true)]),
+                ],
+                Some(Loss::Gone),
+            ),
+        ];
+        for (what, looks, expected) in rows {
+            let start = Instant::now();
+            let (mut members, mut now) = (Members::default(), start);
+            for (second, clients) in looks {
+                now = start + Duration::from_secs(second);
+                let present: Present = clients.into_iter().collect();
+                let all = if present.is_empty() { vec![] } else { vec![("node".into(), present)] };
+                members.look(all.into_iter().collect(), |_| false, now);
+            }
+            assert_eq!(members.lost(now).map(|(_, loss)| loss).next(), expected, "{what}");
+        }
+    }
+
+    #[test]
     fn one_that_restarted_and_is_gone_since_is_forgiven_as_gone() {
         let now = Instant::now();
         let mut members = Members::default();
@@ -239,6 +381,19 @@ mod tests {
         assert_eq!(members.losses(later), Losses { n_known: 1, n_restarted: 1, ..Losses::default() });
         members.forgive(later);
         assert_eq!(members.losses(later), Losses::default());
+    }
+
+    #[test]
+    fn members_of_another_server_are_as_they_are_found_and_lost_if_they_are_not() {
+        let now = Instant::now();
+        let mut members = Members::of_another(["node".into(), "other".into()], now);
+        assert_eq!(members.absent().count(), 2);
+        members.look(present(&[(1, false)]), |_| false, now);
+        let later = now + AWAY_TIME;
+        assert_eq!(members.losses(later), Losses { n_known: 2, n_gone: 1, ..Losses::default() });
+        members.look(present(&[(2, false)]), |_| false, later);
+        assert_eq!(members.losses(later).n_restarted, 1);
+        assert_eq!(members.absent().map(|node| &**node).collect::<Vec<_>>(), ["other"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use xds_cache::group::Glob;
@@ -84,7 +84,7 @@ pub struct GroupDrain {
 }
 
 /// The waves of changes.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupWaves {
     /// The share of each wave.
@@ -93,7 +93,7 @@ pub struct GroupWaves {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// The values that come first; the others follow, of which those with fewer nodes come first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub order: Vec<String>,
     /// How long a wave that every member has ACKed is left alone, such as `30s`.
     pub hold: String,
@@ -106,7 +106,7 @@ pub struct GroupWaves {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_lost: Option<String>,
     /// True if a wave passes that no connected node is in.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_empty: bool,
     /// By how much the share of requests that fail may be larger ahead than behind, such as `5%`; nobody looks if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,7 +114,7 @@ pub struct GroupWaves {
 }
 
 /// The share of each wave, or one wave for each value of `by`.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum GroupShares {
     /// Shares such as `1%`; ascending, the last one is `100%`.
@@ -124,7 +124,7 @@ pub enum GroupShares {
 }
 
 /// The word for one wave for each value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EachValue {
     /// `each`.

@@ -17,6 +17,6 @@ pub use files::{Asked, FileLoad, FileObject, FileObjectKey, FileStatus, ReloadOu
 pub use revision::{ChangeKind, ChangeSource, ChangedObject, HistoryEntry};
 pub use texts::Texts;
 pub use write::{
-    EntityTags, GroupPhases, GroupRequests, StepKind, WaveChoice, Write, WriteError, WriteOptions,
-    WriteOutcome,
+    EntityTags, GroupPhases, GroupRequests, RequestName, StepKind, WaveChoice, Write, WriteError,
+    WriteOptions, WriteOutcome,
 };

@@ -1,5 +1,6 @@
 //! Wave deployments, as they are reported.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,18 @@ pub struct WaveMembers {
     pub lost: Vec<LostNode>,
     /// The requests since the wave is held, by load reports; null if nobody looks (`maxErrorRate`).
     pub requests: Option<WaveRequests>,
+    /// The servers with the same store whose clients are not known. The wave waits for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<UnknownServer>,
+}
+
+/// A server whose clients are not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UnknownServer {
+    /// Its `--instance-id`.
+    pub id: String,
+    /// Why they are not.
+    pub why: String,
 }
 
 /// One value by which waves go, such as a zone, and the connected nodes that have it.
@@ -121,6 +134,54 @@ pub struct RequestCounts {
     pub requests: u64,
     /// Those that failed.
     pub failures: u64,
+}
+
+/// A question to another server about the clients of a wave deployment that are its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaveQuestion {
+    /// The number of the wave deployment.
+    pub deployment: u64,
+    /// The revision of the last wave.
+    pub revision: u64,
+    /// How long ago the requests begin that count, in milliseconds, by the clock of whoever answers; `None` if none do.
+    pub ago_ms: Option<u64>,
+    /// Members that whoever asks does not find.
+    pub absent: Vec<String>,
+    /// The hash of the last [`WaveClients::present`] that whoever asks has.
+    pub known: Option<String>,
+}
+
+/// The clients of a wave deployment that another server has.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaveClients {
+    /// How they are. Members that are away are not among them.
+    pub members: WaveMembers,
+    /// The nodes that have, or are to have, the change, and are connected: the first [`MAX_PRESENT`](Self::MAX_PRESENT). `None` if they are as known.
+    pub present: Option<Vec<PresentNode>>,
+    /// The hash of these.
+    pub hash: String,
+    /// The absent members that are connected there, and that the change does not concern any more.
+    pub released: Vec<String>,
+    /// How many nodes have each value by which nodes are ranked, if they are not yet.
+    pub values: BTreeMap<String, usize>,
+    /// How many have none.
+    pub n_unknown: usize,
+}
+
+/// A connected node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PresentNode {
+    /// The node id.
+    pub node: String,
+    /// Its clients, as the server tells them apart, each with whether it showed that it has configuration.
+    pub clients: Vec<(String, bool)>,
+}
+
+impl WaveClients {
+    /// The most nodes of one server that are remembered, so that those that a change kills count against it.
+    pub const MAX_PRESENT: usize = 10_000;
 }
 
 /// A node that a wave has reached and that is not as it was.
@@ -245,6 +306,47 @@ impl WaveReport {
 }
 
 impl WaveMembers {
+    /// Adds the clients of another server. A node that is connected to both counts twice.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.n_ahead += other.n_ahead;
+        self.n_behind += other.n_behind;
+        self.n_acked += other.n_acked;
+        self.n_pending += other.n_pending;
+        self.n_nacked += other.n_nacked;
+        for (own, others) in [
+            (&mut self.ahead, &other.ahead),
+            (&mut self.behind, &other.behind),
+            (&mut self.pending, &other.pending),
+        ] {
+            own.extend(others.iter().cloned());
+            own.sort_unstable();
+            own.dedup();
+            own.truncate(MAX_LISTED);
+        }
+        for (own, others) in
+            [(&mut self.nacked, &other.nacked), (&mut self.already_failing, &other.already_failing)]
+        {
+            own.extend(others.iter().cloned());
+            own.truncate(MAX_LISTED);
+        }
+        for other in &other.values {
+            match self.values.iter_mut().find(|own| own.value == other.value) {
+                Some(own) => {
+                    own.n_ahead += other.n_ahead;
+                    own.n_behind += other.n_behind;
+                }
+                None => self.values.push(other.clone()),
+            }
+        }
+        self.values.truncate(MAX_LISTED);
+        if let (Some(own), Some(other)) = (&mut self.requests, &other.requests) {
+            for (own, other) in [(&mut own.ahead, other.ahead), (&mut own.behind, other.behind)] {
+                own.requests = own.requests.saturating_add(other.requests);
+                own.failures = own.failures.saturating_add(other.failures);
+            }
+        }
+    }
+
     /// The same once everyone has the change: who was behind is ahead, and has not answered yet.
     #[must_use]
     pub fn promoted(mut self) -> Self {

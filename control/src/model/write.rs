@@ -162,6 +162,17 @@ pub struct WriteOptions {
     pub until: Option<Instant>,
     /// What the caller may touch; `None` for everything.
     pub scope: Option<Arc<Scope>>,
+    /// The name of the request, if its caller may send it again.
+    pub request: Option<RequestName>,
+}
+
+/// The name of a request that its caller may send again: it is done once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestName {
+    /// The hash of the caller and of the key that it gave.
+    pub name: String,
+    /// The hash of what it asks for.
+    pub digest: String,
 }
 
 /// Whom a change reaches first.
@@ -252,6 +263,8 @@ pub struct WriteOutcome {
     pub wave: Option<u64>,
     /// Why RouteTests keep it from being published; `wave` says where it is held.
     pub held: Option<String>,
+    /// True if it was done by an earlier request with the same [name](WriteOptions::request), of which no more is known than the revision.
+    pub is_repeated: bool,
     /// The objects that it changed, at most [`MAX_TOUCHED`](Self::MAX_TOUCHED).
     pub objects: Vec<String>,
 }
@@ -270,6 +283,9 @@ pub enum WriteError {
         /// The object.
         what: String,
     },
+    /// An earlier request with the same name asked for something else.
+    #[error("the Idempotency-Key was used for a different request; give each request a key of its own")]
+    RequestReused,
     /// The caller may not touch it. Says nothing about whether it exists.
     #[error("scope: {what} is out of the scope of this principal")]
     OutOfScope {

@@ -51,11 +51,7 @@ pub(crate) fn begin_wave(
     if let Some(active) = active.filter(|active| active.stopped.is_none() || !options.force) {
         refuse_touched(active, plan, named)?;
     }
-    let policy = match &options.waves {
-        WaveChoice::AtOnce => None,
-        WaveChoice::By(policy) => Some(policy.clone()),
-        WaveChoice::ByPolicy => policy_of(env, accepted, after, &previous),
-    };
+    let policy = chosen(env, accepted, after, &previous, &options.waves);
     let Some(policy) = policy else { return Ok(None) };
     if previous.is_empty() {
         return match options.waves {
@@ -167,13 +163,13 @@ pub(crate) fn still_previous(accepted: &Accepted, contents: &Plan) -> PreviousVa
 
 /// The effect of a load on the current wave deployment; `touched` has the former values of the objects that it changes. If a file
 /// changes while its last change is held back, nodes keep the contents that they are served, and the wave deployment starts again. An
-/// object that is as it was before is no longer held.
+/// object that is as it was before is no longer held. `choice` says whether the policies of groups count.
 pub(crate) fn wave_after_load(
     env: &Env,
     accepted: &Accepted,
     base: &Base,
     after: &Groups,
-    touched: PreviousValues,
+    (touched, choice): (PreviousValues, &WaveChoice),
     label: &Label,
     at: At,
 ) -> AfterLoad {
@@ -181,7 +177,7 @@ pub(crate) fn wave_after_load(
         return AfterLoad::Unchanged;
     }
     let active = accepted.wave.as_deref();
-    let policy = policy_of(env, accepted, after, &touched);
+    let policy = chosen(env, accepted, after, &touched, choice);
     let changed = differing(&accepted.groups, after);
     let Some(active) = active else {
         return match policy {
@@ -210,6 +206,21 @@ pub(crate) fn wave_after_load(
         return AfterLoad::Becomes(None);
     }
     AfterLoad::Becomes(Some(Box::new(wave(env, accepted, policy, (previous, &changed), label, at))))
+}
+
+/// The waves that a change of these objects is to have.
+fn chosen(
+    env: &Env,
+    accepted: &Accepted,
+    after: &Groups,
+    touched: &PreviousValues,
+    choice: &WaveChoice,
+) -> Option<WavePolicy> {
+    match choice {
+        WaveChoice::AtOnce => None,
+        WaveChoice::By(policy) => Some(policy.clone()),
+        WaveChoice::ByPolicy => policy_of(env, accepted, after, touched),
+    }
 }
 
 /// The waves of a change of these objects: the policy of the most careful of their groups, which has the smallest first wave. One wave

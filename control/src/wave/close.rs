@@ -43,7 +43,13 @@ pub(crate) fn plan_waves(
 
 /// How a change of files ends the current wave deployment: `next` replaces it, the files have the previous contents again, or the
 /// change reaches everyone, because the policy has no waves any more.
-fn superseded(env: &Env, accepted: &Accepted, next: Option<&Wave>, base: &Base, at: At) -> Option<EndedWave> {
+pub(crate) fn superseded(
+    env: &Env,
+    accepted: &Accepted,
+    next: Option<&Wave>,
+    base: &Base,
+    at: At,
+) -> Option<EndedWave> {
     let wave = accepted.wave.as_deref().filter(|wave| next.is_none_or(|next| next.id != wave.id))?;
     let is_as_before = wave.previous.iter().all(|(key, value)| says(base, key, value.as_ref()));
     let (phase, reason) = match next {

@@ -8,7 +8,7 @@ use xds_cache::{GroupName, Node, WavePolicy};
 
 use crate::acks::MAX_LISTED;
 use crate::env::Env;
-use crate::model::wave::{ValueState, WaveValue};
+use crate::model::wave::{ValueState, WaveClients, WaveValue};
 
 /// How the nodes of a census are ranked. They are not ranked while none has a value: a misspelt key of the metadata would put all of
 /// them into the first wave. Without any node, `allowEmpty` decides.
@@ -23,10 +23,13 @@ pub(crate) fn ranking(policy: &WavePolicy, census: &Census) -> Ranking {
     Ranking::Ordered(Arc::new(Order::new(policy.by.clone(), &policy.order, census)))
 }
 
-/// How the nodes are ranked that a change of these groups concerns.
+/// How the nodes are ranked that a change of these groups concerns. If other servers have clients too, they are asked first.
 pub(crate) fn ranking_of(env: &Env, policy: &WavePolicy, changed: &BTreeSet<&GroupName>) -> Ranking {
     if policy.by == By::Hash {
         return Ranking::Hash;
+    }
+    if env.shares_store() {
+        return Ranking::Awaited;
     }
     let concerns = |node: &Node| {
         let view = env.parts.publisher.view_of(node);
@@ -51,6 +54,14 @@ pub(crate) fn census(env: &Env, by: &By, concerns: impl Fn(&Node) -> bool) -> Ce
         }
     }
     census
+}
+
+/// Adds the nodes of another server; one that is connected to both counts twice.
+pub(crate) fn add(census: &mut Census, clients: &WaveClients) {
+    for (value, n) in &clients.values {
+        *census.values.entry(value.as_str().into()).or_default() += n;
+    }
+    census.n_unknown += clients.n_unknown;
 }
 
 /// How many connected nodes of each value are ahead and behind.

@@ -101,7 +101,8 @@ pub(crate) fn parts(state: &State) -> impl Iterator<Item = (&Arc<str>, &BlobHash
     state.get_key_value(WAVE).into_iter().chain(below(state, PREVIOUS))
 }
 
-/// Reads the wave deployment that a restart finds, at the wave that it was in; it waits for its ACKs anew, or is still paused.
+/// Reads the wave deployment that a restart finds, or that another server with the same store began or moved (`is_shared`): at the wave that
+/// it was in. It waits for its ACKs anew, or is still paused.
 ///
 /// # Errors
 ///
@@ -110,6 +111,7 @@ pub(crate) fn read(
     codec: &Codec,
     store: &dyn Store,
     keys: &State,
+    is_shared: bool,
     at: At,
 ) -> Result<Result<Option<Wave>, String>, StoreError> {
     let Some(hash) = keys.get(WAVE) else { return Ok(Ok(None)) };
@@ -138,10 +140,10 @@ pub(crate) fn read(
             }
         }
     }
-    Ok(restore(record, previous, at).map(Some))
+    Ok(restore(record, previous, is_shared, at).map(Some))
 }
 
-fn restore(record: Record, previous: PreviousValues, at: At) -> Result<Wave, String> {
+fn restore(record: Record, previous: PreviousValues, is_shared: bool, at: At) -> Result<Wave, String> {
     let policy = record.policy.read().map_err(|error| error.to_string())?;
     let stage = if record.paused.is_some() { Stage::Paused } else { Stage::Progressing };
     let recorded: Arc<[Arc<str>]> = record.members.into_iter().map(Arc::from).collect();
@@ -174,7 +176,10 @@ fn restore(record: Record, previous: PreviousValues, at: At) -> Result<Wave, Str
         },
         deployment: Deployment::restored(policy, last, stage, at.clock),
         failing: Arc::new(record.failing.into_iter().collect()),
-        members: Arc::new(Members::remembered(recorded.iter().cloned(), at.clock)),
+        members: Arc::new(match is_shared {
+            true => Members::of_another(recorded.iter().cloned(), at.clock),
+            false => Members::remembered(recorded.iter().cloned(), at.clock),
+        }),
         recorded,
     })
 }
@@ -253,7 +258,8 @@ mod tests {
     fn a_record_of_a_version_that_knew_no_members_can_be_read() {
         let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "10%,100%",
             "hold": "30s", "maxNacks": "0", "ackTimeout": null, "reached": [7], "stopped": null, "absent": []}"#;
-        let wave = restore(serde_json::from_str(text).unwrap(), PreviousValues::new(), At::now()).unwrap();
+        let wave =
+            restore(serde_json::from_str(text).unwrap(), PreviousValues::new(), false, At::now()).unwrap();
         assert_eq!((wave.id, wave.members.nodes().count()), (7, 0));
         let policy = wave.deployment.policy();
         assert_eq!((policy.max_lost, policy.allow_empty), (None, false));
@@ -264,8 +270,9 @@ mod tests {
         let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "33.33%,100%",
             "hold": "30s", "maxNacks": "0", "ackTimeout": null, "each": true, "by": "metadata.tier", "order": ["gold"],
             "reached": [7], "ranks": [["gold", 3333], ["silver", 10000]], "stopped": null, "absent": []}"#;
-        let restored =
-            |text: &str| restore(serde_json::from_str(text).unwrap(), PreviousValues::new(), At::now());
+        let restored = |text: &str| {
+            restore(serde_json::from_str(text).unwrap(), PreviousValues::new(), false, At::now())
+        };
         let wave = restored(text).unwrap();
         let policy = wave.deployment.policy();
         assert!(policy.is_each() && policy.by.to_string() == "metadata.tier" && policy.order.len() == 1);
@@ -287,7 +294,7 @@ mod tests {
             "hold": "30s", "maxNacks": "0", "ackTimeout": null, "maxLost": "2%", "allowEmpty": true, "reached": [7],
             "stopped": null, "absent": [], "members": ["edge-1", "edge-2"]}"#;
         let read = |bytes: &[u8]| {
-            restore(serde_json::from_slice(bytes).unwrap(), PreviousValues::new(), At::now()).unwrap()
+            restore(serde_json::from_slice(bytes).unwrap(), PreviousValues::new(), false, At::now()).unwrap()
         };
         let wave = read(text.as_bytes());
         let stored: serde_json::Value = serde_json::from_slice(&write(&wave)).unwrap();

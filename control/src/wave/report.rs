@@ -2,23 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use xds_cache::loads::Since;
 use xds_cache::status::StreamEntry;
 use xds_cache::wave::{
     AWAY_TIME, ClientId, Deployment, Fault, Loss, Losses, Members, Obstacle, Present, Seen, Split, Stage,
 };
-use xds_cache::{AHEAD, GroupName, Node, ViewChange, ViewKey};
+use xds_cache::{AHEAD, GroupName, Node, Revision, ViewChange, ViewKey};
 use xds_rollout::{Comparison, Counts, compare};
+use xds_store::BlobHash;
 use xds_units::Percent;
 
-use super::rank::Tally;
+use super::rank::{self, Tally};
 use super::value::Wave;
 use crate::accepted::Accepted;
 use crate::acks::{MAX_LISTED, NodeNack};
+use crate::elsewhere::Known;
 use crate::env::{At, Env};
-use crate::model::wave::{LostNode, RequestCounts, WaveMembers, WavePhase, WaveReport, WaveRequests};
+use crate::model::wave::{
+    LostNode, PresentNode, RequestCounts, UnknownServer, WaveClients, WaveMembers, WavePhase, WaveQuestion,
+    WaveReport, WaveRequests,
+};
 
 /// A node's answer to the change; the worse is larger.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,16 +47,19 @@ pub(crate) struct Look {
 
 /// The state of members by which a wave deployment decides.
 pub(crate) fn seen(members: &WaveMembers, losses: Losses, is_failing: bool) -> Seen {
-    let WaveMembers { n_ahead, n_pending, n_nacked, .. } = *members;
-    Seen { n_members: n_ahead, n_pending, n_nacked, losses, is_failing }
+    let WaveMembers { n_ahead, n_pending, n_nacked, unknown, .. } = members;
+    // A server whose clients are not known may have members that have not answered.
+    let (n_members, n_pending) = (n_ahead + unknown.len(), n_pending + unknown.len());
+    Seen { n_members, n_pending, n_nacked: *n_nacked, losses, is_failing }
 }
 
 /// Why a wave deployment has paused itself, in one line.
 pub(crate) fn why_paused(deployment: &Deployment, members: &WaveMembers) -> String {
-    let WaveMembers { n_ahead, n_pending, n_away, .. } = members;
+    let WaveMembers { n_ahead, n_pending, n_away, unknown, .. } = members;
     match deployment.obstacle() {
         Some(Obstacle::Lost) => lost_text(members),
         Some(Obstacle::Empty) => "no connected node is in this wave, and none connected in time".to_owned(),
+        Some(Obstacle::Unanswered) if !unknown.is_empty() => unknown_text(unknown),
         Some(Obstacle::Away) => format!("{n_away} nodes that had it did not come back in time"),
         Some(Obstacle::Unanswered) | None => {
             format!("{n_pending} of {n_ahead} nodes have not answered in time")
@@ -59,14 +67,126 @@ pub(crate) fn why_paused(deployment: &Deployment, members: &WaveMembers) -> Stri
     }
 }
 
-/// Looks at the connected clients. A node is a member if the publisher would serve it the state ahead, even if its streams do not
-/// follow that yet. It has ACKed if every stream has accepted all differences, or subscribes to none of them.
+/// Looks at the connected clients, those of other servers with the same store too, as far as they are known.
 pub(crate) fn look_at(env: &Env, wave: &Wave, at: At) -> Look {
+    let mut look = look_here(env, wave, counts_since(wave), at);
+    for Known { id, said, present } in env.elsewhere.servers(wave.place(), at.clock) {
+        add_present(&mut look.present, &id, &present);
+        match said {
+            Ok(clients) => {
+                look.members.add(&clients.members);
+                look.released.extend(clients.released.iter().cloned());
+            }
+            Err(why) => look.members.unknown.push(UnknownServer { id, why }),
+        }
+    }
+    if !look.members.unknown.is_empty() {
+        // What is known of them is no whole.
+        look.members.requests = look.members.requests.map(|_| WaveRequests::default());
+    }
+    look.is_failing = look.members.requests.is_some_and(|requests| is_failing(wave, requests));
+    tell_lost(&mut look.members, &wave.members, at.clock);
+    look
+}
+
+/// The question to other servers about their clients.
+pub(crate) fn question(wave: &Wave, now: SystemTime) -> WaveQuestion {
+    let (deployment, revision) = wave.place();
+    let ago = counts_since(wave).map(|since| now.duration_since(since).unwrap_or_default());
+    let ago_ms = ago.map(|ago| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX));
+    let absent = wave.members.absent().take(MAX_LISTED).map(|node| node.to_string()).collect();
+    WaveQuestion { deployment, revision, ago_ms, absent, known: None }
+}
+
+/// From when on requests count, if they do.
+fn counts_since(wave: &Wave) -> Option<SystemTime> {
+    let counts =
+        wave.deployment.policy().max_error_rate.is_some() && wave.deployment.stage() == Stage::Holding;
+    counts.then_some(wave.since)
+}
+
+/// Adds the connected nodes of another server.
+fn add_present(all: &mut BTreeMap<Arc<str>, Present>, server: &str, present: &[PresentNode]) {
+    let server: Arc<str> = server.into();
+    for PresentNode { node, clients } in present {
+        let known = match all.get_mut(node.as_str()) {
+            Some(known) => known,
+            None => all.entry(node.as_str().into()).or_default(),
+        };
+        known.extend(clients.iter().map(|(client, has_configuration)| {
+            (ClientId::Elsewhere(Arc::clone(&server), client.as_str().into()), *has_configuration)
+        }));
+    }
+}
+
+/// The clients of a wave deployment that are this server's own, for another one that drives it.
+///
+/// # Errors
+///
+/// If this server does not serve that wave.
+pub(crate) fn clients_of(
+    env: &Env,
+    accepted: &Accepted,
+    question: &WaveQuestion,
+    at: At,
+) -> Result<WaveClients, String> {
+    let asked = (question.deployment, question.revision);
+    let wave = accepted.wave.as_deref().filter(|wave| wave.place() == asked);
+    let wave = wave.ok_or_else(|| format!("it does not serve revision {} yet", question.revision))?;
+    let ago = question.ago_ms.map(Duration::from_millis);
+    let since = ago.map(|ago| at.wall.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH));
+    let Look { members, present, .. } = look_here(env, wave, since, at);
+    let mut clients = WaveClients { members, ..WaveClients::default() };
+    let nodes = present.into_iter().take(WaveClients::MAX_PRESENT);
+    let nodes: Vec<PresentNode> = nodes.map(|(node, clients)| present_node(&node, clients)).collect();
+    // Texts always have a JSON form.
+    clients.hash = BlobHash::of(&serde_json::to_vec(&nodes).unwrap_or_default()).to_string();
+    clients.present = (question.known.as_ref() != Some(&clients.hash)).then_some(nodes);
+    clients.released = released(env, &question.absent);
+    if wave.ranking.is_awaited() {
+        let by = &wave.deployment.policy().by;
+        let census = rank::census(env, by, |node| rank::concerns(env, node));
+        let values = census.values.into_iter().map(|(value, n)| (value.to_string(), n));
+        (clients.values, clients.n_unknown) = (values.collect(), census.n_unknown);
+    }
+    Ok(clients)
+}
+
+fn present_node(node: &str, clients: Present) -> PresentNode {
+    let name = |client| match client {
+        ClientId::Stream(id) => format!("stream {}", id.0),
+        ClientId::Address(address) => format!("address {address}"),
+        ClientId::Elsewhere(server, client) => format!("{server} {client}"),
+    };
+    let clients = clients.into_iter().map(|(client, has)| (name(client), has)).collect();
+    PresentNode { node: node.to_owned(), clients }
+}
+
+/// Those of these nodes that are connected, and whom the wave deployment does not concern.
+fn released(env: &Env, nodes: &[String]) -> Vec<String> {
+    if nodes.is_empty() {
+        return vec![];
+    }
+    let wanted: HashSet<&String> = nodes.iter().collect();
+    let mut released = BTreeSet::new();
+    for entry in env.parts.board.streams() {
+        let node = entry.with(|status| Arc::clone(&status.info.node));
+        if wanted.contains(&node.id) && env.parts.publisher.is_ahead(&node) != Some(true) {
+            released.insert(node.id.clone());
+        }
+    }
+    released.into_iter().collect()
+}
+
+/// Looks at the clients of this server. A node is a member if the publisher would serve it the state ahead, even if its streams do not
+/// follow that yet. It has ACKed if every stream has accepted all differences, or subscribes to none of them. Requests count from `since`
+/// on, if there is one.
+fn look_here(env: &Env, wave: &Wave, since: Option<SystemTime>, at: At) -> Look {
     let publisher = &env.parts.publisher;
     let mut changes: HashMap<ViewKey, Arc<ViewChange>> = HashMap::new();
     let mut answers: BTreeMap<String, Answer> = BTreeMap::new();
     let mut look = Look::default();
-    let mut behind = BTreeSet::new();
+    let (mut behind, mut failing) = (BTreeSet::new(), HashSet::new());
     let mut tally = Tally::new(wave.ranking.order());
     for entry in env.parts.board.streams() {
         let node = entry.with(|status| Arc::clone(&status.info.node));
@@ -90,6 +210,9 @@ pub(crate) fn look_at(env: &Env, wave: &Wave, at: At) -> Look {
             Arc::new(present.as_deref().unwrap_or(&view).change_since(former.as_deref()))
         });
         let answer = answer(&entry, change, reached);
+        if has_failed_before(&entry, reached) {
+            failing.insert(node.id.clone());
+        }
         let known = answers.entry(node.id.clone()).or_insert_with(|| {
             tally.add(&node, true);
             Answer::Acked
@@ -98,31 +221,26 @@ pub(crate) fn look_at(env: &Env, wave: &Wave, at: At) -> Look {
             *known = answer;
         }
     }
-    look.members.requests = requests(env, wave, (&look.present, &behind), at);
-    look.is_failing = look.members.requests.is_some_and(|requests| is_failing(wave, requests));
+    look.members.requests = since.map(|since| requests(env, (&look.present, &behind), since, at));
     let members = &mut look.members;
     members.values = tally.values(wave.share());
     members.n_behind = behind.len();
     members.behind = behind.into_iter().take(MAX_LISTED).collect();
     for (node, answer) in answers {
-        count(members, &wave.failing, node, answer);
+        let is_failing = failing.contains(&node) || wave.failing.contains(&node);
+        count(members, is_failing, node, answer);
     }
-    tell_lost(members, &wave.members, at.clock);
     look
 }
 
-/// The requests reported since the wave waits, if its policy asks for that.
+/// The requests reported since a time.
 fn requests(
     env: &Env,
-    wave: &Wave,
     (ahead, behind): (&BTreeMap<Arc<str>, Present>, &BTreeSet<String>),
+    since: SystemTime,
     at: At,
-) -> Option<WaveRequests> {
-    wave.deployment.policy().max_error_rate?;
-    if wave.deployment.stage() != Stage::Holding {
-        return None;
-    }
-    let since = Since { from: Some(wave.since), now: at.wall };
+) -> WaveRequests {
+    let since = Since { from: Some(since), now: at.wall };
     let part = |node: &str| match (ahead.contains_key(node), behind.contains(node)) {
         (true, _) => Some(0),
         (false, true) => Some(1),
@@ -133,7 +251,12 @@ fn requests(
         .loads
         .by_part(since, part)
         .map(|counts| RequestCounts { requests: counts.finished(), failures: counts.errors });
-    Some(WaveRequests { ahead, behind })
+    WaveRequests { ahead, behind }
+}
+
+/// Returns `true` if a client rejected something before a publication, and has accepted nothing of that type since.
+fn has_failed_before(entry: &StreamEntry, revision: Revision) -> bool {
+    entry.with(|status| status.types.values().any(|status| status.failed_before(revision)))
 }
 
 /// The nodes that count and are in ERROR now.
@@ -179,10 +302,11 @@ pub(crate) fn report(env: &Env, wave: &Wave, at: At) -> WaveReport {
     };
     let reason = wave.stopped.as_deref().map(str::to_owned);
     let paused = wave.paused.as_deref().filter(|_| phase == WavePhase::Paused).map(str::to_owned);
+    let members = look_at(env, wave, at).members;
     WaveReport {
         deployment: wave.id,
         phase,
-        reason: reason.or(paused).or_else(|| waits_for(wave)),
+        reason: reason.or(paused).or_else(|| waits_for(wave, &members)),
         source: wave.source.clone(),
         actor: wave.actor.clone(),
         summary: wave.summary.clone(),
@@ -192,7 +316,7 @@ pub(crate) fn report(env: &Env, wave: &Wave, at: At) -> WaveReport {
         began_at: wave.began_at,
         since: wave.since,
         next_at: (phase == WavePhase::Holding).then(|| wave.since + wave.deployment.policy().hold),
-        members: look_at(env, wave, at).members,
+        members,
     }
 }
 
@@ -205,7 +329,11 @@ fn is_failing(wave: &Wave, requests: WaveRequests) -> bool {
 }
 
 /// Why a wave deployment waits that was not stopped, if members that have not answered are not the only reason.
-fn waits_for(wave: &Wave) -> Option<String> {
+fn waits_for(wave: &Wave, members: &WaveMembers) -> Option<String> {
+    let is_paused = wave.deployment.stage() == Stage::Paused;
+    if !members.unknown.is_empty() && wave.stopped.is_none() && !is_paused {
+        return Some(unknown_text(&members.unknown));
+    }
     if wave.ranking.is_awaited() {
         let by = &wave.deployment.policy().by;
         return Some(format!(
@@ -219,7 +347,13 @@ fn waits_for(wave: &Wave) -> Option<String> {
         Obstacle::Away => "members are away; it waits for them to come back",
         Obstacle::Unanswered | Obstacle::Lost => return None,
     };
-    (wave.deployment.stage() != Stage::Paused).then(|| text.to_owned())
+    (!is_paused).then(|| text.to_owned())
+}
+
+/// Why it waits for other servers, in one line.
+fn unknown_text(unknown: &[UnknownServer]) -> String {
+    let servers = unknown.iter().map(|one| (&one.id, &one.why));
+    format!("the clients of {} servers are not known: {}", unknown.len(), named(servers, unknown.len()))
 }
 
 /// Notes that the node of a stream is connected. A stream without a first request has no node.
@@ -241,7 +375,7 @@ fn add_client(present: &mut BTreeMap<Arc<str>, Present>, entry: &StreamEntry) {
     });
 }
 
-fn count(members: &mut WaveMembers, failing: &HashSet<String>, node: String, answer: Answer) {
+fn count(members: &mut WaveMembers, is_failing: bool, node: String, answer: Answer) {
     members.n_ahead += 1;
     list(&mut members.ahead, node.clone());
     match answer {
@@ -250,7 +384,7 @@ fn count(members: &mut WaveMembers, failing: &HashSet<String>, node: String, ans
             members.n_pending += 1;
             list(&mut members.pending, node);
         }
-        Answer::Nacked(message) if failing.contains(&node) => {
+        Answer::Nacked(message) if is_failing => {
             list(&mut members.already_failing, NodeNack { node, message });
         }
         Answer::Nacked(message) => {
@@ -276,7 +410,7 @@ pub(crate) fn tell_lost(members: &mut WaveMembers, known: &Members, now: Instant
 }
 
 /// The answer of a stream to the changes for it since `reached`.
-fn answer(entry: &StreamEntry, change: &ViewChange, reached: xds_cache::Revision) -> Answer {
+fn answer(entry: &StreamEntry, change: &ViewChange, reached: Revision) -> Answer {
     let types = entry.concerned(change);
     entry.with(|status| {
         let answers = types.iter().map(|resource_type| match status.types.get(resource_type) {

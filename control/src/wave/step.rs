@@ -47,7 +47,8 @@ struct Verdict {
 /// Those of the step.
 pub(crate) fn go_on(env: &Env, accepted: &Accepted, at: At) -> Result<Transition, WriteError> {
     let scene = Scene { env, accepted, at };
-    let Some(wave) = accepted.wave.as_deref().filter(|_| accepted.is_loaded) else {
+    let drives = accepted.is_loaded && env.elsewhere.leads();
+    let Some(wave) = accepted.wave.as_deref().filter(|_| drives) else {
         return Ok(scene.rests(Next::Told));
     };
     if let Some(reason) = &wave.stopped {
@@ -93,6 +94,7 @@ pub(crate) fn look_at_held(env: &Env, accepted: &Accepted, at: At) -> Result<Tra
     let scene = Scene { env, accepted, at };
     let wave = accepted.wave.as_deref();
     match (wave, hold::look(env, accepted)) {
+        (Some(_), Some(Ok(()))) if !env.elsewhere.leads() => Ok(scene.rests(Next::Told)),
         (Some(wave), Some(Ok(()))) => {
             let summary = format!("the wave deployment {} goes out: {}", wave.id, close::PASS);
             let label = Label::new("tests", ChangeSource::Waves, summary.clone());
@@ -256,7 +258,12 @@ impl Scene<'_> {
             return Ok(self.rests(Next::Answered(Some(wave.rank_from))));
         }
         let policy = wave.deployment.policy();
-        let census = rank::census(self.env, &policy.by, |node| rank::concerns(self.env, node));
+        let mut census = rank::census(self.env, &policy.by, |node| rank::concerns(self.env, node));
+        for known in self.env.elsewhere.servers(wave.place(), self.at.clock) {
+            // Its nodes would be of no value.
+            let Ok(clients) = known.said else { return Ok(self.rests(Next::Answered(None))) };
+            rank::add(&mut census, &clients);
+        }
         let ranking = rank::ranking(policy, &census);
         let Some(order) = ranking.order() else { return Ok(self.rests(Next::Answered(None))) };
         let deployment = Deployment::new(policy.in_order(order), 0, self.at.clock);

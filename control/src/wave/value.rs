@@ -8,6 +8,7 @@ use xds_cache::wave::{Deployment, Members, Ranking, Share, Split};
 use xds_cache::{Node, NodeGroup, Resource, ResourceType, Revision};
 use xds_codec::Diagnostic;
 
+use crate::elsewhere::WaveId;
 use crate::key::{StoreKey, Subject};
 use crate::model::document::GroupedDocument;
 use crate::model::weights::{RuleOverride, WeightedObject};
@@ -77,6 +78,11 @@ pub(crate) enum Tests {
 }
 
 impl Wave {
+    /// Its number, and the revision of its last wave.
+    pub(crate) fn place(&self) -> WaveId {
+        (self.id, self.reached.last().map_or(self.id, |revision| revision.0))
+    }
+
     /// Returns `true` if RouteTests keep it from everyone.
     pub(crate) fn awaits_tests(&self) -> bool {
         matches!(self.tests, Tests::Broken(_)) && self.stopped.is_some()

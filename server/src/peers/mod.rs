@@ -58,7 +58,7 @@ impl PeerServers {
     pub(crate) async fn follow(self: Arc<Self>, note: impl Fn(Option<String>)) {
         let mut company = self.presence.company();
         loop {
-            let Company { members, problem } = company.borrow_and_update().clone();
+            let Company { members, problem, .. } = company.borrow_and_update().clone();
             note(problem);
             if let Some(members) = members {
                 self.link(&members);
@@ -94,6 +94,7 @@ impl PeerServers {
         Replica {
             id: id.to_owned(),
             is_own,
+            leads: false,
             peer: member.peer.clone(),
             release: member.release.clone(),
             started: from_seconds(member.since),
@@ -117,10 +118,14 @@ impl PeerServers {
 
 impl Peers for PeerServers {
     fn replicas(&self) -> Vec<Replica> {
-        let Company { members, problem } = self.presence.company().borrow().clone();
+        let Company { members, problem, .. } = self.presence.company().borrow().clone();
         let own = Seat { member: Member::default(), gone: None };
         let mut replicas: Vec<_> = match &members {
-            Some(members) => members.seats.iter().map(|(id, seat)| self.replica(id, seat)).collect(),
+            Some(members) => {
+                let leads = |id: &String| members.leader.as_ref() == Some(id);
+                let seats = members.seats.iter();
+                seats.map(|(id, seat)| Replica { leads: leads(id), ..self.replica(id, seat) }).collect()
+            }
             None => Vec::new(),
         };
         if !replicas.iter().any(|replica| replica.is_own) {
@@ -131,6 +136,7 @@ impl Peers for PeerServers {
             replicas.push(Replica {
                 id: UNKNOWN.to_owned(),
                 is_own: false,
+                leads: false,
                 peer: None,
                 release: String::new(),
                 started: self.began,
@@ -142,6 +148,10 @@ impl Peers for PeerServers {
 
     fn is_linked(&self) -> bool {
         self.linking.is_some()
+    }
+
+    fn leads(&self) -> bool {
+        self.is_linked() && self.presence.leads()
     }
 
     fn look(&self) -> BoxFuture<'_, Result<(), String>> {

@@ -10,6 +10,8 @@ use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{EntityTags, WriteError, WriteOptions, WriteOutcome};
 use xds_rollout::{Input, Rollout, RolloutSpec, Verb};
 
+use super::others::OtherAcks;
+
 /// The values as the driver left them.
 #[derive(Debug)]
 pub(super) struct Shown {
@@ -42,6 +44,8 @@ pub(super) enum Request {
     },
     /// The result of a call.
     Input(String, Input),
+    /// What the clients of other servers answered to a change of a rollout.
+    Others(String, OtherAcks),
 }
 
 impl Shown {

@@ -157,30 +157,40 @@ fn failing_as(board: &StatusBoard, is_failing: impl Fn(&TypeStatus) -> bool) -> 
     failing.collect()
 }
 
-/// The reports of clients about both backends since a point in time; nothing if a report had no room.
-pub(super) fn loads(parts: &DriverParts, spec: &RolloutSpec, since_ms: u64) -> RolloutLoads {
-    loads_of(parts, spec, since_ms, &ClustersBehind::new(&parts.publisher.groups().1))
+/// The reports of clients about both backends since a point in time; `None` if a report had no room.
+pub(super) fn loads(parts: &DriverParts, spec: &RolloutSpec, since_ms: u64) -> Option<RolloutLoads> {
+    let [canary, stable] = counts(parts, spec, since_ms, &ClustersBehind::new(&parts.publisher.groups().1));
+    Some(RolloutLoads { canary: canary?, stable: stable? })
 }
 
-/// The same, where the clusters are known.
+/// The same, where the clusters are known; nothing for a backend of which a report had no room.
 pub(super) fn loads_of(
     parts: &DriverParts,
     spec: &RolloutSpec,
     since_ms: u64,
     behind: &ClustersBehind,
 ) -> RolloutLoads {
+    let [canary, stable] = counts(parts, spec, since_ms, behind).map(Option::unwrap_or_default);
+    RolloutLoads { canary, stable }
+}
+
+/// The requests to the canary and to stable.
+fn counts(
+    parts: &DriverParts,
+    spec: &RolloutSpec,
+    since_ms: u64,
+    behind: &ClustersBehind,
+) -> [Option<Counts>; 2] {
     let [canary, stable] = [&spec.canary, &spec.stable].map(|backend| behind.of(parts, spec, backend));
     let since = Since { from: Some(from_millis(since_ms)), now: from_millis((parts.clock)()) };
     let count = |own: &BTreeSet<&str>, other: &BTreeSet<&str>| {
         // A cluster behind both, such as a common fallback, counts for neither.
         let clusters: Vec<&str> = own.difference(other).copied().collect();
         let totals = parts.loads.totals(&clusters, since);
-        if !totals.is_complete {
-            return Counts::default();
-        }
-        Counts { requests: totals.counts.finished(), failures: totals.counts.errors }
+        let counts = Counts { requests: totals.counts.finished(), failures: totals.counts.errors };
+        totals.is_complete.then_some(counts)
     };
-    RolloutLoads { canary: count(&canary, &stable), stable: count(&stable, &canary) }
+    [count(&canary, &stable), count(&stable, &canary)]
 }
 
 /// The clusters of all groups and for all clients, by name, with those that each refers to.

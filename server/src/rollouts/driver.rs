@@ -14,6 +14,7 @@ use xds_control::model::rollouts::{
 use xds_control::model::weights::RuleKey;
 use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{Event, StepKind, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
+use xds_control::peers::{Peers, Question};
 use xds_rollout::{
     AckStatus, Effect, HeaderMatch, HookPayload, Input, Outcome, Phase, Prometheus, Reading, Rollout,
 };
@@ -23,6 +24,7 @@ use super::calls;
 use super::channel::{Request, Shown};
 use super::concern::{Concern, Failing, failing, failing_before, loads};
 use super::keys::Keys;
+use super::others::{OtherAcks, ask_acks, ask_loads};
 use super::parts::DriverParts;
 
 /// Drives rollouts, while it [runs](Self::run).
@@ -48,6 +50,8 @@ pub struct Driver {
     /// When to look at the weights of rules in their objects.
     rules_due: Option<Instant>,
     pub(super) is_loaded: bool,
+    /// True if this server goes on with rollouts by itself.
+    pub(super) is_leading: bool,
 }
 
 /// A rollout, and the state of its effects.
@@ -70,6 +74,14 @@ pub(super) struct Entry {
     /// The change of its rule that it asked for last, in this process.
     wanted: Option<Wanted>,
     concern: Concern,
+    /// The revision that published that change, or a later one.
+    revision: Revision,
+    /// What the clients of other servers answered to it.
+    others: OtherAcks,
+    /// True while they are asked.
+    asks_others: bool,
+    /// When they are asked again.
+    ask_again: Instant,
     slots: Arc<Semaphore>,
 }
 
@@ -83,7 +95,9 @@ impl Driver {
         answers: mpsc::Sender<Request>,
         shown: Arc<Shown>,
     ) -> Self {
+        let is_leading = leads(&parts);
         Self {
+            is_leading,
             parts,
             requests,
             answers,
@@ -105,6 +119,7 @@ impl Driver {
         let mut events = self.parts.control.events();
         let mut ticks = self.parts.board.ticks();
         loop {
+            self.change_duties();
             self.resume_once_loaded();
             self.do_due().await;
             let wait = self.wait();
@@ -114,12 +129,13 @@ impl Driver {
                     None => return,
                 },
                 // Thousands of answers come in a burst; they are looked at together.
-                _ = ticks.changed(), if self.acks_due.is_none() => {
+                _ = ticks.changed(), if self.is_leading && self.acks_due.is_none() => {
                     self.acks_due = Some(Instant::now() + DEBOUNCE);
                 }
                 event = events.recv() => {
                     use broadcast::error::RecvError;
-                    if matches!(event, Ok(Event::Published { .. }) | Err(RecvError::Lagged(_))) {
+                    let is_news = matches!(event, Ok(Event::Published { .. }) | Err(RecvError::Lagged(_)));
+                    if is_news && self.is_leading {
                         self.rules_due = Some(Instant::now());
                         self.acks_due.get_or_insert_with(Instant::now);
                     }
@@ -127,6 +143,19 @@ impl Driver {
                 () = sleep(wait) => {}
             }
         }
+    }
+
+    /// Begins or ends to go on with rollouts. Then everything that is stored is read anew, as after a restart.
+    pub(super) fn change_duties(&mut self) {
+        let is_leading = leads(&self.parts);
+        if is_leading == self.is_leading {
+            return;
+        }
+        self.is_leading = is_leading;
+        tracing::info!(is_leading, "the duties of this server for rollouts have changed");
+        self.entries.clear();
+        self.known.clear();
+        (self.acks_due, self.rules_due, self.is_loaded) = (None, None, false);
     }
 
     /// Takes in what is stored, as soon as the first complete load is served.
@@ -138,7 +167,13 @@ impl Driver {
         self.seen = self.parts.control.rollouts();
         for (id, record) in self.seen.1.iter() {
             let is_finished = record.rollout.is_finished();
-            let entry = Entry::new(Arc::clone(record), is_finished);
+            let mut entry = Entry::new(Arc::clone(record), is_finished || !self.is_leading);
+            if !self.is_leading {
+                // Requests are carried out from here; its effects are the leader's.
+                let (rollout, _) = Rollout::taken(&record.rollout, None, (self.parts.clock)());
+                entry.record = Arc::new(RolloutRecord { rollout, source: record.source.clone() });
+            }
+            self.shown.show(id, Some(record.rollout.clone()));
             self.entries.insert(id.clone(), entry);
         }
         self.count();
@@ -203,6 +238,9 @@ impl Driver {
 
     async fn do_due(&mut self) {
         self.take_in();
+        if !self.is_leading {
+            return;
+        }
         let now = Instant::now();
         if self.rules_due.is_some_and(|due| due <= now) {
             self.rules_due = None;
@@ -229,6 +267,9 @@ impl Driver {
 
     /// The time until something is due. The wall clock may be set meanwhile, so it is short.
     fn wait(&self) -> Duration {
+        if !self.is_leading {
+            return MAX_WAIT;
+        }
         let now = Instant::now();
         let looks = [self.rules_due, self.acks_due].into_iter().flatten();
         let looks = looks.map(|due| due.saturating_duration_since(now)).min();
@@ -265,7 +306,7 @@ impl Driver {
     /// Gives each rollout the ACKs of its change, if they differ from the last ones.
     async fn look_at_acks(&mut self) {
         let (revision, _) = self.parts.publisher.groups();
-        let mut told = Vec::new();
+        let (mut told, mut again_at) = (Vec::new(), None);
         for (id, entry) in &mut self.entries {
             let Some(change) = entry.change.filter(|_| entry.record.rollout.owns_rule()) else { continue };
             if entry.concern.revision != revision {
@@ -273,14 +314,37 @@ impl Driver {
             }
             let DriverParts { publisher, board, .. } = &self.parts;
             let status = entry.concern.acks(publisher, board, change, &entry.failing);
+            let status = match &self.parts.peers {
+                None => status,
+                Some(peers) => {
+                    let again = entry.ask_others((id, change), peers, &self.answers);
+                    again_at = [again_at, again].into_iter().flatten().min();
+                    // As long as it is not known, gates wait.
+                    let Some(status) = entry.others.with(status) else { continue };
+                    status
+                }
+            };
             if entry.told.as_ref() != Some(&status) {
                 entry.told = Some(status.clone());
                 told.push((id.clone(), Input::Acks(status)));
             }
         }
+        self.acks_due = [self.acks_due, again_at].into_iter().flatten().min();
         for (id, input) in told {
             self.feed(&id, input).await;
         }
+    }
+
+    /// Takes in what the clients of other servers answered.
+    pub(super) fn take_others(&mut self, id: &str, others: OtherAcks) {
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        entry.asks_others = false;
+        if entry.change == Some(others.status.change) {
+            let pause = if others.is_settled() { SETTLED_PAUSE } else { ASKING_PAUSE };
+            entry.ask_again = Instant::now() + pause;
+            entry.others = others;
+        }
+        self.acks_due = Some(Instant::now());
     }
 
     /// Gives a rollout an input without a waiting caller. If the result cannot be stored, it is tried again.
@@ -481,10 +545,14 @@ impl Driver {
         for effect in effects {
             let Some(entry) = self.entries.get_mut(id) else { return };
             match effect {
+                // The leader does it.
+                _ if !self.is_leading && !matches!(effect, Effect::Emit(_)) => {}
                 // It is stored and published already.
                 Effect::SetWeights { .. } => {}
                 Effect::AwaitAck { change } => {
                     entry.change = Some(change);
+                    entry.others = OtherAcks::default();
+                    entry.revision = self.parts.publisher.groups().0;
                     entry.told = None;
                     self.acks_due = Some(Instant::now());
                 }
@@ -510,7 +578,25 @@ impl Driver {
     fn measure(&mut self, id: &str, measurement: u64, since_ms: u64, prometheus: Option<Prometheus>) {
         let Some(entry) = self.entries.get(id) else { return };
         let spec = entry.record.rollout.spec();
-        let RolloutLoads { canary, stable } = loads(&self.parts, spec, since_ms);
+        let own = loads(&self.parts, spec, since_ms);
+        if let Some(peers) = &self.parts.peers {
+            let ago_ms = (self.parts.clock)().saturating_sub(since_ms);
+            let question = Question::RolloutLoads { spec: Box::new(spec.clone()), ago_ms };
+            let (peers, caller) = (Arc::clone(peers), self.parts.caller.clone());
+            let (id, answers) = (id.to_owned(), self.answers.clone());
+            tokio::spawn(async move {
+                let RolloutLoads { canary, stable } = ask_loads(peers, question, own).await;
+                let prometheus = match prometheus {
+                    Some(prometheus) => Some(calls::query(&caller, &prometheus).await),
+                    None => None,
+                };
+                let reading = Reading { canary, stable, prometheus };
+                // It fails only while the server ends.
+                let _ = answers.send(Request::Input(id, Input::Measured { measurement, reading })).await;
+            });
+            return;
+        }
+        let RolloutLoads { canary, stable } = own.unwrap_or_default();
         let reading = Reading { canary, stable, prometheus: None };
         let Some(prometheus) = prometheus else {
             self.known.push_back((id.to_owned(), Input::Measured { measurement, reading }));
@@ -564,13 +650,48 @@ impl Entry {
             told: None,
             wanted: None,
             concern: Concern::default(),
+            revision: Revision::default(),
+            others: OtherAcks::default(),
+            asks_others: false,
+            ask_again: Instant::now(),
             slots: Arc::new(Semaphore::new(MAX_CALLS_PER_ROLLOUT)),
         }
+    }
+
+    /// Asks the other servers about a change, unless they are being asked, or were asked just now. Returns when they are to be asked again,
+    /// if that is known.
+    fn ask_others(
+        &mut self,
+        (id, change): (&str, u64),
+        peers: &Arc<dyn Peers>,
+        answers: &mpsc::Sender<Request>,
+    ) -> Option<Instant> {
+        if self.asks_others {
+            return None;
+        }
+        if Instant::now() < self.ask_again && self.others.status.change == change {
+            return Some(self.ask_again);
+        }
+        self.asks_others = true;
+        let spec = Box::new(self.record.rollout.spec().clone());
+        let question = Question::RolloutAcks { spec, change, revision: self.revision.0 };
+        let (id, peers, answers) = (id.to_owned(), Arc::clone(peers), answers.clone());
+        tokio::spawn(async move {
+            let others = ask_acks(peers, question, change).await;
+            // It fails only while the server ends.
+            let _ = answers.send(Request::Others(id, others)).await;
+        });
+        None
     }
 
     pub(super) fn rollout(&self) -> &Rollout {
         &self.record.rollout
     }
+}
+
+/// Returns `true` if this server goes on with rollouts by itself: it leads, or it is alone.
+fn leads(parts: &DriverParts) -> bool {
+    parts.peers.as_ref().is_none_or(|peers| peers.leads())
 }
 
 /// The weights and header routes that an outcome wants.
@@ -585,6 +706,9 @@ pub(super) fn wanted(outcome: &Outcome) -> Option<Wanted> {
 pub(super) const ACTOR: &str = "rollout";
 /// How long answers of clients are collected before they are looked at.
 const DEBOUNCE: Duration = Duration::from_millis(100);
+/// Before other servers are asked again whose clients have not all answered, and once these have.
+const ASKING_PAUSE: Duration = Duration::from_secs(1);
+const SETTLED_PAUSE: Duration = Duration::from_secs(10);
 /// How long to wait after a failed commit.
 const RETRY: Duration = Duration::from_secs(1);
 /// How long the clock is trusted.

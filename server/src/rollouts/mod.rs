@@ -8,6 +8,10 @@
 //! Several servers may share a store, each with a driver. A step is stored only in place of the state that it was computed from. A driver
 //! that finds another state stored takes that one in, drops what it was about to do, and continues from there.
 //!
+//! If the servers ask each other, only the one that leads goes on with rollouts by itself: it looks at clocks, ACKs and load reports, and calls
+//! webhooks. ACKs and reports are then those of the clients of all servers ([`others`]). The other drivers take in what is stored, and carry out
+//! requests. A server that begins to lead reads everything anew, and goes on as after a restart.
+//!
 //! [`Rollouts`] is the handle for the API. It sends requests to the driver, and shows the rollouts as the driver left them.
 
 mod calls;
@@ -16,6 +20,7 @@ mod concern;
 mod driver;
 mod fetch;
 mod keys;
+mod others;
 mod parts;
 mod reach;
 mod requests;
@@ -26,9 +31,10 @@ mod trust;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use channel::{Request, Shown};
+use concern::{Concern, failing_before};
 pub use driver::Driver;
 pub use fetch::Caller;
 pub use parts::{Clock, DriverParts, Observer, wall_clock};
@@ -37,11 +43,12 @@ use shown::ShownLoads;
 use tokio::sync::{mpsc, oneshot, watch};
 pub use trust::Trust;
 use xds_api::rollouts::{RolloutError, RolloutLoads, StartOptions, Started};
+use xds_cache::Revision;
 use xds_control::BoxFuture;
 use xds_control::model::weights::RuleKey;
 use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{EntityTags, WriteError, WriteOptions, WriteOutcome};
-use xds_rollout::{Rollout, RolloutSpec, Verb};
+use xds_rollout::{AckStatus, Rollout, RolloutSpec, Verb};
 
 /// The handle. Cheap to clone; all clones are one.
 #[derive(Clone)]
@@ -50,10 +57,15 @@ pub struct Rollouts {
     requests: mpsc::Sender<Request>,
     shown: Arc<Shown>,
     loads: ShownLoads,
+    /// What other servers asked about last, by the specification of the rollout.
+    concerns: Arc<Mutex<BTreeMap<String, Concern>>>,
 }
 
 /// How many requests wait before those who ask do: each takes milliseconds.
 const MAX_REQUESTS: usize = 256;
+
+/// Rollouts of which other servers asked something; as many as there may be at once, and a few.
+const MAX_CONCERNS: usize = 128;
 
 /// The rollouts of a control: a handle, and the driver that must be [run](Driver::run) for anything to happen.
 #[must_use]
@@ -64,7 +76,7 @@ pub fn new(parts: DriverParts) -> (Rollouts, Driver) {
     let rollouts = stored.iter().map(|(id, record)| (id.clone(), Arc::new(record.rollout.clone()))).collect();
     let shown = Arc::new(Shown { rollouts: Mutex::new(Arc::new(rollouts)), changes });
     let driver = Driver::new(parts.clone(), receiver, requests.clone(), Arc::clone(&shown));
-    (Rollouts { parts, requests, shown, loads: ShownLoads::default() }, driver)
+    (Rollouts { parts, requests, shown, loads: ShownLoads::default(), concerns: Arc::default() }, driver)
 }
 
 impl Rollouts {
@@ -124,6 +136,27 @@ impl xds_api::rollouts::Rollouts for Rollouts {
 
     fn loads(&self, rollout: &Rollout) -> RolloutLoads {
         self.loads.of(&self.parts, rollout)
+    }
+
+    fn acks_here(&self, spec: &RolloutSpec, change: u64, revision: Revision) -> Option<AckStatus> {
+        let DriverParts { publisher, board, .. } = &self.parts;
+        let (served, _) = publisher.groups();
+        if served < revision {
+            return None;
+        }
+        let mut concerns = self.concerns.lock().unwrap_or_else(PoisonError::into_inner);
+        if concerns.len() >= MAX_CONCERNS {
+            concerns.clear();
+        }
+        let concern = concerns.entry(spec.checksum()).or_default();
+        if concern.revision != served {
+            *concern = Concern::new(&self.parts, spec);
+        }
+        Some(concern.acks(publisher, board, change, &failing_before(board, revision)))
+    }
+
+    fn loads_here(&self, spec: &RolloutSpec, since_ms: u64) -> Option<RolloutLoads> {
+        concern::loads(&self.parts, spec, since_ms)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use xds_cache::time::millis;
 use xds_cache::{LoadBoard, Publisher, StatusBoard};
 use xds_control::Control;
+use xds_control::peers::Peers;
 use xds_rollout::Phase;
 
 use super::fetch::Caller;
@@ -27,6 +28,8 @@ pub struct DriverParts {
     pub clock: Clock,
     /// Calls webhooks and Prometheus.
     pub caller: Caller,
+    /// The other servers with the same store, if they ask each other.
+    pub peers: Option<Arc<dyn Peers>>,
     /// Gets the number of rollouts in each phase.
     pub observer: Option<Arc<dyn Observer>>,
 }

@@ -18,6 +18,7 @@ use super::keys::Key;
 
 impl Driver {
     pub(super) async fn handle_request(&mut self, request: Request) {
+        self.change_duties();
         self.resume_once_loaded();
         self.take_in();
         let mut n_left = MAX_ATTEMPTS;
@@ -51,7 +52,10 @@ impl Driver {
                 }
                 let _ = reply.send(told);
             }
-            Request::Input(id, input) => self.feed(&id, input).await,
+            // Whoever does not lead has asked for nothing, or leads no more.
+            Request::Input(id, input) if self.is_leading => self.feed(&id, input).await,
+            Request::Input(..) => {}
+            Request::Others(id, others) => self.take_others(&id, others),
         }
     }
 
@@ -186,7 +190,7 @@ impl Driver {
             Write::StepRollouts { steps, change: Some((key, change)), kind: StepKind::ByHand, summary };
         let is_dry_run = options.dry_run;
         let done = self.write(write, options).await?;
-        if !is_dry_run {
+        if !is_dry_run && !done.is_repeated {
             self.note_stored(&id, &record);
             self.install(&id, record, outcome, failing(&self.parts.board));
         }

@@ -27,6 +27,8 @@ struct World {
     silent: Mutex<Set<&'static str>>,
     /// Those that vanished, and whether the grace is over.
     gone: Mutex<BTreeMap<&'static str, bool>>,
+    /// Those that take themselves for the leader.
+    leaders: Mutex<Set<&'static str>>,
     is_store_away: std::sync::atomic::AtomicBool,
 }
 
@@ -37,6 +39,7 @@ impl Peers for Others {
         let replica = |id: &&'static str| Replica {
             id: (*id).to_owned(),
             is_own: *id == self.own,
+            leads: world.leaders.lock().unwrap().contains(id),
             peer: None,
             release: "1".to_owned(),
             started: SystemTime::UNIX_EPOCH,
@@ -50,6 +53,10 @@ impl Peers for Others {
 
     fn is_linked(&self) -> bool {
         true
+    }
+
+    fn leads(&self) -> bool {
+        self.world.upgrade().is_some_and(|world| world.leaders.lock().unwrap().contains(self.own))
     }
 
     fn look(&self) -> BoxFuture<'_, Result<(), String>> {
@@ -94,27 +101,70 @@ impl Peers for Others {
 }
 
 /// Three servers, `a`, `b` and `c`.
-struct Three {
+pub(super) struct Three {
     world: Arc<World>,
-    rests: [Rest; 3],
+    pub(super) rests: [Rest; 3],
+    pub(super) store: Arc<MemoryStore>,
     _tasks: tokio::task::JoinSet<()>,
 }
 
 impl Three {
     fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    /// Servers that ask each other, of which `a` leads.
+    pub(super) fn linked() -> Self {
+        let three = Self::with(Options { sharing: Sharing::Linked, ..Options::default() });
+        three.lead(&["a"]);
+        three
+    }
+
+    fn with(options: Options) -> Self {
         let (store, world) = (MemoryStore::new(), Arc::<World>::default());
         let mut tasks = tokio::task::JoinSet::new();
         let rests = ["a", "b", "c"].map(|own| {
-            let others = Arc::new(Others { own, world: Arc::downgrade(&world) });
-            let rest = Rest::with_peers(Server::without_files(&store), others);
+            let others: Arc<dyn Peers> = Arc::new(Others { own, world: Arc::downgrade(&world) });
+            let server = Server::open(Arc::clone(&store) as Arc<dyn Store>, options.clone());
+            let control = server.control.clone();
+            if options.sharing == Sharing::Linked {
+                control.set_peers(Arc::clone(&others));
+                tasks.spawn(control.clone().follow_elsewhere());
+                tasks.spawn(control.clone().follow_waves());
+                tasks.spawn(control.clone().follow_tests());
+            }
+            let rest = Rest::with_peers(server, others, options.sharing);
             world.states.lock().unwrap().insert(own, rest.state.clone());
-            tasks.spawn(rest.server.control.clone().follow_store());
+            tasks.spawn(control.follow_store());
             rest
         });
-        Self { world, rests, _tasks: tasks }
+        Self { world, rests, store, _tasks: tasks }
     }
 
-    fn set_silent(&self, ids: &[&'static str]) {
+    /// Waits until all serve what the store has.
+    pub(super) async fn caught_up(&self) {
+        for rest in &self.rests {
+            while rest.server.publisher.groups().0.0 < self.store.head().0 {
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+
+    /// These servers take themselves for the leader.
+    pub(super) fn lead(&self, ids: &[&'static str]) {
+        *self.world.leaders.lock().unwrap() = ids.iter().copied().collect();
+    }
+
+    /// A server vanishes, as the others see it; `None`: it is there again.
+    pub(super) fn vanish(&self, id: &'static str, is_over: Option<bool>) {
+        let mut gone = self.world.gone.lock().unwrap();
+        match is_over {
+            Some(is_over) => _ = gone.insert(id, is_over),
+            None => _ = gone.remove(id),
+        }
+    }
+
+    pub(super) fn set_silent(&self, ids: &[&'static str]) {
         *self.world.silent.lock().unwrap() = ids.iter().copied().collect();
     }
 
@@ -202,13 +252,10 @@ async fn a_server_that_does_not_answer_is_named_and_never_taken_for_done() {
 async fn a_server_that_vanished_counts_until_its_grace_is_over_or_it_is_forgotten() {
     let three = Three::new();
     let client = AckingClient::connect(&three.rests[1].server, 1, "n1");
-    let vanish = |is_over| {
-        three.world.gone.lock().unwrap().insert("c", is_over);
-    };
-    vanish(false);
+    three.vanish("c", Some(false));
     let (status, answer) = three.put_and("timeout=9s", "1", |revision| client.ack(revision)).await;
     assert_eq!((status, &answer["replicas"]["missing"][0]["forgiven"]), (202, &json!(false)), "{answer:#}");
-    vanish(true);
+    three.vanish("c", Some(true));
     let (status, answer) = three.put_and("timeout=300s", "2", |revision| client.ack(revision)).await;
     assert_eq!((status, &answer["replicas"]["answered"]), (200, &json!(2)), "{answer:#}");
     assert_eq!(answer["replicas"]["missing"][0]["forgiven"], true);

@@ -55,8 +55,14 @@ impl Rest {
     }
 
     /// One that shares its store with others.
-    pub(super) fn with_peers(server: Server, peers: Arc<dyn Peers>) -> Self {
-        let state = state(&server, Access::default(), rollouts::wall_clock());
+    pub(super) fn with_peers(server: Server, peers: Arc<dyn Peers>, sharing: Sharing) -> Self {
+        let asked = Some(Arc::clone(&peers)).filter(|_| sharing == Sharing::Linked);
+        let begin = tokio::time::Instant::now();
+        let wall = (rollouts::wall_clock())();
+        // Time that tests stop.
+        let clock: rollouts::Clock =
+            Arc::new(move || wall + u64::try_from(begin.elapsed().as_millis()).unwrap());
+        let state = state_with(&server, Access::default(), clock, asked);
         Self::of(server, ApiState { peers: Some(peers), ..state })
     }
 
@@ -84,6 +90,15 @@ impl Rest {
 }
 
 fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
+    state_with(server, access, clock, None)
+}
+
+fn state_with(
+    server: &Server,
+    access: Access,
+    clock: rollouts::Clock,
+    peers: Option<Arc<dyn Peers>>,
+) -> ApiState {
     let loads = Arc::new(LoadBoard::new(LoadLimits::default()));
     let (rollouts, driver) = rollouts::new(rollouts::DriverParts {
         control: server.control.clone(),
@@ -92,6 +107,7 @@ fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
         loads: Arc::clone(&loads),
         clock,
         caller: rollouts::Caller::default(),
+        peers,
         observer: None,
     });
     tokio::spawn(driver.run());

@@ -47,7 +47,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// The states of rollouts in the order in which they were stored.
-fn line(store: &MemoryStore) -> Vec<Value> {
+pub(super) fn line(store: &MemoryStore) -> Vec<Value> {
     let mut records = store.history(None, usize::MAX).unwrap();
     records.reverse();
     let changes = records.iter().flat_map(|record| &record.commit.changes);
@@ -57,7 +57,7 @@ fn line(store: &MemoryStore) -> Vec<Value> {
 }
 
 /// Each state has all that happened before it, and changes of weights are counted one by one.
-fn check_line(line: &[Value]) {
+pub(super) fn check_line(line: &[Value]) {
     for states in line.windows(2) {
         let [before, after] = states else { continue };
         let (old, new) = (before["events"].as_array().unwrap(), after["events"].as_array().unwrap());

@@ -4,6 +4,7 @@ mod files;
 mod fleet;
 mod health;
 mod losses;
+mod replicas;
 mod restarts;
 mod weights;
 mod writes;

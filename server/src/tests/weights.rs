@@ -22,7 +22,7 @@ pub(super) fn route(annotations: &str, backends: &str) -> String {
 
 pub(super) const HALVES: &str = "{name: v1, port: 80, weight: 90}, {name: v2, port: 80, weight: 10}";
 
-fn all(route: &str) -> String {
+pub(super) fn all(route: &str) -> String {
     let service = |name: &str, host: u8| {
         format!(
             "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: prod}}\n\

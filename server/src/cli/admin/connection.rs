@@ -1,6 +1,7 @@
 //! A connection to the admin API: requests, answers, and problems in words.
 
 use std::fs;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -136,9 +137,29 @@ impl Admin {
         headers: &[(&str, &str)],
         body: Option<(&str, Vec<u8>)>,
     ) -> Result<Answer, Failure> {
+        let key = (method != Method::GET).then(random_key);
+        let mut n_left = MAX_REPEATS;
+        loop {
+            let answer = self.send_once(&method, path, (headers, key.as_deref()), body.clone())?;
+            if !answer.is_unknown() || n_left == 0 {
+                return Ok(answer);
+            }
+            n_left -= 1;
+            eprintln!("the outcome is not known yet; the request is sent again, and done once");
+            std::thread::sleep(REPEAT_PAUSE);
+        }
+    }
+
+    fn send_once(
+        &self,
+        method: &Method,
+        path: &str,
+        (headers, key): (&[(&str, &str)], Option<&str>),
+        body: Option<(&str, Vec<u8>)>,
+    ) -> Result<Answer, Failure> {
         let mut request = http::Request::builder().method(method).uri(format!("{}{path}", self.url));
-        for (name, value) in headers {
-            request = request.header(*name, *value);
+        for (name, value) in headers.iter().copied().chain(key.map(|key| ("idempotency-key", key))) {
+            request = request.header(name, value);
         }
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
@@ -190,6 +211,12 @@ impl Admin {
 }
 
 impl Answer {
+    /// Returns `true` if the server does not know whether it is done.
+    fn is_unknown(&self) -> bool {
+        self.status == 503
+            && self.body["type"].as_str().is_some_and(|kind| kind.ends_with("/outcome-unknown"))
+    }
+
     pub(crate) fn success(self) -> Result<Value, Failure> {
         if (200..300).contains(&self.status) {
             return Ok(self.body);
@@ -263,6 +290,16 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The answer about 100,000 nodes is some 100 MiB.
 const MAX_ANSWER_BYTES: u64 = 1 << 30;
 
+/// A key that no other request has: what hashers with random keys make of nothing.
+fn random_key() -> String {
+    let number = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", number(), number())
+}
+
+/// How often a request is sent again whose outcome is not known, and how long after the answer. A server tries for 10 s each time.
+const MAX_REPEATS: usize = 5;
+const REPEAT_PAUSE: Duration = Duration::from_secs(1);
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -284,6 +321,33 @@ mod tests {
             "the change is not valid: 2 errors (HTTP 422)\n  /resources/0/nme: unknown field; did you mean `name`?\n  a.yaml:3:1: duplicate"
         );
         assert_eq!(describe_problem(500, &Value::String("oops".to_owned())), "the server refused (HTTP 500)");
+    }
+
+    #[test]
+    fn a_request_whose_outcome_is_not_known_is_sent_again_with_its_key() {
+        use std::io::{BufRead as _, BufReader, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let unknown = r#"{"type":"https://xds-server.io/problems/outcome-unknown"}"#;
+            let answers = [("503 Service Unavailable", unknown), ("200 OK", "{}")];
+            answers.map(|(status, body)| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
+                let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+                let n = body.len();
+                write!(stream, "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {n}\r\nconnection: close\r\n\r\n{body}").unwrap();
+                let key = head.iter().find_map(|line| line.strip_prefix("idempotency-key: "));
+                key.unwrap_or_default().to_owned()
+            })
+        });
+        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+        let admin = Admin { url, token: None, agent };
+        let answer = admin.send(Method::DELETE, "/v1/a", &[], None).unwrap();
+        assert_eq!(answer.status, 200);
+        let [first, second] = server.join().unwrap();
+        assert!(first.len() == 32 && first == second, "{first} {second}");
+        assert_ne!(random_key(), random_key());
     }
 
     #[test]

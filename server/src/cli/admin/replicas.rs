@@ -49,18 +49,19 @@ fn render(found: &Value) -> String {
         return "this server has a store of its own (serve --store)\n".to_owned();
     }
     let mut table =
-        Table::new(&["ID", "RELEASE", "STARTED", "PEER", "REACHED", "REVISION", "STREAMS", "WHY"]);
+        Table::new(&["ID", "LEADS", "RELEASE", "STARTED", "PEER", "REACHED", "REVISION", "STREAMS", "WHY"]);
     for replica in items(&found["replicas"]) {
         let shown = |key: &str| {
             replica.get(key).filter(|value| !value.is_null()).map_or_else(|| "-".to_owned(), cell)
         };
         let id = if replica["own"] == true { format!("{} *", shown("id")) } else { shown("id") };
+        let leads = if replica["leads"] == true { "yes" } else { "" };
         let why = match replica["since"].as_str() {
             Some(since) => format!("{}, since {since}", one_line(&shown("why"))),
             None => String::new(),
         };
         let rest = ["release", "started", "peer", "reached", "revision", "streams"].map(shown);
-        table.push([id].into_iter().chain(rest).chain([why]).collect());
+        table.push([id, leads.to_owned()].into_iter().chain(rest).chain([why]).collect());
     }
     table.render()
 }
@@ -74,16 +75,16 @@ mod tests {
     #[test]
     fn the_server_that_was_asked_has_a_star_and_silence_has_a_reason() {
         let found = json!({"linked": true, "replicas": [
-            {"id": "a", "own": true, "peer": "10.0.0.1:18003", "release": "1.2.3", "started": "T1", "reached": "yes",
+            {"id": "a", "own": true, "leads": true, "peer": "10.0.0.1:18003", "release": "1.2.3", "started": "T1", "reached": "yes",
              "since": null, "why": null, "forgiven": false, "revision": 7, "streams": 3},
             {"id": "b", "own": false, "peer": null, "release": "1.2.3", "started": "T2", "reached": "no",
              "since": "T3", "why": "it is\nsilent", "forgiven": false, "revision": null, "streams": null},
         ]});
         assert_eq!(
             render(&found),
-            "ID   RELEASE  STARTED  PEER            REACHED  REVISION  STREAMS  WHY\n\
-             a *  1.2.3    T1       10.0.0.1:18003  yes      7         3\n\
-             b    1.2.3    T2       -               no       -         -        it is\\nsilent, since T3\n"
+            "ID   LEADS  RELEASE  STARTED  PEER            REACHED  REVISION  STREAMS  WHY\n\
+             a *  yes    1.2.3    T1       10.0.0.1:18003  yes      7         3\n\
+             b           1.2.3    T2       -               no       -         -        it is\\nsilent, since T3\n"
         );
         assert!(render(&json!({"replicas": []})).contains("a store of its own"));
     }

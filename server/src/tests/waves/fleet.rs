@@ -60,6 +60,16 @@ impl Fleet {
         Self::connect_in(server, n_clients, |_| "", false)
     }
 
+    /// So many nodes of a name, `NAME-0` and so on.
+    pub(super) fn connect_as(server: &Server, name: &str, n_clients: usize) -> Self {
+        let mut fleet = Self::connect(server, 0);
+        for n in 0..n_clients {
+            fleet.join(server, &format!("{name}-{n}"));
+        }
+        fleet.pump(server);
+        fleet
+    }
+
     /// The same nodes, in zones. They come back or have no configuration.
     pub(super) fn connect_in(server: &Server, n_clients: usize, zone_of: ZoneOf, comes_back: bool) -> Self {
         let wants = Wants { resource_type: ResourceType::Cluster, names: vec![] };

@@ -1,0 +1,169 @@
+//! What other servers with the same store say of their clients of the wave deployment that is under way.
+//!
+//! One server leads, and drives it. It asks the others again and again, and decides by the last answer of each. A server that has not answered
+//! for a while, or about an earlier wave, is unknown, and the wave waits for it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Duration;
+
+use crate::model::wave::{PresentNode, WaveClients, WaveQuestion};
+use crate::peers::{Answer, Peers, Question, Reached};
+
+/// The answers of other servers.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere {
+    /// The other servers, if they ask each other.
+    peers: OnceLock<Arc<dyn Peers>>,
+    /// The last answer of each, by its id.
+    heard: Mutex<BTreeMap<String, Heard>>,
+    /// Changes whenever an answer says something new.
+    news: watch::Sender<u64>,
+}
+
+struct Heard {
+    /// The wave that it is about.
+    wave: WaveId,
+    at: Instant,
+    said: Result<Arc<WaveClients>, String>,
+    /// Its nodes that were connected when it last said so.
+    present: Arc<Vec<PresentNode>>,
+    /// The hash of these.
+    hash: Option<String>,
+}
+
+/// What is known of the clients of another server.
+pub(crate) struct Known {
+    /// Its id.
+    pub(crate) id: String,
+    /// What it says of a wave, or why that is not known.
+    pub(crate) said: Result<Arc<WaveClients>, String>,
+    /// Its nodes that were connected when it last said so, also as members of an earlier wave: silence ends no connection.
+    pub(crate) present: Arc<Vec<PresentNode>>,
+}
+
+/// A wave: the number of its deployment, and the revision that it was published as.
+pub(crate) type WaveId = (u64, u64);
+
+impl fmt::Debug for Heard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Heard").field("wave", &self.wave).finish_non_exhaustive()
+    }
+}
+
+impl Elsewhere {
+    /// Sets who the others are, once.
+    pub(crate) fn set(&self, peers: Arc<dyn Peers>) {
+        // Nobody does it twice.
+        let _ = self.peers.set(peers);
+    }
+
+    /// The other servers, if they ask each other.
+    pub(crate) fn peers(&self) -> Option<&Arc<dyn Peers>> {
+        self.peers.get()
+    }
+
+    /// Returns `true` if this server drives wave deployments: it leads, or it is alone.
+    pub(crate) fn leads(&self) -> bool {
+        self.peers().is_none_or(|peers| peers.leads())
+    }
+
+    /// Wakes when an answer says something new.
+    pub(crate) fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    /// What is known of each other server whose clients count.
+    pub(crate) fn servers(&self, wave: WaveId, now: Instant) -> Vec<Known> {
+        let Some(peers) = self.peers() else { return vec![] };
+        let heard = self.heard();
+        let others = peers.replicas().into_iter().filter(|replica| !replica.is_own && !replica.is_forgiven());
+        let known = others.map(|replica| {
+            let last = heard.get(&replica.id);
+            let is_fresh = |heard: &&Heard| now.saturating_duration_since(heard.at) < FRESH;
+            let said = match (last.filter(|heard| heard.wave == wave).filter(is_fresh), replica.reached) {
+                (Some(heard), _) => heard.said.clone(),
+                (None, Reached::Yes(_)) => Err("it has not answered yet".to_owned()),
+                (None, Reached::No { why, .. }) => Err(why),
+                (None, Reached::Gone { .. }) => Err("it vanished".to_owned()),
+            };
+            let same_deployment = last.filter(|heard| heard.wave.0 == wave.0);
+            let present = same_deployment.map(|heard| Arc::clone(&heard.present)).unwrap_or_default();
+            Known { id: replica.id, said, present }
+        });
+        known.collect()
+    }
+
+    /// Asks all others about a wave at the same time. Returns when all have answered, or had time to.
+    pub(crate) async fn ask(&self, question: WaveQuestion) {
+        let Some(peers) = self.peers() else { return };
+        let wave = (question.deployment, question.revision);
+        let mut asked = JoinSet::new();
+        for replica in peers.replicas() {
+            if replica.is_own || replica.is_forgiven() {
+                continue;
+            }
+            let known = self.heard().get(&replica.id).and_then(|heard| heard.hash.clone());
+            let question = Question::Wave(WaveQuestion { known, ..question.clone() });
+            let (peers, id) = (Arc::clone(peers), replica.id);
+            asked.spawn(async move {
+                let answer = peers.ask(id.clone(), question, PATIENCE).await;
+                (id, answer.and_then(clients))
+            });
+        }
+        while let Some(answered) = asked.join_next().await {
+            let Ok((id, said)) = answered else { continue };
+            if self.hear(id, wave, said) {
+                self.news.send_modify(|n| *n = n.wrapping_add(1));
+            }
+        }
+    }
+
+    /// Takes in an answer. Returns `true` if it says something new.
+    fn hear(&self, id: String, wave: WaveId, said: Result<WaveClients, String>) -> bool {
+        let mut heard = self.heard();
+        let before = heard.remove(&id);
+        let (mut present, mut hash) = match &before {
+            Some(before) => (Arc::clone(&before.present), before.hash.clone()),
+            None => Default::default(),
+        };
+        let said = said.map(|mut clients| {
+            if let Some(nodes) = clients.present.take() {
+                (present, hash) = (Arc::new(nodes), Some(clients.hash.clone()));
+            }
+            Arc::new(clients)
+        });
+        let is_news = before.is_none_or(|before| before.wave != wave || before.said != said);
+        let at = tokio::time::Instant::now().into_std();
+        heard.insert(id, Heard { wave, at, said, present, hash });
+        is_news
+    }
+
+    fn heard(&self) -> MutexGuard<'_, BTreeMap<String, Heard>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The clients that an answer says.
+fn clients(answer: Answer) -> Result<WaveClients, String> {
+    match answer {
+        Answer::Wave(clients) => Ok(*clients),
+        Answer::Acks(_) | Answer::Page(_) | Answer::RolloutAcks(_) | Answer::RolloutLoads { .. } => {
+            Err("its answer is about something else".to_owned())
+        }
+    }
+}
+
+/// How long another server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long an answer counts: the next one comes sooner.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// How long after an answer the next question comes.
+pub(crate) const PAUSE: Duration = Duration::from_millis(500);

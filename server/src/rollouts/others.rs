@@ -1,0 +1,130 @@
+//! The clients of the other servers with the same store: what they answered to a change, and the requests that they report.
+//!
+//! A server that does not answer is unknown: its clients may not have applied a change, and nothing is known of their requests. So a gate
+//! waits, and a measurement has no requests.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::task::JoinSet;
+use xds_api::rollouts::RolloutLoads;
+use xds_control::peers::{Answer, Peers, Question, Union};
+use xds_rollout::{AckStatus, Counts};
+
+/// What the clients of all other servers answered to a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OtherAcks {
+    /// The sum over those that answered.
+    pub(super) status: AckStatus,
+    /// True if every server whose clients count has answered.
+    pub(super) is_complete: bool,
+}
+
+impl OtherAcks {
+    /// What the clients of all servers answered, of which these are those of this server. `None` as long as it is not known and nobody
+    /// has rejected the change.
+    pub(super) fn with(&self, own: AckStatus) -> Option<AckStatus> {
+        let Self { status: others, is_complete } = self;
+        let mut all = own;
+        all.of = all.of.saturating_add(others.of);
+        all.acked = all.acked.saturating_add(others.acked);
+        all.n_nacked = all.n_nacked.saturating_add(others.n_nacked);
+        all.nacked.extend(others.nacked.iter().cloned());
+        all.nacked.truncate(MAX_NAMED);
+        match (is_complete, all.n_nacked) {
+            (true, _) => Some(all),
+            (false, 0) => None,
+            // Too few for any share of the clients.
+            (false, _) => Some(AckStatus { acked: 0, ..all }),
+        }
+    }
+
+    /// Returns `true` if every client has accepted the change.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_complete && self.status.acked >= self.status.of
+    }
+}
+
+/// Asks all others about a change.
+pub(super) async fn ask_acks(peers: Arc<dyn Peers>, question: Question, change: u64) -> OtherAcks {
+    let union = ask(peers, question).await;
+    let mut all = OtherAcks { is_complete: union.is_complete(), ..OtherAcks::default() };
+    all.status.change = change;
+    for (_, answer) in union.answers() {
+        let Answer::RolloutAcks(status) = answer else {
+            all.is_complete = false;
+            continue;
+        };
+        let sum = &mut all.status;
+        sum.of = sum.of.saturating_add(status.of);
+        sum.acked = sum.acked.saturating_add(status.acked);
+        sum.n_nacked = sum.n_nacked.saturating_add(status.n_nacked);
+        sum.nacked.extend(status.nacked.iter().take(MAX_NAMED).cloned());
+    }
+    all
+}
+
+/// The requests of the clients of all servers, of which these are those of this server; none if they are not known.
+pub(super) async fn ask_loads(
+    peers: Arc<dyn Peers>,
+    question: Question,
+    own: Option<RolloutLoads>,
+) -> RolloutLoads {
+    let union = ask(peers, question).await;
+    let Some(mut all) = own.filter(|_| union.is_complete()) else { return RolloutLoads::default() };
+    let add = |sum: &mut Counts, more: &Counts| {
+        sum.requests = sum.requests.saturating_add(more.requests);
+        sum.failures = sum.failures.saturating_add(more.failures);
+    };
+    for (_, answer) in union.answers() {
+        let Answer::RolloutLoads { canary, stable } = answer else { return RolloutLoads::default() };
+        add(&mut all.canary, canary);
+        add(&mut all.stable, stable);
+    }
+    all
+}
+
+/// Asks all others at the same time. This server counts as one that has answered, and adds nothing.
+async fn ask(peers: Arc<dyn Peers>, question: Question) -> Union<Answer> {
+    let mut replicas = peers.replicas();
+    replicas.retain(|replica| !replica.is_own);
+    let mut union = Union::new(replicas, SystemTime::now());
+    let mut asked = JoinSet::new();
+    for id in union.others().map(ToOwned::to_owned) {
+        let (peers, question) = (Arc::clone(&peers), question.clone());
+        asked.spawn(async move {
+            let answer = peers.ask(id.clone(), question, PATIENCE).await;
+            (id, answer)
+        });
+    }
+    while let Some(answered) = asked.join_next().await {
+        let Ok((id, answer)) = answered else { continue };
+        union.tell(&id, answer);
+    }
+    union
+}
+
+/// How long another server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How many clients that reject a change are named; the rest is counted.
+const MAX_NAMED: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(of: u64, acked: u64, n_nacked: u64) -> AckStatus {
+        AckStatus { change: 7, of, acked, n_nacked, nacked: vec![] }
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_lets_no_gate_pass_but_a_rejection_counts() {
+        let others = |is_complete, status| OtherAcks { status, is_complete };
+        assert_eq!(others(true, status(3, 2, 1)).with(status(5, 5, 0)), Some(status(8, 7, 1)));
+        assert_eq!(others(false, status(3, 3, 0)).with(status(5, 5, 0)), None);
+        assert_eq!(others(false, status(3, 2, 1)).with(status(5, 5, 0)), Some(status(8, 0, 1)));
+        assert!(others(true, status(3, 3, 0)).is_settled());
+        assert!(!others(false, status(3, 3, 0)).is_settled() && !others(true, status(3, 2, 0)).is_settled());
+    }
+}
