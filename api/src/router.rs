@@ -22,7 +22,7 @@ pub fn router(state: ApiState) -> Router {
 pub fn router_with(state: ApiState, others: Router) -> Router {
     let access = Arc::clone(&state.access);
     endpoints(state.clone(), |_| true)
-        .layer(from_fn_with_state(state.clone(), fresh))
+        .layer(from_fn_with_state(state, fresh))
         .merge(others)
         .fallback(|| async { ApiError::NoPath })
         .method_not_allowed_fallback(|| async { ApiError::NoMethod })

@@ -290,13 +290,12 @@ fn request_name(asked: &Asked, write: &Write) -> Result<Option<RequestName>, Api
     let Some(key) = idempotency_key(&asked.headers)? else { return Ok(None) };
     // Two callers may choose one key.
     let name = hash(&format!("{:?}", (asked.actor(), key)));
-    let digest = match write {
+    let digest = if let Write::ReplaceFiles { load, is_confirmed } = write {
         // It also has when they were read.
-        Write::ReplaceFiles { load, is_confirmed } => {
-            let files: Vec<_> = load.files.values().map(|file| (&file.path, file.hash)).collect();
-            hash(&format!("{:?}", (files, is_confirmed)))
-        }
-        write => hash(&format!("{write:?}")),
+        let files: Vec<_> = load.files.values().map(|file| (&file.path, file.hash)).collect();
+        hash(&format!("{:?}", (files, is_confirmed)))
+    } else {
+        hash(&format!("{write:?}"))
     };
     Ok(Some(RequestName { name, digest }))
 }

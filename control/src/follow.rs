@@ -79,14 +79,9 @@ impl Control {
         let mut was_leading = elsewhere.leads();
         loop {
             let is_leading = elsewhere.leads();
-            if is_leading && !was_leading {
-                tracing::info!("this server drives wave deployments now");
-                if let Err(error) = self.shared().change(Cause::TakeOver).await {
-                    tracing::warn!(error = chain(&error), "the wave deployment cannot be taken over yet");
-                    sleep(RETRY).await;
-                    continue;
-                }
-                self.look_at_held().await;
+            if is_leading && !was_leading && !self.take_over_waves().await {
+                sleep(RETRY).await;
+                continue;
             }
             was_leading = is_leading;
             ticks.mark_unchanged();
@@ -144,6 +139,17 @@ impl Control {
                 () = sleep(RETRY), if elsewhere.peers().is_some() => {}
             }
         }
+    }
+
+    /// Begins to drive the wave deployment that is under way. Returns `false` if that fails.
+    async fn take_over_waves(&self) -> bool {
+        tracing::info!("this server drives wave deployments now");
+        if let Err(error) = self.shared().change(Cause::TakeOver).await {
+            tracing::warn!(error = chain(&error), "the wave deployment cannot be taken over yet");
+            return false;
+        }
+        self.look_at_held().await;
+        true
     }
 
     /// Drops overrides when their time is up, for ever.

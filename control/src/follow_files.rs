@@ -226,13 +226,11 @@ fn confirm(reason: &str) -> String {
 
 /// An error with what it is about.
 fn refusal(error: &WriteError) -> String {
-    match error {
-        WriteError::Invalid(faults) => {
-            let n_more = faults.len().saturating_sub(1);
-            let first = faults.first().map(ToString::to_string).unwrap_or_default();
-            format!("{first}, and {n_more} more errors")
-        }
-        error => chain(error),
+    let WriteError::Invalid(faults) = error else { return chain(error) };
+    let first = faults.first().map(ToString::to_string).unwrap_or_default();
+    match faults.len().saturating_sub(1) {
+        0 => first,
+        n_more => format!("{first}, and {n_more} more errors"),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::model::document::{DocumentState, what};
 use crate::model::weights::reconcile::Dropped;
 use crate::model::{
     Asked, ChangeSource, ChangedObject, Event, FileLoad, FileObject, FileObjectKey, ReloadOutcome, Texts,
-    WaveChoice, WriteError,
+    WriteError,
 };
 use crate::plan::{Patch, Plan, difference, plan};
 use crate::rules::Objects;
@@ -480,9 +480,7 @@ fn step(
             judged(change, base, texts, &label, at)?
         }
         // Tests are never in the way of the first load: without it nothing would be served.
-        None => {
-            (begin::wave_after_load(env, before, base, &groups, (touched, &BY_POLICY), &label, at), vec![])
-        }
+        None => (begin::wave_after_load(env, before, base, &groups, touched, &label, at), vec![]),
     };
     if let AfterLoad::Becomes(wave) = &wave {
         let then = wave.as_deref().map(Wave::resting).unwrap_or_default();
@@ -547,9 +545,7 @@ fn judged(
     let groups = &next.groups;
     let held = || begin::held(env, accepted, groups, (touched.clone(), None), label, at);
     let wave = match change.of_load()? {
-        Verdict::Goes => {
-            begin::wave_after_load(env, accepted, base, groups, (touched.clone(), &BY_POLICY), label, at)
-        }
+        Verdict::Goes => begin::wave_after_load(env, accepted, base, groups, touched.clone(), label, at),
         Verdict::Holds(broken) if touched.is_empty() => return Ok((AfterLoad::Unchanged, broken)),
         Verdict::Holds(mut broken) => {
             texts.move_to_fields(&mut broken);
@@ -666,9 +662,6 @@ fn may_pass(error: &WriteError) -> bool {
             | CommitError::Store(StoreError::BlobTooLarge { .. } | StoreError::ReadOnly(_))
     )
 }
-
-/// Files cannot say that a change is for everyone at once, other than by their groups.
-const BY_POLICY: WaveChoice = WaveChoice::ByPolicy;
 
 /// The most values of a first load that is recorded before it is served: some ten milliseconds.
 const MAX_RECORDED_FIRST: usize = 1_000;

@@ -143,7 +143,8 @@ mod tests {
     #[test]
     fn a_set_is_proposed_if_it_follows_that_of_the_store_or_is_unheard_of() {
         // The server's own, the one before, that of the store; all that were applied.
-        let table: [(&str, Option<&str>, Option<&str>, &str, Standing); 12] = [
+        type Row = (&'static str, Option<&'static str>, Option<&'static str>, &'static str, Standing);
+        let table: [Row; 12] = [
             ("a", None, None, "", Newer),
             ("a", None, Some("a"), "a", Same),
             ("b", Some("a"), Some("a"), "a", Newer),

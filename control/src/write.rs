@@ -220,7 +220,7 @@ fn waves_of(
     match change.of_write(write, &options.waves)? {
         Verdict::Goes if matches!(write, Write::ReplaceFiles { .. }) => {
             let (base, touched) = (next.files_say(), (touched.clone(), &options.waves));
-            let after = begin::wave_after_load(env, accepted, &base, &next.groups, touched, label, at);
+            let after = begin::wave_after_push(env, accepted, &base, &next.groups, touched, label, at);
             let AfterLoad::Becomes(next) = after else { return Ok(Waves::default()) };
             let ended = close::superseded(env, accepted, next.as_deref(), &base, at);
             Ok(Waves { next: next.map(|next| *next), ended, held: None })

@@ -20,7 +20,7 @@ use xds_codec::Codec;
 use xds_control::BoxFuture;
 use xds_control::model::{Asked, ChangeSource};
 use xds_control::peers::{Peers, Status};
-use xds_control::{Acks, Control, Guarding, SaveSet, Sharing};
+use xds_control::{Acks, Control, Guarding, SaveSet, Sharing, Verify};
 use xds_replica::etcd::Etcd;
 use xds_replica::{Member, Presence, PresenceOptions, Remote, Replica};
 use xds_rollout::Phase;
@@ -84,17 +84,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     }
     let stopped = wait_for(stop);
     tasks.spawn(async move { grpc.serve(listeners.xds, ports.xds, stopped).await.context("the xDS port") });
-    tokio::spawn(parts.control.clone().follow_store());
-    tokio::spawn(parts.control.clone().follow_files());
-    tokio::spawn(parts.control.clone().follow_waves());
-    tokio::spawn(parts.control.clone().follow_elsewhere());
-    tokio::spawn(parts.control.clone().end_overrides());
-    tokio::spawn(parts.control.clone().follow_tests());
-    tokio::spawn(parts.control.clone().follow_oracle());
-    tokio::spawn(parts.control.clone().watch_disk());
-    if config.files.verify == xds_control::Verify::Sampled {
-        tokio::spawn(parts.control.clone().verify());
-    }
+    follow(&parts.control, config.files.verify);
     tls.follow(&parts);
     tokio::spawn(Arc::clone(&access).follow(parts.control.clone()));
     tokio::spawn(driver.run());
@@ -125,6 +115,21 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let _ = tokio::time::timeout(config.drain_timeout + LINGER, drained).await;
     say_goodbye(presence).await;
     outcome
+}
+
+/// Starts what the control does without requests, for as long as the process runs.
+fn follow(control: &Control, verify: Verify) {
+    tokio::spawn(control.clone().follow_store());
+    tokio::spawn(control.clone().follow_files());
+    tokio::spawn(control.clone().follow_waves());
+    tokio::spawn(control.clone().follow_elsewhere());
+    tokio::spawn(control.clone().end_overrides());
+    tokio::spawn(control.clone().follow_tests());
+    tokio::spawn(control.clone().follow_oracle());
+    tokio::spawn(control.clone().watch_disk());
+    if verify == Verify::Sampled {
+        tokio::spawn(control.clone().verify());
+    }
 }
 
 /// Opens the store in the data directory, or the copy there of one that several servers share; then others know of this one.

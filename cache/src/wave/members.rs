@@ -293,76 +293,27 @@ mod tests {
 
     #[test]
     fn one_that_moves_to_another_server_is_not_lost_in_whatever_order_it_is_seen() {
-        let at = |server: &str| ClientId::Elsewhere(server.into(), "stream 1".into());
-        let here = || ClientId::Stream(StreamId(1));
-        type Look = (u64, Vec<(ClientId, bool)>);
-        let rows: [(&str, Vec<Look>, Option<Loss>); 7] = [
-            ("left first", vec![(0, vec![(here(), true)]), (1, vec![]), (2, vec![(at("b"), true)])], None),
-            (
-                "is at both for a moment",
-                vec![
-                    (0, vec![(here(), true)]),
-                    (1, vec![(here(), true), (at("b"), true)]),
-                    (2, vec![(at("b"), true)]),
-                ],
-                None,
-            ),
-            (
-                "moved between two others",
-                vec![
-                    (0, vec![(at("b"), true)]),
-                    (1, vec![(at("b"), true), (at("c"), true)]),
-                    (2, vec![(at("c"), true)]),
-                ],
-                None,
-            ),
-            (
-                "restarted, and is at both for a moment",
-                vec![
-                    (0, vec![(at("b"), true)]),
-                    (1, vec![(at("b"), true), (here(), false)]),
-                    (2, vec![(here(), false)]),
-                ],
-                Some(Loss::Restarted(1)),
-            ),
-            (
-                "moved, and is gone",
-                vec![
-                    (0, vec![(here(), true)]),
-                    (1, vec![(here(), true), (at("b"), true)]),
-                    (2, vec![(at("b"), true)]),
-                    (3, vec![]),
-                    (13, vec![]),
-                ],
-                Some(Loss::Gone),
-            ),
-            (
-                "left a server that was silent for long",
-                vec![
-                    (0, vec![(at("c"), true)]),
-                    (1, vec![(at("c"), true), (at("b"), true)]),
-                    (300, vec![(at("b"), true)]),
-                    (310, vec![(at("b"), true)]),
-                ],
-                None,
-            ),
-            (
-                "the one that came is the one that goes",
-                vec![
-                    (0, vec![(here(), true)]),
-                    (1, vec![(here(), true), (at("b"), true)]),
-                    (2, vec![(here(), true)]),
-                    (12, vec![(here(), true)]),
-                ],
-                Some(Loss::Gone),
-            ),
+        // Each look: the second, and the servers that have the node; `!` is for a client that came without configuration.
+        let rows = [
+            ("left first", "0 own; 1; 2 b", None),
+            ("is at both for a moment", "0 own; 1 own b; 2 b", None),
+            ("moved between two others", "0 b; 1 b c; 2 c", None),
+            ("left a server that was silent for long", "0 c; 1 c b; 300 b; 310 b", None),
+            ("restarted, and is at both for a moment", "0 b; 1 b own!; 2 own!", Some(Loss::Restarted(1))),
+            ("moved, and is gone", "0 own; 1 own b; 2 b; 3; 13", Some(Loss::Gone)),
+            ("the one that came is the one that goes", "0 own; 1 own b; 2 own; 12 own", Some(Loss::Gone)),
         ];
         for (what, looks, expected) in rows {
             let start = Instant::now();
             let (mut members, mut now) = (Members::default(), start);
-            for (second, clients) in looks {
-                now = start + Duration::from_secs(second);
-                let present: Present = clients.into_iter().collect();
+            for look in looks.split("; ") {
+                let mut words = look.split(' ');
+                now = start + Duration::from_secs(words.next().unwrap().parse().unwrap());
+                let clients = words.map(|word| match word.trim_end_matches('!') {
+                    "own" => (ClientId::Stream(StreamId(1)), !word.ends_with('!')),
+                    server => (ClientId::Elsewhere(server.into(), "stream 1".into()), !word.ends_with('!')),
+                });
+                let present: Present = clients.collect();
                 let all = if present.is_empty() { vec![] } else { vec![("node".into(), present)] };
                 members.look(all.into_iter().collect(), |_| false, now);
             }

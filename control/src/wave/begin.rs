@@ -163,8 +163,21 @@ pub(crate) fn still_previous(accepted: &Accepted, contents: &Plan) -> PreviousVa
 
 /// The effect of a load on the current wave deployment; `touched` has the former values of the objects that it changes. If a file
 /// changes while its last change is held back, nodes keep the contents that they are served, and the wave deployment starts again. An
-/// object that is as it was before is no longer held. `choice` says whether the policies of groups count.
+/// object that is as it was before is no longer held.
 pub(crate) fn wave_after_load(
+    env: &Env,
+    accepted: &Accepted,
+    base: &Base,
+    after: &Groups,
+    touched: PreviousValues,
+    label: &Label,
+    at: At,
+) -> AfterLoad {
+    wave_after_push(env, accepted, base, after, (touched, &WaveChoice::ByPolicy), label, at)
+}
+
+/// The same of a push, which may choose its waves.
+pub(crate) fn wave_after_push(
     env: &Env,
     accepted: &Accepted,
     base: &Base,

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -145,7 +146,8 @@ impl Admin {
                 return Ok(answer);
             }
             n_left -= 1;
-            eprintln!("the outcome is not known yet; the request is sent again, and done once");
+            // Nobody has to read it.
+            let _ = writeln!(io::stderr().lock(), "note: {UNKNOWN}");
             std::thread::sleep(REPEAT_PAUSE);
         }
     }
@@ -174,7 +176,7 @@ impl Admin {
     }
 
     /// Opens a stream that goes on until the server or the reader ends it; after an event with an id, if one is given.
-    pub(crate) fn open(&self, path: &str, last: Option<&str>) -> Result<impl std::io::Read + use<>, Failure> {
+    pub(crate) fn open(&self, path: &str, last: Option<&str>) -> Result<impl io::Read + use<>, Failure> {
         let mut request = self.agent.get(format!("{}{path}", self.url));
         if let Some(last) = last {
             request = request.header("last-event-id", last);
@@ -296,6 +298,8 @@ fn random_key() -> String {
     format!("{:016x}{:016x}", number(), number())
 }
 
+const UNKNOWN: &str = "the outcome is not known yet; the request is sent again, and is done once";
+
 /// How often a request is sent again whose outcome is not known, and how long after the answer. A server tries for 10 s each time.
 const MAX_REPEATS: usize = 5;
 const REPEAT_PAUSE: Duration = Duration::from_secs(1);
@@ -325,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_request_whose_outcome_is_not_known_is_sent_again_with_its_key() {
-        use std::io::{BufRead as _, BufReader, Write as _};
+        use std::io::{BufRead as _, BufReader};
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = std::thread::spawn(move || {
