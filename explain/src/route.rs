@@ -341,8 +341,8 @@ pub(crate) fn is_grpc(seen: &Seen) -> bool {
     value == "application/grpc" || value.starts_with("application/grpc+")
 }
 
-/// Why a client does not use a route, though it uses others of the resource.
-fn left_out(message: &proto::Route, matches: &proto::RouteMatch, semantics: Semantics) -> Option<Reason> {
+/// Why a client does not even read the rest of a route.
+fn unread(matches: &proto::RouteMatch, semantics: Semantics) -> Option<Reason> {
     if semantics.has(Difference::OddPathIsLeftOut) {
         let is_odd = match &matches.path_specifier {
             Some(PathSpecifier::Prefix(prefix)) => !is_prefix_of_method(prefix),
@@ -357,6 +357,14 @@ fn left_out(message: &proto::Route, matches: &proto::RouteMatch, semantics: Sema
         semantics.has(Difference::QueryIsMatched) || semantics.has(Difference::QueryIsIgnored);
     if !matches.query_parameters.is_empty() && !ignores_query {
         return Some(Reason::new("XR14", "it has conditions on the query"));
+    }
+    None
+}
+
+/// Why a client does not use a route, though it uses others of the resource.
+fn left_out(message: &proto::Route, matches: &proto::RouteMatch, semantics: Semantics) -> Option<Reason> {
+    if let Some(reason) = unread(matches, semantics) {
+        return Some(reason);
     }
     if !semantics.has(Difference::ActsAsProxy)
         && let Some(Action::Route(action)) = &message.action
@@ -389,6 +397,9 @@ fn is_method(path: &str) -> bool {
 pub(crate) fn refused(message: &proto::Route, semantics: Semantics) -> Option<Reason> {
     let empty = proto::RouteMatch::default();
     let matches = message.r#match.as_ref().unwrap_or(&empty);
+    if unread(matches, semantics).is_some() {
+        return None;
+    }
     if semantics.has(Difference::OnlyPlainPaths) {
         let kind = match &matches.path_specifier {
             Some(PathSpecifier::PathSeparatedPrefix(_)) => Some(("XR4", "path_separated_prefix")),
@@ -529,6 +540,10 @@ mod tests {
         let header_match_specifier = Some(HeaderMatchSpecifier::StringMatch(matcher));
         let message = with_header(HeaderMatcher { header_match_specifier, ..HeaderMatcher::default() });
         assert_eq!(is_refused(&message), [true, true, false, false]);
+        // What is left out by its path is not read on.
+        let mut odd = message;
+        odd.r#match.as_mut().unwrap().path_specifier = prefix("/a/b/c").path_specifier;
+        assert_eq!(is_refused(&odd), [true, false, false, false]);
     }
 
     #[test]

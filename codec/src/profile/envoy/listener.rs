@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::super::Effect::{Differs, Rejected};
+use super::super::Effect::{Crashes, Differs, Rejected};
 use super::super::rule::{Fault, Scope, Side, enum_at, has, number_at};
 use super::super::{ProfileFinding, reach};
 use super::chains;
@@ -39,8 +39,12 @@ pub(super) fn listener(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>
     let list_path = path.field("additional_addresses");
     for (index, more) in list(message, "additional_addresses").iter().enumerate() {
         let path = list_path.index(index);
-        if let Some(found) = child(more, "address") {
-            address(&found, &path.field("address"), scope);
+        match child(more, "address") {
+            Some(found) => _ = address(&found, &path.field("address"), scope),
+            None => {
+                let text = "Envoy 1.40 crashes at an additional address of a listener that is empty";
+                scope.report(Fault::new(ROW.0, Crashes, ROW.1), &path, "address", text);
+            }
         }
     }
     let is_quic = has(message, "udp_listener_config.quic_options");

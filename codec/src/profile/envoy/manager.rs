@@ -31,6 +31,10 @@ pub(super) fn manager(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>)
             }
         }
     }
+    const MOST: &str = "common_http_protocol_options.max_response_headers_kb";
+    if has(message, MOST) {
+        refuse(ROW, path, MOST, "Envoy takes `max_response_headers_kb` in clusters alone", scope);
+    }
     if is_true(message, "strip_matching_host_port") && is_true(message, "strip_any_host_port") {
         let text = "Envoy rejects `strip_any_host_port` beside `strip_matching_host_port`";
         refuse(ROW, path, "strip_any_host_port", text, scope);
