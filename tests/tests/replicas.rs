@@ -333,7 +333,7 @@ async fn another_server_goes_on_when_the_one_that_leads_is_killed_or_stopped() -
     });
     let started = other.post("/v1/rollouts", &rollout).await?;
     let rollout = format!("/v1/rollouts/{}", started["id"].as_str().context("its id")?);
-    other.wait_json(&rollout, |rollout| rollout["phase"] == "Paused" || rollout["step"] != 1).await?;
+    wait_long(other, &rollout, |rollout| rollout["phase"] == "Paused" || rollout["step"] != 1).await?;
     world.servers[stopped].signal(Signal::STOP)?;
     wait_long(other, &rollout, |rollout| rollout["phase"] == "Succeeded").await?;
     world.servers[stopped].signal(Signal::CONT)?;
