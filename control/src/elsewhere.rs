@@ -165,5 +165,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long an answer counts: the next one comes sooner.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How long after an answer the next question comes.
-pub(crate) const PAUSE: Duration = Duration::from_millis(500);
+/// How long after the answers the next question comes: servers look at all their clients for an answer, and have other work.
+pub(crate) fn pause_after(asked_for: Duration) -> Duration {
+    (asked_for * 9).clamp(MIN_PAUSE, MAX_PAUSE)
+}
+
+const MIN_PAUSE: Duration = Duration::from_millis(500);
+
+/// With [`PATIENCE`], shorter than [`FRESH`].
+const MAX_PAUSE: Duration = Duration::from_secs(2);

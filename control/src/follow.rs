@@ -11,7 +11,7 @@ use crate::accepted::{Accepted, Recorded};
 use crate::causes::chain;
 use crate::change::{aside, note_of_disk};
 use crate::control::Control;
-use crate::elsewhere::PAUSE;
+use crate::elsewhere::pause_after;
 use crate::model::weights::reconcile::next_end;
 use crate::model::{WaveChoice, Write, WriteOptions};
 use crate::propose::Cause;
@@ -54,7 +54,7 @@ impl Control {
         let mut accepted = self.shared().watch();
         loop {
             let now = Arc::clone(&accepted.borrow_and_update());
-            let place = now.wave.as_ref().map(|wave| wave.place());
+            let (place, began) = (now.wave.as_ref().map(|wave| wave.place()), Instant::now());
             if let Some(wave) = now.wave.as_deref().filter(|wave| wave.stopped.is_none())
                 && env.elsewhere.leads()
             {
@@ -65,7 +65,7 @@ impl Control {
                 told = async { accepted.wait_for(is_other).await.map(drop) } => if told.is_err() {
                     return;
                 },
-                () = sleep(PAUSE) => {}
+                () = sleep(pause_after(began.elapsed())) => {}
             }
         }
     }
