@@ -24,6 +24,8 @@ pub(crate) enum Quirk {
     /// If one waits all wait, and removals go in the same response as additions. The key of one scope may pass to another, Envoy rejects
     /// two scopes with the same key, and a key without a scope has no routes.
     ChangeTogether,
+    /// Envoy forgets the requests that wait for the routes of a scope if the scope leads elsewhere, or is gone, before these are there.
+    ForgetsWaiting,
     /// A name is `ROUTE/host`, and one resource may serve many hosts of its route configuration (rows A116, A118).
     NamesAreHosts,
     /// Envoy asks at the first request to a host. So it may ask for hosts that do not exist, or no longer do, at any time.
@@ -79,6 +81,7 @@ const ROWS: &[Row] = &[
         ..row(Quirk::FailsWithoutRemoved, &[ResourceType::ExtensionConfig])
     },
     row(Quirk::ChangeTogether, &[ResourceType::ScopedRouteConfiguration]),
+    row(Quirk::ForgetsWaiting, &[ResourceType::ScopedRouteConfiguration]),
     row(Quirk::NamesAreHosts, &[ResourceType::VirtualHost]),
     row(Quirk::AskedAtFirstUse, &[ResourceType::VirtualHost]),
     Row { variant: Some(Variant::Delta), ..row(Quirk::AskedByVersions, &[ResourceType::VirtualHost]) },

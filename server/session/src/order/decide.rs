@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use xds_cache::{References, Resource, ResourceKey, ResourceType, WaitsFor};
 
-use super::facts::{At, Facts, Need, Place, User};
+use super::facts::{At, Facts, Need, Place, User, wants};
+use crate::ledger::Answer;
 use crate::quirks::Quirk;
 use crate::references;
 use crate::type_state::TypeState;
@@ -243,7 +244,40 @@ impl Facts<'_> {
         // New clusters that refer to each other come together.
         let is_mutual = |to: &ResourceKey| sent.is_none() && to.resource_type == *of;
         let needed = new.iter().filter(|to| !is_mutual(to)).flat_map(|to| self.needs(of, to));
-        needed.filter_map(|needed| self.obstacle(&needed, Need::default())).collect()
+        let lacking = needed.filter_map(|needed| self.obstacle(&needed, Need::default()));
+        let is_forgetful = Quirk::ForgetsWaiting.is_of(of);
+        lacking.chain(is_forgetful.then(|| self.unfinished(of)).flatten()).collect()
+    }
+
+    /// The first thing that the client is still taking up of the last change of the scopes: a scope, or routes that one leads to and that
+    /// it asked for. Requests may wait for it.
+    fn unfinished(&self, of: &ResourceType) -> Option<WaitsFor> {
+        let first = || {
+            let open = self.open().iter().filter(|(open, _)| open.resource_type == *of);
+            let mut places = open.flat_map(|(key, places)| places.iter().map(move |place| (key, place)));
+            places.find_map(|(key, Place { state, .. })| {
+                let sent = state.sent(&key.name)?;
+                if state.ledger.answer(&key.name) == Answer::None {
+                    return Some(WaitsFor::Ack(key.clone()));
+                }
+                let is_used_at_once = |to: &&ResourceKey| {
+                    references::row_of(of, &to.resource_type).is_some_and(|row| row.is_used_at_once)
+                };
+                sent.references().targets().filter(is_used_at_once).find_map(|to| self.unanswered(to))
+            })
+        };
+        self.unfinished_scope.get_or_init(first).clone()
+    }
+
+    /// What is missing until the client has a resource that it asked for.
+    fn unanswered(&self, key: &ResourceKey) -> Option<WaitsFor> {
+        let mut states = self.states(&key.resource_type).filter(|state| wants(state, &key.name));
+        states.find_map(|state| {
+            if !state.holds(&key.name) {
+                return Some(WaitsFor::Sending(key.clone()));
+            }
+            (state.ledger.answer(&key.name) == Answer::None).then(|| WaitsFor::Ack(key.clone()))
+        })
     }
 
     /// The resources that the client takes unasked, and needs before something of type `from` may newly refer to `to`: `to` itself, or

@@ -44,6 +44,8 @@ pub(super) struct Facts<'a> {
     pub(super) obstacles: RefCell<BTreeMap<Needed, Option<Obstacle>>>,
     /// The obstacle of the first scope that waits.
     pub(super) scopes_wait: OnceCell<Option<WaitsFor>>,
+    /// The first thing that the client is still taking up of the last change of the scopes.
+    pub(super) unfinished_scope: OnceCell<Option<WaitsFor>>,
     /// The updates that wait, as far as it was asked for: many removed resources may have the same user.
     pub(super) held: RefCell<BTreeMap<ResourceKey, bool>>,
     open: OnceCell<Open<'a>>,
@@ -111,6 +113,7 @@ impl<'a> Facts<'a> {
             in_use: RefCell::default(),
             obstacles: RefCell::default(),
             scopes_wait: OnceCell::new(),
+            unfinished_scope: OnceCell::new(),
             held: RefCell::default(),
             open: OnceCell::new(),
         }

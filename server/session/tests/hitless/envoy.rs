@@ -16,6 +16,8 @@ pub(crate) struct Envoy {
     listeners: BTreeMap<String, Slot>,
     /// In use as soon as they come; `None` if no listener has any.
     scopes: Option<BTreeMap<String, String>>,
+    /// A scope that led elsewhere before its routes were there: Envoy forgets the requests that waited for these.
+    forgotten: Option<String>,
     pub(crate) vhds: Vhds,
     /// What it was sent of what it asks for.
     received: BTreeMap<Wanted, String>,
@@ -64,6 +66,7 @@ impl Envoy {
             clusters: BTreeMap::new(),
             listeners: BTreeMap::new(),
             scopes: is_scoped.then(BTreeMap::new),
+            forgotten: None,
             vhds: Vhds::new(is_per_type),
             received: BTreeMap::new(),
             asked: BTreeSet::new(),
@@ -212,8 +215,14 @@ impl Envoy {
 
     /// Takes scopes, which need not warm.
     fn take_scopes(&mut self, reply: &Reply, verdict: &Verdict) {
+        let awaited: BTreeSet<String> = self.awaited_routes().collect();
         let Some(scopes) = &mut self.scopes else { return };
         let taken = reply.resources.iter().filter(|(name, _)| verdict.takes(name));
+        let leads_elsewhere = |(name, content): &(&String, &String)| {
+            let had = scopes.get(*name).filter(|had| had != content);
+            had.is_some_and(|had| needs(had, 0, false).any(|route| awaited.contains(&route.name)))
+        };
+        self.forgotten = taken.clone().find(leads_elsewhere).map(|(name, _)| name.clone());
         scopes.extend(taken.map(|(name, content)| (name.clone(), content.clone())));
         if self.is_delta || verdict.takes_removals() {
             let is_gone = |name: &String| {
@@ -270,6 +279,11 @@ impl Envoy {
         }
         asks.extend(of_hosts);
         asks
+    }
+
+    /// The scope of the last response whose change made Envoy forget requests.
+    pub(crate) fn forgotten(&self) -> Option<&String> {
+        self.forgotten.as_ref()
     }
 
     /// The first thing in use that refers to something which is not there. A cluster that nothing leads to does no harm.

@@ -437,9 +437,20 @@ impl World {
 
     pub(crate) fn fault(&self) -> Option<String> {
         match &self.model {
-            Model::Envoy(envoy) => envoy.fault().or_else(|| self.lost()).or_else(|| self.told_gone(envoy)),
+            Model::Envoy(envoy) => {
+                let forgotten = self.forgotten(envoy);
+                envoy.fault().or(forgotten).or_else(|| self.lost()).or_else(|| self.told_gone(envoy))
+            }
             Model::Grpc(grpc) => grpc.fault(),
         }
+    }
+
+    /// A scope that changed while requests waited for its routes. Streams for each type tell the server too late what is asked for, and
+    /// so does a new connection.
+    fn forgotten(&self, envoy: &Envoy) -> Option<String> {
+        let is_known = !self.setup.is_per_type && self.n_streams == 1 && !self.has_rejected;
+        let name = envoy.forgotten().filter(|_| is_known)?;
+        Some(format!("{name} leads elsewhere before its routes are there"))
     }
 
     /// What the client had, does not have any more, and was never taken away.
