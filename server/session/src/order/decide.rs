@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xds_cache::{References, Resource, ResourceKey, ResourceType, WaitsFor};
+use xds_cache::{Name, References, Resource, ResourceKey, ResourceType, WaitsFor};
 
 use super::facts::{At, Facts, Need, Place, User, wants};
 use crate::ledger::Answer;
@@ -257,7 +257,7 @@ impl Facts<'_> {
             let mut places = open.flat_map(|(key, places)| places.iter().map(move |place| (key, place)));
             places.find_map(|(key, Place { state, .. })| {
                 let sent = state.sent(&key.name)?;
-                if state.ledger.answer(&key.name) == Answer::None {
+                if is_unanswered(state, &key.name) {
                     return Some(WaitsFor::Ack(key.clone()));
                 }
                 let is_used_at_once = |to: &&ResourceKey| {
@@ -269,14 +269,23 @@ impl Facts<'_> {
         self.unfinished_scope.get_or_init(first).clone()
     }
 
-    /// What is missing until the client has a resource that it asked for.
+    /// What is missing until the client has a resource that it asked for. What it cannot get any more is not waited for.
     fn unanswered(&self, key: &ResourceKey) -> Option<WaitsFor> {
         let mut states = self.states(&key.resource_type).filter(|state| wants(state, &key.name));
         states.find_map(|state| {
-            if !state.holds(&key.name) {
-                return Some(WaitsFor::Sending(key.clone()));
+            if state.holds(&key.name) {
+                return is_unanswered(state, &key.name).then(|| WaitsFor::Ack(key.clone()));
             }
-            (state.ledger.answer(&key.name) == Answer::None).then(|| WaitsFor::Ack(key.clone()))
+            let version = self.led_to(key).or_else(|| self.served(key).cloned())?;
+            let can_come = match self.obstacle_for(&version) {
+                Some(WaitsFor::Change(_)) => false,
+                Some(WaitsFor::Sending(lacked)) => self.served(&lacked).is_some(),
+                None
+                | Some(
+                    WaitsFor::Settling(_) | WaitsFor::Request(_) | WaitsFor::Ack(_) | WaitsFor::Disuse(_),
+                ) => true,
+            };
+            can_come.then(|| WaitsFor::Sending(key.clone()))
         })
     }
 
@@ -358,6 +367,11 @@ impl Facts<'_> {
         };
         self.scopes_wait.get_or_init(first).clone()
     }
+}
+
+/// Returns `true` if the answer to what a stream was sent of a name is still to come.
+fn is_unanswered(state: &TypeState, name: &Name) -> bool {
+    state.ledger.answer(name) == Answer::None && !state.ledger.responses().is_answered()
 }
 
 impl Place<'_> {

@@ -554,16 +554,3 @@ fn a_host_that_never_came_holds_nothing_up() {
     ];
     assert_eq!(history(ON_DEMAND, &steps), Ok(()));
 }
-
-/// Two changes of a scope, one after the other, of which the second comes before the routes of the first are there.
-#[test]
-fn a_scope_leads_elsewhere_only_when_its_routes_are_there() {
-    let steps = [
-        publish([route(0, 8)]),
-        publish([route(1, 0), scope(0, 0)]),
-        Step::Drain,
-        publish([route(2, 8), scope(0, 2)]),
-        poll(1),
-    ];
-    assert_eq!(history(Setup { is_scoped: true, max_response_bytes: 300, ..ADS }, &steps), Ok(()));
-}

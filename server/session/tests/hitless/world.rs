@@ -76,6 +76,8 @@ pub(crate) struct World {
     accepted: BTreeSet<(usize, (u64, String))>,
     /// The clusters, listeners and scopes that every configuration had.
     lasting: BTreeSet<(usize, String)>,
+    /// How many clusters the first configuration had.
+    n_clusters: usize,
     /// The virtual hosts that a configuration did not have though it had their route.
     absent: BTreeSet<String>,
     pub(crate) now: Instant,
@@ -113,11 +115,13 @@ impl World {
             has_rejected: false,
             accepted: BTreeSet::new(),
             lasting: BTreeSet::new(),
+            n_clusters: 0,
             absent: BTreeSet::new(),
             now: Instant::now(),
         };
         world.lasting = world.config.resources().into_keys().collect();
         world.lasting.retain(|(kind, _)| [CLUSTER, LISTENER, SCOPE].contains(kind));
+        world.n_clusters = world.lasting.iter().filter(|(kind, _)| *kind == CLUSTER).count();
         world.publish();
         world.connect();
         world
@@ -446,10 +450,11 @@ impl World {
     }
 
     /// A scope that changed while requests waited for its routes. Streams for each type tell the server too late what is asked for, and
-    /// so does a new connection.
+    /// so does a new connection. Routes whose clusters have gone cannot come any more.
     fn forgotten(&self, envoy: &Envoy) -> Option<String> {
         let is_known = !self.setup.is_per_type && self.n_streams == 1 && !self.has_rejected;
-        let name = envoy.forgotten().filter(|_| is_known)?;
+        let can_come = self.lasting.iter().filter(|(kind, _)| *kind == CLUSTER).count() == self.n_clusters;
+        let name = envoy.forgotten().filter(|_| is_known && can_come)?;
         Some(format!("{name} leads elsewhere before its routes are there"))
     }
 
