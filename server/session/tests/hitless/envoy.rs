@@ -122,6 +122,7 @@ impl Envoy {
     /// Takes in a response. What it asks for because of it goes out before the answer.
     pub(crate) fn receive(&mut self, reply: &Reply, verdict: &Verdict) -> Vec<Ask> {
         let mut renewed = BTreeSet::new();
+        self.forgotten = None;
         if reply.kind == CLUSTER || reply.kind == LISTENER {
             self.replace(reply, verdict, &mut renewed);
         } else if reply.kind == SCOPE {
@@ -281,7 +282,7 @@ impl Envoy {
         asks
     }
 
-    /// The scope of the last response whose change made Envoy forget requests.
+    /// The scope in the last response whose change made Envoy forget requests.
     pub(crate) fn forgotten(&self) -> Option<&String> {
         self.forgotten.as_ref()
     }
