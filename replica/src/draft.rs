@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use ring::rand::{SecureRandom as _, SystemRandom};
-use xds_store::{CommitError, JournalStore, MAX_BLOB_BYTES, Record, Store as _, StoreError};
+use xds_store::{CommitError, MAX_BLOB_BYTES, Record, Store, StoreError};
 
 use crate::body::{Body, MAX_BODY_BYTES};
 use crate::chain::Head;
@@ -31,7 +31,7 @@ pub(crate) struct Draft {
 impl Draft {
     /// The commit `record` after `head`, with contents from the mirror.
     pub(crate) fn new(
-        mirror: &JournalStore,
+        mirror: &dyn Store,
         sealer: &Sealer,
         store: &str,
         (head, record): (Head, &Record),
@@ -68,7 +68,7 @@ impl Draft {
 /// A commit, and the contents that it names.
 ///
 /// It has all of them, even those that were there before: what other mirrors still have is not known here.
-fn body(mirror: &JournalStore, record: &Record) -> Result<Body, CommitError> {
+pub(crate) fn body(mirror: &dyn Store, record: &Record) -> Result<Body, CommitError> {
     let text = serde_json::to_vec(&record.commit).map_err(|_| StoreError::Closed)?;
     if text.len() > MAX_BLOB_BYTES {
         return Err(CommitError::TooLarge { what: "record", bytes: text.len(), limit: MAX_BLOB_BYTES });

@@ -74,11 +74,12 @@ pub(crate) async fn follow(shared: Arc<Shared>) {
 pub(crate) async fn save(shared: Arc<Shared>) {
     let mut moved = shared.moved.subscribe();
     while moved.changed().await.is_ok() {
+        let _saving = shared.saving.lock().await;
         let Some(position) = moved.borrow_and_update().clone() else { continue };
         let dir = shared.dir.clone();
         let saved = tokio::task::spawn_blocking(move || position::write(&dir, &[&position])).await;
         if let Ok(Err(error)) = saved {
-            tracing::warn!(error = chain(&error), "the place in the shared store could not be saved");
+            tracing::warn!(error = chain(&error), "the place of the copy in the history could not be saved");
         }
     }
 }
@@ -115,13 +116,15 @@ impl Shared {
         };
         let health = match caught_up {
             Ok(()) => Health::Current,
-            Err(trouble) => Health::Apart(format!("the shared store is not followed: {trouble}")),
+            Err(trouble) => {
+                Health::Apart(format!("{} is not followed: {trouble}", self.options.role.remote()))
+            }
         };
         self.health.send_if_modified(|known| {
             let is_news = *known != health;
             if is_news {
                 match &health {
-                    Health::Current => tracing::info!("the shared store is followed"),
+                    Health::Current => tracing::info!("{} is followed", self.options.role.remote()),
                     Health::Apart(reason) => tracing::warn!(reason, "the last known state stays"),
                 }
                 *known = health;
@@ -168,6 +171,13 @@ impl Shared {
         if let Some(position) = &mut tail.position {
             position.head.epoch = head.epoch;
         }
+        self.moved.send_if_modified(|moved| {
+            let is_news = *moved != tail.position;
+            if is_news {
+                moved.clone_from(&tail.position);
+            }
+            is_news
+        });
         Ok(())
     }
 
@@ -249,6 +259,8 @@ impl Shared {
         let revision = base.map_or(Revision::ZERO, |base| base.revision);
         let position =
             Position { store: meta.store.clone(), head: Head { epoch: head.epoch, revision, chain } };
+        // A place of the journal that is replaced must not be saved any more.
+        let _saving = self.saving.lock().await;
         let (dir, new, old) = (self.dir.clone(), position.clone(), tail.position.clone());
         let positions = move || position::write(&dir, &std::iter::once(&new).chain(&old).collect::<Vec<_>>());
         let saved = tokio::task::spawn_blocking(positions).await;
@@ -261,11 +273,9 @@ impl Shared {
                 serde_json::from_slice(&body.text).map_err(|error| unreadable(&place, &error))?;
             let state = state.into_iter().map(|(key, hash)| (Arc::from(key), hash)).collect();
             self.mirror.begin_at(Beginning { revision, state, blobs: body.blobs }).await?;
-            tracing::warn!(
-                revision = revision.0,
-                "the copy of the shared store begins anew at its oldest state"
-            );
+            tracing::warn!(revision = revision.0, "the copy begins anew at the oldest state that is kept");
         }
+        self.moved.send_replace(Some(position.clone()));
         tail.position = Some(position);
         Ok(())
     }

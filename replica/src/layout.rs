@@ -83,6 +83,12 @@ pub(crate) fn commit_key(revision: Revision) -> String {
     format!("commit/{:020}", revision.0)
 }
 
+/// The revision of a commit's key; `None` for other keys.
+pub(crate) fn revision_of(key: &str) -> Option<Revision> {
+    let digits = key.strip_prefix("commit/").filter(|digits| digits.len() == 20)?;
+    digits.parse().ok().map(Revision)
+}
+
 /// The kinds of sealed bodies that are cut into parts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Parts {

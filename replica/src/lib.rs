@@ -16,6 +16,7 @@
 //! | [`draft`] | What is put for a commit? |
 //! | [`seal`] | Who can read them? |
 //! | [`layout`] | Under which key is what? |
+//! | [`feed`] | What does a server that only follows read? |
 //! | [`judge`] | Does a mirror follow what the remote shows? |
 //! | [`remote`] | What must a remote be able to do? |
 //! | [`position`] | Where in the chain is the mirror? |
@@ -31,6 +32,7 @@ mod body;
 mod chain;
 mod draft;
 pub mod etcd;
+mod feed;
 mod follow;
 mod judge;
 mod layout;
@@ -44,9 +46,10 @@ mod retain;
 mod seal;
 mod small_file;
 
+pub use feed::{Feed, FeedError};
 pub use members::{Gone, MAX_MEMBERS, Member, Members, Seat};
 pub use migrate::{PushError, Pushed, detach, push};
 pub use presence::{Company, ForgetError, Presence, PresenceError, PresenceOptions};
 pub use remote::{Compare, Entry, Lease, Put, Read, Remote, RemoteError, Transaction, Written};
-pub use replica::{OpenError, Options, Replica};
+pub use replica::{OpenError, Options, Replica, Role};
 pub use seal::{KeyFileError, StoreKeys};

@@ -15,6 +15,7 @@ use xds_store::{
 
 use crate::chain::Head;
 use crate::draft::{Draft, put_parts};
+use crate::feed::{Feed, FeedError};
 use crate::follow::{self, Trouble};
 use crate::judge::Divergence;
 use crate::layout::{self, CommitLine, HEAD};
@@ -40,6 +41,28 @@ pub struct Options {
     pub member: Option<(String, Member)>,
     /// How it does so.
     pub presence: PresenceOptions,
+    /// Whether the replica writes.
+    pub role: Role,
+}
+
+/// Whether a replica writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// It commits, and keeps the remote's history short.
+    #[default]
+    Writer,
+    /// It only reads a remote that another server is.
+    Follower,
+}
+
+impl Role {
+    /// What the remote is to people.
+    pub(crate) const fn remote(self) -> &'static str {
+        match self {
+            Self::Writer => "the shared store",
+            Self::Follower => "the server that this one follows",
+        }
+    }
 }
 
 impl Default for Options {
@@ -52,6 +75,7 @@ impl Default for Options {
             patience: Duration::from_secs(5),
             member: None,
             presence: PresenceOptions::default(),
+            role: Role::Writer,
         }
     }
 }
@@ -78,7 +102,7 @@ pub enum OpenError {
     Mirror(#[from] xds_store::OpenError),
     /// The data directory is that of a server that shares nothing.
     #[error(
-        "the data directory {} has the history of a server without a shared store; `xds-server store push` takes it there, or use an empty directory",
+        "the data directory {} has the history of a server without a shared store; `xds-server store push` takes it to one; else use an empty directory",
         dir.display()
     )]
     NotAMirror {
@@ -89,7 +113,7 @@ pub enum OpenError {
     #[error(transparent)]
     Presence(#[from] PresenceError),
     /// The position of the mirror cannot be told.
-    #[error("the copy of the shared store in {} cannot be used; empty the directory, and it is made anew: {reason}", dir.display())]
+    #[error("the copy in {} cannot be used; empty the directory, and it is made anew: {reason}", dir.display())]
     Position {
         /// The directory.
         dir: PathBuf,
@@ -97,8 +121,13 @@ pub enum OpenError {
         reason: String,
     },
     /// There is no copy to begin with, and the remote does not give one.
-    #[error("the shared store cannot be used: {0}")]
-    Remote(String),
+    #[error("{what} cannot be used: {reason}")]
+    Remote {
+        /// The remote.
+        what: &'static str,
+        /// Why.
+        reason: String,
+    },
 }
 
 /// The parts that the tasks of a replica share.
@@ -114,6 +143,8 @@ pub(crate) struct Shared {
     pub(crate) health: watch::Sender<Health>,
     /// The newest position, for the task that saves it.
     pub(crate) moved: watch::Sender<Option<Position>>,
+    /// Held while a position is saved.
+    pub(crate) saving: Mutex<()>,
     /// Dropped after the mirror.
     _in_use: mpsc::Sender<()>,
 }
@@ -173,6 +204,7 @@ impl Replica {
             tail: Mutex::new(tail),
             health: watch::Sender::new(Health::Current),
             moved: watch::Sender::new(position),
+            saving: Mutex::default(),
             _in_use: sender,
         });
         // A remote that did not answer there is not waited for once more.
@@ -187,8 +219,33 @@ impl Replica {
         let mut tasks = JoinSet::new();
         tasks.spawn(follow::follow(Arc::clone(&shared)));
         tasks.spawn(follow::save(Arc::clone(&shared)));
-        tasks.spawn(retain::retain(Arc::clone(&shared)));
+        if shared.options.role == Role::Writer {
+            tasks.spawn(retain::retain(Arc::clone(&shared)));
+        }
         Ok((Self { shared, presence, tasks, in_use }, notes))
+    }
+
+    /// Opens the mirror in `dir` of another server's history, and begins to follow it. `remote` reads what that server's [`Feed`] shows.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub async fn follow(
+        dir: &Path,
+        remote: Arc<dyn Remote>,
+        options: Options,
+    ) -> Result<(Self, Vec<OpenNote>), OpenError> {
+        Self::open(dir, remote, StoreKeys::none(), Options { role: Role::Follower, ..options }).await
+    }
+
+    /// What servers that follow this one read.
+    ///
+    /// # Errors
+    ///
+    /// If the files of the mirror cannot be read.
+    pub fn feed(self: &Arc<Self>) -> Result<Feed, FeedError> {
+        let store: Arc<dyn Store> = Arc::<Self>::clone(self);
+        Feed::open(&self.shared.dir, store, Some(self.shared.moved.subscribe()))
     }
 
     /// This server among those that share the store; `None` if it says nothing of itself.
@@ -218,22 +275,27 @@ impl Shared {
             match caught_up {
                 Ok(()) => return Ok(()),
                 Err(Trouble::Remote(error)) if tail.position.is_none() => match error {
-                    RemoteError::Refused(_) => return Err(OpenError::Remote(error.to_string())),
+                    RemoteError::Refused(_) => return Err(self.unusable(&error)),
                     RemoteError::Unreachable(_)
                     | RemoteError::Silent(_)
                     | RemoteError::Full(_)
                     | RemoteError::TooLarge(_) => {
-                        tracing::warn!(%error, "waiting for the shared store, of which there is no copy yet");
+                        let what = self.options.role.remote();
+                        tracing::warn!(%error, "waiting for {what}, of which there is no copy yet");
                     }
                 },
                 Err(trouble) if tail.position.is_none() => {
-                    return Err(OpenError::Remote(trouble.to_string()));
+                    return Err(self.unusable(&trouble));
                 }
                 Err(Trouble::Remote(_)) if Instant::now() < deadline => {}
                 Err(_) => return Ok(()),
             }
             tokio::time::sleep(START_PAUSE).await;
         }
+    }
+
+    fn unusable(&self, reason: &dyn std::error::Error) -> OpenError {
+        OpenError::Remote { what: self.options.role.remote(), reason: reason.to_string() }
     }
 
     async fn commit(self: Arc<Self>, expected: Revision, commit: Commit) -> Result<Revision, CommitError> {
@@ -378,6 +440,10 @@ impl<'a> Attempt<'a> {
 impl Store for Replica {
     fn head(&self) -> Revision {
         self.shared.mirror.head()
+    }
+
+    fn oldest(&self) -> Revision {
+        self.shared.mirror.oldest()
     }
 
     fn put_blobs(&self, contents: Vec<Bytes>) -> BoxFuture<'_, Result<Vec<BlobHash>, StoreError>> {

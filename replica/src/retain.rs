@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use xds_store::{HistoryError, JournalStore, Revision, Store as _, StoreError};
+use xds_store::{HistoryError, Revision, Store, StoreError};
 
 use crate::body::Body;
 use crate::draft::put_parts;
@@ -80,7 +80,7 @@ async fn move_base(shared: &Arc<Shared>, revision: Revision) -> Result<(), Strin
 }
 
 /// The state at `revision`, with its contents.
-pub(crate) fn state_at(mirror: &JournalStore, revision: Revision) -> Result<Body, String> {
+pub(crate) fn state_at(mirror: &dyn Store, revision: Revision) -> Result<Body, String> {
     let state = mirror.state_at(revision).map_err(|error: HistoryError| chain(&error))?;
     let hashes: BTreeSet<_> = state.values().copied().collect();
     let blobs = hashes.into_iter().map(|hash| {

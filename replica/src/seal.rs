@@ -13,7 +13,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::{Deserialize, Serialize};
 use xds_store::BlobHash;
 
-/// The keys of a file: the first one seals, all of them open.
+/// The keys of a file: the first one seals, all of them open. Or none, for a remote that seals nothing.
 #[derive(Clone)]
 pub struct StoreKeys(Vec<Sealer>);
 
@@ -67,6 +67,11 @@ impl StoreKeys {
         if keys.is_empty() { Err(KeyFileError::Empty) } else { Ok(Self(keys)) }
     }
 
+    /// Opens what is not sealed.
+    pub(crate) fn none() -> Self {
+        Self(vec![Sealer(None)])
+    }
+
     /// Makes a data key, and seals it for the store `store`.
     pub(crate) fn make(&self, store: &str) -> Option<(Sealer, SealedKey)> {
         let mut key = [0; KEY_BYTES];
@@ -77,6 +82,9 @@ impl StoreKeys {
 
     /// Opens the data key of the store `store`. If it was not sealed by the first key, it is also returned sealed by that one.
     pub(crate) fn open(&self, store: &str, sealed: &SealedKey) -> Option<(Sealer, Option<SealedKey>)> {
+        if let [Sealer(None)] = self.0.as_slice() {
+            return Some((Sealer(None), None));
+        }
         let (index, key) =
             self.0.iter().enumerate().find_map(|(index, key)| Some((index, key.open(store, &sealed.0)?)))?;
         let renewed = match index {
@@ -98,6 +106,13 @@ impl fmt::Debug for StoreKeys {
 #[serde(into = "String", try_from = "String")]
 pub(crate) struct SealedKey(Vec<u8>);
 
+impl SealedKey {
+    /// That of a store whose bodies are not sealed.
+    pub(crate) const fn none() -> Self {
+        Self(Vec::new())
+    }
+}
+
 impl From<SealedKey> for String {
     fn from(key: SealedKey) -> Self {
         BASE64.encode(key.0)
@@ -112,24 +127,22 @@ impl TryFrom<String> for SealedKey {
     }
 }
 
-/// A key that seals and opens.
+/// A key that seals and opens; `None` leaves all as it is.
 #[derive(Clone)]
-pub(crate) struct Sealer(LessSafeKey);
+pub(crate) struct Sealer(Option<LessSafeKey>);
 
 impl Sealer {
     fn new(key: &[u8]) -> Option<Self> {
-        Some(Self(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).ok()?)))
+        Some(Self(Some(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).ok()?))))
     }
 
     /// Encrypts `plain` for one `place`: elsewhere it does not open. `None` if the system has no random numbers.
     pub(crate) fn seal(&self, place: &str, mut plain: Vec<u8>) -> Option<Vec<u8>> {
+        let Some(key) = &self.0 else { return Some(plain) };
         let mut nonce = [0; NONCE_LEN];
         SystemRandom::new().fill(&mut nonce).ok()?;
-        let tag = self.0.seal_in_place_separate_tag(
-            Nonce::assume_unique_for_key(nonce),
-            Aad::from(place),
-            &mut plain,
-        );
+        let tag =
+            key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(place), &mut plain);
         let mut sealed = Vec::with_capacity(NONCE_LEN + plain.len() + AES_256_GCM.tag_len());
         sealed.extend_from_slice(&nonce);
         sealed.extend_from_slice(&plain);
@@ -139,10 +152,11 @@ impl Sealer {
 
     /// Decrypts what was sealed for `place`. `None` if it was not, by this key and unchanged.
     pub(crate) fn open(&self, place: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+        let Some(key) = &self.0 else { return Some(sealed.to_vec()) };
         let (nonce, sealed) = sealed.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
         let mut sealed = sealed.to_vec();
-        let length = self.0.open_in_place(nonce, Aad::from(place), &mut sealed).ok()?.len();
+        let length = key.open_in_place(nonce, Aad::from(place), &mut sealed).ok()?.len();
         sealed.truncate(length);
         Some(sealed)
     }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Error, Result, Write as _};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
@@ -13,10 +14,13 @@ use serde::Serialize;
 /// If the directory cannot be written.
 pub(crate) fn replace(path: &Path, value: &impl Serialize) -> Result<()> {
     let dir = path.parent().ok_or_else(|| Error::other("it is in no directory"))?;
-    let temporary = path.with_extension("tmp");
+    // Two writers at once must not write into each other's.
+    let temporary = path.with_extension(format!("{}.tmp", NUMBER.fetch_add(1, Ordering::Relaxed)));
     let mut file = File::create(&temporary)?;
     file.write_all(&serde_json::to_vec(value)?)?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;
     File::open(dir)?.sync_all()
 }
+
+static NUMBER: AtomicU64 = AtomicU64::new(0);

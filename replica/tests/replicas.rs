@@ -348,7 +348,7 @@ async fn nothing_can_be_read_without_the_key() {
     let opened =
         Replica::open(other.path(), Link::new(&shelf, 2) as Arc<dyn Remote>, wrong.clone(), quick()).await;
     assert!(
-        matches!(&opened, Err(OpenError::Remote(reason)) if reason.contains("--store-key-file")),
+        matches!(&opened, Err(OpenError::Remote { reason, .. }) if reason.contains("--store-key-file")),
         "{opened:?}"
     );
 

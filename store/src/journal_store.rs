@@ -127,12 +127,6 @@ impl JournalStore {
         Ok((Self { shared, commands: Some(sender), stop, writer: Some(thread), _lock: lock }, notes))
     }
 
-    /// The oldest revision whose state is kept. Costs nothing.
-    #[must_use]
-    pub fn oldest(&self) -> Revision {
-        self.shared.published().base
-    }
-
     /// Replaces everything, history included, by a state that another store reached.
     ///
     /// It is durable when this returns. A failure leaves the store as it was.
@@ -163,6 +157,10 @@ impl JournalStore {
 impl Store for JournalStore {
     fn head(&self) -> Revision {
         self.shared.published().head
+    }
+
+    fn oldest(&self) -> Revision {
+        self.shared.published().base
     }
 
     fn put_blobs(&self, contents: Vec<Bytes>) -> BoxFuture<'_, Result<Vec<BlobHash>, StoreError>> {

@@ -39,6 +39,9 @@ pub trait Store: Send + Sync + Debug {
     /// The newest revision.
     fn head(&self) -> Revision;
 
+    /// The oldest revision whose state is kept. Costs nothing.
+    fn oldest(&self) -> Revision;
+
     /// Takes values that a later commit may name, and returns their hashes in the same order; putting one again changes
     /// nothing.
     ///

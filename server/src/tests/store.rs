@@ -114,6 +114,10 @@ impl Store for Forgetful {
         self.0.head()
     }
 
+    fn oldest(&self) -> Revision {
+        self.0.head()
+    }
+
     fn put_blobs(&self, contents: Vec<Bytes>) -> BoxFuture<'_, Result<Vec<BlobHash>, StoreError>> {
         self.0.put_blobs(contents)
     }
@@ -159,6 +163,10 @@ impl Store for Forgetful {
 impl Store for MemoryStore {
     fn head(&self) -> Revision {
         *self.head.borrow()
+    }
+
+    fn oldest(&self) -> Revision {
+        Revision::ZERO
     }
 
     fn put_blobs(&self, contents: Vec<Bytes>) -> BoxFuture<'_, Result<Vec<BlobHash>, StoreError>> {
