@@ -313,6 +313,7 @@ impl ApiError {
                 | WriteError::WaveActive { .. }
                 | WriteError::WaveState(_)
                 | WriteError::OwnFiles
+                | WriteError::Follower
                 | WriteError::Unconfirmed(_)
                 | WriteError::SharedStore { .. },
             ) => StatusCode::CONFLICT,
@@ -390,6 +391,7 @@ impl ApiError {
             Self::Write(WriteError::SharedStore { .. }) => "shared-store",
             Self::Write(WriteError::RequestReused) => "key-reused",
             Self::Write(WriteError::OwnFiles) => "own-files",
+            Self::Write(WriteError::Follower) => "follower",
             Self::Write(WriteError::Unconfirmed(_)) => "unconfirmed",
             Self::Write(WriteError::Store(error)) => match remote_failure(error) {
                 None => "not-stored",

@@ -18,7 +18,7 @@ use xds_store::{Change, CommitError, StoreError};
 
 use crate::accepted::{Accepted, Base, Recorded};
 use crate::causes::chain;
-use crate::env::{At, Env, Reload, Verify, revision_of, stored_revision};
+use crate::env::{At, Env, Reload, Sharing, Verify, revision_of, stored_revision};
 use crate::judged::{self, Asked, Refused, Served};
 use crate::key::StoreKey;
 use crate::load::Blame;
@@ -192,6 +192,9 @@ impl Shared {
 
     /// Makes a change, one at a time.
     pub(crate) async fn change(self: &Arc<Self>, cause: Cause) -> Result<Done, WriteError> {
+        if self.env.options.sharing == Sharing::Follower && cause.makes_history() {
+            return Err(WriteError::Follower);
+        }
         let cause = Arc::new(cause);
         let _changing = self.changing.lock().await;
         // Contents that are served already come first in the history.

@@ -15,7 +15,7 @@ use xds_store::StoreError;
 use crate::accepted::Base;
 use crate::change::{QueueSlot, Shared, note_of_copies};
 use crate::elsewhere::Elsewhere;
-use crate::env::{At, ControlParts, Env, Options, Reload, revision_of};
+use crate::env::{At, ControlParts, Env, Options, Reload, Sharing, revision_of};
 use crate::key::StoreKey;
 use crate::load::Load;
 use crate::model::document::{DocumentState, GroupedDocuments};
@@ -61,7 +61,11 @@ impl Control {
     pub fn open(parts: ControlParts, options: Options) -> Result<Self, StoreError> {
         let env = Env { parts, options, route_tests: Memo::default(), elsewhere: Elsewhere::default() };
         let (accepted, note) = others::open(&env, At::now())?;
-        let first = (!env.options.watches_files).then(|| others::first(&accepted));
+        let waits = match env.shares_store() {
+            true => others::has_partial_files(&*env.parts.store),
+            false => true,
+        };
+        let first = (!env.options.watches_files || !waits).then(|| others::first(&accepted));
         let revision = accepted.revision;
         let shared = Shared::new(env, accepted);
         shared.note([note]);
@@ -186,7 +190,7 @@ impl Control {
         let slot = Some(self.shared.queue.enter(0)?);
         let accepted = self.shared.accepted();
         let elsewhere = &self.shared.env.elsewhere;
-        if let Some(wave) = accepted.wave.as_deref().filter(|_| !elsewhere.leads()) {
+        if let Some(wave) = accepted.wave.as_deref().filter(|_| !self.shared.env.leads()) {
             // Whoever does not drive it does not know the clients of others.
             elsewhere.ask(report::question(wave, SystemTime::now())).await;
         }
@@ -509,6 +513,12 @@ impl Control {
     #[must_use]
     pub fn shares_store(&self) -> bool {
         self.shared.env.shares_store()
+    }
+
+    /// Returns `true` if this server follows another one, and makes no changes.
+    #[must_use]
+    pub fn is_follower(&self) -> bool {
+        self.shared.env.options.sharing == Sharing::Follower
     }
 
     /// What happens to a change that breaks a RouteTest which does not say it itself.

@@ -60,6 +60,8 @@ pub enum Sharing {
     Apart,
     /// They ask each other, and one of them drives that.
     Linked,
+    /// This one follows another server, which alone makes changes.
+    Follower,
 }
 
 /// How often translations are compared with what is made from nothing.
@@ -129,6 +131,11 @@ pub(crate) struct Env {
 }
 
 impl Env {
+    /// Returns `true` if this server drives what one server alone should drive.
+    pub(crate) fn leads(&self) -> bool {
+        self.options.sharing != Sharing::Follower && self.elsewhere.leads()
+    }
+
     /// Returns `true` if other servers have the same store.
     pub(crate) fn shares_store(&self) -> bool {
         self.options.sharing != Sharing::Alone

@@ -56,7 +56,7 @@ impl Control {
             let now = Arc::clone(&accepted.borrow_and_update());
             let (place, began) = (now.wave.as_ref().map(|wave| wave.place()), Instant::now());
             if let Some(wave) = now.wave.as_deref().filter(|wave| wave.stopped.is_none())
-                && env.elsewhere.leads()
+                && env.leads()
             {
                 env.elsewhere.ask(report::question(wave, SystemTime::now())).await;
             }
@@ -76,9 +76,9 @@ impl Control {
         let mut ticks = self.shared().env.parts.board.ticks();
         let mut accepted = self.shared().watch();
         let mut heard = elsewhere.news();
-        let mut was_leading = elsewhere.leads();
+        let mut was_leading = self.shared().env.leads();
         loop {
-            let is_leading = elsewhere.leads();
+            let is_leading = self.shared().env.leads();
             if is_leading && !was_leading && !self.take_over_waves().await {
                 sleep(RETRY).await;
                 continue;
@@ -152,8 +152,11 @@ impl Control {
         true
     }
 
-    /// Drops overrides when their time is up, for ever.
+    /// Drops overrides when their time is up, for ever. A server that follows another one leaves that to it.
     pub async fn end_overrides(self) {
+        if self.is_follower() {
+            return;
+        }
         let mut accepted = self.shared().watch();
         loop {
             let weights = Arc::clone(&accepted.borrow_and_update().documents.weights);
@@ -207,7 +210,8 @@ impl Control {
 
     /// Publishes what RouteTests hold, if they do not any more.
     async fn look_at_held(&self) {
-        if self.shared().accepted().wave.as_ref().is_some_and(|wave| wave.awaits_tests())
+        if !self.is_follower()
+            && self.shared().accepted().wave.as_ref().is_some_and(|wave| wave.awaits_tests())
             && let Err(error) = self.shared().change(Cause::Held).await
         {
             tracing::error!(error = chain(&error), "what RouteTests hold could not be looked at");

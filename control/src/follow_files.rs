@@ -11,10 +11,10 @@ use crate::causes::chain;
 use crate::control::Control;
 use crate::key::FILES_HASH;
 use crate::model::{
-    Asked, EntityTags, FileLoad, ReloadOutcome, Write, WriteError, WriteOptions, WriteOutcome,
+    Asked, EntityTags, FileLoad, ReloadOutcome, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
 };
 use crate::own_files::{OwnFiles, OwnState, SaveSet, Standing, Watched, standing};
-use crate::push;
+use crate::{others, push};
 
 /// What came of a look at the files.
 struct Looked {
@@ -117,7 +117,8 @@ impl Control {
 
     /// The set of the store; `None` if it never had one.
     fn store_set(&self) -> Option<String> {
-        let has_one = self.shared().env.parts.store.state().1.contains_key(FILES_HASH);
+        let store = &*self.shared().env.parts.store;
+        let has_one = store.state().1.contains_key(FILES_HASH) && !others::has_partial_files(store);
         has_one.then(|| self.shared_set()).flatten()
     }
 
@@ -165,7 +166,11 @@ impl Control {
             }
             let write = Write::ReplaceFiles { load: Box::new((*own.load).clone()), is_confirmed };
             let if_match = Some(EntityTags::OneOf(vec![tag]));
-            let options = WriteOptions { actor: "files".to_owned(), if_match, ..WriteOptions::default() };
+            // Without files, nobody is served anything that could change in waves.
+            let is_loaded = self.shared().accepted().is_loaded;
+            let waves = if is_loaded { WaveChoice::default() } else { WaveChoice::AtOnce };
+            let options =
+                WriteOptions { actor: "files".to_owned(), if_match, waves, ..WriteOptions::default() };
             match self.write(write, options).await {
                 Ok(outcome) => {
                     self.settle(&set);

@@ -11,7 +11,7 @@ use crate::accepted::{Accepted, Recorded};
 use crate::differing::differing;
 use crate::documents::{self, Said, Terms};
 use crate::env::{At, Env, revision_of, stored_revision};
-use crate::key::ENDED;
+use crate::key::{CONTENTS, ENDED, FILE_SETS, below};
 use crate::model::document::{DocumentState, GroupedDocument};
 use crate::model::{ChangeSource, WriteError};
 use crate::plan::Patch;
@@ -77,6 +77,12 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
     accepted.ended = Arc::new(Ended::read(store, &keys, &Ended::default())?);
     accepted.former = former::former(&accepted, terms).unwrap_or_default();
     Ok((accepted, note))
+}
+
+/// Returns `true` if a server that shared nothing recorded the files in the store. It left out what is secret, so they cannot be served.
+pub(crate) fn has_partial_files(store: &dyn Store) -> bool {
+    let keys = store.state().1;
+    !keys.contains_key(FILE_SETS) && CONTENTS.into_iter().any(|prefix| below(&keys, prefix).next().is_some())
 }
 
 /// The stored state is served.
@@ -156,7 +162,9 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, at: At) -> Result<Transiti
     }
     next.former = former::former(&next, terms)?;
     let label = Label::new("", ChangeSource::Store, "what another server committed".to_owned());
-    let is_published = accepted.is_loaded;
+    // Another server may have given whole files to a store that had none.
+    next.is_loaded |= env.shares_store() && !has_partial_files(store);
+    let is_published = next.is_loaded;
     Ok(Transition { is_published, label, notes, ..Transition::quiet(next, Outcome::Done) })
 }
 

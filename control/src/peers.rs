@@ -1,4 +1,4 @@
-//! The other servers with the same store: who they are, what they are asked, and what all answers together come to.
+//! The other servers with the same store, and those that follow this one: who they are, what they are asked, and what all answers together come to.
 //!
 //! A server that does not answer is unknown: its clients may not have a change. One that vanished counts until a grace is over, or until
 //! somebody forgets it: its clients have gone to another server, or keep an old configuration, which is safe for them.
@@ -17,7 +17,7 @@ use crate::acks::Applied;
 use crate::boxed::BoxFuture;
 use crate::model::wave::{WaveClients, WaveQuestion};
 
-/// The servers that share the store of this one.
+/// The servers that share the store of this one, and those that follow it.
 pub trait Peers: Send + Sync + fmt::Debug {
     /// All of them, this one too, by id. As long as the store has not said who they are, one of them is unknown and does not answer.
     fn replicas(&self) -> Vec<Replica>;
@@ -79,6 +79,8 @@ pub struct Replica {
     pub is_own: bool,
     /// True for the one that drives rollouts.
     pub leads: bool,
+    /// True for one that follows this server, and does not have the same store.
+    pub follows: bool,
     /// Where other servers reach it; `None` if they do not.
     pub peer: Option<String>,
     /// Its release.
@@ -335,6 +337,7 @@ mod tests {
             id: id.to_owned(),
             is_own: id == "a",
             leads: false,
+            follows: false,
             peer: None,
             release: String::new(),
             started: SystemTime::UNIX_EPOCH,

@@ -56,6 +56,21 @@ impl Cause {
         }
     }
 
+    /// Returns `true` for what only a server may do that has a store to write to.
+    pub(crate) const fn makes_history(&self) -> bool {
+        match self {
+            Self::Write(..)
+            | Self::Files(_)
+            | Self::Unrecorded
+            | Self::TakeOver
+            | Self::Ask { .. }
+            | Self::Forced { .. }
+            | Self::Held => true,
+            // A look at a wave that another server drives changes nothing.
+            Self::Wave | Self::Others | Self::Anew => false,
+        }
+    }
+
     /// The name of the caller, if a conflicting wave deployment is to be put back.
     pub(crate) fn forced_by(&self) -> Option<&str> {
         match self {

@@ -42,7 +42,8 @@ pub(crate) fn propose(
     options: &WriteOptions,
     at: At,
 ) -> Result<Transition, WriteError> {
-    if !accepted.is_loaded {
+    let is_first = !accepted.is_loaded && env.shares_store() && matches!(write, Write::ReplaceFiles { .. });
+    if !accepted.is_loaded && !is_first {
         return Err(WriteError::NotReady);
     }
     if let Some(scope) = &options.scope {
@@ -66,7 +67,10 @@ pub(crate) fn propose(
     let candidate = candidate_of(env, accepted, write, options)?;
     let mut proposed = propose_candidate(env, accepted, (write, candidate), options, at);
     let faults = match &mut proposed {
-        Ok(Transition { outcome: Outcome::Written(outcome, _), .. }) => &mut outcome.warnings,
+        Ok(Transition { outcome: Outcome::Written(outcome, _), next, .. }) => {
+            next.is_loaded |= !options.dry_run;
+            &mut outcome.warnings
+        }
         Err(WriteError::Invalid(faults)) => faults,
         Ok(_) | Err(_) => return proposed,
     };

@@ -53,3 +53,4 @@ pub use presence::{Company, ForgetError, Presence, PresenceError, PresenceOption
 pub use remote::{Compare, Entry, Lease, Put, Read, Remote, RemoteError, Transaction, Written};
 pub use replica::{OpenError, Options, Replica, Role};
 pub use seal::{KeyFileError, StoreKeys};
+pub use small_file::replace as replace_file;

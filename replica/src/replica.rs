@@ -60,7 +60,7 @@ impl Role {
     pub(crate) const fn remote(self) -> &'static str {
         match self {
             Self::Writer => "the shared store",
-            Self::Follower => "the server that this one follows",
+            Self::Follower => "the server of --upstream",
         }
     }
 }
@@ -268,7 +268,7 @@ impl Shared {
     /// The first catching up.
     async fn start(&self, patience: Duration) -> Result<(), OpenError> {
         let mut tail = self.tail.lock().await;
-        let deadline = Instant::now() + patience;
+        let (deadline, mut waits_for) = (Instant::now() + patience, None);
         loop {
             let caught_up = self.catch_up(&mut tail).await;
             self.tell(&mut tail, &caught_up);
@@ -280,8 +280,11 @@ impl Shared {
                     | RemoteError::Silent(_)
                     | RemoteError::Full(_)
                     | RemoteError::TooLarge(_) => {
-                        let what = self.options.role.remote();
-                        tracing::warn!(%error, "waiting for {what}, of which there is no copy yet");
+                        let (what, why) = (self.options.role.remote(), error.to_string());
+                        if waits_for.as_ref() != Some(&why) {
+                            tracing::warn!(error = why, "waiting for {what}, of which there is no copy yet");
+                            waits_for = Some(why);
+                        }
                     }
                 },
                 Err(trouble) if tail.position.is_none() => {

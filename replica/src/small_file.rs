@@ -12,7 +12,7 @@ use serde::Serialize;
 /// # Errors
 ///
 /// If the directory cannot be written.
-pub(crate) fn replace(path: &Path, value: &impl Serialize) -> Result<()> {
+pub fn replace(path: &Path, value: &impl Serialize) -> Result<()> {
     let dir = path.parent().ok_or_else(|| Error::other("it is in no directory"))?;
     // Two writers at once must not write into each other's.
     let temporary = path.with_extension(format!("{}.tmp", NUMBER.fetch_add(1, Ordering::Relaxed)));

@@ -35,7 +35,7 @@ pub use args::ServeArgs;
 pub use descriptors::DescriptorArgs;
 pub use error::ConfigError;
 pub use listen::ListenConfig;
-pub use peers::{PeerArgs, PeerConfig};
+pub use peers::{PeerArgs, PeerConfig, UpstreamConfig};
 pub use polling::PollingConfig;
 pub use shared::{SharedStore, SharedStoreArgs};
 pub use tls::TlsConfig;
@@ -64,6 +64,8 @@ pub struct Config {
     pub shared: Option<SharedStore>,
     /// The port for the other servers with the same store; `None` if they do not ask each other.
     pub peers: Option<PeerConfig>,
+    /// The servers that this one follows; `None` if it follows none.
+    pub upstream: Option<UpstreamConfig>,
     /// How long the clients of a server that vanished count.
     pub replica_grace: Duration,
     /// The log.
@@ -223,12 +225,14 @@ impl TryFrom<ServeArgs> for Config {
         let limits = args.limits;
         let shared = SharedStore::new(args.shared)?;
         let replica_grace = args.peers.replica_grace;
-        let peers = PeerConfig::new(args.peers, shared.is_some())?;
+        let own = [(shared.is_some(), "store"), (!args.watch.is_empty(), "watch")];
+        let (peers, upstream) = PeerConfig::new(args.peers, own)?;
         listen.check_distinct_from("peer-listen", peers.as_ref().map(|peers| peers.listen))?;
         let waves = args.waves.policy()?;
         let rollout_trust = args.rollouts.rollout_ca.map(read_ca).transpose()?.unwrap_or_default();
+        let is_of_several = shared.is_some() || peers.is_some() || upstream.is_some();
         // One server has nobody to share its clients with.
-        let max_connection_age = limits.max_connection_age.or(shared.is_some().then_some(MAX_CONNECTION_AGE));
+        let max_connection_age = limits.max_connection_age.or(is_of_several.then_some(MAX_CONNECTION_AGE));
         Ok(Self {
             waves,
             drain: args.drain.into(),
@@ -238,6 +242,7 @@ impl TryFrom<ServeArgs> for Config {
             data_dir: args.data_dir.map_or_else(default_data_dir, Ok)?,
             shared,
             peers,
+            upstream,
             replica_grace,
             log: LogConfig::new(args.log_format, args.log_level.as_deref().unwrap_or("info"))?,
             admin_token,
@@ -495,7 +500,20 @@ mod tests {
         let tls = "--peer-cert c --peer-key k --peer-ca a";
         let with_store = |rest: &str| format!("{store} {rest}");
         let table = [
-            ("--peer-listen 127.0.0.1:1".to_owned(), Some("--peer-listen needs --store")),
+            ("--peer-listen 127.0.0.1:1".to_owned(), None),
+            ("--upstream 127.0.0.1:1,localhost:2".to_owned(), None),
+            ("--upstream core:1".to_owned(), Some("--allow-plaintext-peers")),
+            (format!("--upstream core-a:1,core-b:1 {tls}"), None),
+            (format!("--upstream core {tls}"), Some("--upstream \"core\" is not HOST:PORT")),
+            (
+                "--upstream 127.0.0.1:1 --watch .".to_owned(),
+                Some("--upstream and --watch cannot be used together"),
+            ),
+            (
+                "--upstream 127.0.0.1:1 --peer-listen 127.0.0.1:2".to_owned(),
+                Some("--upstream and --peer-listen"),
+            ),
+            (with_store("--upstream 127.0.0.1:1"), Some("--upstream and --store cannot be used together")),
             (with_store("--peer-listen 127.0.0.1:1"), None),
             (with_store("--peer-listen 10.0.0.1:1"), Some("--allow-plaintext-peers")),
             (with_store("--peer-listen 10.0.0.1:1 --allow-plaintext-peers"), None),

@@ -22,7 +22,7 @@ use xds_control::model::{Asked, ChangeSource};
 use xds_control::peers::{Peers, Status};
 use xds_control::{Acks, Control, Guarding, SaveSet, Sharing, Verify};
 use xds_replica::etcd::Etcd;
-use xds_replica::{Member, Presence, PresenceOptions, Remote, Replica};
+use xds_replica::{Feed, Member, Presence, PresenceOptions, Remote, Replica};
 use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
 use xds_store::{JournalStore, LastGood, Store};
@@ -34,7 +34,7 @@ use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
 use crate::listen::{self, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
 use crate::metrics::{Metrics, PublicationSource};
 use crate::oracle::Serving;
-use crate::peers::{self, Answers, Linking, PeerServers};
+use crate::peers::{self, Answers, Follower, Followers, Linking, PeerPort, PeerServers, Upstream};
 use crate::rollouts::{self, Rollouts};
 use crate::source;
 use crate::source::again::Again;
@@ -55,9 +55,10 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let access =
         AccessFiles::open(&config.access, config.admin_token.as_ref(), config.tls.timing.poll_interval)?;
     let tls = Encryption::open(&config, access.trail())?;
-    let (store, presence) = open_store(&config, &listeners).await?;
+    let OpenStore { store, presence, feed, upstream } = open_store(&config, &listeners).await?;
     let parts = ServerParts::open(&config, store, &tls, &access)?;
-    let peers = presence.clone().map(|presence| parts.peers(&config, presence));
+    let followers = Followers::open(&config.data_dir, config.replica_grace);
+    let peers = parts.peers(&config, presence.clone(), &followers);
     let (shutdown, stop) = watch::channel(false);
     let ports = parts.ports(&config, &tls);
     let grpc = parts.grpc(&config, &access);
@@ -68,8 +69,14 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
 
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(serve_http(listeners.admin, ports.admin, router, stop.clone(), config.drain_timeout));
-    if let (Some(listener), Some(port)) = (listeners.peer, ports.peer) {
-        tasks.spawn(serve_peers(listener, port, parts.answers(&config, state.clone()), stop.clone()));
+    let answers = parts.answers(&config, state.clone());
+    if let (Some(listener), Some(port), Some(feed)) = (listeners.peer, ports.peer, feed) {
+        tokio::spawn(Arc::clone(&feed).tend());
+        let serves = PeerPort { answers: Arc::clone(&answers), feed, followers };
+        tasks.spawn(serve_peers(listener, port, serves, stop.clone()));
+    }
+    if let Some(upstream) = upstream {
+        tasks.spawn(parts.attach(upstream, answers, stop.clone()));
     }
     if let Some(peers) = peers.clone().filter(|peers| peers.is_linked()) {
         parts.control.set_peers(peers);
@@ -132,37 +139,75 @@ fn follow(control: &Control, verify: Verify) {
     }
 }
 
-/// Opens the store in the data directory, or the copy there of one that several servers share; then others know of this one.
-async fn open_store(
-    config: &Config,
-    listeners: &Listeners,
-) -> anyhow::Result<(Arc<dyn Store>, Option<Arc<Presence>>)> {
+/// The store, and what is known through it of other servers.
+struct OpenStore {
+    store: Arc<dyn Store>,
+    /// This server among those with the same store.
+    presence: Option<Arc<Presence>>,
+    /// What servers that follow this one read.
+    feed: Option<Arc<Feed>>,
+    /// The servers that this one follows.
+    upstream: Option<Arc<Upstream>>,
+}
+
+/// Opens the store in the data directory, or the copy there of one that several servers share, or of that of another server. Then others
+/// know of this one.
+async fn open_store(config: &Config, listeners: &Listeners) -> anyhow::Result<OpenStore> {
     let dir = &config.data_dir;
     let unusable = || format!("the data directory {} cannot be used", dir.display());
-    let mut presence = None;
-    let (store, notes): (Arc<dyn Store>, _) = match &config.shared {
-        None => {
-            let (store, notes) =
-                JournalStore::open(dir, xds_store::Options::default()).with_context(unusable)?;
+    let (mut presence, mut feed, mut upstream) = (None, None, None);
+    let may_be_followed = config.peers.is_some();
+    let (store, notes): (Arc<dyn Store>, _) = match (&config.shared, &config.upstream) {
+        (_, Some(follows)) => {
+            let servers = Upstream::new(follows.addresses.clone(), follows.files.clone());
+            upstream = Some(Arc::clone(&servers));
+            let (store, notes) = Replica::follow(dir, servers, xds_replica::Options::default()).await?;
             (Arc::new(store), notes)
         }
-        Some(shared) => {
+        (None, None) => {
+            let (store, notes) =
+                JournalStore::open(dir, xds_store::Options::default()).with_context(unusable)?;
+            let store: Arc<dyn Store> = Arc::new(store);
+            if may_be_followed {
+                feed = Some(Feed::of_journal(dir, Arc::clone(&store)).with_context(unusable)?);
+            }
+            (store, notes)
+        }
+        (Some(shared), None) => {
             let etcd: Arc<dyn Remote> = Arc::new(Etcd::new(shared.url.clone(), shared.options.clone()));
             let options = xds_replica::Options {
                 timeout: shared.timeout,
                 member: Some((config.instance_id.clone(), listeners.member(config)?)),
-                presence: PresenceOptions { may_lead: config.peers.is_some(), ..PresenceOptions::default() },
+                presence: PresenceOptions { may_lead: may_be_followed, ..PresenceOptions::default() },
                 ..xds_replica::Options::default()
             };
             let (store, notes) = Replica::open(dir, etcd, shared.keys.clone(), options).await?;
             presence = store.presence();
-            (Arc::new(store), notes)
+            let store = Arc::new(store);
+            if may_be_followed {
+                feed = Some(store.feed().with_context(unusable)?);
+            }
+            (store, notes)
         }
     };
     for note in notes {
         tracing::warn!(%note, "the store was opened with a remark");
     }
-    Ok((store, presence))
+    Ok(OpenStore { store, presence, feed: feed.map(Arc::new), upstream })
+}
+
+/// Whose clients count, and who makes changes.
+fn sharing(config: &Config) -> Sharing {
+    match (&config.upstream, &config.shared, &config.peers) {
+        (Some(_), ..) => Sharing::Follower,
+        (None, None, None) => Sharing::Alone,
+        (None, Some(_), None) => Sharing::Apart,
+        (None, _, Some(_)) => Sharing::Linked,
+    }
+}
+
+fn now_in_seconds() -> u64 {
+    std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs()
 }
 
 /// The Envoy that judges changes, if there is one.
@@ -220,8 +265,7 @@ impl ServerParts {
             oracle: oracle(config, &metrics)?,
         };
         let options = xds_control::Options {
-            // What a shared store has of files is served at once.
-            watches_files: !config.files.roots.is_empty() && config.shared.is_none(),
+            watches_files: !config.files.roots.is_empty(),
             strict: config.files.is_strict,
             hold_mass_removal: config.files.hold_mass_removal.share(),
             routes: config.routes.clone(),
@@ -232,11 +276,7 @@ impl ServerParts {
             is_partial_start: config.files.is_partial_start,
             test_policy: config.files.test_policy,
             oracle_policy: config.files.oracle_policy,
-            sharing: match (&config.shared, &config.peers) {
-                (None, _) => Sharing::Alone,
-                (Some(_), None) => Sharing::Apart,
-                (Some(_), Some(_)) => Sharing::Linked,
-            },
+            sharing: sharing(config),
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());
@@ -320,11 +360,34 @@ impl ServerParts {
         }
     }
 
-    /// The other servers with the same store.
-    fn peers(&self, config: &Config, presence: Arc<Presence>) -> Arc<PeerServers> {
+    /// The other servers whose clients count; `None` if there cannot be any.
+    fn peers(
+        &self,
+        config: &Config,
+        presence: Option<Arc<Presence>>,
+        followers: &Arc<Followers>,
+    ) -> Option<Arc<PeerServers>> {
         let linking = config.peers.as_ref().map(|peers| Linking { files: peers.files.clone() });
-        let own = config.instance_id.clone();
-        PeerServers::new(own, presence, linking, config.replica_grace, self.status())
+        if presence.is_none() && linking.is_none() {
+            return None;
+        }
+        let (own, others) = (config.instance_id.clone(), (presence, Arc::clone(followers)));
+        Some(PeerServers::new(own, others, linking, config.replica_grace, self.status()))
+    }
+
+    /// Lets the servers that this one follows ask it about its clients.
+    fn attach(
+        &self,
+        upstream: Arc<Upstream>,
+        answers: Arc<Answers>,
+        stop: watch::Receiver<bool>,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send + use<> {
+        let follower = Follower { answers, since: now_in_seconds(), stop };
+        let control = self.control.clone();
+        async move {
+            upstream.attach(follower, move |problem| control.note_replicas(problem)).await;
+            Ok(())
+        }
     }
 
     /// What other servers are told of this one.
@@ -416,9 +479,9 @@ impl ServerParts {
             timing: Timing::with_poll_interval(config.files.poll_interval),
             codec: Arc::new(self.codec.clone()),
             last_good,
-            is_for_all: config.shared.is_some(),
+            is_for_all: self.control.shares_store(),
         };
-        if config.shared.is_some() {
+        if self.control.shares_store() {
             let (settled, save) = settled_set(&config.data_dir);
             self.control.remember_files(settled, save);
         }
@@ -646,8 +709,7 @@ impl Listeners {
             (Some(peer), Some(peers)) => Some(peers.address(peer.local_addr()?)),
             (_, _) => None,
         };
-        let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
-        Ok(Member { peer: address, release: env!("CARGO_PKG_VERSION").to_owned(), since })
+        Ok(Member { peer: address, release: env!("CARGO_PKG_VERSION").to_owned(), since: now_in_seconds() })
     }
 
     /// Logs where the server listens, for people and for programs.
@@ -740,10 +802,10 @@ async fn serve_http(
 async fn serve_peers(
     listener: TcpListener,
     port: Arc<Port>,
-    answers: Arc<Answers>,
+    serves: PeerPort,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    peers::serve(listener, port, answers, wait_for(stop)).await.context("the port for other servers")
+    peers::serve(listener, port, serves, wait_for(stop)).await.context("the port for other servers")
 }
 
 /// Has the other servers stop to count the clients of this one, which are gone.

@@ -33,6 +33,8 @@ pub(crate) struct ReplicaEntry {
     pub own: bool,
     /// True for the one that drives rollouts.
     pub leads: bool,
+    /// True for one that follows this server (`--upstream`), and does not have the same store.
+    pub follows: bool,
     /// Where other servers reach it; null if they do not.
     pub peer: Option<String>,
     /// Its release.
@@ -67,6 +69,7 @@ impl From<Replica> for ReplicaEntry {
         Self {
             own: replica.is_own,
             leads: replica.leads,
+            follows: replica.follows,
             release: replica.release.clone(),
             started: rfc3339(replica.started),
             reached: everyone::reached(&replica),

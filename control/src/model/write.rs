@@ -308,6 +308,9 @@ pub enum WriteError {
         /// The action that was tried, such as `deleted`.
         action: &'static str,
     },
+    /// This server follows another one.
+    #[error("this server follows another one (--upstream), which alone makes changes: send it there")]
+    Follower,
     /// `If-Match` or `If-None-Match` does not hold.
     #[error("{}", match current { Some(tag) => format!("the current entity tag is \"{tag}\""), None => "it does not exist".to_owned() })]
     PreconditionFailed {

@@ -47,7 +47,7 @@ struct Verdict {
 /// Those of the step.
 pub(crate) fn go_on(env: &Env, accepted: &Accepted, at: At) -> Result<Transition, WriteError> {
     let scene = Scene { env, accepted, at };
-    let drives = accepted.is_loaded && env.elsewhere.leads();
+    let drives = accepted.is_loaded && env.leads();
     let Some(wave) = accepted.wave.as_deref().filter(|_| drives) else {
         return Ok(scene.rests(Next::Told));
     };
@@ -94,7 +94,7 @@ pub(crate) fn look_at_held(env: &Env, accepted: &Accepted, at: At) -> Result<Tra
     let scene = Scene { env, accepted, at };
     let wave = accepted.wave.as_deref();
     match (wave, hold::look(env, accepted)) {
-        (Some(_), Some(Ok(()))) if !env.elsewhere.leads() => Ok(scene.rests(Next::Told)),
+        (Some(_), Some(Ok(()))) if !env.leads() => Ok(scene.rests(Next::Told)),
         (Some(wave), Some(Ok(()))) => {
             let summary = format!("the wave deployment {} goes out: {}", wave.id, close::PASS);
             let label = Label::new("tests", ChangeSource::Waves, summary.clone());

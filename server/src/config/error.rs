@@ -89,9 +89,20 @@ pub enum ConfigError {
          accept it with --allow-plaintext-peers"
     )]
     PlaintextPeers(SocketAddr),
-    /// The address for others is none.
-    #[error("--peer-advertise {0:?} is not HOST:PORT")]
-    PeerAdvertise(String),
+    /// The history, secrets and all, would cross the network unencrypted.
+    #[error(
+        "--upstream {0} is on another host and the connection would not be encrypted: give --peer-cert, --peer-key and --peer-ca, or \
+         accept it with --allow-plaintext-peers"
+    )]
+    PlaintextUpstream(String),
+    /// The address of a server is none.
+    #[error("--{flag} {text:?} is not HOST:PORT")]
+    Address {
+        /// The flag.
+        flag: &'static str,
+        /// As it was given.
+        text: String,
+    },
     /// The admin address can be reached from other hosts.
     #[error(
         "--admin-listen {0} can be reached from other hosts and nobody has to authenticate: listen on 127.0.0.1, \

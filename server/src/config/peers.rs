@@ -1,4 +1,4 @@
-//! The port for other servers with the same store.
+//! The port for other servers, and the servers that this one follows.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -12,13 +12,16 @@ use crate::config::units::{parse_address, parse_duration};
 use crate::listen::{Own, TlsFiles, TlsVersion, TrustFiles};
 use crate::peers::PeerFiles;
 
-/// How servers with the same store ask each other about their clients.
+/// How servers ask each other about their clients, and which ones this one follows.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Other servers")]
 pub struct PeerArgs {
-    /// Address for the other servers with the same store: they ask each other about their clients
+    /// Address for other servers: those with the same store ask each other about their clients, and others may follow this one
     #[arg(long, env = "XDS_SERVER_PEER_LISTEN", value_name = "ADDR", value_parser = parse_address)]
     pub peer_listen: Option<SocketAddr>,
+    /// Follow another server, which has its --peer-listen here: HOST:PORT. Several, with commas, if they have the same store
+    #[arg(long, env = "XDS_SERVER_UPSTREAM", value_name = "HOST:PORT", value_delimiter = ',')]
+    pub upstream: Vec<String>,
     /// Address at which the others reach this one, HOST:PORT [default: that of --peer-listen]
     #[arg(long, env = "XDS_SERVER_PEER_ADVERTISE", value_name = "HOST:PORT")]
     pub peer_advertise: Option<String>,
@@ -53,29 +56,26 @@ pub struct PeerConfig {
     pub files: Option<PeerFiles>,
 }
 
+/// The servers that this one follows.
+#[derive(Clone, Debug)]
+pub struct UpstreamConfig {
+    /// Their peer ports, `HOST:PORT`; at least one.
+    pub addresses: Vec<String>,
+    /// The proof of who this server is, and the authorities of theirs; `None` for plaintext.
+    pub files: Option<PeerFiles>,
+}
+
 impl PeerConfig {
-    /// The port that the flags describe; `None` without `--peer-listen`.
+    /// The port, and the servers to follow, that the flags describe. `own` are the flags of what a server does that follows none.
     ///
     /// # Errors
     ///
     /// If a flag is wrong, or one is missing.
-    pub(super) fn new(args: PeerArgs, has_store: bool) -> Result<Option<Self>, ConfigError> {
+    pub(super) fn new(
+        args: PeerArgs,
+        own: [(bool, &'static str); 2],
+    ) -> Result<(Option<Self>, Option<UpstreamConfig>), ConfigError> {
         let needs = |flag, other| ConfigError::Needs { flag, other };
-        let Some(listen) = args.peer_listen else {
-            let given = [
-                (args.peer_advertise.is_some(), "peer-advertise"),
-                (args.peer_cert.is_some(), "peer-cert"),
-                (args.peer_key.is_some(), "peer-key"),
-                (args.peer_ca.is_some(), "peer-ca"),
-            ];
-            return match given.into_iter().find(|(is_given, _)| *is_given) {
-                Some((_, flag)) => Err(needs(flag, "peer-listen")),
-                None => Ok(None),
-            };
-        };
-        if !has_store {
-            return Err(needs("peer-listen", "store"));
-        }
         let files = match (args.peer_cert, args.peer_key, args.peer_ca) {
             (Some(certificate), Some(key), Some(ca)) => Some(PeerFiles { certificate, key, ca }),
             (None, None, None) => None,
@@ -83,18 +83,39 @@ impl PeerConfig {
             (_, None, _) => return Err(needs("peer-cert", "peer-key")),
             (_, _, None) => return Err(needs("peer-cert", "peer-ca")),
         };
+        let accepts_plaintext = files.is_some() || args.allow_plaintext_peers;
+        if !args.upstream.is_empty() {
+            let given = own.into_iter().chain([(args.peer_listen.is_some(), "peer-listen")]);
+            if let Some((_, other)) = given.into_iter().find(|(is_given, _)| *is_given) {
+                return Err(ConfigError::Contradiction { flag: "upstream", other });
+            }
+            for address in &args.upstream {
+                let wrong = || ConfigError::Address { flag: "upstream", text: address.clone() };
+                let host = host_of(address).ok_or_else(wrong)?;
+                if !accepts_plaintext && !is_loopback(host) {
+                    return Err(ConfigError::PlaintextUpstream(address.clone()));
+                }
+            }
+            return Ok((None, Some(UpstreamConfig { addresses: args.upstream, files })));
+        }
+        let Some(listen) = args.peer_listen else {
+            let given = [(args.peer_advertise.is_some(), "peer-advertise"), (files.is_some(), "peer-cert")];
+            return match given.into_iter().find(|(is_given, _)| *is_given) {
+                Some((_, flag)) => Err(needs(flag, "peer-listen")),
+                None => Ok((None, None)),
+            };
+        };
         if let Some(advertise) = &args.peer_advertise {
-            let parts = advertise.rsplit_once(':');
-            if !parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
-                return Err(ConfigError::PeerAdvertise(advertise.clone()));
+            if host_of(advertise).is_none() {
+                return Err(ConfigError::Address { flag: "peer-advertise", text: advertise.clone() });
             }
         } else if listen.ip().is_unspecified() {
             return Err(needs("peer-listen on every interface", "peer-advertise"));
         }
-        if files.is_none() && !listen.ip().is_loopback() && !args.allow_plaintext_peers {
+        if !accepts_plaintext && !listen.ip().is_loopback() {
             return Err(ConfigError::PlaintextPeers(listen));
         }
-        Ok(Some(Self { listen, advertise: args.peer_advertise, files }))
+        Ok((Some(Self { listen, advertise: args.peer_advertise, files }), None))
     }
 
     /// TLS of the port: other servers have to show a certificate.
@@ -117,4 +138,15 @@ impl PeerConfig {
             IpAddr::V6(ip) => format!("[{ip}]:{}", bound.port()),
         })
     }
+}
+
+/// The host of `HOST:PORT`.
+fn host_of(address: &str) -> Option<&str> {
+    let (host, port) = address.rsplit_once(':')?;
+    (!host.is_empty() && port.parse::<u16>().is_ok()).then_some(host)
+}
+
+fn is_loopback(host: &str) -> bool {
+    let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
 }

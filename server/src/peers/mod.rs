@@ -1,13 +1,19 @@
-//! The other servers with the same store: who they are, by the store, and what they say, by links between each two of them.
+//! Other servers: those with the same store, and those that follow this one.
 //!
-//! Each server has a link to each other one, on which it alone asks. So a link that breaks in one direction makes silent only who is not
-//! heard, and neither end has to tell questions from answers. What is asked is [`xds_control::peers`].
+//! Who has the same store, the store says. Each of these has a link to each other one, on which it alone asks. So a link that breaks in one
+//! direction makes silent only who is not heard, and neither end has to tell questions from answers. A server that follows this one opens
+//! the stream on which it is asked. What is asked is [`xds_control::peers`].
 
+mod answer;
+mod ask;
+mod connect;
+mod followers;
 mod link;
 mod messages;
 mod serve;
 #[cfg(test)]
 mod tests;
+mod upstream;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,14 +23,21 @@ use xds_control::BoxFuture;
 use xds_control::peers::{Answer, ForgetError, Peers, Question, Reached, Replica, Status};
 use xds_replica::{Company, Member, Members, Presence, Seat};
 
-pub use link::PeerFiles;
-use link::{Ends, Link, Links, State};
-pub(crate) use serve::{Answers, serve};
+pub(crate) use answer::Answers;
+use ask::State;
+pub use connect::PeerFiles;
+pub(crate) use followers::Followers;
+use link::{Ends, Link, Links};
+use messages::time_of;
+pub(crate) use serve::{PeerPort, serve};
+pub(crate) use upstream::{Follower, Upstream};
 
-/// The servers with the same store.
+/// The servers whose clients count along with those of this one.
 pub(crate) struct PeerServers {
     own: String,
-    presence: Arc<Presence>,
+    /// This server among those with the same store; `None` if its store is its own.
+    presence: Option<Arc<Presence>>,
+    followers: Arc<Followers>,
     /// Says how this server is.
     status: Box<dyn Fn() -> Status + Send + Sync>,
     linking: Option<Linking>,
@@ -42,21 +55,22 @@ pub(crate) struct Linking {
 }
 
 impl PeerServers {
-    /// Knows whom `presence` knows. Without `linking`, nobody is asked.
+    /// Knows whom `presence` knows, and the followers. Without `linking`, nobody is asked.
     pub(crate) fn new(
         own: String,
-        presence: Arc<Presence>,
+        (presence, followers): (Option<Arc<Presence>>, Arc<Followers>),
         linking: Option<Linking>,
         grace: Duration,
         status: Box<dyn Fn() -> Status + Send + Sync>,
     ) -> Arc<Self> {
         let (links, began) = (Mutex::default(), SystemTime::now());
-        Arc::new(Self { own, presence, status, linking, grace, links, began })
+        Arc::new(Self { own, presence, followers, status, linking, grace, links, began })
     }
 
     /// Links with whoever is there, for ever. `note` gets why others may not know of this server.
     pub(crate) async fn follow(self: Arc<Self>, note: impl Fn(Option<String>)) {
-        let mut company = self.presence.company();
+        let Some(presence) = &self.presence else { return };
+        let mut company = presence.company();
         loop {
             let Company { members, problem, .. } = company.borrow_and_update().clone();
             note(problem);
@@ -89,15 +103,16 @@ impl PeerServers {
             (Some(State::Up(status)), _) => Reached::Yes(status),
             (_, Some(gone)) => Reached::Gone { since: gone.wall, is_over: gone.at.elapsed() >= self.grace },
             (Some(State::Down { since, why }), None) => Reached::No { since, why },
-            (None, None) => Reached::No { since: from_seconds(member.since), why: self.why_unlinked(member) },
+            (None, None) => Reached::No { since: time_of(member.since), why: self.why_unlinked(member) },
         };
         Replica {
             id: id.to_owned(),
             is_own,
             leads: false,
+            follows: false,
             peer: member.peer.clone(),
             release: member.release.clone(),
-            started: from_seconds(member.since),
+            started: time_of(member.since),
             reached,
         }
     }
@@ -118,7 +133,9 @@ impl PeerServers {
 
 impl Peers for PeerServers {
     fn replicas(&self) -> Vec<Replica> {
-        let Company { members, problem, .. } = self.presence.company().borrow().clone();
+        let company = self.presence.as_ref().map(|presence| presence.company().borrow().clone());
+        let is_alone = company.is_none();
+        let Company { members, problem, .. } = company.unwrap_or_default();
         let own = Seat { member: Member::default(), gone: None };
         let mut replicas: Vec<_> = match &members {
             Some(members) => {
@@ -129,20 +146,28 @@ impl Peers for PeerServers {
             None => Vec::new(),
         };
         if !replicas.iter().any(|replica| replica.is_own) {
-            replicas.push(Replica { started: self.began, ..self.replica(&self.own, &own) });
+            let release = env!("CARGO_PKG_VERSION").to_owned();
+            replicas.push(Replica {
+                leads: is_alone,
+                started: self.began,
+                release,
+                ..self.replica(&self.own, &own)
+            });
         }
-        if members.is_none() {
+        if members.is_none() && !is_alone {
             let why = problem.unwrap_or_else(|| "the shared store was not read yet".to_owned());
             replicas.push(Replica {
                 id: UNKNOWN.to_owned(),
                 is_own: false,
                 leads: false,
+                follows: false,
                 peer: None,
                 release: String::new(),
                 started: self.began,
                 reached: Reached::No { since: self.began, why },
             });
         }
+        replicas.extend(self.followers.replicas());
         replicas
     }
 
@@ -151,12 +176,13 @@ impl Peers for PeerServers {
     }
 
     fn leads(&self) -> bool {
-        self.is_linked() && self.presence.leads()
+        self.is_linked() && self.presence.as_ref().is_none_or(|presence| presence.leads())
     }
 
     fn look(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
-            let members = self.presence.look().await.map_err(|error| error.to_string())?;
+            let Some(presence) = &self.presence else { return Ok(()) };
+            let members = presence.look().await.map_err(|error| error.to_string())?;
             self.link(&members);
             Ok(())
         })
@@ -168,10 +194,10 @@ impl Peers for PeerServers {
         question: Question,
         patience: Duration,
     ) -> BoxFuture<'_, Result<Answer, String>> {
-        let asker = self.links().of(&id).map(Link::asker);
+        let asker = self.links().of(&id).map(|link| Ok(link.asker())).or_else(|| self.followers.asker(&id));
         Box::pin(async move {
             match asker {
-                Some(asker) => asker.ask(&question, patience).await,
+                Some(asker) => asker?.ask(&question, patience).await,
                 None => {
                     let silent = self.replicas().into_iter().find(|replica| replica.id == id);
                     Err(match silent.map(|replica| replica.reached) {
@@ -185,7 +211,11 @@ impl Peers for PeerServers {
 
     fn forget(&self, id: String) -> BoxFuture<'_, Result<(), ForgetError>> {
         Box::pin(async move {
-            self.presence.forget(&id).await.map_err(|error| match error {
+            if let Some(forgotten) = self.followers.forget(&id) {
+                return forgotten;
+            }
+            let Some(presence) = &self.presence else { return Err(ForgetError::Unknown(id)) };
+            presence.forget(&id).await.map_err(|error| match error {
                 xds_replica::ForgetError::Alive(id) => ForgetError::Alive(id),
                 xds_replica::ForgetError::Unknown(id) => ForgetError::Unknown(id),
                 xds_replica::ForgetError::Remote(error) => ForgetError::Store(error.to_string()),
@@ -198,11 +228,6 @@ impl fmt::Debug for PeerServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PeerServers of {}", self.own)
     }
-}
-
-/// A time in seconds since 1970; one that no clock can have becomes 1970.
-fn from_seconds(seconds: u64) -> SystemTime {
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// The id of the servers of which the store has not said anything yet.

@@ -691,7 +691,7 @@ impl Entry {
 
 /// Returns `true` if this server goes on with rollouts by itself: it leads, or it is alone.
 fn leads(parts: &DriverParts) -> bool {
-    parts.peers.as_ref().is_none_or(|peers| peers.leads())
+    !parts.control.is_follower() && parts.peers.as_ref().is_none_or(|peers| peers.leads())
 }
 
 /// The weights and header routes that an outcome wants.

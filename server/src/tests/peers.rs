@@ -40,6 +40,7 @@ impl Peers for Others {
             id: (*id).to_owned(),
             is_own: *id == self.own,
             leads: world.leaders.lock().unwrap().contains(id),
+            follows: false,
             peer: None,
             release: "1".to_owned(),
             started: SystemTime::UNIX_EPOCH,
