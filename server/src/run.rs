@@ -78,12 +78,8 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     if let Some(upstream) = upstream {
         tasks.spawn(parts.attach(upstream, answers, stop.clone()));
     }
-    if let Some(peers) = peers.clone().filter(|peers| peers.is_linked()) {
-        parts.control.set_peers(peers);
-    }
     if let Some(peers) = peers {
-        let control = parts.control.clone();
-        tokio::spawn(peers.follow(move |problem| control.note_replicas(problem)));
+        parts.follow_peers(peers);
     }
     if let Some(listener) = listeners.probe {
         let router = xds_api::probe_router(state);
@@ -373,6 +369,15 @@ impl ServerParts {
         }
         let (own, others) = (config.instance_id.clone(), (presence, Arc::clone(followers)));
         Some(PeerServers::new(own, others, linking, config.replica_grace, self.status()))
+    }
+
+    /// Has changes count the clients of other servers too, and keeps links with these.
+    fn follow_peers(&self, peers: Arc<PeerServers>) {
+        if peers.is_linked() {
+            self.control.set_peers(Arc::<PeerServers>::clone(&peers));
+        }
+        let control = self.control.clone();
+        tokio::spawn(peers.follow(move |problem| control.note_replicas(problem)));
     }
 
     /// Lets the servers that this one follows ask it about its clients.
@@ -831,8 +836,8 @@ async fn retire_views(publisher: Arc<Publisher>) {
 
 /// A view is dropped one to two intervals after its last client.
 const RETIRE_INTERVAL: Duration = Duration::from_secs(60);
-/// Connections of other servers. Each opens one.
-const PEER_CONNECTIONS: usize = 64;
+/// Connections of other servers. Each opens one, and one that follows two.
+const PEER_CONNECTIONS: usize = 2_048;
 /// How long the shared store may take to hear that this server ends. It finds out by itself otherwise.
 const FAREWELL: Duration = Duration::from_secs(3);
 /// Connections for probes. Few clients use them, every few seconds.

@@ -8,9 +8,13 @@ use tokio::time::{Instant, sleep};
 use xds_cache::{Reason, Refusals};
 use xds_control::acks::{AcksReport, Applied};
 
-use super::link::{Ends, Link, State};
+use super::ask::State;
+use super::link::{Ends, Link};
+use super::messages::Hello;
 use super::*;
 use crate::listen::{Port, PortRules};
+use xds_replica::Feed;
+use xds_store::JournalStore;
 
 const QUESTION: Question = Question::Acks { revision: 7, wait_ms: 0, scope: None };
 
@@ -53,8 +57,16 @@ fn serve_at(listener: TcpListener, id: &str, is_silent: &Arc<AtomicBool>) -> Run
         }),
     });
     let mut task = JoinSet::new();
-    let serving = serve(listener, Arc::clone(&port), answers, std::future::pending());
-    task.spawn(async move { serving.await.unwrap() });
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = JournalStore::open(dir.path(), xds_store::Options::default()).unwrap();
+    let feed = Arc::new(Feed::of_journal(dir.path(), Arc::new(store)).unwrap());
+    let followers = Followers::open(dir.path(), Duration::ZERO);
+    let serves = PeerPort { answers, feed, followers };
+    let serving = serve(listener, Arc::clone(&port), serves, std::future::pending());
+    task.spawn(async move {
+        let _dir = dir;
+        serving.await.unwrap();
+    });
     Running { port, task }
 }
 
@@ -127,4 +139,46 @@ async fn a_server_is_asked_as_long_as_it_is_there_and_is_who_it_should_be() {
     let _again = serve_at(TcpListener::bind(address).await.unwrap(), "b", &is_silent);
     becomes(&link, "up again", is_up).await;
     assert!(link.asker().ask(&QUESTION, patience).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_has_one_place_which_is_kept_until_it_is_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let grace = Duration::from_secs(60);
+    let followers = Followers::open(dir.path(), grace);
+    let hello =
+        |id: &str| Hello { from: id.to_owned(), release: "1.2".to_owned(), since: 7, ..Hello::default() };
+    assert!(followers.attach(&hello("")).is_err());
+    let edge = followers.attach(&hello("edge")).unwrap();
+    let other = followers.attach(&hello("edge")).err().unwrap();
+    assert!(other.contains("--instance-id"), "{other}");
+    let shown = |followers: &Followers| {
+        let all = followers
+            .replicas()
+            .into_iter()
+            .map(|one| (one.id.clone(), one.follows, one.release, one.reached));
+        all.collect::<Vec<_>>()
+    };
+    let all = shown(&followers);
+    let [(id, follows, release, Reached::No { .. })] = all.as_slice() else {
+        panic!("{:?}", shown(&followers))
+    };
+    assert_eq!((id.as_str(), *follows, release.as_str()), ("edge", true, "1.2"));
+    assert_eq!(followers.forget("edge"), Some(Err(ForgetError::Alive("edge".to_owned()))));
+    assert_eq!(followers.forget("other"), None);
+
+    // It counts for a while after it has gone, also for a server that starts again.
+    drop(edge);
+    for followers in [&followers, &Followers::open(dir.path(), grace)] {
+        let is_over = |followers: &Followers| match followers.replicas().remove(0).reached {
+            Reached::Gone { is_over, .. } => is_over,
+            Reached::Yes(_) | Reached::No { .. } => panic!("{:?}", shown(followers)),
+        };
+        assert!(!is_over(followers));
+        tokio::time::advance(grace).await;
+        assert!(is_over(followers));
+        assert!(followers.attach(&hello("edge")).is_ok(), "it may come back");
+    }
+    assert_eq!(followers.forget("edge"), Some(Ok(())));
+    assert_eq!(shown(&Followers::open(dir.path(), grace)), []);
 }

@@ -222,12 +222,9 @@ enum Failure {
 
 impl From<Refusal> for Failure {
     fn from(status: Refusal) -> Self {
-        match status.code() {
-            Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated => {
-                Self::Refused(why(&status))
-            }
-            _ => Self::Away(why(&status)),
-        }
+        let is_final =
+            [Code::Unimplemented, Code::PermissionDenied, Code::Unauthenticated].contains(&status.code());
+        if is_final { Self::Refused(why(&status)) } else { Self::Away(why(&status)) }
     }
 }
 
@@ -316,10 +313,10 @@ async fn ended(stop: &mut watch::Receiver<bool>) {
 }
 
 fn why(status: &Refusal) -> String {
-    match status.code() {
-        Code::Unimplemented => "it is no peer port of this release (--peer-listen)".to_owned(),
-        _ => status.message().to_owned(),
+    if status.code() == Code::Unimplemented {
+        return "it is no peer port of this release (--peer-listen)".to_owned();
     }
+    status.message().to_owned()
 }
 
 /// How long a server may be silent, which says every second which revision is the newest.
