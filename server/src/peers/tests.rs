@@ -169,7 +169,9 @@ async fn a_follower_has_one_place_which_is_kept_until_it_is_forgotten() {
 
     // It counts for a while after it has gone, also for a server that starts again.
     drop(edge);
-    for followers in [&followers, &Followers::open(dir.path(), grace)] {
+    for n in 0..2 {
+        let again = (n == 1).then(|| Followers::open(dir.path(), grace));
+        let followers = again.as_ref().unwrap_or(&followers);
         let is_over = |followers: &Followers| match followers.replicas().remove(0).reached {
             Reached::Gone { is_over, .. } => is_over,
             Reached::Yes(_) | Reached::No { .. } => panic!("{:?}", shown(followers)),
