@@ -181,10 +181,7 @@ fn witness(lists: &mut Lists<'_>, routes: &[Route], index: usize, arrival: &Arri
 /// The request with the path in the case of the route's own, which clients may have: others are asked for by nobody.
 fn as_written(request: Request, route: &Route) -> Request {
     let path = route.message.r#match.as_ref().and_then(|matches| matches.path_specifier.as_ref());
-    let written = match path {
-        Some(PathSpecifier::Prefix(text) | PathSpecifier::Path(text)) => text,
-        Some(_) | None => return request,
-    };
+    let Some(PathSpecifier::Prefix(written) | PathSpecifier::Path(written)) = path else { return request };
     let head = request.path.get(..written.len()).filter(|head| head.eq_ignore_ascii_case(written));
     match head.and_then(|_| request.path.get(written.len()..)) {
         Some(rest) => Request { path: format!("{written}{rest}"), ..request },

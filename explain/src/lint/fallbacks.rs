@@ -115,6 +115,10 @@ fn priorities(
     for (index, locality) in assignment.endpoints.iter().enumerate() {
         by_priority.entry(locality.priority).or_insert((index, 0)).1 += locality.lb_endpoints.len();
     }
+    let factor = assignment.policy.as_ref().and_then(|policy| policy.overprovisioning_factor.as_ref());
+    // With less, the health of all together is not that of a whole.
+    let is_enough = !model.semantics.has(Difference::ActsAsProxy)
+        || factor.is_none_or(|factor| factor.value >= FULL_HEALTH);
     let is_any = by_priority.values().any(|(_, n)| *n > 0);
     let mut whole: Option<u32> = None;
     for (priority, (first, n_endpoints)) in by_priority {
@@ -142,7 +146,7 @@ fn priorities(
                 doubts.push(Doubt::new(DoubtCode::OnlyWhenUnhealthy, part(), message));
             }
             Some(_) => {}
-            None if share_of(priority) == Ratio::ONE => whole = Some(priority),
+            None if is_enough && share_of(priority) == Ratio::ONE => whole = Some(priority),
             None => {}
         }
     }
@@ -152,6 +156,9 @@ fn priorities(
 fn part(resource_type: ResourceType, name: &str, path: String) -> Part {
     Part { resource: ResourceKey { resource_type, name: name.into() }, path, route: None }
 }
+
+/// The overprovisioning factor with which healthy endpoints are just enough, in percent.
+const FULL_HEALTH: u32 = 100;
 
 /// Clusters of one aggregate that are looked at; with more, nothing is said of it.
 const MAX_MEMBERS: usize = 63;
