@@ -197,9 +197,8 @@ impl Used<'_> {
             || self.chain.is_open
             || is_proxy && self.upstream.has(self.model, name);
         let message = if !is_there {
-            let of = if is_proxy { "listener" } else { "target" };
             format!(
-                "no {of} that uses these routes has an HTTP filter {name:?}, so the override does nothing"
+                "no listener that uses these routes has an HTTP filter {name:?}, so the override does nothing"
             )
         } else if (!is_proxy || self.chain.takes_the_lowest(name)) && is_hidden() {
             format!(

@@ -173,7 +173,7 @@ async fn a_rule_that_acts_at_one_of_its_hosts_is_none_of_them() -> Result<()> {
 async fn an_override_that_acts_for_some_clients_is_none_of_them() -> Result<()> {
     let (code, text) = validate_for("all", &both(), &[]).await?;
     assert_eq!(code, Some(0), "{text}");
-    let wanted = "a.yaml:31:1: warning[unused-override] no listener that uses these routes has an HTTP filter \"delay\", so the override does nothing";
+    let wanted = "a.yaml:30:1: warning[unused-override] no listener that uses these routes has an HTTP filter \"delay\", so the override does nothing";
     ensure!(text.contains(wanted) && text.matches("[unused-override]").count() == 1, "{text}");
     let (_, text) = validate_for("envoy", &both(), &[]).await?;
     ensure!(text.matches("[unused-override]").count() == 2, "only Envoys are checked\n{text}");
@@ -188,7 +188,7 @@ async fn notes_tell_what_is_often_meant_if_all_of_it_is_asked_for() -> Result<()
     let clean = both().replace("delay:", "fault:");
     let (code, text) = validate_for("all", &clean, &["--lint", "all", "--strict"]).await?;
     for wanted in [
-        "a.yaml:28:1: info[partly-shadowed] the route 1 (prefix \"/beta.Api/\") before it takes requests of this exact path that fulfil its conditions, such as",
+        "a.yaml:27:1: info[partly-shadowed] the route 1 (prefix \"/beta.Api/\") before it takes requests of this exact path that fulfil its conditions, such as",
         "info[only-when-unhealthy] the priority 1 of the cluster \"one\" gets requests only while the priority 0 is not healthy",
         "info[differs-between-clients] call of beta.Api/a at xds:///a.test, header x-beta: \"on\": to two with envoy@1.40, to one with grpc-core@1.85",
     ] {
