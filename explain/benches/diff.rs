@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::address::Address as AddressKind;
 use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
 use envoy_types::pb::envoy::config::core::v3::{Address, SocketAddress};
 use envoy_types::pb::envoy::config::listener::v3::filter::ConfigType;
-use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
+use envoy_types::pb::envoy::config::listener::v3::{ApiListener, Filter, FilterChain, Listener};
 use envoy_types::pb::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
 use envoy_types::pb::envoy::config::route::v3::route::Action;
 use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
@@ -26,7 +26,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher};
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message as _;
 use xds_cache::{Resource, ResourceType};
-use xds_explain::{Client, Language, Model, diff, lint};
+use xds_explain::{Client, Depth, Language, Model, diff, differences, lint};
 
 fn main() {
     let hosts = |n_hosts: usize, n_routes: usize| (0..n_hosts).map(|at| host(at, n_routes)).collect();
@@ -55,13 +55,50 @@ fn main() {
     measure_lint("1,000 hosts of 10 routes", &many);
     measure_lint("1 host of 10,000 routes", &long);
     measure_lint("1 host of 200 routes with headers and regexes", &rich);
+    let exact: Vec<VirtualHost> = vec![with_exact_paths(10_000)];
+    measure_lint("1 host of 10,000 routes, every second one an exact path behind a wider one", &exact);
+    measure_clients("1 host of 10,000 routes", &long);
+    measure_clients("1,000 hosts of 10 routes", &many);
+}
+
+/// Calls that Envoys and gRPC clients answer differently.
+fn measure_clients(name: &str, table: &[VirtualHost]) {
+    let envoy = model(table);
+    let targets = targets(table);
+    let grpc = Model::compile(targets, Client::newest(Language::Go));
+    let began = Instant::now();
+    let n_doubts = differences(&envoy, &grpc).len();
+    println!("differences between clients about {name}: {:?} ({n_doubts} doubts)", began.elapsed());
+}
+
+/// Wide routes with a header and an override, each before an exact path.
+fn with_exact_paths(n: usize) -> VirtualHost {
+    let mut host = host(0, n);
+    for (at, route) in host.routes.iter_mut().enumerate() {
+        let Some(matches) = &mut route.r#match else { continue };
+        let prefix = format!("/service-{}/", at / 2);
+        if at % 2 == 1 {
+            matches.path_specifier = Some(PathSpecifier::Path(format!("{prefix}x")));
+            continue;
+        }
+        matches.path_specifier = Some(PathSpecifier::Prefix(prefix));
+        matches.headers = vec![HeaderMatcher {
+            name: "x-beta".to_owned(),
+            header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(true)),
+            ..HeaderMatcher::default()
+        }];
+        route.typed_per_filter_config.insert("nobody".to_owned(), Any::default());
+    }
+    host
 }
 
 fn measure_lint(name: &str, table: &[VirtualHost]) {
-    let model = model(table);
-    let began = Instant::now();
-    let n_doubts = lint(&model).len();
-    println!("doubts about {name}: {:?} ({n_doubts} doubts)", began.elapsed());
+    for depth in [Depth::Default, Depth::All] {
+        let model = model(table);
+        let began = Instant::now();
+        let n_doubts = lint(&model, depth).all.len();
+        println!("doubts about {name}, {depth:?}: {:?} ({n_doubts} doubts)", began.elapsed());
+    }
 }
 
 fn measure(name: &str, before: &[VirtualHost], after: &[VirtualHost]) {
@@ -127,6 +164,31 @@ fn to(cluster: &str) -> Action {
 }
 
 fn model(virtual_hosts: &[VirtualHost]) -> Model {
+    let (routes, any) = routes_and_manager(virtual_hosts);
+    let port_specifier = Some(PortSpecifier::PortValue(10_000));
+    let socket = SocketAddress { address: "127.0.0.1".to_owned(), port_specifier, ..Default::default() };
+    let filter = Filter { name: "http".to_owned(), config_type: Some(ConfigType::TypedConfig(any)) };
+    let listener = Listener {
+        address: Some(Address { address: Some(AddressKind::SocketAddress(socket)) }),
+        filter_chains: vec![FilterChain { filters: vec![filter], ..Default::default() }],
+        ..Default::default()
+    };
+    let resources = [Resource::plain(ResourceType::Listener, "edge", listener.encode_to_vec()), routes];
+    Model::compile(resources.map(Arc::new), Client::newest(Language::Envoy))
+}
+
+/// The resources of gRPC clients, with a target for each virtual host.
+fn targets(virtual_hosts: &[VirtualHost]) -> Vec<Arc<Resource>> {
+    let (routes, any) = routes_and_manager(virtual_hosts);
+    let listener =
+        Listener { api_listener: Some(ApiListener { api_listener: Some(any) }), ..Default::default() };
+    let domains = virtual_hosts.iter().flat_map(|host| &host.domains);
+    let listeners =
+        domains.map(|name| Resource::plain(ResourceType::Listener, name, listener.encode_to_vec()));
+    listeners.chain([routes]).map(Arc::new).collect()
+}
+
+fn routes_and_manager(virtual_hosts: &[VirtualHost]) -> (Resource, Any) {
     let table = RouteConfiguration {
         name: "table".to_owned(),
         virtual_hosts: virtual_hosts.to_vec(),
@@ -141,17 +203,5 @@ fn model(virtual_hosts: &[VirtualHost]) -> Model {
         type_url: "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager".to_owned(),
         value: manager.encode_to_vec(),
     };
-    let port_specifier = Some(PortSpecifier::PortValue(10_000));
-    let socket = SocketAddress { address: "127.0.0.1".to_owned(), port_specifier, ..Default::default() };
-    let filter = Filter { name: "http".to_owned(), config_type: Some(ConfigType::TypedConfig(any)) };
-    let listener = Listener {
-        address: Some(Address { address: Some(AddressKind::SocketAddress(socket)) }),
-        filter_chains: vec![FilterChain { filters: vec![filter], ..Default::default() }],
-        ..Default::default()
-    };
-    let resources = [
-        Resource::plain(ResourceType::Listener, "edge", listener.encode_to_vec()),
-        Resource::plain(ResourceType::RouteConfiguration, "table", table.encode_to_vec()),
-    ];
-    Model::compile(resources.map(Arc::new), Client::newest(Language::Envoy))
+    (Resource::plain(ResourceType::RouteConfiguration, "table", table.encode_to_vec()), any)
 }

@@ -284,15 +284,7 @@ mod tests {
     }
 
     fn connected() -> Connected {
-        Connected {
-            to: "10.0.0.1".parse().unwrap(),
-            port: 443,
-            from: "192.0.2.1".parse().unwrap(),
-            from_port: 5000,
-            sni: "a.test".to_owned(),
-            alpn: vec!["h2".to_owned(), "http/1.1".to_owned()],
-            is_tls: true,
-        }
+        Connected { sni: "a.test".to_owned(), ..crate::listener::tests::connected() }
     }
 
     /// The name of the chain; empty if the connection is closed.

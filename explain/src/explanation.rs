@@ -33,7 +33,7 @@ impl Place {
 }
 
 /// A part of a resource, to be found in the files.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     /// The resource.
     pub resource: ResourceKey,

@@ -66,7 +66,7 @@ pub use explanation::{
 };
 pub use host::DomainKind;
 pub use inventory::{Inventory, Item, inventory};
-pub use lint::{Doubt, DoubtCode, lint};
+pub use lint::{Depth, Doubt, DoubtCode, Doubts, differences, lint};
 pub use model::Model;
 pub use ratio::Ratio;
 pub use request::{Connection, Request, RouterCheck};

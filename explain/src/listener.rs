@@ -213,12 +213,13 @@ fn longest<'m>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use envoy_types::pb::google::protobuf::UInt32Value;
 
     use super::*;
 
-    fn connected() -> Connected {
+    /// A TLS connection from elsewhere, with everything that chains can ask.
+    pub(crate) fn connected() -> Connected {
         Connected {
             to: "10.0.0.1".parse().unwrap(),
             port: 443,

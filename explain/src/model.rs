@@ -210,9 +210,19 @@ impl Model {
 
     /// The clusters that an aggregate chooses from, in order (XA12): leaves depth first, each once.
     pub(crate) fn members(&self, cluster: &Cluster) -> Vec<String> {
-        let mut leaves: Vec<String> = Vec::new();
         let mut open: Vec<String> = aggregated(cluster);
         open.reverse();
+        self.leaves(open)
+    }
+
+    /// The clusters that a member of an aggregate stands for: itself, or those that it chooses from.
+    pub(crate) fn leaves_of(&self, member: &str) -> Vec<String> {
+        self.leaves(vec![member.to_owned()])
+    }
+
+    /// The leaves below clusters, of which the last is first.
+    fn leaves(&self, mut open: Vec<String>) -> Vec<String> {
+        let mut leaves: Vec<String> = Vec::new();
         let mut n_seen = 0;
         while let Some(name) = open.pop() {
             n_seen += 1;
@@ -239,7 +249,7 @@ pub(crate) fn assignment_name(cluster: &Cluster) -> &str {
 }
 
 /// The names in an aggregate cluster; none in any other.
-fn aggregated(cluster: &Cluster) -> Vec<String> {
+pub(crate) fn aggregated(cluster: &Cluster) -> Vec<String> {
     let Some(ClusterDiscoveryType::ClusterType(custom)) = &cluster.cluster_discovery_type else {
         return Vec::new();
     };

@@ -91,6 +91,11 @@ impl PathCondition {
         matches!(self, Self::Connect)
     }
 
+    /// True if it takes one path, its case apart.
+    pub(crate) fn is_exact(&self) -> bool {
+        matches!(self, Self::Exact(_))
+    }
+
     pub(crate) fn wanted(&self) -> String {
         match self {
             Self::Prefix(text) | Self::Exact(text) => text.describe(),

@@ -24,7 +24,7 @@ use envoy_types::pb::xds::r#type::matcher::v3::matcher::on_match::OnMatch as Lea
 use envoy_types::pb::xds::r#type::matcher::v3::matcher::{MatcherTree, MatcherType, OnMatch};
 use prost::Message as _;
 use xds_cache::{Resource, ResourceType};
-use xds_explain::{ClassKind, Client, DoubtCode, Language, Model, Request, diff, lint};
+use xds_explain::{ClassKind, Client, Depth, DoubtCode, Language, Model, Request, diff, lint};
 
 fn any(name: &str, value: Vec<u8>) -> Any {
     Any { type_url: format!("type.googleapis.com/{name}"), value }
@@ -166,7 +166,7 @@ fn r18_settings_beside_equal_trees_are_compared() {
 #[test]
 fn r18_a_branch_that_contradicts_the_way_to_it_is_told() {
     let inner = exact(header(), vec![("1", route("reached")), ("2", route("never"))]);
-    let doubts = lint(&of_host(host(exact(header(), vec![("1", sub(inner))]))));
+    let doubts = lint(&of_host(host(exact(header(), vec![("1", sub(inner))]))), Depth::Default).all;
     let [doubt] = &*doubts else { panic!("{doubts:?}") };
     assert_eq!((doubt.code, doubt.part.route.as_deref()), (DoubtCode::NeverMatches, Some("never")));
     assert!(
@@ -176,7 +176,7 @@ fn r18_a_branch_that_contradicts_the_way_to_it_is_told() {
     );
     // Where something is not known, nothing is told.
     let inner = exact(filter_state(), vec![("1", route("a"))]);
-    assert!(lint(&of_host(host(exact(header(), vec![("1", sub(inner))])))).is_empty());
+    assert!(lint(&of_host(host(exact(header(), vec![("1", sub(inner))]))), Depth::Default).all.is_empty());
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn f2_chains_that_differ_and_chains_that_nothing_leads_to() {
     let [class] = &*changes.classes else { panic!("{:?}", changes.classes) };
     let from = class.example.as_ref().unwrap().connection.from;
     assert_eq!((class.kind, from), (ClassKind::Destination, "10.0.0.1".parse().ok()));
-    let doubts = lint(&before);
+    let doubts = lint(&before, Depth::Default).all;
     let idle: Vec<&str> = doubts.iter().map(|doubt| &*doubt.part.path).collect();
     assert_eq!((idle, doubts[0].code), (vec!["filter_chains[1]"], DoubtCode::UnreachableChain));
     let unknown = of_chains(exact(filter_state(), vec![("1", chain("a"))]));

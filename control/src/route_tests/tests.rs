@@ -565,6 +565,7 @@ fn checked_routes() -> serde_json::Value {
                 {"match": {"prefix": "/rx"}, "redirect": {"regex_rewrite": {"pattern": {"regex": "[0-9]"}, "substitution": "n"}, "host_redirect": "b.test"}},
                 {"match": {"path": "/ping"}, "direct_response": {"status": 200, "body": {"inline_string": "pong"}}},
                 {"match": {"prefix": "/part", "runtime_fraction": {"runtime_key": "part", "default_value": {"numerator": 0}}}, "route": {"cluster": "part"}},
+                {"match": {"prefix": "/most", "runtime_fraction": {"runtime_key": "most", "default_value": {"numerator": 100}}}, "route": {"cluster": "most"}},
                 {"match": {"prefix": "/split"}, "route": {"weighted_clusters": {"clusters": [
                     {"name": "one", "weight": 30, "request_headers_to_add": [header("x-order", "member")]}, {"name": "two", "weight": 70, "host_rewrite_literal": "two.test"}]}}},
                 {"match": {"prefix": "/named"}, "route": {"cluster_header": "x-to"}},
@@ -712,6 +713,12 @@ const CHECKS: &[(&str, &str, &str, &str)] = &[
         "cluster_name: ''",
         "cluster_name: part",
         "cluster_name: expected \"part\", got \"\"",
+    ),
+    (
+        "authority: shop.test, path: /most",
+        "cluster_name: ''",
+        "cluster_name: most",
+        "cluster_name: expected \"most\", got \"\"",
     ),
     (
         "authority: shop.test, path: /split, random_value: '129'",

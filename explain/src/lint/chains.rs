@@ -26,16 +26,9 @@ pub(super) fn look(resource: &Resource, listener: &Listener, doubts: &mut Vec<Do
             true => "filter_chain_matcher leads no connection to it",
             false => "for each that it would take, another chain is more specific in an earlier step",
         };
-        doubts.push(Doubt {
-            code: DoubtCode::UnreachableChain,
-            message: format!("no connection reaches the filter chain{name}: {why}"),
-            part: Part {
-                resource: resource.key().clone(),
-                path: format!("filter_chains[{index}]"),
-                route: None,
-            },
-            hidden_by: Vec::new(),
-            namesakes: Vec::new(),
-        });
+        let path = format!("filter_chains[{index}]");
+        let part = Part { resource: resource.key().clone(), path, route: None };
+        let message = format!("no connection reaches the filter chain{name}: {why}");
+        doubts.push(Doubt::new(DoubtCode::UnreachableChain, part, message));
     }
 }

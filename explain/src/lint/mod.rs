@@ -4,11 +4,17 @@
 //! is silent.
 
 mod chains;
+mod clients;
+mod fallbacks;
 mod find;
+mod overrides;
+mod partly;
 mod place;
 mod report;
 mod routes;
 mod shares;
+mod used_by;
 
+pub use clients::differences;
 pub use find::lint;
-pub use report::{Doubt, DoubtCode};
+pub use report::{Depth, Doubt, DoubtCode, Doubts};

@@ -2,6 +2,7 @@
 
 use crate::explanation::Part;
 use crate::header::Seen;
+use crate::lint::partly;
 use crate::lint::place::Place;
 use crate::lint::report::{Doubt, DoubtCode};
 use crate::request::Request;
@@ -36,13 +37,7 @@ pub(super) fn look(
             continue;
         }
         let part = place.of_route(at as usize, route);
-        let never = |message: &str| Doubt {
-            code: DoubtCode::NeverMatches,
-            message: message.to_owned(),
-            part: part.clone(),
-            hidden_by: Vec::new(),
-            namesakes: Vec::new(),
-        };
+        let never = |message: &str| Doubt::new(DoubtCode::NeverMatches, part.clone(), message);
         if route.conditions().any(|condition| matches!(condition, Condition::Never)) {
             doubts.push(never("the route takes 0 % of requests"));
             continue;
@@ -74,16 +69,11 @@ pub(super) fn look(
             .take(MAX_HIDING)
             .filter_map(|other| Some(place.of_route(*other as usize, host.routes.get(*other as usize)?)))
             .collect();
-        doubts.push(Doubt {
-            code: DoubtCode::ShadowedRoute,
-            message: format!(
-                "no request reaches the route, because of the {} before it",
-                say(&host.routes, &hiding)
-            ),
-            part,
-            hidden_by,
-            namesakes: Vec::new(),
-        });
+        let because = format!("because of the {} before it", say(&host.routes, &hiding));
+        let message = format!("no request reaches the route, {because}");
+        let partly = partly::at_one_place(host, route, &hiding, arrival.semantics)
+            .map(|place| format!("the rule acts elsewhere, but no request reaches it at {place}, {because}"));
+        doubts.push(Doubt { hidden_by, partly, ..Doubt::new(DoubtCode::ShadowedRoute, part, message) });
     }
 }
 
@@ -117,19 +107,14 @@ fn in_tree(
             matches!(reach, Reach::No(_))
         });
         if is_idle {
-            doubts.push(Doubt {
-                code: DoubtCode::NeverMatches,
-                message: "no request comes to the route in the tree of matchers and fulfils its conditions"
-                    .to_owned(),
-                part: place.of_route(index, route),
-                hidden_by: Vec::new(),
-                namesakes: Vec::new(),
-            });
+            let message = "no request comes to the route in the tree of matchers and fulfils its conditions";
+            doubts.push(Doubt::new(DoubtCode::NeverMatches, place.of_route(index, route), message));
         }
     }
 }
 
-fn say(routes: &[Route], hiding: &[u32]) -> String {
+/// Routes by their names or numbers, with their paths.
+pub(super) fn say(routes: &[Route], hiding: &[u32]) -> String {
     let names: Vec<String> = hiding
         .iter()
         .take(MAX_HIDING)
@@ -179,17 +164,9 @@ pub(super) fn domains(
         } else {
             continue;
         };
-        doubts.push(Doubt {
-            code: DoubtCode::UnreachableDomain,
-            message,
-            part: Part {
-                resource: place.resource.clone(),
-                path: format!("{}.domains[{index}]", place.path),
-                route: None,
-            },
-            hidden_by: Vec::new(),
-            namesakes: Vec::new(),
-        });
+        let path = format!("{}.domains[{index}]", place.path);
+        let part = Part { resource: place.resource.clone(), path, route: None };
+        doubts.push(Doubt::new(DoubtCode::UnreachableDomain, part, message));
     }
 }
 

@@ -64,14 +64,7 @@ fn weights(
         let message = format!(
             "the cluster {name:?} has a weight and gets no request: an Envoy has one random number for the fraction and the weights of a route"
         );
-        let code = DoubtCode::WeightNeverApplies;
-        doubts.push(Doubt {
-            code,
-            message,
-            part: part.clone(),
-            hidden_by: Vec::new(),
-            namesakes: Vec::new(),
-        });
+        doubts.push(Doubt::new(DoubtCode::WeightNeverApplies, part.clone(), message));
     }
 }
 
@@ -90,11 +83,5 @@ fn timeouts(action: &RouteAction, part: &Part, arrival: &Arrival<'_>, doubts: &m
     } else {
         return;
     };
-    doubts.push(Doubt {
-        code: DoubtCode::TimeoutOff,
-        message: message.to_owned(),
-        part: part.clone(),
-        hidden_by: Vec::new(),
-        namesakes: Vec::new(),
-    });
+    doubts.push(Doubt::new(DoubtCode::TimeoutOff, part.clone(), message));
 }

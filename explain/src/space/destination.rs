@@ -72,6 +72,18 @@ pub(crate) fn shares<'r>(
     Some(shares)
 }
 
+/// Where a route sends the requests that it takes, if it takes these; `None` if that cannot be told exactly.
+pub(crate) fn taken_to(route: &Route, taken: &Chance, semantics: Semantics) -> Option<Shares> {
+    let mut shares = Shares::new();
+    for (to, share) in destinations(route, taken, semantics)? {
+        if !share.is_zero() {
+            let sum = shares.entry(to).or_insert(Ratio::ZERO);
+            *sum = sum.plus(share)?;
+        }
+    }
+    Some(shares)
+}
+
 /// The share of requests that must have gone elsewhere.
 pub(crate) fn moved(from: &Shares, to: &Shares) -> Ratio {
     let lost = from.iter().filter_map(|(name, before)| {

@@ -86,6 +86,19 @@ const MAX_LISTED_EACH: usize = 20_000;
 
 impl<'m> Lists<'m> {
     pub(crate) fn of(routes: [&'m [Route]; 2], arrival: &Arrival<'_>, rules: PathRules) -> Self {
+        let universe = match arrival.semantics.has(Difference::PathIsMethod) {
+            true => Universe::GrpcPath,
+            false => Universe::Path(rules),
+        };
+        Self::within(routes, universe)
+    }
+
+    /// The list of one side, for calls of gRPC clients, whoever the client is.
+    pub(crate) fn of_calls(routes: &'m [Route]) -> Self {
+        Self::within([routes, &[]], Universe::GrpcPath)
+    }
+
+    fn within(routes: [&'m [Route]; 2], universe: Universe) -> Self {
         let mut known: HashMap<String, u32> = HashMap::new();
         let mut shapes: Vec<Vec<Shape<'m>>> = Vec::new();
         let mut having: Vec<[Vec<u32>; 2]> = Vec::new();
@@ -112,10 +125,16 @@ impl<'m> Lists<'m> {
                 path_of[side].push(condition);
             }
         }
-        let has_escapes = rules.has_escapes || known.keys().any(|words| words.contains(['%', '\\']));
-        let universe = match arrival.semantics.has(Difference::PathIsMethod) {
-            true => Universe::GrpcPath,
-            false => Universe::Path(PathRules { has_escapes, ..rules }),
+        let universe = match universe {
+            Universe::Path(rules) => {
+                let has_escapes = rules.has_escapes || known.keys().any(|words| words.contains(['%', '\\']));
+                Universe::Path(PathRules { has_escapes, ..rules })
+            }
+            Universe::GrpcPath
+            | Universe::Method
+            | Universe::Value { .. }
+            | Universe::Query
+            | Universe::Cookie => universe,
         };
         Self { routes, automaton: Automaton::of(&shapes, universe), having, path_of }
     }
@@ -212,6 +231,66 @@ impl<'m> Lists<'m> {
         }
         let is_open = is_cut || !walked.undecided.is_empty() || !self.automaton.unreadable.is_empty();
         if is_open { Reach::Undecided } else { Reach::No(others.into_iter().collect()) }
+    }
+
+    /// The parts of what a route of the second side takes, with the routes of the first side up to the same place. A part is left where
+    /// `settled` says so. There may be more parts.
+    pub(crate) fn overlap(
+        &mut self,
+        arrival: &Arrival<'_>,
+        route: u32,
+        budget: &mut Budget,
+        settled: impl Fn(&Both) -> bool,
+    ) -> Vec<Part> {
+        let Some(condition) = self.path_of[1].get(route as usize).copied().flatten() else {
+            return Vec::new();
+        };
+        let (having, routes) = (&self.having, self.routes);
+        let mut regions: Vec<(String, Both)> = Vec::new();
+        let mut n_listed = 0;
+        self.automaton.search(Some(&[condition]), &mut budget.n_steps, |held, path| {
+            if !held.contains(&condition) {
+                return ControlFlow::Continue(());
+            }
+            let all = held.iter().filter_map(|condition| having.get(*condition as usize));
+            let mut list: Vec<u32> =
+                all.flat_map(|having| having[0].iter().copied()).filter(|at| *at <= route).collect();
+            list.sort_unstable();
+            cut(&mut list, |at| routes[0].get(at as usize).is_some_and(is_plain));
+            n_listed += list.len();
+            let both = [list, vec![route]];
+            if !settled(&both) {
+                regions.push((path.to_owned(), both));
+            }
+            if n_listed > MAX_LISTED_EACH { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        self.split(arrival, regions, budget, settled, Vec::new()).parts
+    }
+
+    /// Some parts whose lists have a route of the first side: those of the first regions of paths.
+    pub(crate) fn some_of(
+        &mut self,
+        arrival: &Arrival<'_>,
+        route: u32,
+        n_regions: usize,
+        budget: &mut Budget,
+    ) -> Vec<Part> {
+        let Some(condition) = self.path_of[0].get(route as usize).copied().flatten() else {
+            return Vec::new();
+        };
+        let (having, routes) = (&self.having, self.routes);
+        let mut regions: Vec<(String, Both)> = Vec::new();
+        self.automaton.search(Some(&[condition]), &mut budget.n_steps, |held, path| {
+            let all = held.iter().filter_map(|condition| having.get(*condition as usize));
+            let mut list: Vec<u32> = all.flat_map(|having| having[0].iter().copied()).collect();
+            list.sort_unstable();
+            cut(&mut list, |at| routes[0].get(at as usize).is_some_and(is_plain));
+            if list.contains(&route) {
+                regions.push((path.to_owned(), [list, Vec::new()]));
+            }
+            if regions.len() < n_regions { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        self.split(arrival, regions, budget, |both| !both[0].contains(&route), Vec::new()).parts
     }
 
     fn split(

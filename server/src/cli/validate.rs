@@ -1,7 +1,7 @@
 //! `validate`: checks files as the server would, without a server.
 //!
 //! This module collects the findings; [`access`] those of an access policy. [`mod@report`] holds them, and writes them as text and JSON. [`strict`] turns bad conditions
-//! into errors. [`dead`] finds parts that can never act. [`oracle`] asks a local Envoy. [`route_tests`] runs RouteTests, and what [`router_check`] reads. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
+//! into errors. [`dead`] finds parts that can never act, or act otherwise than they look. [`oracle`] asks a local Envoy. [`route_tests`] runs RouteTests, and what [`router_check`] reads. [`junit`], [`github`] and [`sarif`] write the forms that CI systems read.
 
 mod access;
 mod dead;
@@ -27,7 +27,7 @@ use xds_cache::{Groups, Node, Profile, Publisher, ResourceKey, Revision, StatusB
 use xds_codec::document::Tree;
 use xds_codec::{Diagnostic, Effect, Language, Limits, Place, ProfileFinding, Severity, Syntax};
 use xds_control::check;
-use xds_explain::Ratio;
+use xds_explain::{Depth, Ratio};
 use xds_units::Percent;
 
 use crate::cli::failure::Failure;
@@ -57,6 +57,10 @@ pub(crate) struct ValidateArgs {
     #[arg(long, env = "XDS_SERVER_STRICT", action = clap::ArgAction::SetTrue,
         value_parser = clap::builder::BoolishValueParser::new())]
     strict: bool,
+    /// Which parts that act otherwise than they look are told. With `all`, notes also tell what is often meant: exact paths and hosts of
+    /// which a wider route takes a part, fallbacks, and calls that Envoys and gRPC clients answer differently
+    #[arg(long, value_enum, value_name = "LINTS", default_value = "default")]
+    lint: Lint,
     /// Also check the resources of a node with this ID: groups that conflict there are errors
     #[arg(long, value_name = "ID")]
     node: Option<String>,
@@ -111,6 +115,24 @@ impl From<Client> for Language {
             Client::Go => Self::Go,
             Client::Js => Self::Js,
             Client::Java => Self::Java,
+        }
+    }
+}
+
+/// How much is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Lint {
+    /// Parts that never act, or act otherwise than they are written
+    Default,
+    /// Also what is often meant, as notes
+    All,
+}
+
+impl From<Lint> for Depth {
+    fn from(lint: Lint) -> Self {
+        match lint {
+            Lint::Default => Self::Default,
+            Lint::All => Self::All,
         }
     }
 }
@@ -172,7 +194,8 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
         .profiles()
         .iter()
         .flat_map(|profile| names_for(&groups, *profile).map(move |group| (*profile, group.clone())));
-    diagnostics.extend(dead::findings(&kinds.collect::<Vec<_>>(), &languages, args.strict, offline));
+    let check = dead::Check { kinds: kinds.collect(), languages: &languages, depth: args.lint.into() };
+    diagnostics.extend(check.findings(args.strict, offline));
     let checks = args.router_check.as_deref().zip(args.route_config.as_deref());
     let checks = checks.map(|(path, name)| router_check::read(path, name, offline)).unwrap_or_default();
     diagnostics.extend(checks.faults);

@@ -343,3 +343,19 @@ async fn a_resource_that_only_grpc_clients_may_use_is_never_refused() {
     asking.server.write(put("g", "two", "refuse-me")).await.unwrap();
     assert_eq!(asking.n_runs(), 0);
 }
+
+#[tokio::test]
+async fn a_resource_that_grpc_clients_use_too_is_told_and_never_refused() {
+    let asking = Asking::loaded(OraclePolicy::Refuse).await;
+    let target = "resources:\n- '@type': type.googleapis.com/envoy.config.listener.v3.Listener\n  name: a.test\n  api_listener:\n    api_listener:\n      \
+         '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager\n      stat_prefix: a\n      \
+         http_filters: [{ name: router, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router } }]\n      \
+         route_config: { name: a, virtual_hosts: [{ name: a, domains: ['*'], routes: [{ match: { prefix: '' }, route: { cluster: two } }] }] }\n";
+    asking.load(&[("a.yaml", &raw("one", "1")), ("b.yaml", target)]).await;
+    let outcome = asking.server.write(put("default", "two", "refuse-me")).await.unwrap();
+    let found = warnings(&outcome);
+    let note = "it says no (ignore this if only gRPC clients use it)";
+    assert!(found.len() == 1 && found[0].contains("warning[refused-by-oracle]"), "{found:?}");
+    assert!(found[0].ends_with(note), "{found:?}");
+    assert_eq!(asking.served()["two"], "refuse-me");
+}

@@ -144,7 +144,12 @@ async fn a_test_is_never_in_the_way_of_the_first_load_nor_of_what_it_does_not_br
     // It fails before and after this change, in the same way.
     let other = ROUTES.replace("routes: {", "routes: { more: { hosts: [m.test], to: two },");
     load(&server, &[("a.yaml", &other), ("t.yaml", &broken)]).await;
-    assert_ne!(routes(&server), before);
+    let more = routes(&server);
+    assert_ne!(more, before);
+    // So it does with a change of its own requests.
+    let slower = other.replace("to: one }", "to: one, timeout: 5s }");
+    let outcome = load(&server, &[("a.yaml", &slower), ("t.yaml", &broken)]).await;
+    assert_eq!((outcome.n_errors, routes(&server) == more), (0, false));
     // What makes it pass does, too.
     load(&server, &[("a.yaml", &moved()), ("t.yaml", &broken)]).await;
     assert_eq!(failed(&server, |tested| tested.report.totals().failed == 0).await, 0);
@@ -299,6 +304,25 @@ async fn a_released_change_of_a_group_with_waves_goes_by_waves() {
     let report = release(&server).await.unwrap();
     assert_eq!(report.phase.as_str(), "progressing");
     assert_eq!(report.share().unwrap().to_string(), "50%");
+}
+
+#[tokio::test]
+async fn a_held_change_of_a_group_with_waves_goes_by_waves_when_its_tests_pass() {
+    let server = open(TestPolicy::Hold);
+    load(&server, &[("a.yaml", ROUTES), ("t.yaml", &wants("one", "hold"))]).await;
+    let policy =
+        WavePolicy::of_texts(xds_cache::wave::PolicyTexts { shares: "50%,100%", ..Default::default() })
+            .unwrap();
+    let options = WriteOptions { waves: WaveChoice::By(policy), ..WriteOptions::default() };
+    server.control.write(apply(&moved()), options).await.unwrap();
+    assert!(held(&server).is_some());
+    server.write(apply(&wants("two", "hold"))).await.unwrap();
+    assert!(held(&server).is_none());
+    let report = server.control.waves().remove(0);
+    assert_eq!(
+        (report.phase.as_str(), report.share().unwrap().to_string()),
+        ("progressing", "50%".to_owned())
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -85,13 +85,14 @@ fn of_validate(report: &Value) -> BTreeSet<String> {
 }
 
 /// What `validate` alone tells: parts that no request reaches, as a model of the clients has it.
-const PARTS: [&str; 6] = [
+const PARTS: [&str; 7] = [
     "shadowed-route",
     "never-matches",
     "unreachable-domain",
     "unreachable-chain",
     "weight-never-applies",
     "timeout-off",
+    "unused-override",
 ];
 
 fn of_server(status: &Value) -> BTreeSet<String> {
