@@ -81,7 +81,17 @@ async fn clients_of_a_follower_count_at_its_server_and_are_served_without_it() -
     edge.signal(Signal::CONT)?;
     core.wait_json("/v1/replicas", |list| list["replicas"][1]["reached"] == "yes").await?;
 
-    // The server is gone: the follower serves, also after a start of its own.
+    goes_on_without_its_server(&mut core, &mut edge, address).await?;
+
+    // It ends in order, and its clients do not count any more.
+    edge.stop().await?;
+    core.wait_json("/v1/replicas", |list| list["replicas"].as_array().is_some_and(|all| all.len() == 1))
+        .await?;
+    Ok(())
+}
+
+/// The server is killed, and the follower starts again without it. Then the server comes back.
+async fn goes_on_without_its_server(core: &mut Server, edge: &mut Server, address: SocketAddr) -> Result<()> {
     core.kill().await?;
     let problem =
         |status: &Value| status["problems"].to_string().contains("the server of --upstream is not followed");
@@ -106,11 +116,6 @@ async fn clients_of_a_follower_count_at_its_server_and_are_served_without_it() -
     assert_eq!(delta_names(&news), ["more"], "nothing that has not changed");
     client.ack(&news).await?;
     edge.wait_json("/readyz", |status| !problem(status)).await?;
-
-    // It ends in order, and its clients do not count any more.
-    edge.stop().await?;
-    core.wait_json("/v1/replicas", |list| list["replicas"].as_array().is_some_and(|all| all.len() == 1))
-        .await?;
     Ok(())
 }
 
