@@ -372,7 +372,8 @@ pub(crate) fn insert(groups: &mut Groups, name: &GroupName, group: EffectiveGrou
     }
 }
 
-fn entry<const N: usize>(parts: [&str; N]) -> u128 {
+/// The hash of some texts.
+pub(crate) fn entry<const N: usize>(parts: [&str; N]) -> u128 {
     let mut hasher = VersionHasher::new();
     parts.iter().for_each(|part| hasher.update(part.as_bytes()));
     hasher.finish_wide()

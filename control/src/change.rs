@@ -19,6 +19,7 @@ use xds_store::{Change, CommitError, StoreError};
 use crate::accepted::{Accepted, Base, Recorded};
 use crate::causes::chain;
 use crate::env::{At, Env, Reload, Sharing, Verify, revision_of, stored_revision};
+use crate::fingerprint::{Fingerprint, Fingerprints};
 use crate::judged::{self, Asked, Refused, Served};
 use crate::key::StoreKey;
 use crate::load::Blame;
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     /// A reader clones one pointer.
     accepted: watch::Sender<Arc<Accepted>>,
     health: Mutex<Health>,
+    /// What was served at the last revisions.
+    fingerprints: Mutex<Fingerprints>,
     /// The last outcome of RouteTests.
     tested: Mutex<Option<Arc<Tested>>>,
     /// What the oracle refuses of what is served.
@@ -126,6 +129,9 @@ const MAX_KIB: usize = 128 * 1024;
 
 impl Shared {
     pub(crate) fn new(env: Env, accepted: Accepted) -> Self {
+        let mut fingerprints = Fingerprints::default();
+        fingerprints
+            .push(accepted.revision, Fingerprint::default().changed(&Groups::new(), &accepted.groups));
         Self {
             dry_running: tokio::sync::Mutex::default(),
             reload: OnceLock::new(),
@@ -135,6 +141,7 @@ impl Shared {
             changing: tokio::sync::Mutex::default(),
             accepted: watch::Sender::new(Arc::new(accepted)),
             health: Mutex::default(),
+            fingerprints: Mutex::new(fingerprints),
             tested: Mutex::default(),
             refused: Mutex::default(),
             watched: watch::Sender::new(None),
@@ -152,6 +159,11 @@ impl Shared {
     /// Wakes at each new accepted state.
     pub(crate) fn watch(&self) -> watch::Receiver<Arc<Accepted>> {
         self.accepted.subscribe()
+    }
+
+    /// What was served at the last revisions.
+    pub(crate) fn fingerprints(&self) -> MutexGuard<'_, Fingerprints> {
+        self.fingerprints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn health(&self) -> MutexGuard<'_, Health> {
@@ -505,6 +517,10 @@ impl Shared {
         };
         let before = self.accepted.send_replace(Arc::new(next));
         let after = self.accepted();
+        let mut fingerprints = self.fingerprints();
+        let fingerprint = fingerprints.newest().1.changed(&before.groups, &after.groups);
+        fingerprints.push(after.revision, fingerprint);
+        drop(fingerprints);
         let (old, new) = (&before.documents.translated, &after.documents.translated);
         if !Arc::ptr_eq(old, new) {
             documents::log_news(old, new);

@@ -16,6 +16,7 @@ use crate::accepted::Base;
 use crate::change::{QueueSlot, Shared, note_of_copies};
 use crate::elsewhere::Elsewhere;
 use crate::env::{At, ControlParts, Env, Options, Reload, Sharing, revision_of};
+use crate::fingerprint::Fingerprint;
 use crate::key::StoreKey;
 use crate::load::Load;
 use crate::model::document::{DocumentState, GroupedDocuments};
@@ -319,6 +320,12 @@ impl Control {
     pub async fn serves(&self, revision: Revision) {
         // It fails only without a control, and this is one.
         drop(self.shared.watch().wait_for(|now| now.revision >= revision).await);
+    }
+
+    /// The revision that is served, and the fingerprint of what is served.
+    #[must_use]
+    pub fn fingerprint(&self) -> (Revision, Fingerprint) {
+        self.shared.fingerprints().newest()
     }
 
     /// The newest revision of the store, which is not served yet if another server has just committed it.

@@ -14,6 +14,7 @@ use crate::control::Control;
 use crate::elsewhere::pause_after;
 use crate::model::weights::reconcile::next_end;
 use crate::model::{WaveChoice, Write, WriteOptions};
+use crate::peers::difference;
 use crate::propose::Cause;
 use crate::transition::{Next, Note, Outcome, ProblemSubject};
 use crate::wave::report::{self, LOOK_INTERVAL};
@@ -67,6 +68,17 @@ impl Control {
                 },
                 () = sleep(pause_after(began.elapsed())) => {}
             }
+        }
+    }
+
+    /// Compares what other servers serve with what this one does at the same revision, for ever. Ends if there are none to compare with.
+    pub async fn follow_differences(self) {
+        let Some(peers) = self.shared().env.elsewhere.peers() else { return };
+        loop {
+            sleep(COMPARE_INTERVAL).await;
+            let replicas = peers.replicas();
+            let problem = difference(&replicas, &self.shared().fingerprints());
+            self.shared().note([Note { subject: ProblemSubject::Difference, problem }]);
         }
     }
 
@@ -271,6 +283,9 @@ impl Control {
 
 /// The number of revisions between two comparisons.
 const EACH: u64 = 1_000;
+
+/// How often servers are compared: each says every second what it serves.
+const COMPARE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long the clock is trusted.
 const MAX_WAIT: Duration = Duration::from_secs(30);

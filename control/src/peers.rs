@@ -10,11 +10,13 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
+use xds_cache::Revision;
 use xds_rollout::{AckStatus, Counts, RolloutSpec};
 use xds_units::rfc3339;
 
 use crate::acks::Applied;
 use crate::boxed::BoxFuture;
+use crate::fingerprint::{Fingerprint, Fingerprints};
 use crate::model::wave::{WaveClients, WaveQuestion};
 
 /// The servers that share the store of this one, and those that follow it.
@@ -119,6 +121,26 @@ pub struct Status {
     pub revision: u64,
     /// The streams of its clients.
     pub streams: u64,
+    /// What it serves, and at which revision; `None` if it does not say.
+    pub fingerprint: Option<(u64, Fingerprint)>,
+}
+
+/// Why other servers do not serve what this one does at the same revision; `None` if all that can be compared do.
+pub(crate) fn difference(replicas: &[Replica], own: &Fingerprints) -> Option<String> {
+    let differs = |replica: &Replica| {
+        let Reached::Yes(Status { fingerprint: Some((revision, theirs)), .. }) = &replica.reached else {
+            return None;
+        };
+        let ours = own.of(Revision(*revision)).filter(|_| !replica.is_own)?;
+        (ours != *theirs).then(|| format!("{} at revision {revision}", replica.id))
+    };
+    let all: Vec<String> = replicas.iter().filter_map(differs).collect();
+    (!all.is_empty()).then(|| {
+        format!(
+            "servers with this history serve something else than this one: {}; give all the same release and the same flags",
+            all.join(", ")
+        )
+    })
 }
 
 /// A question to another server, about its own clients.

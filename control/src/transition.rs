@@ -77,6 +77,8 @@ pub(crate) enum ProblemSubject {
     Oracle,
     /// The contents of the files could not be recorded.
     Record,
+    /// Other servers with the same history serve something else.
+    Difference,
     /// Other servers with the same store do not know of this one.
     Replicas,
     /// What is served is refused by the oracle.
@@ -112,6 +114,7 @@ impl ProblemSubject {
             Self::Copies => "last-good",
             Self::Oracle => "oracle",
             Self::Record => "record",
+            Self::Difference => "difference",
             Self::Replicas => "replicas",
             Self::Refused => "refused-by-oracle",
             Self::Start => "start",

@@ -126,6 +126,7 @@ fn follow(control: &Control, verify: Verify) {
     tokio::spawn(control.clone().follow_files());
     tokio::spawn(control.clone().follow_waves());
     tokio::spawn(control.clone().follow_elsewhere());
+    tokio::spawn(control.clone().follow_differences());
     tokio::spawn(control.clone().end_overrides());
     tokio::spawn(control.clone().follow_tests());
     tokio::spawn(control.clone().follow_oracle());
@@ -408,8 +409,12 @@ impl ServerParts {
     }
 
     fn status(&self) -> Box<dyn Fn() -> Status + Send + Sync> {
-        let (publisher, board) = (Arc::clone(&self.publisher), Arc::clone(&self.board));
-        Box::new(move || Status { revision: publisher.groups().0.0, streams: board.n_streams() as u64 })
+        let (control, board) = (self.control.clone(), Arc::clone(&self.board));
+        Box::new(move || {
+            let (revision, fingerprint) = control.fingerprint();
+            let fingerprint = Some((revision.0, fingerprint));
+            Status { revision: revision.0, streams: board.n_streams() as u64, fingerprint }
+        })
     }
 
     fn rollouts(&self, config: &Config, peers: Option<Arc<PeerServers>>) -> rollouts::DriverParts {

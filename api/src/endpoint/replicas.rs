@@ -51,6 +51,8 @@ pub(crate) struct ReplicaEntry {
     pub forgiven: bool,
     /// The revision that it publishes; null if it does not answer.
     pub revision: Option<u64>,
+    /// A sum over what it serves at this revision: the same on all servers; null if it does not answer.
+    pub fingerprint: Option<String>,
     /// The streams of its clients; null if it does not answer.
     pub streams: Option<u64>,
 }
@@ -77,6 +79,7 @@ impl From<Replica> for ReplicaEntry {
             why,
             forgiven: replica.is_forgiven(),
             revision: status.map(|status| status.revision),
+            fingerprint: status.and_then(|status| status.fingerprint).map(|(_, sum)| sum.to_string()),
             streams: status.map(|status| status.streams),
             peer: replica.peer,
             id: replica.id,

@@ -47,8 +47,7 @@ pub(super) async fn answer_all(
             }
             Some(_) = asked.join_next() => {}
             _ = ticks.tick() => {
-                let Status { revision, streams } = (answers.status)();
-                let status = Some(messages::Status { revision, streams });
+                let status = Some(messages::Status::from((answers.status)()));
                 if sender.send(ToAsker { status, ..ToAsker::default() }).await.is_err() {
                     return;
                 }

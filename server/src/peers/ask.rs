@@ -101,7 +101,7 @@ fn take(message: ToAsker, pending: &mut HashMap<u64, oneshot::Sender<Result<Answ
 
 /// The status in a message.
 pub(super) fn status_in(message: &ToAsker) -> Option<Status> {
-    message.status.map(|status| Status { revision: status.revision, streams: status.streams })
+    message.status.as_ref().map(Status::from)
 }
 
 /// How long a server may be silent, which says every second how it is.

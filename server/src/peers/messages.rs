@@ -3,6 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use xds_control::Fingerprint;
+use xds_control::peers;
 use xds_replica::Read;
 
 /// What the server that asks sends: first who it is, then questions.
@@ -47,12 +49,32 @@ pub(super) struct Hello {
 }
 
 /// How a server is.
-#[derive(Clone, Copy, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Status {
     #[prost(uint64, tag = "1")]
     pub(super) revision: u64,
     #[prost(uint64, tag = "2")]
     pub(super) streams: u64,
+    /// What it serves at `revision`: 16 bytes, or none.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub(super) fingerprint: Bytes,
+}
+
+impl From<peers::Status> for Status {
+    fn from(status: peers::Status) -> Self {
+        let fingerprint =
+            status.fingerprint.map(|(_, Fingerprint(sum))| Bytes::copy_from_slice(&sum.to_be_bytes()));
+        let revision = status.fingerprint.map_or(status.revision, |(revision, _)| revision);
+        Self { revision, streams: status.streams, fingerprint: fingerprint.unwrap_or_default() }
+    }
+}
+
+impl From<&Status> for peers::Status {
+    fn from(status: &Status) -> Self {
+        let sum = <[u8; 16]>::try_from(&*status.fingerprint).ok().map(u128::from_be_bytes);
+        let fingerprint = sum.map(|sum| (status.revision, Fingerprint(sum)));
+        Self { revision: status.revision, streams: status.streams, fingerprint }
+    }
 }
 
 /// A question or its answer.

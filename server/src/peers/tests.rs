@@ -44,7 +44,7 @@ fn serve_at(listener: TcpListener, id: &str, is_silent: &Arc<AtomicBool>) -> Run
     let is_silent = Arc::clone(is_silent);
     let answers = Arc::new(Answers {
         id: id.to_owned(),
-        status: Box::new(|| Status { revision: 7, streams: 3 }),
+        status: Box::new(|| Status { revision: 7, streams: 3, fingerprint: None }),
         answer: Box::new(move |question| {
             let is_silent = is_silent.load(Ordering::SeqCst);
             Box::pin(async move {
@@ -96,7 +96,9 @@ async fn a_server_is_asked_as_long_as_it_is_there_and_is_who_it_should_be() {
         |other: &str| Ends { own: "a".to_owned(), other: other.to_owned(), address: address.to_string() };
     let link = Link::new(ends("b"), None);
     becomes(&link, "up", is_up).await;
-    assert!(matches!(link.state(), State::Up(status) if status == Status { revision: 7, streams: 3 }));
+    assert!(
+        matches!(link.state(), State::Up(status) if status == Status { revision: 7, streams: 3, fingerprint: None })
+    );
     let patience = Duration::from_secs(10);
     let answer = link.asker().ask(&QUESTION, patience).await;
     assert!(matches!(&answer, Ok(Answer::Acks(Applied::Known(report))) if report.total == 5), "{answer:?}");

@@ -10,7 +10,7 @@ use xds_control::BoxFuture;
 use xds_control::peers::{Answer, ForgetError, Peers, Question, Reached, Replica, Status};
 
 use super::acked::AckingClient;
-use super::rest::{Reply, Rest};
+use super::rest::{JSON, Reply, Rest};
 use super::*;
 
 /// The others as one server reaches them.
@@ -32,6 +32,13 @@ struct World {
     is_store_away: std::sync::atomic::AtomicBool,
 }
 
+/// What a server says of itself.
+fn status(world: &World, id: &str) -> Status {
+    let states = world.states.lock().unwrap();
+    let fingerprint = states.get(id).map(|state| state.control.fingerprint());
+    Status { fingerprint: fingerprint.map(|(revision, sum)| (revision.0, sum)), ..Status::default() }
+}
+
 impl Peers for Others {
     fn replicas(&self) -> Vec<Replica> {
         let Some(world) = self.world.upgrade() else { return vec![] };
@@ -46,10 +53,11 @@ impl Peers for Others {
             started: SystemTime::UNIX_EPOCH,
             reached: match gone.get(id) {
                 Some(is_over) => Reached::Gone { since: SystemTime::UNIX_EPOCH, is_over: *is_over },
-                None => Reached::Yes(Status::default()),
+                None => Reached::Yes(status(&world, id)),
             },
         };
-        world.states.lock().unwrap().keys().map(replica).collect()
+        let ids: Vec<&'static str> = world.states.lock().unwrap().keys().copied().collect();
+        ids.iter().map(replica).collect()
     }
 
     fn is_linked(&self) -> bool {
@@ -122,15 +130,22 @@ impl Three {
     }
 
     fn with(options: Options) -> Self {
+        Self::with_each([(); 3].map(|()| options.clone()))
+    }
+
+    fn with_each(options: [Options; 3]) -> Self {
         let (store, world) = (MemoryStore::new(), Arc::<World>::default());
         let mut tasks = tokio::task::JoinSet::new();
+        let mut options = options.into_iter();
         let rests = ["a", "b", "c"].map(|own| {
+            let options = options.next().unwrap();
             let others: Arc<dyn Peers> = Arc::new(Others { own, world: Arc::downgrade(&world) });
             let server = Server::open(Arc::clone(&store) as Arc<dyn Store>, options.clone());
             let control = server.control.clone();
             if options.sharing == Sharing::Linked {
                 control.set_peers(Arc::clone(&others));
                 tasks.spawn(control.clone().follow_elsewhere());
+                tasks.spawn(control.clone().follow_differences());
                 tasks.spawn(control.clone().follow_waves());
                 tasks.spawn(control.clone().follow_tests());
             }
@@ -191,6 +206,43 @@ impl Three {
 fn warnings(answer: &Value) -> String {
     let all = answer["warnings"].as_array().into_iter().flatten();
     all.map(|one| one["detail"].as_str().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// One of three servers was started with another flag, which concerns documents without a Gateway.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_serves_something_else_at_the_same_revision_is_a_problem_on_all() {
+    let linked = || Options { sharing: Sharing::Linked, ..Options::default() };
+    let routes = xds_routes::Options { implicit_port: Some(9090), ..xds_routes::Options::default() };
+    let three = Three::with_each([linked(), Options { routes, ..linked() }, linked()]);
+    let told = |n: usize| {
+        let problems = three.rests[n].server.control.problems();
+        problems.into_iter().find(|problem| problem.contains("serve something else")).unwrap_or_default()
+    };
+    let put = async |path: &str, body: Value| {
+        let reply = three.rests[0].put(path, &body).await;
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        three.caught_up().await;
+        sleep(Duration::from_secs(5)).await;
+    };
+    put("/v1/groups/default/resources/clusters/a", json!({"name": "a", "connect_timeout": "1s"})).await;
+    assert_eq!([0, 1, 2].map(told), [""; 3], "the same for all");
+    let shop = json!({"version": "xds-server/v1", "routes": {"shop": {"hosts": ["shop.test"], "rules": [{"to": "one"}]}},
+                      "backends": {"one": {"endpoints": "10.0.0.2:80"}}});
+    let applied = three.rests[0].call("POST", "/v1/apply", &[JSON], &shop.to_string()).await;
+    assert_eq!(applied.status, 200, "{}", applied.text);
+    three.caught_up().await;
+    sleep(Duration::from_secs(5)).await;
+    let revision = three.store.head().0;
+    let [one, two, last] = [0, 1, 2].map(told);
+    assert!(one.contains(&format!("than this one: b at revision {revision};")), "{one}");
+    assert!(two.contains(&format!("a at revision {revision}, c at revision {revision};")), "{two}");
+    assert_eq!(one, last);
+    // It is over with what makes the difference.
+    let deleted = three.rests[0].call("DELETE", "/v1/documents/Route/default/shop", &[], "").await;
+    assert_eq!(deleted.status, 200, "{}", deleted.text);
+    three.caught_up().await;
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!([0, 1, 2].map(told), [""; 3]);
 }
 
 #[tokio::test(start_paused = true)]
