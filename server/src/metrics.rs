@@ -8,6 +8,7 @@ mod certificates;
 mod labels;
 mod process;
 mod scrape;
+mod servers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -38,6 +39,8 @@ use crate::metrics::certificates::Certificates;
 use crate::metrics::labels::type_name;
 use crate::metrics::process::Process;
 use crate::metrics::scrape::Scrape;
+use crate::metrics::servers::ServerCounts;
+pub(crate) use crate::metrics::servers::Servers;
 use crate::spiffe::Agent;
 
 /// The metrics of the process. Shared by reference; every call is short.
@@ -193,6 +196,12 @@ impl Metrics {
         if let Some(agent) = agent {
             self.registry.register_collector(Box::new(AgentCounts(agent)));
         }
+        self
+    }
+
+    /// Also shows how the store is, and the other servers.
+    pub(crate) fn with_servers(mut self, servers: &Arc<Servers>) -> Self {
+        self.registry.register_collector(Box::new(ServerCounts(Arc::clone(servers))));
         self
     }
 

@@ -32,7 +32,7 @@ use crate::config::{Config, PeerConfig};
 use crate::drain;
 use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
 use crate::listen::{self, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
-use crate::metrics::{Metrics, PublicationSource};
+use crate::metrics::{Metrics, PublicationSource, Servers};
 use crate::oracle::Serving;
 use crate::peers::{self, Answers, Follower, Followers, Linking, PeerPort, PeerServers, Upstream};
 use crate::rollouts::{self, Rollouts};
@@ -225,6 +225,7 @@ struct ServerParts {
     refusals: Arc<Refusals>,
     acks: Arc<Acks>,
     metrics: Arc<Metrics>,
+    servers: Arc<Servers>,
     control: Control,
 }
 
@@ -245,11 +246,14 @@ impl ServerParts {
         }));
         let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));
         let refusals = Arc::<Refusals>::default();
+        let is_copy = config.shared.is_some() || config.upstream.is_some();
+        let servers = Servers::new(Arc::clone(&store), is_copy);
         let metrics =
             Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals), tls.all());
         let metrics = metrics
             .with_access(Arc::clone(access.counts()), Arc::clone(access.trail()))
-            .with_agent(tls.agent.clone());
+            .with_agent(tls.agent.clone())
+            .with_servers(&servers);
         let metrics = Arc::new(metrics);
         let parts = xds_control::ControlParts {
             codec: codec.clone(),
@@ -277,7 +281,7 @@ impl ServerParts {
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());
-        Ok(Self { codec, publisher, board, loads, refusals, acks, metrics, control })
+        Ok(Self { codec, publisher, board, loads, refusals, acks, metrics, servers, control })
     }
 
     fn grpc(&self, config: &Config, access: &AccessFiles) -> Arc<Grpc> {
@@ -377,6 +381,7 @@ impl ServerParts {
         if peers.is_linked() {
             self.control.set_peers(Arc::<PeerServers>::clone(&peers));
         }
+        self.servers.set(Arc::<PeerServers>::clone(&peers));
         let control = self.control.clone();
         tokio::spawn(peers.follow(move |problem| control.note_replicas(problem)));
     }

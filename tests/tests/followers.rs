@@ -102,6 +102,8 @@ async fn goes_on_without_its_server(core: &mut Server, edge: &mut Server, addres
     let late = Envoy::start(&edge.bootstrap_envoy("edge-2", Variant::Sotw).await?).await?;
     reaches(late.wait_listener("edge").await?, "two").await?;
 
+    assert_eq!(edge.metric("xds_store_followed").await?, 0);
+
     // It comes back with a change, of which clients get only that.
     let channel = raw::connect(edge.xds()).await?;
     let mut client = raw::DeltaStream::open(channel, path::ADS_DELTA, raw::node("raw", ""));
@@ -116,6 +118,9 @@ async fn goes_on_without_its_server(core: &mut Server, edge: &mut Server, addres
     assert_eq!(delta_names(&news), ["more"], "nothing that has not changed");
     client.ack(&news).await?;
     edge.wait_json("/readyz", |status| !problem(status)).await?;
+    assert_eq!(edge.metric("xds_store_followed").await?, 1);
+    core.wait_json("/v1/replicas", |list| list["replicas"][1]["reached"] == "yes").await?;
+    assert_eq!(core.metric("xds_servers{reached=\"yes\"}").await?, 1);
     Ok(())
 }
 
