@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use xds_access::Scope;
 use xds_cache::Revision;
 use xds_control::acks::{AcksReport, Applied};
-use xds_control::peers::{Answer, Peers, Question, Reached, Replica, ScopeTexts, Union};
+use xds_control::peers::{Answer, AskedServers, Peers, Question, Reached, Replica, ScopeTexts, Union};
 
 use crate::caller::Caller;
 use crate::problem::ApiError;
@@ -94,12 +94,8 @@ impl Everyone {
         own: impl FnOnce() -> Applied,
     ) -> (AcksReport, Union<Applied>) {
         let scope = scope.map(scope_texts);
-        let answers = self.ask(Question::Acks { revision: revision.0, wait_ms: 0, scope }).await;
-        let mut union = Union::new(self.replicas, SystemTime::now());
-        union.tell(&self.own, Ok(own()));
-        for (id, answer) in answers {
-            union.tell(&id, answer.and_then(|answer| applied(answer, revision)));
-        }
+        let question = Question::Acks { revision: revision.0, wait_ms: 0, scope };
+        let union = self.ask(question, own, |answer| answer.applied(revision)).await;
         (sum(&union, revision), union)
     }
 
@@ -109,32 +105,24 @@ impl Everyone {
         question: Question,
         own: impl FnOnce() -> T,
     ) -> Union<T> {
-        let answers = self.ask(question).await;
-        let mut union = Union::new(self.replicas, SystemTime::now());
-        union.tell(&self.own, Ok(own()));
-        for (id, answer) in answers {
-            let read = |answer| match answer {
-                Answer::Page(page) => serde_json::from_value(page).map_err(|error| unreadable(&error)),
-                Answer::Acks(_) | Answer::Wave(_) | Answer::RolloutAcks(_) | Answer::RolloutLoads { .. } => {
-                    Err(OTHER.to_owned())
-                }
-            };
-            union.tell(&id, answer.and_then(read));
-        }
-        union
+        self.ask(question, own, Answer::page).await
     }
 
     /// Asks all others at the same time.
-    async fn ask(&self, question: Question) -> Vec<(String, Result<Answer, String>)> {
-        let mut asked = JoinSet::new();
-        for id in Union::<()>::new(self.replicas.clone(), SystemTime::now()).others() {
-            let (peers, id, question) = (Arc::clone(&self.peers), id.to_owned(), question.clone());
-            asked.spawn(async move {
-                let answer = peers.ask(id.clone(), question, PATIENCE).await;
-                (id, answer)
-            });
+    async fn ask<T>(
+        self,
+        question: Question,
+        own: impl FnOnce() -> T,
+        read: impl Fn(Answer) -> Result<T, String>,
+    ) -> Union<T> {
+        let mut union = Union::new(self.replicas, SystemTime::now());
+        let questions = union.others().map(|id| (id.to_owned(), question.clone())).collect::<Vec<_>>();
+        let mut asked = AskedServers::new(&self.peers, questions, PATIENCE);
+        while let Some((id, answer)) = asked.next().await {
+            union.tell(&id, answer.and_then(&read));
         }
-        asked.join_all().await
+        union.tell(&self.own, Ok(own()));
+        union
     }
 }
 
@@ -142,10 +130,7 @@ impl Everyone {
 pub(crate) async fn page_of_leader<T: DeserializeOwned>(state: &ApiState, question: Question) -> Option<T> {
     let peers = state.peers.as_ref().filter(|peers| peers.is_linked())?;
     let leader = peers.replicas().into_iter().find(|replica| replica.leads && !replica.is_own)?;
-    match peers.ask(leader.id, question, PATIENCE).await.ok()? {
-        Answer::Page(page) => serde_json::from_value(page).ok(),
-        Answer::Acks(_) | Answer::Wave(_) | Answer::RolloutAcks(_) | Answer::RolloutLoads { .. } => None,
-    }
+    peers.ask(leader.id, question, PATIENCE).await.ok()?.page().ok()
 }
 
 /// Waits until every client that a revision concerns has accepted it, on all servers, or one that worked before has rejected it, or the time
@@ -219,7 +204,7 @@ async fn wait_for_other(
         let wait_ms = u64::try_from(left.min(LONGEST_WAIT).as_millis()).unwrap_or_default();
         let question = Question::Acks { revision: revision.0, wait_ms, scope: scope.clone() };
         let answer = peers.ask(id.clone(), question, LONGEST_WAIT + PATIENCE).await;
-        let answer = answer.and_then(|answer| applied(answer, revision));
+        let answer = answer.and_then(|answer| answer.applied(revision));
         let is_over = answer.as_ref().is_ok_and(|applied| !is_waiting(applied));
         let is_silent = answer.is_err();
         if answers.send((id.clone(), answer)).await.is_err() || is_over {
@@ -251,17 +236,6 @@ fn is_failed(applied: &Applied) -> bool {
     matches!(applied, Applied::Known(report) if !report.nacked.is_empty())
 }
 
-/// What another server says of a revision. One that does not serve it yet has said nothing of its clients.
-fn applied(answer: Answer, revision: Revision) -> Result<Applied, String> {
-    match answer {
-        Answer::Acks(Applied::Behind) => Err(format!("it does not serve revision {revision} yet")),
-        Answer::Acks(applied) => Ok(applied),
-        Answer::Page(_) | Answer::Wave(_) | Answer::RolloutAcks(_) | Answer::RolloutLoads { .. } => {
-            Err(OTHER.to_owned())
-        }
-    }
-}
-
 fn own_id(replicas: &[Replica]) -> String {
     replicas.iter().find(|replica| replica.is_own).map(|own| own.id.clone()).unwrap_or_default()
 }
@@ -269,10 +243,6 @@ fn own_id(replicas: &[Replica]) -> String {
 /// A scope as another server is told it.
 pub(crate) fn scope_texts(scope: &Scope) -> ScopeTexts {
     ScopeTexts { groups: scope.groups.texts(), namespaces: scope.namespaces.texts() }
-}
-
-fn unreadable(error: &serde_json::Error) -> String {
-    format!("its answer cannot be read, as between different releases: {error}")
 }
 
 /// Makes one page of at most `limit` items of the parts of several servers, each of which is in the order of `key` and has the first of what
@@ -313,9 +283,6 @@ pub(crate) const fn reached(replica: &Replica) -> &'static str {
         Reached::Gone { .. } => "gone",
     }
 }
-
-/// What is wrong with an answer of another kind.
-const OTHER: &str = "its answer is about something else";
 
 /// The largest page that is asked of another server, in items.
 pub(crate) const MAX_ASKED: usize = 1_000;

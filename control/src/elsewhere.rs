@@ -9,11 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::Duration;
 
 use crate::model::wave::{PresentNode, WaveClients, WaveQuestion};
-use crate::peers::{Answer, Peers, Question, Reached};
+use crate::peers::{Answer, AskedServers, Peers, Question, Reached, Replica};
 
 /// The answers of other servers.
 #[derive(Debug, Default)]
@@ -103,21 +102,14 @@ impl Elsewhere {
     pub(crate) async fn ask(&self, question: WaveQuestion) {
         let Some(peers) = self.peers() else { return };
         let wave = (question.deployment, question.revision);
-        let mut asked = JoinSet::new();
-        for replica in peers.replicas() {
-            if replica.is_own || replica.is_forgiven() {
-                continue;
-            }
-            let known = self.heard().get(&replica.id).and_then(|heard| heard.hash.clone());
-            let question = Question::Wave(WaveQuestion { known, ..question.clone() });
-            let (peers, id) = (Arc::clone(peers), replica.id);
-            asked.spawn(async move {
-                let answer = peers.ask(id.clone(), question, PATIENCE).await;
-                (id, answer.and_then(clients))
-            });
-        }
-        while let Some(answered) = asked.join_next().await {
-            let Ok((id, said)) = answered else { continue };
+        let counts = |replica: &Replica| !replica.is_own && !replica.is_forgiven();
+        let questions = peers.replicas().into_iter().filter(counts).map(|Replica { id, .. }| {
+            let known = self.heard().get(&id).and_then(|heard| heard.hash.clone());
+            (id, Question::Wave(WaveQuestion { known, ..question.clone() }))
+        });
+        let mut asked = AskedServers::new(peers, questions, PATIENCE);
+        while let Some((id, answer)) = asked.next().await {
+            let said = answer.and_then(Answer::wave);
             if self.hear(id, wave, said) {
                 self.news.send_modify(|n| *n = n.wrapping_add(1));
             }
@@ -146,16 +138,6 @@ impl Elsewhere {
 
     fn heard(&self) -> MutexGuard<'_, BTreeMap<String, Heard>> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The clients that an answer says.
-fn clients(answer: Answer) -> Result<WaveClients, String> {
-    match answer {
-        Answer::Wave(clients) => Ok(*clients),
-        Answer::Acks(_) | Answer::Page(_) | Answer::RolloutAcks(_) | Answer::RolloutLoads { .. } => {
-            Err("its answer is about something else".to_owned())
-        }
     }
 }
 

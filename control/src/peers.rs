@@ -5,10 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::task::JoinSet;
 use utoipa::ToSchema;
 use xds_cache::Revision;
 use xds_rollout::{AckStatus, Counts, RolloutSpec};
@@ -241,6 +244,79 @@ pub enum Answer {
         stable: Counts,
     },
 }
+
+/// Servers that were asked at the same time.
+#[derive(Debug)]
+pub struct AskedServers(JoinSet<(String, Result<Answer, String>)>);
+
+impl AskedServers {
+    /// Asks each of these servers its question. Each has `patience` to answer.
+    #[must_use]
+    pub fn new(
+        peers: &Arc<dyn Peers>,
+        questions: impl IntoIterator<Item = (String, Question)>,
+        patience: Duration,
+    ) -> Self {
+        let mut asked = JoinSet::new();
+        for (id, question) in questions {
+            let peers = Arc::clone(peers);
+            asked.spawn(async move {
+                let answer = peers.ask(id.clone(), question, patience).await;
+                (id, answer)
+            });
+        }
+        Self(asked)
+    }
+
+    /// The id and the answer of the next server that has answered, or has not in time; `None` after the last one.
+    pub async fn next(&mut self) -> Option<(String, Result<Answer, String>)> {
+        loop {
+            if let Ok(answered) = self.0.join_next().await? {
+                return Some(answered);
+            }
+        }
+    }
+}
+
+impl Answer {
+    /// A page.
+    ///
+    /// # Errors
+    ///
+    /// If it is another answer, or another page.
+    pub fn page<T: DeserializeOwned>(self) -> Result<T, String> {
+        let Self::Page(page) = self else { return Err(OTHER.to_owned()) };
+        serde_json::from_value(page)
+            .map_err(|error| format!("its answer cannot be read, as between different releases: {error}"))
+    }
+
+    /// The clients that have applied a revision. A server that does not serve it yet has said nothing of its clients.
+    ///
+    /// # Errors
+    ///
+    /// If it has not, or this is another answer.
+    pub fn applied(self, revision: Revision) -> Result<Applied, String> {
+        match self {
+            Self::Acks(Applied::Behind) => Err(format!("it does not serve revision {revision} yet")),
+            Self::Acks(applied) => Ok(applied),
+            Self::Page(_) | Self::Wave(_) | Self::RolloutAcks(_) | Self::RolloutLoads { .. } => {
+                Err(OTHER.to_owned())
+            }
+        }
+    }
+
+    /// The clients of a wave deployment.
+    ///
+    /// # Errors
+    ///
+    /// If it is another answer.
+    pub fn wave(self) -> Result<WaveClients, String> {
+        if let Self::Wave(clients) = self { Ok(*clients) } else { Err(OTHER.to_owned()) }
+    }
+}
+
+/// What is wrong with an answer of another kind.
+const OTHER: &str = "its answer is about something else";
 
 /// What all servers answered to one question. Whoever is not heard is unknown.
 #[derive(Clone, Debug)]

@@ -90,8 +90,6 @@ struct Look {
     meta_value: Option<Bytes>,
     head: Option<Head>,
     base: Option<Base>,
-    /// The line of the commit at the mirror's end.
-    at_own: Option<CommitLine>,
 }
 
 impl Shared {
@@ -134,7 +132,7 @@ impl Shared {
     }
 
     async fn catch_up_once(&self, tail: &mut Tail) -> Result<(), Trouble> {
-        let look = self.look(tail.position.as_ref()).await?;
+        let look = self.look().await?;
         let shown = match (&look.meta, look.head) {
             (Some(meta), Some(head)) => Some((meta, head)),
             _ => None,
@@ -146,7 +144,7 @@ impl Shared {
             store: &meta.store,
             head,
             base: base_revision,
-            chain_at_own: own.and_then(|own| look.chain_at(own.head.revision, &meta.store)),
+            chain_at_own: own.and_then(|own| look.chain_at(own.head, &meta.store)),
         });
         match (judge(own, shown_to_judge), shown) {
             (Verdict::Stay(divergence), _) => return Err(Trouble::Diverged(divergence)),
@@ -181,13 +179,11 @@ impl Shared {
         Ok(())
     }
 
-    async fn look(&self, own: Option<&Position>) -> Result<Look, Trouble> {
-        let at_own = layout::commit_key(own.map_or(Revision::ZERO, |own| own.head.revision));
-        let keys = [META, HEAD, BASE, &at_own];
-        let found = self.remote.read(keys.map(Read::key).into()).await?;
+    async fn look(&self) -> Result<Look, Trouble> {
+        let found = self.remote.read([META, HEAD, BASE].map(Read::key).into()).await?;
         let mut values = found.into_iter().map(|entries| entries.into_iter().next().map(|entry| entry.value));
         let mut next = || values.next().flatten();
-        let (meta_value, head, base, at_own) = (next(), next(), next(), next());
+        let (meta_value, head, base) = (next(), next(), next());
         Ok(Look {
             meta: parse("meta", meta_value.as_ref(), |value| {
                 let meta: Option<Meta> = serde_json::from_slice(value).ok();
@@ -196,7 +192,6 @@ impl Shared {
             meta_value,
             head: parse("head", head.as_ref(), |value| Head::parse(value))?,
             base: parse("base", base.as_ref(), |value| serde_json::from_slice(value).ok())?,
-            at_own: parse("a commit", at_own.as_ref(), |value| Some(CommitLine::parse(value)?.0))?,
         })
     }
 
@@ -369,15 +364,19 @@ impl Shared {
 }
 
 impl Look {
-    /// The chain at `revision`, the end of the mirror, if it is kept.
-    fn chain_at(&self, revision: Revision, store: &str) -> Option<ChainHash> {
+    /// The chain at `own`, the end of the mirror, if that is kept. Where a commit follows it, this says what links to the mirror: the
+    /// commit names the chain before it, and is taken only if that is so.
+    fn chain_at(&self, own: Head, store: &str) -> Option<ChainHash> {
         let base = match &self.base {
             Some(base) => (base.revision, base.chain),
             None => (Revision::ZERO, ChainHash::of_beginning(store, Revision::ZERO)),
         };
-        let head = self.head.map(|head| (head.revision, head.chain));
-        let known = [Some(base), head].into_iter().flatten().find(|(at, _)| *at == revision);
-        known.map(|(_, chain)| chain).or_else(|| self.at_own.as_ref().map(|line| line.chain))
+        let head = self.head.map(|head| (head.revision, head.chain))?;
+        if (base.0.next().0..head.0.0).contains(&own.revision.0) {
+            return Some(own.chain);
+        }
+        let known = [base, head].into_iter().find(|(at, _)| *at == own.revision);
+        known.map(|(_, chain)| chain)
     }
 }
 

@@ -6,9 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::task::JoinSet;
 use xds_api::rollouts::RolloutLoads;
-use xds_control::peers::{Answer, Peers, Question, Union};
+use xds_control::peers::{Answer, AskedServers, Peers, Question, Union};
 use xds_rollout::{AckStatus, Counts};
 
 /// What the clients of all other servers answered to a change.
@@ -89,16 +88,9 @@ async fn ask(peers: Arc<dyn Peers>, question: Question) -> Union<Answer> {
     let mut replicas = peers.replicas();
     replicas.retain(|replica| !replica.is_own);
     let mut union = Union::new(replicas, SystemTime::now());
-    let mut asked = JoinSet::new();
-    for id in union.others().map(ToOwned::to_owned) {
-        let (peers, question) = (Arc::clone(&peers), question.clone());
-        asked.spawn(async move {
-            let answer = peers.ask(id.clone(), question, PATIENCE).await;
-            (id, answer)
-        });
-    }
-    while let Some(answered) = asked.join_next().await {
-        let Ok((id, answer)) = answered else { continue };
+    let questions = union.others().map(|id| (id.to_owned(), question.clone())).collect::<Vec<_>>();
+    let mut asked = AskedServers::new(&peers, questions, PATIENCE);
+    while let Some((id, answer)) = asked.next().await {
         union.tell(&id, answer);
     }
     union
