@@ -1,6 +1,6 @@
 //! The history of a server for others that follow it: its journal, as a remote would show it.
 //!
-//! A follower reads the keys of the [layout](crate::layout) from here, so it catches up as with any other remote. Bodies are not sealed:
+//! A follower reads the keys of the [layout] from here, so it catches up as with any other remote. Bodies are not sealed:
 //! whoever carries them encrypts, and lets in only who may read everything.
 //!
 //! A journal has no chain. So the feed counts it along, from an *anchor*: a revision whose chain is known. Anchors are saved beside the
