@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
-use xds_cache::{
-    GroupName, Groups, Layer, NodeGroup, Resource, ResourceKey, Revision, Version, VersionHasher,
-};
+use xds_cache::{GroupName, Groups, Layer, NodeGroup, Resource, ResourceKey, Revision, Version};
 use xds_codec::{Codec, Place};
 
 use crate::differing::differing;
+use crate::fingerprint::entry;
 use crate::model::document::{DocumentState, GroupedDocument, GroupedDocuments, content_hash};
 use crate::model::group;
 use crate::model::rollouts::RolloutRecords;
@@ -370,13 +369,6 @@ pub(crate) fn insert(groups: &mut Groups, name: &GroupName, group: EffectiveGrou
     if groups.get(name).is_none_or(|old| **old != group) {
         groups.insert(name.clone(), Arc::new(group));
     }
-}
-
-/// The hash of some texts.
-pub(crate) fn entry<const N: usize>(parts: [&str; N]) -> u128 {
-    let mut hasher = VersionHasher::new();
-    parts.iter().for_each(|part| hasher.update(part.as_bytes()));
-    hasher.finish_wide()
 }
 
 /// The most broken files that a readiness reason names.

@@ -9,9 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use xds_cache::layer::{EffectiveGroup, Resources};
-use xds_cache::{Groups, Resource, ResourceKey, Revision};
+use xds_cache::{Groups, Resource, ResourceKey, Revision, VersionHasher};
 
-use crate::accepted::entry;
 use crate::differing::differing;
 
 /// A sum of hashes over the names and versions of all resources of all groups.
@@ -80,6 +79,13 @@ fn parts(group: &Arc<EffectiveGroup>) -> BTreeMap<&'static str, &Resources> {
 fn hash([group, part]: [&str; 2], key: &ResourceKey, resource: &Resource) -> u128 {
     let version = resource.version().to_string();
     entry([group, part, key.resource_type.type_url(), &key.name, &version])
+}
+
+/// The hash of some texts.
+pub(crate) fn entry<const N: usize>(parts: [&str; N]) -> u128 {
+    let mut hasher = VersionHasher::new();
+    parts.iter().for_each(|part| hasher.update(part.as_bytes()));
+    hasher.finish_wide()
 }
 
 /// Revisions that are remembered: others are at most seconds behind.
