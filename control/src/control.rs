@@ -62,11 +62,15 @@ impl Control {
     pub fn open(parts: ControlParts, options: Options) -> Result<Self, StoreError> {
         let env = Env { parts, options, route_tests: Memo::default(), elsewhere: Elsewhere::default() };
         let (accepted, note) = others::open(&env, At::now())?;
-        let waits = match env.shares_store() {
-            true => others::has_partial_files(&*env.parts.store),
-            false => true,
+        let waits = match env.options.sharing {
+            Sharing::Alone => env.options.watches_files,
+            // Its server gives whole files as soon as it has them.
+            Sharing::Follower => others::has_partial_files(&*env.parts.store),
+            Sharing::Apart | Sharing::Linked => {
+                env.options.watches_files && others::has_partial_files(&*env.parts.store)
+            }
         };
-        let first = (!env.options.watches_files || !waits).then(|| others::first(&accepted));
+        let first = (!waits).then(|| others::first(&accepted));
         let revision = accepted.revision;
         let shared = Shared::new(env, accepted);
         shared.note([note]);
@@ -546,7 +550,7 @@ impl Control {
         let accepted = self.shared.accepted();
         let unsupported = &accepted.documents.translated.translation.grpc_unsupported;
         let observer = self.shared.env.parts.observer.as_ref();
-        observer.map(|observer| observer.render(unsupported)).unwrap_or_default()
+        observer.map(|observer| observer.render(unsupported, self.not_ready().is_empty())).unwrap_or_default()
     }
 
     /// At most `limit` revisions below `before` (or from the newest on), newest first. Reads files.

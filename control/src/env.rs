@@ -85,7 +85,7 @@ pub trait Observer: Send + Sync {
     /// RouteTests were run: so many tests passed, and so many failed.
     fn tested(&self, passed: usize, failed: usize);
     /// All metrics in OpenMetrics text; `unsupported` is how many rules have something that gRPC clients cannot have.
-    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String;
+    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>, is_ready: bool) -> String;
 }
 
 /// Reads the files again and hands them to [`Control::take_files`](crate::Control::take_files), as confirmed if the argument is

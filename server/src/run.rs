@@ -109,7 +109,6 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     };
     tracing::info!("shutting down");
     parts.control.shut_down();
-    parts.metrics.ready(false);
     shutdown.send_replace(true);
     if let Some(reader) = reader {
         reader.stop().await;
@@ -280,7 +279,6 @@ impl ServerParts {
             sharing: sharing(config),
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
-        metrics.ready(publisher.is_loaded());
         Ok(Self { codec, publisher, board, loads, refusals, acks, metrics, servers, control })
     }
 
@@ -525,34 +523,26 @@ impl ServerParts {
 
     /// Passes on what is wrong with the certificates of a port or with their source, and why clients cannot connect.
     fn note_tls(&self, subject: &'static str) -> impl Fn(Option<String>, Option<String>) + use<> {
-        let (control, publisher) = (self.control.clone(), Arc::clone(&self.publisher));
-        let metrics = Arc::clone(&self.metrics);
-        move |problem, unready| {
-            control.note_tls(subject, problem, unready);
-            metrics.ready(publisher.is_loaded() && control.not_ready().is_empty());
-        }
+        let control = self.control.clone();
+        move |problem, unready| control.note_tls(subject, problem, unready)
     }
 
     /// Passes the contents of the files to the control.
     fn deliver(&self) -> source::watch::Deliver {
         let control = self.control.clone();
-        let publisher = Arc::clone(&self.publisher);
         let metrics = Arc::clone(&self.metrics);
         Box::new(move |load, asked| -> BoxFuture<'static, _> {
             let control = control.clone();
-            let publisher = Arc::clone(&publisher);
             let metrics = Arc::clone(&metrics);
             Box::pin(async move {
                 let has_error = |file: &&xds_control::model::FileStatus| {
                     file.diagnostics.iter().any(xds_codec::Diagnostic::is_error)
                 };
                 metrics.file_errors(load.files.values().filter(has_error).count());
-                let outcome = match control.shares_store() {
+                match control.shares_store() {
                     true => control.take_watched(load, asked).await,
                     false => control.take_files(load, asked).await,
-                };
-                metrics.ready(publisher.is_loaded() && control.not_ready().is_empty());
-                outcome
+                }
             })
         })
     }
@@ -621,7 +611,8 @@ impl xds_control::Observer for Counting {
         self.0.tested(passed, failed);
     }
 
-    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String {
+    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>, is_ready: bool) -> String {
+        self.0.ready(is_ready);
         self.0.grpc_unsupported(unsupported);
         self.0.render()
     }
