@@ -527,3 +527,34 @@ async fn broken_and_refused_files_are_told_and_confirmed_ones_are_proposed() {
     world.wait(1, "applied").await;
     assert_eq!(world.store.head().0, 4);
 }
+
+/// A server that shared nothing has recorded its files without what is secret in them. Then it is followed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_served_files_that_were_recorded_without_their_secrets() {
+    let store = MemoryStore::new();
+    let secret = "secrets: [{name: s, generic_secret: {secret: {inline_string: hidden}}}]\n".to_owned();
+    let set = [("a.yaml", cluster_text("a", "1")), ("s.yaml", secret)];
+    let alone = Server::with_files(&store);
+    alone.control.take_files(read(&set), Asked::ByNobody).await.unwrap();
+    assert_eq!(alone.served("default").len(), 2);
+    drop(alone);
+
+    let as_store = || Arc::clone(&store) as Arc<dyn Store>;
+    let follower =
+        following(Server::open(as_store(), Options { sharing: Sharing::Follower, ..Options::default() }));
+    let linked = Options { sharing: Sharing::Linked, watches_files: true, ..Options::default() };
+    let core = following(Server::open(as_store(), linked));
+    for server in [&core, &follower] {
+        assert!(!server.publisher.is_loaded() && !server.control.not_ready().is_empty());
+    }
+    let refused = follower.write(files(&set, true)).await.unwrap_err();
+    assert!(matches!(refused, WriteError::Follower), "{refused:?}");
+    // Its own files are taken at once, and all is served again.
+    core.control.take_watched(read(&set), Asked::ByNobody).await.unwrap();
+    for server in [&core, &follower] {
+        caught_up(server, &store).await;
+        assert_eq!(server.served("default").keys().collect::<Vec<_>>(), ["a", "s"]);
+        assert_eq!(server.control.not_ready(), Vec::<String>::new());
+    }
+    assert_eq!(core.control.fingerprint(), follower.control.fingerprint());
+}
