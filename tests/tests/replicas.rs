@@ -135,7 +135,7 @@ async fn a_single_server_moves_to_a_shared_store_and_back() -> Result<()> {
     let again = format!("{:#}", cli(&push).await.err().context("it is not empty")?);
     assert!(again.contains("history up to revision 3"), "{again}");
 
-    let first = Server::start_with(world.sharing(alone.clone())).await?;
+    let mut first = Server::start_with(world.sharing(alone.clone())).await?;
     let second = Server::start_with(world.sharing(Setup::new()?)).await?;
     for server in [&first, &second] {
         server.wait_ready().await?;
@@ -146,7 +146,8 @@ async fn a_single_server_moves_to_a_shared_store_and_back() -> Result<()> {
     }
     let written = second.put("/v1/groups/default/resources", &resources(&[plain_cluster("api", 9)])).await?;
     wait_revision(&first, &written["revision"]).await?;
-    drop(first);
+    // Its directory is free when it has ended.
+    first.kill().await?;
     let detached = cli(&["store", "detach", "--data-dir", &dir]).await?;
     assert!(detached.contains("a store of its own now"), "{detached}");
     let server = Server::start_with(alone).await?;
