@@ -1,7 +1,5 @@
 //! Reads a policy from its file. All faults are found at once, each with its place and with what would be right.
 
-mod fields;
-
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -10,10 +8,10 @@ use xds_cache::identity::{
     ClaimPattern, DnsPattern, Fingerprint, SpiffePattern, SubjectPattern, TokenPattern,
 };
 use xds_codec::document::{Node, Position};
+use xds_codec::fields::{At, Faults};
 use xds_codec::{Diagnostic, Limits, Syntax, echo, nearest, parse};
 use xds_units::parse_rfc3339;
 
-use self::fields::{At, Faults};
 use crate::claims::scalar;
 use crate::issuer::{DEFAULT_LEEWAY, Issuer};
 use crate::keys::KeySet;

@@ -17,6 +17,7 @@ pub(crate) mod history;
 pub(crate) mod loads;
 pub(crate) mod nodes;
 pub(crate) mod push;
+pub(crate) mod relay;
 pub(crate) mod replicas;
 pub(crate) mod resources;
 pub(crate) mod rollouts;

@@ -21,8 +21,8 @@ pub(crate) use self::row::{Endpoint, Input, Method, Needs, Output, Query, QueryT
 use crate::answer::Answer;
 use crate::endpoint::{
     access_check, acks, audit, conditions, diff, documents, events, explain, files, groups, health, history,
-    loads, nodes, push, replicas, resources, rollouts, route_tests, snapshot, validate, waves, weights,
-    weights_change,
+    loads, nodes, push, relay, replicas, resources, rollouts, route_tests, snapshot, validate, waves,
+    weights, weights_change,
 };
 use crate::input::{NoParams, Params};
 use crate::openapi;
@@ -353,6 +353,13 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         errors: &[StatusCode::NOT_FOUND, StatusCode::GONE, StatusCode::SERVICE_UNAVAILABLE],
         handler: |method| on(method, acks::read),
         ..needs(Role::Viewer, Reach::Objects)
+    },
+    Endpoint {
+        path: "/v1/relay",
+        summary: "The xDS server that this one relays",
+        output: Output::Object("RelayStatus"),
+        handler: |method| on(method, relay::status),
+        ..needs(Role::Viewer, Reach::Everything)
     },
     Endpoint {
         path: "/v1/replicas",

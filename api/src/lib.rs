@@ -40,6 +40,6 @@ pub use caller::Connection;
 pub use events::EventHub;
 pub use peer_answers::answer as answer_peer;
 pub use router::{probe_router, router, router_with};
-pub use state::{ApiState, FileTexts};
+pub use state::{ApiState, FileTexts, RefusedResource, Relay, RelayedNode};
 pub use trials::Trials;
 pub use xds_units::rfc3339;

@@ -28,6 +28,7 @@ use crate::endpoint::history::{Comparison, RevisionEntry, RevisionList, Rollback
 use crate::endpoint::loads::LoadList;
 use crate::endpoint::nodes::NodeList;
 use crate::endpoint::push::FilesBody;
+use crate::endpoint::relay::RelayStatus;
 use crate::endpoint::replicas::ReplicaList;
 use crate::endpoint::resources::{self, ResourceList};
 use crate::endpoint::rollouts::{
@@ -96,6 +97,7 @@ struct Publication {
         PromoteBody,
         Publication,
         ReloadAnswer,
+        RelayStatus,
         ReplicaList,
         ResourceList,
         RevisionEntry,

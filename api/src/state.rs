@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use xds_cache::{GroupName, LoadBoard, Publisher, Refusals, StatusBoard, Version};
+use xds_cache::layer::Resources;
+use xds_cache::{GroupName, LoadBoard, Name, Publisher, Refusals, ResourceType, StatusBoard, Version};
 use xds_codec::Codec;
 use xds_control::Control;
 use xds_control::acks::Acks;
@@ -25,6 +27,46 @@ pub trait FileTexts: Send + Sync + fmt::Debug {
     /// Loads texts, by path, as if these were the watched files. What can be used of them is in the load, with everything that is wrong
     /// with the rest. Blocks.
     fn load(&self, texts: BTreeMap<Arc<str>, Arc<[u8]>>) -> FileLoad;
+}
+
+/// Another xDS server that this one relays.
+pub trait Relay: Send + Sync + fmt::Debug {
+    /// The nodes as which it is asked, in the order of the file.
+    fn nodes(&self) -> Vec<RelayedNode>;
+}
+
+/// A node as which a relayed server is asked.
+#[derive(Clone, Debug)]
+pub struct RelayedNode {
+    /// The group of those who are served what it is sent.
+    pub group: GroupName,
+    /// Its id.
+    pub node_id: String,
+    /// The server that answered last; `None` before any did.
+    pub server: Option<String>,
+    /// Since when that server answers, or does not.
+    pub since: SystemTime,
+    /// Why it is not connected; `None` if it is.
+    pub problem: Option<String>,
+    /// How many resources are waited for before the others are served, and the first of them.
+    pub awaited: Option<(usize, String)>,
+    /// What it was sent.
+    pub resources: Resources,
+    /// Some of the resources of which an earlier version is served, or none.
+    pub refused: Vec<RefusedResource>,
+    /// How many of those there are.
+    pub n_refused: usize,
+}
+
+/// A resource that cannot be used.
+#[derive(Clone, Debug)]
+pub struct RefusedResource {
+    /// Its type.
+    pub resource_type: ResourceType,
+    /// Its name.
+    pub name: Name,
+    /// What is wrong with it, without secrets.
+    pub why: String,
 }
 
 /// The foundations of the admin API. Cheap to clone.
@@ -58,6 +100,8 @@ pub struct ApiState {
     pub events: EventHub,
     /// The other servers with the same store; `None` if this one shares nothing.
     pub peers: Option<Arc<dyn Peers>>,
+    /// The server that this one relays; `None` if it relays none.
+    pub relay: Option<Arc<dyn Relay>>,
 }
 
 impl ApiState {

@@ -21,7 +21,7 @@ pub enum Origin {
     File {
         /// The file's path.
         path: Arc<str>,
-        /// The line of the document's first key, from 1.
+        /// The line of the document's first key, from 1; 0 if the file has no lines.
         line: u32,
         /// The column, from 1.
         column: u32,
@@ -33,6 +33,8 @@ pub enum Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // What is relayed has no lines.
+            Self::File { path, line: 0, .. } => f.write_str(path),
             Self::File { path, line, column } => write!(f, "{path}:{line}:{column}"),
             Self::Api => f.write_str("api"),
         }

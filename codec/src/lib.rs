@@ -17,6 +17,7 @@ mod diff;
 pub mod document;
 mod encode;
 mod facts;
+pub mod fields;
 mod file;
 mod finding;
 mod form;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use xds_cache::wire::Fields;
 use xds_cache::{Name, Origin, References, Resource, ResourceDraft, ResourceKey, ResourceType};
 
 use crate::Codec;
@@ -112,6 +113,16 @@ impl Codec {
         }
         self.finish(key, &message, Wrapper::default(), Origin::Api)
             .map_err(|finding| vec![finding.locate(&file, nowhere.root())])
+    }
+
+    /// The name in encoded bytes, which may be no valid resource; `None` if there is none.
+    #[must_use]
+    pub fn name_in(&self, type_url: &str, bytes: &[u8]) -> Option<String> {
+        let descriptor = self.inner.message_of_url(type_url)?;
+        let number =
+            descriptor.get_field_by_name(name_field(&ResourceType::from_type_url(type_url))?)?.number();
+        let named = Fields::of(bytes).flatten().filter(|field| field.number == number);
+        named.filter_map(|field| field.text().ok().map(str::to_owned)).last()
     }
 
     /// A resource with unchanged bytes, for a type without descriptor or name field.

@@ -66,6 +66,7 @@ impl Control {
             Sharing::Alone => env.options.watches_files,
             // Its server gives whole files as soon as it has them.
             Sharing::Follower => others::has_partial_files(&*env.parts.store),
+            Sharing::Apart | Sharing::Linked if env.options.is_relay => !others::has_files(&*env.parts.store),
             Sharing::Apart | Sharing::Linked => {
                 env.options.watches_files && others::has_partial_files(&*env.parts.store)
             }
@@ -267,6 +268,11 @@ impl Control {
         self.shared.note([Note { subject: ProblemSubject::Replicas, problem }]);
     }
 
+    /// Reports why a relayed server is not followed; or that it is.
+    pub fn note_relay(&self, problem: Option<String>) {
+        self.shared.note([Note { subject: ProblemSubject::Relay, problem }]);
+    }
+
     /// Notes what is wrong with the access policy and with the audit log.
     pub fn note_access(&self, policy: Option<String>, audit: Option<String>) {
         let policy = Note { subject: ProblemSubject::Access, problem: policy };
@@ -455,7 +461,11 @@ impl Control {
         }
         reasons.extend(self.shared.health().closed.values().cloned());
         if !accepted.is_loaded {
-            reasons.push(accepted.nothing_served());
+            reasons.push(match self.shared.env.options.is_relay {
+                true => "nothing is served yet: the relayed server has not sent everything".to_owned(),
+                false => accepted.nothing_served(),
+            });
+            reasons.extend(self.shared.health().problems.get(&ProblemSubject::Relay).cloned());
         }
         reasons
     }
@@ -484,7 +494,7 @@ impl Control {
             .chain(wave)
             .chain(unconfirmed)
             .chain(withheld)
-            .chain(self.own_files().and_then(|own| own.problem()))
+            .chain(self.own_files().and_then(|own| own.problem(self.shared.env.options.is_relay)))
             .collect()
     }
 
@@ -524,6 +534,12 @@ impl Control {
     #[must_use]
     pub fn shares_store(&self) -> bool {
         self.shared.env.shares_store()
+    }
+
+    /// Returns `true` if the files of this server are its own, so that nobody else gives them.
+    #[must_use]
+    pub fn has_own_files(&self) -> bool {
+        !self.shares_store() || self.shared.env.options.is_relay
     }
 
     /// Returns `true` if this server follows another one, and makes no changes.

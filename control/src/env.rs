@@ -26,6 +26,8 @@ use crate::withhold::Guarding;
 pub struct Options {
     /// True if files are watched: then nothing is served before their first complete load.
     pub watches_files: bool,
+    /// True if the files are what another xDS server sends.
+    pub is_relay: bool,
     /// True if a dangling reference, or a conflict of groups of equal priority, is an error.
     pub strict: bool,
     /// The largest share of a group's resources, from 0 to 1, that a load may remove without confirmation.

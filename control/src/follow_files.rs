@@ -42,6 +42,12 @@ impl Control {
         (own.settled, own.save) = (settled, Some(save));
     }
 
+    /// Takes it that the files which this server is going to have follow those of the store.
+    pub fn settle_files(&self) {
+        let settled = self.store_set();
+        self.shared().own.lock().unwrap_or_else(PoisonError::into_inner).settled = settled;
+    }
+
     /// Proposes the files that this server watches when they are due. Ends if no other server shares the store; else never.
     pub async fn follow_files(self) {
         if !self.shares_store() {

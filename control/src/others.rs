@@ -85,6 +85,11 @@ pub(crate) fn has_partial_files(store: &dyn Store) -> bool {
     !keys.contains_key(FILE_SETS) && CONTENTS.into_iter().any(|prefix| below(&keys, prefix).next().is_some())
 }
 
+/// Returns `true` if the store has files, whole; also none, if there ever were some.
+pub(crate) fn has_files(store: &dyn Store) -> bool {
+    store.state().1.contains_key(FILE_SETS)
+}
+
 /// The stored state is served.
 pub(crate) fn first(accepted: &Accepted) -> Transition {
     let next = Accepted { is_loaded: true, stored_statuses: Arc::default(), ..accepted.clone() };

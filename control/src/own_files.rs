@@ -65,17 +65,17 @@ impl OwnFiles {
     pub const MAX_ERRORS: usize = 100;
 
     /// The problem that they are not served for long; `None` if there is none.
-    pub(crate) fn problem(&self) -> Option<String> {
+    pub(crate) fn problem(&self, is_relay: bool) -> Option<String> {
         let is_long = self.since.elapsed().is_ok_and(|elapsed| elapsed >= LONG);
         if self.state == OwnState::Applied || !is_long {
             return None;
         }
         let reason = self.reason.clone().or_else(|| self.errors.first().map(ToString::to_string));
-        Some(format!(
-            "the files that this server watches are not those that all servers serve ({}): {}",
-            self.state.as_str(),
-            reason.unwrap_or_default()
-        ))
+        let what = match is_relay {
+            true => "what the relayed server sends is not served",
+            false => "the files that this server watches are not those that all servers serve",
+        };
+        Some(format!("{what} ({}): {}", self.state.as_str(), reason.unwrap_or_default()))
     }
 }
 

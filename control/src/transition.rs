@@ -79,6 +79,8 @@ pub(crate) enum ProblemSubject {
     Record,
     /// Other servers with the same history serve something else.
     Difference,
+    /// A relayed server is away, or sends what cannot be used.
+    Relay,
     /// Other servers with the same store do not know of this one.
     Replicas,
     /// What is served is refused by the oracle.
@@ -115,6 +117,7 @@ impl ProblemSubject {
             Self::Oracle => "oracle",
             Self::Record => "record",
             Self::Difference => "difference",
+            Self::Relay => "relay",
             Self::Replicas => "replicas",
             Self::Refused => "refused-by-oracle",
             Self::Start => "start",

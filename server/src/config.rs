@@ -66,6 +66,8 @@ pub struct Config {
     pub peers: Option<PeerConfig>,
     /// The servers that this one follows; `None` if it follows none.
     pub upstream: Option<UpstreamConfig>,
+    /// The file that says which xDS server is relayed; `None` if none is.
+    pub relay: Option<PathBuf>,
     /// How long the clients of a server that vanished count.
     pub replica_grace: Duration,
     /// The log.
@@ -225,6 +227,16 @@ impl TryFrom<ServeArgs> for Config {
         let limits = args.limits;
         let shared = SharedStore::new(args.shared)?;
         let replica_grace = args.peers.replica_grace;
+        let relay = args.peers.relay.clone();
+        let others = [
+            (shared.is_some(), "store"),
+            (!args.watch.is_empty(), "watch"),
+            (!args.peers.upstream.is_empty(), "upstream"),
+        ];
+        let is_given = |(is_given, _): &(bool, &'static str)| *is_given;
+        if let Some((_, other)) = others.into_iter().find(is_given).filter(|_| relay.is_some()) {
+            return Err(ConfigError::Contradiction { flag: "relay", other });
+        }
         let own = [(shared.is_some(), "store"), (!args.watch.is_empty(), "watch")];
         let (peers, upstream) = PeerConfig::new(args.peers, own)?;
         listen.check_distinct_from("peer-listen", peers.as_ref().map(|peers| peers.listen))?;
@@ -243,6 +255,7 @@ impl TryFrom<ServeArgs> for Config {
             shared,
             peers,
             upstream,
+            relay,
             replica_grace,
             log: LogConfig::new(args.log_format, args.log_level.as_deref().unwrap_or("info"))?,
             admin_token,
@@ -513,6 +526,10 @@ mod tests {
                 "--upstream 127.0.0.1:1 --peer-listen 127.0.0.1:2".to_owned(),
                 Some("--upstream and --peer-listen"),
             ),
+            ("--relay r.yaml --peer-listen 127.0.0.1:1".to_owned(), None),
+            ("--relay r.yaml --watch .".to_owned(), Some("--relay and --watch cannot be used together")),
+            ("--relay r.yaml --upstream 127.0.0.1:1".to_owned(), Some("--relay and --upstream")),
+            (with_store("--relay r.yaml"), Some("--relay and --store cannot be used together")),
             (with_store("--upstream 127.0.0.1:1"), Some("--upstream and --store cannot be used together")),
             (with_store("--peer-listen 127.0.0.1:1"), None),
             (with_store("--peer-listen 10.0.0.1:1"), Some("--allow-plaintext-peers")),

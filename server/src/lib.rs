@@ -12,6 +12,7 @@ mod listen;
 pub mod metrics;
 mod oracle;
 mod peers;
+mod relay;
 pub mod rollouts;
 pub mod run;
 pub mod source;

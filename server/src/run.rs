@@ -35,6 +35,7 @@ use crate::listen::{self, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
 use crate::metrics::{Metrics, PublicationSource, Servers};
 use crate::oracle::Serving;
 use crate::peers::{self, Answers, Follower, Followers, Linking, PeerPort, PeerServers, Upstream};
+use crate::relay::{RelayHandle, Relays};
 use crate::rollouts::{self, Rollouts};
 use crate::source;
 use crate::source::again::Again;
@@ -62,8 +63,12 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let (shutdown, stop) = watch::channel(false);
     let ports = parts.ports(&config, &tls);
     let grpc = parts.grpc(&config, &access);
+    let (relays, relaying) = parts.relay(&config)?.unzip();
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config, peers.clone()));
-    let state = parts.api(&config, rollouts, &access, peers.clone());
+    let state = ApiState {
+        relay: relays.as_ref().map(|relays| -> Arc<dyn xds_api::Relay> { relays.board() }),
+        ..parts.api(&config, rollouts, &access, peers.clone())
+    };
     let router = xds_api::router_with(state.clone(), grpc.admin_routes());
     listeners.announce(&config)?;
 
@@ -95,7 +100,14 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
     let files = parts.watch(&config)?;
     let handle = files.as_ref().map(|(_, handle)| handle.clone());
-    parts.reload_by(handle.clone(), tls.clone(), Arc::clone(&access));
+    parts.reload_by((handle.clone(), relaying), tls.clone(), Arc::clone(&access));
+    if let Some(relays) = relays {
+        let (control, stop) = (parts.control.clone(), shutdown.subscribe());
+        tasks.spawn(async move {
+            relays.run(control, stop).await;
+            Ok(())
+        });
+    }
     let reader = handle.clone();
     if let Some((files, _)) = files {
         let deliver = parts.deliver();
@@ -194,6 +206,10 @@ async fn open_store(config: &Config, listeners: &Listeners) -> anyhow::Result<Op
 
 /// Whose clients count, and who makes changes.
 fn sharing(config: &Config) -> Sharing {
+    if config.relay.is_some() {
+        // What is relayed is kept whole, as files of a shared store are.
+        return Sharing::Linked;
+    }
     match (&config.upstream, &config.shared, &config.peers) {
         (Some(_), ..) => Sharing::Follower,
         (None, None, None) => Sharing::Alone,
@@ -265,7 +281,8 @@ impl ServerParts {
             oracle: oracle(config, &metrics)?,
         };
         let options = xds_control::Options {
-            watches_files: !config.files.roots.is_empty(),
+            watches_files: !config.files.roots.is_empty() || config.relay.is_some(),
+            is_relay: config.relay.is_some(),
             strict: config.files.is_strict,
             hold_mass_removal: config.files.hold_mass_removal.share(),
             routes: config.routes.clone(),
@@ -446,6 +463,7 @@ impl ServerParts {
     ) -> ApiState {
         ApiState {
             peers: peers.map(|peers| -> Arc<dyn Peers> { peers }),
+            relay: None,
             control: self.control.clone(),
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
@@ -507,16 +525,29 @@ impl ServerParts {
         Ok(Some((files, handle)))
     }
 
-    /// Has a reload read all files: those of TLS and of the access policy too, and these alone if no others are watched.
-    fn reload_by(&self, files: Option<FileSourceHandle>, tls: Encryption, access: Arc<AccessFiles>) {
+    /// The server that is relayed, if there is one.
+    fn relay(&self, config: &Config) -> anyhow::Result<Option<(Relays, RelayHandle)>> {
+        config.relay.as_deref().map(|path| Relays::open(path, &self.codec)).transpose()
+    }
+
+    /// Has a reload read all files: those of TLS and of the access policy too, and these alone if no others are watched or relayed.
+    fn reload_by(
+        &self,
+        files: (Option<FileSourceHandle>, Option<RelayHandle>),
+        tls: Encryption,
+        access: Arc<AccessFiles>,
+    ) {
         self.control.set_reload(Arc::new(move |confirm| {
             let files = files.clone();
             tls.look_soon();
             access.look_soon();
             let asked = if confirm { Asked::Confirmed } else { Asked::Plainly };
             Box::pin(async move {
-                let Some(files) = files else { return Ok(None) };
-                files.reload(asked).await.map(Some)
+                match files {
+                    (Some(files), _) => files.reload(asked).await.map(Some),
+                    (None, Some(relay)) => relay.propose(asked).await.map(Some),
+                    (None, None) => Ok(None),
+                }
             })
         }));
     }

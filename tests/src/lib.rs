@@ -30,6 +30,7 @@ pub mod envoy;
 pub mod etcd;
 pub mod events;
 pub mod footprint;
+pub mod foreign;
 pub mod healthy;
 pub mod http;
 pub mod load;

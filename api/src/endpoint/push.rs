@@ -54,7 +54,7 @@ pub(crate) async fn push(
     let load = Box::new(load.await??);
     drop(room);
     // A caller that still sends its body would not read the refusal.
-    if !state.control.shares_store() {
+    if state.control.has_own_files() {
         return Err(WriteError::OwnFiles.into());
     }
     write::run(&state, &asked, params, Write::ReplaceFiles { load, is_confirmed }).await

@@ -371,7 +371,7 @@ pub enum WriteError {
     },
     /// The files are those that this server watches, or would watch.
     #[error(
-        "the files of this server are those that it watches: change these, or share a store with other servers (--store), which takes files by a push"
+        "the files of this server are those that it watches, or what the server sends that it relays: change these, or share a store with other servers (--store), which takes files by a push"
     )]
     OwnFiles,
     /// The files remove so much that somebody should confirm it (`--hold-mass-removal`).

@@ -98,6 +98,8 @@ enum Command {
     Nodes(admin::NodesArgs),
     /// Show who has accepted a change
     Acks(admin::AcksArgs),
+    /// Show the xDS server that this one relays, and what it sends
+    Relay(admin::RelayArgs),
     /// List the servers that share the store, or forget one that vanished
     Replicas(admin::ReplicasArgs),
     /// Ask what a client or a principal may get, and which rule decides
@@ -164,6 +166,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Health(args) => admin::health(&args),
         Command::Nodes(args) => admin::nodes(&args),
         Command::Loads(args) => admin::loads(&args),
+        Command::Relay(args) => admin::relay(&args),
         Command::Replicas(args) => admin::replicas(&args),
         Command::Tests(args) => admin::tests(&args),
         Command::History(args) => admin::history(&args),

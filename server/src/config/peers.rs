@@ -22,6 +22,9 @@ pub struct PeerArgs {
     /// Follow another server, which has its --peer-listen here: HOST:PORT. Several, with commas, if they have the same store
     #[arg(long, env = "XDS_SERVER_UPSTREAM", value_name = "HOST:PORT", value_delimiter = ',')]
     pub upstream: Vec<String>,
+    /// Serve what another xDS server, of any kind, sends to the nodes that this file names
+    #[arg(long, env = "XDS_SERVER_RELAY", value_name = "FILE")]
+    pub relay: Option<PathBuf>,
     /// Address at which the others reach this one, HOST:PORT [default: that of --peer-listen]
     #[arg(long, env = "XDS_SERVER_PEER_ADVERTISE", value_name = "HOST:PORT")]
     pub peer_advertise: Option<String>,

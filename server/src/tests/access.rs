@@ -42,6 +42,7 @@ const ROLES: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/v1/nodes/{id}", Some("viewer")),
     ("GET", "/v1/nodes/{id}/snapshot", Some("viewer")),
     ("GET", "/v1/acks", Some("viewer")),
+    ("GET", "/v1/relay", Some("viewer")),
     ("GET", "/v1/replicas", Some("viewer")),
     ("DELETE", "/v1/replicas/{replica}", Some("operator")),
     ("GET", "/v1/status/files", Some("viewer")),

@@ -131,6 +131,7 @@ fn state_with(
         )),
         access: Arc::new(access),
         peers: None,
+        relay: None,
     }
 }
 

@@ -9,7 +9,7 @@ use xds_tests::server::{Server, Setup, cli};
 struct Pair(&'static str, Result<&'static str, &'static str>);
 
 /// Verbs of one path stand in one row.
-const PAIRS: [Pair; 55] = [
+const PAIRS: [Pair; 56] = [
     Pair("GET /healthz", Ok("health")),
     Pair("GET /readyz", Ok("status")),
     Pair("GET /metrics", Err("for Prometheus")),
@@ -39,6 +39,7 @@ const PAIRS: [Pair; 55] = [
     Pair("GET /v1/nodes/{}", Ok("nodes")),
     Pair("GET /v1/nodes/{}/snapshot", Ok("snapshot")),
     Pair("GET /v1/acks", Ok("acks")),
+    Pair("GET /v1/relay", Ok("relay")),
     Pair("GET /v1/replicas", Ok("replicas")),
     Pair("DELETE /v1/replicas/{}", Ok("replicas forget")),
     Pair("GET /v1/status/files", Ok("status")),

@@ -1,21 +1,25 @@
-//! Fields of a policy: taken strictly, with a fault for each that has another form.
+//! Fields of a configuration file: taken strictly, with a fault for each that has another form.
 
 use std::fmt;
 use std::sync::Arc;
 
-use xds_codec::document::{Node, Number, Position, TreeValue};
-use xds_codec::{Diagnostic, Place, Severity, nearest};
+use crate::diagnostic::{Diagnostic, Place, Severity, nearest};
+use crate::document::{Node, Number, Position, TreeValue};
 
 /// The way to a value. Costs nothing until it is shown.
-#[derive(Clone, Copy)]
-pub(super) enum At<'a> {
+#[derive(Clone, Copy, Debug)]
+pub enum At<'a> {
+    /// The whole document.
     Root,
+    /// A field of an object.
     Field(&'a Self, &'a str),
+    /// An item of a list.
     Item(&'a Self, usize),
 }
 
 /// The faults so far.
-pub(super) struct Faults {
+#[derive(Debug)]
+pub struct Faults {
     file: Arc<str>,
     list: Vec<Diagnostic>,
     /// Takes what is said of a fault that is not kept.
@@ -23,7 +27,8 @@ pub(super) struct Faults {
 }
 
 /// A fault that was just added, to which more can be said.
-pub(super) struct Added<'f>(&'f mut Diagnostic);
+#[derive(Debug)]
+pub struct Added<'f>(&'f mut Diagnostic);
 
 impl fmt::Display for At<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,13 +44,13 @@ impl fmt::Display for At<'_> {
 
 impl Added<'_> {
     /// Says what would be right.
-    pub(super) fn suggest(self, suggestion: Option<impl Into<String>>) -> Self {
+    pub fn suggest(self, suggestion: Option<impl Into<String>>) -> Self {
         self.0.suggestion = suggestion.map(Into::into);
         self
     }
 
     /// Names another place that belongs to the fault.
-    pub(super) fn see(self, position: Position) -> Self {
+    pub fn see(self, position: Position) -> Self {
         let Place { file, .. } = &self.0.place;
         let place = Place { file: Arc::clone(file), line: position.line, column: position.column };
         self.0.related.push(place);
@@ -54,27 +59,32 @@ impl Added<'_> {
 }
 
 impl Faults {
-    pub(super) fn new(file: &str) -> Self {
+    /// None yet, of this file.
+    pub fn new(file: &str) -> Self {
         Self { file: file.into(), list: Vec::new(), dropped: None }
     }
 
     /// The file that they are about.
-    pub(super) fn file(&self) -> Arc<str> {
+    #[must_use]
+    pub fn file(&self) -> Arc<str> {
         Arc::clone(&self.file)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Returns `true` if there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// The faults in the order of the text.
-    pub(super) fn sorted(mut self) -> Vec<Diagnostic> {
+    #[must_use]
+    pub fn sorted(mut self) -> Vec<Diagnostic> {
         self.list.sort_by_key(|fault| (fault.place.line, fault.place.column));
         self.list
     }
 
     /// Adds a fault at a value.
-    pub(super) fn add(
+    pub fn add(
         &mut self,
         code: &'static str,
         at: At<'_>,
@@ -85,7 +95,7 @@ impl Faults {
     }
 
     /// Adds a fault at a field of an object, or at the object if it does not have the field.
-    pub(super) fn add_below(
+    pub fn add_below(
         &mut self,
         code: &'static str,
         at: At<'_>,
@@ -117,12 +127,12 @@ impl Faults {
     }
 
     /// Adds that a value has another type.
-    pub(super) fn wrong(&mut self, expected: &str, node: Node<'_>, at: At<'_>) {
+    pub fn wrong(&mut self, expected: &str, node: Node<'_>, at: At<'_>) {
         self.add("wrong-type", at, node, format!("expected {expected}, found {}", node.kind()));
     }
 
     /// Returns `true` if it is an object. Fields that are not known are faults.
-    pub(super) fn is_object(
+    pub fn is_object(
         &mut self,
         node: Node<'_>,
         at: At<'_>,
@@ -142,7 +152,8 @@ impl Faults {
         true
     }
 
-    pub(super) fn text<'t>(&mut self, node: Node<'t>, at: At<'_>, field: &str) -> Option<&'t str> {
+    /// A text, if the field is there.
+    pub fn text<'t>(&mut self, node: Node<'t>, at: At<'_>, field: &str) -> Option<&'t str> {
         let value = node.get(field)?;
         let text = value.as_str();
         if text.is_none() {
@@ -152,7 +163,7 @@ impl Faults {
     }
 
     /// A text that must be there and must not be empty.
-    pub(super) fn need_text<'t>(&mut self, node: Node<'t>, at: At<'_>, field: &str) -> Option<&'t str> {
+    pub fn need_text<'t>(&mut self, node: Node<'t>, at: At<'_>, field: &str) -> Option<&'t str> {
         if node.get(field).is_none() {
             self.add("missing-field", at, node, format!("`{field}` is missing"));
             return None;
@@ -164,7 +175,8 @@ impl Faults {
         (!text.is_empty()).then_some(text)
     }
 
-    pub(super) fn truth(&mut self, node: Node<'_>, at: At<'_>, field: &str) -> Option<bool> {
+    /// A bool, if the field is there.
+    pub fn truth(&mut self, node: Node<'_>, at: At<'_>, field: &str) -> Option<bool> {
         let value = node.get(field)?;
         let TreeValue::Bool(truth) = value.value() else {
             self.wrong("true or false", value, At::Field(&at, field));
@@ -174,7 +186,7 @@ impl Faults {
     }
 
     /// A whole number from 1 on.
-    pub(super) fn count(&mut self, node: Node<'_>, at: At<'_>, field: &str) -> Option<u32> {
+    pub fn count(&mut self, node: Node<'_>, at: At<'_>, field: &str) -> Option<u32> {
         let value = node.get(field)?;
         let integer = if let TreeValue::Number(Number::Integer(integer)) = value.value() {
             u32::try_from(integer).ok()
@@ -189,7 +201,7 @@ impl Faults {
     }
 
     /// The items of a list, if the field is there.
-    pub(super) fn list<'t>(
+    pub fn list<'t>(
         &mut self,
         node: Node<'t>,
         at: At<'_>,
@@ -210,7 +222,7 @@ impl Faults {
     }
 
     /// A list of texts, at least one.
-    pub(super) fn texts(&mut self, node: Node<'_>, at: At<'_>, field: &str) -> Option<Vec<String>> {
+    pub fn texts(&mut self, node: Node<'_>, at: At<'_>, field: &str) -> Option<Vec<String>> {
         let at = At::Field(&at, field);
         let items = self.list(node, at, field, MAX_TEXTS)?;
         if items.is_empty() {

@@ -1,0 +1,194 @@
+//! Relays another xDS server: asks it as the nodes of a file (`--relay`), and proposes what these are sent as the files of this server.
+//!
+//! [`stream`] drives one stream for each node, [`connect`] opens connections, and [`proposal`] puts together what all of them hold. From then on
+//! everything is as for files that are pushed: they are kept in the store whole, judged, and served while the relayed server is away.
+
+mod connect;
+mod proposal;
+mod stream;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use xds_api::{RefusedResource, Relay, RelayedNode};
+use xds_cache::Layer;
+use xds_cache::layer::Resources;
+use xds_codec::Codec;
+use xds_control::Control;
+use xds_control::model::{Asked, ReloadOutcome, ServedLoad, WriteError};
+use xds_relay::{RelayConfig, Subscriber};
+
+use self::connect::Servers;
+use self::proposal::Proposal;
+use self::stream::Streams;
+
+/// The relay of a server.
+pub(crate) struct Relays {
+    config: RelayConfig,
+    codec: Codec,
+    servers: Servers,
+    board: Arc<Board>,
+    requests: mpsc::Receiver<Request>,
+}
+
+/// Has the relay propose what it holds. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct RelayHandle(mpsc::Sender<Request>);
+
+type Request = (Asked, oneshot::Sender<Result<ReloadOutcome, WriteError>>);
+
+/// What is known of each node, for people.
+#[derive(Debug)]
+pub(crate) struct Board(Mutex<Vec<RelayedNode>>);
+
+impl Relays {
+    /// Reads the file of a relay.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it, with its places.
+    pub(crate) fn open(path: &Path, codec: &Codec) -> anyhow::Result<(Self, RelayHandle)> {
+        let text =
+            std::fs::read(path).with_context(|| format!("--relay {} cannot be read", path.display()))?;
+        let config = RelayConfig::read(codec, &path.to_string_lossy(), &text).map_err(|found| {
+            let lines: Vec<String> = found.iter().map(|fault| format!("  {fault}")).collect();
+            anyhow::anyhow!("--relay {} cannot be used:\n{}", path.display(), lines.join("\n"))
+        })?;
+        let directory = path.parent().map_or_else(PathBuf::new, Path::to_owned);
+        let servers = Servers::new(&config, &directory)?;
+        let nodes = config.identities.iter().map(|identity| RelayedNode {
+            group: identity.group.name.clone(),
+            node_id: identity.node_id.clone(),
+            server: None,
+            since: SystemTime::now(),
+            problem: Some("not connected yet".to_owned()),
+            awaited: None,
+            resources: Resources::new(),
+            refused: Vec::new(),
+            n_refused: 0,
+        });
+        let board = Arc::new(Board(Mutex::new(nodes.collect())));
+        let (sender, requests) = mpsc::channel(MAX_REQUESTS);
+        Ok((Self { config, codec: codec.clone(), servers, board, requests }, RelayHandle(sender)))
+    }
+
+    /// What is known of each node.
+    pub(crate) fn board(&self) -> Arc<Board> {
+        Arc::clone(&self.board)
+    }
+
+    /// Relays until the server ends.
+    pub(crate) async fn run(self, control: Control, mut stop: watch::Receiver<bool>) {
+        let base = (control.served_load() != ServedLoad::None).then(|| control.base());
+        let held = |layer: &Layer, identity: &xds_relay::Identity| {
+            layer.resources(&identity.group.name).cloned().unwrap_or_default()
+        };
+        let (told, mut changed) = watch::channel(());
+        let told = Arc::new(told);
+        let holdings = Arc::new(Mutex::new(vec![None; self.config.identities.len()]));
+        let mut tasks = JoinSet::new();
+        for (index, identity) in self.config.identities.iter().enumerate() {
+            let held = base.as_deref().map(|layer| held(layer, identity)).unwrap_or_default();
+            let path = proposal::path_of(&identity.group.name);
+            let streams = Streams {
+                index,
+                identity: identity.clone(),
+                subscriber: Subscriber::new(self.config.variant, &identity.roots, &path, held.clone()),
+                codec: self.codec.clone(),
+                servers: self.servers.clone(),
+                board: Arc::clone(&self.board),
+                control: control.clone(),
+                holdings: Arc::clone(&holdings),
+                told: Arc::clone(&told),
+            };
+            if base.is_some() {
+                lock(&holdings)[index] = Some(held);
+            }
+            tasks.spawn(streams.run());
+        }
+        control.settle_files();
+        let mut proposal = Proposal::new(&self.config.identities, control);
+        let mut requests = self.requests;
+        // What the file says of groups may have changed while nobody looked.
+        told.send_replace(());
+        loop {
+            let (asked, answer) = tokio::select! {
+                _ = stop.wait_for(|is_stopping| *is_stopping) => return,
+                told = changed.changed() => match told {
+                    Ok(()) => (Asked::ByNobody, None),
+                    Err(_) => return,
+                },
+                request = requests.recv() => match request {
+                    Some((asked, answer)) => (asked, Some(answer)),
+                    None => return,
+                },
+            };
+            let now = lock(&holdings).clone();
+            let outcome = proposal.propose(&now, asked).await;
+            if let Some(answer) = answer {
+                // Whoever asked may be gone.
+                let _ = answer.send(outcome);
+            }
+        }
+    }
+}
+
+impl RelayHandle {
+    /// Proposes what is held now.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not taken; [`WriteError::Closed`] if the server ends.
+    pub(crate) async fn propose(&self, asked: Asked) -> Result<ReloadOutcome, WriteError> {
+        let (answer, answered) = oneshot::channel();
+        self.0.send((asked, answer)).await.map_err(|_| WriteError::Closed)?;
+        answered.await.map_err(|_| WriteError::Closed)?
+    }
+}
+
+impl Board {
+    /// Changes what is known of a node, and returns what is wrong with any.
+    fn note(&self, index: usize, change: impl FnOnce(&mut RelayedNode)) -> Option<String> {
+        let mut nodes = lock(&self.0);
+        if let Some(node) = nodes.get_mut(index) {
+            change(node);
+        }
+        let mut problems = nodes.iter().filter_map(problem);
+        let shown: Vec<String> = problems.by_ref().take(MAX_PROBLEMS).collect();
+        let n_more = problems.count();
+        let more = if n_more > 0 { format!("; and {n_more} more") } else { String::new() };
+        (!shown.is_empty()).then(|| format!("--relay: {}{more}", shown.join("; ")))
+    }
+}
+
+impl Relay for Board {
+    fn nodes(&self) -> Vec<RelayedNode> {
+        lock(&self.0).clone()
+    }
+}
+
+fn problem(node: &RelayedNode) -> Option<String> {
+    if let Some(why) = &node.problem {
+        return Some(format!("the group {:?} is served what it was last sent: {why}", node.group.as_str()));
+    }
+    let RefusedResource { why, .. } = node.refused.first()?;
+    let n_more = node.n_refused - 1;
+    let more = if n_more > 0 { format!(" (and {n_more} more)") } else { String::new() };
+    Some(format!(
+        "the group {:?} has earlier versions of what cannot be used: {why}{more}",
+        node.group.as_str()
+    ))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reloads that wait.
+const MAX_REQUESTS: usize = 16;
+/// Problems of nodes that are told together.
+const MAX_PROBLEMS: usize = 3;
