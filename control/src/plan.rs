@@ -1,6 +1,6 @@
 //! Plans: the records to store and the changes to report for a change of the overrides.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Layer, Resource};
 use xds_codec::Codec;
 
+use crate::differing::differing;
 use crate::key::{StoreKey, resource_name};
 use crate::model::ChangedObject;
 use crate::model::group;
@@ -68,9 +69,7 @@ pub(crate) fn difference<'a>(
             let labels = (before.label.as_deref(), after.label.as_deref());
             changed.push(ChangedObject::new(format!("label/{name}"), labels, Value::from));
         }
-        let keys: BTreeSet<_> = before.resources.keys().chain(after.resources.keys()).collect();
-        for key in keys {
-            let (old, new) = (before.resources.get(key), after.resources.get(key));
+        for (key, old, new) in differing(&before.resources, &after.resources) {
             if old.zip(new).is_some_and(|(old, new)| old.says_the_same(new)) {
                 continue;
             }

@@ -72,7 +72,11 @@ fn with_files(
     mut plan: Plan,
 ) -> Candidate {
     let before = accepted.files_say();
-    let base = shared_files::onto(&before, after);
+    let base = match env.options.is_relay {
+        // It is the one before, with what changed.
+        true => after.clone(),
+        false => shared_files::onto(&before, after),
+    };
     let contents = accepted.contents.changed(before.parts(), base.parts());
     let objects: Plan = plan.iter().filter(|(key, _)| key.is_of_file()).cloned().collect();
     let (patch, mut equal) = equal_overrides(accepted, &base.layer, &objects);

@@ -65,6 +65,9 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let grpc = parts.grpc(&config, &access);
     let (relays, relaying) = parts.relay(&config)?.unzip();
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config, peers.clone()));
+    if let Some(relays) = &relays {
+        parts.servers.set_relay(relays.board());
+    }
     let state = ApiState {
         relay: relays.as_ref().map(|relays| -> Arc<dyn xds_api::Relay> { relays.board() }),
         ..parts.api(&config, rollouts, &access, peers.clone())

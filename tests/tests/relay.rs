@@ -6,12 +6,13 @@ use anyhow::{Result, ensure};
 use http::StatusCode;
 use serde_json::{Value, json};
 use xds_tests::backend::Backend;
+use xds_tests::certificate_files::CertificateFiles;
 use xds_tests::config::{self, CLUSTER, ConfigDir};
 use xds_tests::envoy::Envoy;
 use xds_tests::foreign::ForeignServer;
 use xds_tests::http::Connection;
 use xds_tests::raw::{self, path};
-use xds_tests::seen::{delta_names, plain_cluster};
+use xds_tests::seen::{delta_names, plain_cluster, served};
 use xds_tests::server::{Server, Setup, Variant};
 use xds_tests::wait::{PATIENCE, wait_for};
 use xds_tests::worker::{Calls, Channel, Library, Worker};
@@ -32,6 +33,7 @@ async fn relays(variant: &str) -> Result<()> {
     let Some(mut foreign) = ForeignServer::new().await? else { return Ok(()) };
     let backends = [Backend::start("one").await?, Backend::start("two").await?];
     let dir = ConfigDir::new()?;
+    dir.write("token", "hidden\n")?;
     let file = dir.write("relay.yaml", &relay_file(&[foreign.addr()], variant))?;
     let mut relay =
         Server::start_with(Setup::new()?.fixed_xds_port()?.arg("--relay").arg(file.display().to_string()))
@@ -43,6 +45,8 @@ async fn relays(variant: &str) -> Result<()> {
     assert!(reasons.contains("the relayed server has not sent everything"), "{reasons}");
     foreign.start("1", &world(&backends[0], 1)).await?;
     relay.wait_ready().await?;
+    assert!(!foreign.log()?.containing("TOKEN: [Bearer hidden]").is_empty(), "{}", foreign.log()?);
+    assert!(relay.log().containing("hidden").is_empty(), "the token is in the log");
 
     let envoy = Envoy::start(&relay.bootstrap_envoy("edge-1", Variant::Delta).await?).await?;
     let edge = envoy.wait_listener("edge").await?;
@@ -85,6 +89,8 @@ async fn refuses_what_cannot_be_used(
     })
     .await?;
     relay.wait_json("/readyz", |status| status["problems"].to_string().contains("cannot be used")).await?;
+    assert_eq!(relay.metric("xds_relay_refused_resources").await?, 1);
+    assert_eq!(relay.metric("xds_relay_nodes{connected=\"yes\"}").await?, 1);
     foreign.set("4", &world(&backends[0], 1)).await?;
     relay.wait_json("/v1/relay", |told| told["nodes"][0]["nRefused"] == 0).await?;
     relay.wait_json("/readyz", |status| status["problems"] == json!([])).await?;
@@ -184,11 +190,47 @@ async fn each_group_gets_what_its_node_is_sent() -> Result<()> {
     Ok(())
 }
 
+/// A server with mutual TLS is reached with the right certificates, and with these alone.
+#[tokio::test]
+async fn a_server_with_tls_is_relayed_with_the_right_certificates() -> Result<()> {
+    let (certificates, strangers) = (CertificateFiles::new().await?, CertificateFiles::new().await?);
+    let dir = ConfigDir::new()?;
+    dir.write_resources("web.yaml", &[plain_cluster("api", 1)])?;
+    let setup = Setup::new()?
+        .watch(dir.path())
+        .arg(format!("--xds-tls-cert={}", certificates.path("server.crt")))
+        .arg(format!("--xds-tls-key={}", certificates.path("server.key")))
+        .arg(format!("--xds-client-ca={}", certificates.path("ca.crt")));
+    let core = Server::start_with(setup).await?;
+    core.wait_ready().await?;
+    let relays = ConfigDir::new()?;
+    let start = async |name: &str, files: &CertificateFiles| -> Result<Server> {
+        let file = |name: &str| files.path(name);
+        let text = json!({
+            "servers": [core.xds().to_string()],
+            "tls": {"ca": file("ca.crt"), "cert": file("server.crt"), "key": file("server.key"), "serverName": "localhost"},
+            "identities": [{"group": {"name": "default"}, "node": {"id": "relay-1"}}],
+        });
+        let file = relays.write(name, &text.to_string())?;
+        Server::start_with(Setup::new()?.arg("--relay").arg(file.display().to_string())).await
+    };
+    let relay = start("right.json", &certificates).await?;
+    relay.wait_ready().await?;
+    assert_eq!(served(&relay).await?, served(&core).await?, "the same contents have the same versions");
+    let stranger = start("wrong.json", &strangers).await?;
+    stranger
+        .wait_json("/v1/relay", |told| told["nodes"][0]["problem"].to_string().contains("certificate"))
+        .await?;
+    assert_eq!(stranger.get("/readyz").await?.status, StatusCode::SERVICE_UNAVAILABLE);
+    Ok(())
+}
+
 fn relay_file(servers: &[SocketAddr], variant: &str) -> String {
     let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
     json!({
         "servers": servers,
         "variant": variant,
+        "tokenFile": "token",
         "identities": [{"group": {"name": "default"}, "node": {"id": "relay-1", "cluster": "edge"}}],
     })
     .to_string()

@@ -26,6 +26,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -64,9 +65,18 @@ func nack(message string) {
 	fmt.Fprintln(os.Stderr, "NACK:", message)
 }
 
+func open(context context.Context, _ int64, _ string) error {
+	if metadata, ok := metadata.FromIncomingContext(context); ok {
+		fmt.Fprintln(os.Stderr, "TOKEN:", metadata.Get("authorization"))
+	}
+	return nil
+}
+
 func main() {
 	snapshots := cache.NewSnapshotCache(true, oneNode{}, nil)
 	callbacks := server.CallbackFuncs{
+		StreamOpenFunc:      open,
+		DeltaStreamOpenFunc: open,
 		StreamRequestFunc: func(_ int64, request *discovery.DiscoveryRequest) error {
 			if request.ErrorDetail != nil {
 				nack(request.ErrorDetail.Message)
