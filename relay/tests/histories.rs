@@ -40,18 +40,18 @@ type World = BTreeMap<(ResourceType, String), (Vec<String>, u64)>;
 fn encoded(codec: &Codec, (kind, name): (&ResourceType, &str), (to, number): &(Vec<String>, u64)) -> Bytes {
     let ads = json!({"ads": {}, "resource_api_version": "V3"});
     let bad = *number == 13;
-    let mut message = match kind {
-        ResourceType::Cluster => json!({
+    let mut message = match kind.slug() {
+        "clusters" => json!({
             "name": name, "type": "EDS", "alt_stat_name": number.to_string(),
             "eds_cluster_config": {"eds_config": ads, "service_name": to.first().cloned().unwrap_or_default()},
             "lb_policy": "ROUND_ROBIN",
         }),
-        ResourceType::ClusterLoadAssignment => json!({
+        "endpoints" => json!({
             "cluster_name": name,
             "endpoints": [{"priority": 0, "lb_endpoints": [{"endpoint": {"address": {"socket_address":
                 {"address": "127.0.0.1", "port_value": 1 + number}}}}]}],
         }),
-        ResourceType::Listener => json!({
+        "listeners" => json!({
             "name": name, "stat_prefix": number.to_string(),
             "address": {"socket_address": {"address": "127.0.0.1", "port_value": 80}},
             "filter_chains": to.iter().map(|to| json!({"name": to, "filters": [{
@@ -66,10 +66,10 @@ fn encoded(codec: &Codec, (kind, name): (&ResourceType, &str), (to, number): &(V
     };
     if bad {
         // A violation that is found in each type.
-        match kind {
-            ResourceType::Cluster => message["connect_timeout"] = json!("-1s"),
-            ResourceType::ClusterLoadAssignment => message["policy"] = json!({"overprovisioning_factor": 0}),
-            ResourceType::Listener => message["listener_filters"] = json!([{"name": ""}]),
+        match kind.slug() {
+            "clusters" => message["connect_timeout"] = json!("-1s"),
+            "endpoints" => message["policy"] = json!({"overprovisioning_factor": 0}),
+            "listeners" => message["listener_filters"] = json!([{"name": ""}]),
             _ => message["virtual_hosts"][0]["domains"] = json!([]),
         }
     }
@@ -227,9 +227,9 @@ impl Server {
 /// What somebody who sees the whole world would hold: references followed from all clusters and listeners.
 fn expected(world: &World) -> BTreeMap<(ResourceType, String), String> {
     let mut found = BTreeMap::new();
-    let below = |kind: &ResourceType| match kind {
-        ResourceType::Cluster => ResourceType::ClusterLoadAssignment,
-        ResourceType::Listener => ResourceType::RouteConfiguration,
+    let below = |kind: &ResourceType| match kind.slug() {
+        "clusters" => ResourceType::ClusterLoadAssignment,
+        "listeners" => ResourceType::RouteConfiguration,
         _ => ResourceType::Runtime,
     };
     for (key, content) in world
@@ -283,9 +283,9 @@ impl Run {
             self.server.world.remove(&(kind, name));
             return;
         }
-        let n_to = match kind {
-            ResourceType::Cluster => 1,
-            ResourceType::Listener | ResourceType::RouteConfiguration => self.random.below(3),
+        let n_to = match kind.slug() {
+            "clusters" => 1,
+            "listeners" | "routes" => self.random.below(3),
             _ => 0,
         };
         let mut to: Vec<String> =
@@ -390,7 +390,7 @@ fn a_subscriber_ends_with_what_the_server_has_for_it() {
         }
         // What is refused at the end hides what it refers to; so end with something that can be held.
         n_refused += run.subscriber.refused().count();
-        for (_, content) in &mut run.server.world {
+        for content in run.server.world.values_mut() {
             content.1 = if content.1 == 13 { 14 } else { content.1 };
         }
         run.settle();
