@@ -160,6 +160,8 @@ pub(crate) struct Tail {
     pub(crate) base: Revision,
     /// Why the remote is not followed.
     pub(crate) divergence: Option<Divergence>,
+    /// False if the remote is known not to say where the mirror ends.
+    pub(crate) may_have_said_end: bool,
 }
 
 impl Replica {
@@ -192,7 +194,7 @@ impl Replica {
             }
             None => None,
         };
-        let tail = Tail { position: position.clone(), ..Tail::default() };
+        let tail = Tail { position: position.clone(), may_have_said_end: true, ..Tail::default() };
         let (sender, in_use) = mpsc::channel(1);
         let patience = options.patience;
         let shared = Arc::new(Shared {

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use xds_control::chain;
+use xds_replica::Adopted;
 use xds_replica::etcd::Etcd;
-use xds_store::{JournalStore, KeyOutcome, OpenError, Salvage};
+use xds_store::{JournalStore, KeyOutcome, OpenError, Revision, Salvage};
 
 use crate::cli::failure::Failure;
 use crate::cli::output::{Table, clean, print};
@@ -36,6 +37,11 @@ enum StoreCommand {
     ///
     /// Revisions, times and actors stay. No server may use the directory.
     Push(PushArgs),
+    /// Make what is in a shared store count for all servers, although they have another history: after an etcd was restored
+    /// from a backup on purpose
+    ///
+    /// Its state becomes the next revision, after all that the servers have given out. Servers that run follow by themselves.
+    Adopt(AdoptArgs),
     /// Make the copy of a shared store in a data directory the store of a server that is alone. Stop the server first
     Detach(DirectoryArgs),
 }
@@ -79,9 +85,19 @@ struct PushArgs {
     replace: bool,
 }
 
+#[derive(Clone, Debug, clap::Args)]
+struct AdoptArgs {
+    #[command(flatten)]
+    shared: SharedStoreArgs,
+    /// The revision up to which a server that is stopped may have another history
+    #[arg(long, value_name = "REVISION")]
+    above: Option<u64>,
+}
+
 pub(crate) fn run(args: &StoreArgs) -> Result<(), Failure> {
     match &args.command {
         StoreCommand::Push(args) => push(args),
+        StoreCommand::Adopt(args) => adopt(args),
         StoreCommand::Detach(args) => detach(args),
         StoreCommand::Export(args) => export(args),
         StoreCommand::Import(args) => import(args),
@@ -120,14 +136,10 @@ fn import(args: &ImportArgs) -> Result<(), Failure> {
 
 fn push(args: &PushArgs) -> Result<(), Failure> {
     let directory = args.directory.existing()?;
-    let shared = SharedStore::new(args.shared.clone())?
-        .ok_or_else(|| Failure::Usage("--store says where the shared store is".to_owned()))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::Failed(error.to_string()))?;
-    let pushed = runtime.block_on(async {
-        let etcd = Etcd::new(shared.url.clone(), shared.options.clone());
+    let shared = shared_store(&args.shared)?;
+    let pushed = with_etcd(&shared, async |etcd| {
         xds_replica::push(&directory, &etcd, &shared.keys, args.replace).await
-    });
+    })?;
     let pushed = pushed.map_err(|error| Failure::Failed(format!("cannot push: {}", chain(&error))))?;
     print(&format!(
         "{} has the history from revision {} to {}, and {} is a copy of it\n",
@@ -136,6 +148,34 @@ fn push(args: &PushArgs) -> Result<(), Failure> {
         pushed.revision,
         directory.display()
     ))
+}
+
+fn adopt(args: &AdoptArgs) -> Result<(), Failure> {
+    let shared = shared_store(&args.shared)?;
+    let above = args.above.map(Revision);
+    let adopted = with_etcd(&shared, async |etcd| xds_replica::adopt(&etcd, &shared.keys, above).await)?;
+    let adopted = adopted.map_err(|error| Failure::Failed(format!("cannot adopt: {}", chain(&error))))?;
+    let Adopted { was, revision, ends, others } = adopted;
+    let mut text = format!("{} has the state of its revision {was} as revision {revision}\n", shared.url);
+    for (id, end) in ends {
+        text.push_str(&format!("server {} had another history, up to revision {end}\n", clean(&id)));
+    }
+    for id in others {
+        text.push_str(&format!("server {} has not said that it had another history\n", clean(&id)));
+    }
+    print(&text)
+}
+
+fn shared_store(args: &SharedStoreArgs) -> Result<SharedStore, Failure> {
+    let missing = || Failure::Usage("--store says where the shared store is".to_owned());
+    SharedStore::new(args.clone())?.ok_or_else(missing)
+}
+
+/// Runs `work` with the etcd of a shared store.
+fn with_etcd<T>(shared: &SharedStore, work: impl AsyncFnOnce(Etcd) -> T) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::Failed(error.to_string()))?;
+    Ok(runtime.block_on(async { work(Etcd::new(shared.url.clone(), shared.options.clone())).await }))
 }
 
 fn detach(args: &DirectoryArgs) -> Result<(), Failure> {
