@@ -79,7 +79,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         tasks.spawn(parts.attach(upstream, answers, stop.clone()));
     }
     if let Some(peers) = peers {
-        parts.follow_peers(peers);
+        parts.follow_peers(peers, &grpc);
     }
     if let Some(listener) = listeners.probe {
         let router = xds_api::probe_router(state);
@@ -374,8 +374,10 @@ impl ServerParts {
         Some(PeerServers::new(own, others, linking, config.replica_grace, self.status()))
     }
 
-    /// Has changes count the clients of other servers too, and keeps links with these.
-    fn follow_peers(&self, peers: Arc<PeerServers>) {
+    /// Has changes count the clients of other servers too, shares clients with these, and keeps links with them.
+    fn follow_peers(&self, peers: Arc<PeerServers>, grpc: &Grpc) {
+        let others = Arc::clone(&peers);
+        grpc.share_with(move || others.streams_of_others());
         if peers.is_linked() {
             self.control.set_peers(Arc::<PeerServers>::clone(&peers));
         }

@@ -9,6 +9,7 @@
 
 mod age;
 mod arrivals;
+mod balance;
 mod boards;
 mod body;
 mod budget;

@@ -10,6 +10,7 @@ use xds_cache::{LoadBoard, Publisher, Reason, Refusals, StatusBoard};
 use xds_codec::Codec;
 
 use crate::aside::Aside;
+use crate::grpc::balance::Others;
 use crate::grpc::boards::Boards;
 use crate::grpc::client::{ClientStreams, Clients};
 use crate::grpc::config::GrpcConfig;
@@ -53,6 +54,7 @@ pub struct Grpc {
     pub(super) polls: Polls,
     pub(super) client_status: Places,
     pub(super) polled_nacks: Mutex<Repeats>,
+    pub(super) others: Others,
 }
 
 impl Grpc {
@@ -92,8 +94,15 @@ impl Grpc {
             polls: Polls::new(config.max_polls, config.max_poll_bytes),
             client_status: Places::default(),
             polled_nacks: Mutex::default(),
+            others: Others::default(),
             config,
         })
+    }
+
+    /// Shares clients with other servers from now on, if connections have a greatest age: `others` says how many streams each of those has
+    /// that answer. It is called often, and must not wait.
+    pub fn share_with(&self, others: impl Fn() -> Vec<u64> + Send + Sync + 'static) {
+        self.others.set(Box::new(others));
     }
 
     /// The settings.
