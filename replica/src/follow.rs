@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::time::Instant;
 use xds_store::{
     Beginning, BlobHash, Commit, Health, Record, RemoteFailure, Revision, Store as _, StoreError,
 };
@@ -115,6 +116,9 @@ impl Shared {
             // What diverged once still does as long as nothing else is seen.
             Err(_) => tail.divergence.take(),
         };
+        if caught_up.is_ok() {
+            self.confirmed.send_replace(Some(Instant::now()));
+        }
         let health = match caught_up {
             Ok(()) => Health::Current,
             Err(trouble) => {

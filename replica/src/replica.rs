@@ -141,6 +141,8 @@ pub(crate) struct Shared {
     /// Held while the mirror moves.
     pub(crate) tail: Mutex<Tail>,
     pub(crate) health: watch::Sender<Health>,
+    /// When the mirror was last as new as the remote.
+    pub(crate) confirmed: watch::Sender<Option<Instant>>,
     /// The newest position, for the task that saves it.
     pub(crate) moved: watch::Sender<Option<Position>>,
     /// Held while a position is saved.
@@ -205,6 +207,7 @@ impl Replica {
             options,
             tail: Mutex::new(tail),
             health: watch::Sender::new(Health::Current),
+            confirmed: watch::Sender::default(),
             moved: watch::Sender::new(position),
             saving: Mutex::default(),
             _in_use: sender,
@@ -248,6 +251,12 @@ impl Replica {
     pub fn feed(self: &Arc<Self>) -> Result<Feed, FeedError> {
         let store: Arc<dyn Store> = Arc::<Self>::clone(self);
         Feed::open(&self.shared.dir, store, Some(self.shared.moved.subscribe()))
+    }
+
+    /// When this replica was last seen to have all that the remote has; `None` until then.
+    #[must_use]
+    pub fn confirmed(&self) -> watch::Receiver<Option<Instant>> {
+        self.shared.confirmed.subscribe()
     }
 
     /// This server among those that share the store; `None` if it says nothing of itself.

@@ -55,13 +55,16 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let access =
         AccessFiles::open(&config.access, config.admin_token.as_ref(), config.tls.timing.poll_interval)?;
     let tls = Encryption::open(&config, access.trail())?;
-    let OpenStore { store, presence, feed, upstream } = open_store(&config, &listeners).await?;
+    let OpenStore { store, presence, feed, upstream, confirmed } = open_store(&config, &listeners).await?;
     let parts = ServerParts::open(&config, store, &tls, &access)?;
     let followers = Followers::open(&config.data_dir, config.replica_grace);
     let peers = parts.peers(&config, presence.clone(), &followers);
     let (shutdown, stop) = watch::channel(false);
     let ports = parts.ports(&config, &tls);
     let grpc = parts.grpc(&config, &access);
+    if let Some(confirmed) = confirmed {
+        grpc.confirm_by(move || *confirmed.borrow());
+    }
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config, peers.clone()));
     let state = parts.api(&config, rollouts, &access, peers.clone());
     let router = xds_api::router_with(state.clone(), grpc.admin_routes());
@@ -144,6 +147,8 @@ struct OpenStore {
     feed: Option<Arc<Feed>>,
     /// The servers that this one follows.
     upstream: Option<Arc<Upstream>>,
+    /// When everything there was last taken in, if others write to it.
+    confirmed: Option<watch::Receiver<Option<tokio::time::Instant>>>,
 }
 
 /// Opens the store in the data directory, or the copy there of one that several servers share, or of that of another server. Then others
@@ -151,13 +156,14 @@ struct OpenStore {
 async fn open_store(config: &Config, listeners: &Listeners) -> anyhow::Result<OpenStore> {
     let dir = &config.data_dir;
     let unusable = || format!("the data directory {} cannot be used", dir.display());
-    let (mut presence, mut feed, mut upstream) = (None, None, None);
+    let (mut presence, mut feed, mut upstream, mut confirmed) = (None, None, None, None);
     let may_be_followed = config.peers.is_some();
     let (store, notes): (Arc<dyn Store>, _) = match (&config.shared, &config.upstream) {
         (_, Some(follows)) => {
             let servers = Upstream::new(follows.addresses.clone(), follows.files.clone());
             upstream = Some(Arc::clone(&servers));
             let (store, notes) = Replica::follow(dir, servers, xds_replica::Options::default()).await?;
+            confirmed = Some(store.confirmed());
             (Arc::new(store), notes)
         }
         (None, None) => {
@@ -179,6 +185,7 @@ async fn open_store(config: &Config, listeners: &Listeners) -> anyhow::Result<Op
             };
             let (store, notes) = Replica::open(dir, etcd, shared.keys.clone(), options).await?;
             presence = store.presence();
+            confirmed = Some(store.confirmed());
             let store = Arc::new(store);
             if may_be_followed {
                 feed = Some(store.feed().with_context(unusable)?);
@@ -189,7 +196,7 @@ async fn open_store(config: &Config, listeners: &Listeners) -> anyhow::Result<Op
     for note in notes {
         tracing::warn!(%note, "the store was opened with a remark");
     }
-    Ok(OpenStore { store, presence, feed: feed.map(Arc::new), upstream })
+    Ok(OpenStore { store, presence, feed: feed.map(Arc::new), upstream, confirmed })
 }
 
 /// Whose clients count, and who makes changes.

@@ -204,7 +204,13 @@ async fn an_etcd_that_was_restored_on_purpose_is_adopted_by_servers_that_go_on()
     assert_eq!(written["revision"], 6);
     wait_revision(&world.servers[0], &written["revision"]).await?;
     assert_eq!(served(&world.servers[0]).await?, served(&world.servers[1]).await?);
-    Ok(())
+
+    let compact = ["store", "compact", "--keep=0", "--etcd-history", "--store", &url];
+    let compacted = cli(&[&compact[..], &["--store-key-file", &key]].concat()).await?;
+    assert!(compacted.contains("etcd has dropped the old values"), "{compacted}");
+    assert!(compacted.contains("has the history from revision 6 to 6"), "{compacted}");
+    let written = write(&world.servers[0], 7).await?;
+    wait_revision(&world.servers[1], &written["revision"]).await
 }
 
 #[tokio::test]

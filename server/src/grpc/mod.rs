@@ -18,6 +18,7 @@ mod client;
 mod config;
 mod convert;
 mod csds;
+mod currency;
 mod discovery;
 pub mod encode;
 mod fetch;

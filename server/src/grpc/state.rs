@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tonic::Status;
 use xds_access::Policy;
 use xds_cache::{LoadBoard, Publisher, Reason, Refusals, StatusBoard};
@@ -16,6 +17,7 @@ use crate::grpc::client::{ClientStreams, Clients};
 use crate::grpc::config::GrpcConfig;
 use crate::grpc::convert::RequestError;
 use crate::grpc::csds::places::Places;
+use crate::grpc::currency::Currency;
 use crate::grpc::gate::{Gate, GateRules};
 use crate::grpc::metered::Calls;
 use crate::grpc::nacks::Repeats;
@@ -55,6 +57,7 @@ pub struct Grpc {
     pub(super) client_status: Places,
     pub(super) polled_nacks: Mutex<Repeats>,
     pub(super) others: Others,
+    pub(super) currency: Currency,
 }
 
 impl Grpc {
@@ -95,6 +98,7 @@ impl Grpc {
             client_status: Places::default(),
             polled_nacks: Mutex::default(),
             others: Others::default(),
+            currency: Currency::default(),
             config,
         })
     }
@@ -103,6 +107,12 @@ impl Grpc {
     /// that answer. It is called often, and must not wait.
     pub fn share_with(&self, others: impl Fn() -> Vec<u64> + Send + Sync + 'static) {
         self.others.set(Box::new(others));
+    }
+
+    /// Takes what is served for the newest state only for a moment after what `confirmed` says, from now on. It is called often, and must
+    /// not wait. Without this, it always is.
+    pub fn confirm_by(&self, confirmed: impl Fn() -> Option<Instant> + Send + Sync + 'static) {
+        self.currency.set(Box::new(confirmed));
     }
 
     /// The settings.
