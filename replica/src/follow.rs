@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::time::Instant;
 use xds_store::{
     Beginning, BlobHash, Commit, Health, Record, RemoteFailure, Revision, Store as _, StoreError,
 };
@@ -15,10 +16,11 @@ use xds_store::{
 use crate::body::Body;
 use crate::chain::{ChainHash, Head};
 use crate::draft::{PARTS_AT_ONCE, random_id};
+use crate::end;
 use crate::judge::{Divergence, Own, Shown, Verdict, judge};
 use crate::layout::{self, BASE, Base, CommitLine, FORMAT, HEAD, META, Meta, Parts};
 use crate::position::{self, Position, PositionError};
-use crate::remote::{Compare, Entry, Put, Read, RemoteError, Transaction};
+use crate::remote::{Compare, Entry, Put, Read, Remote, RemoteError, Transaction};
 use crate::replica::{Shared, Tail};
 use crate::seal::Sealer;
 
@@ -67,6 +69,7 @@ pub(crate) async fn follow(shared: Arc<Shared>) {
         let mut tail = shared.tail.lock().await;
         let caught_up = shared.catch_up(&mut tail).await;
         shared.tell(&mut tail, &caught_up);
+        shared.say_end(&mut tail).await;
     }
 }
 
@@ -85,11 +88,12 @@ pub(crate) async fn save(shared: Arc<Shared>) {
 }
 
 /// What the remote has, read at one moment.
-struct Look {
-    meta: Option<Meta>,
-    meta_value: Option<Bytes>,
-    head: Option<Head>,
-    base: Option<Base>,
+pub(crate) struct Look {
+    pub(crate) meta: Option<Meta>,
+    pub(crate) head: Option<Head>,
+    pub(crate) base: Option<Base>,
+    /// The values of the three, in this order.
+    pub(crate) values: [Option<Bytes>; 3],
 }
 
 impl Shared {
@@ -112,6 +116,9 @@ impl Shared {
             // What diverged once still does as long as nothing else is seen.
             Err(_) => tail.divergence.take(),
         };
+        if caught_up.is_ok() {
+            self.confirmed.send_replace(Some(Instant::now()));
+        }
         let health = match caught_up {
             Ok(()) => Health::Current,
             Err(trouble) => {
@@ -131,8 +138,29 @@ impl Shared {
         });
     }
 
+    /// Says in the remote where the history of this server ends, as long as the remote has another one: whoever decides that the remote is
+    /// right needs a revision after all that were given out.
+    async fn say_end(&self, tail: &mut Tail) {
+        let is_apart = match &tail.divergence {
+            Some(Divergence::SetBack { .. } | Divergence::Forked { .. } | Divergence::OldEpoch { .. }) => {
+                true
+            }
+            Some(Divergence::Gone { .. } | Divergence::Other { .. }) | None => false,
+        };
+        let (Some((id, _)), Some(position)) = (&self.options.member, &tail.position) else { return };
+        if !is_apart && !tail.may_have_said_end {
+            return;
+        }
+        let said = end::say(&*self.remote, id, is_apart.then_some(position)).await;
+        match said {
+            Ok(()) => tail.may_have_said_end = is_apart,
+            // The next poll tries again.
+            Err(error) => tracing::debug!(%error, "the shared store could not be told where this server is"),
+        }
+    }
+
     async fn catch_up_once(&self, tail: &mut Tail) -> Result<(), Trouble> {
-        let look = self.look().await?;
+        let look = Look::at(&*self.remote).await?;
         let shown = match (&look.meta, look.head) {
             (Some(meta), Some(head)) => Some((meta, head)),
             _ => None,
@@ -153,11 +181,11 @@ impl Shared {
                 return Err(Trouble::Moved);
             }
             (Verdict::BeginAtBase, Some((meta, head))) => {
-                self.unseal(tail, meta, look.meta_value.as_ref()).await?;
+                self.unseal(tail, meta, look.values[0].as_ref()).await?;
                 self.begin(tail, meta, head, base).await?;
             }
             (Verdict::Follow, Some((meta, _))) => {
-                self.unseal(tail, meta, look.meta_value.as_ref()).await?;
+                self.unseal(tail, meta, look.values[0].as_ref()).await?;
             }
         }
         tail.base = base_revision;
@@ -177,22 +205,6 @@ impl Shared {
             is_news
         });
         Ok(())
-    }
-
-    async fn look(&self) -> Result<Look, Trouble> {
-        let found = self.remote.read([META, HEAD, BASE].map(Read::key).into()).await?;
-        let mut values = found.into_iter().map(|entries| entries.into_iter().next().map(|entry| entry.value));
-        let mut next = || values.next().flatten();
-        let (meta_value, head, base) = (next(), next(), next());
-        Ok(Look {
-            meta: parse("meta", meta_value.as_ref(), |value| {
-                let meta: Option<Meta> = serde_json::from_slice(value).ok();
-                meta.filter(|meta| meta.format == FORMAT)
-            })?,
-            meta_value,
-            head: parse("head", head.as_ref(), |value| Head::parse(value))?,
-            base: parse("base", base.as_ref(), |value| serde_json::from_slice(value).ok())?,
-        })
     }
 
     /// Makes an empty store, unless someone else does.
@@ -261,13 +273,9 @@ impl Shared {
         let saved = tokio::task::spawn_blocking(positions).await;
         saved.map_err(|_| StoreError::Closed)??;
         if let (Some(base), Some((_, sealer))) = (base.filter(|base| !base.packs.is_empty()), &tail.sealer) {
-            let sealed = self.parts(Parts::Base, base.revision, &base.packs).await?;
-            let place = layout::place(Parts::Base, &meta.store, base.revision);
-            let body = open(sealer, &place, &sealed)?;
-            let state: BTreeMap<String, BlobHash> =
-                serde_json::from_slice(&body.text).map_err(|error| unreadable(&place, &error))?;
+            let (state, blobs) = read_base(&*self.remote, sealer, &meta.store, base).await?;
             let state = state.into_iter().map(|(key, hash)| (Arc::from(key), hash)).collect();
-            self.mirror.begin_at(Beginning { revision, state, blobs: body.blobs }).await?;
+            self.mirror.begin_at(Beginning { revision, state, blobs }).await?;
             tracing::warn!(revision = revision.0, "the copy begins anew at the oldest state that is kept");
         }
         self.moved.send_replace(Some(position.clone()));
@@ -294,30 +302,12 @@ impl Shared {
             if key != layout::commit_key(head.revision.next()) {
                 return Err(Trouble::Moved);
             }
-            let Some((line, inline)) = CommitLine::parse(&value) else {
-                return Err(Trouble::Unreadable(format!("{key} is not a commit")));
-            };
-            if line.previous != head.chain {
-                let divergence = Divergence::Forked { own: head.revision, shown: head.revision.next() };
-                return Err(Trouble::Diverged(divergence));
-            }
-            let revision = head.revision.next();
-            let sealed = match line.packs.as_slice() {
-                [] => inline.to_vec(),
-                packs => self.parts(Parts::Commit, revision, packs).await?,
-            };
-            let place = layout::place(Parts::Commit, &position.store, revision);
-            let body = open(&sealer, &place, &sealed)?;
-            let commit: Commit =
-                serde_json::from_slice(&body.text).map_err(|error| unreadable(&key, &error))?;
-            let record = Record { revision, commit, previous: Vec::new() };
-            head = head.next(&record);
-            if head.chain != line.chain {
-                return Err(Trouble::Unreadable(format!("{key} is not what its hash says")));
-            }
-            batch.n_bytes += body.blobs.iter().map(Bytes::len).sum::<usize>();
-            batch.blobs.extend(body.blobs);
-            batch.commits.push(record.commit);
+            let at = (position.store.as_str(), head);
+            let (commit, blobs, next) = read_commit(&*self.remote, &sealer, at, (&key, &value)).await?;
+            head = next;
+            batch.n_bytes += blobs.iter().map(Bytes::len).sum::<usize>();
+            batch.blobs.extend(blobs);
+            batch.commits.push(commit);
             batch.end = head;
             if batch.n_bytes > MAX_BATCH_BYTES {
                 self.apply(tail, std::mem::replace(&mut batch, Batch::empty_at(head))).await?;
@@ -344,26 +334,26 @@ impl Shared {
         self.go_to(tail, batch.end);
         Ok(())
     }
-
-    /// Reads the parts of a body.
-    async fn parts(&self, kind: Parts, revision: Revision, hashes: &[BlobHash]) -> Result<Vec<u8>, Trouble> {
-        let mut sealed = Vec::new();
-        for some in hashes.chunks(PARTS_AT_ONCE) {
-            let reads = some.iter().map(|hash| Read::key(kind.key(revision, *hash))).collect();
-            let found = self.remote.read(reads).await?;
-            for (hash, entries) in some.iter().zip(found) {
-                let Some(entry) = entries.into_iter().next() else { return Err(Trouble::Moved) };
-                if BlobHash::of(&entry.value) != *hash {
-                    return Err(Trouble::Unreadable(format!("{} is not what its hash says", entry.key)));
-                }
-                sealed.extend_from_slice(&entry.value);
-            }
-        }
-        Ok(sealed)
-    }
 }
 
 impl Look {
+    pub(crate) async fn at(remote: &dyn Remote) -> Result<Self, Trouble> {
+        let found = remote.read([META, HEAD, BASE].map(Read::key).into()).await?;
+        let mut values = found.into_iter().map(|entries| entries.into_iter().next().map(|entry| entry.value));
+        let mut next = || values.next().flatten();
+        let values = [next(), next(), next()];
+        let [meta, head, base] = &values;
+        Ok(Self {
+            meta: parse("meta", meta.as_ref(), |value| {
+                let meta: Option<Meta> = serde_json::from_slice(value).ok();
+                meta.filter(|meta| meta.format == FORMAT)
+            })?,
+            head: parse("head", head.as_ref(), |value| Head::parse(value))?,
+            base: parse("base", base.as_ref(), |value| serde_json::from_slice(value).ok())?,
+            values,
+        })
+    }
+
     /// The chain at `own`, the end of the mirror, if that is kept. Where a commit follows it, this says what links to the mirror: the
     /// commit names the chain before it, and is taken only if that is so.
     fn chain_at(&self, own: Head, store: &str) -> Option<ChainHash> {
@@ -378,6 +368,70 @@ impl Look {
         let known = [base, head].into_iter().find(|(at, _)| *at == own.revision);
         known.map(|(_, chain)| chain)
     }
+}
+
+/// Reads the commit after `head` of `store` from its entry. Returns it, the contents that it names, and the head after it.
+pub(crate) async fn read_commit(
+    remote: &dyn Remote,
+    sealer: &Sealer,
+    (store, head): (&str, Head),
+    (key, value): (&str, &Bytes),
+) -> Result<(Commit, Vec<Bytes>, Head), Trouble> {
+    let Some((line, inline)) = CommitLine::parse(value) else {
+        return Err(Trouble::Unreadable(format!("{key} is not a commit")));
+    };
+    let revision = head.revision.next();
+    if line.previous != head.chain {
+        return Err(Trouble::Diverged(Divergence::Forked { own: head.revision, shown: revision }));
+    }
+    let sealed = match line.packs.as_slice() {
+        [] => inline.to_vec(),
+        packs => parts(remote, Parts::Commit, revision, packs).await?,
+    };
+    let body = open(sealer, &layout::place(Parts::Commit, store, revision), &sealed)?;
+    let commit: Commit = serde_json::from_slice(&body.text).map_err(|error| unreadable(key, &error))?;
+    let record = Record { revision, commit, previous: Vec::new() };
+    let next = head.next(&record);
+    if next.chain != line.chain {
+        return Err(Trouble::Unreadable(format!("{key} is not what its hash says")));
+    }
+    Ok((record.commit, body.blobs, next))
+}
+
+/// Reads the state of a base, and its contents.
+pub(crate) async fn read_base(
+    remote: &dyn Remote,
+    sealer: &Sealer,
+    store: &str,
+    base: &Base,
+) -> Result<(BTreeMap<String, BlobHash>, Vec<Bytes>), Trouble> {
+    let sealed = parts(remote, Parts::Base, base.revision, &base.packs).await?;
+    let place = layout::place(Parts::Base, store, base.revision);
+    let body = open(sealer, &place, &sealed)?;
+    let state = serde_json::from_slice(&body.text).map_err(|error| unreadable(&place, &error))?;
+    Ok((state, body.blobs))
+}
+
+/// Reads the parts of a body.
+async fn parts(
+    remote: &dyn Remote,
+    kind: Parts,
+    revision: Revision,
+    hashes: &[BlobHash],
+) -> Result<Vec<u8>, Trouble> {
+    let mut sealed = Vec::new();
+    for some in hashes.chunks(PARTS_AT_ONCE) {
+        let reads = some.iter().map(|hash| Read::key(kind.key(revision, *hash))).collect();
+        let found = remote.read(reads).await?;
+        for (hash, entries) in some.iter().zip(found) {
+            let Some(entry) = entries.into_iter().next() else { return Err(Trouble::Moved) };
+            if BlobHash::of(&entry.value) != *hash {
+                return Err(Trouble::Unreadable(format!("{} is not what its hash says", entry.key)));
+            }
+            sealed.extend_from_slice(&entry.value);
+        }
+    }
+    Ok(sealed)
 }
 
 /// Commits that are appended together.
@@ -445,7 +499,7 @@ pub(crate) fn jittered(duration: Duration) -> Duration {
 }
 
 /// Commits that are read at once, each with at most 256 KiB inline: 8 MiB.
-const PAGE: usize = 32;
+pub(crate) const PAGE: usize = 32;
 
 /// Bytes of contents that are put before they are committed.
 const MAX_BATCH_BYTES: usize = 32 * 1024 * 1024;

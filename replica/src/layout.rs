@@ -8,6 +8,7 @@
 //! | `commit/{revision}` | [`CommitLine`], a line feed, and the sealed body, unless it is in packs | never |
 //! | `pack/{revision}/{hash}` | a part of the sealed body of that commit | never |
 //! | `state/{revision}/{hash}` | a part of the sealed body of the base of that revision | never |
+//! | `end/{id}` | where the history of a server ends that does not continue what is there ([`end`](crate::end)) | by that server; deleted by `adopt` |
 //! | `replica/{id}`, `alive/{id}`, `leader` | a server ([`presence`](crate::presence)) | by that server |
 //!
 //! Revisions in keys have 20 digits, so that keys are in the order of revisions. A part is named by the hash of its (sealed) bytes.

@@ -24,13 +24,20 @@
 //! | [`follow`] | How does a mirror catch up? |
 //! | [`retain`] | Which commits does the remote keep? |
 //! | [`migrate`] | How does a journal become the shared store? |
+//! | [`state`] | Which state does a remote have at a revision? |
+//! | [`end`] | Where do the histories of servers end that do not follow? |
+//! | [`compact`] | What is deleted by command? |
+//! | [`adopt`] | How do all servers take what the remote has? |
 //! | [`members`] | Which servers share the store? |
 //! | [`presence`] | How do they know of this one? |
 //! | [`etcd`] | The remote in etcd. |
 
+mod adopt;
 mod body;
 mod chain;
+mod compact;
 mod draft;
+mod end;
 pub mod etcd;
 mod feed;
 mod follow;
@@ -45,7 +52,10 @@ mod replica;
 mod retain;
 mod seal;
 mod small_file;
+mod state;
 
+pub use adopt::{AdoptError, Adopted, adopt};
+pub use compact::{CompactError, Compacted, compact};
 pub use feed::{Feed, FeedError};
 pub use members::{Gone, MAX_MEMBERS, Member, Members, Seat};
 pub use migrate::{PushError, Pushed, detach, push};

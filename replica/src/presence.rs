@@ -26,6 +26,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::draft::random_id;
+use crate::end::END;
 use crate::members::{ALIVE, Gone, MAX_MEMBERS, Member, Members, REPLICA};
 use crate::remote::{Compare, Entry, Lease, Put, Read, Remote, RemoteError, Transaction, Written};
 use crate::small_file;
@@ -220,7 +221,7 @@ impl Presence {
         }
         let forget = Transaction {
             compares: vec![Compare::Absent(format!("{ALIVE}{id}"))],
-            deletes: vec![only(&format!("{REPLICA}{id}"))],
+            deletes: [REPLICA, END].map(|key| only(&format!("{key}{id}"))).into(),
             ..Transaction::default()
         };
         match self.shared.remote.write(forget).await? {

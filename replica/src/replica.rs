@@ -141,6 +141,8 @@ pub(crate) struct Shared {
     /// Held while the mirror moves.
     pub(crate) tail: Mutex<Tail>,
     pub(crate) health: watch::Sender<Health>,
+    /// When the mirror was last as new as the remote.
+    pub(crate) confirmed: watch::Sender<Option<Instant>>,
     /// The newest position, for the task that saves it.
     pub(crate) moved: watch::Sender<Option<Position>>,
     /// Held while a position is saved.
@@ -160,6 +162,8 @@ pub(crate) struct Tail {
     pub(crate) base: Revision,
     /// Why the remote is not followed.
     pub(crate) divergence: Option<Divergence>,
+    /// False if the remote is known not to say where the mirror ends.
+    pub(crate) may_have_said_end: bool,
 }
 
 impl Replica {
@@ -192,7 +196,7 @@ impl Replica {
             }
             None => None,
         };
-        let tail = Tail { position: position.clone(), ..Tail::default() };
+        let tail = Tail { position: position.clone(), may_have_said_end: true, ..Tail::default() };
         let (sender, in_use) = mpsc::channel(1);
         let patience = options.patience;
         let shared = Arc::new(Shared {
@@ -203,6 +207,7 @@ impl Replica {
             options,
             tail: Mutex::new(tail),
             health: watch::Sender::new(Health::Current),
+            confirmed: watch::Sender::default(),
             moved: watch::Sender::new(position),
             saving: Mutex::default(),
             _in_use: sender,
@@ -246,6 +251,12 @@ impl Replica {
     pub fn feed(self: &Arc<Self>) -> Result<Feed, FeedError> {
         let store: Arc<dyn Store> = Arc::<Self>::clone(self);
         Feed::open(&self.shared.dir, store, Some(self.shared.moved.subscribe()))
+    }
+
+    /// When this replica was last seen to have all that the remote has; `None` until then.
+    #[must_use]
+    pub fn confirmed(&self) -> watch::Receiver<Option<Instant>> {
+        self.shared.confirmed.subscribe()
     }
 
     /// This server among those that share the store; `None` if it says nothing of itself.

@@ -57,6 +57,8 @@ pub struct Metrics {
     publications: Family<SourceLabel, Counter>,
     publish_to_ack: Histogram,
     aged: Counter,
+    shed: Counter,
+    newer_clients_left: Counter,
     load_streams: Gauge,
     load_reports: Counter,
     load_reports_left_out: Family<ReasonLabel, Counter>,
@@ -159,6 +161,8 @@ impl Metrics {
             publications: Family::default(),
             publish_to_ack: Histogram::new(PUBLISH_TO_ACK_BUCKETS),
             aged: Counter::default(),
+            shed: Counter::default(),
+            newer_clients_left: Counter::default(),
             load_streams: Gauge::default(),
             load_reports: Counter::default(),
             load_reports_left_out: Family::default(),
@@ -273,6 +277,16 @@ impl Metrics {
         self.aged.inc();
     }
 
+    /// A connection ended because other servers have fewer streams.
+    pub fn connection_shed(&self) {
+        self.shed.inc();
+    }
+
+    /// A stream ended because its client was served something newer than this server has.
+    pub fn newer_client_left(&self) {
+        self.newer_clients_left.inc();
+    }
+
     /// A request came.
     pub fn request(&self, resource_type: &ResourceType, kind: RequestKind) {
         let labels = RequestLabels { r#type: type_name(resource_type), kind: kind.as_str() };
@@ -374,6 +388,10 @@ impl Metrics {
         registry.register("xds_publish_to_ack_seconds", help, self.publish_to_ack.clone());
         let help = "Connections that were ended because of their age (--max-connection-age)";
         registry.register("xds_connections_aged", help, self.aged.clone());
+        let help = "Connections that were ended because other servers with the same store have fewer clients";
+        registry.register("xds_connections_shed", help, self.shed.clone());
+        let help = "Streams that were ended while the store cannot be reached, because their clients were served something newer";
+        registry.register("xds_newer_clients_left", help, self.newer_clients_left.clone());
         let help = "Open streams of load reports";
         registry.register("xds_load_streams", help, self.load_streams.clone());
         let help = "Load reports of clusters that were kept";

@@ -56,7 +56,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let access =
         AccessFiles::open(&config.access, config.admin_token.as_ref(), config.tls.timing.poll_interval)?;
     let tls = Encryption::open(&config, access.trail())?;
-    let OpenStore { store, presence, feed, upstream } = open_store(&config, &listeners).await?;
+    let OpenStore { store, presence, feed, upstream, confirmed } = open_store(&config, &listeners).await?;
     let parts = ServerParts::open(&config, store, &tls, &access)?;
     let followers = Followers::open(&config.data_dir, config.replica_grace);
     let peers = parts.peers(&config, presence.clone(), &followers);
@@ -64,6 +64,9 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let ports = parts.ports(&config, &tls);
     let grpc = parts.grpc(&config, &access);
     let (relays, relaying) = parts.relay(&config)?.unzip();
+    if let Some(confirmed) = confirmed {
+        grpc.confirm_by(move || *confirmed.borrow());
+    }
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config, peers.clone()));
     if let Some(relays) = &relays {
         parts.servers.set_relay(relays.board());
@@ -87,7 +90,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         tasks.spawn(parts.attach(upstream, answers, stop.clone()));
     }
     if let Some(peers) = peers {
-        parts.follow_peers(peers);
+        parts.follow_peers(peers, &grpc);
     }
     if let Some(listener) = listeners.probe {
         let router = xds_api::probe_router(state);
@@ -159,6 +162,8 @@ struct OpenStore {
     feed: Option<Arc<Feed>>,
     /// The servers that this one follows.
     upstream: Option<Arc<Upstream>>,
+    /// When everything there was last taken in, if others write to it.
+    confirmed: Option<watch::Receiver<Option<tokio::time::Instant>>>,
 }
 
 /// Opens the store in the data directory, or the copy there of one that several servers share, or of that of another server. Then others
@@ -166,13 +171,14 @@ struct OpenStore {
 async fn open_store(config: &Config, listeners: &Listeners) -> anyhow::Result<OpenStore> {
     let dir = &config.data_dir;
     let unusable = || format!("the data directory {} cannot be used", dir.display());
-    let (mut presence, mut feed, mut upstream) = (None, None, None);
+    let (mut presence, mut feed, mut upstream, mut confirmed) = (None, None, None, None);
     let may_be_followed = config.peers.is_some();
     let (store, notes): (Arc<dyn Store>, _) = match (&config.shared, &config.upstream) {
         (_, Some(follows)) => {
             let servers = Upstream::new(follows.addresses.clone(), follows.files.clone());
             upstream = Some(Arc::clone(&servers));
             let (store, notes) = Replica::follow(dir, servers, xds_replica::Options::default()).await?;
+            confirmed = Some(store.confirmed());
             (Arc::new(store), notes)
         }
         (None, None) => {
@@ -194,6 +200,7 @@ async fn open_store(config: &Config, listeners: &Listeners) -> anyhow::Result<Op
             };
             let (store, notes) = Replica::open(dir, etcd, shared.keys.clone(), options).await?;
             presence = store.presence();
+            confirmed = Some(store.confirmed());
             let store = Arc::new(store);
             if may_be_followed {
                 feed = Some(store.feed().with_context(unusable)?);
@@ -204,7 +211,7 @@ async fn open_store(config: &Config, listeners: &Listeners) -> anyhow::Result<Op
     for note in notes {
         tracing::warn!(%note, "the store was opened with a remark");
     }
-    Ok(OpenStore { store, presence, feed: feed.map(Arc::new), upstream })
+    Ok(OpenStore { store, presence, feed: feed.map(Arc::new), upstream, confirmed })
 }
 
 /// Whose clients count, and who makes changes.
@@ -394,8 +401,10 @@ impl ServerParts {
         Some(PeerServers::new(own, others, linking, config.replica_grace, self.status()))
     }
 
-    /// Has changes count the clients of other servers too, and keeps links with these.
-    fn follow_peers(&self, peers: Arc<PeerServers>) {
+    /// Has changes count the clients of other servers too, shares clients with these, and keeps links with them.
+    fn follow_peers(&self, peers: Arc<PeerServers>, grpc: &Grpc) {
+        let others = Arc::clone(&peers);
+        grpc.share_with(move || others.streams_of_others());
         if peers.is_linked() {
             self.control.set_peers(Arc::<PeerServers>::clone(&peers));
         }

@@ -1,5 +1,7 @@
 //! A real etcd of one or three members: Debian's packages `etcd-server` and `etcd-client`.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -16,7 +18,7 @@ use crate::wait::{PATIENCE, wait_for};
 pub struct Etcd {
     members: Vec<Member>,
     /// Their data.
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 #[derive(Debug)]
@@ -60,7 +62,7 @@ impl Etcd {
             let arguments = arguments.chain(more.iter().map(|&word| word.to_owned())).collect();
             Member { arguments, client: client.to_string(), process: None }
         });
-        let mut etcd = Self { members: members.collect(), _dir: dir };
+        let mut etcd = Self { members: members.collect(), dir };
         for n in 0..n_members {
             etcd.run(n)?;
         }
@@ -96,6 +98,36 @@ impl Etcd {
             process.wait_exit(PATIENCE).await?;
         }
         Ok(())
+    }
+
+    /// Takes a snapshot of an etcd of one member, and returns the file.
+    ///
+    /// # Errors
+    ///
+    /// If it fails.
+    pub async fn save(&self) -> Result<PathBuf> {
+        let path = self.dir.path().join("snapshot");
+        let said = self.ctl(&["snapshot", "save", &path.display().to_string()]).await?;
+        ensure!(path.exists(), "{said}");
+        Ok(path)
+    }
+
+    /// Puts an etcd of one member back to a snapshot, and runs it.
+    ///
+    /// # Errors
+    ///
+    /// If it fails.
+    pub async fn restore(&mut self, snapshot: &Path) -> Result<()> {
+        self.kill(0).await?;
+        fs::remove_dir_all(self.dir.path().join("m0"))?;
+        let known = ["--name=", "--data-dir=", "--initial-cluster=", "--initial-advertise-peer-urls="];
+        let is_known = |argument: &&String| known.iter().any(|name| argument.starts_with(name));
+        let arguments = self.members[0].arguments.iter().filter(is_known).cloned().collect::<Vec<_>>();
+        let words = ["snapshot", "restore", &snapshot.display().to_string()].map(str::to_owned);
+        let words = words.into_iter().chain(arguments).collect::<Vec<_>>();
+        let said = self.ctl(&words.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+        ensure!(self.dir.path().join("m0").exists(), "{said}");
+        self.run(0)
     }
 
     /// Stops a member without ending it, or lets it go on.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use tokio::time::sleep;
 use xds_replica::etcd::{Etcd as Remote, EtcdOptions};
-use xds_replica::{Member, Options, Put, Remote as _, RemoteError, Replica, StoreKeys, Transaction};
+use xds_replica::{Member, Options, Put, Remote as _, RemoteError, Replica, StoreKeys, Transaction, compact};
 use xds_store::{Change, Commit, CommitError, Health, Revision, Store};
 use xds_tests::etcd::Etcd;
 use xds_tests::process::Signal;
@@ -142,6 +142,46 @@ async fn a_full_etcd_says_what_to_do_and_is_followed() -> Result<()> {
     etcd.ctl(&["alarm", "disarm"]).await?;
     assert_eq!(set(&one, "key", "2").await?, Revision(2));
     eventually("the commit", || two.head() == Revision(2)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_etcd_loses_what_nobody_needs_and_then_what_is_old() -> Result<()> {
+    let Some(etcd) = Etcd::start(1, &["--quota-backend-bytes=16777216"]).await? else { return Ok(()) };
+    let (dirs, mut random) = (dirs()?, Random::from_env()?);
+    let one = open(&etcd, dirs[0].path(), Duration::from_secs(1)).await?;
+    for n in 0..5 {
+        set(&one, "key", n.to_string()).await?;
+    }
+    let remote = Remote::new(etcd.url().parse()?, EtcdOptions::default());
+    let puts = |key: String, value| Transaction { puts: vec![Put { key, value }], ..Transaction::default() };
+    // Parts of commits that lost against others.
+    for digit in ["a", "b"] {
+        let key = format!("pack/{:020}/{}", 3, digit.repeat(64));
+        remote.write(puts(key, noise(&mut random, 1_000_000))).await?;
+    }
+    for n in 0.. {
+        ensure!(n < 100, "the quota has no effect");
+        if remote.write(puts(format!("other/{n:03}"), noise(&mut random, 1_000_000))).await.is_err() {
+            break;
+        }
+    }
+    ensure!(set(&one, "key", "5").await.is_err(), "there is no space");
+    let compacted = compact(&remote, &keys()?, 2).await?;
+    assert_eq!((compacted.n_keys, compacted.n_bytes, compacted.base), (2, 2_000_000, Revision::ZERO));
+    assert!(compacted.full.as_ref().is_some_and(|reason| reason.contains("space")), "{compacted:?}");
+    assert_eq!(etcd.ctl(&["get", "--prefix", "--keys-only", "/test/pack/"]).await?.trim(), "");
+
+    // The space is free as soon as etcd has dropped the old values.
+    remote.drop_history().await?;
+    remote.drop_history().await?;
+    etcd.ctl(&["defrag"]).await?;
+    etcd.ctl(&["alarm", "disarm"]).await?;
+    let compacted = compact(&remote, &keys()?, 2).await?;
+    assert_eq!((compacted.base, compacted.full), (Revision(3), None));
+    assert_eq!(set(&one, "key", "5").await?, Revision(6));
+    let two = open(&etcd, dirs[1].path(), Duration::from_secs(1)).await?;
+    assert_eq!(two.state(), one.state());
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -158,6 +158,62 @@ async fn a_single_server_moves_to_a_shared_store_and_back() -> Result<()> {
 
 /// A directory that is pushed to one server is what all serve, also after a start without the etcd.
 #[tokio::test]
+async fn an_etcd_that_was_restored_on_purpose_is_adopted_by_servers_that_go_on() -> Result<()> {
+    let Some(mut world) = World::start(2).await? else { return Ok(()) };
+    let write = async |server: &Server, n| {
+        server.put("/v1/groups/default/resources", &resources(&[plain_cluster("api", n)])).await
+    };
+    write(&world.servers[0], 1).await?;
+    let then = served(&world.servers[0]).await?;
+    let snapshot = world.etcd.save().await?;
+    for n in 2..=4 {
+        let written = write(&world.servers[0], n).await?;
+        wait_revision(&world.servers[1], &written["revision"]).await?;
+    }
+    let (url, key) = (world.etcd.url(), world.key());
+    let adopt = ["store", "adopt", "--store", &url, "--store-key-file", &key];
+    let nothing = format!("{:#}", cli(&adopt).await.err().context("all follow it")?);
+    assert!(nothing.contains("no server has another history"), "{nothing}");
+
+    let before = served(&world.servers[1]).await?;
+    world.etcd.restore(&snapshot).await?;
+    for server in &world.servers {
+        let differs = |status: &Value| status["problems"].to_string().contains("it ends at revision 1");
+        server.wait_json("/readyz", differs).await?;
+        assert_eq!(served(server).await?, before, "it serves what it had");
+    }
+    let body = resources(&[plain_cluster("api", 5)]).to_string();
+    let refused = world.servers[0].request("PUT", "/v1/groups/default/resources", &[JSON], body).await?;
+    assert_problem(&refused, StatusCode::SERVICE_UNAVAILABLE, "store-diverged")?;
+    let adopted = wait_for("the ends of both servers", PATIENCE, async || {
+        let ends = world.etcd.ctl(&["get", "--prefix", "--keys-only", "/test/end/"]).await?;
+        ensure!(ends.matches("/test/end/").count() == 2, "{ends}");
+        cli(&adopt).await
+    });
+    let adopted = adopted.await?;
+    assert!(adopted.contains("has the state of its revision 1 as revision 5"), "{adopted}");
+    assert_eq!(adopted.matches("had another history, up to revision 4").count(), 2, "{adopted}");
+    for server in &world.servers {
+        wait_for("the state that was adopted", PATIENCE, async || {
+            ensure!(served(server).await? == then, "not yet");
+            Ok(())
+        })
+        .await?;
+    }
+    let written = write(&world.servers[1], 6).await?;
+    assert_eq!(written["revision"], 6);
+    wait_revision(&world.servers[0], &written["revision"]).await?;
+    assert_eq!(served(&world.servers[0]).await?, served(&world.servers[1]).await?);
+
+    let compact = ["store", "compact", "--keep=0", "--etcd-history", "--store", &url];
+    let compacted = cli(&[&compact[..], &["--store-key-file", &key]].concat()).await?;
+    assert!(compacted.contains("etcd has dropped the old values"), "{compacted}");
+    assert!(compacted.contains("has the history from revision 6 to 6"), "{compacted}");
+    let written = write(&world.servers[0], 7).await?;
+    wait_revision(&world.servers[1], &written["revision"]).await
+}
+
+#[tokio::test]
 async fn what_one_server_is_pushed_all_serve_and_a_broken_push_is_refused() -> Result<()> {
     let Some(mut world) = World::start(2).await? else { return Ok(()) };
     let routes = TempDir::new()?;

@@ -13,9 +13,9 @@ use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
 use super::messages::{
-    AuthenticateRequest, AuthenticateResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveResponse,
-    LeaseRequest, LeaseRevokeResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
-    WatchResponse,
+    AuthenticateRequest, AuthenticateResponse, CompactionRequest, CompactionResponse, LeaseGrantRequest,
+    LeaseGrantResponse, LeaseKeepAliveResponse, LeaseRequest, LeaseRevokeResponse, TxnRequest, TxnResponse,
+    WatchCreateRequest, WatchRequest, WatchResponse,
 };
 use super::settings::{EtcdOptions, EtcdUrl};
 use crate::remote::RemoteError;
@@ -91,6 +91,20 @@ impl Client {
             }
         };
         self.ask(SHORT_CALL, revoke).await.map(drop)
+    }
+
+    /// Drops the old values of all keys. Those that were dropped before are as good.
+    pub(super) async fn compact(&self) -> Result<(), RemoteError> {
+        let answer = self.transact(TxnRequest::default()).await?;
+        let revision = answer.header.unwrap_or_default().revision;
+        let compact = |session| async move {
+            let request = CompactionRequest { revision, physical: true };
+            match call(session, COMPACT, request).await {
+                Err(status) if status.code() == Code::OutOfRange => Ok(CompactionResponse {}),
+                answer => answer,
+            }
+        };
+        self.ask(COMPACTION, compact).await.map(drop)
     }
 
     /// Makes a call at the current member, and again if the token is too old for it.
@@ -343,6 +357,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 const TXN: &str = "/etcdserverpb.KV/Txn";
+const COMPACT: &str = "/etcdserverpb.KV/Compact";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
@@ -354,6 +369,9 @@ const SHORT_CALL: Duration = Duration::from_secs(2);
 
 /// The same for what takes longer to send.
 const LONG_CALL: Duration = Duration::from_secs(6);
+
+/// The same for dropping old values, which may be gigabytes.
+const COMPACTION: Duration = Duration::from_secs(60);
 
 /// Requests up to this size are short calls.
 const SHORT_BYTES: usize = 64 * 1024;

@@ -98,7 +98,28 @@ pub(super) struct TxnRequest {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ResponseHeader {
+    /// Of etcd, and not of what is stored there.
+    #[prost(int64, tag = "3")]
+    pub(super) revision: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct CompactionRequest {
+    #[prost(int64, tag = "1")]
+    pub(super) revision: i64,
+    /// True to be answered when it is done.
+    #[prost(bool, tag = "2")]
+    pub(super) physical: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct CompactionResponse {}
+
+#[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct TxnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
     #[prost(bool, tag = "2")]
     pub(super) succeeded: bool,
     #[prost(message, repeated, tag = "3")]

@@ -48,6 +48,16 @@ impl Etcd {
         Self { client, prefix, news, _watch: watch }
     }
 
+    /// Has etcd drop the old values that it keeps of all keys, also of those with other prefixes. Their space is used again; the file becomes
+    /// smaller only by `etcdctl defrag`.
+    ///
+    /// # Errors
+    ///
+    /// If etcd does not answer within a minute, or refuses.
+    pub async fn drop_history(&self) -> Result<(), RemoteError> {
+        self.client.compact().await
+    }
+
     fn key(&self, key: &str) -> Bytes {
         format!("{}{key}", self.prefix).into()
     }

@@ -189,7 +189,8 @@ impl Remote for Link {
             if self.random(3) == 0 {
                 self.shelf.apply_late(false);
             }
-            if self.shelf.is_full.load(Ordering::SeqCst) {
+            let adds = !transaction.puts.is_empty() || !transaction.leased.is_empty();
+            if adds && self.shelf.is_full.load(Ordering::SeqCst) {
                 return Err(RemoteError::Full("no space".to_owned()));
             }
             if self.is_deaf.load(Ordering::SeqCst) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xds_cache::status::Variant;
-use xds_cache::{Node, xdstp};
+use xds_cache::{Node, TypeTable, Version, xdstp};
 
 use crate::wants::WILDCARD;
 
@@ -126,6 +126,30 @@ impl Request {
         match self {
             Self::Sotw(_) => variant == Variant::Sotw,
             Self::Delta(_) => variant == Variant::Delta,
+        }
+    }
+
+    /// Returns `true` if it may show versions that a client has from another stream, or another server.
+    #[must_use]
+    pub fn may_claim(&self) -> bool {
+        self.shows_configuration() && !self.is_answer()
+    }
+
+    /// Returns `true` if `tables` have every version that the client shows: those of a type that are or were served. Versions that no server of
+    /// this program gives are left out.
+    #[must_use]
+    pub fn is_known(&self, tables: &[Arc<TypeTable>]) -> bool {
+        match self {
+            Self::Sotw(request) => {
+                let shown: Option<Version> = request.version_info.parse().ok();
+                shown.is_none_or(|shown| tables.iter().any(|table| table.version() == shown))
+            }
+            Self::Delta(request) => request.initial_resource_versions.iter().all(|(name, version)| {
+                let Ok(shown) = version.parse::<Version>() else { return true };
+                let name = xdstp::canonical(name);
+                let mut found = tables.iter().filter_map(|table| table.resolve(&name));
+                found.any(|resource| resource.version() == shown)
+            }),
         }
     }
 

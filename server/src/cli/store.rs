@@ -7,7 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use xds_control::chain;
 use xds_replica::etcd::Etcd;
-use xds_store::{JournalStore, KeyOutcome, OpenError, Salvage};
+use xds_replica::{Adopted, Compacted};
+use xds_store::{JournalStore, KeyOutcome, OpenError, Revision, Salvage};
 
 use crate::cli::failure::Failure;
 use crate::cli::output::{Table, clean, print};
@@ -36,12 +37,25 @@ enum StoreCommand {
     ///
     /// Revisions, times and actors stay. No server may use the directory.
     Push(PushArgs),
+    /// Make what is in a shared store count for all servers, although they have another history: after an etcd was restored
+    /// from a backup on purpose
+    ///
+    /// Its state becomes the next revision, after all that the servers have given out. Servers that run follow by themselves.
+    Adopt(AdoptArgs),
+    /// Shorten the history in a shared store, and delete what nobody needs there. Servers may run meanwhile
+    ///
+    /// A server does that by itself; this works also when none runs, and when the etcd is full.
+    #[command(after_help = COMPACT_EXIT_CODES)]
+    Compact(CompactArgs),
     /// Make the copy of a shared store in a data directory the store of a server that is alone. Stop the server first
     Detach(DirectoryArgs),
 }
 
 const SALVAGE_EXIT_CODES: &str = "Exit codes: 0 nothing is damaged, or --yes and all was done; 1 something is damaged \
 and was not changed, or the directory cannot be used; 2 wrong command line";
+
+const COMPACT_EXIT_CODES: &str = "Exit codes: 0 the history has as many commits as it is to keep; 1 the etcd is full, so only \
+what nobody needs was deleted, or it failed; 2 wrong command line";
 
 #[derive(Clone, Debug, clap::Args)]
 struct SalvageArgs {
@@ -79,9 +93,32 @@ struct PushArgs {
     replace: bool,
 }
 
+#[derive(Clone, Debug, clap::Args)]
+struct AdoptArgs {
+    #[command(flatten)]
+    shared: SharedStoreArgs,
+    /// The revision up to which a server that is stopped may have another history
+    #[arg(long, value_name = "REVISION")]
+    above: Option<u64>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct CompactArgs {
+    #[command(flatten)]
+    shared: SharedStoreArgs,
+    /// How many commits stay; a server that is further behind begins anew at the oldest state that is kept
+    #[arg(long, value_name = "NUMBER", default_value = "100")]
+    keep: u64,
+    /// Have etcd drop the old values of all its keys too, also of those that others have there
+    #[arg(long)]
+    etcd_history: bool,
+}
+
 pub(crate) fn run(args: &StoreArgs) -> Result<(), Failure> {
     match &args.command {
         StoreCommand::Push(args) => push(args),
+        StoreCommand::Adopt(args) => adopt(args),
+        StoreCommand::Compact(args) => compact(args),
         StoreCommand::Detach(args) => detach(args),
         StoreCommand::Export(args) => export(args),
         StoreCommand::Import(args) => import(args),
@@ -120,14 +157,10 @@ fn import(args: &ImportArgs) -> Result<(), Failure> {
 
 fn push(args: &PushArgs) -> Result<(), Failure> {
     let directory = args.directory.existing()?;
-    let shared = SharedStore::new(args.shared.clone())?
-        .ok_or_else(|| Failure::Usage("--store says where the shared store is".to_owned()))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::Failed(error.to_string()))?;
-    let pushed = runtime.block_on(async {
-        let etcd = Etcd::new(shared.url.clone(), shared.options.clone());
+    let shared = shared_store(&args.shared)?;
+    let pushed = with_etcd(&shared, async |etcd| {
         xds_replica::push(&directory, &etcd, &shared.keys, args.replace).await
-    });
+    })?;
     let pushed = pushed.map_err(|error| Failure::Failed(format!("cannot push: {}", chain(&error))))?;
     print(&format!(
         "{} has the history from revision {} to {}, and {} is a copy of it\n",
@@ -136,6 +169,63 @@ fn push(args: &PushArgs) -> Result<(), Failure> {
         pushed.revision,
         directory.display()
     ))
+}
+
+fn adopt(args: &AdoptArgs) -> Result<(), Failure> {
+    let shared = shared_store(&args.shared)?;
+    let above = args.above.map(Revision);
+    let adopted = with_etcd(&shared, async |etcd| xds_replica::adopt(&etcd, &shared.keys, above).await)?;
+    let adopted = adopted.map_err(|error| Failure::Failed(format!("cannot adopt: {}", chain(&error))))?;
+    let Adopted { was, revision, ends, others } = adopted;
+    let mut text = format!("{} has the state of its revision {was} as revision {revision}\n", shared.url);
+    for (id, end) in ends {
+        text.push_str(&format!("server {} had another history, up to revision {end}\n", clean(&id)));
+    }
+    for id in others {
+        text.push_str(&format!("server {} has not said that it had another history\n", clean(&id)));
+    }
+    print(&text)
+}
+
+fn compact(args: &CompactArgs) -> Result<(), Failure> {
+    let shared = shared_store(&args.shared)?;
+    let (compacted, dropped) = with_etcd(&shared, async |etcd| {
+        let compacted = xds_replica::compact(&etcd, &shared.keys, args.keep).await;
+        let dropped = if args.etcd_history { Some(etcd.drop_history().await) } else { None };
+        (compacted, dropped)
+    })?;
+    match dropped {
+        None => {}
+        Some(Ok(())) => print("etcd has dropped the old values of its keys\n")?,
+        Some(Err(error)) => {
+            let _ = writeln!(io::stderr().lock(), "etcd could not drop old values: {error}");
+        }
+    }
+    let compacted =
+        compacted.map_err(|error| Failure::Failed(format!("cannot compact: {}", chain(&error))))?;
+    let Compacted { head, base, n_keys, n_bytes, full } = compacted;
+    print(&format!(
+        "{} has the history from revision {base} to {head}; {n_keys} keys with {n_bytes} bytes were deleted\n",
+        shared.url
+    ))?;
+    match full {
+        None => Ok(()),
+        Some(reason) => Err(Failure::Failed(format!(
+            "the etcd is full, so an older state cannot take the place of commits: {reason}; docs/replicas.md says how to make room (store-full)"
+        ))),
+    }
+}
+
+fn shared_store(args: &SharedStoreArgs) -> Result<SharedStore, Failure> {
+    let missing = || Failure::Usage("--store says where the shared store is".to_owned());
+    SharedStore::new(args.clone())?.ok_or_else(missing)
+}
+
+/// Runs `work` with the etcd of a shared store.
+fn with_etcd<T>(shared: &SharedStore, work: impl AsyncFnOnce(Etcd) -> T) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::Failed(error.to_string()))?;
+    Ok(runtime.block_on(async { work(Etcd::new(shared.url.clone(), shared.options.clone())).await }))
 }
 
 fn detach(args: &DirectoryArgs) -> Result<(), Failure> {

@@ -25,6 +25,7 @@ use crate::grpc::Grpc;
 use crate::grpc::call::trailers;
 use crate::grpc::client::{ClientStream, MAX_AT_ONCE, SharedClient, TakesLong};
 use crate::grpc::convert::Incoming;
+use crate::grpc::currency::Verdict;
 use crate::grpc::frames::Frames;
 use crate::grpc::gate::Caller;
 use crate::grpc::kinds::{StreamKind, request_kind};
@@ -178,6 +179,9 @@ impl DiscoveryBody {
             return if self.requests.is_some() { Poll::Pending } else { Poll::Ready(Err(Status::ok(""))) };
         };
         let client = Arc::clone(&joined.client);
+        if self.requests.is_some() {
+            ready!(self.poll_doubt(&client, cx))?;
+        }
         loop {
             let now = Instant::now().into_std();
             match client.try_poll_response(&self.grpc.clients, self.open.id, now) {
@@ -293,12 +297,18 @@ impl DiscoveryBody {
             }
         };
         trace::request(Some(&client.node().id), self.open.id, &resource_type, &incoming.request);
+        // Copied only while the store cannot be reached.
+        let is_claim = incoming.request.may_claim() && !self.grpc.currency.is_current();
+        let claim = is_claim.then(|| incoming.request.clone());
         let taken = client.handle_request(&self.grpc.clients, self.open.id, incoming.request);
         taken.map_err(|error| self.grpc.end_of(self.caller.peer(), &error.into()))?;
         if let Some(receiver) = first {
             let followed = client.follow(&self.grpc.clients, receiver, self.kind.variant);
             let receiver = followed.map_err(|denial| self.grpc.clients.deny(self.caller.peer(), &denial))?;
             self.joined = Some(Joined { client, changed: changed(receiver) });
+        }
+        if let (Some(claim), Some(joined)) = (claim, &self.joined) {
+            joined.client.doubt(&resource_type, &claim, Instant::now());
         }
         Ok(())
     }
@@ -314,19 +324,42 @@ impl DiscoveryBody {
         Ok(())
     }
 
+    /// Waits until a client that has seen something newer may be served.
+    ///
+    /// # Errors
+    ///
+    /// The status that the stream ends with, if this server does not become current in time.
+    fn poll_doubt(&mut self, client: &SharedClient, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        while let Some(since) = client.doubted() {
+            match self.grpc.currency.judge(since) {
+                Verdict::Serve => client.believe(),
+                Verdict::Leave => {
+                    self.grpc.metrics.newer_client_left();
+                    return Poll::Ready(Err(Status::unavailable(NOT_CURRENT)));
+                }
+                Verdict::Wait { until } => ready!(self.poll_until(until, cx)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Waits until the client's time has come; for ever, for most clients.
     fn poll_timer(&mut self, client: &SharedClient, cx: &mut Context<'_>) -> Poll<()> {
         let Some(deadline) = client.poll_timeout().map(Instant::from_std) else {
             self.timer = None;
             return Poll::Pending;
         };
+        ready!(self.poll_until(deadline, cx));
+        client.handle_timeout(&self.grpc.clients, Instant::now().into_std());
+        Poll::Ready(())
+    }
+
+    fn poll_until(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         if timer.deadline() != deadline {
             timer.as_mut().reset(deadline);
         }
-        ready!(timer.as_mut().poll(cx));
-        client.handle_timeout(&self.grpc.clients, Instant::now().into_std());
-        Poll::Ready(())
+        timer.as_mut().poll(cx)
     }
 
     /// Writes a response, now or when it is its turn.
@@ -470,3 +503,6 @@ const MAX_TIME_PER_POLL: Duration = Duration::from_millis(2);
 const MAX_DECODED_AT_ONCE: usize = 128 * 1024;
 /// Bodies over this size are paced (D8).
 const PACED_FROM: usize = 64 * 1024;
+
+/// Why a client leaves that has seen something newer.
+const NOT_CURRENT: &str = "this server cannot reach its store, and the client has been served something newer; connect again, to any server";

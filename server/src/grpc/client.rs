@@ -7,7 +7,8 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
 use tonic::Status;
@@ -53,6 +54,14 @@ pub(crate) struct SharedClient {
     key: Option<ClientKey>,
     clients: Weak<Clients>,
     state: Mutex<ConnectedState>,
+    doubt: Doubt,
+}
+
+/// Whether the client has shown versions that nobody here knows.
+#[derive(Debug, Default)]
+struct Doubt {
+    since: OnceLock<tokio::time::Instant>,
+    is_over: AtomicBool,
 }
 
 struct ConnectedState {
@@ -373,7 +382,8 @@ impl SharedClient {
         let state =
             Mutex::new(ConnectedState { client, view: Weak::new(), members: HashMap::new(), logged: None });
         let (caller, clients) = (caller.clone(), Arc::downgrade(clients));
-        Self { caller, node, identity, _reserved: reserved, key, clients, state }
+        let doubt = Doubt::default();
+        Self { caller, node, identity, _reserved: reserved, key, clients, state, doubt }
     }
 
     /// Takes in a request of a stream.
@@ -450,6 +460,25 @@ impl SharedClient {
         let view = view.as_ref().map(|view| view.key());
         clients.arrivals.log_connected(&self.node, self.caller.peer(), variant, view, now);
         Ok(receiver)
+    }
+
+    /// Doubts the client if its request shows versions that its view neither has nor had lately.
+    pub(crate) fn doubt(&self, resource_type: &ResourceType, request: &Request, now: tokio::time::Instant) {
+        let view = self.lock().view.upgrade();
+        let Some(view) = view.filter(|view| !view.is_unmatched()) else { return };
+        if !request.is_known(&view.recent_tables(resource_type, now.into_std())) {
+            let _ = self.doubt.since.set(now);
+        }
+    }
+
+    /// Since when the client is doubted; `None` if it is not.
+    pub(crate) fn doubted(&self) -> Option<tokio::time::Instant> {
+        self.doubt.since.get().copied().filter(|_| !self.doubt.is_over.load(Ordering::Acquire))
+    }
+
+    /// Serves the client from now on, whatever it shows.
+    pub(crate) fn believe(&self) {
+        self.doubt.is_over.store(true, Ordering::Release);
     }
 
     /// Lets time pass.

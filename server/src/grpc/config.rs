@@ -62,6 +62,9 @@ pub struct GrpcConfig {
     /// The age at which connections end; `None` if they never do. They end a tenth earlier or later, and up to twice as late while
     /// something is held back for the client.
     pub max_connection_age: Option<Duration>,
+    /// How long this server must have far more streams than its share before it sheds some, and how old their connections are at least. Only
+    /// with a greatest age.
+    pub shed_after: Duration,
     /// How long the streams may take to end at shutdown.
     pub drain_timeout: Duration,
 }
@@ -98,6 +101,7 @@ impl Default for GrpcConfig {
             max_paced: 1000,
             paced_for: Duration::from_secs(5),
             max_connection_age: None,
+            shed_after: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(10),
         }
     }

@@ -9,6 +9,7 @@
 
 mod age;
 mod arrivals;
+mod balance;
 mod boards;
 mod body;
 mod budget;
@@ -17,6 +18,7 @@ mod client;
 mod config;
 mod convert;
 mod csds;
+mod currency;
 mod discovery;
 pub mod encode;
 mod fetch;

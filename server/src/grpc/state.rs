@@ -4,17 +4,20 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tonic::Status;
 use xds_access::Policy;
 use xds_cache::{LoadBoard, Publisher, Reason, Refusals, StatusBoard};
 use xds_codec::Codec;
 
 use crate::aside::Aside;
+use crate::grpc::balance::Others;
 use crate::grpc::boards::Boards;
 use crate::grpc::client::{ClientStreams, Clients};
 use crate::grpc::config::GrpcConfig;
 use crate::grpc::convert::RequestError;
 use crate::grpc::csds::places::Places;
+use crate::grpc::currency::Currency;
 use crate::grpc::gate::{Gate, GateRules};
 use crate::grpc::metered::Calls;
 use crate::grpc::nacks::Repeats;
@@ -53,6 +56,8 @@ pub struct Grpc {
     pub(super) polls: Polls,
     pub(super) client_status: Places,
     pub(super) polled_nacks: Mutex<Repeats>,
+    pub(super) others: Others,
+    pub(super) currency: Currency,
 }
 
 impl Grpc {
@@ -92,8 +97,22 @@ impl Grpc {
             polls: Polls::new(config.max_polls, config.max_poll_bytes),
             client_status: Places::default(),
             polled_nacks: Mutex::default(),
+            others: Others::default(),
+            currency: Currency::default(),
             config,
         })
+    }
+
+    /// Shares clients with other servers from now on, if connections have a greatest age: `others` says how many streams each of those has
+    /// that answer. It is called often, and must not wait.
+    pub fn share_with(&self, others: impl Fn() -> Vec<u64> + Send + Sync + 'static) {
+        self.others.set(Box::new(others));
+    }
+
+    /// Takes what is served for the newest state only for a moment after what `confirmed` says, from now on. It is called often, and must
+    /// not wait. Without this, it always is.
+    pub fn confirm_by(&self, confirmed: impl Fn() -> Option<Instant> + Send + Sync + 'static) {
+        self.currency.set(Box::new(confirmed));
     }
 
     /// The settings.

@@ -99,7 +99,7 @@ impl From<StreamEnding> for Status {
     fn from(ending: StreamEnding) -> Self {
         let message = ending.to_string();
         match ending {
-            StreamEnding::Shutdown | StreamEnding::Aged => Self::unavailable(message),
+            StreamEnding::Shutdown | StreamEnding::Aged | StreamEnding::Shed => Self::unavailable(message),
             StreamEnding::Displaced => Self::resource_exhausted(message),
             StreamEnding::Silent => Self::deadline_exceeded(message),
             StreamEnding::Expired { .. }

@@ -81,6 +81,9 @@ pub(crate) enum StreamEnding {
         "the connection has reached its greatest age (--max-connection-age); connect again, to any server"
     )]
     Aged,
+    /// Other servers have fewer streams.
+    #[error("this server has more clients than others with the same store; connect again, to any of them")]
+    Shed,
     /// A new stream needs its place.
     #[error(
         "the server has reached its limit of streams, and this one has gone longest without naming a node"
@@ -164,7 +167,9 @@ impl StreamEnding {
         match self {
             Self::Expired { by, .. } | Self::Denied { by } => by == Credential::Certificate,
             Self::Untrusted { .. } => true,
-            Self::Shutdown | Self::Aged | Self::Displaced | Self::Silent | Self::Distrusted => false,
+            Self::Shutdown | Self::Aged | Self::Shed | Self::Displaced | Self::Silent | Self::Distrusted => {
+                false
+            }
         }
     }
 
@@ -172,6 +177,7 @@ impl StreamEnding {
         match self {
             Self::Shutdown => SHUTDOWN,
             Self::Aged => AGED,
+            Self::Shed => SHED,
             Self::Displaced => DISPLACED,
             Self::Silent => SILENT,
             Self::Expired { .. } => EXPIRED,
@@ -432,6 +438,12 @@ impl<C> StreamHandle<C> {
         self.peer.retire();
     }
 
+    /// Ends the stream because others have fewer, and soon the connection.
+    pub(crate) fn end_of_surplus(&self) {
+        self.end_as(SHED);
+        self.peer.retire();
+    }
+
     /// Ends the stream as soon as it has written what it is writing.
     pub(crate) fn end(&self) {
         self.end_as(SHUTDOWN);
@@ -478,6 +490,7 @@ impl<C> OpenStream<C> {
         match self.handle.ending.load(Ordering::Acquire) {
             GOES_ON => None,
             AGED => Some(StreamEnding::Aged),
+            SHED => Some(StreamEnding::Shed),
             DISPLACED => Some(StreamEnding::Displaced),
             SILENT => Some(StreamEnding::Silent),
             EXPIRED => StreamEnding::by_time(&self.handle.proofs),
@@ -526,6 +539,7 @@ const DENIED_TOKEN: u8 = 6;
 const DISTRUSTED: u8 = 7;
 const UNTRUSTED: u8 = 8;
 const AGED: u8 = 9;
+const SHED: u8 = 10;
 /// How long a stream may take to end that is told to; it takes longer only where the client does not let it write.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 

@@ -159,6 +159,15 @@ impl Links {
         self.0 = links;
     }
 
+    /// How many streams each server has that answers.
+    pub(super) fn streams(&self) -> Vec<u64> {
+        let streams = self.0.values().filter_map(|link| match link.state() {
+            State::Up(status) => Some(status.streams),
+            State::Down { .. } => None,
+        });
+        streams.collect()
+    }
+
     pub(super) fn of(&self, id: &str) -> Option<&Link> {
         self.0.get(id).map(|link| &**link)
     }

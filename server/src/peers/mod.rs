@@ -67,6 +67,11 @@ impl PeerServers {
         Arc::new(Self { own, presence, followers, status, linking, grace, links, began })
     }
 
+    /// How many streams each other server with the same store has, of those that answer.
+    pub(crate) fn streams_of_others(&self) -> Vec<u64> {
+        self.links().streams()
+    }
+
     /// Links with whoever is there, for ever. `note` gets why others may not know of this server.
     pub(crate) async fn follow(self: Arc<Self>, note: impl Fn(Option<String>)) {
         let Some(presence) = &self.presence else { return };

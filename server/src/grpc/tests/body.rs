@@ -16,6 +16,7 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Status;
 use xds_cache::status::Variant;
 use xds_cache::{Reference, Resource, ResourceKey, ResourceType};
 
@@ -36,6 +37,10 @@ pub(super) struct Handmade {
 impl Handmade {
     pub(super) fn open(world: &World) -> Self {
         Self::with(world, StreamKind { variant: Variant::Sotw, service: None }, Peer::unknown())
+    }
+
+    pub(super) fn open_delta(world: &World) -> Self {
+        Self::with(world, StreamKind { variant: Variant::Delta, service: None }, Peer::unknown())
     }
 
     fn with(world: &World, kind: StreamKind, peer: Peer) -> Self {
@@ -73,6 +78,11 @@ impl Handmade {
 
     /// The response that is there, whole; `None` if the stream has nothing to send.
     pub(super) fn response(&mut self) -> Option<DiscoveryResponse> {
+        self.message().map(|message| DiscoveryResponse::decode(&*message).unwrap())
+    }
+
+    /// The same as bytes.
+    pub(super) fn message(&mut self) -> Option<Bytes> {
         let mut message = BytesMut::new();
         loop {
             match self.poll() {
@@ -82,9 +92,15 @@ impl Handmade {
                 Poll::Pending => panic!("the stream stopped within a message"),
             }
             if message.len() > 5 && message.len() == 5 + (&message[1..5]).get_u32() as usize {
-                return Some(DiscoveryResponse::decode(&message[5..]).unwrap());
+                return Some(message.freeze().slice(5..));
             }
         }
+    }
+
+    /// The status that the stream ends with; it must have nothing to send.
+    pub(super) fn end(&mut self) -> Status {
+        let Poll::Ready(Some(frame)) = self.poll() else { panic!("the stream goes on") };
+        Status::from_header_map(&frame.into_trailers().unwrap()).unwrap()
     }
 
     pub(super) fn ack(&self, response: &DiscoveryResponse) {

@@ -5,6 +5,7 @@ mod body;
 mod connections;
 mod credentials;
 mod csds;
+mod currency;
 mod discovery;
 mod identities;
 mod limits;
