@@ -227,17 +227,8 @@ impl TryFrom<ServeArgs> for Config {
         let limits = args.limits;
         let shared = SharedStore::new(args.shared)?;
         let replica_grace = args.peers.replica_grace;
-        let relay = args.peers.relay.clone();
-        let others = [
-            (shared.is_some(), "store"),
-            (!args.watch.is_empty(), "watch"),
-            (!args.peers.upstream.is_empty(), "upstream"),
-        ];
-        let is_given = |(is_given, _): &(bool, &'static str)| *is_given;
-        if let Some((_, other)) = others.into_iter().find(is_given).filter(|_| relay.is_some()) {
-            return Err(ConfigError::Contradiction { flag: "relay", other });
-        }
         let own = [(shared.is_some(), "store"), (!args.watch.is_empty(), "watch")];
+        let relay = args.peers.relay(own)?;
         let (peers, upstream) = PeerConfig::new(args.peers, own)?;
         listen.check_distinct_from("peer-listen", peers.as_ref().map(|peers| peers.listen))?;
         let waves = args.waves.policy()?;

@@ -35,7 +35,7 @@ use crate::listen::{self, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
 use crate::metrics::{Metrics, PublicationSource, Servers};
 use crate::oracle::Serving;
 use crate::peers::{self, Answers, Follower, Followers, Linking, PeerPort, PeerServers, Upstream};
-use crate::relay::{RelayHandle, Relays};
+use crate::relay::{Board, RelayHandle, Relays};
 use crate::rollouts::{self, Rollouts};
 use crate::source;
 use crate::source::again::Again;
@@ -68,13 +68,8 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         grpc.confirm_by(move || *confirmed.borrow());
     }
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config, peers.clone()));
-    if let Some(relays) = &relays {
-        parts.servers.set_relay(relays.board());
-    }
-    let state = ApiState {
-        relay: relays.as_ref().map(|relays| -> Arc<dyn xds_api::Relay> { relays.board() }),
-        ..parts.api(&config, rollouts, &access, peers.clone())
-    };
+    let board = relays.as_ref().map(Relays::board);
+    let state = parts.api(&config, rollouts, &access, (peers.clone(), board));
     let router = xds_api::router_with(state.clone(), grpc.admin_routes());
     listeners.announce(&config)?;
 
@@ -98,21 +93,13 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     }
     let stopped = wait_for(stop);
     tasks.spawn(async move { grpc.serve(listeners.xds, ports.xds, stopped).await.context("the xDS port") });
-    follow(&parts.control, config.files.verify);
-    tls.follow(&parts);
-    tokio::spawn(Arc::clone(&access).follow(parts.control.clone()));
+    parts.keep_up(&config, &tls, &access);
     tokio::spawn(driver.run());
-    tokio::spawn(drain::drive(Arc::clone(&parts.publisher)));
-    tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
     let files = parts.watch(&config)?;
     let handle = files.as_ref().map(|(_, handle)| handle.clone());
     parts.reload_by((handle.clone(), relaying), tls.clone(), Arc::clone(&access));
     if let Some(relays) = relays {
-        let (control, stop) = (parts.control.clone(), shutdown.subscribe());
-        tasks.spawn(async move {
-            relays.run(control, stop).await;
-            Ok(())
-        });
+        tasks.spawn(relays.run(parts.control.clone(), shutdown.subscribe()));
     }
     let reader = handle.clone();
     if let Some((files, _)) = files {
@@ -471,11 +458,11 @@ impl ServerParts {
         config: &Config,
         rollouts: Rollouts,
         access: &AccessFiles,
-        peers: Option<Arc<PeerServers>>,
+        (peers, relay): (Option<Arc<PeerServers>>, Option<Arc<Board>>),
     ) -> ApiState {
         ApiState {
             peers: peers.map(|peers| -> Arc<dyn Peers> { peers }),
-            relay: None,
+            relay: relay.map(|relay| -> Arc<dyn xds_api::Relay> { relay }),
             control: self.control.clone(),
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
@@ -539,7 +526,19 @@ impl ServerParts {
 
     /// The server that is relayed, if there is one.
     fn relay(&self, config: &Config) -> anyhow::Result<Option<(Relays, RelayHandle)>> {
-        config.relay.as_deref().map(|path| Relays::open(path, &self.codec)).transpose()
+        let Some(path) = config.relay.as_deref() else { return Ok(None) };
+        let (relays, handle) = Relays::open(path, &self.codec)?;
+        self.servers.set_relay(relays.board());
+        Ok(Some((relays, handle)))
+    }
+
+    /// Starts what goes on by itself, for as long as the process runs.
+    fn keep_up(&self, config: &Config, tls: &Encryption, access: &Arc<AccessFiles>) {
+        follow(&self.control, config.files.verify);
+        tls.follow(self);
+        tokio::spawn(Arc::clone(access).follow(self.control.clone()));
+        tokio::spawn(drain::drive(Arc::clone(&self.publisher)));
+        tokio::spawn(retire_views(Arc::clone(&self.publisher)));
     }
 
     /// Has a reload read all files: those of TLS and of the access policy too, and these alone if no others are watched or relayed.

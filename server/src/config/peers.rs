@@ -68,6 +68,21 @@ pub struct UpstreamConfig {
     pub files: Option<PeerFiles>,
 }
 
+impl PeerArgs {
+    /// The file of a relay. `own` are the flags of what a server does that relays none.
+    ///
+    /// # Errors
+    ///
+    /// If another flag says where resources come from.
+    pub(super) fn relay(&self, own: [(bool, &'static str); 2]) -> Result<Option<PathBuf>, ConfigError> {
+        let others = own.into_iter().chain([(!self.upstream.is_empty(), "upstream")]);
+        match others.into_iter().find(|(is_given, _)| *is_given && self.relay.is_some()) {
+            Some((_, other)) => Err(ConfigError::Contradiction { flag: "relay", other }),
+            None => Ok(self.relay.clone()),
+        }
+    }
+}
+
 impl PeerConfig {
     /// The port, and the servers to follow, that the flags describe. `own` are the flags of what a server does that follows none.
     ///

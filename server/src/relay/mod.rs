@@ -82,7 +82,11 @@ impl Relays {
     }
 
     /// Relays until the server ends.
-    pub(crate) async fn run(self, control: Control, mut stop: watch::Receiver<bool>) {
+    ///
+    /// # Errors
+    ///
+    /// Never: a server that cannot be asked is a problem that is shown.
+    pub(crate) async fn run(self, control: Control, mut stop: watch::Receiver<bool>) -> anyhow::Result<()> {
         let base = (control.served_load() != ServedLoad::None).then(|| control.base());
         let held = |layer: &Layer, identity: &xds_relay::Identity| {
             layer.resources(&identity.group.name).cloned().unwrap_or_default()
@@ -117,14 +121,14 @@ impl Relays {
         told.send_replace(());
         loop {
             let (asked, answer) = tokio::select! {
-                _ = stop.wait_for(|is_stopping| *is_stopping) => return,
+                _ = stop.wait_for(|is_stopping| *is_stopping) => return Ok(()),
                 told = changed.changed() => match told {
                     Ok(()) => (Asked::ByNobody, None),
-                    Err(_) => return,
+                    Err(_) => return Ok(()),
                 },
                 request = requests.recv() => match request {
                     Some((asked, answer)) => (asked, Some(answer)),
-                    None => return,
+                    None => return Ok(()),
                 },
             };
             let now = lock(&holdings).clone();

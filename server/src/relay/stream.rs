@@ -206,12 +206,11 @@ async fn open<W: Wire>(
 /// What a server says when it ends a stream, shortened.
 fn refusal(status: &tonic::Status) -> String {
     let text: String = status.message().chars().take(MAX_TEXT).collect();
-    match status.code() {
-        Code::Unavailable => format!("it is unavailable: {text}"),
-        Code::Unimplemented => format!("it does not serve ADS of this variant: {text}"),
-        Code::OutOfRange => format!("a response has more than {} MiB: {text}", MAX_MESSAGE_BYTES >> 20),
-        code => format!("{code:?}: {text}"),
+    let code = status.code();
+    if code == Code::Unimplemented {
+        return format!("it does not serve ADS of this variant: {text}");
     }
+    format!("{code:?}: {text}")
 }
 
 impl Wire for Delta {
