@@ -156,7 +156,6 @@ async fn a_single_server_moves_to_a_shared_store_and_back() -> Result<()> {
     Ok(())
 }
 
-/// A directory that is pushed to one server is what all serve, also after a start without the etcd.
 #[tokio::test]
 async fn an_etcd_that_was_restored_on_purpose_is_adopted_by_servers_that_go_on() -> Result<()> {
     let Some(mut world) = World::start(2).await? else { return Ok(()) };
@@ -213,6 +212,7 @@ async fn an_etcd_that_was_restored_on_purpose_is_adopted_by_servers_that_go_on()
     wait_revision(&world.servers[1], &written["revision"]).await
 }
 
+/// A directory that is pushed to one server is what all serve, also after a start without the etcd.
 #[tokio::test]
 async fn what_one_server_is_pushed_all_serve_and_a_broken_push_is_refused() -> Result<()> {
     let Some(mut world) = World::start(2).await? else { return Ok(()) };
