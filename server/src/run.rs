@@ -62,11 +62,8 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let peers = parts.peers(&config, presence.clone(), &followers);
     let (shutdown, stop) = watch::channel(false);
     let ports = parts.ports(&config, &tls);
-    let grpc = parts.grpc(&config, &access);
+    let grpc = parts.grpc(&config, &access, confirmed);
     let (relays, relaying) = parts.relay(&config)?.unzip();
-    if let Some(confirmed) = confirmed {
-        grpc.confirm_by(move || *confirmed.borrow());
-    }
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config, peers.clone()));
     let board = relays.as_ref().map(Relays::board);
     let state = parts.api(&config, rollouts, &access, (peers.clone(), board));
@@ -149,9 +146,12 @@ struct OpenStore {
     feed: Option<Arc<Feed>>,
     /// The servers that this one follows.
     upstream: Option<Arc<Upstream>>,
-    /// When everything there was last taken in, if others write to it.
-    confirmed: Option<watch::Receiver<Option<tokio::time::Instant>>>,
+    /// `None` if nobody else writes to it.
+    confirmed: Option<Confirmed>,
 }
+
+/// When everything that a shared store has was last taken in; `None` until then.
+type Confirmed = watch::Receiver<Option<tokio::time::Instant>>;
 
 /// Opens the store in the data directory, or the copy there of one that several servers share, or of that of another server. Then others
 /// know of this one.
@@ -296,7 +296,7 @@ impl ServerParts {
         Ok(Self { codec, publisher, board, loads, refusals, acks, metrics, servers, control })
     }
 
-    fn grpc(&self, config: &Config, access: &AccessFiles) -> Arc<Grpc> {
+    fn grpc(&self, config: &Config, access: &AccessFiles, confirmed: Option<Confirmed>) -> Arc<Grpc> {
         let limits = session_limits(config);
         let settings = GrpcConfig {
             identifier: config.instance_id.clone(),
@@ -335,7 +335,12 @@ impl ServerParts {
             refusals: Arc::clone(&self.refusals),
             trail: Arc::clone(access.trail()),
         };
-        Grpc::new(boards, access.policy(), self.codec.clone(), Arc::clone(&self.metrics), settings)
+        let (codec, metrics) = (self.codec.clone(), Arc::clone(&self.metrics));
+        let grpc = Grpc::new(boards, access.policy(), codec, metrics, settings);
+        if let Some(confirmed) = confirmed {
+            grpc.confirm_by(move || *confirmed.borrow());
+        }
+        grpc
     }
 
     /// The ports, with connections for each as far as open files allow.
