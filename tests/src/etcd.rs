@@ -1,5 +1,6 @@
 //! A real etcd of one or three members: Debian's packages `etcd-server` and `etcd-client`.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -111,6 +112,15 @@ impl Etcd {
     #[must_use]
     pub fn url(&self) -> String {
         format!("etcd://{}/test", self.clients())
+    }
+
+    /// Where clients reach each member.
+    ///
+    /// # Errors
+    ///
+    /// Never: the addresses were made by [`start`](Self::start).
+    pub fn client_addrs(&self) -> Result<Vec<SocketAddr>> {
+        self.members.iter().map(|member| Ok(member.client.parse()?)).collect()
     }
 
     /// Runs `etcdctl` and returns what it prints.
