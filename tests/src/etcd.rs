@@ -1,6 +1,7 @@
 //! A real etcd of one or three members: Debian's packages `etcd-server` and `etcd-client`.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -17,7 +18,7 @@ use crate::wait::{PATIENCE, wait_for};
 pub struct Etcd {
     members: Vec<Member>,
     /// Their data.
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl Etcd {
             let arguments = arguments.chain(more.iter().map(|&word| word.to_owned())).collect();
             Member { arguments, client: client.to_string(), process: None }
         });
-        let mut etcd = Self { members: members.collect(), _dir: dir };
+        let mut etcd = Self { members: members.collect(), dir };
         for n in 0..n_members {
             etcd.run(n)?;
         }
@@ -129,12 +130,37 @@ impl Etcd {
     ///
     /// If it does not end.
     pub async fn ctl(&self, words: &[&str]) -> Result<String> {
-        let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.clients()]).args(words);
-        let output = command.output();
-        let output = tokio::time::timeout(CONTROL, output).await.context("etcdctl")?;
-        let output = output?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+        self.control(&self.clients(), words).await
+    }
+
+    /// Writes a snapshot of what the first member has to a file.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub async fn save_snapshot(&self, file: &Path) -> Result<()> {
+        let file = file.display().to_string();
+        self.control(&self.members[0].client, &["snapshot", "save", &file]).await.map(drop)
+    }
+
+    /// Ends all members, and starts them with what a snapshot has.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be restored.
+    pub async fn restore_snapshot(&mut self, file: &Path) -> Result<()> {
+        let file = file.display().to_string();
+        for n in 0..self.members.len() {
+            self.kill(n).await?;
+            let kept = ["--name=", "--initial-cluster=", "--initial-advertise-peer-urls=", "--data-dir="];
+            let kept = |argument: &&String| kept.iter().any(|start| argument.starts_with(start));
+            let arguments = self.members[n].arguments.iter().filter(kept).map(String::as_str);
+            let words = ["snapshot", "restore", &file].into_iter().chain(arguments).collect::<Vec<_>>();
+            std::fs::remove_dir_all(self.dir.path().join(format!("m{n}")))?;
+            let output = self.control(&self.members[n].client, &words).await?;
+            ensure!(self.dir.path().join(format!("m{n}")).exists(), "{output}");
+        }
+        (0..self.members.len()).try_for_each(|n| self.run(n))
     }
 
     /// Drops the history of all keys.
@@ -149,6 +175,15 @@ impl Etcd {
         let done = self.ctl(&["compact", &revision]).await?;
         ensure!(done.contains("compacted"), "{done}");
         Ok(())
+    }
+
+    async fn control(&self, endpoints: &str, words: &[&str]) -> Result<String> {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", endpoints]).args(words);
+        let output = command.output();
+        let output = tokio::time::timeout(CONTROL, output).await.context("etcdctl")?;
+        let output = output?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
     }
 
     fn clients(&self) -> String {

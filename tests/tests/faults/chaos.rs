@@ -1,6 +1,7 @@
 //! The faults.
 
 use std::fmt;
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -36,6 +37,8 @@ pub(crate) enum Fault {
     FollowerLinkFrozen,
     FollowerKilled,
     AllKilled,
+    /// The clock of a server goes forward by an hour, and back. Not without Debian's `libfaketime`.
+    ClockJumped,
 }
 
 impl Fault {
@@ -56,7 +59,7 @@ impl Fault {
         Self::LeaderStoppedPastLease,
     ];
     /// Those of a long run.
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::EtcdMemberKilled,
         Self::EtcdLeaderKilled,
         Self::EtcdMemberStopped,
@@ -74,6 +77,7 @@ impl Fault {
         Self::FollowerLinkFrozen,
         Self::FollowerKilled,
         Self::AllKilled,
+        Self::ClockJumped,
     ];
 
     /// Has the fault happen, and end. It lasts for a random time up to `at_most`.
@@ -105,6 +109,7 @@ impl Fault {
                 kill_members(world, &[0, 1, 2], Duration::ZERO).await?;
                 restart(world, &[0, 1, 2, N_SERVERS]).await
             }
+            Self::ClockJumped => jump(world, server, lasts).await,
             Self::ServerStopped => stop(world, server, lasts).await,
             Self::LeaderStoppedPastLease => {
                 let leader = world.leader().await.unwrap_or(server);
@@ -145,7 +150,8 @@ impl Fault {
             | Self::ServerStopped
             | Self::LeaderStoppedPastLease
             | Self::FollowerKilled
-            | Self::AllKilled => {}
+            | Self::AllKilled
+            | Self::ClockJumped => {}
         }
     }
 }
@@ -180,6 +186,26 @@ async fn restart(world: &mut World, servers: &[usize]) -> Result<()> {
     Ok(())
 }
 
+/// The server starts again with a clock that can be set, which then jumps while it runs.
+async fn jump(world: &mut World, server: usize, lasts: Duration) -> Result<()> {
+    let offset = world.dir.path().join(format!("clock-{server}"));
+    fs::write(&offset, "+0\n")?;
+    let file = offset.display().to_string();
+    let clock = [
+        ("LD_PRELOAD", FAKETIME),
+        ("FAKETIME_TIMESTAMP_FILE", &file),
+        ("FAKETIME_NO_CACHE", "1"),
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+    ];
+    world.servers[server].restart_with_env(&clock).await?;
+    for jumped in ["+3600\n", "+0\n"] {
+        sleep(lasts / 2).await;
+        fs::write(&offset, jumped)?;
+    }
+    sleep(lasts / 2).await;
+    world.servers[server].restart_with_env(&[("LD_PRELOAD", "")]).await
+}
+
 /// Somebody else fills the etcd. Then its operator does what the documentation says.
 async fn fill(world: &World, lasts: Duration) -> Result<()> {
     let other = Remote::new(world.etcd.url().replace("/test", "/other").parse()?, EtcdOptions::default());
@@ -204,6 +230,8 @@ async fn fill(world: &World, lasts: Duration) -> Result<()> {
     .await
 }
 
+/// Where Debian's package `libfaketime` has the library for programs with threads.
+pub(crate) const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 /// A lease lasts for 15 s.
 const PAST_LEASE: Duration = Duration::from_secs(18);
 /// Each way, for each piece of at most 16 KiB.

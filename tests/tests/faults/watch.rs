@@ -154,18 +154,6 @@ impl Watch {
         Ok(())
     }
 
-    /// No step of a rollout was done twice. Returns how many there were.
-    pub(crate) fn check_steps(&self) -> Result<usize> {
-        let steps =
-            self.revisions.values().map(|(_, summary)| summary).filter(|one| one.starts_with("rollout "));
-        let mut steps = steps.collect::<Vec<_>>();
-        let n = steps.len();
-        steps.sort_unstable();
-        steps.dedup();
-        ensure!(steps.len() == n, "a step is there twice: {steps:#?}");
-        Ok(n)
-    }
-
     /// Every number has its revision; else something was not looked at.
     pub(crate) fn check_whole(&self) -> Result<u64> {
         let newest = self.revisions.keys().next_back().copied().unwrap_or(0);
@@ -186,3 +174,70 @@ impl Watch {
 pub(crate) const LIMIT: usize = 300;
 const INTERVAL: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A history with one revision for each value, from revision 1 on.
+    fn watched(values: &[u64]) -> Watch {
+        let mut watch = Watch::default();
+        let of = |(at, value): (usize, &u64)| json!({"revision": at + 1, "actor": format!("value-{value}")});
+        let revisions = values.iter().enumerate().map(of).rev().collect::<Vec<_>>();
+        watch.take_history(0, &json!({ "revisions": revisions })).expect("it is good");
+        watch
+    }
+
+    fn record(at: u64, kind: Kind, revision: u64) -> Record {
+        let operation = Operation { called: at * 10, returned: Some(at * 10 + 5), kind };
+        Record { object: 0, operation, revision: Some(revision) }
+    }
+
+    #[test]
+    fn a_write_that_is_lost_or_there_twice_or_elsewhere_is_found() {
+        let written = [record(1, Kind::Write(7), 1), record(2, Kind::Write(8), 2)];
+        assert!(watched(&[7, 8]).check_acknowledged(&written).is_ok());
+        for bad in [&[7][..], &[8, 7], &[7, 8, 7]] {
+            assert!(watched(bad).check_acknowledged(&written).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_read_of_what_was_replaced_is_found_though_it_may_take_effect_early() {
+        let read = |value, asked| {
+            let operation = Operation { called: 25, returned: Some(99), kind: Kind::Read(value) };
+            Record { object: 0, operation, revision: Some(asked) }
+        };
+        let mut written = [record(1, Kind::Write(7), 1), record(2, Kind::Write(8), 2)];
+        written[1].operation.returned = Some(50);
+        for (value, asked, is_good) in [(8, 2, true), (7, 1, true), (7, 2, false), (9, 2, false)] {
+            let records = [&written[..], &[read(value, asked)]].concat();
+            assert_eq!(watched(&[7, 8]).check_objects(&records).is_ok(), is_good, "{value} at {asked}");
+        }
+    }
+
+    #[test]
+    fn servers_that_go_back_or_differ_are_found() {
+        let mut watch = watched(&[7, 8]);
+        let back = json!({"revisions": [{"revision": 1, "actor": "value-7"}]});
+        let other = json!({"revisions": [{"revision": 2, "actor": "value-9"}]});
+        assert!(watch.take_history(1, &back).is_ok(), "another server may be late");
+        assert!(watch.take_history(0, &back).is_err() && watch.take_history(1, &other).is_err());
+        let serves = |what: &str| json!({"replicas": [{"revision": 2, "fingerprint": what, "id": "a"}]});
+        assert!(
+            watch.take_fingerprints(&serves("x")).is_ok() && watch.take_fingerprints(&serves("y")).is_err()
+        );
+    }
+
+    #[test]
+    fn streams_that_go_back_are_found() {
+        let stream = |values: &[u64]| vec![BTreeMap::from([("object-0".to_owned(), values.to_vec())])];
+        let watch = watched(&[7, 8]);
+        assert!(watch.check_streams(&stream(&[7, 8])).is_ok());
+        for bad in [&[8, 7][..], &[7, 9]] {
+            assert!(watch.check_streams(&stream(bad)).is_err(), "{bad:?}");
+        }
+    }
+}

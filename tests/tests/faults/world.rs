@@ -24,7 +24,8 @@ pub(crate) struct World {
     to_peer: Vec<Proxy>,
     /// The links by which the follower reaches each server.
     to_upstream: Vec<Proxy>,
-    _dir: TempDir,
+    /// The key of the store, and files of tests.
+    pub(crate) dir: TempDir,
     _certificates: CertificateFiles,
 }
 
@@ -41,6 +42,8 @@ impl World {
         let Some(etcd) = Etcd::start(N_MEMBERS, &[QUOTA]).await? else { return Ok(None) };
         let (dir, certificates) = (TempDir::new()?, CertificateFiles::new().await?);
         fs::write(dir.path().join("key"), "5a".repeat(32))?;
+        // A clock that goes wrong by an hour is no reason to refuse a certificate.
+        certificates.issue_for("server", &["localhost", "127.0.0.1"], "24h").await?;
         let (mut to_etcd, mut to_peer, mut to_upstream) = (Vec::new(), Vec::new(), Vec::new());
         let mut setups = Vec::new();
         for n in 0..N_SERVERS {
@@ -73,8 +76,8 @@ impl World {
             server.wait_ready().await?;
             servers.push(server);
         }
-        let (_dir, _certificates) = (dir, certificates);
-        Ok(Some(Self { etcd, servers, to_etcd, to_peer, to_upstream, _dir, _certificates }))
+        let _certificates = certificates;
+        Ok(Some(Self { etcd, servers, to_etcd, to_peer, to_upstream, dir, _certificates }))
     }
 
     /// The addresses of all servers, the follower last.
