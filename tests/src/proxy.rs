@@ -147,10 +147,12 @@ mod tests {
         assert_eq!(connection.get("/").await?.text(), "b1");
 
         proxy.set(Link::Frozen);
-        let mut asked = std::pin::pin!(connection.get("/"));
-        assert!(timeout(Duration::from_millis(100), asked.as_mut()).await.is_err(), "it is frozen");
-        proxy.set(Link::Open);
-        assert_eq!(asked.await?.text(), "b1");
+        {
+            let mut asked = std::pin::pin!(connection.get("/"));
+            assert!(timeout(Duration::from_millis(100), asked.as_mut()).await.is_err(), "it is frozen");
+            proxy.set(Link::Open);
+            assert_eq!(asked.await?.text(), "b1");
+        }
 
         proxy.set(Link::Cut);
         wait_for("the end of the connection", PATIENCE, async || {
