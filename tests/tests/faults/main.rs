@@ -100,10 +100,10 @@ impl Chaos {
         let (mut counts, end) = (BTreeMap::new(), Instant::now() + Duration::from_secs(60 * self.minutes));
         let mut left = Fault::SHORT.to_vec();
         loop {
+            if Instant::now() >= end && (self.minutes > 0 || left.is_empty()) {
+                return Ok(counts);
+            }
             if left.is_empty() {
-                if Instant::now() >= end {
-                    return Ok(counts);
-                }
                 left = Fault::ALL.to_vec();
                 left.retain(|fault| *fault != Fault::ClockJumped || Path::new(chaos::FAKETIME).exists());
             }
