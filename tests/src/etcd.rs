@@ -1,7 +1,8 @@
 //! A real etcd of one or three members: Debian's packages `etcd-server` and `etcd-client`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -100,36 +101,6 @@ impl Etcd {
         Ok(())
     }
 
-    /// Takes a snapshot of an etcd of one member, and returns the file.
-    ///
-    /// # Errors
-    ///
-    /// If it fails.
-    pub async fn save(&self) -> Result<PathBuf> {
-        let path = self.dir.path().join("snapshot");
-        let said = self.ctl(&["snapshot", "save", &path.display().to_string()]).await?;
-        ensure!(path.exists(), "{said}");
-        Ok(path)
-    }
-
-    /// Puts an etcd of one member back to a snapshot, and runs it.
-    ///
-    /// # Errors
-    ///
-    /// If it fails.
-    pub async fn restore(&mut self, snapshot: &Path) -> Result<()> {
-        self.kill(0).await?;
-        fs::remove_dir_all(self.dir.path().join("m0"))?;
-        let known = ["--name=", "--data-dir=", "--initial-cluster=", "--initial-advertise-peer-urls="];
-        let is_known = |argument: &&String| known.iter().any(|name| argument.starts_with(name));
-        let arguments = self.members[0].arguments.iter().filter(is_known).cloned().collect::<Vec<_>>();
-        let words = ["snapshot", "restore", &snapshot.display().to_string()].map(str::to_owned);
-        let words = words.into_iter().chain(arguments).collect::<Vec<_>>();
-        let said = self.ctl(&words.iter().map(String::as_str).collect::<Vec<_>>()).await?;
-        ensure!(self.dir.path().join("m0").exists(), "{said}");
-        self.run(0)
-    }
-
     /// Stops a member without ending it, or lets it go on.
     ///
     /// # Errors
@@ -145,18 +116,52 @@ impl Etcd {
         format!("etcd://{}/test", self.clients())
     }
 
+    /// Where clients reach each member.
+    ///
+    /// # Errors
+    ///
+    /// Never: the addresses were made by [`start`](Self::start).
+    pub fn client_addrs(&self) -> Result<Vec<SocketAddr>> {
+        self.members.iter().map(|member| Ok(member.client.parse()?)).collect()
+    }
+
     /// Runs `etcdctl` and returns what it prints.
     ///
     /// # Errors
     ///
     /// If it does not end.
     pub async fn ctl(&self, words: &[&str]) -> Result<String> {
-        let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.clients()]).args(words);
-        let output = command.output();
-        let output = tokio::time::timeout(CONTROL, output).await.context("etcdctl")?;
-        let output = output?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+        self.control(&self.clients(), words).await
+    }
+
+    /// Writes a snapshot of what the first member has to a file.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub async fn save_snapshot(&self, file: &Path) -> Result<()> {
+        let file = file.display().to_string();
+        self.control(&self.members[0].client, &["snapshot", "save", &file]).await.map(drop)
+    }
+
+    /// Ends all members, and starts them with what a snapshot has.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be restored.
+    pub async fn restore_snapshot(&mut self, file: &Path) -> Result<()> {
+        let file = file.display().to_string();
+        for n in 0..self.members.len() {
+            self.kill(n).await?;
+            let kept = ["--name=", "--initial-cluster=", "--initial-advertise-peer-urls=", "--data-dir="];
+            let kept = |argument: &&String| kept.iter().any(|start| argument.starts_with(start));
+            let arguments = self.members[n].arguments.iter().filter(kept).map(String::as_str);
+            let words = ["snapshot", "restore", &file].into_iter().chain(arguments).collect::<Vec<_>>();
+            fs::remove_dir_all(self.dir.path().join(format!("m{n}")))?;
+            let output = self.control(&self.members[n].client, &words).await?;
+            ensure!(self.dir.path().join(format!("m{n}")).exists(), "{output}");
+        }
+        (0..self.members.len()).try_for_each(|n| self.run(n))
     }
 
     /// Drops the history of all keys.
@@ -171,6 +176,15 @@ impl Etcd {
         let done = self.ctl(&["compact", &revision]).await?;
         ensure!(done.contains("compacted"), "{done}");
         Ok(())
+    }
+
+    async fn control(&self, endpoints: &str, words: &[&str]) -> Result<String> {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", endpoints]).args(words);
+        let output = command.output();
+        let output = tokio::time::timeout(CONTROL, output).await.context("etcdctl")?;
+        let output = output?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
     }
 
     fn clients(&self) -> String {

@@ -251,6 +251,24 @@ impl Server {
         Ok(())
     }
 
+    /// As [`restart`](Self::restart), with another value of an environment variable from then on.
+    ///
+    /// # Errors
+    ///
+    /// As [`start_with`](Self::start_with).
+    pub async fn restart_with_env(&mut self, variables: &[(&str, &str)]) -> Result<()> {
+        for (name, value) in variables {
+            self.setup = self.setup.clone().env(name, value);
+        }
+        self.restart().await
+    }
+
+    /// Where the server keeps its data.
+    #[must_use]
+    pub fn data_dir(&self) -> &Path {
+        self.setup.data_dir()
+    }
+
     /// Kills the server at once (`SIGKILL`).
     ///
     /// # Errors

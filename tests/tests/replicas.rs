@@ -164,7 +164,9 @@ async fn an_etcd_that_was_restored_on_purpose_is_adopted_by_servers_that_go_on()
     };
     write(&world.servers[0], 1).await?;
     let then = served(&world.servers[0]).await?;
-    let snapshot = world.etcd.save().await?;
+    let dir = TempDir::new()?;
+    let snapshot = dir.path().join("snapshot");
+    world.etcd.save_snapshot(&snapshot).await?;
     for n in 2..=4 {
         let written = write(&world.servers[0], n).await?;
         wait_revision(&world.servers[1], &written["revision"]).await?;
@@ -175,7 +177,7 @@ async fn an_etcd_that_was_restored_on_purpose_is_adopted_by_servers_that_go_on()
     assert!(nothing.contains("no server has another history"), "{nothing}");
 
     let before = served(&world.servers[1]).await?;
-    world.etcd.restore(&snapshot).await?;
+    world.etcd.restore_snapshot(&snapshot).await?;
     for server in &world.servers {
         let differs = |status: &Value| status["problems"].to_string().contains("it ends at revision 1");
         server.wait_json("/readyz", differs).await?;
