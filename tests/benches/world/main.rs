@@ -7,6 +7,7 @@
 //! $ cargo bench -p xds-tests --bench world -- plot docs/performance.svg   # 100 to 30,000 routes, or other sizes behind it
 //! $ cargo bench -p xds-tests --bench world -- soak 600   # 20 changes a second with 1,000 clients, for ten minutes
 //! $ cargo bench -p xds-tests --bench world -- tls 1000 10000   # connections in plaintext, with TLS, and with client certificates
+//! $ cargo bench -p xds-tests --bench world -- replicas 1000 10000   # a store that servers share; clients of another server
 //! ```
 //!
 //! It builds the server with optimisation, or takes the one that `XDS_TESTS_SERVER` names. Ratios between sizes of one run are what it
@@ -17,6 +18,7 @@
 mod clients;
 mod groups;
 mod plot;
+mod replicas;
 mod routes;
 mod samples;
 mod soak;
@@ -50,8 +52,15 @@ async fn main() -> Result<()> {
                 let seconds = rest.first().map_or(Ok(600), |seconds| seconds.parse()).context("seconds")?;
                 println!("{}", soak::run(Duration::from_secs(seconds)).await?);
             }
+            "replicas" => {
+                println!("{}", replicas::table().await?);
+                println!("{}", replicas::failover().await?);
+                for n_clients in sizes(rest, &SHARED)? {
+                    println!("{}", replicas::acks(n_clients).await?);
+                }
+            }
             "tls" => tls::print(&sizes(rest, &CONNECTIONS)?).await?,
-            other => bail!("routes, groups, plot, soak or tls, not {other}"),
+            other => bail!("routes, groups, plot, soak, replicas or tls, not {other}"),
         },
     }
     Ok(())
@@ -59,4 +68,5 @@ async fn main() -> Result<()> {
 
 const ROUTES: [usize; 3] = [100, 1_000, 10_000];
 const GROUPS: [usize; 3] = [10, 1_000, 5_000];
+const SHARED: [usize; 2] = [1_000, 10_000];
 const CONNECTIONS: [usize; 2] = [1_000, 10_000];
