@@ -470,7 +470,11 @@ impl Driver {
         actor: &str,
     ) -> Result<(), WriteError> {
         let steps = RolloutSteps::from([(id.to_owned(), self.step_to(id, Some(record)))]);
-        let message = record.rollout.events().last().map_or("", |event| event.message.as_str());
+        let stored = self.entries.get(id).and_then(|entry| entry.stored.rollout.events().last());
+        let known = stored.map(|event| event.number);
+        let news = record.rollout.events().last().filter(|event| Some(event.number) != known);
+        // After a restart, and on another server, the state is stored again.
+        let message = news.map_or("goes on", |event| event.message.as_str());
         let summary = format!("rollout {id}: {message}");
         // A step reaches all nodes at once: nobody could tell a share of nodes from a share of requests.
         let (actor, waves) = (actor.to_owned(), WaveChoice::AtOnce);

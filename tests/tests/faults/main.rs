@@ -8,6 +8,7 @@ mod chaos;
 mod checker;
 mod clients;
 mod restored;
+mod rollouts;
 mod watch;
 mod world;
 mod writers;
@@ -47,10 +48,12 @@ async fn nothing_acknowledged_is_lost_and_nothing_vanishes_whatever_fails() -> R
     writers::write_all(&board, &mut random).await?;
     let backend = Backend::start("backend").await?;
     let envoy = envoy(&world, &backend).await?;
+    rollouts::prepare(&world.servers[0]).await?;
     let edge = envoy.wait_listener("edge").await?;
     let asking = tokio::spawn(ask(edge, Arc::clone(&board)));
     let watching = tokio::spawn(Watch::run(Arc::clone(&board)));
     let compacting = tokio::spawn(compact(world.etcd.url(), Arc::clone(&board)));
+    let rolling = tokio::spawn(rollouts::begin(Arc::clone(&board), Random::new(random.number())));
     let (mut writing, mut served_to) = (JoinSet::new(), JoinSet::new());
     for _ in 0..N_WRITERS {
         writing.spawn(writers::write(Arc::clone(&board), Random::new(random.number())));
@@ -70,6 +73,8 @@ async fn nothing_acknowledged_is_lost_and_nothing_vanishes_whatever_fails() -> R
     let took = faults_ended.elapsed();
     board.is_over.store(true, Ordering::SeqCst);
     let logs = logs(&world);
+    rolling.await??;
+    let n_rollouts = rollouts::end(&board).await.with_context(|| logs.clone())?;
     let judged = judge(&world, &board, writing, served_to, watching).await.with_context(|| logs);
     compacting.await??;
     let (n_asked, failed) = asking.await??;
@@ -81,6 +86,8 @@ async fn nothing_acknowledged_is_lost_and_nothing_vanishes_whatever_fails() -> R
     }
     println!("{n_asked:>7}  requests through the Envoy, {} failed", failed.len());
     println!("{took:>7.1?}  until all servers were at the newest revision after the last fault");
+    println!("{n_rollouts:>7}  rollouts, each step once");
+    ensure!(n_rollouts > 0, "no rollout ended");
     let newest = judged?;
     println!("{newest:>7}  revisions");
     ensure!(failed.is_empty(), "{failed:?}");
@@ -219,6 +226,7 @@ async fn judge(
     let newest = watch.check_whole()?;
     let records = board.records();
     watch.check_acknowledged(&records)?;
+    watch.check_rollouts()?;
     watch.check_objects(&records)?;
     while let Some(seen) = served_to.join_next().await {
         watch.check_streams(&seen??)?;

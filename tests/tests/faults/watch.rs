@@ -108,6 +108,24 @@ impl Watch {
         Ok(())
     }
 
+    /// No step of a rollout was done twice: each is said once in the history.
+    pub(crate) fn check_rollouts(&self) -> Result<()> {
+        let mut said = BTreeMap::new();
+        for (revision, (_, summary)) in &self.revisions {
+            // Another server that goes on with one says so each time.
+            if summary.starts_with("rollout ") && !summary.ends_with(": goes on") {
+                let other = said.insert(summary, revision);
+                let all = || self.revisions.iter().filter(|(_, (_, other))| other.starts_with("rollout "));
+                ensure!(
+                    other.is_none(),
+                    "{summary:?} is in the revisions {other:?} and {revision}: {:#?}",
+                    all().collect::<Vec<_>>()
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// The history of each object has an order, and no read found what a revision that it asked for had replaced.
     pub(crate) fn check_objects(&self, records: &[Record]) -> Result<()> {
         let revisions = self.revisions_of_values();
@@ -202,6 +220,18 @@ mod tests {
         for bad in [&[7][..], &[8, 7], &[7, 8, 7]] {
             assert!(watched(bad).check_acknowledged(&written).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_step_that_was_done_twice_is_found() {
+        let mut watch = Watch::default();
+        let step = |at: u64, what: &str| json!({"revision": at, "summary": format!("rollout a: {what}")});
+        watch
+            .take_history(0, &json!({"revisions": [step(2, "20 %"), step(1, "started")]}))
+            .expect("it is good");
+        assert!(watch.check_rollouts().is_ok());
+        watch.take_history(0, &json!({"revisions": [step(3, "20 %")]})).expect("it is good");
+        assert!(watch.check_rollouts().is_err());
     }
 
     #[test]
