@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use http::StatusCode;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -113,31 +114,42 @@ async fn column(group: &Group) -> Result<Vec<String>> {
     drop(client);
     let mut cells = vec![two(&mut took), two(&mut seen)];
     for n_writers in [1, 3, 8] {
-        cells.push(format!("{:.0}", throughput(group, n_writers).await?));
+        let (a_second, n_refused) = throughput(group, n_writers).await?;
+        let refused = if n_refused > 0 { format!(", {n_refused} given up") } else { String::new() };
+        cells.push(format!("{a_second:.0}{refused}"));
     }
     Ok(cells)
 }
 
-/// How many writes a second so many writers do, each to an object of its own.
-async fn throughput(group: &Group, n_writers: usize) -> Result<f64> {
+/// How many writes a second so many writers do, each to an object of its own, and how many were given up because others were faster again
+/// and again.
+async fn throughput(group: &Group, n_writers: usize) -> Result<(f64, usize)> {
     let mut writers = JoinSet::new();
     let begun = Instant::now();
     for writer in 0..n_writers {
         let server = Arc::clone(&group.servers[writer % group.servers.len()]);
         writers.spawn(async move {
-            let mut n = 0;
+            let (mut n, mut n_refused) = (0, 0);
+            let path = format!("/v1/groups/default/resources/clusters/w{writer}");
             while begun.elapsed() < WRITING {
-                write(&server, &format!("w{writer}"), n).await?;
+                let body = plain_cluster(&format!("w{writer}"), 1 + n as u64).to_string();
+                let answer =
+                    server.request("PUT", &path, &[("content-type", "application/json")], body).await?;
+                match answer.status {
+                    StatusCode::SERVICE_UNAVAILABLE => n_refused += 1,
+                    _ => _ = answer.success()?,
+                }
                 n += 1;
             }
-            Ok::<usize, anyhow::Error>(n)
+            Ok::<(usize, usize), anyhow::Error>((n - n_refused, n_refused))
         });
     }
-    let mut n_done = 0;
-    while let Some(done) = writers.join_next().await {
-        n_done += done??;
+    let (mut n_done, mut n_refused) = (0, 0);
+    while let Some(ended) = writers.join_next().await {
+        let (done, refused) = ended??;
+        (n_done, n_refused) = (n_done + done, n_refused + refused);
     }
-    Ok(n_done as f64 / begun.elapsed().as_secs_f64())
+    Ok((n_done as f64 / begun.elapsed().as_secs_f64(), n_refused))
 }
 
 async fn write(server: &Server, name: &str, n: usize) -> Result<()> {
