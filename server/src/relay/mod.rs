@@ -1,20 +1,21 @@
 //! Relays another xDS server: asks it as the nodes of a file (`--relay`), and proposes what these are sent as the files of this server.
 //!
-//! [`stream`] drives one stream for each node, [`connect`] opens connections, and [`proposal`] puts together what all of them hold. From then on
+//! [`stream`] drives one stream for each node, [`board`] shows how they are, [`connect`] opens connections, and [`proposal`] puts together what all of them hold. From then on
 //! everything is as for files that are pushed: they are kept in the store whole, judged, and served while the relayed server is away.
 
+mod board;
 mod connect;
 mod proposal;
 mod stream;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use xds_api::{RefusedResource, Relay, RelayedNode};
+use xds_api::RelayedNode;
 use xds_cache::Layer;
 use xds_cache::layer::Resources;
 use xds_codec::Codec;
@@ -22,6 +23,8 @@ use xds_control::Control;
 use xds_control::model::{Asked, ReloadOutcome, ServedLoad, WriteError};
 use xds_relay::{RelayConfig, Subscriber};
 
+pub(crate) use self::board::Board;
+use self::board::lock;
 use self::connect::Servers;
 use self::proposal::Proposal;
 use self::stream::Streams;
@@ -40,10 +43,6 @@ pub(crate) struct Relays {
 pub(crate) struct RelayHandle(mpsc::Sender<Request>);
 
 type Request = (Asked, oneshot::Sender<Result<ReloadOutcome, WriteError>>);
-
-/// What is known of each node, for people.
-#[derive(Debug)]
-pub(crate) struct Board(Mutex<Vec<RelayedNode>>);
 
 impl Relays {
     /// Reads the file of a relay.
@@ -71,7 +70,7 @@ impl Relays {
             refused: Vec::new(),
             n_refused: 0,
         });
-        let board = Arc::new(Board(Mutex::new(nodes.collect())));
+        let board = Arc::new(Board::new(nodes.collect()));
         let (sender, requests) = mpsc::channel(MAX_REQUESTS);
         Ok((Self { config, codec: codec.clone(), servers, board, requests }, RelayHandle(sender)))
     }
@@ -154,45 +153,5 @@ impl RelayHandle {
     }
 }
 
-impl Board {
-    /// Changes what is known of a node, and returns what is wrong with any.
-    fn note(&self, index: usize, change: impl FnOnce(&mut RelayedNode)) -> Option<String> {
-        let mut nodes = lock(&self.0);
-        if let Some(node) = nodes.get_mut(index) {
-            change(node);
-        }
-        let mut problems = nodes.iter().filter_map(problem);
-        let shown: Vec<String> = problems.by_ref().take(MAX_PROBLEMS).collect();
-        let n_more = problems.count();
-        let more = if n_more > 0 { format!("; and {n_more} more") } else { String::new() };
-        (!shown.is_empty()).then(|| format!("--relay: {}{more}", shown.join("; ")))
-    }
-}
-
-impl Relay for Board {
-    fn nodes(&self) -> Vec<RelayedNode> {
-        lock(&self.0).clone()
-    }
-}
-
-fn problem(node: &RelayedNode) -> Option<String> {
-    if let Some(why) = &node.problem {
-        return Some(format!("the group {:?} is served what it was last sent: {why}", node.group.as_str()));
-    }
-    let RefusedResource { why, .. } = node.refused.first()?;
-    let n_more = node.n_refused - 1;
-    let more = if n_more > 0 { format!(" (and {n_more} more)") } else { String::new() };
-    Some(format!(
-        "the group {:?} has earlier versions of what cannot be used: {why}{more}",
-        node.group.as_str()
-    ))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Reloads that wait.
 const MAX_REQUESTS: usize = 16;
-/// Problems of nodes that are told together.
-const MAX_PROBLEMS: usize = 3;

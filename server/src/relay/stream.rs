@@ -24,8 +24,8 @@ use xds_codec::Codec;
 use xds_control::Control;
 use xds_relay::{Identity, Request, Response, Sent, Subscriber};
 
+use super::board::{Board, lock};
 use super::connect::{Connection, Servers};
-use super::{Board, lock};
 
 /// One node, and what it takes to ask for it.
 pub(super) struct Streams {
