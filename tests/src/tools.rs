@@ -63,7 +63,7 @@ pub async fn go_worker() -> Result<Option<PathBuf>> {
     if !is_present("grpc-go", "go", "version")? {
         return Ok(None);
     }
-    Ok(Some(once(&GO, || install_go("grpc-go")).await?.join("program")))
+    Ok(Some(once(&GO, || install_go("grpc-go", "worker")).await?.join("worker")))
 }
 
 /// Builds the xDS server on go-control-plane and returns it; `None` without Go.
@@ -76,7 +76,7 @@ pub async fn go_control_plane() -> Result<Option<PathBuf>> {
     if !is_present("go-control-plane", "go", "version")? {
         return Ok(None);
     }
-    Ok(Some(once(&GO, || install_go("go-control-plane")).await?.join("program")))
+    Ok(Some(once(&GO, || install_go("go-control-plane", "server")).await?.join("server")))
 }
 
 /// Fetches grpc-java, compiles its worker, and returns their class path; `None` without Maven.
@@ -189,14 +189,14 @@ fn install_node() -> Result<PathBuf> {
     })
 }
 
-fn install_go(name: &str) -> Result<PathBuf> {
+fn install_go(name: &str, program: &str) -> Result<PathBuf> {
     let sources = clients_dir().join(name);
     let pins = ["go.mod", "go.sum", "main.go"].map(|file| sources.join(file));
     let version = run(Command::new("go").arg("version"))?;
     install(name, &version, &pins.each_ref().map(PathBuf::as_path), |dir| {
         fs::create_dir_all(dir)?;
         let mut go = Command::new("go");
-        go.args(["build", "-mod=readonly", "-trimpath", "-o"]).arg(dir.join("program")).arg(".");
+        go.args(["build", "-mod=readonly", "-trimpath", "-o"]).arg(dir.join(program)).arg(".");
         run(go.env("CGO_ENABLED", "0").current_dir(&sources))?;
         Ok(())
     })
