@@ -26,8 +26,8 @@
 //! | [`migrate`] | How does a journal become the shared store? |
 //! | [`state`] | Which state does a remote have at a revision? |
 //! | [`end`] | Where do the histories of servers end that do not follow? |
-//! | [`compact`] | What is deleted by command? |
-//! | [`adopt`] | How do all servers take what the remote has? |
+//! | [`mod@compact`] | What is deleted by command? |
+//! | [`mod@adopt`] | How do all servers take what the remote has? |
 //! | [`members`] | Which servers share the store? |
 //! | [`presence`] | How do they know of this one? |
 //! | [`etcd`] | The remote in etcd. |
