@@ -159,12 +159,13 @@ impl PeerConfig {
 }
 
 /// The host of `HOST:PORT`.
-fn host_of(address: &str) -> Option<&str> {
+pub(crate) fn host_of(address: &str) -> Option<&str> {
     let (host, port) = address.rsplit_once(':')?;
     (!host.is_empty() && port.parse::<u16>().is_ok()).then_some(host)
 }
 
-fn is_loopback(host: &str) -> bool {
+/// Returns `true` for a host that is this machine by its name or address.
+pub(crate) fn is_loopback(host: &str) -> bool {
     let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
 }

@@ -9,6 +9,8 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use xds_control::chain;
 use xds_relay::RelayConfig;
 
+use crate::config::peers::{host_of, is_loopback};
+
 /// The servers, and how they are reached. Cheap to clone. Files are read for each connection, so they may change.
 #[derive(Clone, Debug)]
 pub(super) struct Servers(Arc<Parts>);
@@ -43,7 +45,7 @@ impl Servers {
             server_name: tls.server_name.clone(),
         });
         if tls.is_none() && !config.is_plaintext_allowed {
-            let exposed = config.servers.iter().find(|address| !is_loopback(address));
+            let exposed = config.servers.iter().find(|address| !host_of(address).is_some_and(is_loopback));
             if let Some(address) = exposed {
                 anyhow::bail!(
                     "--relay: {address} is on another host and nothing is encrypted: give `tls`, or accept it with `allowPlaintext: true`"
@@ -136,12 +138,6 @@ fn pem(der: &[u8]) -> String {
     use base64::Engine as _;
     let text = base64::engine::general_purpose::STANDARD.encode(der);
     format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
-}
-
-fn is_loopback(address: &str) -> bool {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
 /// How long a connection may take.

@@ -70,8 +70,6 @@ impl Streams {
             if is_answered {
                 last = Some(server % self.servers.len().max(1));
             }
-            let group = self.identity.group.name.as_str();
-            tracing::warn!(group, server = self.servers.address(server), why, "the relayed server is away");
             self.note(|node| {
                 if node.problem.is_none() {
                     node.since = SystemTime::now();
@@ -92,14 +90,10 @@ impl Streams {
 
     /// Has a stream with a server until it ends. Returns why, and whether the server answered.
     async fn ask(&mut self, server: usize, connection: Connection, is_same: bool) -> (String, bool) {
-        match self.identity_variant() {
+        match self.subscriber.variant() {
             xds_relay::Variant::Delta => self.converse::<Delta>(server, connection, is_same).await,
             xds_relay::Variant::Sotw => self.converse::<Sotw>(server, connection, is_same).await,
         }
-    }
-
-    fn identity_variant(&self) -> xds_relay::Variant {
-        self.subscriber.variant()
     }
 
     async fn converse<W: Wire>(
