@@ -20,9 +20,9 @@ use self::errors::{
 pub(crate) use self::row::{Endpoint, Input, Method, Needs, Output, Query, QueryType, Reach, Verb};
 use crate::answer::Answer;
 use crate::endpoint::{
-    access_check, acks, audit, conditions, diff, documents, events, explain, files, groups, health, history,
-    loads, nodes, push, relay, replicas, resources, rollouts, route_tests, snapshot, validate, waves,
-    weights, weights_change,
+    access_check, acks, audit, certificates, conditions, diff, documents, events, explain, files, fleet,
+    groups, health, history, loads, nodes, push, relay, replicas, resources, rollouts, route_tests, routes,
+    snapshot, validate, waves, weights, weights_change,
 };
 use crate::input::{NoParams, Params};
 use crate::openapi;
@@ -306,6 +306,60 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         ..needs(Role::Operator, Reach::Object)
     },
     Endpoint {
+        path: "/v1/routes",
+        summary: "The routes that clients are served, in order, each with its way from a listener to endpoints",
+        query: &[
+            Query("node", QueryType::Text, "What this node is served"),
+            Query(
+                "group",
+                QueryType::Text,
+                "What a client of this group alone is served; default by default",
+            ),
+            Query("profile", QueryType::Text, "envoy or grpc; by default that of the node or group"),
+            Query("host", QueryType::Text, "Only virtual hosts with this in their name or a domain"),
+            Query("path", QueryType::Text, "Only routes with this in their path"),
+            Query("limit", QueryType::Integer, "The largest number of routes: at most 1000; 100 by default"),
+            AFTER,
+        ],
+        output: Output::Object("RouteList"),
+        errors: NOT_READY,
+        handler: |method| on(method, routes::list),
+        ..needs(Role::Viewer, Reach::Objects)
+    },
+    Endpoint {
+        path: "/v1/certificates",
+        summary: "When the certificates of this server end, and the authorities of its clients",
+        output: Output::Object("CertificateList"),
+        handler: |method| on(method, certificates::list),
+        ..needs(Role::Viewer, Reach::Everything)
+    },
+    Endpoint {
+        path: "/v1/fleet",
+        summary: "How the connected nodes are as a whole, and a page of them, the worst first",
+        query: &[
+            Query("search", QueryType::Text, "Only nodes with this in their id"),
+            Query(
+                "state",
+                QueryType::Text,
+                "Only nodes in this state: rejects, heldBack, unanswered, unmatched, missing, behind or upToDate",
+            ),
+            Query("group", QueryType::Text, "Only nodes of this group"),
+            Query("client", QueryType::Text, "Only nodes with this software and version"),
+            Query("cluster", QueryType::Text, "Only nodes that say they belong to this cluster"),
+            Query(
+                "locality",
+                QueryType::Text,
+                "Only nodes of this region, zone and sub-zone, separated by /",
+            ),
+            Query("sort", QueryType::Text, "worst, which is the default, id or revision"),
+            Query("page", QueryType::Integer, "The page, from 1; the last one ends with the 1000th node"),
+            Query("limit", QueryType::Integer, "The nodes of a page: at most 1000; 100 by default"),
+        ],
+        output: Output::Object("Fleet"),
+        handler: |method| on(method, fleet::read),
+        ..needs(Role::Viewer, Reach::Objects)
+    },
+    Endpoint {
         path: "/v1/nodes",
         summary: "The connected nodes",
         query: &[
@@ -543,6 +597,14 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("RolloutView"),
         errors: WATCH_ERRORS,
         handler: |method| on(method, rollouts::read),
+        ..needs(Role::Viewer, Reach::Objects)
+    },
+    Endpoint {
+        path: "/v1/rollouts/{rollout}/loads",
+        summary: "The requests to the backends of a rollout over time, as clients of this server report them",
+        output: Output::Object("RolloutSeries"),
+        errors: NOT_FOUND,
+        handler: |method| on(method, rollouts::series),
         ..needs(Role::Viewer, Reach::Objects)
     },
     Endpoint {

@@ -17,6 +17,7 @@ use xds_control::model::group::Group;
 use crate::endpoint::access_check::AccessVerdict;
 use crate::endpoint::acks::AcksAnswer;
 use crate::endpoint::audit::AuditList;
+use crate::endpoint::certificates::CertificateList;
 use crate::endpoint::conditions::ConditionList;
 use crate::endpoint::diff::{DiffAnswer, DiffBody};
 use crate::endpoint::documents::{DocumentDetail, DocumentList};
@@ -32,9 +33,10 @@ use crate::endpoint::relay::RelayStatus;
 use crate::endpoint::replicas::ReplicaList;
 use crate::endpoint::resources::{self, ResourceList};
 use crate::endpoint::rollouts::{
-    PromoteBody, RolloutList, RolloutPlan, RolloutView, WATCH_KINDS, WatchedDeletion,
+    PromoteBody, RolloutList, RolloutPlan, RolloutSeries, RolloutView, WATCH_KINDS, WatchedDeletion,
 };
 use crate::endpoint::route_tests::TestList;
+use crate::endpoint::routes::RouteList;
 use crate::endpoint::snapshot::Snapshot;
 use crate::endpoint::validate::ValidationAnswer;
 use crate::endpoint::waves::{WaveEntry, WaveList};
@@ -42,6 +44,7 @@ use crate::endpoint::weights::{ObjectWeights, RuleEntry, WeightsList};
 use crate::endpoint::weights_change::WeightsBody;
 use crate::endpoints::{Endpoint, Input, Method, Needs, Output, Query, QueryType, Reach, Verb};
 use crate::events::body::{self as event, KINDS};
+use crate::fleet::Fleet;
 use crate::problem::{Fault, Problem};
 use crate::write::WriteAnswer;
 
@@ -92,6 +95,10 @@ struct Publication {
         GroupList,
         Health,
         LoadList,
+        CertificateList,
+        Fleet,
+        RouteList,
+        RolloutSeries,
         NodeList,
         Problem,
         PromoteBody,

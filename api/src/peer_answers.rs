@@ -13,6 +13,7 @@ use crate::endpoint::loads::{self, LoadList, LoadQuery};
 use crate::endpoint::nodes::{self, NodeList, NodeQuery};
 use crate::endpoint::waves::WaveList;
 use crate::everyone::MAX_ASKED;
+use crate::fleet::{Fleet, FleetQuery};
 use crate::page;
 use crate::state::{ApiState, aside};
 
@@ -43,6 +44,17 @@ pub async fn answer(state: &ApiState, question: Question) -> Result<Answer, Stri
                     next = nodes.last().map(|node| node.id.clone());
                 }
                 page_of(&NodeList { nodes, next, replicas: None })
+            })
+            .await
+        }
+        Question::Fleet { query, scope } => {
+            let query: FleetQuery = serde_json::from_value(query).map_err(|error| error.to_string())?;
+            let query = query.check().map_err(|error| error.to_string())?;
+            let (state, caller) = (state.clone(), caller(scope));
+            work(move || {
+                let mut fleet = Fleet::here(&state, &caller, &query);
+                cut(&mut fleet.nodes)?;
+                page_of(&fleet)
             })
             .await
         }

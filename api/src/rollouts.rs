@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 use xds_cache::Revision;
@@ -19,6 +20,17 @@ pub struct RolloutLoads {
     pub canary: Counts,
     /// The counts of stable.
     pub stable: Counts,
+}
+
+/// The requests that clients reported for the two backends of a rollout, over time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadSeries {
+    /// How long a point is.
+    pub bucket: Duration,
+    /// When the last point ends.
+    pub until: SystemTime,
+    /// Those to the canary and those to stable, in order of time.
+    pub points: Vec<[Counts; 2]>,
 }
 
 /// How a rollout is to be begun.
@@ -110,6 +122,8 @@ pub trait Rollouts: Send + Sync + fmt::Debug {
     /// The requests that clients reported for the backends of a rollout in the last [`LOADS_SHOWN_MS`]; computed at most once a
     /// second.
     fn loads(&self, rollout: &Rollout) -> RolloutLoads;
+    /// The requests that clients of this server reported for the backends of a rollout, for as long as reports are kept.
+    fn series(&self, rollout: &Rollout) -> LoadSeries;
     /// The clients of this server that have applied a change of a rollout, which a revision published; `None` while this server does not
     /// serve it.
     fn acks_here(&self, spec: &RolloutSpec, change: u64, revision: Revision) -> Option<AckStatus>;

@@ -156,6 +156,22 @@ impl About {
         Self { node, group, profile, clients }
     }
 
+    /// A node or a group, not both; the group `default` if neither is given.
+    ///
+    /// # Errors
+    ///
+    /// [`ApiError::BadRequest`] if both are given.
+    pub(crate) fn one(
+        node: Option<String>,
+        group: Option<GroupName>,
+        profile: Option<Profile>,
+    ) -> Result<Self, ApiError> {
+        if node.is_some() && group.is_some() {
+            return Err(ApiError::BadRequest("give either node or group".to_owned()));
+        }
+        Ok(Self { node, group, profile, clients: vec![] })
+    }
+
     /// The clients that are asked for; `otherwise` is their kind if the question does not say it.
     pub(crate) fn clients(&self, whose: &Whose, served: &Served, otherwise: Option<Profile>) -> Vec<Client> {
         if !self.clients.is_empty() {

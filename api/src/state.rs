@@ -15,6 +15,7 @@ use xds_control::peers::Peers;
 
 use crate::access::Access;
 use crate::events::EventHub;
+use crate::models::Models;
 use crate::problem::ApiError;
 use crate::rollouts::Rollouts;
 use crate::trials::Trials;
@@ -27,6 +28,23 @@ pub trait FileTexts: Send + Sync + fmt::Debug {
     /// Loads texts, by path, as if these were the watched files. What can be used of them is in the load, with everything that is wrong
     /// with the rest. Blocks.
     fn load(&self, texts: BTreeMap<Arc<str>, Arc<[u8]>>) -> FileLoad;
+}
+
+/// The ports that speak TLS.
+pub trait Certificates: Send + Sync + fmt::Debug {
+    /// Everything that they use and that ends.
+    fn ends(&self) -> Vec<CertificateEnd>;
+}
+
+/// Something of a port that ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CertificateEnd {
+    /// The port.
+    pub port: &'static str,
+    /// What it is.
+    pub part: &'static str,
+    /// When it ends.
+    pub at: SystemTime,
 }
 
 /// Another xDS server that this one relays.
@@ -102,6 +120,10 @@ pub struct ApiState {
     pub peers: Option<Arc<dyn Peers>>,
     /// The server that this one relays; `None` if it relays none.
     pub relay: Option<Arc<dyn Relay>>,
+    /// The ports that speak TLS; `None` if nobody needs to know.
+    pub certificates: Option<Arc<dyn Certificates>>,
+    /// What was last asked about, ready for questions.
+    pub models: Models,
 }
 
 impl ApiState {

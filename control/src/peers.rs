@@ -176,6 +176,13 @@ pub enum Question {
         /// Which nodes are seen.
         scope: Option<ScopeTexts>,
     },
+    /// How the clients are as a whole, and the first of them: [`Answer::Page`].
+    Fleet {
+        /// The parameters of the admin API.
+        query: Value,
+        /// Which nodes are seen.
+        scope: Option<ScopeTexts>,
+    },
     /// The clients that have applied a change of a rollout: [`Answer::RolloutAcks`].
     RolloutAcks {
         /// The rollout's specification.

@@ -26,6 +26,8 @@ pub(crate) struct Reached {
     pub(crate) base: Request,
     /// The target, if the client has targets and looks for no other host.
     pub(crate) target: Option<Name>,
+    /// The listener through which it is reached first.
+    pub(crate) listener: Name,
 }
 
 /// All route configurations that a client reaches, each once, and what was not followed.
@@ -72,8 +74,8 @@ impl Reachable {
         found
     }
 
-    fn add(&mut self, model: &Model, manager: &Manager, base: Request, target: Option<Name>) {
-        let (table, resource, prefix) = match &manager.message.route_specifier {
+    fn add(&mut self, model: &Model, found: &Manager, base: Request, target: Option<Name>) {
+        let (table, resource, prefix) = match &found.message.route_specifier {
             Some(RouteSpecifier::Rds(rds)) => {
                 let name = &rds.route_config_name;
                 // Each target looks for a host of its own.
@@ -86,10 +88,10 @@ impl Reachable {
             }
             Some(RouteSpecifier::RouteConfig(inline)) => {
                 let table = Arc::new(RouteTable::of(inline.clone(), model.semantics));
-                (table, manager.part.resource.clone(), format!("{}.route_config.", manager.part.path))
+                (table, found.part.resource.clone(), format!("{}.route_config.", found.part.path))
             }
             Some(RouteSpecifier::ScopedRoutes(_)) => {
-                let listener = &manager.part.resource.name;
+                let listener = &found.part.resource.name;
                 self.undecided.push(format!("{listener}: scopes choose the route configuration"));
                 return;
             }
@@ -98,7 +100,8 @@ impl Reachable {
         if table.refused.is_some() {
             return;
         }
-        let manager = HttpConnectionManager { route_specifier: None, ..manager.message.clone() };
-        self.tables.push(Reached { table, resource, prefix, manager, base, target });
+        let manager = HttpConnectionManager { route_specifier: None, ..found.message.clone() };
+        let listener = Arc::clone(&found.part.resource.name);
+        self.tables.push(Reached { table, resource, prefix, manager, base, target, listener });
     }
 }

@@ -78,6 +78,8 @@ pub struct Config {
     pub access: AccessConfig,
     /// Host names of the admin API, besides `localhost` and IP addresses; requests for others are refused.
     pub admin_hosts: Vec<String>,
+    /// True if the admin port has a page for browsers.
+    pub has_ui: bool,
     /// True if client status is served on the xDS port too.
     pub xds_client_status: bool,
     /// The groups that may have resources with secrets.
@@ -253,6 +255,7 @@ impl TryFrom<ServeArgs> for Config {
             access,
             secrets,
             admin_hosts: args.access.admin_host,
+            has_ui: !args.no_ui,
             xds_client_status: args.access.xds_client_status,
             instance_id: args.instance_id.unwrap_or_else(host_name),
             rollout_trust,

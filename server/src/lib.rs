@@ -11,6 +11,7 @@ pub mod grpc;
 mod listen;
 pub mod metrics;
 mod oracle;
+mod page;
 mod peers;
 mod relay;
 pub mod rollouts;

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use xds_access::Trail;
-use xds_api::{Access, ApiState, EventHub, Trials};
+use xds_api::{Access, ApiState, EventHub, Models, Trials};
 use xds_cache::loads::LoadLimits;
 use xds_cache::{LoadBoard, Publisher, Reason, Refusals, Revision, StatusBoard};
 use xds_codec::Codec;
@@ -31,9 +31,10 @@ use crate::access::AccessFiles;
 use crate::config::{Config, PeerConfig};
 use crate::drain;
 use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
-use crate::listen::{self, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
+use crate::listen::{self, Ends, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
 use crate::metrics::{Metrics, PublicationSource, Servers};
 use crate::oracle::Serving;
+use crate::page;
 use crate::peers::{self, Answers, Follower, Followers, Linking, PeerPort, PeerServers, Upstream};
 use crate::relay::{Board, RelayHandle, Relays};
 use crate::rollouts::{self, Rollouts};
@@ -66,8 +67,11 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let (relays, relaying) = parts.relay(&config)?.unzip();
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config, peers.clone()));
     let board = relays.as_ref().map(Relays::board);
-    let state = parts.api(&config, rollouts, &access, (peers.clone(), board));
-    let router = xds_api::router_with(state.clone(), grpc.admin_routes());
+    let state = parts.api(&config, rollouts, &access, (peers.clone(), board), &tls);
+    let mut router = xds_api::router_with(state.clone(), grpc.admin_routes());
+    if config.has_ui {
+        router = page::over(router, config.tls.admin.is_some());
+    }
     listeners.announce(&config)?;
 
     let mut tasks = tokio::task::JoinSet::new();
@@ -464,6 +468,7 @@ impl ServerParts {
         rollouts: Rollouts,
         access: &AccessFiles,
         (peers, relay): (Option<Arc<PeerServers>>, Option<Arc<Board>>),
+        tls: &Encryption,
     ) -> ApiState {
         ApiState {
             peers: peers.map(|peers| -> Arc<dyn Peers> { peers }),
@@ -494,6 +499,8 @@ impl ServerParts {
                 ..Access::default()
             }),
             events: EventHub::start(&self.control, &self.board, &self.publisher),
+            certificates: Some(Arc::new(Ends(tls.all()))),
+            models: Models::default(),
         }
     }
 

@@ -140,6 +140,10 @@ impl JournalStore {
         self.ask(Command::Begin(beginning, sender), answer).await?
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// Everything that the index says, for comparisons.
     #[cfg(test)]
     pub(crate) fn everything(&self) -> (BTreeMap<Revision, Position>, BTreeMap<Half, Position>) {

@@ -44,4 +44,4 @@ pub use notes::OpenNote;
 pub use revision::{BlobHash, ParseBlobHashError, Revision};
 pub use salvage::{KeyLoss, KeyOutcome, LostRecord, Piece, Salvage, Unreadable};
 pub use store::{BoxFuture, Health, State, Store};
-pub use transfer::{TransferError, export, import};
+pub use transfer::{TransferError, export, export_in_use, import};

@@ -19,10 +19,12 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 
 use crate::compaction::CheckpointWriter;
-use crate::journal::format;
+use crate::index::Index;
+use crate::journal::{Found, Replay, format};
+use crate::shared::{Published, Shared};
 use crate::{
-    BlobHash, FileError, HistoryError, MAX_BLOB_BYTES, OpenError, Record, Revision, State, Store, StoreError,
-    files, journal, journal_store,
+    BlobHash, FileError, HistoryError, JournalStore, MAX_BLOB_BYTES, OpenError, Record, Revision, State,
+    StoreError, files, journal, journal_store,
 };
 
 /// An export or an import failed.
@@ -82,8 +84,42 @@ enum Line {
 /// # Errors
 ///
 /// If the store cannot be read or the text not be written.
-pub fn export(store: &dyn Store, out: &mut dyn Write) -> Result<Revision, TransferError> {
-    let head = store.head();
+pub fn export(store: &JournalStore, out: &mut dyn Write) -> Result<Revision, TransferError> {
+    write(store.shared(), out)
+}
+
+/// Writes the kept history of the store in `dir`, which another process has open, up to the last commit that is in its files, and returns
+/// the revision of that.
+///
+/// Nothing is changed and nobody waits. What was acknowledged before is in it; the last commit may be one that is about to be acknowledged.
+///
+/// # Errors
+///
+/// If the files cannot be read or the text not be written.
+pub fn export_in_use(dir: &Path, out: &mut dyn Write) -> Result<Revision, TransferError> {
+    let mut journal = read_in_use(dir)?.as_it_is();
+    let index = Index::new(&mut journal);
+    let Replay { head, base, state, .. } = journal.replay;
+    write(&Shared::new(dir.to_owned(), index, Published { head, base, state }), out)
+}
+
+/// Reads the journal in `dir` while it grows, and while files that were superseded vanish. Files that are open stay readable.
+fn read_in_use(dir: &Path) -> Result<Found, OpenError> {
+    let mut attempts = 1..MAX_ATTEMPTS;
+    loop {
+        let error = match journal::read(dir, &journal::list(dir)?, u64::MAX) {
+            Ok(found) => return Ok(found),
+            Err(error) => error.in_dir(dir),
+        };
+        match (&error, attempts.next()) {
+            (OpenError::File(_) | OpenError::Damaged { .. }, Some(_)) => {}
+            _ => return Err(error),
+        }
+    }
+}
+
+fn write(store: &Shared, out: &mut dyn Write) -> Result<Revision, TransferError> {
+    let head = store.published().head;
     let (base, state) = match store.state_at(Revision::ZERO) {
         Err(HistoryError::Compacted { oldest }) => (oldest, store.state_at(oldest)?),
         state => (Revision::ZERO, state?),
@@ -142,7 +178,7 @@ pub fn import(dir: &Path, input: &mut dyn BufRead) -> Result<Revision, TransferE
 
 /// An export that is being written.
 struct Lines<'a> {
-    store: &'a dyn Store,
+    store: &'a Shared,
     out: &'a mut dyn Write,
     written: BTreeSet<BlobHash>,
 }
@@ -153,7 +189,7 @@ impl Lines<'_> {
             return Ok(());
         }
         let Some(content) = self.store.blob(hash)? else {
-            let oldest = self.store.head();
+            let oldest = self.store.published().head;
             return Err(HistoryError::Compacted { oldest }.into());
         };
         self.write(&Line::Blob { blob: hash, base64: BASE64.encode(content) })
@@ -310,6 +346,9 @@ impl From<FileError> for ImportError {
 
 const FORMAT: &str = "xds-store";
 const VERSION: u32 = 1;
+
+/// How often a journal in use is read before what is found counts as damage.
+const MAX_ATTEMPTS: usize = 5;
 
 /// The longest line: a blob in base64, or a state of some hundred thousand keys.
 const MAX_LINE_BYTES: u64 = 2 * MAX_BLOB_BYTES as u64;

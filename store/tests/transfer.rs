@@ -4,9 +4,11 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use common::{Step, assert_says, commit, open, runtime};
 use proptest::prelude::*;
-use xds_store::{JournalStore, Retention, Revision, Store, TransferError, export, import};
+use xds_store::{JournalStore, Retention, Revision, Store, TransferError, export, export_in_use, import};
 
 fn steps(n: u8) -> Vec<Step> {
     (0..n).map(|n| vec![("a".to_owned(), Some(vec![n; 300])), (format!("k{}", n % 3), None)]).collect()
@@ -25,7 +27,7 @@ fn filled() -> (tempfile::TempDir, JournalStore) {
     (dir, store)
 }
 
-fn exported(store: &dyn Store) -> String {
+fn exported(store: &JournalStore) -> String {
     let mut text = Vec::new();
     assert_eq!(export(store, &mut text).unwrap(), store.head());
     String::from_utf8(text).unwrap()
@@ -49,6 +51,40 @@ fn what_was_exported_can_be_imported_and_goes_on() {
     });
     drop(imported);
     assert_says(&open(dir.path()).0, &more, 8, 4);
+}
+
+#[test]
+fn a_backup_of_a_store_in_use_has_what_was_acknowledged_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    let steps = steps(200);
+    let acknowledged = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            runtime().block_on(async {
+                for (step, n) in steps.iter().zip(1..) {
+                    commit(&store, step).await;
+                    acknowledged.store(n, Ordering::Release);
+                    if n % 20 == 0 {
+                        store.compact(Retention { revisions: 10, ..Retention::default() }).await.unwrap();
+                    }
+                }
+            });
+        });
+        let mut n_backups = 0;
+        while !writer.is_finished() {
+            let (before, mut text) = (acknowledged.load(Ordering::Acquire), Vec::new());
+            let head = export_in_use(dir.path(), &mut text).unwrap();
+            assert!(head.0 >= before, "{head} after {before} were acknowledged");
+            let restored = tempfile::tempdir().unwrap();
+            assert_eq!(import(restored.path(), &mut text.as_slice()).unwrap(), head);
+            let (restored, notes) = open(restored.path());
+            assert_eq!(notes, []);
+            assert_says(&restored, &steps, head.0, restored.oldest().0);
+            n_backups += 1;
+        }
+        assert!(n_backups > 2, "{n_backups} backups");
+    });
 }
 
 #[test]

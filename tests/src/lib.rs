@@ -19,6 +19,7 @@
 
 pub mod backend;
 pub mod bare;
+pub mod browser;
 pub mod certificate_files;
 pub mod certificates;
 pub mod config;

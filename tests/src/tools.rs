@@ -50,7 +50,20 @@ pub async fn node_modules() -> Result<Option<PathBuf>> {
     if !is_present("grpc-js", "node", "--version")? {
         return Ok(None);
     }
-    Ok(Some(once(&NODE, install_node).await?.join("node_modules")))
+    Ok(Some(once(&NODE, || install_npm("grpc-js")).await?.join("node_modules")))
+}
+
+/// Installs the checks of accessibility, and returns the directory that they are in; `None` without Node.
+///
+/// # Errors
+///
+/// As [`node_modules`].
+pub async fn axe() -> Result<Option<PathBuf>> {
+    static AXE: Once = Once::new();
+    if !is_present("axe", "node", "--version")? {
+        return Ok(None);
+    }
+    Ok(Some(once(&AXE, || install_npm("axe")).await?.join("node_modules")))
 }
 
 /// Builds the Go worker and returns it; `None` without Go.
@@ -174,11 +187,11 @@ fn install_python() -> Result<PathBuf> {
     })
 }
 
-fn install_node() -> Result<PathBuf> {
-    let sources = clients_dir().join("grpc-js");
+fn install_npm(name: &str) -> Result<PathBuf> {
+    let sources = clients_dir().join(name);
     let (package, lock) = (sources.join("package.json"), sources.join("package-lock.json"));
     let version = run(Command::new("node").arg("--version"))?;
-    install("grpc-js", &version, &[&package, &lock], |dir| {
+    install(name, &version, &[&package, &lock], |dir| {
         fs::create_dir_all(dir)?;
         fs::copy(&package, dir.join("package.json"))?;
         fs::copy(&lock, dir.join("package-lock.json"))?;

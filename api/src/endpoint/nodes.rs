@@ -386,7 +386,7 @@ fn last_before_wave(state: &ApiState) -> Option<u64> {
 }
 
 /// The publication up to which everything was accepted on every stream, of every type.
-fn accepted(streams: &[StreamStatus]) -> Option<u64> {
+pub(crate) fn accepted(streams: &[StreamStatus]) -> Option<u64> {
     let of_type = |status: &TypeStatus| {
         let acked = status.acked.as_ref().filter(|acked| acked.is_final).map(|acked| acked.revision);
         let is_settled = !status.is_error && !status.is_outstanding && status.current.0 > 0;

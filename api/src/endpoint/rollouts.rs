@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::ToSchema;
 use xds_codec::document::{Node, TreeValue};
 use xds_rollout::{Counts, Rollout, RolloutSpec, RolloutStatus, Verb, file_patch};
+use xds_units::rfc3339;
 
 use crate::answer::Answer;
 use crate::caller::{Asked, Caller};
@@ -26,7 +27,7 @@ use crate::input::{NoParams, Params, Path, read_tree};
 use crate::problem::{ApiError, Fault, pointer_part};
 use crate::rollouts::{LOADS_SHOWN_MS, RolloutError, RolloutLoads, StartOptions, Started, tag_of};
 use crate::seen::Seen;
-use crate::state::ApiState;
+use crate::state::{ApiState, aside};
 use crate::tag;
 use crate::write::idempotency_key;
 
@@ -78,6 +79,27 @@ pub(crate) struct BackendLoad {
     pub failures: u64,
     /// The share that failed, from 0 to 1; null without requests.
     pub error_rate: Option<f64>,
+}
+
+/// The requests to the backends of a rollout over time.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RolloutSeries {
+    /// How long a point is, in seconds.
+    pub bucket_seconds: u64,
+    /// When the last point ends.
+    pub until: String,
+    /// The points in order of time: as many as reports are kept for.
+    pub points: Vec<SeriesPoint>,
+}
+
+/// The requests that were reported within a bucket.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SeriesPoint {
+    /// The requests to the canary.
+    pub canary: BackendLoad,
+    /// The requests to stable.
+    pub stable: BackendLoad,
 }
 
 /// The body of `:promote`.
@@ -211,6 +233,24 @@ pub(crate) async fn read(
     }
     find(&state, &asked.caller, &id)?;
     watch_stream(state, Some(id), asked)
+}
+
+/// `GET /v1/rollouts/{id}/loads`.
+pub(crate) async fn series(
+    State(state): State<ApiState>,
+    Path(id): Path<String>,
+    _: Params<NoParams>,
+    caller: Caller,
+) -> Result<Answer, ApiError> {
+    state.check_loaded()?;
+    let rollout = find(&state, &caller, &id)?;
+    let series = aside(move || state.rollouts.series(&rollout)).await?;
+    let point = |[canary, stable]: &[Counts; 2]| SeriesPoint { canary: load(*canary), stable: load(*stable) };
+    Answer::ok(&RolloutSeries {
+        bucket_seconds: series.bucket.as_secs().max(1),
+        until: rfc3339(series.until),
+        points: series.points.iter().map(point).collect(),
+    })
 }
 
 /// `POST /v1/rollouts/{id}:{verb}`.
@@ -400,12 +440,15 @@ fn loads_of(state: &ApiState, rollout: &Rollout) -> Option<RolloutLoads> {
     rollout.owns_rule().then(|| state.rollouts.loads(rollout))
 }
 
-fn view_of(rollout: &Rollout, loads: Option<RolloutLoads>) -> RolloutView {
-    let load = |counts: Counts| BackendLoad {
+fn load(counts: Counts) -> BackendLoad {
+    BackendLoad {
         requests: counts.requests,
         failures: counts.failures,
         error_rate: (counts.requests > 0).then(|| counts.failures as f64 / counts.requests as f64),
-    };
+    }
+}
+
+fn view_of(rollout: &Rollout, loads: Option<RolloutLoads>) -> RolloutView {
     let loads = loads.map(|loads| LoadsView {
         window_seconds: LOADS_SHOWN_MS / 1_000,
         canary: load(loads.canary),

@@ -63,6 +63,11 @@ impl<T: Default> Window<T> {
         self.cells.iter().filter(lies_within).map(|cell| &cell.value)
     }
 
+    /// All sums, each with the end of its period.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Millis, &T)> {
+        self.cells.iter().map(|cell| (cell.period.until, &cell.value))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }

@@ -1,7 +1,7 @@
 //! `store`: exports and imports the stored changes as text, and makes a damaged data directory usable again.
 
 use std::fs::File;
-use std::io::{self, BufReader, Write as _};
+use std::io::{self, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -23,7 +23,7 @@ pub(crate) struct StoreArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum StoreCommand {
-    /// Write the history and its contents to standard output, including secrets. Stop the server first
+    /// Write the history and its contents to standard output, including secrets. A server may use the directory meanwhile
     Export(DirectoryArgs),
     /// Fill an empty data directory with an export
     Import(ImportArgs),
@@ -128,14 +128,19 @@ pub(crate) fn run(args: &StoreArgs) -> Result<(), Failure> {
 
 fn export(args: &DirectoryArgs) -> Result<(), Failure> {
     let directory = args.existing()?;
-    let (store, notes) = JournalStore::open(&directory, xds_store::Options::default())
-        .map_err(|error| cannot_open(&directory, &error))?;
-    for note in notes {
-        // Nothing can be done if standard error is closed.
-        let _ = writeln!(io::stderr().lock(), "note: {note}");
-    }
-    let head = xds_store::export(&store, &mut io::stdout().lock())
-        .map_err(|error| Failure::Failed(format!("cannot export: {}", chain(&error))))?;
+    let out = &mut BufWriter::new(io::stdout().lock());
+    let exported = match JournalStore::open(&directory, xds_store::Options::default()) {
+        Err(OpenError::Locked { .. }) => xds_store::export_in_use(&directory, out),
+        Err(error) => return Err(cannot_open(&directory, &error)),
+        Ok((store, notes)) => {
+            for note in notes {
+                // Nothing can be done if standard error is closed.
+                let _ = writeln!(io::stderr().lock(), "note: {note}");
+            }
+            xds_store::export(&store, out)
+        }
+    };
+    let head = exported.map_err(|error| Failure::Failed(format!("cannot export: {}", chain(&error))))?;
     let _ = writeln!(io::stderr().lock(), "exported up to revision {head}");
     Ok(())
 }

@@ -40,6 +40,9 @@ pub struct ServeArgs {
     /// Address that serves only /healthz, /readyz and /metrics
     #[arg(long, env = "XDS_SERVER_PROBE_LISTEN", value_name = "ADDR", value_parser = parse_address)]
     pub probe_listen: Option<SocketAddr>,
+    /// Serve no page on the admin port, only the API
+    #[arg(long, env = "XDS_SERVER_NO_UI")]
+    pub no_ui: bool,
     /// Directory for changes and last good copies [default: $XDG_STATE_HOME/xds-server, else ~/.local/state/xds-server]
     #[arg(long, env = "XDS_SERVER_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,

@@ -26,4 +26,4 @@ pub(crate) use http::serve_http;
 pub(crate) use peer::{Busy, Distrust, Peer, Source};
 pub(crate) use port::{Port, PortRules};
 pub use tls::{Domains, Own, TlsFiles, TlsTiming, TlsVersion, TrustFiles};
-pub(crate) use tls::{End, Outcome, Tls, TlsHealth, TlsStatus};
+pub(crate) use tls::{Ends, Outcome, Tls, TlsHealth, TlsStatus};

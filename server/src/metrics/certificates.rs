@@ -1,6 +1,5 @@
 //! Metrics of TLS: the ends of certificates, changes of files, handshakes.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use crate::listen::{End, Outcome, Tls, TlsStatus};
+use crate::listen::{Outcome, Tls, TlsStatus};
 
 /// The ports that speak TLS.
 #[derive(Debug)]
@@ -28,15 +27,10 @@ impl Collector for Certificates {
             None,
             MetricType::Gauge,
         )?;
-        for TlsStatus { port, material, .. } in &ports {
-            let Some(material) = material else { continue };
-            let mut parts = BTreeMap::from([("leaf", material.not_after)]);
-            for End { of, at, .. } in &material.ends {
-                let first = parts.entry(of.label()).or_insert(*at);
-                *first = (*first).min(*at);
-            }
-            for (part, end) in parts {
-                ends.encode_family(&[("listener", *port), ("part", part)])?.encode_gauge(&seconds(end))?;
+        for status in &ports {
+            for (part, end) in status.ends() {
+                ends.encode_family(&[("listener", status.port), ("part", part)])?
+                    .encode_gauge(&seconds(end))?;
             }
         }
         let help = "TLS configurations used so far, the present one included";

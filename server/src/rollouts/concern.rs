@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_api::rollouts::RolloutLoads;
+use xds_api::rollouts::{LoadSeries, RolloutLoads};
 use xds_cache::layer::EffectiveGroup;
 use xds_cache::loads::Since;
 use xds_cache::status::{StreamId, TypeStatus};
@@ -172,6 +172,20 @@ pub(super) fn loads_of(
 ) -> RolloutLoads {
     let [canary, stable] = counts(parts, spec, since_ms, behind).map(Option::unwrap_or_default);
     RolloutLoads { canary, stable }
+}
+
+/// The reports of clients about both backends, for as long as they are kept.
+pub(super) fn series(parts: &DriverParts, spec: &RolloutSpec) -> LoadSeries {
+    let behind = ClustersBehind::new(&parts.publisher.groups().1);
+    let now = from_millis((parts.clock)());
+    let [canary, stable] = [&spec.canary, &spec.stable].map(|backend| behind.of(parts, spec, backend));
+    let [canary, stable] = [(&canary, &stable), (&stable, &canary)].map(|(own, other)| {
+        let clusters: Vec<&str> = own.difference(other).copied().collect();
+        let counts = parts.loads.series(&clusters, now).into_iter();
+        counts.map(|counts| Counts { requests: counts.finished(), failures: counts.errors })
+    });
+    let points = canary.zip(stable).map(|(canary, stable)| [canary, stable]).collect();
+    LoadSeries { bucket: parts.loads.limits().bucket, until: now, points }
 }
 
 /// The requests to the canary and to stable.

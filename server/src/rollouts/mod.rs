@@ -42,7 +42,7 @@ pub use reach::{Reach, ReachError};
 use shown::ShownLoads;
 use tokio::sync::{mpsc, oneshot, watch};
 pub use trust::Trust;
-use xds_api::rollouts::{RolloutError, RolloutLoads, StartOptions, Started};
+use xds_api::rollouts::{LoadSeries, RolloutError, RolloutLoads, StartOptions, Started};
 use xds_cache::Revision;
 use xds_control::BoxFuture;
 use xds_control::model::weights::RuleKey;
@@ -136,6 +136,10 @@ impl xds_api::rollouts::Rollouts for Rollouts {
 
     fn loads(&self, rollout: &Rollout) -> RolloutLoads {
         self.loads.of(&self.parts, rollout)
+    }
+
+    fn series(&self, rollout: &Rollout) -> LoadSeries {
+        concern::series(&self.parts, rollout.spec())
     }
 
     fn acks_here(&self, spec: &RolloutSpec, change: u64, revision: Revision) -> Option<AckStatus> {

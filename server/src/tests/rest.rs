@@ -132,6 +132,8 @@ fn state_with(
         access: Arc::new(access),
         peers: None,
         relay: None,
+        certificates: None,
+        models: xds_api::Models::default(),
     }
 }
 

@@ -74,6 +74,11 @@ impl Found {
         self.headless
     }
 
+    /// The journal up to its last complete commit, for reading only.
+    pub(crate) fn as_it_is(self) -> Journal {
+        Journal { segments: self.segments, end: self.end.end, replay: self.replay }
+    }
+
     /// Cuts off a torn end, starts a journal where there is none, and removes the remains of a crash.
     pub(crate) fn repair(mut self, notes: &mut Vec<OpenNote>) -> Result<Journal, FileError> {
         let dir = self.dir;

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::{Cluster, LoadBoard, LoadLimits, NodeReports};
+use super::{Cluster, LoadBoard, LoadLimits, NodeReports, bucket};
 use crate::group::GroupName;
 use crate::loads::report::{Counts, Metrics, PriorityLocality};
 use crate::loads::window::{Millis, Period};
@@ -142,6 +142,32 @@ impl LoadBoard {
         totals.oldest_report = last_reports.values().min().copied();
         totals.newest_report = last_reports.values().max().copied();
         totals
+    }
+
+    /// The reports of all nodes about these clusters over time: a sum for each bucket, the last of them that of `now`.
+    #[must_use]
+    pub fn series(&self, clusters: &[&str], now: SystemTime) -> Vec<Counts> {
+        let bucket = bucket(&self.limits);
+        let n_buckets = duration_millis(self.limits.kept_for) / bucket;
+        let last = millis(now) / bucket;
+        let first = last.saturating_sub(n_buckets.saturating_sub(1));
+        let mut sums = vec![Counts::default(); usize::try_from(last - first + 1).unwrap_or_default()];
+        let state = self.lock();
+        let all = state.clusters.iter().flat_map(|(key, cluster)| {
+            cluster.nodes.iter().map(move |((_, name), reports)| ([key, name], reports))
+        });
+        for (names, reports) in all {
+            if !names.iter().any(|name| clusters.contains(&&***name)) {
+                continue;
+            }
+            for (until, counts) in reports.localities.values().flat_map(|series| series.window.all()) {
+                let at = (until / bucket).checked_sub(first).and_then(|at| usize::try_from(at).ok());
+                if let Some(sum) = at.and_then(|at| sums.get_mut(at)) {
+                    *sum += *counts;
+                }
+            }
+        }
+        sums
     }
 
     /// The reports of the nodes of each of `N` parts about all clusters together; `part` says which part a node is in, if any.

@@ -25,7 +25,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tracing::{info, warn};
 use xds_access::Trail;
 use xds_access::audit::Entry;
-use xds_api::rfc3339;
+use xds_api::{CertificateEnd, rfc3339};
 use xds_cache::Proofs;
 
 use crate::spiffe::{Agent, AgentState, Svid};
@@ -35,7 +35,7 @@ use material::Contents;
 pub(crate) use material::Material;
 pub use material::{Own, TlsFiles, TlsVersion};
 pub(crate) use pem::TlsError;
-pub(crate) use trust::End;
+use trust::End;
 pub use trust::{Domains, TrustFiles};
 
 /// When files are looked at, and how long handshakes may take.
@@ -112,6 +112,35 @@ pub(crate) struct TlsStatus {
     pub(crate) fault: Option<String>,
     /// The ends of handshakes.
     pub(crate) handshakes: BTreeMap<Outcome, u64>,
+}
+
+impl TlsStatus {
+    /// Everything that ends, each part with the first of its ends.
+    pub(crate) fn ends(&self) -> BTreeMap<&'static str, SystemTime> {
+        let Some(material) = &self.material else { return BTreeMap::new() };
+        let mut parts = BTreeMap::from([("leaf", material.not_after)]);
+        for End { of, at, .. } in &material.ends {
+            let first = parts.entry(of.label()).or_insert(*at);
+            *first = (*first).min(*at);
+        }
+        parts
+    }
+}
+
+/// The ports that speak TLS, as the admin API shows them.
+#[derive(Debug)]
+pub(crate) struct Ends(pub(crate) Vec<Arc<Tls>>);
+
+impl xds_api::Certificates for Ends {
+    fn ends(&self) -> Vec<CertificateEnd> {
+        let ports = self.0.iter().map(|tls| tls.status());
+        ports
+            .flat_map(|status| {
+                let port = status.port;
+                status.ends().into_iter().map(move |(part, at)| CertificateEnd { port, part, at })
+            })
+            .collect()
+    }
 }
 
 /// What is wrong with the certificates of a port.

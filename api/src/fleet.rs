@@ -1,0 +1,417 @@
+//! The clients as one fleet: how many are in which state, and which are worst off.
+//!
+//! Counts and lists are made of [`Row`]s, one a node. They are values, so those of several servers become one.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use xds_cache::status::{ConfigStatus, StreamEntry, StreamStatus};
+use xds_cache::{GroupName, Node, ResourceType, ViewKey};
+use xds_control::peers::ReplicasReport;
+use xds_units::rfc3339;
+
+use crate::caller::Caller;
+use crate::endpoint::nodes;
+use crate::problem::ApiError;
+use crate::seen::seen_groups;
+use crate::state::ApiState;
+
+/// The fleet, and a page of its nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Fleet {
+    /// The newest revision that this server serves.
+    pub revision: u64,
+    /// How many nodes are connected.
+    pub total: usize,
+    /// How many are in each state, without those that have none.
+    pub states: BTreeMap<FleetState, usize>,
+    /// How many nodes have each value: `client`, `cluster`, `locality`, `group`. The values that most nodes have come first.
+    pub by: BTreeMap<String, Vec<ValueCount>>,
+    /// How many nodes fit the filters.
+    pub found: usize,
+    /// Those of the page.
+    pub nodes: Vec<FleetNode>,
+    /// The servers whose nodes these are, if several share the store and ask each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicasReport>,
+}
+
+/// How a node is. The worst comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum FleetState {
+    /// It has rejected the last response of a type.
+    Rejects,
+    /// A change is held back from it, because of what it has or does not have.
+    HeldBack,
+    /// It has not answered the last response of a type.
+    Unanswered,
+    /// No group but `default` selects it, and that one has nothing.
+    Unmatched,
+    /// Nothing that it asks for of a type exists.
+    Missing,
+    /// It has not accepted all of what it is served.
+    Behind,
+    /// It has accepted all of what it is served.
+    UpToDate,
+}
+
+/// How many nodes have a value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ValueCount {
+    /// The value; empty for nodes that have none.
+    pub value: String,
+    /// How many they are.
+    pub n: usize,
+}
+
+/// A node of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FleetNode {
+    /// The id.
+    pub id: String,
+    /// How it is.
+    pub state: FleetState,
+    /// Since when nothing has changed about it, as far as this server knows.
+    pub since: String,
+    /// The cluster that the node says it belongs to.
+    pub cluster: String,
+    /// Where it says it runs: region, zone and sub-zone, separated by `/`.
+    pub locality: String,
+    /// Its software and version.
+    pub client: String,
+    /// Its groups, the one that wins first.
+    pub groups: Vec<String>,
+    /// The publication up to which it has accepted everything; null before its first answer.
+    pub revision: Option<u64>,
+    /// How many streams it has.
+    pub streams: usize,
+    /// The type URL of what it rejects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected_type: Option<String>,
+    /// Its words for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejection: Option<String>,
+    /// How many changes are held back.
+    pub held_back: usize,
+    /// The server that it is connected to, if several share the store and ask each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica: Option<String>,
+}
+
+/// The order of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum FleetOrder {
+    /// The worst state first; of those with the same, the one that has been so for longest.
+    #[default]
+    Worst,
+    /// By id.
+    Id,
+    /// The oldest revision first.
+    Revision,
+}
+
+/// Which nodes are listed, and how.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct FleetQuery {
+    /// A part of the id.
+    pub(crate) search: Option<String>,
+    pub(crate) state: Option<FleetState>,
+    pub(crate) group: Option<String>,
+    pub(crate) client: Option<String>,
+    pub(crate) cluster: Option<String>,
+    pub(crate) locality: Option<String>,
+    #[serde(default)]
+    pub(crate) sort: FleetOrder,
+    /// From 1.
+    pub(crate) page: Option<usize>,
+    pub(crate) limit: Option<usize>,
+}
+
+/// All streams of one node.
+struct Row {
+    node: Arc<Node>,
+    groups: Arc<[GroupName]>,
+    state: FleetState,
+    since: SystemTime,
+    revision: Option<u64>,
+    streams: usize,
+    rejected: Option<(ResourceType, Arc<str>)>,
+    held_back: usize,
+}
+
+impl FleetQuery {
+    /// Reads it of the parameters of a request.
+    ///
+    /// # Errors
+    ///
+    /// [`ApiError::BadRequest`] if a number is out of its bounds.
+    pub(crate) fn check(self) -> Result<Self, ApiError> {
+        let (page, limit) = (self.page(), self.limit());
+        if limit == 0 || limit > MAX_LIMIT {
+            return Err(ApiError::BadRequest(format!("limit={limit} is not between 1 and {MAX_LIMIT}")));
+        }
+        if page == 0 || page.saturating_mul(limit) > MAX_REACH {
+            let last = MAX_REACH / limit;
+            return Err(ApiError::BadRequest(format!(
+                "page={page} is not between 1 and {last}: use a filter to see other nodes"
+            )));
+        }
+        Ok(self)
+    }
+
+    fn page(&self) -> usize {
+        self.page.unwrap_or(1)
+    }
+
+    fn limit(&self) -> usize {
+        self.limit.unwrap_or(DEFAULT_LIMIT)
+    }
+
+    /// The same for another server: everything up to the end of the page.
+    pub(crate) fn up_to_the_page(&self) -> Self {
+        Self { page: Some(1), limit: Some(self.page() * self.limit()), ..self.clone() }
+    }
+
+    fn wants(&self, row: &Row) -> bool {
+        let node = &row.node;
+        self.search.as_ref().is_none_or(|part| node.id.contains(part.as_str()))
+            && self.state.is_none_or(|state| row.state == state)
+            && self.group.as_ref().is_none_or(|name| row.groups.iter().any(|group| group.as_str() == name))
+            && self.client.as_ref().is_none_or(|client| client_of(node) == *client)
+            && self.cluster.as_ref().is_none_or(|cluster| node.cluster == *cluster)
+            && self.locality.as_ref().is_none_or(|locality| locality_of(node) == *locality)
+    }
+
+    /// Compares two nodes, each by its state, since when it has that, its revision and its id.
+    fn compare<T: Ord>(
+        &self,
+        one: (FleetState, T, Option<u64>, &str),
+        other: (FleetState, T, Option<u64>, &str),
+    ) -> Ordering {
+        let by_id = one.3.cmp(other.3);
+        match self.sort {
+            FleetOrder::Worst => one.0.cmp(&other.0).then_with(|| one.1.cmp(&other.1)).then(by_id),
+            FleetOrder::Id => by_id,
+            FleetOrder::Revision => one.2.cmp(&other.2).then(by_id),
+        }
+    }
+
+    fn compare_rows(&self, one: &Row, other: &Row) -> Ordering {
+        self.compare(one.place(), other.place())
+    }
+}
+
+impl Fleet {
+    /// The nodes of this server that the caller may see.
+    pub(crate) fn here(state: &ApiState, caller: &Caller, query: &FleetQuery) -> Self {
+        let mut rows = rows(state, caller);
+        let mut fleet = Self { revision: state.publisher.groups().0.0, total: rows.len(), ..Self::default() };
+        let mut by: BTreeMap<&str, HashMap<String, usize>> = BTreeMap::new();
+        for row in &rows {
+            *fleet.states.entry(row.state).or_default() += 1;
+            let mut count = |what, value: String| {
+                *by.entry(what).or_default().entry(value).or_default() += 1;
+            };
+            count("client", client_of(&row.node));
+            count("cluster", row.node.cluster.clone());
+            count("locality", locality_of(&row.node));
+            row.groups
+                .iter()
+                .filter(|group| caller.sees_group(group))
+                .for_each(|group| count("group", group.to_string()));
+        }
+        fleet.by = by.into_iter().map(|(what, counts)| (what.to_owned(), first_values(counts))).collect();
+        rows.retain(|row| query.wants(row));
+        fleet.found = rows.len();
+        let (from, limit) = ((query.page() - 1) * query.limit(), query.limit());
+        let end = from + limit;
+        if end < rows.len() {
+            rows.select_nth_unstable_by(end, |one, other| query.compare_rows(one, other));
+            rows.truncate(end);
+        }
+        rows.sort_unstable_by(|one, other| query.compare_rows(one, other));
+        fleet.nodes = rows.iter().skip(from).take(limit).map(|row| row.shown(caller)).collect();
+        fleet
+    }
+
+    /// The nodes of all servers, of each of which this has everything up to the end of the page.
+    pub(crate) fn of_all(
+        servers: impl Iterator<Item = (String, Self)>,
+        replicas: ReplicasReport,
+        query: &FleetQuery,
+    ) -> Self {
+        let mut all = Self { replicas: Some(replicas), ..Self::default() };
+        let mut by: BTreeMap<String, HashMap<String, usize>> = BTreeMap::new();
+        for (id, fleet) in servers {
+            all.revision = all.revision.max(fleet.revision);
+            all.total += fleet.total;
+            all.found += fleet.found;
+            fleet.states.into_iter().for_each(|(state, n)| *all.states.entry(state).or_default() += n);
+            for (what, counts) in fleet.by {
+                let known = by.entry(what).or_default();
+                counts.into_iter().for_each(|count| *known.entry(count.value).or_default() += count.n);
+            }
+            let nodes = fleet.nodes.into_iter();
+            all.nodes.extend(nodes.map(|node| FleetNode { replica: Some(id.clone()), ..node }));
+        }
+        all.by = by.into_iter().map(|(what, counts)| (what, first_values(counts))).collect();
+        all.nodes.sort_by(|one, other| query.compare(one.place(), other.place()));
+        let from = (query.page() - 1) * query.limit();
+        all.nodes = all.nodes.into_iter().skip(from).take(query.limit()).collect();
+        all
+    }
+}
+
+impl FleetNode {
+    fn place(&self) -> (FleetState, &str, Option<u64>, &str) {
+        // These times are as long as each other, so texts are in the order of times.
+        (self.state, &self.since, self.revision, &self.id)
+    }
+}
+
+impl Row {
+    fn place(&self) -> (FleetState, SystemTime, Option<u64>, &str) {
+        (self.state, self.since, self.revision, &self.node.id)
+    }
+
+    fn shown(&self, caller: &Caller) -> FleetNode {
+        let node = &self.node;
+        FleetNode {
+            id: node.id.clone(),
+            state: self.state,
+            since: rfc3339(self.since),
+            cluster: node.cluster.clone(),
+            locality: locality_of(node),
+            client: client_of(node),
+            groups: seen_groups(caller, &self.groups),
+            revision: self.revision,
+            streams: self.streams,
+            rejected_type: self.rejected.as_ref().map(|(of, _)| of.type_url().to_owned()),
+            rejection: self.rejected.as_ref().map(|(_, words)| words.to_string()),
+            held_back: self.held_back,
+            replica: None,
+        }
+    }
+
+    /// Adds another stream of the node.
+    fn join(&mut self, other: Self) {
+        self.streams += other.streams;
+        self.revision = self.revision.zip(other.revision).map(|(one, other)| one.min(other));
+        // Streams of one client have the same changes held back.
+        self.held_back = self.held_back.max(other.held_back);
+        self.rejected = self.rejected.take().or(other.rejected);
+        if other.state < self.state {
+            (self.state, self.since) = (other.state, other.since);
+        }
+    }
+}
+
+/// A row for each node that the caller may see, in no order.
+fn rows(state: &ApiState, caller: &Caller) -> Vec<Row> {
+    let mut by_id: HashMap<String, Row> = HashMap::new();
+    let mut newest: HashMap<ViewKey, u64> = HashMap::new();
+    for entry in state.board.streams() {
+        let Some(row) = entry.with(|status| row(state, caller, status, &mut newest)) else { continue };
+        let row = with_held_back(row, &entry);
+        match by_id.get_mut(&row.node.id) {
+            Some(known) => known.join(row),
+            None => _ = by_id.insert(row.node.id.clone(), row),
+        }
+    }
+    by_id.into_values().collect()
+}
+
+fn row(
+    state: &ApiState,
+    caller: &Caller,
+    status: &StreamStatus,
+    newest: &mut HashMap<ViewKey, u64>,
+) -> Option<Row> {
+    let groups = status.view.as_ref().map(|view| Arc::clone(&view.groups)).unwrap_or_default();
+    if !caller.sees_node(&groups) {
+        return None;
+    }
+    let served = status.view.as_ref().map(|key| {
+        *newest
+            .entry(key.clone())
+            .or_insert_with(|| state.publisher.view_at(key).map(|view| view.revision().0).unwrap_or_default())
+    });
+    let revision = nodes::accepted(std::slice::from_ref(status));
+    let worst = status.types.iter().max_by_key(|(_, of)| (of.status(), of.updated_at));
+    let rejected = worst.filter(|(_, of)| of.status() == ConfigStatus::Error).and_then(|(of, status)| {
+        status.last_nack.as_ref().map(|nack| (of.clone(), Arc::clone(&nack.message)))
+    });
+    let updated = worst.and_then(|(_, of)| of.updated_at).unwrap_or(status.info.since);
+    let state = match status.status() {
+        ConfigStatus::Error => FleetState::Rejects,
+        ConfigStatus::Stale => FleetState::Unanswered,
+        _ if status.is_unmatched => FleetState::Unmatched,
+        ConfigStatus::NotSent => FleetState::Missing,
+        ConfigStatus::Synced if revision < served => FleetState::Behind,
+        ConfigStatus::Synced => FleetState::UpToDate,
+    };
+    Some(Row {
+        node: Arc::clone(&status.info.node),
+        groups,
+        state,
+        since: updated,
+        revision,
+        streams: 1,
+        rejected,
+        held_back: 0,
+    })
+}
+
+/// Counts what is held back. That asks the client's session, so it is left out for those that have everything.
+fn with_held_back(mut row: Row, entry: &StreamEntry) -> Row {
+    if row.state == FleetState::UpToDate {
+        return row;
+    }
+    row.held_back = entry.held_back().len();
+    if row.held_back > 0 {
+        row.state = row.state.min(FleetState::HeldBack);
+    }
+    row
+}
+
+fn client_of(node: &Node) -> String {
+    match (node.user_agent_name.as_str(), node.user_agent_version.as_str()) {
+        (name, "") => name.to_owned(),
+        (name, version) => format!("{name} {version}"),
+    }
+}
+
+fn locality_of(node: &Node) -> String {
+    let of = &node.locality;
+    let parts = [of.region.as_str(), of.zone.as_str(), of.sub_zone.as_str()];
+    parts.join("/").trim_end_matches('/').to_owned()
+}
+
+/// The values that most nodes have.
+fn first_values(counts: HashMap<String, usize>) -> Vec<ValueCount> {
+    let mut counts: Vec<ValueCount> = counts.into_iter().map(|(value, n)| ValueCount { value, n }).collect();
+    counts.sort_unstable_by(|one, other| other.n.cmp(&one.n).then_with(|| one.value.cmp(&other.value)));
+    counts.truncate(MAX_VALUES);
+    counts
+}
+
+/// How many nodes a page has if the request does not say.
+const DEFAULT_LIMIT: usize = 100;
+
+/// How many nodes a page has at most.
+const MAX_LIMIT: usize = 1_000;
+
+/// The place of the last node that can be listed: other servers are asked for all up to it.
+const MAX_REACH: usize = 1_000;
+
+/// How many values are counted apart.
+const MAX_VALUES: usize = 50;

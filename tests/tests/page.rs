@@ -1,0 +1,292 @@
+//! The page of the admin port in a real browser, with a real Envoy and a gRPC client attached.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use xds_tests::browser::Browser;
+use xds_tests::documents::World;
+use xds_tests::envoy::Envoy;
+use xds_tests::rpc::Ask;
+use xds_tests::server::{Server, Setup, Variant};
+use xds_tests::wait::{PATIENCE, wait_for};
+use xds_tests::worker::{Calls, Library};
+
+const ROUTES: &str = "\
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: web}
+spec: {gatewayClassName: xds-server, listeners: [{name: http, protocol: HTTP, port: {web}}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: shop}
+spec:
+  parentRefs: [{name: web}]
+  hostnames: [shop.example.com]
+  rules:
+  - backendRefs: [{name: v1, port: 8080, weight: 90}, {name: v2, port: 8080, weight: 10}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GRPCRoute
+metadata: {name: greeter}
+spec:
+  parentRefs: [{name: web}]
+  hostnames: [greeter.example.com]
+  rules:
+  - backendRefs: [{name: v1, port: 8080}]
+";
+
+const RULE: &str = "/v1/weights/HTTPRoute/default/shop/0";
+
+/// A server with two backends, an Envoy that is there, and a browser.
+struct Cockpit {
+    world: World,
+    _envoy: Envoy,
+    browser: Browser,
+}
+
+impl Cockpit {
+    /// `None` without a browser.
+    async fn start() -> Result<Option<Self>> {
+        let Some(browser) = Browser::start().await? else { return Ok(None) };
+        let setup = Setup::new()?.arg("--load-report-interval=1s").fixed_xds_port()?;
+        let mut world = World::start_with(setup, &["v1", "v2"]).await?;
+        world.ports(&["web"])?;
+        world.write("routes.yaml", ROUTES)?;
+        wait_for("the rule", PATIENCE, async || world.server.get(RULE).await?.success()).await?;
+        let envoy = Envoy::start(&world.server.bootstrap_envoy("edge-1", Variant::Delta).await?).await?;
+        let cockpit = Self { world, _envoy: envoy, browser };
+        wait_for("a request", PATIENCE, async || cockpit.backend().await).await?;
+        Ok(Some(cockpit))
+    }
+
+    async fn open(&self, path: &str) -> Result<()> {
+        self.browser.open(&self.server().url(path)).await
+    }
+
+    fn server(&self) -> &Server {
+        &self.world.server
+    }
+
+    /// The backend that a request comes to.
+    async fn backend(&self) -> Result<String> {
+        let told = self.world.ask("web", &Ask::get("shop.example.com", "/")).await?;
+        ensure!(!told.backend.is_empty(), "{told:?}");
+        Ok(told.backend)
+    }
+}
+
+/// Where pictures go, if they are wanted.
+fn pictures() -> Option<PathBuf> {
+    std::env::var_os("XDS_PICTURES").map(PathBuf::from)
+}
+
+/// The screens: what each is called, where it is, and a text that must be seen there.
+const SCREENS: [(&str, &str, &str); 11] = [
+    ("fleet", "/", "edge-1"),
+    ("node", "/nodes/edge-1?config=1", "RouteConfiguration"),
+    ("changes", "/changes", "of 1"),
+    ("change", "/changes/3", "weights/HTTPRoute/default/shop/0"),
+    ("rollback", "/changes/2/rollback", "Steps in which clients get it"),
+    ("canary", "/canary", "Paused"),
+    ("rollout", "/canary/rollouts/{rollout}", "Share of the canary"),
+    ("routes", "/routes", "shop.example.com"),
+    ("object", "/routes/HTTPRoute/default/shop", "Accepted"),
+    ("try", "/try?node=edge-1&host=shop.example.com&path=/&beside=1", "Revision 1"),
+    ("problems", "/problems", "greeter-typo"),
+];
+
+#[tokio::test]
+async fn each_screen_shows_what_is_there_to_everybody() -> Result<()> {
+    let Some(cockpit) = Cockpit::start().await? else { return Ok(()) };
+    let (server, browser) = (cockpit.server(), &cockpit.browser);
+    if let Some(worker) = cockpit.world.worker(Library::Grpcio).await? {
+        let channel = worker.open("xds:///greeter.example.com").await?;
+        channel.call(&Calls::new(3)).await?.ensure_no_errors()?;
+        cockpit.open("/?search=grpc").await?;
+        browser.wait_text("#nodes", "gRPC").await?;
+    }
+    let rollout = json!({
+        "route": {"kind": "HTTPRoute", "namespace": "default", "name": "shop", "rule": "0"},
+        "stable": "v1:8080", "canary": "v2:8080", "steps": [{"setWeight": 30}, {"pause": {}}],
+    });
+    let id = server.post("/v1/rollouts", &rollout).await?["id"].as_str().context("an id")?.to_owned();
+    server.wait_json(&format!("/v1/rollouts/{id}"), |one| one["phase"] == "Paused").await?;
+    cockpit
+        .world
+        .write("typo.yaml", "version: xds-server/v1\nroutes:\n  greeter-typo: {to: nowhere, hots: [a]}\n")?;
+    for (name, path, wanted) in SCREENS {
+        let path = path.replace("{rollout}", &id);
+        for (look, scheme, width) in
+            [("light", "light", 1280), ("dark", "dark", 1280), ("phone", "light", 390)]
+        {
+            browser.prefer(scheme).await?;
+            browser.resize(width, 900).await?;
+            cockpit.open(&path).await?;
+            browser.wait_text("main", wanted).await.with_context(|| format!("{path}, {look}"))?;
+            browser.check().await.with_context(|| look.to_owned())?;
+            let overflow = browser.run("return document.documentElement.scrollWidth - innerWidth;").await?;
+            ensure!(overflow.as_f64() <= Some(0.0), "{path}, {look}: it is {overflow} pixels too wide");
+            if let Some(dir) = pictures().filter(|_| look != "phone") {
+                fs::write(dir.join(format!("{name}-{look}.png")), browser.picture().await?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn weights_that_are_changed_on_the_page_reach_the_envoy_and_the_bar_fills() -> Result<()> {
+    let Some(cockpit) = Cockpit::start().await? else { return Ok(()) };
+    let browser = &cockpit.browser;
+    cockpit.open("/routes").await?;
+    browser.wait_text("#routes", "90 % to").await?;
+    browser.click("HTTPRoute default/shop").await?;
+    browser.wait_text("h1", "HTTPRoute default/shop").await?;
+    browser.click("Change…").await?;
+    browser.type_into("[name='percent.v2:8080']", "100").await?;
+    browser.click("Change them").await?;
+    browser.wait_text(".said", "This is revision").await?;
+    browser.wait_text("#progress", "1 of 1").await?;
+    let label =
+        browser.run("return document.querySelector('#progress svg').getAttribute('aria-label');").await?;
+    ensure!(label == "1 have it", "{label}");
+    for _ in 0..20 {
+        let backend = cockpit.backend().await?;
+        ensure!(backend == "v2", "{backend}");
+    }
+    browser.check().await?;
+
+    // Somebody else has changed them since the form was shown.
+    cockpit.open("/routes/HTTPRoute/default/shop").await?;
+    browser.click("Reset…").await?;
+    let stale =
+        browser.run("document.querySelectorAll('[name=tag]').forEach(tag => tag.value = 'stale');").await;
+    stale?;
+    browser.click("Use the file's").await?;
+    browser.wait_text(".said.failed", "").await?;
+    ensure!(cockpit.server().get_json(RULE).await?["overridden"] == true);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_rejection_is_seen_within_two_seconds_with_its_words() -> Result<()> {
+    let Some(cockpit) = Cockpit::start().await? else { return Ok(()) };
+    let browser = &cockpit.browser;
+    cockpit.open("/").await?;
+    browser.wait_text("#counts", "up to date").await?;
+    browser.wait_text("#link", "live").await?;
+    let bad = json!({
+        "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "bad", "type": "STATIC", "connect_timeout": "1s",
+        "load_assignment": {"cluster_name": "bad", "endpoints": [{"lb_endpoints": [{"endpoint":
+            {"address": {"socket_address": {"address": "not.an.ip", "port_value": 80}}}}]}]},
+    });
+    cockpit.server().put("/v1/groups/default/resources/clusters/bad?wait=acked", &bad).await.unwrap_err();
+    browser.wait_text_within(Duration::from_secs(2), "#nodes", "malformed IP address: not.an.ip").await?;
+    let counts = browser.text("#counts").await?;
+    ensure!(counts.contains("1 reject"), "{counts}");
+    browser.check().await?;
+    cockpit.server().delete("/v1/groups/default/resources/clusters/bad").await?;
+    browser.wait_text("#counts", "1 up to date").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_rollout_is_watched_and_steered() -> Result<()> {
+    let Some(cockpit) = Cockpit::start().await? else { return Ok(()) };
+    let browser = &cockpit.browser;
+    let rollout = json!({
+        "route": {"kind": "HTTPRoute", "namespace": "default", "name": "shop", "rule": "0"},
+        "stable": "v1:8080", "canary": "v2:8080", "steps": [{"setWeight": 40}, {"pause": {}}, {"setWeight": 60}, {"pause": {}}],
+    });
+    cockpit.server().post("/v1/rollouts", &rollout).await?;
+    cockpit.open("/canary").await?;
+    browser.wait_text("#rollouts", "Paused").await?;
+    browser.click("shop: v2:8080").await?;
+    browser.wait_text("#state", "40 to v2:8080").await?;
+    browser.wait_text("#state", "1 of 1").await?;
+    for _ in 0..50 {
+        cockpit.backend().await?;
+    }
+    wait_for("a point of the plot", PATIENCE, async || {
+        let lines = browser.run("return document.querySelectorAll('#plots polyline').length;").await?;
+        ensure!(lines.as_u64() >= Some(4), "{lines} lines");
+        Ok(())
+    })
+    .await?;
+    // What somebody has unfolded stays while the screen goes on.
+    browser.click("Abort").await?;
+    browser.wait_text("#verbs details[open]", "All traffic goes back to stable now.").await?;
+    browser.click("Resume").await?;
+    browser.run("document.querySelectorAll('#verbs details')[0].querySelector('button').click();").await?;
+    browser.wait_text(".said.done", "resume").await?;
+    browser.wait_text("#state", "60 to v2:8080").await?;
+    browser.check().await
+}
+
+#[tokio::test]
+async fn nobody_sees_anything_without_signing_in() -> Result<()> {
+    let Some(browser) = Browser::start().await? else { return Ok(()) };
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("token");
+    fs::write(&file, "correct-horse-battery")?;
+    let server =
+        Server::start_with(Setup::new()?.arg(format!("--admin-token-file={}", file.display()))).await?;
+    let url = |path: &str| server.url(path);
+    browser.open(&url("/changes?source=api")).await?;
+    browser.wait_text("h1", "Sign in").await?;
+    browser.check().await?;
+    browser.type_into("#token", "wrong").await?;
+    browser.click("Sign in").await?;
+    browser.wait_text(".said.failed", "").await?;
+    browser.type_into("#token", "correct-horse-battery").await?;
+    browser.click("Sign in").await?;
+    browser.wait_text("h1", "Changes").await?;
+    ensure!(browser.path().await? == "/changes?source=api", "{}", browser.path().await?);
+    browser.wait_text("#link", "live").await?;
+    browser.check().await?;
+    let cookie = browser.run("return document.cookie;").await?;
+    ensure!(cookie == "", "a script sees {cookie}");
+    browser.click("Sign out").await?;
+    browser.wait_text("h1", "Sign in").await?;
+    ensure!(server.log().containing("correct-horse-battery").is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn forms_of_other_sites_change_nothing_and_sign_nobody_in() -> Result<()> {
+    let server = Server::start_with(Setup::new()?).await?;
+    server.wait_ready().await?;
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    for foreign in [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")] {
+        let answer = server.request("POST", "/ui/do/reload", &[form, foreign], "to=/".to_owned()).await?;
+        let said = answer.header("set-cookie").to_owned();
+        ensure!(said.contains("failed="), "{}: {said}", answer.status);
+        let answer =
+            server.request("POST", "/ui/sign-in", &[form, foreign], "token=x&to=/".to_owned()).await?;
+        ensure!(answer.status == 401 && answer.header("set-cookie").is_empty(), "{}", answer.status);
+    }
+    let answer = server.request("POST", "/ui/do/reload", &[form], "to=//evil.example".to_owned()).await?;
+    assert_eq!(answer.header("location"), "/");
+    let page = server.get("/").await?.success()?;
+    let policy = page.header("content-security-policy");
+    ensure!(
+        policy.starts_with("default-src 'none'") && policy.contains("frame-ancestors 'none'"),
+        "{policy}"
+    );
+    assert_eq!(server.get("/nodes/nobody").await?.status, 404);
+    assert_eq!(server.get("/v1/nothing").await?.header("content-type"), "application/problem+json");
+    Ok(())
+}
+
+#[tokio::test]
+async fn there_may_be_no_page() -> Result<()> {
+    let server = Server::start_with(Setup::new()?.arg("--no-ui")).await?;
+    server.wait_ready().await?;
+    assert_eq!(server.get("/").await?.status, 404);
+    server.get_json("/v1/fleet").await?;
+    Ok(())
+}

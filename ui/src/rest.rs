@@ -1,0 +1,185 @@
+//! The REST API, as this page calls it.
+
+use std::fmt;
+
+use axum::Router;
+use axum::body::Body;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use serde_json::Value;
+use tower::ServiceExt as _;
+
+/// Calls the API. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Rest(pub(crate) Router);
+
+/// Who looks at the page, as the API knows them.
+#[derive(Clone)]
+pub(crate) struct Visitor {
+    host: Option<HeaderValue>,
+    /// What a browser says of the page that a form is on.
+    site: HeaderMap,
+    /// The token that they signed in with.
+    pub(crate) authorization: Option<HeaderValue>,
+    /// What is known of the connection: its address and its certificate.
+    connection: Extensions,
+    /// Tells visitors apart who may see different things.
+    pub(crate) identity: String,
+}
+
+/// Why the API did not do what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) status: StatusCode,
+    pub(crate) detail: String,
+    /// Single faults, each with its place.
+    pub(crate) faults: Vec<String>,
+}
+
+impl Visitor {
+    /// Whoever makes a request with these headers. Of their connection there is what the API needs, and what it proves.
+    pub(crate) fn of(
+        headers: &HeaderMap,
+        authorization: Option<HeaderValue>,
+        (connection, identity): (Extensions, String),
+    ) -> Self {
+        let mut site = HeaderMap::new();
+        for name in [ORIGIN, SEC_FETCH_SITE] {
+            if let Some(value) = headers.get(&name) {
+                site.insert(name, value.clone());
+            }
+        }
+        Self { host: headers.get(HOST).cloned(), site, authorization, connection, identity }
+    }
+}
+
+impl fmt::Debug for Visitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Visitor").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+impl Rest {
+    /// What the API answers at a path.
+    ///
+    /// # Errors
+    ///
+    /// The problem that the API tells.
+    pub(crate) async fn get(&self, visitor: &Visitor, path: &str) -> Result<Value, Failure> {
+        self.send(visitor, Method::GET, path, None, &[]).await
+    }
+
+    /// Finds out whether the visitor may use the API at all, from the site that their form is on.
+    ///
+    /// # Errors
+    ///
+    /// The problem that the API tells.
+    pub(crate) async fn check(&self, visitor: &Visitor) -> Result<(), Failure> {
+        let site = visitor.site.iter().map(|(name, value)| (name.clone(), shown(value)));
+        let site: Vec<_> = site.collect();
+        self.send(visitor, Method::GET, "/v1/groups?limit=1", None, &site).await.map(|_| ())
+    }
+
+    /// The same, or nothing if there is no such thing (any more).
+    pub(crate) async fn find(&self, visitor: &Visitor, path: &str) -> Result<Option<Value>, Failure> {
+        match self.get(visitor, path).await {
+            Ok(value) => Ok(Some(value)),
+            Err(failure) if [StatusCode::NOT_FOUND, StatusCode::GONE].contains(&failure.status) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Asks for something with a body.
+    ///
+    /// # Errors
+    ///
+    /// The problem that the API tells.
+    pub(crate) async fn call(
+        &self,
+        visitor: &Visitor,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+        headers: &[(HeaderName, String)],
+    ) -> Result<Value, Failure> {
+        // A link on another site may lead to this page; a form on another site may not change anything through it.
+        let site = visitor.site.iter().map(|(name, value)| (name.clone(), shown(value)));
+        let kind = (CONTENT_TYPE, "application/json".to_owned());
+        let headers: Vec<_> = [kind].into_iter().chain(site).chain(headers.iter().cloned()).collect();
+        self.send(visitor, method, path, body, &headers).await
+    }
+
+    async fn send(
+        &self,
+        visitor: &Visitor,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+        headers: &[(HeaderName, String)],
+    ) -> Result<Value, Failure> {
+        let mut request = Request::new(body.map_or_else(Body::empty, |body| Body::from(body.to_string())));
+        *request.method_mut() = method;
+        *request.uri_mut() = path.parse().map_err(|error| Failure::internal(format!("{path}: {error}")))?;
+        *request.extensions_mut() = visitor.connection.clone();
+        let sent = request.headers_mut();
+        for (name, value) in [(HOST, &visitor.host), (AUTHORIZATION, &visitor.authorization)] {
+            if let Some(value) = value {
+                sent.insert(name, value.clone());
+            }
+        }
+        for (name, value) in headers {
+            let value = HeaderValue::try_from(value);
+            sent.insert(name, value.map_err(|error| Failure::internal(error.to_string()))?);
+        }
+        let response = self.0.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
+        let body = body.map_err(|error| Failure::internal(format!("the answer of {path}: {error}")))?;
+        answer(status, &body.to_bytes())
+    }
+}
+
+fn answer(status: StatusCode, body: &Bytes) -> Result<Value, Failure> {
+    let value: Value = serde_json::from_slice(body).unwrap_or_default();
+    // Some clients have rejected the change that was made: that is an answer, too.
+    if status.is_success() || status == StatusCode::FAILED_DEPENDENCY {
+        return Ok(value);
+    }
+    let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
+    let detail =
+        text(&value["detail"]).or_else(|| text(&value["title"])).unwrap_or_else(|| status.to_string());
+    let faults = value["errors"].as_array().into_iter().flatten();
+    let faults = faults.map(|fault| {
+        let place = fault["pointer"].as_str().unwrap_or_default();
+        format!("{place} {}", fault["detail"].as_str().unwrap_or_default()).trim().to_owned()
+    });
+    Err(Failure { status, detail, faults: faults.collect() })
+}
+
+fn shown(value: &HeaderValue) -> String {
+    value.to_str().unwrap_or("?").to_owned()
+}
+
+impl Failure {
+    fn internal(detail: String) -> Self {
+        Self { status: StatusCode::INTERNAL_SERVER_ERROR, detail, faults: vec![] }
+    }
+
+    /// Something that the page itself cannot do with what it was given.
+    pub(crate) fn bad(detail: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, detail: detail.into(), faults: vec![] }
+    }
+
+    /// A screen that does not exist.
+    pub(crate) fn no_screen() -> Self {
+        let detail = "There is no such page.".to_owned();
+        Self { status: StatusCode::NOT_FOUND, detail, faults: vec![] }
+    }
+}
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// The largest answer that is shown.
+const MAX_BYTES: usize = 32 * 1024 * 1024;

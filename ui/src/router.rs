@@ -1,0 +1,267 @@
+//! The addresses of the page.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, SET_COOKIE,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use http::request::Parts;
+use http::{Extensions, HeaderValue, StatusCode};
+
+use crate::live::Live;
+use crate::page::{self, Frame};
+use crate::path::Params;
+use crate::rest::{Failure, Rest, Visitor};
+use crate::session::{Sessions, cookie};
+use crate::{act, assets, screen};
+
+/// The connections of browsers.
+#[derive(Clone, Copy, Debug)]
+pub struct Connections {
+    /// What the certificate of one proves, in words; empty without one. Those with the same words may see the same.
+    pub identify: fn(&Extensions) -> String,
+    /// What the API needs to know of one.
+    pub carry: fn(&Extensions) -> Extensions,
+    /// True if they are encrypted, so that cookies can be kept to such connections.
+    pub are_encrypted: bool,
+}
+
+#[derive(Clone)]
+struct Page {
+    rest: Rest,
+    live: Live,
+    sessions: Arc<Sessions>,
+    connections: Connections,
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").field("live", &self.live).finish_non_exhaustive()
+    }
+}
+
+/// The page, over the router of the API. Everything that is none of its addresses is the API's.
+pub fn router(rest: Router, connections: Connections) -> Router {
+    let page =
+        Page { rest: Rest(rest.clone()), live: Live::default(), sessions: Arc::default(), connections };
+    Router::new()
+        .route("/", get(show))
+        .route("/nodes/{id}", get(show))
+        .route("/changes", get(show))
+        .route("/changes/{revision}", get(show))
+        .route("/changes/{revision}/rollback", get(show))
+        .route("/canary", get(show))
+        .route("/canary/rollouts/{id}", get(show))
+        .route("/canary/waves/{id}", get(show))
+        .route("/routes", get(show))
+        .route("/routes/{kind}/{namespace}/{name}", get(show))
+        .route("/try", get(show))
+        .route("/problems", get(show))
+        .route("/ui/live", get(live))
+        .route("/ui/do/{what}", post(act))
+        .route("/ui/sign-in", post(sign_in))
+        .route("/ui/sign-out", post(sign_out))
+        .route("/ui/{hash}/{file}", get(asset))
+        .with_state(page)
+        .fallback_service(rest)
+}
+
+async fn show(State(page): State<Page>, request: Request) -> Response {
+    let (parts, _) = request.into_parts();
+    let address = parts.uri.path_and_query().map_or("/", |address| address.as_str()).to_owned();
+    let (visitor, mut frame) = page.visitor(&parts, address.clone());
+    let shown = screen::of(&page.rest, &visitor, &address).await;
+    frame.said = said(&parts);
+    let mut response = match shown {
+        Ok(screen) => html(StatusCode::OK, page::document(&frame, &screen)),
+        Err(failure) if failure.status == StatusCode::UNAUTHORIZED => {
+            html(failure.status, page::sign_in(&frame, None))
+        }
+        Err(failure) => html(failure.status, page::failure(&frame, &failure)),
+    };
+    if frame.said.is_some() {
+        let spent = format!("{SAID}=; Max-Age=0; Path=/; HttpOnly; SameSite=Strict");
+        append_cookie(&mut response, &spent);
+    }
+    response
+}
+
+async fn live(State(page): State<Page>, RawQuery(query): RawQuery, request: Request) -> Response {
+    let (parts, _) = request.into_parts();
+    let params = Params::read(&query.unwrap_or_default());
+    let address = params.text("of").to_owned();
+    let (visitor, _) = page.visitor(&parts, address.clone());
+    page.live.read(&page.rest, visitor, address)
+}
+
+async fn act(State(page): State<Page>, Path(what): Path<String>, request: Request) -> Response {
+    let (parts, form) = match read_form(request).await {
+        Ok(read) => read,
+        Err(failure) => return (failure.status, failure.detail).into_response(),
+    };
+    let to = local(form.text("to"));
+    let (visitor, frame) = page.visitor(&parts, to.clone());
+    match act::carry_out(&page.rest, &visitor, &what, &form).await {
+        Ok(done) => redirect(&done.to.unwrap_or(to), Some((true, &done.said))),
+        Err(failure) if failure.status == StatusCode::UNAUTHORIZED => {
+            html(failure.status, page::sign_in(&frame, Some("Sign in to do that.")))
+        }
+        Err(failure) => {
+            let faults = failure.faults.iter().map(|fault| format!("; {fault}")).collect::<String>();
+            redirect(&to, Some((false, &format!("{}{faults}", failure.detail))))
+        }
+    }
+}
+
+async fn sign_in(State(page): State<Page>, request: Request) -> Response {
+    let (parts, form) = match read_form(request).await {
+        Ok(read) => read,
+        Err(failure) => return (failure.status, failure.detail).into_response(),
+    };
+    let to = local(form.text("to"));
+    let frame = Frame { address: to.clone(), ..Frame::default() };
+    let refused = |why: &str| html(StatusCode::UNAUTHORIZED, page::sign_in(&frame, Some(why)));
+    let Ok(authorization) = HeaderValue::try_from(format!("Bearer {}", form.text("token"))) else {
+        return refused("That is not a token.");
+    };
+    let visitor = page.connections.visitor(&parts, Some(authorization));
+    // A form of another site must not sign anybody in.
+    if let Err(failure) = page.rest.check(&visitor).await {
+        return refused(&failure.detail);
+    }
+    match page.sessions.begin(form.text("token"), page.connections.are_encrypted, Instant::now()) {
+        Some(cookie) => {
+            let mut response = redirect(&to, None);
+            append_cookie(&mut response, &cookie);
+            response
+        }
+        None => refused("That is not a token."),
+    }
+}
+
+async fn sign_out(State(page): State<Page>, request: Request) -> Response {
+    let cookie = page.sessions.end(request.headers());
+    let mut response = redirect("/", None);
+    append_cookie(&mut response, &cookie);
+    response
+}
+
+async fn asset(Path((_, file)): Path<(String, String)>) -> Response {
+    guarded(assets::serve(&file))
+}
+
+impl Connections {
+    fn visitor(&self, parts: &Parts, authorization: Option<HeaderValue>) -> Visitor {
+        let of = &parts.extensions;
+        Visitor::of(&parts.headers, authorization, ((self.carry)(of), (self.identify)(of)))
+    }
+}
+
+impl Page {
+    fn visitor(&self, parts: &Parts, address: String) -> (Visitor, Frame) {
+        let session = self.sessions.of(&parts.headers, Instant::now());
+        let is_signed_in = session.is_some();
+        let visitor = self.connections.visitor(parts, session);
+        (visitor, Frame { address, is_signed_in, said: None })
+    }
+}
+
+async fn read_form(request: Request) -> Result<(Parts, Params), Failure> {
+    let (parts, body) = request.into_parts();
+    let body: Body = body;
+    let bytes = to_bytes(body, MAX_FORM_BYTES).await;
+    let bytes = bytes.map_err(|_| Failure::bad(format!("a form has at most {MAX_FORM_BYTES} bytes")))?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok((parts, Params::read(&text)))
+}
+
+/// An address of this page, and no other one.
+fn local(address: &str) -> String {
+    let is_local =
+        address.starts_with('/') && !address.starts_with("//") && !address.contains(['\\', '\n', '\r']);
+    if is_local { address.to_owned() } else { "/".to_owned() }
+}
+
+/// Leads to another screen, which says what was done.
+fn redirect(to: &str, said: Option<(bool, &str)>) -> Response {
+    let mut response = guarded(StatusCode::SEE_OTHER.into_response());
+    if let Ok(to) = HeaderValue::try_from(to) {
+        response.headers_mut().insert(LOCATION, to);
+    }
+    if let Some((is_done, text)) = said {
+        let text: String = text.chars().take(MAX_SAID_CHARS).collect();
+        let value = serde_urlencoded::to_string([(if is_done { "done" } else { "failed" }, text)]);
+        let value = value.unwrap_or_default();
+        append_cookie(
+            &mut response,
+            &format!("{SAID}={value}; Max-Age=60; Path=/; HttpOnly; SameSite=Strict"),
+        );
+    }
+    response
+}
+
+/// What the last form led to.
+fn said(parts: &Parts) -> Option<(bool, String)> {
+    let said = Params::read(cookie(&parts.headers, SAID)?);
+    let text = |name| said.get(name).map(ToOwned::to_owned);
+    text("done").map(|text| (true, text)).or_else(|| text("failed").map(|text| (false, text)))
+}
+
+fn append_cookie(response: &mut Response, cookie: &str) {
+    if let Ok(value) = HeaderValue::try_from(cookie) {
+        response.headers_mut().append(SET_COOKIE, value);
+    }
+}
+
+fn html(status: StatusCode, text: String) -> Response {
+    let mut response = guarded((status, text).into_response());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Nothing of other sites is loaded, no other site shows this one, and nothing that is shown is run.
+fn guarded(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+/// The cookie that carries what a form led to, to the next screen.
+const SAID: &str = "xds-server-said";
+
+const MAX_SAID_CHARS: usize = 600;
+
+const MAX_FORM_BYTES: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::local;
+
+    #[test]
+    fn nobody_is_led_elsewhere() {
+        for address in ["https://evil.example", "//evil.example", "/\\evil.example", "", "evil", "/a\nb"] {
+            assert_eq!(local(address), "/", "{address:?}");
+        }
+        assert_eq!(local("/changes/1?x=1"), "/changes/1?x=1");
+    }
+}

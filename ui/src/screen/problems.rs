@@ -1,0 +1,148 @@
+//! What needs attention?
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::draw::{Act, confirmed, node, place, time};
+use crate::page::{Area, Part, Screen};
+use crate::path::{list, number, text};
+use crate::rest::Failure;
+use crate::screen::Ask;
+
+pub(super) async fn screen(ask: &Ask<'_>) -> Result<Screen, Failure> {
+    let health = ready(ask).await?;
+    let files = ask.get("/v1/status/files").await?;
+    let unmatched = ask.get("/v1/fleet?state=unmatched").await?;
+    let rejecting = ask.get("/v1/fleet?state=rejects").await?;
+    let tests = ask.get("/v1/tests").await?;
+    let certificates = ask.get("/v1/certificates").await?;
+    let parts = vec![
+        Part::new("health", problems(&health)),
+        Part::new("held", held(&files, &tests)),
+        Part::new("files", errors(&files)),
+        Part::new("clients", clients(&rejecting, &unmatched)),
+        Part::new("certificates", expiring(&certificates)),
+        Part::new("refused", refused(&health)),
+    ];
+    Ok(Screen { title: "Problems".to_owned(), area: Area::Problems, head: html! {}, parts })
+}
+
+/// The health, also of a server that is not ready.
+async fn ready(ask: &Ask<'_>) -> Result<Value, Failure> {
+    match ask.get("/readyz").await {
+        Err(failure) if failure.status == http::StatusCode::SERVICE_UNAVAILABLE => {
+            let problems: Vec<String> =
+                if failure.faults.is_empty() { vec![failure.detail] } else { failure.faults };
+            Ok(serde_json::json!({ "problems": problems }))
+        }
+        other => other,
+    }
+}
+
+fn problems(health: &Value) -> Markup {
+    html! {
+        h2 { "The server" }
+        @if list(health, "problems").is_empty() { p.empty { "Nothing needs attention." } }
+        @for one in list(health, "problems") { p.said.failed { (one.as_str().unwrap_or_default()) } }
+    }
+}
+
+fn held(files: &Value, tests: &Value) -> Markup {
+    let reload = Act {
+        what: "reload",
+        name: "Publish it anyway",
+        confirm: "Publish it",
+        is_grave: true,
+        fields: &[("confirm", "1")],
+        to: "/problems",
+    };
+    let release = Act {
+        what: "release",
+        name: "Publish it anyway",
+        confirm: "Publish it",
+        is_grave: true,
+        fields: &[],
+        to: "/problems",
+    };
+    html! {
+        @if let Some(why) = files["held"].as_str() {
+            h2 { "A load of files is held back" }
+            p.said.failed { (why) }
+            (confirmed(&reload, &html! { p { "Clients lose what the files no longer have." } }))
+        }
+        @if let Some(why) = tests["held"].as_str() {
+            h2 { "RouteTests hold a change" }
+            p.said.failed { (why) }
+            (confirmed(&release, &html! { p { "Clients get the change although tests fail." } }))
+        }
+        @if number(tests, "failed") > 0 { p { (number(tests, "failed")) " of " (number(tests, "failed") + number(tests, "passed")) " RouteTests fail." } }
+    }
+}
+
+fn errors(files: &Value) -> Markup {
+    let broken: Vec<&Value> =
+        list(files, "files").iter().filter(|file| !list(file, "diagnostics").is_empty()).collect();
+    html! {
+        h2 { "Files" }
+        @if broken.is_empty() { p.empty { "No file has an error or a warning." } }
+        @for file in broken.iter().take(SHOWN) {
+            h3 { code { (text(file, "path")) } }
+            @if file["lastGood"] == true { p.note { "What was good in it before is served." } }
+            ul { @for one in list(file, "diagnostics") {
+                li.(text(one, "severity")) { "line " (number(one, "line")) ", column " (number(one, "column")) ": " span.words { (text(one, "detail")) } }
+            } }
+        }
+        @if broken.len() > SHOWN { p.note { (broken.len() - SHOWN) " more files." } }
+        @for one in list(files, "problems") {
+            p.said.failed { @match one.as_str() { Some(said) => (said), None => { (place(one)) " " (text(one, "detail")) } } }
+        }
+    }
+}
+
+fn clients(rejecting: &Value, unmatched: &Value) -> Markup {
+    html! {
+        h2 { "Clients" }
+        @if number(rejecting, "found") == 0 && number(unmatched, "found") == 0 { p.empty { "No client rejects anything, and all are matched." } }
+        @if number(rejecting, "found") > 0 {
+            h3 { (number(rejecting, "found")) " reject something" }
+            ul { @for one in list(rejecting, "nodes").iter().take(SHOWN) {
+                li { (node(text(one, "id"))) " " (time(text(one, "since"))) ": " span.words { (text(one, "rejection")) } }
+            } }
+        }
+        @if number(unmatched, "found") > 0 {
+            h3 { (number(unmatched, "found")) " are matched by no group" }
+            ul { @for one in list(unmatched, "nodes").iter().take(SHOWN) { li { (node(text(one, "id"))) } } }
+        }
+    }
+}
+
+fn expiring(certificates: &Value) -> Markup {
+    html! {
+        @if !list(certificates, "certificates").is_empty() {
+            h2 { "Certificates" }
+            table {
+                thead { tr { @for name in ["Port", "For", "Ends"] { th scope="col" { (name) } } } }
+                tbody { @for one in list(certificates, "certificates") {
+                    tr { th scope="row" { (text(one, "port")) } td { (text(one, "part")) } td { (time(text(one, "ends"))) } }
+                } }
+            }
+        }
+    }
+}
+
+fn refused(health: &Value) -> Markup {
+    html! {
+        @if !list(health, "refused").is_empty() {
+            h2 { "Limits that refused something in the last five minutes" }
+            table {
+                thead { tr { @for name in ["Limit", "Reason", "How often", "Last"] { th scope="col" { (name) } } } }
+                tbody { @for one in list(health, "refused") {
+                    tr { th scope="row" { code { (text(one, "limit")) } } td { (text(one, "reason")) } td { (number(one, "count")) } td { (time(text(one, "lastAt"))) } }
+                } }
+            }
+        }
+    }
+}
+
+/// How many of a kind are listed.
+const SHOWN: usize = 50;
