@@ -5,10 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType;
+use envoy_types::pb::envoy::config::core::v3::{Locality, Node};
 use serde_json::json;
 use xds_tests::browser::Browser;
+use xds_tests::config::{self, CLUSTER};
 use xds_tests::documents::World;
 use xds_tests::envoy::Envoy;
+use xds_tests::raw::{self, DeltaStream};
 use xds_tests::rpc::Ask;
 use xds_tests::server::{Server, Setup, Variant};
 use xds_tests::wait::{PATIENCE, wait_for};
@@ -79,6 +83,39 @@ impl Cockpit {
     }
 }
 
+/// Clients of several places and releases: one rejects what it is sent, and one does not answer.
+async fn crowd(server: &Server) -> Result<Vec<DeltaStream>> {
+    let channel = raw::connect(server.xds()).await?;
+    let mut streams = Vec::new();
+    for n in 0..24 {
+        let (zone, version) = (["a", "b", "c"][n % 3], ["1.40.0", "1.39.1"][usize::from(n % 4 == 0)]);
+        let node = Node {
+            locality: Some(Locality {
+                region: "eu-west".to_owned(),
+                zone: zone.to_owned(),
+                ..Locality::default()
+            }),
+            user_agent_name: "envoy".to_owned(),
+            user_agent_version_type: Some(UserAgentVersionType::UserAgentVersion(version.to_owned())),
+            ..raw::node(&format!("edge-{zone}-{n:02}"), "edge")
+        };
+        let mut stream = DeltaStream::open(channel.clone(), raw::path::ADS_DELTA, node);
+        stream.subscribe(CLUSTER, &["*"]).await?;
+        let response = stream.expect_response().await?;
+        match n {
+            7 => {
+                stream
+                    .nack(&response, "Error adding/updating cluster(s) v2: unknown extension 'acme.lb'")
+                    .await?
+            }
+            13 => {}
+            _ => stream.ack(&response).await?,
+        }
+        streams.push(stream);
+    }
+    Ok(streams)
+}
+
 /// Where pictures go, if they are wanted.
 fn pictures() -> Option<PathBuf> {
     std::env::var_os("XDS_PICTURES").map(PathBuf::from)
@@ -89,13 +126,13 @@ const SCREENS: [(&str, &str, &str); 11] = [
     ("fleet", "/", "edge-1"),
     ("node", "/nodes/edge-1?config=1", "RouteConfiguration"),
     ("changes", "/changes", "of 1"),
-    ("change", "/changes/3", "weights/HTTPRoute/default/shop/0"),
-    ("rollback", "/changes/2/rollback", "Steps in which clients get it"),
+    ("change", "/changes/{began}", "weights/HTTPRoute/default/shop/0"),
+    ("rollback", "/changes/{before}/rollback", "Steps in which clients get it"),
     ("canary", "/canary", "Paused"),
     ("rollout", "/canary/rollouts/{rollout}", "Share of the canary"),
     ("routes", "/routes", "shop.example.com"),
     ("object", "/routes/HTTPRoute/default/shop", "Accepted"),
-    ("try", "/try?node=edge-1&host=shop.example.com&path=/&beside=1", "Revision 1"),
+    ("try", "/try?node=edge-1&host=shop.example.com&path=/&beside={before}", "Revision"),
     ("problems", "/problems", "greeter-typo"),
 ];
 
@@ -109,6 +146,8 @@ async fn each_screen_shows_what_is_there_to_everybody() -> Result<()> {
         cockpit.open("/?search=grpc").await?;
         browser.wait_text("#nodes", "gRPC").await?;
     }
+    let put = server.put("/v1/groups/default/resources/clusters/extra", &config::cluster("extra")).await?;
+    let put = put["revision"].as_u64().context("a revision")?;
     let rollout = json!({
         "route": {"kind": "HTTPRoute", "namespace": "default", "name": "shop", "rule": "0"},
         "stable": "v1:8080", "canary": "v2:8080", "steps": [{"setWeight": 30}, {"pause": {}}],
@@ -118,8 +157,13 @@ async fn each_screen_shows_what_is_there_to_everybody() -> Result<()> {
     cockpit
         .world
         .write("typo.yaml", "version: xds-server/v1\nroutes:\n  greeter-typo: {to: nowhere, hots: [a]}\n")?;
+    let _crowd = crowd(server).await?;
+    for _ in 0..200 {
+        cockpit.backend().await?;
+    }
     for (name, path, wanted) in SCREENS {
-        let path = path.replace("{rollout}", &id);
+        let path = path.replace("{rollout}", &id).replace("{before}", &(put - 1).to_string());
+        let path = path.replace("{began}", &(put + 1).to_string());
         for (look, scheme, width) in
             [("light", "light", 1280), ("dark", "dark", 1280), ("phone", "light", 390)]
         {
@@ -187,7 +231,7 @@ async fn a_rejection_is_seen_within_two_seconds_with_its_words() -> Result<()> {
     cockpit.server().put("/v1/groups/default/resources/clusters/bad?wait=acked", &bad).await.unwrap_err();
     browser.wait_text_within(Duration::from_secs(2), "#nodes", "malformed IP address: not.an.ip").await?;
     let counts = browser.text("#counts").await?;
-    ensure!(counts.contains("1 reject"), "{counts}");
+    ensure!(counts.contains("1 rejects"), "{counts}");
     browser.check().await?;
     cockpit.server().delete("/v1/groups/default/resources/clusters/bad").await?;
     browser.wait_text("#counts", "1 up to date").await?;

@@ -92,6 +92,11 @@ pub(crate) fn line_diff(text: &str) -> Markup {
     }
 }
 
+/// A number of things, with the words for one and for many.
+pub(crate) fn counted(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
 /// A link to a node.
 pub(crate) fn node(id: &str) -> Markup {
     html! { a href=(path(["nodes", id])) { (id) } }

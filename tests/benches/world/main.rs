@@ -8,6 +8,7 @@
 //! $ cargo bench -p xds-tests --bench world -- soak 600   # 20 changes a second with 1,000 clients, for ten minutes
 //! $ cargo bench -p xds-tests --bench world -- tls 1000 10000   # connections in plaintext, with TLS, and with client certificates
 //! $ cargo bench -p xds-tests --bench world -- replicas 1000 10000   # a store that servers share; clients of another server
+//! $ cargo bench -p xds-tests --bench world -- page 10000 500   # the page of the admin port: nodes, and open pages
 //! ```
 //!
 //! It builds the server with optimisation, or takes the one that `XDS_TESTS_SERVER` names. Ratios between sizes of one run are what it
@@ -17,6 +18,7 @@
 
 mod clients;
 mod groups;
+mod page;
 mod plot;
 mod replicas;
 mod routes;
@@ -59,8 +61,13 @@ async fn main() -> Result<()> {
                     println!("{}", replicas::acks(n_clients).await?);
                 }
             }
+            "page" => {
+                let sizes = sizes(rest, &LOOKED_AT)?;
+                let [n_nodes, n_pages] = sizes[..] else { bail!("how many nodes, and how many pages") };
+                println!("{}", page::table(n_nodes, n_pages).await?);
+            }
             "tls" => tls::print(&sizes(rest, &CONNECTIONS)?).await?,
-            other => bail!("routes, groups, plot, soak, replicas or tls, not {other}"),
+            other => bail!("routes, groups, plot, soak, replicas, page or tls, not {other}"),
         },
     }
     Ok(())
@@ -69,4 +76,5 @@ async fn main() -> Result<()> {
 const ROUTES: [usize; 3] = [100, 1_000, 10_000];
 const GROUPS: [usize; 3] = [10, 1_000, 5_000];
 const SHARED: [usize; 2] = [1_000, 10_000];
+const LOOKED_AT: [usize; 2] = [10_000, 500];
 const CONNECTIONS: [usize; 2] = [1_000, 10_000];

@@ -9,7 +9,7 @@ use xds_tests::server::{Server, Setup, cli};
 struct Pair(&'static str, Result<&'static str, &'static str>);
 
 /// Verbs of one path stand in one row.
-const PAIRS: [Pair; 56] = [
+const PAIRS: [Pair; 60] = [
     Pair("GET /healthz", Ok("health")),
     Pair("GET /readyz", Ok("status")),
     Pair("GET /metrics", Err("for Prometheus")),
@@ -35,6 +35,9 @@ const PAIRS: [Pair; 56] = [
     Pair("PATCH /v1/weights/{}/{}/{}/{}", Ok("weights set")),
     Pair("PUT /v1/weights/{}/{}/{}/{}", Ok("weights set")),
     Pair("DELETE /v1/weights/{}/{}/{}/{}", Ok("weights reset")),
+    Pair("GET /v1/fleet", Ok("fleet")),
+    Pair("GET /v1/routes", Ok("routes")),
+    Pair("GET /v1/certificates", Ok("certificates")),
     Pair("GET /v1/nodes", Ok("nodes")),
     Pair("GET /v1/nodes/{}", Ok("nodes")),
     Pair("GET /v1/nodes/{}/snapshot", Ok("snapshot")),
@@ -56,6 +59,7 @@ const PAIRS: [Pair; 56] = [
     Pair("POST /v1/rollouts", Ok("rollout start")),
     Pair("GET /v1/rollouts", Ok("rollout list")),
     Pair("GET /v1/rollouts/{}", Ok("rollout status")),
+    Pair("GET /v1/rollouts/{}/loads", Ok("rollout status")),
     Pair("POST /v1/rollouts/{}", Ok("rollout pause,resume,promote,abort,retry")),
     Pair("DELETE /v1/rollouts/{}", Ok("rollout delete")),
     Pair("GET /v1/loads", Ok("loads")),

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::draw::{Tone, badge, bar, node, revision, short_type, sorted_heading, time};
+use crate::draw::{Tone, badge, bar, counted, node, revision, short_type, sorted_heading, time};
 use crate::page::{Area, Part, Screen};
 use crate::path::{Params, list, number, text};
 use crate::rest::Failure;
@@ -12,15 +12,28 @@ use crate::screen::Ask;
 /// The parameters of the list, as the API has them.
 const FILTERS: [&str; 8] = ["search", "state", "group", "client", "cluster", "locality", "sort", "page"];
 
-/// The states as the API names them, what they are called here, and how they look.
-const STATES: [(&str, &str, Tone); 7] = [
-    ("rejects", "reject", Tone::Bad),
-    ("heldBack", "held back", Tone::Warn),
-    ("unanswered", "have not answered", Tone::Busy),
-    ("unmatched", "never matched", Tone::Warn),
-    ("missing", "ask for what does not exist", Tone::Warn),
-    ("behind", "behind", Tone::Busy),
-    ("upToDate", "up to date", Tone::Good),
+/// A state of a node.
+struct State {
+    /// As the API names it.
+    key: &'static str,
+    /// What one node does, and what many do.
+    one: &'static str,
+    many: &'static str,
+    tone: Tone,
+}
+
+const fn state(key: &'static str, one: &'static str, many: &'static str, tone: Tone) -> State {
+    State { key, one, many, tone }
+}
+
+const STATES: [State; 7] = [
+    state("rejects", "rejects", "reject", Tone::Bad),
+    state("heldBack", "held back", "held back", Tone::Warn),
+    state("unanswered", "has not answered", "have not answered", Tone::Busy),
+    state("unmatched", "never matched", "never matched", Tone::Warn),
+    state("missing", "asks for what does not exist", "ask for what does not exist", Tone::Warn),
+    state("behind", "behind", "behind", Tone::Busy),
+    state("upToDate", "up to date", "up to date", Tone::Good),
 ];
 
 pub(super) async fn screen(ask: &Ask<'_>) -> Result<Screen, Failure> {
@@ -46,8 +59,8 @@ fn filters(params: &Params) -> Markup {
             label for="state" { "State" }
             select #state name="state" {
                 option value="" { "all" }
-                @for (state, name, _) in STATES {
-                    option value=(state) selected[params.get("state") == Some(state)] { (name) }
+                @for state in &STATES {
+                    option value=(state.key) selected[params.get("state") == Some(state.key)] { (state.many) }
                 }
             }
             @for name in ["group", "client", "cluster", "locality", "sort"] {
@@ -62,16 +75,19 @@ fn filters(params: &Params) -> Markup {
 fn counts(fleet: &Value, params: &Params) -> Markup {
     let of = |state: &str| number(&fleet["states"], state);
     let parts: Vec<(Tone, u64, &str)> =
-        STATES.iter().map(|(state, name, tone)| (*tone, of(state), *name)).collect();
+        STATES.iter().map(|state| (state.tone, of(state.key), state.many)).collect();
     html! {
         (bar(&parts))
         ul.chips {
             li { strong { (number(fleet, "total")) } " connected, revision " (revision(number(fleet, "revision"))) }
-            @for (state, name, tone) in STATES {
-                @if of(state) > 0 {
-                    li { a href=(params.with("page", None).with("state", Some(state)).after("/")) {
-                        (badge(tone, &of(state).to_string())) " " (name)
-                    } }
+            @for State { key, one, many, tone } in &STATES {
+                @let n = of(key);
+                @if n > 0 {
+                    li {
+                        a href=(params.with("page", None).with("state", Some(key)).after("/")) {
+                            (badge(*tone, &n.to_string())) " " (if n == 1 { one } else { many })
+                        }
+                    }
                 }
             }
         }
@@ -93,7 +109,7 @@ fn nodes(fleet: &Value, params: &Params) -> Markup {
         } @else {
             div.wide tabindex="0" role="group" aria-label="Table" {
                 table {
-                    caption { (number(fleet, "found")) " nodes" }
+                    caption { (counted(number(fleet, "found"), "node", "nodes")) }
                     thead { tr {
                         (sorted("id", "Node"))
                         (sorted("worst", "State"))
@@ -112,12 +128,11 @@ fn nodes(fleet: &Value, params: &Params) -> Markup {
 }
 
 fn row(one: &Value) -> Markup {
-    let state = text(one, "state");
-    let (_, name, tone) = STATES.iter().find(|(known, ..)| *known == state).unwrap_or(&("", "", Tone::Plain));
+    let state = STATES.iter().find(|state| state.key == text(one, "state"));
     html! {
         tr {
             th scope="row" { (node(text(one, "id"))) @if let Some(replica) = one["replica"].as_str() { " at " (replica) } }
-            td { (badge(*tone, name)) }
+            td { @if let Some(state) = state { (badge(state.tone, state.one)) } }
             td { (time(text(one, "since"))) }
             td { @match one["revision"].as_u64() { Some(n) => (revision(n)), None => "none" } }
             td { (text(one, "client")) }
@@ -130,7 +145,7 @@ fn row(one: &Value) -> Markup {
             } }
         }
         @if number(one, "heldBack") > 0 {
-            tr.more { td colspan="7" { (number(one, "heldBack")) " changes are held back" } }
+            tr.more { td colspan="7" { (counted(number(one, "heldBack"), "change is held back", "changes are held back")) } }
         }
     }
 }

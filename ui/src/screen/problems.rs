@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::draw::{Act, confirmed, node, place, time};
+use crate::draw::{Act, confirmed, counted, node, time};
 use crate::page::{Area, Part, Screen};
 use crate::path::{list, number, text};
 use crate::rest::Failure;
@@ -93,9 +93,6 @@ fn errors(files: &Value) -> Markup {
             } }
         }
         @if broken.len() > SHOWN { p.note { (broken.len() - SHOWN) " more files." } }
-        @for one in list(files, "problems") {
-            p.said.failed { @match one.as_str() { Some(said) => (said), None => { (place(one)) " " (text(one, "detail")) } } }
-        }
     }
 }
 
@@ -104,13 +101,13 @@ fn clients(rejecting: &Value, unmatched: &Value) -> Markup {
         h2 { "Clients" }
         @if number(rejecting, "found") == 0 && number(unmatched, "found") == 0 { p.empty { "No client rejects anything, and all are matched." } }
         @if number(rejecting, "found") > 0 {
-            h3 { (number(rejecting, "found")) " reject something" }
+            h3 { (counted(number(rejecting, "found"), "rejects something", "reject something")) }
             ul { @for one in list(rejecting, "nodes").iter().take(SHOWN) {
                 li { (node(text(one, "id"))) " " (time(text(one, "since"))) ": " span.words { (text(one, "rejection")) } }
             } }
         }
         @if number(unmatched, "found") > 0 {
-            h3 { (number(unmatched, "found")) " are matched by no group" }
+            h3 { (counted(number(unmatched, "found"), "is matched by no group", "are matched by no group")) }
             ul { @for one in list(unmatched, "nodes").iter().take(SHOWN) { li { (node(text(one, "id"))) } } }
         }
     }

@@ -47,7 +47,8 @@ fn requests(trial: &Value) -> Markup {
         @if !list(trial, "requests").is_empty() {
             h2 { "Requests that move" }
             @for of in list(trial, "requests") {
-                pre tabindex="0" { (serde_json::to_string_pretty(of).unwrap_or_default()) }
+                h3 { (text(of, "group")) " (" (text(of, "client")) ")" }
+                pre tabindex="0" { (text(of, "text")) }
             }
         }
         @if !list(trial, "affectedNodes").is_empty() {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::draw::{Tone, badge, object, place};
+use crate::draw::{Tone, badge, counted, object, place};
 use crate::page::{Area, Part, Screen};
 use crate::path::{Params, list, number, path, text};
 use crate::rest::Failure;
@@ -86,7 +86,10 @@ fn tree(routes: &Value, params: &Params) -> Markup {
                 h2 { (listener) @if let Some(port) = route["port"].as_u64() { ", port " (port) } }
             }
             @if (listener, host) != before {
-                h3 { @for domain in list(route, "domains") { (domain.as_str().unwrap_or_default()) " " } span.note { (host) } }
+                h3 {
+                    @for domain in list(route, "domains") { (domain.as_str().unwrap_or_default()) " " }
+                    @if list(route, "domains").iter().all(|domain| domain != host) { span.note { (host) } }
+                }
             }
             @let _ = { before = (listener, host); };
             (one(route))
@@ -130,7 +133,7 @@ fn backend(backend: &Value) -> Markup {
             summary {
                 (share(&backend["share"])) " to " (text(backend, "name")) " "
                 @if backend["isServed"] == false { (badge(Tone::Bad, "not served")) }
-                @else if n > 0 { span.note { (n) " endpoints" } }
+                @else if n > 0 { span.note { (counted(n, "endpoint", "endpoints")) } }
             }
             ul { @for one in endpoints {
                 li { (text(one, "address")) " " (text(one, "zone")) " "
