@@ -4,6 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use fantoccini::wd::WebDriverCompatibleCommand;
 use fantoccini::{Client, ClientBuilder, Locator};
 use http::Method;
@@ -162,7 +164,7 @@ impl Browser {
     /// If the browser cannot.
     pub async fn prefer(&self, scheme: &str) -> Result<()> {
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
-        self.devtools("Emulation.setEmulatedMedia", &features).await
+        self.devtools("Emulation.setEmulatedMedia", &features).await.map(drop)
     }
 
     /// Gives the window a size in pixels.
@@ -172,16 +174,18 @@ impl Browser {
     /// If the browser cannot.
     pub async fn resize(&self, width: u32, height: u32) -> Result<()> {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
-        self.devtools("Emulation.setDeviceMetricsOverride", &size).await
+        self.devtools("Emulation.setDeviceMetricsOverride", &size).await.map(drop)
     }
 
-    /// A picture of what is seen.
+    /// A picture of what is seen, as WebP.
     ///
     /// # Errors
     ///
     /// If the browser makes none.
     pub async fn picture(&self) -> Result<Vec<u8>> {
-        Ok(self.client.screenshot().await?)
+        let form = json!({"format": "webp", "quality": 70});
+        let made = self.devtools("Page.captureScreenshot", &form).await?;
+        Ok(STANDARD.decode(made["data"].as_str().context("no picture")?)?)
     }
 
     /// Checks the page that is shown: nothing that the policy of the page forbids, no error of a script, and nothing serious that keeps
@@ -205,10 +209,9 @@ impl Browser {
         Ok(())
     }
 
-    async fn devtools(&self, method: &str, params: &Value) -> Result<()> {
+    async fn devtools(&self, method: &str, params: &Value) -> Result<Value> {
         let call = DevTools(json!({ "cmd": method, "params": params }));
-        self.client.issue_cmd(call).await.map_err(|error| anyhow!("{method}: {error}"))?;
-        Ok(())
+        self.client.issue_cmd(call).await.map_err(|error| anyhow!("{method}: {error}"))
     }
 }
 

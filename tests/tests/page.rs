@@ -175,7 +175,7 @@ async fn each_screen_shows_what_is_there_to_everybody() -> Result<()> {
             let overflow = browser.run("return document.documentElement.scrollWidth - innerWidth;").await?;
             ensure!(overflow.as_f64() <= Some(0.0), "{path}, {look}: it is {overflow} pixels too wide");
             if let Some(dir) = pictures().filter(|_| look != "phone") {
-                fs::write(dir.join(format!("{name}-{look}.png")), browser.picture().await?)?;
+                fs::write(dir.join(format!("{name}-{look}.webp")), browser.picture().await?)?;
             }
         }
     }
