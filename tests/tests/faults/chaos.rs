@@ -43,7 +43,8 @@ pub(crate) enum Fault {
     FollowerLinkFrozen,
     FollowerKilled,
     FollowerStopped,
-    /// All servers and the follower end in order and start again, one after the other, as for another release.
+    /// All servers and the follower end in order and start again, one after the other: with the other release if there is one, and the
+    /// next time with this one.
     AllUpgraded,
     AllKilled,
     /// The clock of a server goes forward by an hour, and back. Not without Debian's `libfaketime`.
@@ -228,10 +229,12 @@ async fn restart(world: &mut World, servers: &[usize]) -> Result<()> {
 }
 
 async fn upgrade(world: &mut World) -> Result<()> {
+    world.is_other_release = !world.is_other_release;
+    let program = world.other_release.clone().filter(|_| world.is_other_release);
     for server in &mut world.servers {
         let status = server.stop().await?;
         ensure!(status.success(), "{status}\n{}", server.log());
-        server.restart().await?;
+        server.restart_as(program.clone()).await?;
         server.wait_ready().await?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! the end.
 //!
 //! `XDS_TESTS_SEED` makes the same faults in the same order. `XDS_FAULTS_MINUTES` has a run of that length, with all faults and more
-//! clients.
+//! clients; `XDS_FAULTS_OTHER_RELEASE` names the program of another release, which the servers change to and back meanwhile.
 
 mod calls;
 mod chaos;

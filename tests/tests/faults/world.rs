@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -28,6 +29,10 @@ pub(crate) struct World {
     to_upstream: Vec<Proxy>,
     /// One name for all servers.
     names: Names,
+    /// The program of another release, if `XDS_FAULTS_OTHER_RELEASE` has its path.
+    pub(crate) other_release: Option<PathBuf>,
+    /// Whether all servers run that, outside of a rolling restart.
+    pub(crate) is_other_release: bool,
     /// The key of the store, and files of tests.
     pub(crate) dir: TempDir,
     _certificates: CertificateFiles,
@@ -86,8 +91,18 @@ impl World {
             server.wait_ready().await?;
             servers.push(server);
         }
-        let (_certificates, names) = (certificates, Names::start(&HOSTS).await?);
-        Ok(Some(Self { etcd, servers, to_etcd, to_peer, to_upstream, names, dir, _certificates }))
+        Ok(Some(Self {
+            etcd,
+            servers,
+            to_etcd,
+            to_peer,
+            to_upstream,
+            names: Names::start(&HOSTS).await?,
+            other_release: std::env::var_os("XDS_FAULTS_OTHER_RELEASE").map(PathBuf::from),
+            is_other_release: false,
+            dir,
+            _certificates: certificates,
+        }))
     }
 
     /// All servers, as gRPC clients are told of them: a name that has the addresses of all.
