@@ -54,7 +54,7 @@ impl PeerPort {
     }
 
     /// Changes the link of the member with an id. [`UNKNOWN`] is whoever does not say its id in the first request of a connection: a
-    /// probe of any member, on whose connection others requests of it may follow.
+    /// probe of any member, on whose connection other requests of it may follow.
     pub(crate) fn set(&self, sender: &str, link: Link) {
         let mut senders = self.links.lock();
         let known = senders.entry(sender.to_owned()).or_insert(Sender { link, proxy: None });
