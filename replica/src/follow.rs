@@ -231,24 +231,26 @@ impl Shared {
         Ok(())
     }
 
-    /// Opens the data key, and seals it by the first store key if another one did.
+    /// Opens the data key, and seals it by the first store key if another one did. `value` is where `meta` was read.
     async fn unseal(&self, tail: &mut Tail, meta: &Meta, value: Option<&Bytes>) -> Result<(), Trouble> {
-        if tail.sealer.as_ref().is_some_and(|(key, _)| *key == meta.key) {
+        let value = value.ok_or(Trouble::Moved)?;
+        if tail.sealer.as_ref().is_some_and(|(known, _)| known == value) {
             return Ok(());
         }
         let Some((sealer, renewed)) = self.keys.open(&meta.store, &meta.key) else {
             return Err(Trouble::Unreadable("no key of --store-key-file opens it".to_owned()));
         };
-        tail.sealer = Some((meta.key.clone(), sealer));
-        if let (Some(key), Some(value)) = (renewed, value) {
+        tail.sealer = Some((value.clone(), sealer.clone()));
+        if let Some(key) = renewed {
             let renewed = serde_json::to_vec(&Meta { key, ..meta.clone() });
-            let renewed = renewed.map_err(|error| Trouble::Unreadable(error.to_string()))?;
+            let renewed = Bytes::from(renewed.map_err(|error| Trouble::Unreadable(error.to_string()))?);
             let transaction = Transaction {
                 compares: vec![Compare::Value(META.to_owned(), value.clone())],
-                puts: vec![Put { key: META.to_owned(), value: renewed.into() }],
+                puts: vec![Put { key: META.to_owned(), value: renewed.clone() }],
                 ..Transaction::default()
             };
             self.remote.write(transaction).await?;
+            tail.sealer = Some((renewed, sealer));
         }
         Ok(())
     }

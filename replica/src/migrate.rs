@@ -95,7 +95,8 @@ pub async fn push(
         return Err(PushError::NotEmpty { head: head.revision });
     }
     let meta = meta.as_ref().map(|value| serde_json::from_slice::<Meta>(value));
-    let meta = meta.transpose().map_err(|_| PushError::Unreadable("a description"))?;
+    let meta = meta.transpose().ok().filter(|meta| meta.as_ref().is_none_or(|meta| meta.format == FORMAT));
+    let meta = meta.ok_or(PushError::Unreadable("a description"))?;
     let store = own.as_ref().map(|own| own.store.clone()).or(meta.map(|meta| meta.store));
     let store = store.or_else(random_id).ok_or(StoreError::Closed)?;
     let (sealer, key) = keys.make(&store).ok_or(StoreError::Closed)?;

@@ -18,13 +18,13 @@ use crate::draft::{Draft, put_parts};
 use crate::feed::{Feed, FeedError};
 use crate::follow::{self, Trouble};
 use crate::judge::Divergence;
-use crate::layout::{self, CommitLine, HEAD};
+use crate::layout::{self, CommitLine, HEAD, META};
 use crate::members::Member;
 use crate::position::{self, Position};
 use crate::presence::{Presence, PresenceError, PresenceOptions};
 use crate::remote::{Compare, Put, Remote, RemoteError, Transaction, Written};
 use crate::retain;
-use crate::seal::{SealedKey, Sealer, StoreKeys};
+use crate::seal::{Sealer, StoreKeys};
 
 /// How a replica works.
 #[derive(Clone, Debug)]
@@ -156,8 +156,9 @@ pub(crate) struct Shared {
 pub(crate) struct Tail {
     /// `None` until something is followed.
     pub(crate) position: Option<Position>,
-    /// The data key, and what it was opened from; `None` until the remote was reached.
-    pub(crate) sealer: Option<(SealedKey, Sealer)>,
+    /// The value of [`META`] that was read last, and the data key in it; `None` until the remote was reached. Nothing is written while
+    /// another value is there: it may be of a release that this one does not understand.
+    pub(crate) sealer: Option<(Bytes, Sealer)>,
     /// The base of the remote when it was last read.
     pub(crate) base: Revision,
     /// Why the remote is not followed.
@@ -323,7 +324,7 @@ impl Shared {
         if let Some(divergence) = &tail.divergence {
             return Err(StoreError::from(RemoteFailure::Diverged(divergence.to_string())).into());
         }
-        let (Some(position), Some((_, sealer))) = (&tail.position, &tail.sealer) else {
+        let (Some(position), Some((meta, sealer))) = (&tail.position, &tail.sealer) else {
             return Err(StoreError::Closed.into());
         };
         let head = position.head;
@@ -332,7 +333,7 @@ impl Shared {
         }
         let record = Record { revision: expected.next(), commit, previous: Vec::new() };
         let draft = Draft::new(&self.mirror, sealer, &position.store, (head, &record))?;
-        match self.append(&draft).await {
+        match self.append(&draft, meta).await {
             Ok(()) => {}
             Err(AppendError::Moved) => {
                 let caught_up = self.catch_up(&mut tail).await;
@@ -367,8 +368,8 @@ impl Shared {
         }
     }
 
-    /// Puts a commit until it is known whether it is the next one.
-    async fn append(&self, draft: &Draft) -> Result<(), AppendError> {
+    /// Puts a commit until it is known whether it is the next one, in a store with this value of [`META`].
+    async fn append(&self, draft: &Draft, meta: &Bytes) -> Result<(), AppendError> {
         let mut attempt = Attempt::new(&draft.id, self.options.timeout);
         while let Err(error) = put_parts(&*self.remote, &draft.parts).await {
             // Nothing names the parts yet, so whether they are there does not matter.
@@ -376,7 +377,10 @@ impl Shared {
         }
         let commit = layout::commit_key(draft.next.revision);
         let transaction = Transaction {
-            compares: vec![Compare::Value(HEAD.to_owned(), draft.head.encode())],
+            compares: vec![
+                Compare::Value(HEAD.to_owned(), draft.head.encode()),
+                Compare::Value(META.to_owned(), meta.clone()),
+            ],
             puts: vec![
                 Put { key: commit.clone(), value: draft.value.clone() },
                 Put { key: HEAD.to_owned(), value: draft.next.encode() },

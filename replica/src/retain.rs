@@ -10,7 +10,7 @@ use xds_store::{HistoryError, Revision, Store, StoreError};
 use crate::body::Body;
 use crate::draft::put_parts;
 use crate::follow::chain;
-use crate::layout::{self, BASE, Base, CommitLine, MAX_PARTS, Parts};
+use crate::layout::{self, BASE, Base, CommitLine, MAX_PARTS, META, Parts};
 use crate::remote::{Compare, Put, Read, Transaction};
 use crate::replica::Shared;
 
@@ -37,10 +37,10 @@ pub(crate) async fn retain(shared: Arc<Shared>) {
 
 /// Makes the state at `revision` the base.
 async fn move_base(shared: &Arc<Shared>, revision: Revision) -> Result<(), String> {
-    let (store, sealer) = {
+    let (store, meta, sealer) = {
         let tail = shared.tail.lock().await;
-        let (Some(position), Some((_, sealer))) = (&tail.position, &tail.sealer) else { return Ok(()) };
-        (position.store.clone(), sealer.clone())
+        let (Some(position), Some((meta, sealer))) = (&tail.position, &tail.sealer) else { return Ok(()) };
+        (position.store.clone(), meta.clone(), sealer.clone())
     };
     let found = shared.remote.read(vec![Read::key(BASE), Read::key(layout::commit_key(revision))]).await;
     let mut found = found.map_err(|error| error.to_string())?.into_iter();
@@ -65,6 +65,7 @@ async fn move_base(shared: &Arc<Shared>, revision: Revision) -> Result<(), Strin
     let transaction = Transaction {
         compares: vec![
             old.map_or_else(|| Compare::Absent(BASE.to_owned()), |old| Compare::Value(BASE.to_owned(), old)),
+            Compare::Value(META.to_owned(), meta),
         ],
         puts: vec![Put { key: BASE.to_owned(), value: base.into() }],
         deletes: vec![

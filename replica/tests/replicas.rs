@@ -295,6 +295,48 @@ async fn a_commit_that_was_changed_is_not_taken() {
     eventually("the commit", || reader.head() == Revision(1)).await;
 }
 
+/// A release of another format took the store over while an older one was running, stopped, or new.
+#[tokio::test]
+async fn a_store_of_another_format_is_neither_read_nor_written_until_it_is_back() {
+    let shelf = Arc::<Shelf>::default();
+    let (dir, link) = (tempfile::tempdir().unwrap(), Link::new(&shelf, 1));
+    // It does not look by itself, so the commit is the first to see the change.
+    let options = || Options { poll: Duration::from_secs(3600), ..quick() };
+    let store = open(dir.path(), &link, options()).await;
+    set(&store, "a", "1").await.unwrap();
+    let good = shelf.copy();
+    let meta = String::from_utf8(good["meta"].to_vec()).unwrap();
+    let newer = meta.replace("\"format\":1", "\"format\":2");
+    assert_ne!(newer, meta);
+    let changed: BTreeMap<_, _> =
+        good.clone().into_iter().chain([("meta".to_owned(), newer.into())]).collect();
+    shelf.set(changed.clone());
+
+    let refuses = async |store: &Replica| {
+        let error = set(store, "a", "2").await.unwrap_err();
+        assert!(matches!(failure(&error), RemoteFailure::Diverged(_)), "{error:?}");
+        assert!(error.to_string().contains("meta was not written by a release"), "{error}");
+        assert!(is_apart(store), "it says so");
+        assert_eq!((store.head(), value(store, "a")), (Revision(1), Some(Bytes::from("1"))));
+    };
+    refuses(&store).await;
+    store.close().await;
+    let store = open(dir.path(), &link, Options { poll: Duration::from_millis(20), ..options() }).await;
+    refuses(&store).await;
+
+    let fresh = tempfile::tempdir().unwrap();
+    let opened = Replica::open(fresh.path(), Arc::clone(&link) as Arc<dyn Remote>, keys(), quick()).await;
+    assert!(matches!(opened, Err(OpenError::Remote { .. })), "{opened:?}");
+    let alone = tempfile::tempdir().unwrap();
+    let pushed = push(alone.path(), &*link, &keys(), true).await;
+    assert!(matches!(pushed, Err(PushError::Unreadable(_))), "{pushed:?}");
+    assert_eq!(shelf.copy(), changed, "nothing was written");
+
+    shelf.set(good);
+    eventually("the format that it knows", || !is_apart(&store)).await;
+    assert_eq!(set(&store, "a", "2").await.unwrap(), Revision(2));
+}
+
 #[tokio::test]
 async fn the_remote_keeps_what_retention_says_and_others_begin_there() {
     let shelf = Arc::<Shelf>::default();

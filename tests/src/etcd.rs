@@ -9,7 +9,9 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use crate::etcd_links::{PeerPort, UNKNOWN};
 use crate::process::{Process, Signal};
+use crate::proxy::Link;
 use crate::server::free_addr;
 use crate::tools;
 use crate::wait::{PATIENCE, wait_for};
@@ -26,6 +28,10 @@ pub struct Etcd {
 struct Member {
     arguments: Vec<String>,
     client: String,
+    /// Where the others reach it; `None` if they do so without links.
+    port: Option<PeerPort>,
+    /// As etcd writes it; empty if there are no links.
+    id: String,
     process: Option<Process>,
 }
 
@@ -36,34 +42,67 @@ impl Etcd {
     ///
     /// If it does not start, or there is no etcd and [every client is required](tools::require_all).
     pub async fn start(n_members: usize, more: &[&str]) -> Result<Option<Self>> {
+        let peers = (0..n_members).map(|_| Ok((free_addr()?, None))).collect::<Result<Vec<_>>>()?;
+        Self::start_at(peers, more).await
+    }
+
+    /// As [`start`](Self::start), with links between the members that can be broken.
+    ///
+    /// # Errors
+    ///
+    /// As for `start`.
+    pub async fn start_linked(n_members: usize, more: &[&str]) -> Result<Option<Self>> {
+        let mut peers = Vec::new();
+        for _ in 0..n_members {
+            let peer = free_addr()?;
+            peers.push((peer, Some(PeerPort::start(peer).await?)));
+        }
+        let Some(mut etcd) = Self::start_at(peers, more).await? else { return Ok(None) };
+        let list = etcd.ctl(&["member", "list"]).await?;
+        for (n, member) in etcd.members.iter_mut().enumerate() {
+            let name = format!("m{n}");
+            let mut lines = list.lines().map(|line| line.split(", ").collect::<Vec<_>>());
+            let line = lines.find(|words| words.get(2) == Some(&name.as_str()));
+            member.id = line.with_context(|| format!("no {name} in {list}"))?[0].to_owned();
+        }
+        Ok(Some(etcd))
+    }
+
+    /// Starts members that listen for the others at these addresses.
+    async fn start_at(peers: Vec<(SocketAddr, Option<PeerPort>)>, more: &[&str]) -> Result<Option<Self>> {
         if !tools::is_present("etcd", "etcd", "--version")?
             || !tools::is_present("etcd", "etcdctl", "version")?
         {
             return Ok(None);
         }
         let dir = TempDir::with_prefix("xds-etcd-")?;
-        let addrs = (0..n_members).map(|_| Ok((free_addr()?, free_addr()?))).collect::<Result<Vec<_>>>()?;
-        let all = addrs.iter().enumerate().map(|(n, (_, peer))| format!("m{n}=http://{peer}"));
+        let url = |(peer, port): &(SocketAddr, Option<PeerPort>)| {
+            format!("http://{}", port.as_ref().map_or(*peer, PeerPort::addr))
+        };
+        let all = peers.iter().enumerate().map(|(n, peer)| format!("m{n}={}", url(peer)));
         let all = all.collect::<Vec<_>>().join(",");
-        let members = addrs.iter().enumerate().map(|(n, (client, peer))| {
-            let (client_url, peer_url) = (format!("http://{client}"), format!("http://{peer}"));
+        let n_members = peers.len();
+        let members = peers.into_iter().enumerate().map(|(n, peer)| {
+            let (client, advertised) = (free_addr()?, url(&peer));
+            let client_url = format!("http://{client}");
             let data = dir.path().join(format!("m{n}"));
             let pairs = [
                 ("name", format!("m{n}")),
                 ("data-dir", data.display().to_string()),
                 ("listen-client-urls", client_url.clone()),
                 ("advertise-client-urls", client_url),
-                ("listen-peer-urls", peer_url.clone()),
-                ("initial-advertise-peer-urls", peer_url),
+                ("listen-peer-urls", format!("http://{}", peer.0)),
+                ("initial-advertise-peer-urls", advertised),
                 ("initial-cluster", all.clone()),
                 ("heartbeat-interval", "50".to_owned()),
                 ("election-timeout", "500".to_owned()),
             ];
             let arguments = pairs.iter().map(|(name, value)| format!("--{name}={value}"));
             let arguments = arguments.chain(more.iter().map(|&word| word.to_owned())).collect();
-            Member { arguments, client: client.to_string(), process: None }
+            let (client, port) = (client.to_string(), peer.1);
+            Ok(Member { arguments, client, port, id: String::new(), process: None })
         });
-        let mut etcd = Self { members: members.collect(), dir };
+        let mut etcd = Self { members: members.collect::<Result<_>>()?, dir };
         for n in 0..n_members {
             etcd.run(n)?;
         }
@@ -108,6 +147,31 @@ impl Etcd {
     /// If it does not run.
     pub fn signal(&self, n: usize, signal: Signal) -> Result<()> {
         self.members[n].process.as_ref().ok_or_else(|| anyhow!("member {n} does not run"))?.signal(signal)
+    }
+
+    /// Breaks the links between a member and the others, both ways, or opens them again. Clients still reach it.
+    pub fn link_member(&self, n: usize, link: Link) {
+        self.set_links(n, link, link);
+    }
+
+    /// Has a member get nothing from the others, while they get what it sends. [`link_member`](Self::link_member) ends it.
+    pub fn deafen_member(&self, n: usize) {
+        // Each of two members sends in requests that it makes, and in answers to requests of the other one that do not end.
+        self.set_links(n, Link::FrozenThere, Link::FrozenBack);
+    }
+
+    /// Sets the links that others open to a member, and those that it opens.
+    fn set_links(&self, n: usize, to: Link, from: Link) {
+        for (other, member) in self.members.iter().enumerate() {
+            let Some(port) = &member.port else { continue };
+            if other == n {
+                self.members.iter().for_each(|sender| port.set(&sender.id, to));
+                port.set(UNKNOWN, to);
+            } else {
+                port.set(&self.members[n].id, from);
+                port.set(UNKNOWN, from);
+            }
+        }
     }
 
     /// The members and the prefix `/test`, as `--store` takes it.

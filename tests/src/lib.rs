@@ -29,6 +29,7 @@ pub mod dial;
 pub mod documents;
 pub mod envoy;
 pub mod etcd;
+mod etcd_links;
 pub mod events;
 pub mod footprint;
 pub mod foreign;

@@ -19,6 +19,10 @@ pub enum Link {
     Cut,
     /// Connections stay, new ones are accepted, and no byte passes. The bytes pass once the link is open again.
     Frozen,
+    /// As `Frozen`, for what comes from whoever has connected. What the other side sends passes.
+    FrozenThere,
+    /// As `Frozen`, for what goes back to whoever has connected.
+    FrozenBack,
     /// Each piece is late by so much.
     Slow(Duration),
 }
@@ -89,7 +93,7 @@ async fn accept(listener: TcpListener, to: SocketAddr, link: watch::Receiver<Lin
 }
 
 async fn connect(client: TcpStream, to: SocketAddr, mut link: watch::Receiver<Link>) {
-    if pass(&mut link).await.is_none() {
+    if link.wait_for(|link| *link != Link::Frozen).await.is_err() {
         return;
     }
     let Ok(server) = TcpStream::connect(to).await else { return };
@@ -98,18 +102,22 @@ async fn connect(client: TcpStream, to: SocketAddr, mut link: watch::Receiver<Li
     }
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    tokio::join!(carry(from_client, to_server, link.clone()), carry(from_server, to_client, link));
+    tokio::join!(
+        carry(from_client, to_server, Link::FrozenThere, link.clone()),
+        carry(from_server, to_client, Link::FrozenBack, link)
+    );
 }
 
-/// Carries bytes one way until that side closes or the other one is gone.
+/// Carries bytes one way until that side closes or the other one is gone. `frozen` is the state in which this way alone is frozen.
 async fn carry(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
+    frozen: Link,
     mut link: watch::Receiver<Link>,
 ) {
     let mut buffer = vec![0; CHUNK_BYTES];
     while let Ok(n) = from.read(&mut buffer).await {
-        if n == 0 || pass(&mut link).await.is_none() || to.write_all(&buffer[..n]).await.is_err() {
+        if n == 0 || pass(frozen, &mut link).await.is_none() || to.write_all(&buffer[..n]).await.is_err() {
             break;
         }
     }
@@ -118,8 +126,8 @@ async fn carry(
 }
 
 /// Waits until bytes may pass; `None` if the proxy is gone.
-async fn pass(link: &mut watch::Receiver<Link>) -> Option<()> {
-    let state = *link.wait_for(|link| *link != Link::Frozen).await.ok()?;
+async fn pass(frozen: Link, link: &mut watch::Receiver<Link>) -> Option<()> {
+    let state = *link.wait_for(|link| ![Link::Frozen, frozen].contains(link)).await.ok()?;
     if let Link::Slow(delay) = state {
         sleep(delay).await;
     }
@@ -150,6 +158,16 @@ mod tests {
         {
             let mut asked = std::pin::pin!(connection.get("/"));
             assert!(timeout(Duration::from_millis(100), asked.as_mut()).await.is_err(), "it is frozen");
+            proxy.set(Link::Open);
+            assert_eq!(asked.await?.text(), "b1");
+        }
+
+        for one_way in [Link::FrozenThere, Link::FrozenBack] {
+            let before = backend.n_requests();
+            proxy.set(one_way);
+            let mut asked = std::pin::pin!(connection.get("/"));
+            assert!(timeout(Duration::from_millis(100), asked.as_mut()).await.is_err(), "{one_way:?}");
+            assert_eq!(backend.n_requests() - before, u64::from(one_way == Link::FrozenBack), "{one_way:?}");
             proxy.set(Link::Open);
             assert_eq!(asked.await?.text(), "b1");
         }

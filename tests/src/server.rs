@@ -37,6 +37,8 @@ pub struct Setup {
     encryption: Option<Arc<(Authority, TempDir)>>,
     /// The limit of open files of the process; `None` for that of the test.
     max_files: Option<u32>,
+    /// The program of another release; `None` for the server under test.
+    other_release: Option<PathBuf>,
 }
 
 impl Setup {
@@ -59,6 +61,7 @@ impl Setup {
             has_probe: false,
             encryption: None,
             max_files: None,
+            other_release: None,
         })
     }
 
@@ -161,7 +164,10 @@ impl Setup {
     ///
     /// If there is no binary.
     pub async fn spawn(&self) -> Result<Process> {
-        let mut command = xds_server().await?;
+        let mut command = match &self.other_release {
+            Some(program) => clean(Command::new(program)),
+            None => xds_server().await?,
+        };
         if let Some(n) = self.max_files {
             command = with_max_files(&command, n);
         }
@@ -260,6 +266,16 @@ impl Server {
         for (name, value) in variables {
             self.setup = self.setup.clone().env(name, value);
         }
+        self.restart().await
+    }
+
+    /// As [`restart`](Self::restart), with the program of another release from then on; `None` for the server under test.
+    ///
+    /// # Errors
+    ///
+    /// As [`start_with`](Self::start_with).
+    pub async fn restart_as(&mut self, other_release: Option<PathBuf>) -> Result<()> {
+        self.setup.other_release = other_release;
         self.restart().await
     }
 
@@ -491,14 +507,18 @@ pub async fn xds_server() -> Result<Command> {
     static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let build = || BINARY.get_or_init(|| binary().map_err(|error| format!("{error:#}")));
     let binary = spawn_blocking(build).await?.as_ref().map_err(|error| anyhow!(error.clone()))?;
-    let mut command = Command::new(binary);
+    Ok(clean(Command::new(binary)))
+}
+
+/// The command without the variables by which its caller would configure a server.
+fn clean(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("XDS_SERVER_") {
             command.env_remove(name);
         }
     }
     command.env("RUST_BACKTRACE", "1");
-    Ok(command)
+    command
 }
 
 /// The command with a hard limit of open files.

@@ -1,5 +1,6 @@
 //! The shared store in a real etcd: [`xds_replica::Replica`] without a server around it.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,7 @@ use xds_replica::{Member, Options, Put, Remote as _, RemoteError, Replica, Store
 use xds_store::{Change, Commit, CommitError, Health, Revision, Store};
 use xds_tests::etcd::Etcd;
 use xds_tests::process::Signal;
+use xds_tests::proxy::Link;
 use xds_tests::random::Random;
 use xds_tests::wait::{PATIENCE, wait_for};
 
@@ -74,6 +76,38 @@ async fn members_that_are_killed_or_stopped_lose_nothing() -> Result<()> {
     eventually("etcd", || *one.health().borrow() == Health::Current).await?;
     write(&one).await?;
     eventually("the last commit", || two.head() == one.head()).await
+}
+
+/// What the run of faults relies on. The member that leads is one of the three.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_without_links_answers_no_write_and_the_others_do() -> Result<()> {
+    let Some(etcd) = Etcd::start_linked(3, &[]).await? else { return Ok(()) };
+    let at = |addrs: Vec<SocketAddr>| {
+        let members = addrs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        anyhow::Ok(Remote::new(format!("etcd://{members}/test").parse()?, EtcdOptions::default()))
+    };
+    let puts = vec![Put { key: "key".to_owned(), value: Bytes::from("value") }];
+    let write = async |remote: &Remote| {
+        remote.write(Transaction { puts: puts.clone(), ..Transaction::default() }).await
+    };
+    for member in 0..3 {
+        let (alone, others) =
+            etcd.client_addrs()?.into_iter().enumerate().partition::<Vec<_>, _>(|(n, _)| *n == member);
+        let [alone, others] = [alone, others].map(|addrs| addrs.into_iter().map(|(_, addr)| addr).collect());
+        let (alone, others) = (at(alone)?, at(others)?);
+        for broken in [Some(Link::Cut), Some(Link::Frozen), None] {
+            write(&alone).await?;
+            match broken {
+                Some(link) => etcd.link_member(member, link),
+                None => etcd.deafen_member(member),
+            }
+            wait_for("the others", PATIENCE, async || Ok(write(&others).await?)).await?;
+            ensure!(write(&alone).await.is_err(), "member {member} needs no others: {broken:?}");
+            etcd.link_member(member, Link::Open);
+            wait_for("the member", PATIENCE, async || Ok(write(&alone).await?)).await?;
+        }
+    }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

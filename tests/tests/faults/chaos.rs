@@ -23,6 +23,12 @@ pub(crate) enum Fault {
     EtcdLeaderKilled,
     EtcdMemberStopped,
     EtcdMajorityKilled,
+    /// A member is cut off from the others, and clients reach it.
+    EtcdMemberIsolated,
+    /// The member that leads; its links are silent.
+    EtcdLeaderIsolated,
+    /// A member gets nothing from the others, and they get what it sends.
+    EtcdMemberDeaf,
     EtcdFull,
     ServerKilled,
     ServerStopped,
@@ -36,6 +42,10 @@ pub(crate) enum Fault {
     FollowerLinkCut,
     FollowerLinkFrozen,
     FollowerKilled,
+    FollowerStopped,
+    /// All servers and the follower end in order and start again, one after the other: with the other release if there is one, and the
+    /// next time with this one.
+    AllUpgraded,
     AllKilled,
     /// The clock of a server goes forward by an hour, and back. Not without Debian's `libfaketime`.
     ClockJumped,
@@ -43,10 +53,13 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// Those that a short run has, once each.
-    pub(crate) const SHORT: [Self; 13] = [
+    pub(crate) const SHORT: [Self; 18] = [
         Self::EtcdMemberKilled,
         Self::EtcdLeaderKilled,
         Self::EtcdMemberStopped,
+        Self::EtcdMemberIsolated,
+        Self::EtcdLeaderIsolated,
+        Self::EtcdMemberDeaf,
         Self::EtcdFull,
         Self::ServerKilled,
         Self::ServerStopped,
@@ -56,13 +69,18 @@ impl Fault {
         Self::PeerLinkFrozen,
         Self::FollowerLinkCut,
         Self::FollowerLinkFrozen,
+        Self::FollowerStopped,
+        Self::AllUpgraded,
         Self::LeaderStoppedPastLease,
     ];
     /// Those of a long run.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::EtcdMemberKilled,
         Self::EtcdLeaderKilled,
         Self::EtcdMemberStopped,
+        Self::EtcdMemberIsolated,
+        Self::EtcdLeaderIsolated,
+        Self::EtcdMemberDeaf,
         Self::EtcdMajorityKilled,
         Self::EtcdFull,
         Self::ServerKilled,
@@ -76,6 +94,8 @@ impl Fault {
         Self::FollowerLinkCut,
         Self::FollowerLinkFrozen,
         Self::FollowerKilled,
+        Self::FollowerStopped,
+        Self::AllUpgraded,
         Self::AllKilled,
         Self::ClockJumped,
     ];
@@ -102,9 +122,19 @@ impl Fault {
                 sleep(lasts).await;
                 world.etcd.signal(member, Signal::CONT)
             }
+            Self::EtcdMemberIsolated => isolate(world, member, Link::Cut, lasts).await,
+            Self::EtcdLeaderIsolated => isolate(world, world.etcd_leader().await?, Link::Frozen, lasts).await,
+            Self::EtcdMemberDeaf => {
+                world.etcd.deafen_member(member);
+                sleep(lasts).await;
+                world.etcd.link_member(member, Link::Open);
+                Ok(())
+            }
             Self::EtcdFull => fill(world, lasts).await,
             Self::ServerKilled => restart(world, &[server]).await,
             Self::FollowerKilled => restart(world, &[N_SERVERS]).await,
+            Self::FollowerStopped => stop(world, N_SERVERS, lasts).await,
+            Self::AllUpgraded => upgrade(world).await,
             Self::AllKilled => {
                 kill_members(world, &[0, 1, 2], Duration::ZERO).await?;
                 restart(world, &[0, 1, 2, N_SERVERS]).await
@@ -145,11 +175,16 @@ impl Fault {
             | Self::EtcdLeaderKilled
             | Self::EtcdMemberStopped
             | Self::EtcdMajorityKilled
+            | Self::EtcdMemberIsolated
+            | Self::EtcdLeaderIsolated
+            | Self::EtcdMemberDeaf
             | Self::EtcdFull
             | Self::ServerKilled
             | Self::ServerStopped
             | Self::LeaderStoppedPastLease
             | Self::FollowerKilled
+            | Self::FollowerStopped
+            | Self::AllUpgraded
             | Self::AllKilled
             | Self::ClockJumped => {}
         }
@@ -170,6 +205,13 @@ async fn kill_members(world: &mut World, members: &[usize], lasts: Duration) -> 
     members.iter().try_for_each(|member| world.etcd.run(*member))
 }
 
+async fn isolate(world: &World, member: usize, link: Link, lasts: Duration) -> Result<()> {
+    world.etcd.link_member(member, link);
+    sleep(lasts).await;
+    world.etcd.link_member(member, Link::Open);
+    Ok(())
+}
+
 async fn stop(world: &World, server: usize, lasts: Duration) -> Result<()> {
     world.servers[server].signal(Signal::STOP)?;
     sleep(lasts).await;
@@ -182,6 +224,18 @@ async fn restart(world: &mut World, servers: &[usize]) -> Result<()> {
     }
     for server in servers {
         world.servers[*server].restart().await?;
+    }
+    Ok(())
+}
+
+async fn upgrade(world: &mut World) -> Result<()> {
+    world.is_other_release = !world.is_other_release;
+    let program = world.other_release.clone().filter(|_| world.is_other_release);
+    for server in &mut world.servers {
+        let status = server.stop().await?;
+        ensure!(status.success(), "{status}\n{}", server.log());
+        server.restart_as(program.clone()).await?;
+        server.wait_ready().await?;
     }
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! Servers that share a store, and one that follows them, while processes are killed and stopped, links are cut and frozen, and the etcd is
-//! compacted and full. Writers, model clients and an Envoy go on meanwhile, and everything that they were told is judged at the end.
+//! compacted and full. Writers, model clients, an Envoy and a gRPC client go on meanwhile, and everything that they were told is judged at
+//! the end.
 //!
 //! `XDS_TESTS_SEED` makes the same faults in the same order. `XDS_FAULTS_MINUTES` has a run of that length, with all faults and more
-//! clients.
+//! clients; `XDS_FAULTS_OTHER_RELEASE` names the program of another release, which the servers change to and back meanwhile.
 
+mod calls;
 mod chaos;
 mod checker;
 mod clients;
@@ -51,6 +53,8 @@ async fn nothing_acknowledged_is_lost_and_nothing_vanishes_whatever_fails() -> R
     rollouts::prepare(&world.servers[0]).await?;
     let edge = envoy.wait_listener("edge").await?;
     let asking = tokio::spawn(ask(edge, Arc::clone(&board)));
+    let client = calls::client(&world).await?;
+    let calling = calls::begin(&client).await?;
     let watching = tokio::spawn(Watch::run(Arc::clone(&board)));
     let compacting = tokio::spawn(compact(world.etcd.url(), Arc::clone(&board)));
     let rolling = tokio::spawn(rollouts::begin(Arc::clone(&board), Random::new(random.number())));
@@ -58,7 +62,7 @@ async fn nothing_acknowledged_is_lost_and_nothing_vanishes_whatever_fails() -> R
     for _ in 0..N_WRITERS {
         writing.spawn(writers::write(Arc::clone(&board), Random::new(random.number())));
     }
-    let n_clients = if minutes == 0 { 20 } else { 60 };
+    let n_clients = if minutes == 0 { 20 } else { 200 };
     for n in 0..n_clients {
         let (board, random) = (Arc::clone(&board), Random::new(random.number()));
         if n % 2 == 0 {
@@ -78,6 +82,7 @@ async fn nothing_acknowledged_is_lost_and_nothing_vanishes_whatever_fails() -> R
     let judged = judge(&world, &board, writing, served_to, watching).await.with_context(|| logs);
     compacting.await??;
     let (n_asked, failed) = asking.await??;
+    let called = calling.stop().await?;
     for (fault, n) in &faults {
         println!("{n:>7}  {fault}");
     }
@@ -85,13 +90,14 @@ async fn nothing_acknowledged_is_lost_and_nothing_vanishes_whatever_fails() -> R
         println!("{n:>7}  {what}");
     }
     println!("{n_asked:>7}  requests through the Envoy, {} failed", failed.len());
+    println!("{:>7}  calls of the gRPC client, failed: {:?}", called.n_answered(), called.errors);
     println!("{took:>7.1?}  until all servers were at the newest revision after the last fault");
     println!("{n_rollouts:>7}  rollouts, each step once");
     ensure!(n_rollouts > 0, "no rollout ended");
     let newest = judged?;
     println!("{newest:>7}  revisions");
     ensure!(failed.is_empty(), "{failed:?}");
-    Ok(())
+    called.ensure_no_errors()
 }
 
 /// The faults of a run.
@@ -124,22 +130,24 @@ impl Chaos {
         }
     }
 
-    /// Has the Envoy use the other one of two clusters, by the first server that takes the change.
+    /// Has the Envoy and the gRPC client use the other one of two clusters, by the first server that takes the change.
     async fn shift(&mut self, world: &World) {
         let to = if self.edge_is_shifted { "even" } else { "odd" };
-        for server in &world.servers[..N_SERVERS] {
-            let route = config::route_config("web", &[("/", config::to(to))]);
-            let written =
-                tokio::time::timeout(SHORT, server.put("/v1/groups/default/resources/routes/web", &route));
-            if written.await.is_ok_and(|written| written.is_ok()) {
-                self.edge_is_shifted = !self.edge_is_shifted;
-                return;
+        self.edge_is_shifted = !self.edge_is_shifted;
+        for name in ["web", calls::NAME] {
+            let route = config::route_config(name, &[("/", config::to(to))]);
+            let path = format!("/v1/groups/default/resources/routes/{name}");
+            for server in &world.servers[..N_SERVERS] {
+                let written = tokio::time::timeout(SHORT, server.put(&path, &route));
+                if written.await.is_ok_and(|written| written.is_ok()) {
+                    break;
+                }
             }
         }
     }
 }
 
-/// An Envoy that knows all servers, with two clusters that lead to the backend.
+/// An Envoy that knows all servers, with two clusters that lead to the backend; a gRPC client has these too.
 async fn envoy(world: &World, backend: &Backend) -> Result<Envoy> {
     let resources = [
         ("clusters/even", config::cluster("even")),
@@ -148,6 +156,8 @@ async fn envoy(world: &World, backend: &Backend) -> Result<Envoy> {
         ("endpoints/odd", config::endpoints("odd", &[backend.addr()])),
         ("routes/web", config::route_config("web", &[("/", config::to("even"))])),
         ("listeners/edge", config::listener("edge", 0, "web")),
+        ("routes/greeter", config::route_config(calls::NAME, &[("/", config::to("even"))])),
+        ("listeners/greeter", config::api_listener(calls::NAME, calls::NAME)),
     ];
     for (path, resource) in resources {
         world.servers[0].put(&format!("/v1/groups/default/resources/{path}"), &resource).await?;

@@ -2,15 +2,18 @@
 //! cut between all of them.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 use xds_tests::certificate_files::CertificateFiles;
 use xds_tests::etcd::Etcd;
+use xds_tests::names::Names;
 use xds_tests::proxy::{Link, Proxy};
 use xds_tests::server::{Server, Setup, free_addr};
+use xds_tests::wait::{PATIENCE, wait_for};
 
 /// All processes, and the links between them. Dropping it kills the processes.
 #[derive(Debug)]
@@ -24,6 +27,12 @@ pub(crate) struct World {
     to_peer: Vec<Proxy>,
     /// The links by which the follower reaches each server.
     to_upstream: Vec<Proxy>,
+    /// One name for all servers.
+    names: Names,
+    /// The program of another release, if `XDS_FAULTS_OTHER_RELEASE` has its path.
+    pub(crate) other_release: Option<PathBuf>,
+    /// Whether all servers run that, outside of a rolling restart.
+    pub(crate) is_other_release: bool,
     /// The key of the store, and files of tests.
     pub(crate) dir: TempDir,
     _certificates: CertificateFiles,
@@ -39,14 +48,20 @@ pub(crate) struct Address {
 impl World {
     /// Starts everything; `None` without an etcd.
     pub(crate) async fn start() -> Result<Option<Self>> {
-        let Some(etcd) = Etcd::start(N_MEMBERS, &[QUOTA]).await? else { return Ok(None) };
+        let Some(etcd) = Etcd::start_linked(N_MEMBERS, &[QUOTA]).await? else { return Ok(None) };
         let (dir, certificates) = (TempDir::new()?, CertificateFiles::new().await?);
         fs::write(dir.path().join("key"), "5a".repeat(32))?;
         // A clock that goes wrong by an hour is no reason to refuse a certificate.
         certificates.issue_for("server", &["localhost", "127.0.0.1"], "24h").await?;
         let (mut to_etcd, mut to_peer, mut to_upstream) = (Vec::new(), Vec::new(), Vec::new());
         let mut setups = Vec::new();
-        for n in 0..N_SERVERS {
+        let port = free_addr()?.port();
+        let setup = |host: Ipv4Addr| {
+            anyhow::Ok(
+                Setup::new()?.xds_at((host, port).into()).fixed_admin_port()?.arg("--drain-timeout=3s"),
+            )
+        };
+        for (n, host) in HOSTS[..N_SERVERS].iter().enumerate() {
             let peer = free_addr()?;
             let mut links = Vec::new();
             for member in etcd.client_addrs()? {
@@ -55,7 +70,7 @@ impl World {
             let members = links.iter().map(|link| link.addr().to_string()).collect::<Vec<_>>().join(",");
             let (for_peers, for_follower) = (Proxy::start(peer).await?, Proxy::start(peer).await?);
             setups.push(
-                linked(Setup::new()?.fixed_xds_port()?.fixed_admin_port()?, &certificates)
+                linked(setup(*host)?, &certificates)
                     .arg(format!("--store=etcd://{members}/test"))
                     .arg(format!("--store-key-file={}", dir.path().join("key").display()))
                     .arg("--store-timeout=3s")
@@ -68,7 +83,7 @@ impl World {
             to_upstream.push(for_follower);
         }
         let upstream = to_upstream.iter().map(|link: &Proxy| link.addr().to_string()).collect::<Vec<_>>();
-        let follower = linked(Setup::new()?.fixed_xds_port()?.fixed_admin_port()?, &certificates);
+        let follower = linked(setup(HOSTS[N_SERVERS])?, &certificates);
         setups.push(follower.arg(format!("--upstream={}", upstream.join(","))).arg("--instance-id=follower"));
         let mut servers = Vec::new();
         for setup in setups {
@@ -76,8 +91,23 @@ impl World {
             server.wait_ready().await?;
             servers.push(server);
         }
-        let _certificates = certificates;
-        Ok(Some(Self { etcd, servers, to_etcd, to_peer, to_upstream, dir, _certificates }))
+        Ok(Some(Self {
+            etcd,
+            servers,
+            to_etcd,
+            to_peer,
+            to_upstream,
+            names: Names::start(&HOSTS).await?,
+            other_release: std::env::var_os("XDS_FAULTS_OTHER_RELEASE").map(PathBuf::from),
+            is_other_release: false,
+            dir,
+            _certificates: certificates,
+        }))
+    }
+
+    /// All servers, as gRPC clients are told of them: a name that has the addresses of all.
+    pub(crate) fn target(&self) -> String {
+        self.names.target(self.servers[0].xds().port())
     }
 
     /// The addresses of all servers, the follower last.
@@ -114,13 +144,17 @@ impl World {
 
     /// The number of the member that leads the etcd.
     pub(crate) async fn etcd_leader(&self) -> Result<usize> {
-        let status = self.etcd.ctl(&["endpoint", "status", "--write-out=json"]).await?;
-        let line = status.lines().find(|line| line.starts_with('[')).context("no status")?;
-        let members: Value = serde_json::from_str(line)?;
-        let members = members.as_array().context("members")?;
-        ensure!(members.len() == N_MEMBERS, "{members:?}");
-        let leads = |one: &Value| one["Status"]["leader"] == one["Status"]["header"]["member_id"];
-        members.iter().position(leads).context("no member leads")
+        // After some faults the members need a moment to choose one.
+        wait_for("a member that leads", PATIENCE, async || {
+            let status = self.etcd.ctl(&["endpoint", "status", "--write-out=json"]).await?;
+            let line = status.lines().find(|line| line.starts_with('[')).context("no status")?;
+            let members: Value = serde_json::from_str(line)?;
+            let members = members.as_array().context("members")?;
+            ensure!(members.len() == N_MEMBERS, "{members:?}");
+            let leads = |one: &Value| one["Status"]["leader"] == one["Status"]["header"]["member_id"];
+            members.iter().position(leads).context("no member leads")
+        })
+        .await
     }
 }
 
@@ -132,5 +166,12 @@ fn linked(setup: Setup, certificates: &CertificateFiles) -> Setup {
 /// The servers that share the store.
 pub(crate) const N_SERVERS: usize = 3;
 pub(crate) const N_MEMBERS: usize = 3;
+/// Where each server listens for clients, the follower last: gRPC clients look up addresses, not ports.
+const HOSTS: [Ipv4Addr; N_SERVERS + 1] = [
+    Ipv4Addr::new(127, 0, 0, 2),
+    Ipv4Addr::new(127, 0, 0, 3),
+    Ipv4Addr::new(127, 0, 0, 4),
+    Ipv4Addr::new(127, 0, 0, 5),
+];
 /// So small that a test fills it within seconds.
 const QUOTA: &str = "--quota-backend-bytes=33554432";
