@@ -10,6 +10,7 @@ mod endpoints;
 mod events;
 mod explain;
 mod files;
+mod fleet;
 mod fuzz;
 mod history;
 mod lists;

@@ -68,6 +68,11 @@ impl AckingClient {
         self.record(EventKind::Acked(sent));
     }
 
+    /// Is sent a response, and does not answer.
+    pub(super) fn leave_open(&self, revision: u64) {
+        self.sent(revision);
+    }
+
     pub(super) fn nack(&self, revision: u64) {
         let sent = self.sent(revision);
         self.record(EventKind::Nacked { sent, message: "no such filter".into() });

@@ -21,6 +21,7 @@ const LISTS: &[(&str, &str, bool)] = &[
     ("/v1/documents", "documents", true),
     ("/v1/conditions", "objects", true),
     ("/v1/weights", "objects", true),
+    ("/v1/fleet", "nodes", false),
     ("/v1/nodes", "nodes", true),
     ("/v1/status/files", "files", true),
     ("/v1/history", "revisions", true),

@@ -58,6 +58,14 @@ impl Ask<'_> {
         self.rest.get(self.visitor, path).await
     }
 
+    /// The same, or nothing if it is out of the visitor's scope.
+    async fn seen(&self, path: &str) -> Result<serde_json::Value, Failure> {
+        match self.get(path).await {
+            Err(failure) if failure.status == http::StatusCode::FORBIDDEN => Ok(serde_json::Value::Null),
+            other => other,
+        }
+    }
+
     async fn find(&self, path: &str) -> Result<Option<serde_json::Value>, Failure> {
         self.rest.find(self.visitor, path).await
     }

@@ -11,11 +11,11 @@ use crate::screen::Ask;
 
 pub(super) async fn screen(ask: &Ask<'_>) -> Result<Screen, Failure> {
     let health = ready(ask).await?;
-    let files = ask.get("/v1/status/files").await?;
+    let files = ask.seen("/v1/status/files").await?;
     let unmatched = ask.get("/v1/fleet?state=unmatched").await?;
     let rejecting = ask.get("/v1/fleet?state=rejects").await?;
-    let tests = ask.get("/v1/tests").await?;
-    let certificates = ask.get("/v1/certificates").await?;
+    let tests = ask.seen("/v1/tests").await?;
+    let certificates = ask.seen("/v1/certificates").await?;
     let parts = vec![
         Part::new("health", problems(&health)),
         Part::new("held", held(&files, &tests)),
