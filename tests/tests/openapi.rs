@@ -314,6 +314,7 @@ async fn real_answers_are_as_the_document_says() -> Result<()> {
     for (path, status) in [("/v1/groups/none", 404), ("/v1/nodes/none", 404), ("/v1/groups?limit=0", 400)] {
         check(&server, d, ("get", path), None, status).await?;
     }
+    check(&server, d, ("get", &format!("/v1/rollouts/{id}/loads")), None, 200).await?;
     for verb in ["pause", "resume", "promote", "abort"] {
         let path = format!("/v1/rollouts/{id}:{verb}");
         let answer = server.request("POST", &path, &[], "").await?;

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use envoy_types::pb::envoy::config::core::v3::HealthStatus;
 use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, LbEndpoint};
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryRequest};
@@ -22,8 +24,8 @@ use xds_tests::process::Signal;
 use xds_tests::random::Random;
 use xds_tests::raw::{self, DeltaStream, SotwStream, path};
 use xds_tests::seen::{delta_names, names, plain_cluster, resources, served, timeout_of};
-use xds_tests::server::{Server, Setup, xds_server};
-use xds_tests::wait::PATIENCE;
+use xds_tests::server::{Server, Setup, cli, xds_server};
+use xds_tests::wait::{PATIENCE, wait_for};
 
 #[tokio::test]
 async fn pitfall_45_after_kill_9_equal_files_have_equal_versions_and_other_files_others() -> Result<()> {
@@ -54,6 +56,53 @@ async fn pitfall_45_after_kill_9_equal_files_have_equal_versions_and_other_files
 }
 
 /// A load of more than 1,000 values is served before it is recorded.
+/// A backup of a server that goes on with writing has everything that was acknowledged before it was begun, and is one state of it.
+#[tokio::test]
+async fn a_backup_that_is_made_while_the_server_writes_can_be_restored() -> Result<()> {
+    let server = Arc::new(Server::start_with(Setup::new()?).await?);
+    server.wait_ready().await?;
+    let written = Arc::new(AtomicU64::new(0));
+    let (writer, count) = (Arc::clone(&server), Arc::clone(&written));
+    let writes = tokio::spawn(async move {
+        for n in 1.. {
+            for name in ["a", "b"] {
+                writer
+                    .put(&format!("/v1/groups/default/resources/clusters/{name}"), &plain_cluster(name, n))
+                    .await?;
+            }
+            count.store(n, Ordering::Release);
+        }
+        Ok::<(), anyhow::Error>(())
+    });
+    wait_for("some writes", PATIENCE, async || {
+        ensure!(written.load(Ordering::Acquire) >= 20);
+        Ok(())
+    })
+    .await?;
+    let before = written.load(Ordering::Acquire);
+    let directory = server.data_dir().display().to_string();
+    let backup = cli(&["store", "export", "--data-dir", &directory]).await?;
+    writes.abort();
+    let file = tempfile::NamedTempFile::new()?;
+    fs::write(file.path(), &backup)?;
+
+    let setup = Setup::new()?;
+    let (directory, text) = (setup.data_dir().display().to_string(), file.path().display().to_string());
+    cli(&["store", "import", "--data-dir", &directory, &text]).await?;
+    let restored = Server::start_with(setup).await?;
+    restored.wait_ready().await?;
+    let ends = async |name: &str| -> Result<u64> {
+        let shown = restored.get_json(&format!("/v1/groups/default/resources/clusters/{name}")).await?;
+        let timeout = shown["connect_timeout"].as_str().context("a timeout")?;
+        Ok(timeout.trim_end_matches('s').parse()?)
+    };
+    let (a, b) = (ends("a").await?, ends("b").await?);
+    ensure!(b >= before && (a == b || a == b + 1), "a {a}, b {b}, acknowledged before {before}");
+    let history = restored.get_json("/v1/history?limit=1").await?;
+    ensure!(history["revisions"][0]["revision"].as_u64() == Some(a + b), "{history:#}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_server_that_is_killed_while_it_records_its_first_load_goes_on_as_if_it_had_not_begun() -> Result<()>
 {
