@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use serde_json::Value;
 use xds_access::{Identified, Patterns, Principal, Scope};
 use xds_cache::time::millis;
 use xds_cache::{GroupName, Revision};
@@ -48,15 +49,8 @@ pub async fn answer(state: &ApiState, question: Question) -> Result<Answer, Stri
             .await
         }
         Question::Fleet { query, scope } => {
-            let query: FleetQuery = serde_json::from_value(query).map_err(|error| error.to_string())?;
-            let query = query.check().map_err(|error| error.to_string())?;
             let (state, caller) = (state.clone(), caller(scope));
-            work(move || {
-                let mut fleet = Fleet::here(&state, &caller, &query);
-                cut(&mut fleet.nodes)?;
-                page_of(&fleet)
-            })
-            .await
+            work(move || fleet(&state, &caller, query)).await
         }
         Question::Wave(question) => {
             let control = state.control.clone();
@@ -91,17 +85,30 @@ pub async fn answer(state: &ApiState, question: Question) -> Result<Answer, Stri
             let query =
                 LoadQuery { cluster, node, from: ago_ms.map(ago), limit: limit.min(MAX_ASKED), after };
             let (state, caller) = (state.clone(), caller(scope));
-            work(move || {
-                let mut list =
-                    loads::page(&state, &caller, &query, now).map_err(|error| error.to_string())?;
-                if cut(&mut list.clusters)? {
-                    list.next = list.clusters.last().map(|load| page::place(&[&load.name]));
-                }
-                page_of::<LoadList>(&list)
-            })
-            .await
+            work(move || load_page(&state, &caller, &query, now)).await
         }
     }
+}
+
+fn load_page(
+    state: &ApiState,
+    caller: &Caller,
+    query: &LoadQuery,
+    now: SystemTime,
+) -> Result<Answer, String> {
+    let mut list = loads::page(state, caller, query, now).map_err(|error| error.to_string())?;
+    if cut(&mut list.clusters)? {
+        list.next = list.clusters.last().map(|load| page::place(&[&load.name]));
+    }
+    page_of::<LoadList>(&list)
+}
+
+fn fleet(state: &ApiState, caller: &Caller, query: Value) -> Result<Answer, String> {
+    let query: FleetQuery = serde_json::from_value(query).map_err(|error| error.to_string())?;
+    let query = query.check().map_err(|error| error.to_string())?;
+    let mut fleet = Fleet::here(state, caller, &query);
+    cut(&mut fleet.nodes)?;
+    page_of(&fleet)
 }
 
 /// Somebody who may see what this scope has.

@@ -97,7 +97,7 @@ pub fn export(store: &JournalStore, out: &mut dyn Write) -> Result<Revision, Tra
 ///
 /// If the files cannot be read or the text not be written.
 pub fn export_in_use(dir: &Path, out: &mut dyn Write) -> Result<Revision, TransferError> {
-    let mut journal = read_in_use(dir)?.as_it_is();
+    let mut journal = read_in_use(dir)?.into_journal();
     let index = Index::new(&mut journal);
     let Replay { head, base, state, .. } = journal.replay;
     write(&Shared::new(dir.to_owned(), index, Published { head, base, state }), out)

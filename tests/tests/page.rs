@@ -102,14 +102,12 @@ async fn crowd(server: &Server) -> Result<Vec<DeltaStream>> {
         let mut stream = DeltaStream::open(channel.clone(), raw::path::ADS_DELTA, node);
         stream.subscribe(CLUSTER, &["*"]).await?;
         let response = stream.expect_response().await?;
-        match n {
-            7 => {
-                stream
-                    .nack(&response, "Error adding/updating cluster(s) v2: unknown extension 'acme.lb'")
-                    .await?
-            }
-            13 => {}
-            _ => stream.ack(&response).await?,
+        if n == 7 {
+            stream
+                .nack(&response, "Error adding/updating cluster(s) v2: unknown extension 'acme.lb'")
+                .await?;
+        } else if n != 13 {
+            stream.ack(&response).await?;
         }
         streams.push(stream);
     }

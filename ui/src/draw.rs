@@ -48,14 +48,21 @@ pub(crate) fn bar(parts: &[(Tone, u64, &str)]) -> Markup {
     let said: Vec<String> =
         parts.iter().filter(|(_, n, _)| *n > 0).map(|(_, n, name)| format!("{n} {name}")).collect();
     let said = if said.is_empty() { "nobody".to_owned() } else { said.join(", ") };
-    let mut x = 0.0;
+    let mut end = 0.0;
+    let drawn: Vec<(Tone, f64, f64)> = parts
+        .iter()
+        .filter(|(_, n, _)| *n > 0)
+        .map(|(tone, n, _)| {
+            let (x, width) = (end, share(*n, total));
+            end += width;
+            (*tone, x, width)
+        })
+        .collect();
     html! {
         svg.bar viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label=(said) {
             rect.plain width="100" height="6" {}
-            @for (tone, n, _) in parts.iter().filter(|(_, n, _)| *n > 0) {
-                @let width = share(*n, total);
+            @for (tone, x, width) in drawn {
                 rect.(tone.class()) x=(x) width=(width) height="6" {}
-                @let _ = { x += width; };
             }
         }
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::acked::AckingClient;
-use super::rest::{JSON, Rest};
+use super::rest::{self, JSON, Rest};
 use super::*;
 
 async fn put(rest: &Rest, text: &str) -> u64 {
@@ -20,7 +20,7 @@ fn states(fleet: &Value) -> Vec<(&str, &str)> {
 
 #[tokio::test]
 async fn the_worst_come_first_and_everybody_is_counted() {
-    let rest = super::rest::rest();
+    let rest = rest::rest();
     let first = put(&rest, "1").await;
     let [good, old, bad, silent] = [(1, "n-good"), (2, "n-old"), (3, "n-bad"), (4, "n-silent")]
         .map(|(id, name)| AckingClient::connect(&rest.server, id, name));
@@ -95,7 +95,7 @@ async fn the_worst_come_first_and_everybody_is_counted() {
 
 #[tokio::test]
 async fn a_node_with_several_streams_is_as_its_worst_one_is() {
-    let rest = super::rest::rest();
+    let rest = rest::rest();
     let revision = put(&rest, "1").await;
     let [one, other] = [1, 2].map(|id| AckingClient::connect(&rest.server, id, "n"));
     one.ack(revision);
@@ -125,7 +125,7 @@ backends:
 
 #[tokio::test]
 async fn routes_are_listed_in_order_with_their_ways() {
-    let rest = super::rest::rest();
+    let rest = rest::rest();
     let yaml = ("content-type", "application/yaml");
     let reply = rest.call("POST", "/v1/apply", &[yaml], DOCUMENTS).await;
     assert_eq!(reply.status, 200, "{}", reply.text);

@@ -75,7 +75,7 @@ impl Found {
     }
 
     /// The journal up to its last complete commit, for reading only.
-    pub(crate) fn as_it_is(self) -> Journal {
+    pub(crate) fn into_journal(self) -> Journal {
         Journal { segments: self.segments, end: self.end.end, replay: self.replay }
     }
 

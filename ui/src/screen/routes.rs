@@ -76,22 +76,21 @@ pub(super) fn is_bad(condition: &Value) -> bool {
 
 fn tree(routes: &Value, params: &Params) -> Markup {
     let all = list(routes, "routes");
-    let mut before: (&str, &str) = ("", "");
     html! {
         p.note { "As " (text(routes, "client")) " is served them at revision " (number(routes, "revision")) "." }
         @if all.is_empty() { p.empty { "There is no such route." } }
-        @for route in all {
+        @for (n, route) in all.iter().enumerate() {
             @let (listener, host) = (text(route, "listener"), text(route, "host"));
-            @if listener != before.0 {
+            @let before = n.checked_sub(1).map(|before| (text(&all[before], "listener"), text(&all[before], "host")));
+            @if before.is_none_or(|before| before.0 != listener) {
                 h2 { (listener) @if let Some(port) = route["port"].as_u64() { ", port " (port) } }
             }
-            @if (listener, host) != before {
+            @if before != Some((listener, host)) {
                 h3 {
                     @for domain in list(route, "domains") { (domain.as_str().unwrap_or_default()) " " }
                     @if list(route, "domains").iter().all(|domain| domain != host) { span.note { (host) } }
                 }
             }
-            @let _ = { before = (listener, host); };
             (one(route))
         }
         @if let Some(next) = routes["next"].as_str() {
