@@ -351,7 +351,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
                 QueryType::Text,
                 "Only nodes of this region, zone and sub-zone, separated by /",
             ),
-            Query("sort", QueryType::Text, "worst, which is the default, id or revision"),
+            Query("sort", QueryType::Text, "worst, which is the default, id, revision or reconnects"),
             Query("page", QueryType::Integer, "The page, from 1; the last one ends with the 1000th node"),
             Query("limit", QueryType::Integer, "The nodes of a page: at most 1000; 100 by default"),
         ],

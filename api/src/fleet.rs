@@ -100,6 +100,8 @@ pub(crate) struct FleetNode {
     pub rejection: Option<String>,
     /// How many changes are held back.
     pub held_back: usize,
+    /// How often it has come back in the last hour or two.
+    pub reconnects: u32,
     /// The server that it is connected to, if several share the store and ask each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica: Option<String>,
@@ -116,6 +118,8 @@ pub(crate) enum FleetOrder {
     Id,
     /// The oldest revision first.
     Revision,
+    /// Those first that come back most often.
+    Reconnects,
 }
 
 /// Which nodes are listed, and how.
@@ -146,6 +150,16 @@ struct Row {
     streams: usize,
     rejected: Option<(ResourceType, Arc<str>)>,
     held_back: usize,
+    reconnects: u32,
+}
+
+/// What decides about a node's place in a list.
+struct Place<'a, T> {
+    state: FleetState,
+    since: T,
+    revision: Option<u64>,
+    reconnects: u32,
+    id: &'a str,
 }
 
 impl FleetQuery {
@@ -191,18 +205,14 @@ impl FleetQuery {
             && self.locality.as_ref().is_none_or(|locality| locality_of(node) == *locality)
     }
 
-    /// Compares two nodes, each by its state, since when it has that, its revision and its id.
-    fn compare<T: Ord>(
-        &self,
-        one: (FleetState, T, Option<u64>, &str),
-        other: (FleetState, T, Option<u64>, &str),
-    ) -> Ordering {
-        let by_id = one.3.cmp(other.3);
-        match self.sort {
-            FleetOrder::Worst => one.0.cmp(&other.0).then_with(|| one.1.cmp(&other.1)).then(by_id),
-            FleetOrder::Id => by_id,
-            FleetOrder::Revision => one.2.cmp(&other.2).then(by_id),
-        }
+    fn compare<T: Ord>(&self, one: Place<'_, T>, other: Place<'_, T>) -> Ordering {
+        let order = match self.sort {
+            FleetOrder::Worst => one.state.cmp(&other.state).then_with(|| one.since.cmp(&other.since)),
+            FleetOrder::Id => Ordering::Equal,
+            FleetOrder::Revision => one.revision.cmp(&other.revision),
+            FleetOrder::Reconnects => other.reconnects.cmp(&one.reconnects),
+        };
+        order.then_with(|| one.id.cmp(other.id))
     }
 
     fn compare_rows(&self, one: &Row, other: &Row) -> Ordering {
@@ -272,15 +282,17 @@ impl Fleet {
 }
 
 impl FleetNode {
-    fn place(&self) -> (FleetState, &str, Option<u64>, &str) {
+    fn place(&self) -> Place<'_, &str> {
+        let Self { state, since, revision, reconnects, id, .. } = self;
         // These times are as long as each other, so texts are in the order of times.
-        (self.state, &self.since, self.revision, &self.id)
+        Place { state: *state, since, revision: *revision, reconnects: *reconnects, id }
     }
 }
 
 impl Row {
-    fn place(&self) -> (FleetState, SystemTime, Option<u64>, &str) {
-        (self.state, self.since, self.revision, &self.node.id)
+    fn place(&self) -> Place<'_, SystemTime> {
+        let Self { state, since, revision, reconnects, node, .. } = self;
+        Place { state: *state, since: *since, revision: *revision, reconnects: *reconnects, id: &node.id }
     }
 
     fn shown(&self, caller: &Caller) -> FleetNode {
@@ -298,6 +310,7 @@ impl Row {
             rejected_type: self.rejected.as_ref().map(|(of, _)| of.type_url().to_owned()),
             rejection: self.rejected.as_ref().map(|(_, words)| words.to_string()),
             held_back: self.held_back,
+            reconnects: self.reconnects,
             replica: None,
         }
     }
@@ -308,6 +321,7 @@ impl Row {
         self.revision = self.revision.zip(other.revision).map(|(one, other)| one.min(other));
         // Streams of one client have the same changes held back.
         self.held_back = self.held_back.max(other.held_back);
+        self.reconnects = self.reconnects.max(other.reconnects);
         self.rejected = self.rejected.take().or(other.rejected);
         if other.state < self.state {
             (self.state, self.since) = (other.state, other.since);
@@ -321,7 +335,7 @@ fn rows(state: &ApiState, caller: &Caller) -> Vec<Row> {
     let mut newest: HashMap<ViewKey, u64> = HashMap::new();
     for entry in state.board.streams() {
         let Some(row) = entry.with(|status| row(state, caller, status, &mut newest)) else { continue };
-        let row = with_held_back(row, &entry);
+        let row = Row { reconnects: entry.reconnects(), ..with_held_back(row, &entry) };
         match by_id.get_mut(&row.node.id) {
             Some(known) => known.join(row),
             None => _ = by_id.insert(row.node.id.clone(), row),
@@ -368,6 +382,7 @@ fn row(
         streams: 1,
         rejected,
         held_back: 0,
+        reconnects: 0,
     })
 }
 

@@ -25,6 +25,7 @@ pub mod layer;
 pub mod loads;
 mod node;
 mod publisher;
+mod reconnects;
 mod references;
 pub mod refusals;
 mod resource;

@@ -14,6 +14,7 @@ use crate::group::GroupName;
 use crate::held_back::HeldBack;
 use crate::identity::Proofs;
 use crate::node::Node;
+use crate::reconnects::Reconnects;
 use crate::resource_type::ResourceType;
 use crate::version::Revision;
 use crate::view::{ViewChange, ViewKey, ViewsOf};
@@ -292,6 +293,7 @@ pub struct StreamEntry {
     subscriber: Weak<dyn Subscriber>,
     board: Weak<StatusBoard>,
     id: StreamId,
+    reconnects: u32,
 }
 
 impl fmt::Debug for StreamEntry {
@@ -305,6 +307,12 @@ impl StreamEntry {
     #[must_use]
     pub fn id(&self) -> StreamId {
         self.id
+    }
+
+    /// How many streams of the same node and service began before, in an hour or two.
+    #[must_use]
+    pub fn reconnects(&self) -> u32 {
+        self.reconnects
     }
 
     /// A copy of the record.
@@ -420,6 +428,7 @@ struct Streams {
     /// By the view that they follow; `None` for those that have none yet.
     by_view: HashMap<Option<ViewKey>, BTreeSet<StreamId>>,
     views_of: ViewsOf,
+    reconnects: Reconnects,
 }
 
 impl Streams {
@@ -467,9 +476,10 @@ impl StatusBoard {
         let id = info.id;
         let status =
             StreamStatus { info: info.clone(), view: None, is_unmatched: false, types: BTreeMap::new() };
-        let entry =
-            Arc::new(StreamEntry { status: Mutex::new(status), subscriber, board: Arc::downgrade(self), id });
         let mut streams = self.write();
+        let reconnects = streams.reconnects.arrive(&info.node.id, info.service.as_ref(), info.since);
+        let (status, board) = (Mutex::new(status), Arc::downgrade(self));
+        let entry = Arc::new(StreamEntry { status, subscriber, board, id, reconnects });
         streams.all.insert(id, Arc::downgrade(&entry));
         streams.join(None, id);
         drop(streams);

@@ -105,6 +105,11 @@ async fn a_node_with_several_streams_is_as_its_worst_one_is() {
     assert_eq!((&fleet["nodes"][0]["streams"], &fleet["nodes"][0]["revision"]), (&json!(2), &Value::Null));
     other.ack(revision);
     assert_eq!(states(&rest.get("/v1/fleet").await.json()), [("n", "upToDate")]);
+    assert_eq!(fleet["nodes"][0]["reconnects"], 1, "two streams of one service are one that came back");
+    let steady = AckingClient::connect(&rest.server, 3, "a");
+    let fleet = rest.get("/v1/fleet?sort=reconnects").await.json();
+    assert_eq!(states(&fleet), [("n", "upToDate"), ("a", "missing")]);
+    drop(steady);
 }
 
 const DOCUMENTS: &str = "

@@ -115,6 +115,7 @@ fn nodes(fleet: &Value, params: &Params) -> Markup {
                         (sorted("worst", "State"))
                         th scope="col" { "Since" }
                         (sorted("revision", "Revision"))
+                        (sorted("reconnects", "Came back"))
                         th scope="col" { "Software" }
                         th scope="col" { "Locality" }
                         th scope="col" { "Groups" }
@@ -135,17 +136,18 @@ fn row(one: &Value) -> Markup {
             td { @if let Some(state) = state { (badge(state.tone, state.one)) } }
             td { (time(text(one, "since"))) }
             td { @match one["revision"].as_u64() { Some(n) => (revision(n)), None => "none" } }
+            td { @if number(one, "reconnects") > 0 { (counted(number(one, "reconnects"), "time", "times")) } }
             td { (text(one, "client")) }
             td { (text(one, "locality")) }
             td { @for group in list(one, "groups") { (group.as_str().unwrap_or_default()) " " } }
         }
         @if let Some(words) = one["rejection"].as_str() {
-            tr.more { td colspan="7" {
+            tr.more { td colspan="8" {
                 strong { (short_type(text(one, "rejectedType"))) " " } span.words { (words) }
             } }
         }
         @if number(one, "heldBack") > 0 {
-            tr.more { td colspan="7" { (counted(number(one, "heldBack"), "change is held back", "changes are held back")) } }
+            tr.more { td colspan="8" { (counted(number(one, "heldBack"), "change is held back", "changes are held back")) } }
         }
     }
 }
