@@ -364,12 +364,25 @@ async fn nodes_are_those_of_all_servers_in_pages_without_gaps() {
         after = format!("&after={next}");
     }
     assert_eq!(found, ["n1 a", "n2 c", "n3 a+b", "n4 b", "n5 c"]);
+    // A node on two servers counts at both.
+    let fleet = a.get("/v1/fleet?sort=id&limit=2&page=2").await.json();
+    let shown =
+        |node: &Value| format!("{} {}", node["id"].as_str().unwrap(), node["replica"].as_str().unwrap());
+    let nodes: Vec<String> = fleet["nodes"].as_array().unwrap().iter().map(shown).collect();
+    assert_eq!(nodes, ["n3 a", "n3 b"], "{fleet:#}");
+    assert_eq!(
+        (&fleet["total"], &fleet["states"]["missing"], &fleet["replicas"]["answered"]),
+        (&json!(6), &json!(6), &json!(3))
+    );
+    assert_eq!(fleet["by"]["group"], json!([{"value": "default", "n": 6}]));
     assert_eq!(a.get("/v1/nodes/n5").await.json()["streams"][0]["replica"], "c");
     assert_eq!(a.get("/v1/nodes/n5?replica=a").await.status, 404);
     assert_eq!(a.get("/v1/nodes?replica=x").await.status, 404);
     let of_b = a.get("/v1/nodes?replica=b").await.json();
     assert_eq!(of_b["nodes"].as_array().unwrap().len(), 2, "{of_b:#}");
     three.set_silent(&["c"]);
+    let fleet = a.get("/v1/fleet").await.json();
+    assert_eq!((&fleet["total"], &fleet["replicas"]["missing"][0]["id"]), (&json!(4), &json!("c")));
     let page = a.get("/v1/nodes").await.json();
     assert_eq!(
         (page["nodes"].as_array().unwrap().len(), &page["replicas"]["missing"][0]["id"]),
