@@ -8,6 +8,9 @@ use anyhow::{Context as _, Result, ensure};
 use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType;
 use envoy_types::pb::envoy::config::core::v3::{Locality, Node};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use xds_tests::browser::Browser;
 use xds_tests::config::{self, CLUSTER};
 use xds_tests::documents::World;
@@ -292,6 +295,33 @@ async fn nobody_sees_anything_without_signing_in() -> Result<()> {
     browser.check().await?;
     let cookie = browser.run("return document.cookie;").await?;
     ensure!(cookie == "", "a script sees {cookie}");
+
+    // Another window of the same browser sees nothing more once this one has signed out.
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    let signed_in =
+        server.request("POST", "/ui/sign-in", &[form], "token=correct-horse-battery&to=/".to_owned());
+    let cookie = signed_in.await?.header("set-cookie").split(';').next().unwrap_or_default().to_owned();
+    let mut window = TcpStream::connect(server.admin()).await?;
+    let request =
+        format!("GET /ui/live?of=%2F HTTP/1.1\r\nhost: {}\r\ncookie: {cookie}\r\n\r\n", server.admin());
+    window.write_all(request.as_bytes()).await?;
+    let mut seen = [0; 4096];
+    let n = timeout(PATIENCE, window.read(&mut seen)).await??;
+    ensure!(String::from_utf8_lossy(&seen[..n]).contains("200 OK"));
+    server.request("POST", "/ui/sign-out", &[("cookie", &cookie)], "").await?;
+    let mut rest = Vec::new();
+    let put = ("authorization", "Bearer correct-horse-battery");
+    let body = json!({"name": "x", "connect_timeout": "1s"}).to_string();
+    server
+        .request(
+            "PUT",
+            "/v1/groups/default/resources/clusters/x",
+            &[put, ("content-type", "application/json")],
+            body,
+        )
+        .await?;
+    timeout(PATIENCE, window.read_to_end(&mut rest)).await.context("the stream goes on")??;
+
     browser.click("Sign out").await?;
     browser.wait_text("h1", "Sign in").await?;
     ensure!(server.log().containing("correct-horse-battery").is_empty());

@@ -53,8 +53,14 @@ impl Drop for Place {
 }
 
 impl Live {
-    /// Sends the parts of the screen at `address` now, and from then on those that change.
-    pub(crate) fn read(&self, rest: &Rest, visitor: Visitor, address: String) -> Response {
+    /// Sends the parts of the screen at `address` now, and from then on those that change, for as long as the reader may see them.
+    pub(crate) fn read(
+        &self,
+        rest: &Rest,
+        visitor: Visitor,
+        address: String,
+        may_see: impl Fn() -> bool + Send + 'static,
+    ) -> Response {
         if self.n_readers.fetch_add(1, Ordering::Relaxed) >= MAX_READERS {
             self.n_readers.fetch_sub(1, Ordering::Relaxed);
             return too_many();
@@ -72,7 +78,8 @@ impl Live {
             sleep(KEEP_ALIVE).await;
             Some((Bytes::from_static(b":\n\n"), ()))
         });
-        let events = stream::select(changes, silence).map(Ok::<_, Infallible>);
+        let events = stream::select(changes, silence).take_while(move |_| std::future::ready(may_see()));
+        let events = events.map(Ok::<_, Infallible>);
         let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
         (headers, Body::from_stream(events)).into_response()
     }

@@ -98,8 +98,11 @@ async fn live(State(page): State<Page>, RawQuery(query): RawQuery, request: Requ
     let (parts, _) = request.into_parts();
     let params = Params::read(&query.unwrap_or_default());
     let address = params.text("of").to_owned();
-    let (visitor, _) = page.visitor(&parts, address.clone());
-    page.live.read(&page.rest, visitor, address)
+    let (visitor, frame) = page.visitor(&parts, address.clone());
+    let (sessions, headers) = (Arc::clone(&page.sessions), parts.headers);
+    // Whoever has signed out sees nothing more, in other windows neither.
+    let may_see = move || !frame.is_signed_in || sessions.of(&headers, Instant::now()).is_some();
+    page.live.read(&page.rest, visitor, address, may_see)
 }
 
 async fn act(State(page): State<Page>, Path(what): Path<String>, request: Request) -> Response {
