@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::SystemTime;
 
@@ -292,6 +293,7 @@ pub struct StreamEntry {
     subscriber: Weak<dyn Subscriber>,
     board: Weak<StatusBoard>,
     id: StreamId,
+    is_held_back: AtomicBool,
 }
 
 impl fmt::Debug for StreamEntry {
@@ -332,6 +334,18 @@ impl StreamEntry {
         let mut streams = board.write();
         streams.leave(before.as_ref(), self.id);
         streams.join(Some(&view), self.id);
+    }
+
+    /// Records whether changes wait that the stream's client is not sent yet.
+    pub fn record_held_back(&self, is_held_back: bool) {
+        self.is_held_back.store(is_held_back, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if there are [changes that the client is not sent yet](Self::held_back), as was recorded last. Waits for no
+    /// client.
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
+        self.is_held_back.load(Ordering::Relaxed)
     }
 
     /// Records an event, and notifies those who wait for it.
@@ -467,8 +481,13 @@ impl StatusBoard {
         let id = info.id;
         let status =
             StreamStatus { info: info.clone(), view: None, is_unmatched: false, types: BTreeMap::new() };
-        let entry =
-            Arc::new(StreamEntry { status: Mutex::new(status), subscriber, board: Arc::downgrade(self), id });
+        let entry = Arc::new(StreamEntry {
+            status: Mutex::new(status),
+            subscriber,
+            board: Arc::downgrade(self),
+            id,
+            is_held_back: AtomicBool::new(false),
+        });
         let mut streams = self.write();
         streams.all.insert(id, Arc::downgrade(&entry));
         streams.join(None, id);

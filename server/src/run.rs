@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use xds_access::Trail;
+use xds_api::counts::RequestCounts;
 use xds_api::{Access, ApiState, EventHub, Trials};
 use xds_cache::loads::LoadLimits;
 use xds_cache::{LoadBoard, Publisher, Reason, Refusals, Revision, StatusBoard};
@@ -24,7 +25,6 @@ use xds_control::{Acks, Control, Guarding, SaveSet, Sharing, Verify};
 use xds_replica::etcd::Etcd;
 use xds_replica::{Feed, Member, Presence, PresenceOptions, Remote, Replica};
 use xds_rollout::Phase;
-use xds_routes::conditions::GrpcFeature;
 use xds_store::{JournalStore, LastGood, Store};
 
 use crate::access::AccessFiles;
@@ -126,6 +126,7 @@ fn follow(control: &Control, verify: Verify) {
     tokio::spawn(control.clone().follow_store());
     tokio::spawn(control.clone().follow_files());
     tokio::spawn(control.clone().follow_waves());
+    tokio::spawn(control.clone().follow_spread());
     tokio::spawn(control.clone().follow_elsewhere());
     tokio::spawn(control.clone().follow_differences());
     tokio::spawn(control.clone().end_overrides());
@@ -237,6 +238,7 @@ struct ServerParts {
     refusals: Arc<Refusals>,
     acks: Arc<Acks>,
     metrics: Arc<Metrics>,
+    counts: Arc<RequestCounts>,
     servers: Arc<Servers>,
     control: Control,
 }
@@ -260,12 +262,14 @@ impl ServerParts {
         let refusals = Arc::<Refusals>::default();
         let is_copy = config.shared.is_some() || config.upstream.is_some();
         let servers = Servers::new(Arc::clone(&store), is_copy);
+        let counts = Arc::<RequestCounts>::default();
         let metrics =
             Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals), tls.all());
         let metrics = metrics
             .with_access(Arc::clone(access.counts()), Arc::clone(access.trail()))
             .with_agent(tls.agent.clone())
-            .with_servers(&servers);
+            .with_servers(&servers)
+            .with_requests(Arc::clone(&counts));
         let metrics = Arc::new(metrics);
         let parts = xds_control::ControlParts {
             codec: codec.clone(),
@@ -293,7 +297,7 @@ impl ServerParts {
             sharing: sharing(config),
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
-        Ok(Self { codec, publisher, board, loads, refusals, acks, metrics, servers, control })
+        Ok(Self { codec, publisher, board, loads, refusals, acks, metrics, counts, servers, control })
     }
 
     fn grpc(&self, config: &Config, access: &AccessFiles, confirmed: Option<Confirmed>) -> Arc<Grpc> {
@@ -465,7 +469,10 @@ impl ServerParts {
         access: &AccessFiles,
         (peers, relay): (Option<Arc<PeerServers>>, Option<Arc<Board>>),
     ) -> ApiState {
+        let rollouts: Arc<dyn xds_api::rollouts::Rollouts> = Arc::new(rollouts);
+        self.metrics.show_rollouts(Arc::clone(&rollouts));
         ApiState {
+            counts: Arc::clone(&self.counts),
             peers: peers.map(|peers| -> Arc<dyn Peers> { peers }),
             relay: relay.map(|relay| -> Arc<dyn xds_api::Relay> { relay }),
             control: self.control.clone(),
@@ -473,7 +480,7 @@ impl ServerParts {
             board: Arc::clone(&self.board),
             loads: Arc::clone(&self.loads),
             refusals: Arc::clone(&self.refusals),
-            rollouts: Arc::new(rollouts),
+            rollouts,
             acks: Arc::clone(&self.acks),
             codec: self.codec.clone(),
             trials: Trials::default(),
@@ -658,9 +665,18 @@ impl xds_control::Observer for Counting {
         self.0.tested(passed, failed);
     }
 
-    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>, is_ready: bool) -> String {
-        self.0.ready(is_ready);
-        self.0.grpc_unsupported(unsupported);
+    fn spread(&self, share: u8, took: Duration) {
+        self.0.spread(share, took);
+    }
+
+    fn waits_since(&self, at: Option<Instant>) {
+        self.0.waits_since(at);
+    }
+
+    fn render(&self, condition: xds_control::Condition<'_>) -> String {
+        self.0.ready(condition.is_ready);
+        self.0.grpc_unsupported(condition.unsupported);
+        self.0.problems(&condition.problems);
         self.0.render()
     }
 }

@@ -625,6 +625,8 @@ impl ConnectedState {
             member.observe(clients, node, &event);
             member.entry.record(&event, SystemTime::now());
         }
+        let is_held_back = !self.client.held_back().is_empty();
+        self.members.values().for_each(|member| member.entry.record_held_back(is_held_back));
         while let Some(stream) = self.client.poll_wake() {
             if let Some(member) = self.members.get(&stream) {
                 member.handle.wake();
