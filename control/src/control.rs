@@ -31,6 +31,7 @@ use crate::own_files::OwnFiles;
 use crate::peers::Peers;
 use crate::propose::Cause;
 use crate::route_tests::{Memo, TestPolicy};
+use crate::stages::Stages;
 use crate::tested::Tested;
 use crate::transition::{Done, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::report::{self, report, reports};
@@ -77,7 +78,7 @@ impl Control {
         shared.note([note]);
         if let Some(first) = first {
             // It asks for nothing that could fail.
-            let _ = shared.take(first, revision);
+            let _ = shared.take(first, revision, Stages::begin());
         }
         Ok(Self { shared: Arc::new(shared) })
     }

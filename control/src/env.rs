@@ -19,6 +19,7 @@ use crate::model::wave::WavePhase;
 use crate::model::{ChangeSource, ReloadOutcome, WriteError};
 use crate::oracle::{Oracle, OraclePolicy};
 use crate::route_tests::{Memo, TestPolicy};
+use crate::stages::Changed;
 use crate::withhold::Guarding;
 
 /// How changes are judged.
@@ -80,8 +81,10 @@ pub enum Verify {
 
 /// Reports of the control about its work, for the metrics.
 pub trait Observer: Send + Sync {
-    /// A revision was published.
+    /// A revision is about to be published.
     fn published(&self, source: ChangeSource, revision: Revision);
+    /// It was, and this is how it came about.
+    fn changed(&self, changed: Changed<'_>);
     /// A wave deployment is in another phase, or has reached another share of the nodes.
     fn wave(&self, phase: WavePhase, share: Option<Share>);
     /// RouteTests were run: so many tests passed, and so many failed.

@@ -68,6 +68,7 @@ pub struct Metrics {
     /// When the oldest publication was made that a client has not answered.
     waits_since: Mutex<Option<Instant>>,
     problems: Family<SubjectLabel, Gauge>,
+    trace_spans: Family<ResultLabel, Counter>,
     canaries: Arc<OnceLock<Arc<dyn Rollouts>>>,
     aged: Counter,
     shed: Counter,
@@ -98,6 +99,17 @@ pub enum PublicationSource {
     Api,
     /// The store: at start, or by another replica.
     Store,
+}
+
+/// What became of a span of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpanFate {
+    /// The collector has it.
+    Sent,
+    /// There was no room for it.
+    Dropped,
+    /// The collector did not take it.
+    Failed,
 }
 
 /// The kind of a request.
@@ -193,6 +205,7 @@ impl Metrics {
             waits: Gauge::default(),
             waits_since: Mutex::default(),
             problems: Family::default(),
+            trace_spans: Family::default(),
             canaries: Arc::default(),
             aged: Counter::default(),
             shed: Counter::default(),
@@ -262,6 +275,11 @@ impl Metrics {
     /// The oldest publication that a client has not answered was made then.
     pub fn waits_since(&self, at: Option<Instant>) {
         *self.waits_since.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    /// Spans of traces were dealt with.
+    pub(crate) fn spans(&self, fate: SpanFate, n_spans: u64) {
+        self.trace_spans.get_or_create(&ResultLabel { result: fate.as_str() }).inc_by(n_spans);
     }
 
     /// How many problems there are, by subject.
@@ -467,6 +485,9 @@ impl Metrics {
         for result in ["taken", "refused", "undecided"] {
             let _ = self.oracle_resources.get_or_create(&ResultLabel { result });
         }
+        for fate in [SpanFate::Sent, SpanFate::Dropped, SpanFate::Failed] {
+            self.spans(fate, 0);
+        }
         self.loads_reported(&Recorded::default());
         self.rollouts(&BTreeMap::new());
     }
@@ -491,6 +512,8 @@ impl Metrics {
         registry.register("xds_fleet_waiting_seconds", help, self.waits.clone());
         let help = "Problems that need attention, as in GET /readyz, by what they are about";
         registry.register("xds_problems", help, self.problems.clone());
+        let help = "Spans of traces (--otlp-endpoint): sent to the collector, dropped for want of room, or failed because it did not take them";
+        registry.register("xds_trace_spans", help, self.trace_spans.clone());
         let build = Family::<BuildLabels, ConstGauge<u64>>::new_with_constructor(|| ConstGauge::new(1));
         let _ = build.get_or_create(&BUILD);
         registry.register("xds_build_info", "The program, as labels; always 1", build);
@@ -539,6 +562,16 @@ impl PublicationSource {
             Self::Files => "files",
             Self::Api => "api",
             Self::Store => "store",
+        }
+    }
+}
+
+impl SpanFate {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Dropped => "dropped",
+            Self::Failed => "failed",
         }
     }
 }

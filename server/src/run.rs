@@ -28,7 +28,7 @@ use xds_rollout::Phase;
 use xds_store::{JournalStore, LastGood, Store};
 
 use crate::access::AccessFiles;
-use crate::config::{Config, PeerConfig};
+use crate::config::{Config, PeerConfig, TraceConfig};
 use crate::drain;
 use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
 use crate::listen::{self, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
@@ -44,6 +44,7 @@ use crate::source::watch::{FileSource, FileSourceHandle};
 use crate::spiffe::Agent;
 #[cfg(feature = "spiffe")]
 use crate::spiffe::AgentHealth;
+use crate::traces::{Collector, Traces};
 
 /// Serves until SIGTERM or SIGINT, then ends in good order.
 ///
@@ -229,6 +230,16 @@ fn oracle(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<
     Ok(Some(Arc::new(oracle)))
 }
 
+/// The traces of changes, if they are wanted. They are sent from now on.
+fn traces(config: &Config, metrics: &Arc<Metrics>) -> Option<Arc<Traces>> {
+    let TraceConfig { url, ca, sample } = config.traces.clone()?;
+    let collector = Collector { url, ca, instance_id: config.instance_id.clone() };
+    let (traces, exporter) = Traces::new(sample, collector, Arc::clone(metrics));
+    tokio::spawn(exporter.run());
+    tokio::spawn(Arc::clone(&traces).tend());
+    Some(traces)
+}
+
 /// The parts that are made once and shared.
 struct ServerParts {
     codec: Codec,
@@ -238,6 +249,7 @@ struct ServerParts {
     refusals: Arc<Refusals>,
     acks: Arc<Acks>,
     metrics: Arc<Metrics>,
+    traces: Option<Arc<Traces>>,
     counts: Arc<RequestCounts>,
     servers: Arc<Servers>,
     control: Control,
@@ -271,6 +283,8 @@ impl ServerParts {
             .with_servers(&servers)
             .with_requests(Arc::clone(&counts));
         let metrics = Arc::new(metrics);
+        let traces = traces(config, &metrics);
+        let counting = Counting { metrics: Arc::clone(&metrics), traces: traces.clone() };
         let parts = xds_control::ControlParts {
             codec: codec.clone(),
             store,
@@ -278,7 +292,7 @@ impl ServerParts {
             board: Arc::clone(&board),
             acks: Arc::clone(&acks),
             loads: Arc::clone(&loads),
-            observer: Some(Arc::new(Counting(Arc::clone(&metrics)))),
+            observer: Some(Arc::new(counting)),
             oracle: oracle(config, &metrics)?,
         };
         let options = xds_control::Options {
@@ -297,7 +311,7 @@ impl ServerParts {
             sharing: sharing(config),
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
-        Ok(Self { codec, publisher, board, loads, refusals, acks, metrics, counts, servers, control })
+        Ok(Self { codec, publisher, board, loads, refusals, acks, metrics, traces, counts, servers, control })
     }
 
     fn grpc(&self, config: &Config, access: &AccessFiles, confirmed: Option<Confirmed>) -> Arc<Grpc> {
@@ -338,6 +352,7 @@ impl ServerParts {
             loads: Arc::clone(&self.loads),
             refusals: Arc::clone(&self.refusals),
             trail: Arc::clone(access.trail()),
+            traces: self.traces.clone(),
         };
         let (codec, metrics) = (self.codec.clone(), Arc::clone(&self.metrics));
         let grpc = Grpc::new(boards, access.policy(), codec, metrics, settings);
@@ -458,7 +473,7 @@ impl ServerParts {
                 trust: config.rollout_trust.clone(),
                 refusals: Arc::clone(&self.refusals),
             },
-            observer: Some(Arc::new(Counting(Arc::clone(&self.metrics)))),
+            observer: Some(Arc::new(Counting { metrics: Arc::clone(&self.metrics), traces: None })),
         }
     }
 
@@ -637,9 +652,12 @@ fn session_limits(config: &Config) -> xds_session::Limits {
     }
 }
 
-/// Counts publications.
+/// Counts publications, and traces them.
 #[derive(Debug)]
-struct Counting(Arc<Metrics>);
+struct Counting {
+    metrics: Arc<Metrics>,
+    traces: Option<Arc<Traces>>,
+}
 
 impl xds_control::Observer for Counting {
     fn published(&self, source: ChangeSource, revision: Revision) {
@@ -654,36 +672,45 @@ impl xds_control::Observer for Counting {
             | ChangeSource::Rollout
             | ChangeSource::Verify => PublicationSource::Api,
         };
-        self.0.published(source, revision);
+        self.metrics.published(source, revision);
+        if let Some(traces) = &self.traces {
+            traces.publishes(revision);
+        }
+    }
+
+    fn changed(&self, changed: xds_control::Changed<'_>) {
+        if let Some(traces) = &self.traces {
+            traces.changed(changed);
+        }
     }
 
     fn wave(&self, phase: xds_control::model::wave::WavePhase, share: Option<xds_cache::wave::Share>) {
-        self.0.wave(phase, share);
+        self.metrics.wave(phase, share);
     }
 
     fn tested(&self, passed: usize, failed: usize) {
-        self.0.tested(passed, failed);
+        self.metrics.tested(passed, failed);
     }
 
     fn spread(&self, share: u8, took: Duration) {
-        self.0.spread(share, took);
+        self.metrics.spread(share, took);
     }
 
     fn waits_since(&self, at: Option<Instant>) {
-        self.0.waits_since(at);
+        self.metrics.waits_since(at);
     }
 
     fn render(&self, condition: xds_control::Condition<'_>) -> String {
-        self.0.ready(condition.is_ready);
-        self.0.grpc_unsupported(condition.unsupported);
-        self.0.problems(&condition.problems);
-        self.0.render()
+        self.metrics.ready(condition.is_ready);
+        self.metrics.grpc_unsupported(condition.unsupported);
+        self.metrics.problems(&condition.problems);
+        self.metrics.render()
     }
 }
 
 impl rollouts::Observer for Counting {
     fn rollouts(&self, counts: &BTreeMap<Phase, usize>) {
-        self.0.rollouts(counts);
+        self.metrics.rollouts(counts);
     }
 }
 

@@ -213,7 +213,79 @@ const MAX_GROUPS: usize = 100;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
+    use std::time::{Instant, SystemTime};
+
+    use xds_cache::layer;
+    use xds_cache::status::{
+        EventKind, Sent, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant,
+    };
+    use xds_cache::{Generated, Layer, Node, Proofs, ResourceType, ViewChange};
+
     use super::*;
+
+    struct Nobody;
+
+    impl Subscriber for Nobody {
+        fn concerned(&self, _: &ViewChange) -> Vec<ResourceType> {
+            vec![]
+        }
+    }
+
+    /// A board with streams of so many nodes, two of each, which follow a view.
+    fn board(n_nodes: u64) -> (Scrape, Vec<Arc<StreamEntry>>) {
+        let (publisher, board) = (Arc::new(Publisher::new()), StatusBoard::new());
+        publisher.publish(Revision(1), layer::merge(&Layer::default(), &Layer::default(), &Generated::new()));
+        let entries = (0..n_nodes * 2).map(|n| {
+            let node = Arc::new(Node::with_id(&format!("node-{}", n / 2)));
+            let view = publisher.view_of(&node).unwrap();
+            let info = StreamInfo {
+                id: StreamId(n),
+                node,
+                address: "127.0.0.1:1".into(),
+                variant: Variant::Delta,
+                service: None,
+                since: SystemTime::now(),
+                proofs: Proofs::default(),
+            };
+            let entry = board.register(info, Weak::<Nobody>::new());
+            entry.record_view(view.key().clone(), false);
+            entry
+        });
+        let entries = entries.collect();
+        (Scrape::new(publisher, board, Arc::default()), entries)
+    }
+
+    fn record(entry: &StreamEntry, kind: EventKind) {
+        entry.record(&StreamEvent { resource_type: ResourceType::Cluster, kind }, SystemTime::now());
+    }
+
+    #[test]
+    fn a_node_counts_once_as_the_worst_of_its_streams() {
+        let (scrape, entries) = board(2);
+        entries.iter().for_each(|entry| record(entry, EventKind::Current(Revision(1))));
+        let sent = Sent { nonce: 1, version_info: "1".into(), revision: Revision(1), is_final: true };
+        record(&entries[0], EventKind::Sent(sent));
+        entries[3].record_held_back(true);
+        let counts = scrape.nodes();
+        assert_eq!((counts.statuses["STALE"], counts.statuses["NOT_SENT"]), (1, 1));
+        assert_eq!(
+            (counts.states["current"], counts.states["behind"], counts.states["held-back"]),
+            (1, 1, 1)
+        );
+        assert_eq!(counts.clients.values().sum::<u64>(), 2);
+    }
+
+    #[test]
+    #[ignore = "measures, and claims nothing"]
+    fn measure_100_000_nodes() {
+        for n_nodes in [10_000, 100_000] {
+            let (scrape, _entries) = board(n_nodes);
+            let began = Instant::now();
+            let counts = scrape.nodes();
+            println!("{n_nodes} nodes: {:?}, {:?}", began.elapsed(), counts.statuses);
+        }
+    }
 
     #[test]
     fn clients_are_told_by_their_user_agent() {
