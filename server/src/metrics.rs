@@ -31,7 +31,7 @@ use xds_api::rollouts::Rollouts;
 use xds_cache::loads::Recorded;
 use xds_cache::status::Variant;
 use xds_cache::wave::Share;
-use xds_cache::{Publisher, Refusals, ResourceType, Revision, StatusBoard};
+use xds_cache::{Publisher, Reason, Refusals, ResourceType, Revision, StatusBoard};
 use xds_control::SHARES;
 use xds_control::model::wave::WavePhase;
 use xds_rollout::Phase;
@@ -485,6 +485,9 @@ impl Metrics {
         for result in ["taken", "refused", "undecided"] {
             let _ = self.oracle_resources.get_or_create(&ResultLabel { result });
         }
+        for reason in WAIVED.map(Reason::as_str) {
+            let _ = self.would_deny.get_or_create(&ReasonLabel { reason });
+        }
         for fate in [SpanFate::Sent, SpanFate::Dropped, SpanFate::Failed] {
             self.spans(fate, 0);
         }
@@ -615,6 +618,15 @@ fn phase_name(phase: Phase) -> &'static str {
         Phase::Failed => "Failed",
     }
 }
+
+/// Why a client may be served only because of --access-dry-run.
+const WAIVED: [Reason; 5] = [
+    Reason::NoCredential,
+    Reason::BadToken,
+    Reason::Denied,
+    Reason::IdentityNotAllowed,
+    Reason::NodeIdMismatch,
+];
 
 const WAVE_PHASES: [WavePhase; 8] = [
     WavePhase::Progressing,

@@ -19,7 +19,7 @@ impl Collector for ApiRequests {
         let name = "xds_api_request_duration_seconds";
         let mut durations = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for (Route { method, path }, Durations { counts, sum }) in self.0.durations() {
-            let bounds = BUCKETS.into_iter().chain([f64::MAX]);
+            let bounds = BUCKETS.into_iter().chain([f64::INFINITY]);
             let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
             let labels = [("method", method), ("route", path)];
             let n = counts.iter().sum();

@@ -35,6 +35,8 @@ pub(crate) struct Metric {
     pub(crate) kind: String,
     /// True if there is any sample of it.
     pub(crate) is_seen: bool,
+    /// The upper bounds of the buckets of a histogram.
+    pub(crate) bounds: BTreeSet<String>,
     /// The values of each label, without those of Prometheus itself.
     pub(crate) labels: BTreeMap<String, BTreeSet<String>>,
 }
@@ -70,8 +72,12 @@ impl Exported {
         let name = self.family(&name).context("a type")?.to_owned();
         let metric = self.0.entry(name).or_default();
         metric.is_seen = true;
-        for label in selector.matchers.matchers.into_iter().filter(|label| label.name != "le") {
-            metric.labels.entry(label.name).or_default().insert(label.value);
+        for label in selector.matchers.matchers {
+            let values = match label.name.as_str() {
+                "le" => &mut metric.bounds,
+                _ => metric.labels.entry(label.name).or_default(),
+            };
+            values.insert(label.value);
         }
         Ok(())
     }

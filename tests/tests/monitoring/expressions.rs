@@ -64,9 +64,9 @@ fn of_selector(selector: &VectorSelector, exported: &Exported) -> Result<Labels>
 }
 
 /// Checks that a metric has the values that a matcher names. Variables and patterns are not looked at, and neither are labels that
-/// Prometheus adds.
+/// Prometheus adds, and those of recorded metrics.
 fn check_value(metric: &Metric, label: &str, op: &MatchOp, value: &str) -> Result<()> {
-    let Some(known) = metric.labels.get(label) else { return Ok(()) };
+    let Some(known) = metric.labels.get(label).filter(|known| !known.is_empty()) else { return Ok(()) };
     let is_plain = |text: &str| text.chars().all(|c| c.is_alphanumeric() || "-_ ".contains(c));
     let named: Vec<&str> = match op {
         MatchOp::Equal | MatchOp::NotEqual => vec![value],

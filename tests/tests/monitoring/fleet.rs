@@ -78,9 +78,9 @@ async fn requests_rollouts_and_problems_count_by_what_they_are() -> Result<()> {
     let server = Server::start(dir.path()).await?;
     server.wait_ready().await?;
     for _ in 0..2 {
-        ensure!(server.get("/v1/nodes/secret-name").await?.status == 404);
+        ensure!(server.get("/v1/nodes/hidden-name").await?.status == 404);
     }
-    ensure!(server.get("/secret-path").await?.status == 404);
+    ensure!(server.get("/hidden-path").await?.status == 404);
     let rollout = json!({
         "route": {"kind": "Route", "namespace": "default", "name": "shop", "rule": "0"},
         "stable": "one", "canary": "two", "steps": [{"setWeight": 25}, {"pause": {}}],
@@ -98,7 +98,7 @@ async fn requests_rollouts_and_problems_count_by_what_they_are() -> Result<()> {
     ];
     wait_numbers(&server, &counted).await?;
     let text = server.get("/metrics").await?.text();
-    ensure!(!text.contains("secret"), "{text}");
+    ensure!(!text.contains("hidden"), "{text}");
 
     server.request("POST", &format!("/v1/rollouts/{id}:abort"), &[], "").await?.success()?;
     let has_ended = |rollout: &Value| rollout["phase"] == "Aborted";

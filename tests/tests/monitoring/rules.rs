@@ -74,7 +74,8 @@ impl Rules {
                 rule.check_alert(&name, &labels, wrong);
             } else {
                 let labels = labels.into_iter().map(|label| (label, BTreeSet::new())).collect();
-                known.0.insert(name, Metric { kind: "gauge".to_owned(), is_seen: true, labels });
+                let metric = Metric { kind: "gauge".to_owned(), is_seen: true, labels, ..Metric::default() };
+                known.0.insert(name, metric);
             }
         }
         known
