@@ -105,7 +105,7 @@ impl Exporter {
                 tracing::warn!(collector = %self.collector.url, why, "traces cannot be sent; they are dropped until that works again");
             }
             None if self.is_failing => {
-                tracing::info!(collector = %self.collector.url, "traces are sent again")
+                tracing::info!(collector = %self.collector.url, "traces are sent again");
             }
             Some(_) | None => {}
         }
