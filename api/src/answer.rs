@@ -33,6 +33,10 @@ pub(crate) enum Rendered {
     Problem(Box<Problem>),
 }
 
+/// An extension of answers that are problems: the last part of the problem's `type`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProblemType(pub(crate) &'static str);
+
 /// The form of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -151,6 +155,7 @@ fn write_problem(from: &Response, form: Option<Form>, problem: &Problem) -> Resp
     };
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = (status, [(CONTENT_TYPE, kind)], text).into_response();
+    response.extensions_mut().insert(ProblemType(problem.slug));
     let kept = from.headers().iter().filter(|(name, _)| **name != CONTENT_TYPE && **name != CONTENT_LENGTH);
     for (name, value) in kept {
         response.headers_mut().append(name, value.clone());

@@ -341,7 +341,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             Query(
                 "state",
                 QueryType::Text,
-                "Only nodes in this state: rejects, heldBack, unanswered, unmatched, missing, behind or upToDate",
+                "Only nodes in this state: rejects, heldBack, unanswered, unmatched, missing, behind or current",
             ),
             Query("group", QueryType::Text, "Only nodes of this group"),
             Query("client", QueryType::Text, "Only nodes with this software and version"),

@@ -55,10 +55,10 @@ pub(crate) enum FleetState {
     Unmatched,
     /// Nothing that it asks for of a type exists.
     Missing,
-    /// It has not accepted all of what it is served.
+    /// It has not accepted everything that was published for it.
     Behind,
-    /// It has accepted all of what it is served.
-    UpToDate,
+    /// It has accepted everything that was published for it.
+    Current,
 }
 
 /// How many nodes have a value.
@@ -354,11 +354,10 @@ fn row(
     if !caller.sees_node(&groups) {
         return None;
     }
-    let served = status.view.as_ref().map(|key| {
-        *newest
-            .entry(key.clone())
-            .or_insert_with(|| state.publisher.view_at(key).map(|view| view.revision().0).unwrap_or_default())
-    });
+    let served = status
+        .view
+        .as_ref()
+        .map(|key| *newest.entry(key.clone()).or_insert_with(|| state.publisher.changed_at(key).0));
     let revision = nodes::accepted(std::slice::from_ref(status));
     let worst = status.types.iter().max_by_key(|(_, of)| (of.status(), of.updated_at));
     let rejected = worst.filter(|(_, of)| of.status() == ConfigStatus::Error).and_then(|(of, status)| {
@@ -371,7 +370,7 @@ fn row(
         _ if status.is_unmatched => FleetState::Unmatched,
         ConfigStatus::NotSent => FleetState::Missing,
         ConfigStatus::Synced if revision < served => FleetState::Behind,
-        ConfigStatus::Synced => FleetState::UpToDate,
+        ConfigStatus::Synced => FleetState::Current,
     };
     Some(Row {
         node: Arc::clone(&status.info.node),
@@ -386,13 +385,10 @@ fn row(
     })
 }
 
-/// Counts what is held back. That asks the client's session, so it is left out for those that have everything.
+/// Counts what is held back, for which the client's session is asked.
 fn with_held_back(mut row: Row, entry: &StreamEntry) -> Row {
-    if row.state == FleetState::UpToDate {
-        return row;
-    }
-    row.held_back = entry.held_back().len();
-    if row.held_back > 0 {
+    if entry.is_held_back() {
+        row.held_back = entry.held_back().len();
         row.state = row.state.min(FleetState::HeldBack);
     }
     row

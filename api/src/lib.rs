@@ -3,11 +3,13 @@
 //! [`endpoints`] is the table of all endpoints, with a row for each verb and path; [`router`](mod@router) and `openapi` are made from
 //! it. A handler ([`endpoint`]) reads its input strictly ([`input`]), asks the control ([`xds_control::Control`]) and answers with a
 //! value. [`answer`] writes all values, and [`problem`] all errors. Every change goes through [`write`](mod@write), which also waits
-//! for the clients ([`xds_control::acks`]), those of other servers too ([`everyone`]). [`guard`] decides which requests are let in, by [`access`].
+//! for the clients ([`xds_control::acks`]), those of other servers too ([`everyone`]). [`guard`] decides which requests are let in, by [`access`], and
+//! [`measure`] counts them all.
 
 pub mod access;
 mod answer;
 mod caller;
+pub mod counts;
 pub mod endpoint;
 mod endpoints;
 mod events;
@@ -17,6 +19,7 @@ pub mod fresh;
 mod guard;
 pub mod input;
 mod line_diff;
+mod measure;
 mod models;
 mod openapi;
 mod page;

@@ -179,6 +179,9 @@ pub struct Problem {
     /// The kind of problem.
     #[serde(rename = "type")]
     pub kind: String,
+    /// Its last part.
+    #[serde(skip)]
+    pub slug: &'static str,
     /// The kind in words.
     pub title: String,
     /// The HTTP status.
@@ -523,6 +526,7 @@ impl From<&ApiError> for Problem {
         let status = error.status();
         Self {
             kind: format!("https://xds-server.io/problems/{}", error.slug()),
+            slug: error.slug(),
             title: status.canonical_reason().unwrap_or_default().to_owned(),
             status: status.as_u16(),
             detail: chain(error),

@@ -9,6 +9,7 @@ use crate::answer::render;
 use crate::endpoints::ENDPOINTS;
 use crate::fresh::fresh;
 use crate::guard::guard;
+use crate::measure::measure;
 use crate::problem::ApiError;
 use crate::state::ApiState;
 
@@ -20,7 +21,7 @@ pub fn router(state: ApiState) -> Router {
 /// Everything that the admin port serves, and `others` behind the same guard. They must have no path of the API and no
 /// fallback.
 pub fn router_with(state: ApiState, others: Router) -> Router {
-    let access = Arc::clone(&state.access);
+    let (access, counts) = (Arc::clone(&state.access), Arc::clone(&state.counts));
     endpoints(state.clone(), |_| true)
         .layer(from_fn_with_state(state, fresh))
         .merge(others)
@@ -28,14 +29,17 @@ pub fn router_with(state: ApiState, others: Router) -> Router {
         .method_not_allowed_fallback(|| async { ApiError::NoMethod })
         .layer(from_fn_with_state(access, guard))
         .layer(from_fn(render))
+        .layer(from_fn_with_state(counts, measure))
 }
 
 /// Health, readiness and metrics alone, for everyone who can reach the port (`--probe-listen`).
 pub fn probe_router(state: ApiState) -> Router {
+    let counts = Arc::clone(&state.counts);
     endpoints(state, |path| PROBES.contains(&path))
         .fallback(|| async { ApiError::NoPath })
         .method_not_allowed_fallback(|| async { ApiError::NoMethod })
         .layer(from_fn(render))
+        .layer(from_fn_with_state(counts, measure))
 }
 
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];

@@ -14,6 +14,7 @@ use xds_control::model::FileLoad;
 use xds_control::peers::Peers;
 
 use crate::access::Access;
+use crate::counts::RequestCounts;
 use crate::events::EventHub;
 use crate::models::Models;
 use crate::problem::ApiError;
@@ -114,6 +115,8 @@ pub struct ApiState {
     pub texts: Arc<dyn FileTexts>,
     /// The clients that may ask.
     pub access: Arc<Access>,
+    /// Counts the requests.
+    pub counts: Arc<RequestCounts>,
     /// The events of the last while.
     pub events: EventHub,
     /// The other servers with the same store; `None` if this one shares nothing.

@@ -49,6 +49,8 @@ struct PublisherState {
     differing: BTreeSet<GroupName>,
     index: NodeIndex,
     views: HashMap<ViewKey, watch::Sender<Option<Arc<View>>>>,
+    /// The publication that last changed each of them; those that none has changed since they were compiled are left out.
+    changed: HashMap<ViewKey, Revision>,
     views_of: ViewsOf,
     /// Views of nodes that no group selects by their ids.
     unlisted: BTreeSet<ViewKey>,
@@ -145,6 +147,7 @@ impl Publisher {
             differing: BTreeSet::new(),
             index: NodeIndex::default(),
             views: HashMap::new(),
+            changed: HashMap::new(),
             views_of: ViewsOf::default(),
             unlisted: BTreeSet::new(),
             drain_ends: BTreeSet::new(),
@@ -234,6 +237,7 @@ impl Publisher {
             }
             state.replace(key, view, is_concerned || !change.changes.is_empty());
             if !change.changes.is_empty() {
+                state.changed.insert(key.clone(), revision);
                 publication.views.push(change);
             }
             publication.former.extend(previous.filter(|_| is_concerned));
@@ -445,6 +449,13 @@ impl Publisher {
         views.map(|view| view.drain().count()).fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
     }
 
+    /// The publication that last changed a view. A client of it that has accepted everything up to there has the newest resources.
+    /// `Revision(0)` if none has since the view was compiled.
+    #[must_use]
+    pub fn changed_at(&self, key: &ViewKey) -> Revision {
+        self.lock().changed.get(key).copied().unwrap_or_default()
+    }
+
     /// How many views are kept.
     #[must_use]
     pub fn n_views(&self) -> usize {
@@ -593,6 +604,7 @@ impl PublisherState {
             if let Some(end) = view.and_then(|view| view.drain().next_end()) {
                 self.drain_ends.remove(&(end, key.clone()));
             }
+            self.changed.remove(key);
             self.views_of.remove(key);
             self.unlisted.remove(key);
         }

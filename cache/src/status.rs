@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::SystemTime;
 
@@ -294,6 +295,7 @@ pub struct StreamEntry {
     board: Weak<StatusBoard>,
     id: StreamId,
     reconnects: u32,
+    is_held_back: AtomicBool,
 }
 
 impl fmt::Debug for StreamEntry {
@@ -340,6 +342,18 @@ impl StreamEntry {
         let mut streams = board.write();
         streams.leave(before.as_ref(), self.id);
         streams.join(Some(&view), self.id);
+    }
+
+    /// Records whether changes wait that the stream's client is not sent yet.
+    pub fn record_held_back(&self, is_held_back: bool) {
+        self.is_held_back.store(is_held_back, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if there are [changes that the client is not sent yet](Self::held_back), as was recorded last. Waits for no
+    /// client.
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
+        self.is_held_back.load(Ordering::Relaxed)
     }
 
     /// Records an event, and notifies those who wait for it.
@@ -479,7 +493,8 @@ impl StatusBoard {
         let mut streams = self.write();
         let reconnects = streams.reconnects.arrive(&info.node.id, info.service.as_ref(), info.since);
         let (status, board) = (Mutex::new(status), Arc::downgrade(self));
-        let entry = Arc::new(StreamEntry { status, subscriber, board, id, reconnects });
+        let is_held_back = AtomicBool::new(false);
+        let entry = Arc::new(StreamEntry { status, subscriber, board, id, reconnects, is_held_back });
         streams.all.insert(id, Arc::downgrade(&entry));
         streams.join(None, id);
         drop(streams);

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -64,6 +65,17 @@ pub struct AcksReport {
     pub superseded: usize,
 }
 
+/// The clients that a publication concerns and that are still connected, or accepted it before they left, as numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// All of them.
+    pub total: usize,
+    /// Those that have accepted everything that it changed for them.
+    pub acked: usize,
+    /// Those that have not answered yet.
+    pub pending: usize,
+}
+
 /// A client's rejection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeNack {
@@ -90,6 +102,8 @@ struct Kept {
     after: Revision,
     concerned: Arc<Mutex<Concerned>>,
     n_clients: usize,
+    /// When it began.
+    at: Instant,
     /// The `version_info`s that the publication gave to changed types.
     versions: HashSet<Arc<str>>,
 }
@@ -136,9 +150,10 @@ impl Acks {
     /// Publishes during a wave deployment. Concerned are then the clients for which this publication changes something, such as those
     /// of the wave that it starts.
     pub fn publish_split(&self, revision: Revision, groups: Groups, behind: Option<Behind>) -> Publication {
-        let publication = self.publisher.publish_split(revision, groups, behind, Instant::now().into_std());
+        let at = Instant::now();
+        let publication = self.publisher.publish_split(revision, groups, behind, at.into_std());
         let clients = self.concerned(&publication);
-        self.remember(&publication, clients);
+        self.remember(&publication, clients, at);
         self.published.send_replace(Some(revision));
         publication
     }
@@ -179,6 +194,30 @@ impl Acks {
         let mut concerned = concerned.lock().unwrap_or_else(PoisonError::into_inner);
         concerned.look(&self.board);
         Applied::Known(AcksReport { revision: revision.0, ..concerned.report(wants) })
+    }
+
+    /// The last publication, as it changes; `None` before the first.
+    #[must_use]
+    pub fn published(&self) -> watch::Receiver<Option<Revision>> {
+        self.published.subscribe()
+    }
+
+    /// The remembered publications after a revision that concern anyone, the oldest first, and when each began.
+    #[must_use]
+    pub fn concerning_after(&self, revision: Option<Revision>) -> Vec<(Revision, Instant)> {
+        let after = (revision.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let kept = self.lock();
+        let concerning = kept.range(after).filter(|(_, kept)| kept.n_clients > 0);
+        concerning.map(|(revision, kept)| (*revision, kept.at)).collect()
+    }
+
+    /// How far a publication is by now; `None` if it is not remembered.
+    #[must_use]
+    pub fn progress(&self, revision: Revision) -> Option<Progress> {
+        let concerned = self.lock().get(&revision).map(|kept| Arc::clone(&kept.concerned))?;
+        let mut concerned = concerned.lock().unwrap_or_else(PoisonError::into_inner);
+        concerned.look(&self.board);
+        Some(concerned.progress())
     }
 
     /// Waits until the revision is published, and then until every concerned client has accepted it, one that worked before has
@@ -266,7 +305,7 @@ impl Acks {
         clients.list
     }
 
-    fn remember(&self, publication: &Publication, clients: Vec<ConcernedClient>) {
+    fn remember(&self, publication: &Publication, clients: Vec<ConcernedClient>, at: Instant) {
         let mut versions = HashSet::new();
         for change in &publication.views {
             let Some(view) = self.publisher.view_at(&change.key) else { continue };
@@ -286,7 +325,7 @@ impl Acks {
         }
         let n_clients = clients.len();
         let concerned = Arc::new(Mutex::new(Concerned { revision, clients }));
-        kept.insert(revision, Kept { after, concerned, n_clients, versions });
+        kept.insert(revision, Kept { after, concerned, n_clients, at, versions });
         let mut n_kept: usize = kept.values().map(|kept| kept.n_clients).sum();
         while kept.len() > 1 && (kept.len() > MAX_KEPT || n_kept > MAX_KEPT_CLIENTS) {
             let Some((_, oldest)) = kept.pop_first() else { break };
@@ -355,6 +394,20 @@ impl Concerned {
                 };
             }
         }
+    }
+
+    fn progress(&self) -> Progress {
+        let mut progress = Progress::default();
+        for client in &self.clients {
+            match &client.state {
+                AckState::Gone => continue,
+                AckState::Pending => progress.pending += 1,
+                AckState::Acked { .. } => progress.acked += 1,
+                AckState::Nacked { .. } => {}
+            }
+            progress.total += 1;
+        }
+        progress
     }
 
     fn report(&self, wants: impl Fn(&[GroupName]) -> bool) -> AcksReport {

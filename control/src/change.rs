@@ -29,6 +29,7 @@ use crate::own_files::{Memory, Watched};
 use crate::plan::Plan;
 use crate::propose::{Cause, propose, unstored, without_effect};
 use crate::route_tests::Totals;
+use crate::stages::{Changed, Stage, Stages};
 use crate::tested::Tested;
 use crate::transition::{Done, Label, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::former;
@@ -208,20 +209,22 @@ impl Shared {
             return Err(WriteError::Follower);
         }
         let cause = Arc::new(cause);
+        let mut stages = Stages::begin();
         let _changing = self.changing.lock().await;
         // Contents that are served already come first in the history.
         if matches!(*cause, Cause::Write(..)) {
             self.record_late().await;
         }
-        match (self.alone(&cause).await, cause.forced_by()) {
+        stages.end(Stage::Wait);
+        match (self.alone(&cause, stages).await, cause.forced_by()) {
             (Err(WriteError::WaveActive { .. }), Some(actor)) => {
-                self.alone(&Arc::new(Cause::Forced { actor: actor.to_owned() })).await?;
-                self.alone(&cause).await
+                self.alone(&Arc::new(Cause::Forced { actor: actor.to_owned() }), Stages::begin()).await?;
+                self.alone(&cause, Stages::begin()).await
             }
             (Err(error), _) => {
                 if let Some(shown) = without_effect(&self.accepted(), &cause) {
                     let revision = shown.next.revision;
-                    self.take(shown, revision)?;
+                    self.take(shown, revision, Stages::begin())?;
                 }
                 Err(error)
             }
@@ -230,7 +233,7 @@ impl Shared {
     }
 
     /// Makes the change while no other one is made.
-    async fn alone(self: &Arc<Self>, cause: &Arc<Cause>) -> Result<Done, WriteError> {
+    async fn alone(self: &Arc<Self>, cause: &Arc<Cause>, mut stages: Stages) -> Result<Done, WriteError> {
         let mut judged_by = None;
         for attempt in 1..=MAX_ATTEMPTS {
             // The contents of files do not depend on commits of others.
@@ -240,29 +243,33 @@ impl Shared {
             };
             let accepted = self.accepted();
             let proposed = self.propose(&accepted, cause).await?;
+            stages.end(Stage::Propose);
             let judged_by = *judged_by.get_or_insert_with(|| Instant::now() + MAX_JUDGED);
             let (cause, proposed) = self.judged(&accepted, cause, proposed, judged_by).await?;
+            stages.end(Stage::Judge);
             if proposed.is_served_first {
                 let (next, label) = load::served_first(&proposed, accepted.revision);
                 let notes = proposed.notes.clone();
                 self.accept(next, &label, true, vec![], notes);
             }
-            match self.commit(accepted.revision, &proposed).await {
+            let committed = self.commit(accepted.revision, &proposed).await;
+            stages.end(Stage::Commit);
+            match committed {
                 Err(WriteError::Store(error)) if matches!(*error, CommitError::Conflict { .. }) => {
                     sleep(wait_after(attempt, random())).await;
                 }
                 Err(error) => {
                     let proposed = self.without_store(&accepted, &cause, proposed, error).await?;
-                    return self.take(proposed, accepted.revision);
+                    return self.take(proposed, accepted.revision, stages);
                 }
                 Ok(Some(revision)) => {
-                    return self.take(Transition { is_published: true, ..proposed }, revision);
+                    return self.take(Transition { is_published: true, ..proposed }, revision, stages);
                 }
                 // The state from which it was proposed is older than the one with which it was compared.
                 Ok(None) if is_current && !others::is_current(&self.env, accepted.revision) => {}
                 Ok(None) => {
                     let revision = proposed.next.revision;
-                    return self.take(proposed, revision);
+                    return self.take(proposed, revision, stages);
                 }
             }
         }
@@ -378,7 +385,7 @@ impl Shared {
     async fn record_late(self: &Arc<Self>) {
         if self.accepted().recorded == Recorded::Due {
             // If it fails again, the problem stays.
-            let _ = self.alone(&Arc::new(Cause::Unrecorded)).await;
+            let _ = self.alone(&Arc::new(Cause::Unrecorded), Stages::begin()).await;
         }
     }
 
@@ -397,10 +404,12 @@ impl Shared {
             self.note([Note::solved(ProblemSubject::Store)]);
             return Ok(());
         }
+        let mut stages = Stages::begin();
         let caught_up = self.propose(&self.accepted(), &Arc::new(Cause::Others)).await;
+        stages.end(Stage::Propose);
         let caught_up = caught_up.and_then(|proposed| {
             let revision = proposed.next.revision;
-            self.take(proposed, revision)
+            self.take(proposed, revision, stages)
         });
         match caught_up {
             Ok(_) => self.note([Note::solved(ProblemSubject::Store)]),
@@ -483,12 +492,22 @@ impl Shared {
         committed.map(revision_of)
     }
 
-    /// Accepts a transition as `revision`.
-    pub(crate) fn take(&self, proposed: Transition, revision: Revision) -> Result<Done, WriteError> {
+    /// Accepts a transition as `revision`, the last of these stages.
+    pub(crate) fn take(
+        &self,
+        proposed: Transition,
+        revision: Revision,
+        mut stages: Stages,
+    ) -> Result<Done, WriteError> {
         let Transition { next, label, is_published, told, notes, refused, is_unjudged, outcome, .. } =
             proposed;
         let next = Accepted { revision, ..next };
         let publication = self.accept(next, &label, is_published, told, notes);
+        stages.end(Stage::Publish);
+        if let Some(observer) = self.env.parts.observer.as_ref().filter(|_| is_published) {
+            let (source, summary) = (label.source, label.summary.as_str());
+            observer.changed(Changed { revision, source, summary, stages: &stages });
+        }
         self.take_refused(refused);
         if is_unjudged {
             self.unjudged.notify_one();

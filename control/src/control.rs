@@ -15,7 +15,7 @@ use xds_store::StoreError;
 use crate::accepted::Base;
 use crate::change::{QueueSlot, Shared, note_of_copies};
 use crate::elsewhere::Elsewhere;
-use crate::env::{At, ControlParts, Env, Options, Reload, Sharing, revision_of};
+use crate::env::{At, Condition, ControlParts, Env, Options, Reload, Sharing, revision_of};
 use crate::fingerprint::Fingerprint;
 use crate::key::StoreKey;
 use crate::load::Load;
@@ -31,6 +31,7 @@ use crate::own_files::OwnFiles;
 use crate::peers::Peers;
 use crate::propose::Cause;
 use crate::route_tests::{Memo, TestPolicy};
+use crate::stages::Stages;
 use crate::tested::Tested;
 use crate::transition::{Done, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::report::{self, report, reports};
@@ -77,7 +78,7 @@ impl Control {
         shared.note([note]);
         if let Some(first) = first {
             // It asks for nothing that could fail.
-            let _ = shared.take(first, revision);
+            let _ = shared.take(first, revision, Stages::begin());
         }
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -473,15 +474,24 @@ impl Control {
     /// Problems that need attention while the server serves, such as a stored record that could not be read.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
+        self.problems_by_subject().into_iter().map(|(_, problem)| problem).collect()
+    }
+
+    /// The same, each with what it is about.
+    fn problems_by_subject(&self) -> Vec<(&'static str, String)> {
         let accepted = self.shared.accepted();
-        let problems: Vec<String> = self.shared.health().problems.values().cloned().collect();
-        let broken = accepted.broken_files().filter(|_| accepted.is_loaded);
-        let broken =
-            broken.map(|files| format!("there are errors in {files}; last good contents are served"));
+        let noted: Vec<(&'static str, String)> = {
+            let health = self.shared.health();
+            health.problems.iter().map(|(subject, problem)| (subject.as_str(), problem.clone())).collect()
+        };
+        let unreadable = accepted.unreadable.values().map(|problem| (UNREADABLE, problem.clone()));
+        let broken = accepted.broken_files().filter(|_| accepted.is_loaded).map(|files| {
+            (BROKEN_FILES, format!("there are errors in {files}; last good contents are served"))
+        });
         // Faults of the program itself are in no file.
         let is_ours = |doubt: &&Diagnostic| doubt.code == "generated-resource" && doubt.place.file.is_empty();
         let generated = accepted.documents.translated.translation.diagnostics.iter().filter(is_ours);
-        let known = accepted.unreadable.values().cloned().chain(problems).chain(broken);
+        let generated = generated.map(|doubt| (ProblemSubject::Translation.as_str(), doubt.to_string()));
         let wave = accepted.wave.as_ref().and_then(|wave| wave.problem());
         let unconfirmed = accepted.unconfirmed.as_ref().filter(|_| accepted.is_loaded).map(|unconfirmed| {
             format!(
@@ -489,13 +499,10 @@ impl Control {
             )
         });
         let withheld = secrets::problem(&accepted).filter(|_| accepted.is_loaded);
-        known
-            .chain(generated.map(ToString::to_string))
-            .chain(wave)
-            .chain(unconfirmed)
-            .chain(withheld)
-            .chain(self.own_files().and_then(|own| own.problem(self.shared.env.options.is_relay)))
-            .collect()
+        let own = self.own_files().and_then(|own| own.problem(self.shared.env.options.is_relay));
+        let of_state = [(HELD, wave), (UNCONFIRMED, unconfirmed), (WITHHELD, withheld), (OWN_FILES, own)];
+        let of_state = of_state.into_iter().filter_map(|(subject, problem)| Some((subject, problem?)));
+        unreadable.chain(noted).chain(broken).chain(generated).chain(of_state).collect()
     }
 
     /// The current wave deployment and the last ones, newest first.
@@ -565,8 +572,14 @@ impl Control {
     pub fn metrics(&self) -> String {
         let accepted = self.shared.accepted();
         let unsupported = &accepted.documents.translated.translation.grpc_unsupported;
-        let observer = self.shared.env.parts.observer.as_ref();
-        observer.map(|observer| observer.render(unsupported, self.not_ready().is_empty())).unwrap_or_default()
+        let Some(observer) = &self.shared.env.parts.observer else { return String::new() };
+        let noted = ProblemSubject::ALL.map(ProblemSubject::as_str).into_iter();
+        let subjects = noted.chain([UNREADABLE, BROKEN_FILES, HELD, UNCONFIRMED, WITHHELD, OWN_FILES]);
+        let mut problems: BTreeMap<&'static str, usize> = subjects.map(|subject| (subject, 0)).collect();
+        for (subject, _) in self.problems_by_subject() {
+            *problems.entry(subject).or_default() += 1;
+        }
+        observer.render(Condition { unsupported, is_ready: self.not_ready().is_empty(), problems })
     }
 
     /// At most `limit` revisions below `before` (or from the newest on), newest first. Reads files.
@@ -657,3 +670,11 @@ async fn detached<T: Send + 'static>(
 ) -> Result<T, WriteError> {
     tokio::spawn(change).await.map_err(|_| WriteError::Closed)?
 }
+
+/// Subjects of problems that follow from the accepted state, for the metrics.
+const UNREADABLE: &str = "unreadable-record";
+const BROKEN_FILES: &str = "broken-files";
+const HELD: &str = "held-change";
+const UNCONFIRMED: &str = "held-load";
+const WITHHELD: &str = "withheld-secrets";
+const OWN_FILES: &str = "own-files";

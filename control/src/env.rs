@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use xds_cache::loads::LoadBoard;
 use xds_cache::wave::Share;
@@ -19,6 +19,7 @@ use crate::model::wave::WavePhase;
 use crate::model::{ChangeSource, ReloadOutcome, WriteError};
 use crate::oracle::{Oracle, OraclePolicy};
 use crate::route_tests::{Memo, TestPolicy};
+use crate::stages::Changed;
 use crate::withhold::Guarding;
 
 /// How changes are judged.
@@ -80,14 +81,31 @@ pub enum Verify {
 
 /// Reports of the control about its work, for the metrics.
 pub trait Observer: Send + Sync {
-    /// A revision was published.
+    /// A revision is about to be published.
     fn published(&self, source: ChangeSource, revision: Revision);
+    /// It was, and this is how it came about.
+    fn changed(&self, changed: Changed<'_>);
     /// A wave deployment is in another phase, or has reached another share of the nodes.
     fn wave(&self, phase: WavePhase, share: Option<Share>);
     /// RouteTests were run: so many tests passed, and so many failed.
     fn tested(&self, passed: usize, failed: usize);
-    /// All metrics in OpenMetrics text; `unsupported` is how many rules have something that gRPC clients cannot have.
-    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>, is_ready: bool) -> String;
+    /// A share of the clients that a publication concerns, one of [`SHARES`](crate::SHARES), has accepted it after this time.
+    fn spread(&self, share: u8, took: Duration);
+    /// The oldest publication that a connected client has not answered was made then; `None` if all are answered.
+    fn waits_since(&self, at: Option<Instant>);
+    /// All metrics in OpenMetrics text.
+    fn render(&self, condition: Condition<'_>) -> String;
+}
+
+/// How the control is, for the metrics.
+#[derive(Debug)]
+pub struct Condition<'a> {
+    /// How many rules have something that gRPC clients cannot have.
+    pub unsupported: &'a BTreeMap<GrpcFeature, usize>,
+    /// True if the server is ready.
+    pub is_ready: bool,
+    /// How many problems there are by subject, those without any included. The subjects are a closed list.
+    pub problems: BTreeMap<&'static str, usize>,
 }
 
 /// Reads the files again and hands them to [`Control::take_files`](crate::Control::take_files), as confirmed if the argument is

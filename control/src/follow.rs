@@ -16,6 +16,7 @@ use crate::model::weights::reconcile::next_end;
 use crate::model::{WaveChoice, Write, WriteOptions};
 use crate::peers::difference;
 use crate::propose::Cause;
+use crate::spread::Spread;
 use crate::transition::{Next, Note, Outcome, ProblemSubject};
 use crate::wave::report::{self, LOOK_INTERVAL};
 use crate::weights::is_due;
@@ -80,6 +81,13 @@ impl Control {
             let problem = difference(&replicas, &self.shared().fingerprints());
             self.shared().note([Note { subject: ProblemSubject::Difference, problem }]);
         }
+    }
+
+    /// Tells the observer how fast changes reach the clients, for ever. Ends if there is no observer.
+    pub async fn follow_spread(self) {
+        let parts = &self.shared().env.parts;
+        let Some(observer) = parts.observer.clone() else { return };
+        Spread::default().follow(Arc::clone(&parts.acks), Arc::clone(&parts.board), observer).await;
     }
 
     /// Moves wave deployments as their clients answer and time passes, while no other server does. Never ends.

@@ -2,7 +2,8 @@
 //!
 //! The last [`accepted`] state is one value. Everything that wants to change it is a cause. [`mod@propose`] computes the result without
 //! any effect: the next accepted value, and everything to store, publish and report for it ([`transition`]). Only [`change`] carries
-//! that out. Readers ask [`control`], which clones one pointer. [`follow`] starts changes without a request.
+//! that out. Readers ask [`control`], which clones one pointer. [`follow`] starts changes without a request. [`spread`] measures how
+//! fast they reach clients, and [`stages`] how long each part of the work took.
 //!
 //! The contents of the files are the *base*, those of the API the *overrides* (D6). The store keeps the overrides. It also keeps the
 //! last contents of the files, without secrets, for differences and for the next start. A store that several servers share has the base
@@ -64,6 +65,8 @@ mod rules;
 mod scope;
 mod secrets;
 mod shared_files;
+mod spread;
+mod stages;
 mod stored_files;
 mod stored_overrides;
 mod stored_statuses;
@@ -81,12 +84,14 @@ pub use acks::Acks;
 pub use boxed::BoxFuture;
 pub use causes::chain;
 pub use control::{Control, RuleState};
-pub use env::{ControlParts, Observer, Options, Reload, Sharing, Verify};
+pub use env::{Condition, ControlParts, Observer, Options, Reload, Sharing, Verify};
 pub use fingerprint::Fingerprint;
 pub use oracle::{Judgement, Oracle, OraclePolicy};
 pub use own_files::{OwnFiles, OwnState, SaveSet};
 pub use places::Places;
 pub use secrets::withheld;
+pub use spread::SHARES;
+pub use stages::{Changed, Stage, Stages};
 pub use tested::Tested;
 pub use whole_state::WholeState;
 pub use withhold::{Guarding, Secrets};

@@ -104,6 +104,31 @@ pub(crate) enum ProblemSubject {
 }
 
 impl ProblemSubject {
+    /// All of them; of the ports' certificates there is one for the metrics.
+    pub(crate) const ALL: [Self; 21] = [
+        Self::Access,
+        Self::Audit,
+        Self::Disk,
+        Self::DryRun,
+        Self::Files,
+        Self::Groups,
+        Self::Copies,
+        Self::Oracle,
+        Self::Record,
+        Self::Difference,
+        Self::Relay,
+        Self::Replicas,
+        Self::Refused,
+        Self::Start,
+        Self::SharedStore,
+        Self::Store,
+        Self::Tests,
+        Self::Tls(""),
+        Self::Translation,
+        Self::WaveRecord,
+        Self::Waves,
+    ];
+
     /// The word for it in the log.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {

@@ -27,6 +27,7 @@ pub mod polling;
 pub mod routes;
 pub mod shared;
 pub mod tls;
+pub mod traces;
 pub mod units;
 pub mod waves;
 
@@ -39,6 +40,7 @@ pub use peers::{PeerArgs, PeerConfig, UpstreamConfig};
 pub use polling::PollingConfig;
 pub use shared::{SharedStore, SharedStoreArgs};
 pub use tls::TlsConfig;
+pub use traces::TraceConfig;
 pub use units::MassRemoval;
 
 pub use crate::listen::{Domains, Own, TlsFiles, TlsTiming, TlsVersion, TrustFiles};
@@ -72,6 +74,8 @@ pub struct Config {
     pub replica_grace: Duration,
     /// The log.
     pub log: LogConfig,
+    /// The traces of changes; `None` if none are made.
+    pub traces: Option<TraceConfig>,
     /// The token that the admin API demands; `None` if it demands nothing.
     pub admin_token: Option<AdminToken>,
     /// The access policy and the audit log.
@@ -251,6 +255,7 @@ impl TryFrom<ServeArgs> for Config {
             relay,
             replica_grace,
             log: LogConfig::new(args.log_format, args.log_level.as_deref().unwrap_or("info"))?,
+            traces: TraceConfig::new(args.traces)?,
             admin_token,
             access,
             secrets,
@@ -410,6 +415,30 @@ mod tests {
         assert_eq!(config.files.poll_interval, Duration::from_secs(5));
         assert_eq!((config.files.is_partial_start, config.files.is_strict), (false, false));
         assert!(!config.instance_id.is_empty());
+    }
+
+    #[test]
+    fn traces_are_sent_in_plaintext_only_to_this_host_or_by_consent() {
+        for (flags, refusal) in [
+            ("--otlp-endpoint http://127.0.0.1:4317", ""),
+            ("--otlp-endpoint http://[::1]:4317 --trace-sample 0.5", ""),
+            ("--otlp-endpoint http://collector:4317 --allow-plaintext-otlp", ""),
+            ("--otlp-endpoint https://collector:4317 --otlp-ca ca.pem", ""),
+            ("--otlp-endpoint http://collector:4317", "would not be encrypted"),
+            ("--otlp-endpoint collector:4317", "is not http://HOST:PORT"),
+            ("--otlp-endpoint http://127.0.0.1:4317/v1/traces", "is not http://HOST:PORT"),
+            ("--otlp-endpoint https://user@collector:4317", "is not http://HOST:PORT"),
+            ("--otlp-endpoint http://127.0.0.1:4317 --otlp-ca ca.pem", "needs"),
+            ("--otlp-ca ca.pem", "needs --otlp-endpoint"),
+            ("--trace-sample 1.5", "not a number from 0 to 1"),
+        ] {
+            let error = config(flags).err().unwrap_or_default();
+            assert!(
+                if refusal.is_empty() { error.is_empty() } else { error.contains(refusal) },
+                "{flags}: {error}"
+            );
+        }
+        assert!(config("").unwrap().traces.is_none());
     }
 
     #[test]

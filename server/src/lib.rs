@@ -3,6 +3,7 @@
 mod access;
 mod aside;
 mod audit_file;
+mod authorities;
 pub mod cli;
 pub mod config;
 pub mod drain;
@@ -22,3 +23,4 @@ mod spiffe;
 pub mod telemetry;
 #[cfg(test)]
 mod tests;
+mod traces;

@@ -4,30 +4,35 @@
 
 mod access;
 mod agent;
+mod canaries;
 mod certificates;
 mod labels;
 mod process;
+mod requests;
 mod scrape;
 mod servers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use xds_access::{AuthCounts, Trail};
+use xds_api::counts::RequestCounts;
+use xds_api::rollouts::Rollouts;
 use xds_cache::loads::Recorded;
 use xds_cache::status::Variant;
 use xds_cache::wave::Share;
-use xds_cache::{Publisher, Refusals, ResourceType, Revision, StatusBoard};
+use xds_cache::{Publisher, Reason, Refusals, ResourceType, Revision, StatusBoard};
+use xds_control::SHARES;
 use xds_control::model::wave::WavePhase;
 use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
@@ -35,9 +40,11 @@ use xds_routes::conditions::GrpcFeature;
 use crate::listen::Tls;
 use crate::metrics::access::AccessCounts;
 use crate::metrics::agent::AgentCounts;
+use crate::metrics::canaries::Canaries;
 use crate::metrics::certificates::Certificates;
-use crate::metrics::labels::type_name;
+use crate::metrics::labels::{OTHER, type_name};
 use crate::metrics::process::Process;
+use crate::metrics::requests::ApiRequests;
 use crate::metrics::scrape::Scrape;
 use crate::metrics::servers::ServerCounts;
 pub(crate) use crate::metrics::servers::Servers;
@@ -56,6 +63,13 @@ pub struct Metrics {
     grace_expired: Family<TypeLabel, Counter>,
     publications: Family<SourceLabel, Counter>,
     publish_to_ack: Histogram,
+    spread: Family<ShareLabel, Histogram>,
+    waits: Gauge<f64, AtomicU64>,
+    /// When the oldest publication was made that a client has not answered.
+    waits_since: Mutex<Option<Instant>>,
+    problems: Family<SubjectLabel, Gauge>,
+    trace_spans: Family<ResultLabel, Counter>,
+    canaries: Arc<OnceLock<Arc<dyn Rollouts>>>,
     aged: Counter,
     shed: Counter,
     newer_clients_left: Counter,
@@ -87,6 +101,17 @@ pub enum PublicationSource {
     Store,
 }
 
+/// What became of a span of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpanFate {
+    /// The collector has it.
+    Sent,
+    /// There was no room for it.
+    Dropped,
+    /// The collector did not take it.
+    Failed,
+}
+
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
@@ -101,6 +126,22 @@ pub enum RequestKind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct VariantLabel {
     variant: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
+    arch: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ShareLabel {
+    share: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SubjectLabel {
+    subject: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -160,6 +201,12 @@ impl Metrics {
             grace_expired: Family::default(),
             publications: Family::default(),
             publish_to_ack: Histogram::new(PUBLISH_TO_ACK_BUCKETS),
+            spread: Family::new_with_constructor(|| Histogram::new(PUBLISH_TO_ACK_BUCKETS)),
+            waits: Gauge::default(),
+            waits_since: Mutex::default(),
+            problems: Family::default(),
+            trace_spans: Family::default(),
+            canaries: Arc::default(),
             aged: Counter::default(),
             shed: Counter::default(),
             newer_clients_left: Counter::default(),
@@ -178,11 +225,10 @@ impl Metrics {
             grpc_unsupported: Family::default(),
             published: Mutex::default(),
         };
-        for variant in [Variant::Sotw, Variant::Delta] {
-            let _ = metrics.streams.get_or_create(&variant_label(variant));
-        }
+        metrics.begin_at_zero();
         metrics.grpc_unsupported(&BTreeMap::new());
         metrics.register();
+        metrics.registry.register_collector(Box::new(Canaries(Arc::clone(&metrics.canaries))));
         metrics.registry.register_collector(Box::new(Scrape::new(publisher, board, refusals)));
         metrics.registry.register_collector(Box::new(Process));
         metrics.registry.register_collector(Box::new(Certificates(tls)));
@@ -192,6 +238,12 @@ impl Metrics {
     /// Also shows requests by how they were recognised, and the state of the audit log.
     pub(crate) fn with_access(mut self, counts: Arc<AuthCounts>, trail: Arc<Trail>) -> Self {
         self.registry.register_collector(Box::new(AccessCounts(counts, trail)));
+        self
+    }
+
+    /// Also shows requests to the admin API.
+    pub(crate) fn with_requests(mut self, counts: Arc<RequestCounts>) -> Self {
+        self.registry.register_collector(Box::new(ApiRequests(counts)));
         self
     }
 
@@ -207,6 +259,35 @@ impl Metrics {
     pub(crate) fn with_servers(mut self, servers: &Arc<Servers>) -> Self {
         self.registry.register_collector(Box::new(ServerCounts(Arc::clone(servers))));
         self
+    }
+
+    /// Shows each of these rollouts from now on.
+    pub(crate) fn show_rollouts(&self, rollouts: Arc<dyn Rollouts>) {
+        // Nobody does it twice.
+        let _ = self.canaries.set(rollouts);
+    }
+
+    /// A share of the clients that a publication concerns, in percent, has accepted it after this time.
+    pub fn spread(&self, share: u8, took: Duration) {
+        self.spread.get_or_create(&share_label(share)).observe(took.as_secs_f64());
+    }
+
+    /// The oldest publication that a client has not answered was made then.
+    pub fn waits_since(&self, at: Option<Instant>) {
+        *self.waits_since.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    /// Spans of traces were dealt with.
+    pub(crate) fn spans(&self, fate: SpanFate, n_spans: u64) {
+        self.trace_spans.get_or_create(&ResultLabel { result: fate.as_str() }).inc_by(n_spans);
+    }
+
+    /// How many problems there are, by subject.
+    pub fn problems(&self, n_problems: &BTreeMap<&'static str, usize>) {
+        for (subject, n) in n_problems {
+            let gauge = self.problems.get_or_create(&SubjectLabel { subject });
+            gauge.set(i64::try_from(*n).unwrap_or(i64::MAX));
+        }
     }
 
     /// A publication was made.
@@ -366,10 +447,52 @@ impl Metrics {
     /// All metrics as OpenMetrics text; its content type is [`CONTENT_TYPE`].
     #[must_use]
     pub fn render(&self) -> String {
+        let since = *self.waits_since.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waits.set(since.map_or(0.0, |since| since.elapsed().as_secs_f64()));
         let mut text = String::new();
         // Writing to a string fails only if a collector does; then what was written up to there is given.
         let _ = encode(&mut text, &self.registry);
         text
+    }
+
+    /// Shows a zero for what has not happened. If a series began with the first event, Prometheus would not see that as an increase.
+    fn begin_at_zero(&self) {
+        for variant in [Variant::Sotw, Variant::Delta] {
+            let _ = self.streams.get_or_create(&variant_label(variant));
+        }
+        for share in SHARES {
+            let _ = self.spread.get_or_create(&share_label(share));
+        }
+        for r#type in ResourceType::KNOWN.iter().map(type_name).chain([OTHER]) {
+            for kind in [RequestKind::Ack, RequestKind::Nack, RequestKind::Subscribe] {
+                let _ = self.requests.get_or_create(&RequestLabels { r#type, kind: kind.as_str() });
+            }
+            let counters =
+                [&self.responses, &self.response_bytes, &self.nacks, &self.held_back, &self.grace_expired];
+            for counter in counters {
+                let _ = counter.get_or_create(&TypeLabel { r#type });
+            }
+        }
+        for source in [PublicationSource::Files, PublicationSource::Api, PublicationSource::Store] {
+            let _ = self.publications.get_or_create(&SourceLabel { source: source.as_str() });
+        }
+        for phase in WAVE_PHASES {
+            let _ = self.waves.get_or_create(&PhaseLabel { phase: phase.as_str() });
+        }
+        for result in ["passed", "failed"] {
+            let _ = self.route_tests.get_or_create(&ResultLabel { result });
+        }
+        for result in ["taken", "refused", "undecided"] {
+            let _ = self.oracle_resources.get_or_create(&ResultLabel { result });
+        }
+        for reason in WAIVED.map(Reason::as_str) {
+            let _ = self.would_deny.get_or_create(&ReasonLabel { reason });
+        }
+        for fate in [SpanFate::Sent, SpanFate::Dropped, SpanFate::Failed] {
+            self.spans(fate, 0);
+        }
+        self.loads_reported(&Recorded::default());
+        self.rollouts(&BTreeMap::new());
     }
 
     fn register(&mut self) {
@@ -386,6 +509,17 @@ impl Metrics {
         registry.register("xds_publish", "Publications", self.publications.clone());
         let help = "Time from a publication until a connected client has accepted it";
         registry.register("xds_publish_to_ack_seconds", help, self.publish_to_ack.clone());
+        let help = "Time from a publication until this share, in percent, of the clients that it concerns had accepted it";
+        registry.register("xds_fleet_lag_seconds", help, self.spread.clone());
+        let help = "Age of the oldest publication that a connected client has neither accepted nor rejected; 0 if there is none";
+        registry.register("xds_fleet_waiting_seconds", help, self.waits.clone());
+        let help = "Problems that need attention, as in GET /readyz, by what they are about";
+        registry.register("xds_problems", help, self.problems.clone());
+        let help = "Spans of traces (--otlp-endpoint): sent to the collector, dropped for want of room, or failed because it did not take them";
+        registry.register("xds_trace_spans", help, self.trace_spans.clone());
+        let build = Family::<BuildLabels, ConstGauge<u64>>::new_with_constructor(|| ConstGauge::new(1));
+        let _ = build.get_or_create(&BUILD);
+        registry.register("xds_build_info", "The program, as labels; always 1", build);
         let help = "Connections that were ended because of their age (--max-connection-age)";
         registry.register("xds_connections_aged", help, self.aged.clone());
         let help = "Connections that were ended because other servers with the same store have fewer clients";
@@ -435,6 +569,16 @@ impl PublicationSource {
     }
 }
 
+impl SpanFate {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Dropped => "dropped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 impl RequestKind {
     fn as_str(self) -> &'static str {
         match self {
@@ -442,6 +586,18 @@ impl RequestKind {
             Self::Nack => "nack",
             Self::Subscribe => "subscribe",
         }
+    }
+}
+
+/// `other` for a share that is not told.
+fn share_label(share: u8) -> ShareLabel {
+    ShareLabel {
+        share: match share {
+            50 => "50",
+            99 => "99",
+            100 => "100",
+            _ => OTHER,
+        },
     }
 }
 
@@ -463,6 +619,26 @@ fn phase_name(phase: Phase) -> &'static str {
     }
 }
 
+/// Why a client may be served only because of --access-dry-run.
+const WAIVED: [Reason; 5] = [
+    Reason::NoCredential,
+    Reason::BadToken,
+    Reason::Denied,
+    Reason::IdentityNotAllowed,
+    Reason::NodeIdMismatch,
+];
+
+const WAVE_PHASES: [WavePhase; 8] = [
+    WavePhase::Progressing,
+    WavePhase::Holding,
+    WavePhase::Paused,
+    WavePhase::Held,
+    WavePhase::Completed,
+    WavePhase::Promoted,
+    WavePhase::Reverted,
+    WavePhase::Superseded,
+];
+
 const PHASES: [Phase; 8] = [
     Phase::Pending,
     Phase::Progressing,
@@ -473,6 +649,8 @@ const PHASES: [Phase; 8] = [
     Phase::Aborted,
     Phase::Failed,
 ];
+
+const BUILD: BuildLabels = BuildLabels { version: env!("CARGO_PKG_VERSION"), arch: std::env::consts::ARCH };
 
 /// The content type of what [`Metrics::render`] gives.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use xds_access::Trail;
+use xds_api::counts::RequestCounts;
 use xds_api::{Access, ApiState, EventHub, Models, Trials};
 use xds_cache::loads::LoadLimits;
 use xds_cache::{LoadBoard, Publisher, Reason, Refusals, Revision, StatusBoard};
@@ -24,11 +25,10 @@ use xds_control::{Acks, Control, Guarding, SaveSet, Sharing, Verify};
 use xds_replica::etcd::Etcd;
 use xds_replica::{Feed, Member, Presence, PresenceOptions, Remote, Replica};
 use xds_rollout::Phase;
-use xds_routes::conditions::GrpcFeature;
 use xds_store::{JournalStore, LastGood, Store};
 
 use crate::access::AccessFiles;
-use crate::config::{Config, PeerConfig};
+use crate::config::{Config, PeerConfig, TraceConfig};
 use crate::drain;
 use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
 use crate::listen::{self, Ends, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
@@ -45,6 +45,7 @@ use crate::source::watch::{FileSource, FileSourceHandle};
 use crate::spiffe::Agent;
 #[cfg(feature = "spiffe")]
 use crate::spiffe::AgentHealth;
+use crate::traces::{Collector, Traces};
 
 /// Serves until SIGTERM or SIGINT, then ends in good order.
 ///
@@ -130,6 +131,7 @@ fn follow(control: &Control, verify: Verify) {
     tokio::spawn(control.clone().follow_store());
     tokio::spawn(control.clone().follow_files());
     tokio::spawn(control.clone().follow_waves());
+    tokio::spawn(control.clone().follow_spread());
     tokio::spawn(control.clone().follow_elsewhere());
     tokio::spawn(control.clone().follow_differences());
     tokio::spawn(control.clone().end_overrides());
@@ -232,6 +234,16 @@ fn oracle(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<
     Ok(Some(Arc::new(oracle)))
 }
 
+/// The traces of changes, if they are wanted. They are sent from now on.
+fn traces(config: &Config, metrics: &Arc<Metrics>) -> Option<Arc<Traces>> {
+    let TraceConfig { url, ca, sample } = config.traces.clone()?;
+    let collector = Collector { url, ca, instance_id: config.instance_id.clone() };
+    let (traces, exporter) = Traces::new(sample, collector, Arc::clone(metrics));
+    tokio::spawn(exporter.run());
+    tokio::spawn(Arc::clone(&traces).tend());
+    Some(traces)
+}
+
 /// The parts that are made once and shared.
 struct ServerParts {
     codec: Codec,
@@ -241,6 +253,8 @@ struct ServerParts {
     refusals: Arc<Refusals>,
     acks: Arc<Acks>,
     metrics: Arc<Metrics>,
+    traces: Option<Arc<Traces>>,
+    counts: Arc<RequestCounts>,
     servers: Arc<Servers>,
     control: Control,
 }
@@ -264,13 +278,17 @@ impl ServerParts {
         let refusals = Arc::<Refusals>::default();
         let is_copy = config.shared.is_some() || config.upstream.is_some();
         let servers = Servers::new(Arc::clone(&store), is_copy);
+        let counts = Arc::<RequestCounts>::default();
         let metrics =
             Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals), tls.all());
         let metrics = metrics
             .with_access(Arc::clone(access.counts()), Arc::clone(access.trail()))
             .with_agent(tls.agent.clone())
-            .with_servers(&servers);
+            .with_servers(&servers)
+            .with_requests(Arc::clone(&counts));
         let metrics = Arc::new(metrics);
+        let traces = traces(config, &metrics);
+        let counting = Counting { metrics: Arc::clone(&metrics), traces: traces.clone() };
         let parts = xds_control::ControlParts {
             codec: codec.clone(),
             store,
@@ -278,7 +296,7 @@ impl ServerParts {
             board: Arc::clone(&board),
             acks: Arc::clone(&acks),
             loads: Arc::clone(&loads),
-            observer: Some(Arc::new(Counting(Arc::clone(&metrics)))),
+            observer: Some(Arc::new(counting)),
             oracle: oracle(config, &metrics)?,
         };
         let options = xds_control::Options {
@@ -297,7 +315,7 @@ impl ServerParts {
             sharing: sharing(config),
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
-        Ok(Self { codec, publisher, board, loads, refusals, acks, metrics, servers, control })
+        Ok(Self { codec, publisher, board, loads, refusals, acks, metrics, traces, counts, servers, control })
     }
 
     fn grpc(&self, config: &Config, access: &AccessFiles, confirmed: Option<Confirmed>) -> Arc<Grpc> {
@@ -338,6 +356,7 @@ impl ServerParts {
             loads: Arc::clone(&self.loads),
             refusals: Arc::clone(&self.refusals),
             trail: Arc::clone(access.trail()),
+            traces: self.traces.clone(),
         };
         let (codec, metrics) = (self.codec.clone(), Arc::clone(&self.metrics));
         let grpc = Grpc::new(boards, access.policy(), codec, metrics, settings);
@@ -458,7 +477,7 @@ impl ServerParts {
                 trust: config.rollout_trust.clone(),
                 refusals: Arc::clone(&self.refusals),
             },
-            observer: Some(Arc::new(Counting(Arc::clone(&self.metrics)))),
+            observer: Some(Arc::new(Counting { metrics: Arc::clone(&self.metrics), traces: None })),
         }
     }
 
@@ -470,7 +489,10 @@ impl ServerParts {
         (peers, relay): (Option<Arc<PeerServers>>, Option<Arc<Board>>),
         tls: &Encryption,
     ) -> ApiState {
+        let rollouts: Arc<dyn xds_api::rollouts::Rollouts> = Arc::new(rollouts);
+        self.metrics.show_rollouts(Arc::clone(&rollouts));
         ApiState {
+            counts: Arc::clone(&self.counts),
             peers: peers.map(|peers| -> Arc<dyn Peers> { peers }),
             relay: relay.map(|relay| -> Arc<dyn xds_api::Relay> { relay }),
             control: self.control.clone(),
@@ -478,7 +500,7 @@ impl ServerParts {
             board: Arc::clone(&self.board),
             loads: Arc::clone(&self.loads),
             refusals: Arc::clone(&self.refusals),
-            rollouts: Arc::new(rollouts),
+            rollouts,
             acks: Arc::clone(&self.acks),
             codec: self.codec.clone(),
             trials: Trials::default(),
@@ -637,9 +659,12 @@ fn session_limits(config: &Config) -> xds_session::Limits {
     }
 }
 
-/// Counts publications.
+/// Counts publications, and traces them.
 #[derive(Debug)]
-struct Counting(Arc<Metrics>);
+struct Counting {
+    metrics: Arc<Metrics>,
+    traces: Option<Arc<Traces>>,
+}
 
 impl xds_control::Observer for Counting {
     fn published(&self, source: ChangeSource, revision: Revision) {
@@ -654,27 +679,45 @@ impl xds_control::Observer for Counting {
             | ChangeSource::Rollout
             | ChangeSource::Verify => PublicationSource::Api,
         };
-        self.0.published(source, revision);
+        self.metrics.published(source, revision);
+        if let Some(traces) = &self.traces {
+            traces.publishes(revision);
+        }
+    }
+
+    fn changed(&self, changed: xds_control::Changed<'_>) {
+        if let Some(traces) = &self.traces {
+            traces.changed(changed);
+        }
     }
 
     fn wave(&self, phase: xds_control::model::wave::WavePhase, share: Option<xds_cache::wave::Share>) {
-        self.0.wave(phase, share);
+        self.metrics.wave(phase, share);
     }
 
     fn tested(&self, passed: usize, failed: usize) {
-        self.0.tested(passed, failed);
+        self.metrics.tested(passed, failed);
     }
 
-    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>, is_ready: bool) -> String {
-        self.0.ready(is_ready);
-        self.0.grpc_unsupported(unsupported);
-        self.0.render()
+    fn spread(&self, share: u8, took: Duration) {
+        self.metrics.spread(share, took);
+    }
+
+    fn waits_since(&self, at: Option<Instant>) {
+        self.metrics.waits_since(at);
+    }
+
+    fn render(&self, condition: xds_control::Condition<'_>) -> String {
+        self.metrics.ready(condition.is_ready);
+        self.metrics.grpc_unsupported(condition.unsupported);
+        self.metrics.problems(&condition.problems);
+        self.metrics.render()
     }
 }
 
 impl rollouts::Observer for Counting {
     fn rollouts(&self, counts: &BTreeMap<Phase, usize>) {
-        self.0.rollouts(counts);
+        self.metrics.rollouts(counts);
     }
 }
 

@@ -222,7 +222,7 @@ async fn a_rejection_is_seen_within_two_seconds_with_its_words() -> Result<()> {
     let Some(cockpit) = Cockpit::start().await? else { return Ok(()) };
     let browser = &cockpit.browser;
     cockpit.open("/").await?;
-    browser.wait_text("#counts", "up to date").await?;
+    browser.wait_text("#counts", "current").await?;
     browser.wait_text("#link", "live").await?;
     let bad = json!({
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "bad", "type": "STATIC", "connect_timeout": "1s",
@@ -235,7 +235,7 @@ async fn a_rejection_is_seen_within_two_seconds_with_its_words() -> Result<()> {
     ensure!(counts.contains("1 rejects"), "{counts}");
     browser.check().await?;
     cockpit.server().delete("/v1/groups/default/resources/clusters/bad").await?;
-    browser.wait_text("#counts", "1 up to date").await?;
+    browser.wait_text("#counts", "1 current").await?;
     Ok(())
 }
 

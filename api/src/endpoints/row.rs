@@ -125,6 +125,17 @@ impl Method {
         }
     }
 
+    /// Its name.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Put => "PUT",
+            Self::Post => "POST",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+
     /// The method as the router takes it.
     fn filter(self) -> MethodFilter {
         match self {

@@ -71,6 +71,25 @@ fn a_change_of_the_default_group_costs_the_same_for_each_view_however_much_the_v
 }
 
 #[test]
+fn a_view_knows_the_publication_that_changed_it_last() {
+    let (publisher, mut groups, receivers) = world(2, 10);
+    let key = |n: usize| publisher.view_of(&Node::with_id(&format!("n{n}"))).expect("a view").key().clone();
+    put(&mut groups, "n1", [cluster("own", 1)]);
+    publisher.publish(Revision(2), groups.clone());
+    // A resource of the default group that the group has its own version of changes nothing for its clients.
+    put(&mut groups, "default", [cluster("own", 5)]);
+    publisher.publish(Revision(3), groups.clone());
+    assert_eq!([0, 1].map(|n| publisher.changed_at(&key(n))), [Revision(0), Revision(2)]);
+    put(&mut groups, "default", [cluster("shared-000001", 5)]);
+    publisher.publish(Revision(4), groups);
+    assert_eq!([0, 1].map(|n| publisher.changed_at(&key(n))), [Revision(4), Revision(4)]);
+    let keys = [0, 1].map(key);
+    drop(receivers);
+    (0..2).for_each(|_| publisher.retire_unused(Instant::now()));
+    assert_eq!(keys.map(|key| publisher.changed_at(&key)), [Revision(0), Revision(0)], "nothing is kept");
+}
+
+#[test]
 fn views_share_what_changed_below_them() {
     let (publisher, mut groups, _receivers) = world(3, 100);
     put(&mut groups, "n1", [cluster("shared-000050", 7)]);

@@ -16,6 +16,7 @@ use crate::config::polling::PollingArgs;
 use crate::config::routes::RouteArgs;
 use crate::config::shared::SharedStoreArgs;
 use crate::config::tls::TlsArgs;
+use crate::config::traces::TraceArgs;
 use crate::config::units::{MassRemoval, parse_address, parse_duration, parse_mass_removal, parse_size};
 use crate::config::waves::WaveArgs;
 use crate::telemetry::LogFormat;
@@ -58,6 +59,9 @@ pub struct ServeArgs {
     /// A store that several servers share.
     #[command(flatten)]
     pub shared: SharedStoreArgs,
+    /// Traces of changes.
+    #[command(flatten)]
+    pub traces: TraceArgs,
     /// The other servers with the same store.
     #[command(flatten)]
     pub peers: PeerArgs,

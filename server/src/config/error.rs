@@ -95,6 +95,15 @@ pub enum ConfigError {
          accept it with --allow-plaintext-peers"
     )]
     PlaintextUpstream(String),
+    /// The collector of traces is no URL of one.
+    #[error("--otlp-endpoint {0:?} is not http://HOST:PORT or https://HOST:PORT")]
+    Otlp(String),
+    /// Traces would be sent to another host without encryption.
+    #[error(
+        "--otlp-endpoint {0} is on another host and the connection would not be encrypted: use https://, or accept it with \
+         --allow-plaintext-otlp"
+    )]
+    PlaintextOtlp(String),
     /// The address of a server is none.
     #[error("--{flag} {text:?} is not HOST:PORT")]
     Address {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use xds_access::Trail;
 use xds_cache::{LoadBoard, Publisher, Refusals, StatusBoard};
 
+use crate::traces::Traces;
+
 /// The publisher that the services read from, and the boards that they write to.
 #[derive(Clone, Debug)]
 pub struct Boards {
@@ -18,4 +20,6 @@ pub struct Boards {
     pub refusals: Arc<Refusals>,
     /// Records the clients that are denied.
     pub trail: Arc<Trail>,
+    /// Traces responses and answers, if changes are traced.
+    pub(crate) traces: Option<Arc<Traces>>,
 }

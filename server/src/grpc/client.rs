@@ -38,6 +38,7 @@ use crate::grpc::status::{end_of, refuse};
 use crate::grpc::streams::{OpenStream, StreamHandle, Streams};
 use crate::listen::Peer;
 use crate::metrics::Metrics;
+use crate::traces::{Answer, Traces};
 
 /// Something takes so long that it is done aside.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +89,7 @@ pub(crate) struct Clients {
     board: Arc<StatusBoard>,
     refusals: Arc<Refusals>,
     trail: Arc<Trail>,
+    traces: Option<Arc<Traces>>,
     metrics: Arc<Metrics>,
     limits: Limits,
     /// True if identities are only tried.
@@ -128,6 +130,7 @@ impl Clients {
             board: Arc::clone(&boards.board),
             refusals: Arc::clone(&boards.refusals),
             trail: Arc::clone(&boards.trail),
+            traces: boards.traces.clone(),
             metrics,
             limits: config.limits,
             is_dry_run: config.access_dry_run,
@@ -623,8 +626,13 @@ impl ConnectedState {
         while let Some((stream, event)) = self.client.poll_event() {
             let Some(member) = self.members.get_mut(&stream) else { continue };
             member.observe(clients, node, &event);
+            if let Some(traces) = &clients.traces {
+                trace(traces, node, stream, &event);
+            }
             member.entry.record(&event, SystemTime::now());
         }
+        let is_held_back = !self.client.held_back().is_empty();
+        self.members.values().for_each(|member| member.entry.record_held_back(is_held_back));
         while let Some(stream) = self.client.poll_wake() {
             if let Some(member) = self.members.get(&stream) {
                 member.handle.wake();
@@ -655,6 +663,21 @@ impl Member {
             | EventKind::Sent(_)
             | EventKind::Current(_) => {}
         }
+    }
+}
+
+/// Tells of a response, or of an answer to one.
+fn trace(traces: &Traces, node: &Node, stream: StreamId, event: &StreamEvent) {
+    match &event.kind {
+        EventKind::Sent(sent) => traces.sent(stream, &node.id, &event.resource_type, sent),
+        EventKind::Acked(sent) => traces.answered(stream, sent, Answer::Ack),
+        EventKind::Nacked { sent, message } => traces.answered(stream, sent, Answer::Nack(message)),
+        EventKind::Subscribed
+        | EventKind::CameBack
+        | EventKind::CameUpToDate
+        | EventKind::Current(_)
+        | EventKind::HeldBack
+        | EventKind::GraceExpired => {}
     }
 }
 

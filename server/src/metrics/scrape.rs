@@ -1,13 +1,14 @@
 //! Metrics that are counted at each scrape, from the publisher and the status board.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use xds_cache::{GroupName, Publisher, Refusals, ResourceKey, Revision, StatusBoard};
+use xds_cache::status::{ConfigStatus, StreamStatus};
+use xds_cache::{GroupName, Publisher, Refusals, ResourceKey, Revision, StatusBoard, ViewKey};
 
 use super::labels::{OTHER, type_name};
 
@@ -29,21 +30,36 @@ impl Scrape {
         Self { publisher, board, refusals, resources: Mutex::default() }
     }
 
-    /// How many nodes are connected, by client; a node with many streams counts once.
-    fn nodes(&self) -> BTreeMap<&'static str, usize> {
-        let mut nodes: BTreeMap<&'static str, BTreeSet<String>> = BTreeMap::new();
+    /// The connected nodes, by all that they are counted by. A node with many streams counts once, as the worst of them.
+    fn nodes(&self) -> NodeCounts {
+        let waves = self.publisher.split().is_some();
+        let mut changed: HashMap<ViewKey, Revision> = HashMap::new();
+        let mut nodes: HashMap<String, NodeState> = HashMap::new();
         for entry in self.board.streams() {
+            let is_held_back = entry.is_held_back();
             entry.with(|status| {
+                let newest = status.view.as_ref().map(|key| match changed.get(key) {
+                    Some(revision) => *revision,
+                    None => *changed.entry(key.clone()).or_insert(self.publisher.changed_at(key)),
+                });
                 let node = &status.info.node;
-                nodes.entry(client(&node.user_agent_name)).or_default().insert(node.id.clone());
+                let is_behind_wave = waves && self.publisher.is_ahead(node) == Some(false);
+                let stream = NodeState {
+                    client: client(&node.user_agent_name),
+                    status: status.status(),
+                    is_current: !is_behind_wave && newest.is_some_and(|newest| has_all(status, newest)),
+                    is_behind_wave,
+                    is_held_back,
+                    is_unmatched: status.is_unmatched,
+                };
+                let known = nodes.get_mut(&node.id);
+                match known {
+                    Some(known) => known.join(&stream),
+                    None => _ = nodes.insert(node.id.clone(), stream),
+                }
             });
         }
-        CLIENTS
-            .iter()
-            .map(|(_, client)| *client)
-            .chain([OTHER])
-            .map(|client| (client, nodes.get(client).map_or(0, BTreeSet::len)))
-            .collect()
+        NodeCounts::of(nodes.into_values())
     }
 
     fn resources(&self) -> ResourceCounts {
@@ -70,11 +86,7 @@ impl Scrape {
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "Connected nodes";
-        let mut nodes = encoder.encode_descriptor("xds_connected_nodes", help, None, MetricType::Gauge)?;
-        for (client, n_nodes) in self.nodes() {
-            nodes.encode_family(&[("client", client)])?.encode_gauge(&(n_nodes as u64))?;
-        }
+        self.nodes().encode(&mut encoder)?;
         let help = "Resources and endpoints that left and are still served, each counted once in every view";
         let mut draining = encoder.encode_descriptor("xds_draining", help, None, MetricType::Gauge)?;
         let (n_resources, n_endpoints) = self.publisher.n_draining();
@@ -99,6 +111,87 @@ impl Collector for Scrape {
     }
 }
 
+/// What a node is counted by.
+struct NodeState {
+    client: &'static str,
+    status: ConfigStatus,
+    is_current: bool,
+    is_behind_wave: bool,
+    is_held_back: bool,
+    is_unmatched: bool,
+}
+
+impl NodeState {
+    /// Takes in another stream of the same node.
+    fn join(&mut self, other: &Self) {
+        self.status = self.status.max(other.status);
+        self.is_current &= other.is_current;
+        self.is_behind_wave |= other.is_behind_wave;
+        self.is_held_back |= other.is_held_back;
+        self.is_unmatched |= other.is_unmatched;
+    }
+}
+
+/// Numbers of nodes by label.
+struct NodeCounts {
+    clients: BTreeMap<&'static str, u64>,
+    statuses: BTreeMap<&'static str, u64>,
+    states: BTreeMap<&'static str, u64>,
+}
+
+impl NodeCounts {
+    fn of(nodes: impl Iterator<Item = NodeState>) -> Self {
+        let zeroes = |labels: &[&'static str]| labels.iter().map(|label| (*label, 0)).collect();
+        let clients: Vec<&'static str> = CLIENTS.iter().map(|(_, client)| *client).chain([OTHER]).collect();
+        let mut counts = Self {
+            clients: zeroes(&clients),
+            statuses: zeroes(&STATUSES.map(ConfigStatus::as_str)),
+            states: zeroes(&["current", "behind", "behind-wave", "held-back", "unmatched"]),
+        };
+        for node in nodes {
+            *counts.clients.entry(node.client).or_default() += 1;
+            *counts.statuses.entry(node.status.as_str()).or_default() += 1;
+            for (state, is_it) in [
+                ("current", node.is_current),
+                ("behind", !node.is_current),
+                ("behind-wave", node.is_behind_wave),
+                ("held-back", node.is_held_back),
+                ("unmatched", node.is_unmatched),
+            ] {
+                *counts.states.entry(state).or_default() += u64::from(is_it);
+            }
+        }
+        counts
+    }
+
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let families = [
+            ("xds_connected_nodes", "client", "Connected nodes", &self.clients),
+            ("xds_nodes", "status", "Connected nodes by their status in GET /v1/nodes", &self.statuses),
+            (
+                "xds_nodes_in_state",
+                "state",
+                "Connected nodes that have accepted the newest resources (current) or not (behind), that a wave deployment has not reached, for which changes wait, or of which the server knows nothing (unmatched)",
+                &self.states,
+            ),
+        ];
+        for (name, label, help, counts) in families {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (value, n_nodes) in counts {
+                family.encode_family(&[(label, *value)])?.encode_gauge(n_nodes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns `true` if the client of a stream has accepted everything up to the publication `newest`, of every type.
+fn has_all(status: &StreamStatus, newest: Revision) -> bool {
+    // Nothing is published as revision 0, and whoever was sent nothing has nothing.
+    let newest = newest.max(Revision(1));
+    status.types.values().all(|of_type| of_type.has_acked(newest))
+}
+
 /// The label of a client.
 fn client(user_agent_name: &str) -> &'static str {
     CLIENTS.iter().find(|(prefix, _)| user_agent_name.starts_with(prefix)).map_or(OTHER, |(_, client)| client)
@@ -113,12 +206,86 @@ const CLIENTS: [(&str, &str); 6] = [
     ("gRPC Node", "grpc-node"),
     ("tonic", "tonic"),
 ];
+const STATUSES: [ConfigStatus; 4] =
+    [ConfigStatus::Synced, ConfigStatus::NotSent, ConfigStatus::Stale, ConfigStatus::Error];
 /// How many groups have a label of their own; the first by name.
 const MAX_GROUPS: usize = 100;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
+    use std::time::{Instant, SystemTime};
+
+    use xds_cache::layer;
+    use xds_cache::status::{
+        EventKind, Sent, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant,
+    };
+    use xds_cache::{Generated, Layer, Node, Proofs, ResourceType, ViewChange};
+
     use super::*;
+
+    struct Nobody;
+
+    impl Subscriber for Nobody {
+        fn concerned(&self, _: &ViewChange) -> Vec<ResourceType> {
+            vec![]
+        }
+    }
+
+    /// A board with streams of so many nodes, two of each, which follow a view.
+    fn board(n_nodes: u64) -> (Scrape, Vec<Arc<StreamEntry>>) {
+        let (publisher, board) = (Arc::new(Publisher::new()), StatusBoard::new());
+        publisher.publish(Revision(1), layer::merge(&Layer::default(), &Layer::default(), &Generated::new()));
+        let entries = (0..n_nodes * 2).map(|n| {
+            let node = Arc::new(Node::with_id(&format!("node-{}", n / 2)));
+            let view = publisher.view_of(&node).unwrap();
+            let info = StreamInfo {
+                id: StreamId(n),
+                node,
+                address: "127.0.0.1:1".into(),
+                variant: Variant::Delta,
+                service: None,
+                since: SystemTime::now(),
+                proofs: Proofs::default(),
+            };
+            let entry = board.register(info, Weak::<Nobody>::new());
+            entry.record_view(view.key().clone(), false);
+            entry
+        });
+        let entries = entries.collect();
+        (Scrape::new(publisher, board, Arc::default()), entries)
+    }
+
+    fn record(entry: &StreamEntry, kind: EventKind) {
+        entry.record(&StreamEvent { resource_type: ResourceType::Cluster, kind }, SystemTime::now());
+    }
+
+    #[test]
+    fn a_node_counts_once_as_the_worst_of_its_streams() {
+        let (scrape, entries) = board(2);
+        entries.iter().for_each(|entry| record(entry, EventKind::Current(Revision(1))));
+        let sent = Sent { nonce: 1, version_info: "1".into(), revision: Revision(1), is_final: true };
+        record(&entries[0], EventKind::Sent(sent));
+        entries[3].record_held_back(true);
+        let counts = scrape.nodes();
+        assert_eq!((counts.statuses["STALE"], counts.statuses["NOT_SENT"]), (1, 1));
+        assert_eq!(
+            (counts.states["current"], counts.states["behind"], counts.states["held-back"]),
+            (1, 1, 1)
+        );
+        assert_eq!(counts.clients.values().sum::<u64>(), 2);
+    }
+
+    #[test]
+    #[ignore = "measures, and claims nothing"]
+    fn measure_100_000_nodes() {
+        for n_nodes in [10_000, 100_000] {
+            let (scrape, _entries) = board(n_nodes);
+            let began = Instant::now();
+            let counts = scrape.nodes();
+            println!("{n_nodes} nodes: {:?}, {:?}", began.elapsed(), counts.statuses);
+        }
+    }
 
     #[test]
     fn clients_are_told_by_their_user_agent() {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Identity};
 use xds_control::chain;
 use xds_relay::RelayConfig;
 
+use crate::authorities;
 use crate::config::peers::{host_of, is_loopback};
 
 /// The servers, and how they are reached. Cheap to clone. Files are read for each connection, so they may change.
@@ -102,13 +103,8 @@ impl TlsParts {
     async fn read(&self) -> Result<ClientTlsConfig, String> {
         let mut tls = ClientTlsConfig::new();
         match &self.ca {
-            Some(ca) => tls = tls.ca_certificate(Certificate::from_pem(read(ca).await?)),
-            None => {
-                let found = rustls_native_certs::load_native_certs();
-                let authorities =
-                    found.certs.iter().map(|certificate| Certificate::from_pem(pem(certificate)));
-                tls = tls.ca_certificates(authorities);
-            }
+            Some(ca) => tls = tls.ca_certificate(authorities::read(ca).await?),
+            None => tls = tls.ca_certificates(authorities::of_system()),
         }
         if let Some((certificate, key)) = &self.identity {
             tls = tls.identity(Identity::from_pem(read(certificate).await?, read(key).await?));
@@ -132,12 +128,6 @@ async fn bearer(path: &Path) -> Result<MetadataValue<Ascii>, String> {
 
 async fn read(path: &Path) -> Result<Vec<u8>, String> {
     tokio::fs::read(path).await.map_err(|error| format!("{} cannot be read: {error}", path.display()))
-}
-
-fn pem(der: &[u8]) -> String {
-    use base64::Engine as _;
-    let text = base64::engine::general_purpose::STANDARD.encode(der);
-    format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
 }
 
 /// How long a connection may take.

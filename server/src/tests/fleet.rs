@@ -38,7 +38,7 @@ async fn the_worst_come_first_and_everybody_is_counted() {
             ("n-silent", "unanswered"),
             ("m-new", "missing"),
             ("n-old", "behind"),
-            ("n-good", "upToDate")
+            ("n-good", "current")
         ],
         "{fleet:#}"
     );
@@ -48,7 +48,7 @@ async fn the_worst_come_first_and_everybody_is_counted() {
     );
     assert_eq!(
         fleet["states"],
-        json!({"rejects": 1, "unanswered": 1, "missing": 1, "behind": 1, "upToDate": 1})
+        json!({"rejects": 1, "unanswered": 1, "missing": 1, "behind": 1, "current": 1})
     );
     assert_eq!(fleet["nodes"][0]["rejection"], "no such filter");
     assert_eq!(fleet["by"]["group"], json!([{"value": "default", "n": 5}]));
@@ -104,11 +104,11 @@ async fn a_node_with_several_streams_is_as_its_worst_one_is() {
     assert_eq!((states(&fleet), &fleet["total"]), (vec![("n", "rejects")], &json!(1)));
     assert_eq!((&fleet["nodes"][0]["streams"], &fleet["nodes"][0]["revision"]), (&json!(2), &Value::Null));
     other.ack(revision);
-    assert_eq!(states(&rest.get("/v1/fleet").await.json()), [("n", "upToDate")]);
+    assert_eq!(states(&rest.get("/v1/fleet").await.json()), [("n", "current")]);
     assert_eq!(fleet["nodes"][0]["reconnects"], 1, "two streams of one service are one that came back");
     let steady = AckingClient::connect(&rest.server, 3, "a");
     let fleet = rest.get("/v1/fleet?sort=reconnects").await.json();
-    assert_eq!(states(&fleet), [("n", "upToDate"), ("a", "missing")]);
+    assert_eq!(states(&fleet), [("n", "current"), ("a", "missing")]);
     drop(steady);
 }
 

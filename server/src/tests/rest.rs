@@ -130,6 +130,7 @@ fn state_with(
             xds_routes::UnknownFields::default(),
         )),
         access: Arc::new(access),
+        counts: Arc::default(),
         peers: None,
         relay: None,
         certificates: None,

@@ -33,7 +33,7 @@ const STATES: [State; 7] = [
     state("unmatched", "never matched", "never matched", Tone::Warn),
     state("missing", "asks for what does not exist", "ask for what does not exist", Tone::Warn),
     state("behind", "behind", "behind", Tone::Busy),
-    state("upToDate", "up to date", "up to date", Tone::Good),
+    state("current", "current", "current", Tone::Good),
 ];
 
 pub(super) async fn screen(ask: &Ask<'_>) -> Result<Screen, Failure> {

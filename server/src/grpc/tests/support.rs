@@ -70,6 +70,7 @@ impl World {
             loads: Arc::clone(&loads),
             refusals: Arc::clone(&refusals),
             trail: Arc::clone(&trail),
+            traces: None,
         };
         let (policy, current) = watch::channel(Arc::default());
         let grpc = Grpc::new(boards, current, codec, Arc::clone(&metrics), config);
