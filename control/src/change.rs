@@ -107,7 +107,7 @@ const EVENT_CAPACITY: usize = 256;
 /// How often a change is proposed anew because another server committed first.
 const MAX_ATTEMPTS: u32 = 16;
 
-/// The longest wait before the first of these. It grows with each, [`MAX_FACTOR`] times at most.
+/// The longest wait before the second of these. It grows with each, [`MAX_FACTOR`] times at most.
 ///
 /// A loser has to propose anew and the winner has not, so without waits of different lengths whoever won wins again.
 const MAX_WAIT: Duration = Duration::from_millis(50);
@@ -663,9 +663,9 @@ fn log_refusal(fault: &Diagnostic) {
     }
 }
 
-/// How long to wait after a conflict; `random` is any number.
+/// How long to wait after a conflict; `random` is any number. After the first one the store gives a turn to whoever lost.
 fn wait_after(attempt: u32, random: u64) -> Duration {
-    let longest = MAX_WAIT * attempt.min(MAX_FACTOR);
+    let longest = MAX_WAIT * attempt.saturating_sub(1).min(MAX_FACTOR);
     let micros = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
     Duration::from_micros(random % micros.saturating_add(1))
 }
@@ -720,7 +720,7 @@ mod tests {
     fn a_conflict_waits_a_random_time_that_grows_and_has_an_end() {
         let longest = |attempt| (0..1_000).map(|_| wait_after(attempt, random())).max().unwrap_or_default();
         let shortest = |attempt| (0..1_000).map(|_| wait_after(attempt, random())).min().unwrap_or_default();
-        for (attempt, limit) in [(1, 50), (2, 100), (8, 400), (9, 400), (16, 400)] {
+        for (attempt, limit) in [(1, 0), (2, 50), (3, 100), (9, 400), (10, 400), (16, 400)] {
             let limit = Duration::from_millis(limit);
             assert!(
                 (limit * 9 / 10..=limit).contains(&longest(attempt)),
@@ -729,8 +729,8 @@ mod tests {
             );
             assert!(shortest(attempt) <= limit / 10, "{attempt}");
         }
-        assert_eq!(wait_after(1, 50_000), Duration::from_millis(50));
-        assert_eq!(wait_after(1, 50_001), Duration::ZERO);
+        assert_eq!(wait_after(2, 50_000), Duration::from_millis(50));
+        assert_eq!(wait_after(2, 50_001), Duration::ZERO);
     }
 
     #[test]

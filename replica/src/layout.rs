@@ -25,6 +25,9 @@ pub(crate) const META: &str = "meta";
 pub(crate) const HEAD: &str = "head";
 pub(crate) const BASE: &str = "base";
 
+/// Whoever loses to another server puts a random value here before it tries again. The others see by it that somebody waits for a turn.
+pub(crate) const WAITING: &str = "waiting";
+
 /// The format that this release reads and writes.
 pub(crate) const FORMAT: u32 = 1;
 

@@ -14,15 +14,15 @@ use xds_store::{
 };
 
 use crate::chain::Head;
-use crate::draft::{Draft, put_parts};
+use crate::draft::{Draft, put_parts, random_id};
 use crate::feed::{Feed, FeedError};
 use crate::follow::{self, Trouble};
 use crate::judge::Divergence;
-use crate::layout::{self, CommitLine, HEAD, META};
+use crate::layout::{self, CommitLine, HEAD, META, WAITING};
 use crate::members::Member;
 use crate::position::{self, Position};
 use crate::presence::{Presence, PresenceError, PresenceOptions};
-use crate::remote::{Compare, Put, Remote, RemoteError, Transaction, Written};
+use crate::remote::{Compare, Put, Read, Remote, RemoteError, Transaction, Written};
 use crate::retain;
 use crate::seal::{Sealer, StoreKeys};
 
@@ -165,6 +165,8 @@ pub(crate) struct Tail {
     pub(crate) divergence: Option<Divergence>,
     /// False if the remote is known not to say where the mirror ends.
     pub(crate) may_have_said_end: bool,
+    /// The value of [`WAITING`] that is known; `None` if it has none.
+    waiting: Option<Bytes>,
 }
 
 impl Replica {
@@ -327,15 +329,20 @@ impl Shared {
         let (Some(position), Some((meta, sealer))) = (&tail.position, &tail.sealer) else {
             return Err(StoreError::Closed.into());
         };
-        let head = position.head;
+        let (head, meta) = (position.head, meta.clone());
         if expected != head.revision {
+            self.ask_for_a_turn(&mut tail, &meta).await;
             return Err(CommitError::Conflict { head: head.revision });
         }
         let record = Record { revision: expected.next(), commit, previous: Vec::new() };
         let draft = Draft::new(&self.mirror, sealer, &position.store, (head, &record))?;
-        match self.append(&draft, meta).await {
+        let mut waiting = tail.waiting.clone();
+        let appended = self.append(&draft, &meta, &mut waiting).await;
+        tail.waiting = waiting;
+        match appended {
             Ok(()) => {}
             Err(AppendError::Moved) => {
+                self.ask_for_a_turn(&mut tail, &meta).await;
                 let caught_up = self.catch_up(&mut tail).await;
                 self.tell(&mut tail, &caught_up);
                 caught_up.map_err(Trouble::into_failure)?;
@@ -368,35 +375,80 @@ impl Shared {
         }
     }
 
-    /// Puts a commit until it is known whether it is the next one, in a store with this value of [`META`].
-    async fn append(&self, draft: &Draft, meta: &Bytes) -> Result<(), AppendError> {
+    /// Tells the other servers that one waits, which has to build its commit anew. Without that, whoever was faster is faster again.
+    async fn ask_for_a_turn(&self, tail: &mut Tail, meta: &Bytes) {
+        let Some(value) = random_id().map(Bytes::from) else { return };
+        let asking = Transaction {
+            compares: vec![Compare::Value(META.to_owned(), meta.clone())],
+            puts: vec![Put { key: WAITING.to_owned(), value: value.clone() }],
+            ..Transaction::default()
+        };
+        let told = self.remote.write(asking).await;
+        // If it was not heard, the next commit finds out what is there.
+        if told == Ok(Written::Done) {
+            tail.waiting = Some(value);
+        }
+    }
+
+    /// Waits until another server has committed after `head`, or its time is over.
+    async fn give_way(&self, head: &Bytes) {
+        let end = Instant::now() + TURN;
+        while Instant::now() < end {
+            tokio::time::sleep(TURN_POLL).await;
+            let found = self.remote.read(vec![Read::key(HEAD)]).await;
+            let now =
+                found.ok().and_then(|entries| Some(entries.into_iter().next()?.into_iter().next()?.value));
+            if now.as_ref() != Some(head) {
+                return;
+            }
+        }
+    }
+
+    /// Puts a commit until it is known whether it is the next one, in a store with this value of [`META`]. If another server has asked for a
+    /// turn since `waiting` was read, that server goes first.
+    async fn append(
+        &self,
+        draft: &Draft,
+        meta: &Bytes,
+        waiting: &mut Option<Bytes>,
+    ) -> Result<(), AppendError> {
         let mut attempt = Attempt::new(&draft.id, self.options.timeout);
         while let Err(error) = put_parts(&*self.remote, &draft.parts).await {
             // Nothing names the parts yet, so whether they are there does not matter.
             attempt.wait(error, false).await?;
         }
         let commit = layout::commit_key(draft.next.revision);
-        let transaction = Transaction {
+        let mut transaction = Transaction {
             compares: vec![
                 Compare::Value(HEAD.to_owned(), draft.head.encode()),
                 Compare::Value(META.to_owned(), meta.clone()),
+                match waiting {
+                    Some(known) => Compare::Value(WAITING.to_owned(), known.clone()),
+                    None => Compare::Absent(WAITING.to_owned()),
+                },
             ],
             puts: vec![
                 Put { key: commit.clone(), value: draft.value.clone() },
                 Put { key: HEAD.to_owned(), value: draft.next.encode() },
             ],
-            otherwise: vec![HEAD.to_owned(), commit],
+            otherwise: vec![HEAD.to_owned(), commit, WAITING.to_owned()],
             ..Transaction::default()
         };
         loop {
             match self.remote.write(transaction.clone()).await {
                 Ok(Written::Done) => return Ok(()),
                 Ok(Written::Failed(found)) => {
-                    let [head, commit] = found.as_slice() else { return Err(AppendError::Moved) };
+                    let [head, commit, waits] = found.as_slice() else { return Err(AppendError::Moved) };
                     let line = commit.as_ref().and_then(CommitLine::parse);
                     let is_ours = line.is_some_and(|(line, _)| line.id == draft.id);
                     let has_moved = head.as_deref() != Some(&*draft.head.encode());
-                    return if is_ours && has_moved { Ok(()) } else { Err(AppendError::Moved) };
+                    if has_moved || waits == waiting {
+                        return if is_ours && has_moved { Ok(()) } else { Err(AppendError::Moved) };
+                    }
+                    waiting.clone_from(waits);
+                    // One turn is enough; then it is whoever is faster.
+                    transaction.compares.truncate(2);
+                    self.give_way(&draft.head.encode()).await;
                 }
                 Err(error) => attempt.wait(error, true).await?,
             }
@@ -516,6 +568,10 @@ impl Store for Replica {
         self.shared.health.subscribe()
     }
 }
+
+/// How long a server waits for the commit of another one that has asked for a turn. It may be gone, or have to translate 10,000 routes.
+const TURN: Duration = Duration::from_millis(200);
+const TURN_POLL: Duration = Duration::from_millis(5);
 
 const START_PAUSE: Duration = Duration::from_millis(500);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);

@@ -14,7 +14,8 @@ use bytes::Bytes;
 use support::{Link, Shelf, eventually, heal, keys, open, quick, set, try_set, value};
 use xds_replica::{OpenError, Options, PushError, Remote, Replica, StoreKeys, detach, push};
 use xds_store::{
-    CommitError, Health, JournalStore, RemoteFailure, Retention, Revision, State, Store, StoreError,
+    Change, Commit, CommitError, Health, JournalStore, RemoteFailure, Retention, Revision, State, Store,
+    StoreError,
 };
 
 fn failure(error: &CommitError) -> &RemoteFailure {
@@ -51,6 +52,43 @@ async fn a_commit_of_one_reaches_the_others() {
         eventually("the newest value", || value(store, "key") == Some(Bytes::from("12"))).await;
         assert_eq!(store.history(None, 100).unwrap().len(), 12);
     }
+}
+
+/// One server commits without a pause. Another one needs a while to build its commit, so the first one is always faster.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_lost_is_given_a_turn() {
+    let shelf = Arc::<Shelf>::default();
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let fast = open(dirs[0].path(), &Link::new(&shelf, 1), quick()).await;
+    let slow = open(dirs[1].path(), &Link::new(&shelf, 2), quick()).await;
+    let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let goes_on = Arc::clone(&is_over);
+    let busy = tokio::spawn(async move {
+        let mut n_commits = 0_u64;
+        while !goes_on.load(Ordering::SeqCst) {
+            n_commits += u64::from(try_set(&fast, "fast", Bytes::from(n_commits.to_string())).await.is_ok());
+        }
+        (fast, n_commits)
+    });
+    for turn in 0..5_u8 {
+        let mut n_attempts = 1;
+        loop {
+            let (head, value) = (slow.head(), slow.put_blob(Bytes::from(vec![turn])).await.unwrap());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let changes = vec![Change::set("slow", value)];
+            let commit = Commit { actor: "test".to_owned(), changes, ..Commit::default() };
+            match slow.commit(head, commit).await {
+                Ok(_) => break,
+                Err(CommitError::Conflict { .. }) => n_attempts += 1,
+                Err(error) => panic!("{error}"),
+            }
+            assert!(n_attempts < 10, "it never gets a turn");
+        }
+    }
+    is_over.store(true, Ordering::SeqCst);
+    let (fast, n_commits) = busy.await.unwrap();
+    assert!(n_commits > 20, "the other one goes on meanwhile: {n_commits}");
+    eventually("all at the head", || fast.head() == slow.head()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
