@@ -298,9 +298,9 @@ async fn nobody_sees_anything_without_signing_in() -> Result<()> {
 
     // Another window of the same browser sees nothing more once this one has signed out.
     let form = ("content-type", "application/x-www-form-urlencoded");
-    let signed_in =
-        server.request("POST", "/ui/sign-in", &[form], "token=correct-horse-battery&to=/".to_owned());
-    let cookie = signed_in.await?.header("set-cookie").split(';').next().unwrap_or_default().to_owned();
+    let body = "token=correct-horse-battery&to=/".to_owned();
+    let signed_in = server.request("POST", "/ui/sign-in", &[form], body).await?;
+    let cookie = signed_in.header("set-cookie").split(';').next().unwrap_or_default().to_owned();
     let mut window = TcpStream::connect(server.admin()).await?;
     let request =
         format!("GET /ui/live?of=%2F HTTP/1.1\r\nhost: {}\r\ncookie: {cookie}\r\n\r\n", server.admin());
