@@ -94,6 +94,12 @@ enum Command {
     Reload(admin::ReloadArgs),
     /// Show or change how rules split their requests between backends
     Weights(Box<admin::WeightsArgs>),
+    /// Count the connected clients by state, and list the worst
+    Fleet(Box<admin::FleetArgs>),
+    /// List the routes that clients are served, with their backends and places
+    Routes(Box<admin::RoutesArgs>),
+    /// Show when the certificates of the server's ports end
+    Certificates(admin::CertificatesArgs),
     /// List the connected clients, or show one
     Nodes(admin::NodesArgs),
     /// Show who has accepted a change
@@ -164,6 +170,9 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Snapshot(args) => admin::snapshot(&args),
         Command::Status(args) => admin::status(&args),
         Command::Health(args) => admin::health(&args),
+        Command::Fleet(args) => admin::fleet(&args),
+        Command::Routes(args) => admin::routes(&args),
+        Command::Certificates(args) => admin::certificates(&args),
         Command::Nodes(args) => admin::nodes(&args),
         Command::Loads(args) => admin::loads(&args),
         Command::Relay(args) => admin::relay(&args),

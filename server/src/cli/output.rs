@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
 use crate::cli::failure::Failure;
@@ -20,6 +22,57 @@ impl Form {
     /// The form that was asked for; else a table on a terminal and JSON in a pipe.
     pub(crate) fn or_default(asked: Option<Self>) -> Self {
         asked.unwrap_or(if io::stdout().is_terminal() { Self::Table } else { Self::Json })
+    }
+}
+
+/// Whether text may have colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ink {
+    is_coloured: bool,
+}
+
+impl Ink {
+    /// No colours.
+    #[cfg(test)]
+    pub(crate) const PLAIN: Self = Self { is_coloured: false };
+
+    /// Colours if standard output is a terminal that has them, unless `NO_COLOR` is set.
+    pub(crate) fn of_stdout() -> Self {
+        Self { is_coloured: AutoStream::choice(&io::stdout()) != ColorChoice::Never }
+    }
+
+    /// A line of a difference: green if it comes, red if it goes, blue if it says where, bold if it is a heading.
+    pub(crate) fn paint(self, line: &str, colour: Colour) -> String {
+        let style = match colour {
+            Colour::Added => AnsiColor::Green.on_default(),
+            Colour::Removed => AnsiColor::Red.on_default(),
+            Colour::Place => AnsiColor::Cyan.on_default(),
+            Colour::Heading => Style::new().bold(),
+            Colour::None => Style::new(),
+        };
+        if self.is_coloured { format!("{style}{line}{style:#}") } else { line.to_owned() }
+    }
+}
+
+/// What the colour of a line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Colour {
+    Added,
+    Removed,
+    Place,
+    Heading,
+    None,
+}
+
+impl Colour {
+    /// That of a line of a unified difference.
+    pub(crate) fn of_line(line: &str) -> Self {
+        match line.as_bytes().first() {
+            Some(b'+') => Self::Added,
+            Some(b'-') => Self::Removed,
+            Some(b'@') => Self::Place,
+            Some(_) | None => Self::None,
+        }
     }
 }
 
@@ -137,6 +190,16 @@ const MAX_CELL_CHARS: usize = 300;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_a_difference_have_colours_only_where_they_are_wanted() {
+        let coloured = Ink { is_coloured: true };
+        let paint = |ink: Ink, line: &str| ink.paint(line, Colour::of_line(line));
+        assert_eq!(paint(coloured, "+ttl: 2"), "\u{1b}[32m+ttl: 2\u{1b}[0m");
+        assert_eq!(paint(coloured, "-ttl: 1"), "\u{1b}[31m-ttl: 1\u{1b}[0m");
+        assert_eq!(paint(coloured, " name: c"), " name: c");
+        assert_eq!(paint(Ink::PLAIN, "+ttl: 2"), "+ttl: 2");
+    }
 
     #[test]
     fn columns_are_aligned_and_control_characters_escaped() {

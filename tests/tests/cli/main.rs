@@ -6,4 +6,5 @@ mod oracle;
 mod pairs;
 mod revisions;
 mod route_tests;
+mod terminal;
 mod writes;

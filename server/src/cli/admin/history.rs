@@ -8,7 +8,7 @@ use super::outcome::difference;
 use super::requests::requests;
 use super::writes::{Change, WriteFlags};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Form, Table, cell, items, print, print_json};
+use crate::cli::output::{Form, Ink, Table, cell, items, print, print_json};
 
 /// The flags of `history`.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,7 +50,7 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
         let revision = admin.get(&format!("/v1/history/{}{query}", segment(revision)))?;
         return match form {
             Form::Json => print_json(&revision),
-            Form::Table => print(&in_full(&revision)),
+            Form::Table => print(&in_full(&revision, Ink::of_stdout())),
         };
     }
     let mut path = "/v1/history?".to_owned();
@@ -105,7 +105,7 @@ fn list(history: &Value) -> String {
     table.render()
 }
 
-fn in_full(revision: &Value) -> String {
+fn in_full(revision: &Value, ink: Ink) -> String {
     let number = match (&revision["from"], &revision["to"]) {
         (Value::Null, _) => cell(&revision["revision"]),
         (from, to) => format!("{}...{}", cell(from), cell(to)),
@@ -116,5 +116,5 @@ fn in_full(revision: &Value) -> String {
             table.push(vec![label.to_owned(), cell(value)]);
         }
     }
-    format!("{}\n{}{}", table.render(), difference(revision), requests(revision))
+    format!("{}\n{}{}", table.render(), difference(revision, ink), requests(revision))
 }

@@ -11,7 +11,7 @@ use super::connection::{AdminArgs, segment};
 use super::in_waves::WaveFlags;
 use super::outcome::outcome;
 use crate::cli::failure::Failure;
-use crate::cli::output::print_in;
+use crate::cli::output::{Ink, print_in};
 
 /// How a change is made.
 #[derive(Clone, Debug, clap::Args)]
@@ -78,7 +78,7 @@ impl WriteFlags {
             Failure::Failed(text) => refused(text),
             other @ (Failure::Silent | Failure::Usage(_) | Failure::Unreachable(_)) => other,
         })?;
-        print_in(self.admin.output, &answer, || outcome(&answer, "would change:\n"))
+        print_in(self.admin.output, &answer, || outcome(&answer, "would change:\n", Ink::of_stdout()))
     }
 }
 
