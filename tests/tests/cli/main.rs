@@ -3,6 +3,7 @@
 mod dead;
 mod diff;
 mod oracle;
+mod output;
 mod pairs;
 mod revisions;
 mod route_tests;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::connection::AdminArgs;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Table, cell, items, print_in};
+use crate::cli::output::{Table, cell, items, print_list};
 
 /// The flags of `certificates`.
 #[derive(Clone, Debug, clap::Args)]
@@ -16,7 +16,7 @@ pub(crate) struct CertificatesArgs {
 /// Exit code 1 if one has ended.
 pub(crate) fn certificates(args: &CertificatesArgs) -> Result<(), Failure> {
     let found = args.admin.connect()?.get("/v1/certificates")?;
-    print_in(args.admin.output, &found, || list(&found))?;
+    print_list(args.admin.output, &found, || list(&found))?;
     let n_ended = items(&found["certificates"]).filter(|one| one["ended"] == true).count();
     match n_ended {
         0 => Ok(()),
@@ -24,17 +24,17 @@ pub(crate) fn certificates(args: &CertificatesArgs) -> Result<(), Failure> {
     }
 }
 
-fn list(found: &Value) -> String {
+fn list(found: &Value) -> Table {
+    let mut table = Table::new(&["PORT", "PART", "ENDS", "ENDED"]).named_by(2);
     if items(&found["certificates"]).next().is_none() {
-        return "no port of this server uses TLS\n".to_owned();
+        return table.noted("no port of this server uses TLS\n".to_owned());
     }
-    let mut table = Table::new(&["PORT", "PART", "ENDS", "ENDED"]);
     for one in items(&found["certificates"]) {
         let ended = if one["ended"] == true { "yes" } else { "" };
         let [port, part, ends] = ["port", "part", "ends"].map(|key| cell(&one[key]));
         table.push(vec![port, part, ends, ended.to_owned()]);
     }
-    table.render()
+    table
 }
 
 #[cfg(test)]
@@ -50,9 +50,9 @@ mod tests {
             {"port": "admin", "part": "client_ca", "ends": "T2", "ended": false},
         ]});
         assert_eq!(
-            list(&found),
+            list(&found).render(),
             "PORT   PART       ENDS  ENDED\nxds    leaf       T1    yes\nadmin  client_ca  T2\n"
         );
-        assert!(list(&json!({"certificates": []})).contains("no port"));
+        assert!(list(&json!({"certificates": []})).render().contains("no port"));
     }
 }

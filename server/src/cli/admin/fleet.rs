@@ -1,10 +1,11 @@
 //! `fleet`: how the clients are as a whole, and which are worst off.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::connection::{AdminArgs, segment};
+use super::connection::{Admin, AdminArgs, segment};
+use super::watch::{self, View, Watched};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Table, cell, items, one_line, print_in};
+use crate::cli::output::{Table, cell, items, one_line, print_list};
 
 /// The flags of `fleet`.
 #[derive(Clone, Debug, clap::Args)]
@@ -36,6 +37,9 @@ pub(crate) struct FleetArgs {
     /// How many nodes a page has, up to 1000
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
+    /// Show it again whenever something changes; in a pipe, one JSON object per line, or the rows that changed
+    #[arg(long)]
+    watch: bool,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -62,8 +66,16 @@ enum Order {
 }
 
 pub(crate) fn fleet(args: &FleetArgs) -> Result<(), Failure> {
-    let found = args.admin.connect()?.get(&path(args))?;
-    print_in(args.admin.output, &found, || list(&found))
+    let (admin, path) = (args.admin.connect()?, path(args));
+    if args.watch {
+        let look = |admin: &Admin| watch::look(admin, &path);
+        let essence = |fleet: &Value| json!([summary(fleet), list(fleet).cells(), of_all(fleet)]);
+        let watched =
+            Watched { look: &look, view: View::List(list), essence, carry: |_, _| {}, end: |_| None };
+        return watch::follow(&admin, &watched, args.admin.output);
+    }
+    let found = admin.get(&path)?;
+    print_list(args.admin.output, &found, || list(&found))
 }
 
 fn path(args: &FleetArgs) -> String {
@@ -99,14 +111,17 @@ impl State {
     }
 }
 
-fn list(fleet: &Value) -> String {
-    let mut table = Table::new(&["ID", "STATE", "SINCE", "CLIENT", "GROUPS", "REVISION", "REJECTION"]);
+fn list(fleet: &Value) -> Table {
+    let head = ["ID", "STATE", "SINCE", "CLIENT", "GROUPS", "REVISION", "REJECTION"];
+    let further = ["CLUSTER", "LOCALITY", "STREAMS", "HELD BACK", "SERVER"];
+    let mut table = Table::new_wide(&head, &further).headed(&summary(fleet)).noted(of_all(fleet));
+    let keys = ["id", "state", "since", "client", "groups", "revision", "rejection"];
+    let keys = keys.iter().chain(&["cluster", "locality", "streams", "heldBack", "replica"]);
     for node in items(&fleet["nodes"]) {
-        let keys = ["id", "state", "since", "client", "groups", "revision", "rejection"];
         let dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
-        table.push(keys.iter().map(|key| dash(cell(&node[*key]))).collect());
+        table.push(keys.clone().map(|key| dash(cell(&node[*key]))).collect());
     }
-    format!("{}\n{}{}", summary(fleet), table.render(), of_all(fleet))
+    table
 }
 
 /// How many nodes are in which state, the worst first.
@@ -118,7 +133,7 @@ fn summary(fleet: &Value) -> String {
     let states = states.collect::<Vec<_>>().join(", ");
     let states = if states.is_empty() { states } else { format!(": {states}") };
     let [total, revision] = ["total", "revision"].map(|key| cell(&fleet[key]));
-    format!("{total} nodes at revision {revision}{states}\n")
+    format!("{total} nodes at revision {revision}{states}")
 }
 
 /// Which part of the nodes this is, and which servers are not counted.
@@ -149,7 +164,6 @@ const STATES: [State; 7] = [
 #[cfg(test)]
 mod tests {
     use clap::{Parser, ValueEnum as _};
-    use serde_json::json;
 
     use super::*;
 
@@ -166,14 +180,14 @@ mod tests {
                 "revision": null, "rejection": "no\nfilter"},
         ], "replicas": {"missing": [{"id": "b", "why": "it is silent", "since": "T"}]}});
         assert_eq!(
-            list(&fleet),
-            "1200 nodes at revision 7: 1 rejects, 1199 upToDate\n\n\
+            list(&fleet).render(),
+            "1200 nodes at revision 7: 1 rejects, 1199 upToDate\n\
              ID      STATE    SINCE  CLIENT        GROUPS        REVISION  REJECTION\n\
              edge-1  rejects  T      envoy 1.36.0  edge,default  -         no\\nfilter\n\
              1 of 2 nodes; --page, --limit or a filter shows others\n\
              not counted: the clients of the server b: it is silent, since T\n"
         );
-        assert!(list(&json!({"total": 0, "revision": 1})).starts_with("0 nodes at revision 1\n\nID"));
+        assert!(list(&json!({"total": 0, "revision": 1})).render().starts_with("0 nodes at revision 1\nID"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::connection::{AdminArgs, segment};
 use crate::cli::failure::Failure;
 use crate::cli::get::ClientKind;
-use crate::cli::output::{Table, cell, items, one_line, print_in};
+use crate::cli::output::{Table, cell, items, print_list};
 
 /// The flags of `routes`.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,14 +42,17 @@ pub(crate) fn routes(args: &RoutesArgs) -> Result<(), Failure> {
         filters.iter().filter_map(|(key, value)| Some(format!("&{key}={}", segment(value.as_ref()?))));
     let path = format!("/v1/routes?limit={PAGE}{}", filters.collect::<String>());
     let found = args.admin.connect()?.get_pages(&path, "routes")?;
-    print_in(args.admin.output, &found, || list(&found))
+    print_list(args.admin.output, &found, || list(&found))
 }
 
-fn list(found: &Value) -> String {
-    let mut table = Table::new(&["LISTENER", "HOST", "PATH", "ONLY IF", "TO", "ROUTE", "PLACE"]);
+fn list(found: &Value) -> Table {
+    let [revision, client] = ["revision", "client"].map(|key| cell(&found[key]));
+    let head = ["LISTENER", "HOST", "PATH", "ONLY IF", "TO", "ROUTE", "PLACE"];
+    let table = Table::new_wide(&head, &["ENDPOINTS"]);
+    let mut table = table.headed(&format!("revision {revision}, client {client}"));
     for route in items(&found["routes"]) {
         let domains: Vec<String> = items(&route["domains"]).map(cell).collect();
-        table.push(vec![
+        let row = vec![
             listener(route),
             if domains.is_empty() { cell(&route["host"]) } else { domains.join(",") },
             cell(&route["path"]),
@@ -57,10 +60,11 @@ fn list(found: &Value) -> String {
             target(route),
             cell(&route["name"]),
             place(&route["place"]),
-        ]);
+            endpoints(route),
+        ];
+        table.push_named(cell(&route["name"]), row);
     }
-    let [revision, client] = ["revision", "client"].map(|key| one_line(&cell(&found[key])));
-    format!("revision {revision}, client {client}\n{}", table.render())
+    table
 }
 
 fn listener(route: &Value) -> String {
@@ -82,6 +86,11 @@ fn target(route: &Value) -> String {
         format!("{share}{}{absent}", cell(&backend["name"]))
     });
     backends.collect::<Vec<_>>().join(", ")
+}
+
+/// How many endpoints each backend has.
+fn endpoints(route: &Value) -> String {
+    items(&route["backends"]).map(|backend| cell(&backend["nEndpoints"])).collect::<Vec<_>>().join(",")
 }
 
 /// A fraction, such as `[1,10]`, in percent.
@@ -127,7 +136,7 @@ mod tests {
                 "action": "redirect", "name": "r", "backends": [], "place": {"file": "", "line": 0, "document": "Route default/r"}},
         ]});
         assert_eq!(
-            list(&found),
+            list(&found).render(),
             "revision 7, client envoy@1.40\n\
              LISTENER     HOST       PATH          ONLY IF           TO                                   ROUTE   PLACE\n\
              edge :10000  shop.test  prefix /cart  header x: 1; GET  66.67 % v1, 33.33 % v2 (not served)  shop/0  a.yaml:3\n\
