@@ -21,10 +21,12 @@ mod admin;
 mod bisect;
 mod bootstrap;
 mod ca;
+mod completions;
 mod diff;
 mod explain;
 mod failure;
 mod get;
+mod man;
 mod offline;
 mod output;
 mod served;
@@ -126,6 +128,10 @@ enum Command {
     Rollback(Box<admin::RollbackArgs>),
     /// List wave deployments, watch one, or pause, resume, promote or abort it
     Waves(admin::WavesArgs),
+    /// Print what a shell needs to complete command lines
+    Completions(completions::CompletionsArgs),
+    /// Write manual pages of all commands
+    Man(man::ManArgs),
     /// Export or import the stored changes, or repair a damaged data directory
     Store(store::StoreArgs),
 }
@@ -190,6 +196,8 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Diff(args) => diff::run(&args),
         Command::Bisect(args) => bisect::run(&args),
         Command::Get(args) => get::run(&args),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
         Command::Store(args) => store::run(&args),
     }
 }
@@ -291,6 +299,36 @@ mod tests {
         assert_eq!(command(&["-V"]).unwrap_err(), ErrorKind::DisplayVersion);
         assert_eq!(command(&["statuss"]).unwrap_err(), ErrorKind::InvalidSubcommand);
         assert_eq!(command(&["--wach", "a"]).unwrap_err(), ErrorKind::UnknownArgument);
+    }
+
+    /// The words of each command, also of those within others.
+    fn commands(of: &clap::Command, words: &str, all: &mut Vec<String>) {
+        all.push(words.to_owned());
+        for command in of.get_subcommands() {
+            commands(command, &format!("{words} {}", command.get_name()), all);
+        }
+    }
+
+    #[test]
+    fn every_command_is_completed_and_has_a_page() {
+        let mut all = Vec::new();
+        commands(&Cli::command(), "xds-server", &mut all);
+        assert!(all.iter().any(|words| words == "xds-server rollout start"), "{all:?}");
+        let dir = tempfile::tempdir().unwrap();
+        let pages = dir.path().join("man1");
+        man::run(&man::ManArgs::to(pages.clone()), Cli::command()).unwrap();
+        for words in &all {
+            let page = std::fs::read_to_string(pages.join(format!("{}.1", words.replace(' ', "-"))));
+            assert!(page.is_ok_and(|page| page.contains(".SH SYNOPSIS")), "{words}");
+        }
+        assert_eq!(std::fs::read_dir(&pages).unwrap().count(), all.len());
+        let scripts = completions::all(&Cli::command());
+        assert_eq!(scripts.len(), 5, "bash, elvish, fish, PowerShell and zsh");
+        for (script, words) in scripts.iter().flat_map(|script| all.iter().map(move |words| (script, words)))
+        {
+            let name = words.rsplit(' ').next().unwrap();
+            assert!(script.contains(name), "{words}: {script}");
+        }
     }
 
     #[test]

@@ -69,7 +69,10 @@ const PAIRS: [Pair; 60] = [
     Pair("GET /v1/access", Ok("access check")),
     Pair("GET /v1/audit", Ok("audit")),
     Pair("GET /v1/events", Ok("events")),
-    Pair("- the server itself, and what needs none", Ok("serve,bootstrap,ca,token,translate,get,store,help")),
+    Pair(
+        "- the server itself, and what needs none",
+        Ok("serve,bootstrap,ca,token,translate,get,store,completions,man,help"),
+    ),
 ];
 
 #[tokio::test]
