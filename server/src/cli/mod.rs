@@ -74,6 +74,9 @@ enum Command {
     Get(get::GetArgs),
     /// Show the resources that a group or a node is served, and where they come from
     Snapshot(admin::SnapshotArgs),
+    /// Compare what an Envoy has with what the server serves it
+    #[command(visible_alias = "config_dump")]
+    ConfigDump(Box<admin::ConfigDumpArgs>),
     /// Show whether the server is ready, and the state of its files, route documents and clients
     Status(admin::StatusArgs),
     /// Check whether the server is ready, for health checks of containers
@@ -174,6 +177,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Reload(args) => admin::reload(&args),
         Command::Resources(args) => admin::resources(&args),
         Command::Snapshot(args) => admin::snapshot(&args),
+        Command::ConfigDump(args) => admin::config_dump(&args),
         Command::Status(args) => admin::status(&args),
         Command::Health(args) => admin::health(&args),
         Command::Fleet(args) => admin::fleet(&args),

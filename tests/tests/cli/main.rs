@@ -1,5 +1,6 @@
 //! The command line against a real server.
 
+mod config_dump;
 mod dead;
 mod diff;
 mod oracle;
