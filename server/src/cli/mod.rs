@@ -29,6 +29,7 @@ mod get;
 mod man;
 mod offline;
 mod output;
+mod progress;
 mod served;
 mod store;
 mod tls;

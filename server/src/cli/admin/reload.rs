@@ -6,6 +6,7 @@ use super::connection::AdminArgs;
 use super::outcome::difference;
 use crate::cli::failure::Failure;
 use crate::cli::output::{Ink, cell, one_line, print_in};
+use crate::cli::progress::Progress;
 
 /// The flags of `reload`.
 #[derive(Clone, Debug, clap::Args)]
@@ -24,7 +25,10 @@ const EXIT_CODES: &str = "Exit codes: 0 published, or nothing to do, 1 held back
 /// Fails with exit code 1 if what the files say is held back, or has errors.
 pub(crate) fn reload(args: &ReloadArgs) -> Result<(), Failure> {
     let path = if args.confirm { "/v1/reload?confirm=true" } else { "/v1/reload" };
-    let answer = args.admin.connect()?.post(path, &json!({}))?;
+    let progress = Progress::of_wait("waiting for the server to read its files");
+    let answer = args.admin.connect()?.post(path, &json!({}));
+    drop(progress);
+    let answer = answer?;
     print_in(args.admin.output, &answer, || render(&answer, Ink::of_stdout()))?;
     if let Some(held) = answer["held"].as_str() {
         let held = one_line(held);

@@ -12,6 +12,7 @@ use super::in_waves::WaveFlags;
 use super::outcome::outcome;
 use crate::cli::failure::Failure;
 use crate::cli::output::{Ink, print_in};
+use crate::cli::progress::Progress;
 
 /// How a change is made.
 #[derive(Clone, Debug, clap::Args)]
@@ -73,7 +74,12 @@ impl WriteFlags {
             OnNack::Keep => "onNack=keep".to_owned(),
         }));
         let admin = self.admin.connect_for(Some(WRITE_TIMEOUT))?;
-        let answer = admin.send(method, &format!("{path}?{}", query.join("&")), headers, body)?.success();
+        let awaited =
+            if self.wait { "waiting until clients have accepted it" } else { "waiting for the server" };
+        let progress = Progress::of_wait(awaited);
+        let answer = admin.send(method, &format!("{path}?{}", query.join("&")), headers, body);
+        drop(progress);
+        let answer = answer?.success();
         let answer = answer.map_err(|failure| match failure {
             Failure::Failed(text) => refused(text),
             other @ (Failure::Silent | Failure::Usage(_) | Failure::Unreachable(_)) => other,
