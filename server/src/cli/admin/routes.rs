@@ -95,9 +95,9 @@ fn endpoints(route: &Value) -> String {
 
 /// A fraction, such as `[1,10]`, in percent.
 fn percent(share: &Value) -> String {
-    let part = |index: usize| match &share[index] {
-        Value::String(text) => text.parse::<f64>().ok(),
-        other => other.as_f64(),
+    let part = |index: usize| match share[index].as_str() {
+        Some(text) => text.parse::<f64>().ok(),
+        None => share[index].as_f64(),
     };
     match (part(0), part(1)) {
         (Some(n), Some(of)) if of > 0.0 => {
