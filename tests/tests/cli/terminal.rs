@@ -41,8 +41,9 @@ async fn the_difference_of_a_revision_has_colours_unless_they_are_unwanted() -> 
 /// What a terminal program writes, as it comes.
 #[derive(Debug)]
 struct Terminal {
-    child: Child,
-    keys: ChildStdin,
+    _child: Child,
+    /// Open as long as someone could type.
+    _keys: ChildStdin,
     screen: ChildStdout,
     written: String,
 }
@@ -56,7 +57,7 @@ impl Terminal {
         let mut child = script.spawn()?;
         let keys = child.stdin.take().context("no standard input")?;
         let screen = child.stdout.take().context("no standard output")?;
-        Ok(Self { child, keys, screen, written: String::new() })
+        Ok(Self { _child: child, _keys: keys, screen, written: String::new() })
     }
 
     /// Reads until a text comes; gives everything that was written before and with it.
