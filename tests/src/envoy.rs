@@ -69,6 +69,12 @@ impl Envoy {
         live.await.with_context(|| self.log().to_string())
     }
 
+    /// The admin interface.
+    #[must_use]
+    pub fn admin_url(&self) -> String {
+        format!("http://{}", self.admin)
+    }
+
     /// Asks the admin interface for one page, such as `clusters`.
     ///
     /// # Errors

@@ -21,12 +21,15 @@ mod admin;
 mod bisect;
 mod bootstrap;
 mod ca;
+mod completions;
 mod diff;
 mod explain;
 mod failure;
 mod get;
+mod man;
 mod offline;
 mod output;
+mod progress;
 mod served;
 mod store;
 mod tls;
@@ -72,6 +75,9 @@ enum Command {
     Get(get::GetArgs),
     /// Show the resources that a group or a node is served, and where they come from
     Snapshot(admin::SnapshotArgs),
+    /// Compare what an Envoy has with what the server serves it
+    #[command(visible_alias = "config_dump")]
+    ConfigDump(Box<admin::ConfigDumpArgs>),
     /// Show whether the server is ready, and the state of its files, route documents and clients
     Status(admin::StatusArgs),
     /// Check whether the server is ready, for health checks of containers
@@ -94,6 +100,12 @@ enum Command {
     Reload(admin::ReloadArgs),
     /// Show or change how rules split their requests between backends
     Weights(Box<admin::WeightsArgs>),
+    /// Count the connected clients by state, and list the worst
+    Fleet(Box<admin::FleetArgs>),
+    /// List the routes that clients are served, with their backends and places
+    Routes(Box<admin::RoutesArgs>),
+    /// Show when the certificates of the server's ports end
+    Certificates(admin::CertificatesArgs),
     /// List the connected clients, or show one
     Nodes(admin::NodesArgs),
     /// Show who has accepted a change
@@ -120,6 +132,10 @@ enum Command {
     Rollback(Box<admin::RollbackArgs>),
     /// List wave deployments, watch one, or pause, resume, promote or abort it
     Waves(admin::WavesArgs),
+    /// Print what a shell needs to complete command lines
+    Completions(completions::CompletionsArgs),
+    /// Write manual pages of all commands
+    Man(man::ManArgs),
     /// Export or import the stored changes, or repair a damaged data directory
     Store(store::StoreArgs),
 }
@@ -162,8 +178,12 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Reload(args) => admin::reload(&args),
         Command::Resources(args) => admin::resources(&args),
         Command::Snapshot(args) => admin::snapshot(&args),
+        Command::ConfigDump(args) => admin::config_dump(&args),
         Command::Status(args) => admin::status(&args),
         Command::Health(args) => admin::health(&args),
+        Command::Fleet(args) => admin::fleet(&args),
+        Command::Routes(args) => admin::routes(&args),
+        Command::Certificates(args) => admin::certificates(&args),
         Command::Nodes(args) => admin::nodes(&args),
         Command::Loads(args) => admin::loads(&args),
         Command::Relay(args) => admin::relay(&args),
@@ -181,6 +201,8 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Diff(args) => diff::run(&args),
         Command::Bisect(args) => bisect::run(&args),
         Command::Get(args) => get::run(&args),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
         Command::Store(args) => store::run(&args),
     }
 }
@@ -282,6 +304,36 @@ mod tests {
         assert_eq!(command(&["-V"]).unwrap_err(), ErrorKind::DisplayVersion);
         assert_eq!(command(&["statuss"]).unwrap_err(), ErrorKind::InvalidSubcommand);
         assert_eq!(command(&["--wach", "a"]).unwrap_err(), ErrorKind::UnknownArgument);
+    }
+
+    /// The words of each command, also of those within others.
+    fn commands(of: &clap::Command, words: &str, all: &mut Vec<String>) {
+        all.push(words.to_owned());
+        for command in of.get_subcommands() {
+            commands(command, &format!("{words} {}", command.get_name()), all);
+        }
+    }
+
+    #[test]
+    fn every_command_is_completed_and_has_a_page() {
+        let mut all = Vec::new();
+        commands(&Cli::command(), "xds-server", &mut all);
+        assert!(all.iter().any(|words| words == "xds-server rollout start"), "{all:?}");
+        let dir = tempfile::tempdir().unwrap();
+        let pages = dir.path().join("man1");
+        man::run(&man::ManArgs::to(pages.clone()), Cli::command()).unwrap();
+        for words in &all {
+            let page = std::fs::read_to_string(pages.join(format!("{}.1", words.replace(' ', "-"))));
+            assert!(page.is_ok_and(|page| page.contains(".SH SYNOPSIS")), "{words}");
+        }
+        assert_eq!(std::fs::read_dir(&pages).unwrap().count(), all.len());
+        let scripts = completions::all(&Cli::command());
+        assert_eq!(scripts.len(), 5, "bash, elvish, fish, PowerShell and zsh");
+        for (script, words) in scripts.iter().flat_map(|script| all.iter().map(move |words| (script, words)))
+        {
+            let name = words.rsplit(' ').next().unwrap();
+            assert!(script.contains(name), "{words}: {script}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use xds_routes::conditions::{ConditionReason, ConditionType};
 
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
+use crate::cli::progress::Progress;
 use crate::config::DescriptorArgs;
 use crate::config::routes::RouteArgs;
 use crate::config::units::parse_size;
@@ -128,10 +129,15 @@ impl Offline {
         let routes = xds_routes::Options::from(&args.routes);
         let unknown_fields = routes.unknown_fields;
         let options = Options { removals: Removals::Due, is_partial_start: false, unknown_fields };
+        let progress = Progress::of_steps("reading files", scan.files.len() as u64);
         let Loaded { state, load, .. } =
             load(&FilesState::default(), &scan, options, SystemTime::now(), |path, content| {
-                codec.decode_file(path, &content.bytes, &limits)
+                let decoded = codec.decode_file(path, &content.bytes, &limits);
+                progress.step();
+                decoded
             });
+        drop(progress);
+        let _progress = Progress::of_wait("translating documents");
         let nothing = DocumentState { options: Arc::new(routes), ..DocumentState::default() };
         let is_guarded = |group: &GroupName| {
             let group = load.layer.groups.get(group).and_then(|group| group.definition.as_ref());

@@ -33,6 +33,7 @@ use xds_units::Percent;
 use crate::cli::failure::Failure;
 use crate::cli::offline::{FilesArgs, Offline, nowhere};
 use crate::cli::output;
+use crate::cli::progress::Progress;
 use crate::config::args::Secrets;
 use crate::source::read::Scan;
 
@@ -155,7 +156,9 @@ enum Form {
 pub(crate) fn run(args: &ValidateArgs) -> Result<(), Failure> {
     let secrets = args.secrets.map_or(xds_control::Secrets::Any, Into::into);
     let mut offline = Offline::read(&args.files, secrets)?;
+    let progress = Progress::of_wait("checking what the files say");
     let report = report(args, &mut offline);
+    drop(progress);
     let n_errors = report.count(Severity::Error);
     if let Some(path) = &args.junit {
         std::fs::write(path, junit::write(&report))

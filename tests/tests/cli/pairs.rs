@@ -9,7 +9,7 @@ use xds_tests::server::{Server, Setup, cli};
 struct Pair(&'static str, Result<&'static str, &'static str>);
 
 /// Verbs of one path stand in one row.
-const PAIRS: [Pair; 60] = [
+const PAIRS: [Pair; 61] = [
     Pair("GET /healthz", Ok("health")),
     Pair("GET /readyz", Ok("status")),
     Pair("GET /metrics", Err("for Prometheus")),
@@ -69,7 +69,11 @@ const PAIRS: [Pair; 60] = [
     Pair("GET /v1/access", Ok("access check")),
     Pair("GET /v1/audit", Ok("audit")),
     Pair("GET /v1/events", Ok("events")),
-    Pair("- the server itself, and what needs none", Ok("serve,bootstrap,ca,token,translate,get,store,help")),
+    Pair("- the dump of an Envoy", Ok("config-dump compare")),
+    Pair(
+        "- the server itself, and what needs none",
+        Ok("serve,bootstrap,ca,token,translate,get,store,completions,man,help"),
+    ),
 ];
 
 #[tokio::test]

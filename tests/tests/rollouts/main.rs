@@ -85,7 +85,7 @@ async fn a_healthy_canary_gets_everything_and_says_what_to_commit() -> Result<()
     let watched = timeout(Duration::from_secs(60), cli(&args)).await??;
     ensure!(watched.contains("PHASE                Progressing"), "{watched}");
     ensure!(watched.contains("[######........................] 20 %"), "{watched}");
-    ensure!(watched.contains("ACKED                1 of 1"), "{watched}");
+    ensure!(watched.contains("ACKED                [##############################] 1 of 1"), "{watched}");
     ensure!(watched.contains("0.00 %"), "no error rates: {watched}");
     let (_, last) = watched.rsplit_once("commit this to the file:\n").context(watched.clone())?;
     assert_eq!(

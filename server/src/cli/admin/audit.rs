@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::connection::AdminArgs;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Table, cell, items, print_in};
+use crate::cli::output::{Table, cell, items, print_list};
 
 /// The flags of `audit`.
 #[derive(Clone, Debug, clap::Args)]
@@ -18,18 +18,18 @@ pub(crate) struct AuditArgs {
 
 pub(crate) fn audit(args: &AuditArgs) -> Result<(), Failure> {
     let found = args.admin.connect()?.get(&format!("/v1/audit?limit={}", args.limit))?;
-    print_in(args.admin.output, &found, || render(&found))
+    print_list(args.admin.output, &found, || list(&found))
 }
 
 /// One row a line of the log, the newest first.
-fn render(found: &Value) -> String {
+fn list(found: &Value) -> Table {
     let mut table =
         Table::new(&["TIME", "EVENT", "OUTCOME", "REASON", "PRINCIPAL", "VIA", "METHOD", "ROUTE", "STATUS"]);
     let keys = ["ts", "event", "outcome", "reason", "principal", "via", "method", "route", "status"];
     for entry in items(&found["entries"]) {
         table.push(keys.iter().map(|key| cell(&entry[*key])).collect());
     }
-    table.render()
+    table
 }
 
 #[cfg(test)]
@@ -42,7 +42,7 @@ mod tests {
     fn a_line_of_the_log_is_a_row() {
         let entry = json!({"ts": "2026-11-22T15:04:05.123Z", "event": "api.denied", "outcome": "denied",
             "reason": "role", "principal": "ci\u{1b}", "method": "PUT", "status": 403});
-        let text = render(&json!({"entries": [entry]}));
+        let text = list(&json!({"entries": [entry]})).render();
         let lines: Vec<&str> = text.lines().collect();
         let [head, row] = lines.as_slice() else { panic!("{text}") };
         assert!(head.starts_with("TIME") && row.contains("api.denied") && row.contains("role"), "{text}");

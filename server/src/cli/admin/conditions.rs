@@ -5,7 +5,7 @@ use xds_control::model::document::is_fine;
 
 use super::connection::{AdminArgs, segment};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Form, Table, cell, items, print, print_json};
+use crate::cli::output::{Form, Table, cell, items, print_list};
 
 /// The flags of `conditions`.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,10 +34,8 @@ pub(crate) fn conditions(args: &ConditionsArgs) -> Result<(), Failure> {
         .filter_map(|(key, value)| Some(format!("{key}={}", segment(value.as_ref()?))))
         .collect();
     let found = admin.get_pages(&format!("/v1/conditions?{}", filters.join("&")), "objects")?;
-    match if args.json { Form::Json } else { Form::or_default(args.admin.output) } {
-        Form::Json => print_json(&found),
-        Form::Table => print(&table(&rows(&found["objects"])).render()),
-    }
+    let asked = if args.json { Some(Form::Json) } else { args.admin.output };
+    print_list(asked, &found, || table(&rows(&found["objects"])))
 }
 
 /// A condition of an object.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::connection::{AdminArgs, segment};
 use super::writes::{Change, WriteFlags, split_object};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Form, Table, cell, items, print, print_json};
+use crate::cli::output::{Table, cell, items, print_in, print_list};
 
 /// The flags of `documents`.
 #[derive(Clone, Debug, clap::Args)]
@@ -39,13 +39,9 @@ pub(crate) struct DeleteArgs {
 
 pub(crate) fn documents(args: &DocumentsArgs) -> Result<(), Failure> {
     let admin = args.admin.connect()?;
-    let form = Form::or_default(args.admin.output);
     if let (Some(kind), Some(object)) = (&args.kind, &args.object) {
         let document = admin.get(&path_of(kind, object)?)?;
-        return match form {
-            Form::Json => print_json(&document),
-            Form::Table => print(&in_full(&document)),
-        };
+        return print_in(args.admin.output, &document, || in_full(&document));
     }
     let filters = [("kind", &args.kind), ("namespace", &args.namespace)];
     let filters: Vec<String> = filters
@@ -53,10 +49,7 @@ pub(crate) fn documents(args: &DocumentsArgs) -> Result<(), Failure> {
         .filter_map(|(key, value)| Some(format!("{key}={}", segment(value.as_ref()?))))
         .collect();
     let found = admin.get_pages(&format!("/v1/documents?{}", filters.join("&")), "documents")?;
-    match form {
-        Form::Json => print_json(&found),
-        Form::Table => print(&list(&found)),
-    }
+    print_list(args.admin.output, &found, || list(&found))
 }
 
 pub(crate) fn delete(args: &DeleteArgs) -> Result<(), Failure> {
@@ -69,7 +62,7 @@ fn path_of(kind: &str, object: &str) -> Result<String, Failure> {
     Ok(format!("/v1/documents/{}/{}/{}", segment(kind), segment(namespace), segment(name)))
 }
 
-fn list(found: &Value) -> String {
+fn list(found: &Value) -> Table {
     let mut table = Table::new(&["DOCUMENT", "GROUP", "SOURCE", "GENERATION", "FILE"]);
     for document in items(&found["documents"]) {
         table.push(vec![
@@ -80,7 +73,7 @@ fn list(found: &Value) -> String {
             place(document),
         ]);
     }
-    table.render()
+    table
 }
 
 fn in_full(document: &Value) -> String {
@@ -133,7 +126,7 @@ mod tests {
                 "overridden": false},
         ]});
         assert_eq!(
-            list(&found),
+            list(&found).render(),
             "DOCUMENT             GROUP    SOURCE               GENERATION  FILE\n\
              HTTPRoute prod/shop  edge     api (over a file's)  2           a\\u{1b}.yaml:3:1\n\
              GatewayClass c       default  file                 1           -\n"

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::connection::AdminArgs;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Form, one_line, print};
+use crate::cli::output::{Form, in_turn, one_line, print};
 
 /// The flags of `events`.
 #[derive(Clone, Debug, clap::Args)]
@@ -49,7 +49,7 @@ pub(crate) fn events(args: &EventsArgs) -> Result<(), Failure> {
         match next {
             // There is no event before those that are kept.
             Ok(Ok(event)) if args.since.is_none() && event.name == "lagged" && !args.follow => {}
-            Ok(Ok(event)) => print(&shown(&event, form))?,
+            Ok(Ok(event)) => print(&shown(&event, form)?)?,
             Ok(Err(reason)) => {
                 return Err(Failure::Unreachable(format!("the stream of events ended: {reason}")));
             }
@@ -94,20 +94,18 @@ fn take(event: &mut Event, line: &str) -> Option<Event> {
 }
 
 /// Writes an event as one line: as a JSON object, or as its id, name and text.
-fn shown(event: &Event, form: Form) -> String {
+fn shown(event: &Event, form: Form) -> Result<String, Failure> {
     let data: Value = serde_json::from_str(&event.data).unwrap_or_else(|_| Value::String(event.data.clone()));
-    match form {
-        Form::Json => format!("{}\n", json!({"id": event.id, "event": event.name, "data": data})),
-        Form::Table => {
-            let fields = data.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
-            let fields = fields.map(|(key, value)| match value.as_str() {
-                Some(text) => format!("{key}={text}"),
-                None => format!("{key}={value}"),
-            });
-            let fields = fields.collect::<Vec<_>>().join(" ");
-            format!("{}  {}  {}\n", one_line(&event.id), one_line(&event.name), one_line(&fields))
-        }
-    }
+    let answer = json!({"id": event.id, "event": event.name, "data": data});
+    in_turn(form, &answer, || {
+        let fields = data.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+        let fields = fields.map(|(key, value)| match value.as_str() {
+            Some(text) => format!("{key}={text}"),
+            None => format!("{key}={value}"),
+        });
+        let fields = fields.collect::<Vec<_>>().join(" ");
+        format!("{}  {}  {}\n", one_line(&event.id), one_line(&event.name), one_line(&fields))
+    })
 }
 
 /// An event of no run of any server.
@@ -127,10 +125,10 @@ mod tests {
         drop(sender);
         let events: Vec<Event> = receiver.iter().map(Result::unwrap).collect();
         let [event] = events.as_slice() else { panic!("{events:?}") };
-        let table = shown(event, Form::Table);
+        let table = shown(event, Form::Table).unwrap();
         assert!(table.starts_with("7-1  nack  ") && table.lines().count() == 1, "{table}");
         assert!(table.contains("message=no\\nway") && table.contains("node=a\\u{1b}"), "{table}");
-        let json = shown(event, Form::Json);
+        let json = shown(event, Form::Json).unwrap();
         let json: Value = serde_json::from_str(&json).unwrap();
         assert_eq!((&json["id"], &json["data"]["node"]), (&json!("7-1"), &json!("a\u{1b}")));
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::connection::{AdminArgs, segment};
 use super::writes::{Change, WriteFlags, read_file};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Table, cell, items, print_in, print_json};
+use crate::cli::output::{Table, cell, items, print_in, print_list};
 
 /// The arguments of `groups`.
 #[derive(Clone, Debug, clap::Args)]
@@ -70,9 +70,12 @@ pub(crate) fn groups(args: &GroupsArgs) -> Result<(), Failure> {
     match &args.command {
         GroupsCommand::List(ListArgs { admin }) => {
             let found = admin.connect()?.get_pages("/v1/groups", "groups")?;
-            print_in(admin.output, &found, || list(&found))
+            print_list(admin.output, &found, || list(&found))
         }
-        GroupsCommand::Get(GetArgs { group, admin }) => print_json(&admin.connect()?.get(&path(group))?),
+        GroupsCommand::Get(GetArgs { group, admin }) => {
+            let found = admin.connect()?.get(&path(group))?;
+            print_in(admin.output, &found, || format!("{found:#}\n"))
+        }
         GroupsCommand::Put(PutArgs { group, file, write }) => {
             let body = Some(read_file(file)?);
             write.send(Change { method: Method::PUT, path: &path(group), headers: &[], body })
@@ -83,7 +86,7 @@ pub(crate) fn groups(args: &GroupsArgs) -> Result<(), Failure> {
     }
 }
 
-fn list(found: &Value) -> String {
+fn list(found: &Value) -> Table {
     let mut table = Table::new(&["GROUP", "PRIORITY", "CLIENT", "WAVES", "SELECTOR"]);
     for group in items(&found["groups"]) {
         let dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
@@ -95,7 +98,7 @@ fn list(found: &Value) -> String {
             cell(&group["selector"]),
         ]);
     }
-    table.render()
+    table
 }
 
 /// `1%,10%`, or `each by zone`.
@@ -115,7 +118,7 @@ mod tests {
         let found = json!({"groups": [{"name": "edge", "priority": 3, "selector": {"nodeIds": ["a"]},
             "waves": {"shares": ["1%", "10%"]}}]});
         assert_eq!(
-            list(&found),
+            list(&found).render(),
             "GROUP  PRIORITY  CLIENT  WAVES   SELECTOR\nedge   3         -       1%,10%  {\"nodeIds\":[\"a\"]}\n"
         );
         assert_eq!(waves(&json!({"shares": "each", "by": "zone"})), "each by zone");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::connection::AdminArgs;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Form, cell, clean, items, print, print_json};
+use crate::cli::output::{Form, cell, clean, items, print, print_in};
 
 /// The flags of `health`.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,9 +22,11 @@ pub(crate) fn health(args: &HealthArgs) -> Result<(), Failure> {
     let answer = admin.get_any(if args.live { "/healthz" } else { "/readyz" })?;
     let is_well = (200..300).contains(&answer.status);
     match args.admin.output {
-        Some(Form::Json) => print_json(&answer.body)?,
-        Some(Form::Table) | None if is_well => print(&format!("{}\n", clean(&cell(&answer.body["status"]))))?,
-        Some(Form::Table) | None => {}
+        Some(form @ (Form::Json | Form::Yaml)) => print_in(Some(form), &answer.body, String::new)?,
+        Some(Form::Table | Form::Wide | Form::Name) | None if is_well => {
+            print(&format!("{}\n", clean(&cell(&answer.body["status"]))))?;
+        }
+        Some(Form::Table | Form::Wide | Form::Name) | None => {}
     }
     if is_well {
         return Ok(());

@@ -8,7 +8,7 @@ use super::outcome::difference;
 use super::requests::requests;
 use super::writes::{Change, WriteFlags};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Form, Table, cell, items, print, print_json};
+use crate::cli::output::{Ink, Table, cell, items, print_in, print_list};
 
 /// The flags of `history`.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,14 +44,10 @@ pub(crate) struct RollbackArgs {
 
 pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
     let admin = args.admin.connect()?;
-    let form = Form::or_default(args.admin.output);
     if let Some(revision) = &args.revision {
         let query = if args.requests { "?requests=true" } else { "" };
         let revision = admin.get(&format!("/v1/history/{}{query}", segment(revision)))?;
-        return match form {
-            Form::Json => print_json(&revision),
-            Form::Table => print(&in_full(&revision)),
-        };
+        return print_in(args.admin.output, &revision, || in_full(&revision, Ink::of_stdout()));
     }
     let mut path = "/v1/history?".to_owned();
     for (name, value) in [("actor", &args.actor), ("source", &args.source)] {
@@ -75,10 +71,7 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
             Some(_) | None => break,
         }
     }
-    match form {
-        Form::Json => print_json(&history),
-        Form::Table => print(&list(&history)),
-    }
+    print_list(args.admin.output, &history, || list(&history))
 }
 
 pub(crate) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
@@ -90,8 +83,8 @@ pub(crate) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
 /// As many as the server gives at once.
 const PAGE: u32 = 1_000;
 
-fn list(history: &Value) -> String {
-    let mut table = Table::new(&["REVISION", "TIME", "ACTOR", "SUMMARY"]);
+fn list(history: &Value) -> Table {
+    let mut table = Table::new_wide(&["REVISION", "TIME", "ACTOR", "SUMMARY"], &["SOURCE", "FOR", "CHANGES"]);
     let revisions = history.get("revisions").or_else(|| history.get("history")).unwrap_or(history);
     for revision in items(revisions) {
         let time = revision.get("at").or_else(|| revision.get("time")).map(cell).unwrap_or_default();
@@ -100,12 +93,15 @@ fn list(history: &Value) -> String {
             time,
             cell(&revision["actor"]),
             cell(&revision["summary"]),
+            cell(&revision["source"]),
+            cell(&revision["onBehalfOf"]),
+            items(&revision["changes"]).map(|change| cell(&change["what"])).collect::<Vec<_>>().join(" "),
         ]);
     }
-    table.render()
+    table
 }
 
-fn in_full(revision: &Value) -> String {
+fn in_full(revision: &Value, ink: Ink) -> String {
     let number = match (&revision["from"], &revision["to"]) {
         (Value::Null, _) => cell(&revision["revision"]),
         (from, to) => format!("{}...{}", cell(from), cell(to)),
@@ -116,5 +112,5 @@ fn in_full(revision: &Value) -> String {
             table.push(vec![label.to_owned(), cell(value)]);
         }
     }
-    format!("{}\n{}{}", table.render(), difference(revision), requests(revision))
+    format!("{}\n{}{}", table.render(), difference(revision, ink), requests(revision))
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::connection::{AdminArgs, segment};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Form, Table, cell, print, print_json};
+use crate::cli::output::{Table, cell, print_in, print_list};
 
 /// The flags of `loads`.
 #[derive(Clone, Debug, clap::Args)]
@@ -36,21 +36,22 @@ pub(crate) fn loads(args: &LoadsArgs) -> Result<(), Failure> {
         filters.iter().filter_map(|(key, value)| Some(format!("{key}={}", segment(value.as_ref()?))));
     let filters = filters.collect::<Vec<_>>().join("&");
     let loads = args.admin.connect()?.get_pages(&format!("/v1/loads?{filters}"), "clusters")?;
-    match Form::or_default(args.admin.output) {
-        Form::Json => print_json(&loads),
-        Form::Table if args.cluster.is_some() => print(&in_full(&loads)),
-        Form::Table => print(&list(&loads)),
+    match &args.cluster {
+        Some(_) => print_in(args.admin.output, &loads, || in_full(&loads)),
+        None => print_list(args.admin.output, &loads, || list(&loads)),
     }
 }
 
-fn list(loads: &Value) -> String {
-    let mut table = Table::new(&[&["CLUSTER", "NODES"], &NUMBERS[..], &["DROPPED", "LAST REPORT"]].concat());
+fn list(loads: &Value) -> Table {
+    let head = [&["CLUSTER", "NODES"], &NUMBERS[..], &["DROPPED", "LAST REPORT"]].concat();
+    let mut table = Table::new_wide(&head, &["ISSUED", "LOCALITIES"]).noted(LEGEND.to_owned());
     for cluster in entries(loads, "clusters") {
         let (nodes, dropped) = (cell(&cluster["nodes"]), cell(&cluster["dropped"]));
         let (name, last_report) = (cell(&cluster["name"]), cell(&cluster["lastReport"]));
-        table.push([vec![name, nodes], numbers(cluster), vec![dropped, last_report]].concat());
+        let issued = vec![cell(&cluster["issued"]), entries(cluster, "localities").len().to_string()];
+        table.push([vec![name, nodes], numbers(cluster), vec![dropped, last_report], issued].concat());
     }
-    format!("{}{LEGEND}", table.render())
+    table
 }
 
 fn in_full(loads: &Value) -> String {
@@ -122,7 +123,7 @@ mod tests {
     #[test]
     fn a_cluster_is_one_row() {
         assert_eq!(
-            list(&answer()),
+            list(&answer()).render(),
             "CLUSTER     NODES  REQUESTS  OK  FAILED  FAILED %  IN FLIGHT  RATE   DROPPED  LAST REPORT\n\
              default/v1  2      80        60  20      25.00%    3          8.0/s  1        2026-11-20T12:20:44.123Z\n\
              REQUESTS counts finished requests, OK and FAILED together. It does not include IN FLIGHT, as of the last reports, or DROPPED.\n"

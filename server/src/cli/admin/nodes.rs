@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::connection::{Admin, AdminArgs, segment};
+use super::watch::{self, View, Watched};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Form, Table, cell, items, print, print_json};
+use crate::cli::output::{Table, cell, items, print_in, print_list};
 
 /// The flags of `nodes`.
 #[derive(Clone, Debug, clap::Args)]
@@ -21,29 +22,38 @@ pub(crate) struct NodesArgs {
     /// Only clients of this server, where several share a store and ask each other
     #[arg(long, value_name = "ID")]
     replica: Option<String>,
+    /// Show them again whenever something changes; in a pipe, one JSON object per line, or the rows that changed
+    #[arg(long, conflicts_with = "id")]
+    watch: bool,
     #[command(flatten)]
     admin: AdminArgs,
 }
 
 pub(crate) fn nodes(args: &NodesArgs) -> Result<(), Failure> {
     let admin = args.admin.connect()?;
-    let form = Form::or_default(args.admin.output);
     if let Some(id) = &args.id {
         let of = args.replica.as_ref().map(|replica| format!("?replica={}", segment(replica)));
         let node = admin.get(&format!("/v1/nodes/{}{}", segment(id), of.unwrap_or_default()))?;
-        return match form {
-            Form::Json => print_json(&node),
-            Form::Table => print(&node_in_full(&node)),
-        };
+        return print_in(args.admin.output, &node, || node_in_full(&node));
     }
     let filters = [("status", &args.status), ("group", &args.group), ("replica", &args.replica)];
     let filters =
         filters.iter().filter_map(|(key, value)| Some(format!("&{key}={}", segment(value.as_ref()?))));
-    let nodes = all_nodes(&admin, &filters.collect::<String>())?;
-    match form {
-        Form::Json => print_json(&serde_json::json!({"nodes": nodes})),
-        Form::Table => print(&list(&nodes)),
+    let filters = filters.collect::<String>();
+    if args.watch {
+        let look = |admin: &Admin| {
+            let path = format!("/v1/nodes?limit={PAGE}{filters}");
+            let first = watch::look(admin, &path)?;
+            if first["next"].is_null() { Ok(first) } else { admin.get_pages(&path, "nodes") }
+        };
+        let essence = |nodes: &Value| list(nodes).cells();
+        let watched =
+            Watched { look: &look, view: View::List(list), essence, carry: |_, _| {}, end: |_| None };
+        return watch::follow(&admin, &watched, args.admin.output);
     }
+    let nodes = all_nodes(&admin, &filters)?;
+    let nodes = serde_json::json!({"nodes": nodes});
+    print_list(args.admin.output, &nodes, || list(&nodes))
 }
 
 /// The nodes of all pages. `filters` are further parameters of the query, each with its `&`.
@@ -52,11 +62,12 @@ pub(super) fn all_nodes(admin: &Admin, filters: &str) -> Result<Vec<Value>, Fail
     Ok(nodes["nodes"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
-fn list(nodes: &[Value]) -> String {
+fn list(nodes: &Value) -> Table {
     let columns =
         ["ID", "CLIENT", "GROUPS", "REVISION", "WAVE", "STREAMS", "CDS", "EDS", "LDS", "RDS", "OTHER"];
-    let mut table = Table::new(&columns);
-    for node in nodes {
+    let mut table =
+        Table::new_wide(&columns, &["PROFILE", "CLUSTER", "FROM", "HELD BACK", "DRAINING", "LAST NACK"]);
+    for node in items(&nodes["nodes"]) {
         let client = format!("{} {}", cell(&node["client"]["name"]), cell(&node["client"]["version"]));
         let groups = if node["unmatched"] == true { "none".to_owned() } else { cell(&node["groups"]) };
         let n_streams = node["streams"].as_array().map_or(0, Vec::len);
@@ -75,9 +86,30 @@ fn list(nodes: &[Value]) -> String {
             .filter(|(url, _)| !COLUMNS.iter().any(|suffix| url.ends_with(suffix)));
         let worst = others.map(|(_, status)| cell(&status["status"])).min_by_key(|status| badness(status));
         row.push(worst.unwrap_or_else(|| "-".to_owned()));
+        row.extend(further(node));
         table.push(row);
     }
-    table.render()
+    table
+}
+
+/// The cells of a wide screen.
+fn further(node: &Value) -> [String; 6] {
+    let of_streams = |key: &str| items(&node["streams"]).map(|stream| cell(&stream[key])).collect::<Vec<_>>();
+    let n_held_back = items(&node["streams"])
+        .filter_map(|stream| stream["heldBackCount"].as_u64())
+        .max()
+        .unwrap_or_default();
+    let nacks = node["types"].as_object().into_iter().flatten().map(|(_, status)| &status["lastNack"]);
+    let last = nacks.filter(|nack| nack.is_object()).max_by_key(|nack| cell(&nack["at"]));
+    let last = last.map(|nack| format!("{} {}", cell(&nack["at"]), cell(&nack["message"])));
+    [
+        cell(&node["profile"]),
+        cell(&node["cluster"]),
+        of_streams("address").join(","),
+        n_held_back.to_string(),
+        cell(&node["drainingCount"]),
+        last.unwrap_or_else(|| "-".to_owned()),
+    ]
 }
 
 fn node_in_full(node: &Value) -> String {
@@ -155,7 +187,7 @@ mod tests {
             },
         });
         assert_eq!(
-            list(&[node]),
+            list(&json!({"nodes": [node]})).render(),
             "ID      CLIENT        GROUPS  REVISION  WAVE   STREAMS  CDS     EDS  LDS    RDS  OTHER\n\
              edge-1  envoy 1.36.0  edge    7         ahead  1        SYNCED  -    ERROR  -    STALE\n"
         );

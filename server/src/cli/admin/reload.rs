@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::connection::AdminArgs;
 use super::outcome::difference;
 use crate::cli::failure::Failure;
-use crate::cli::output::{cell, one_line, print_in};
+use crate::cli::output::{Ink, cell, one_line, print_in};
+use crate::cli::progress::Progress;
 
 /// The flags of `reload`.
 #[derive(Clone, Debug, clap::Args)]
@@ -24,8 +25,11 @@ const EXIT_CODES: &str = "Exit codes: 0 published, or nothing to do, 1 held back
 /// Fails with exit code 1 if what the files say is held back, or has errors.
 pub(crate) fn reload(args: &ReloadArgs) -> Result<(), Failure> {
     let path = if args.confirm { "/v1/reload?confirm=true" } else { "/v1/reload" };
-    let answer = args.admin.connect()?.post(path, &json!({}))?;
-    print_in(args.admin.output, &answer, || render(&answer))?;
+    let progress = Progress::of_wait("waiting for the server to read its files");
+    let answer = args.admin.connect()?.post(path, &json!({}));
+    drop(progress);
+    let answer = answer?;
+    print_in(args.admin.output, &answer, || render(&answer, Ink::of_stdout()))?;
     if let Some(held) = answer["held"].as_str() {
         let held = one_line(held);
         return Err(Failure::Failed(format!(
@@ -38,8 +42,8 @@ pub(crate) fn reload(args: &ReloadArgs) -> Result<(), Failure> {
     }
 }
 
-fn render(answer: &Value) -> String {
-    let changed = difference(answer);
+fn render(answer: &Value, ink: Ink) -> String {
+    let changed = difference(answer, ink);
     let changed = if changed.is_empty() { "nothing changes\n".to_owned() } else { changed };
     format!("{changed}revision {} for {} clients\n", cell(&answer["revision"]), cell(&answer["total"]))
 }
@@ -51,9 +55,9 @@ mod tests {
     #[test]
     fn a_reload_says_what_it_changed() {
         let answer = json!({"revision": 7, "total": 2, "difference": [{"what": "edge/clusters/a", "before": null, "after": {}}]});
-        assert_eq!(render(&answer), "+ edge/clusters/a\nrevision 7 for 2 clients\n");
+        assert_eq!(render(&answer, Ink::PLAIN), "+ edge/clusters/a\nrevision 7 for 2 clients\n");
         assert_eq!(
-            render(&json!({"revision": 7, "total": 0})),
+            render(&json!({"revision": 7, "total": 0}), Ink::PLAIN),
             "nothing changes\nrevision 7 for 0 clients\n"
         );
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::connection::{AdminArgs, segment};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Table, cell, items, one_line, print_in};
+use crate::cli::output::{Table, cell, items, one_line, print_list};
 
 /// The flags of `replicas`.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,22 +34,22 @@ pub(crate) fn replicas(args: &ReplicasArgs) -> Result<(), Failure> {
     match &args.command {
         None => {
             let found = args.admin.connect()?.get("/v1/replicas")?;
-            print_in(args.admin.output, &found, || render(&found))
+            print_list(args.admin.output, &found, || list(&found))
         }
         Some(ReplicasCommand::Forget { id, admin }) => {
             let path = format!("/v1/replicas/{}", segment(id));
             let left = admin.connect()?.send(Method::DELETE, &path, &[], None)?.success()?;
-            print_in(admin.output, &left, || render(&left))
+            print_list(admin.output, &left, || list(&left))
         }
     }
 }
 
-fn render(found: &Value) -> String {
-    if items(&found["replicas"]).next().is_none() {
-        return "this server has a store of its own (serve --store)\n".to_owned();
-    }
+fn list(found: &Value) -> Table {
     let mut table =
         Table::new(&["ID", "LEADS", "RELEASE", "STARTED", "PEER", "REACHED", "REVISION", "STREAMS", "WHY"]);
+    if items(&found["replicas"]).next().is_none() {
+        return table.noted("this server has a store of its own (serve --store)\n".to_owned());
+    }
     for replica in items(&found["replicas"]) {
         let shown = |key: &str| {
             replica.get(key).filter(|value| !value.is_null()).map_or_else(|| "-".to_owned(), cell)
@@ -61,9 +61,9 @@ fn render(found: &Value) -> String {
             None => String::new(),
         };
         let rest = ["release", "started", "peer", "reached", "revision", "streams"].map(shown);
-        table.push([id, leads.to_owned()].into_iter().chain(rest).chain([why]).collect());
+        table.push_named(shown("id"), [id, leads.to_owned()].into_iter().chain(rest).chain([why]).collect());
     }
-    table.render()
+    table
 }
 
 #[cfg(test)]
@@ -81,11 +81,11 @@ mod tests {
              "since": "T3", "why": "it is\nsilent", "forgiven": false, "revision": null, "streams": null},
         ]});
         assert_eq!(
-            render(&found),
+            list(&found).render(),
             "ID   LEADS  RELEASE  STARTED  PEER            REACHED  REVISION  STREAMS  WHY\n\
              a *  yes    1.2.3    T1       10.0.0.1:18003  yes      7         3\n\
              b           1.2.3    T2       -               no       -         -        it is\\nsilent, since T3\n"
         );
-        assert!(render(&json!({"replicas": []})).contains("a store of its own"));
+        assert!(list(&json!({"replicas": []})).render().contains("a store of its own"));
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::connection::{AdminArgs, segment};
 use super::writes::{Change, WriteFlags, read_file};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Table, cell, items, print_in, print_json};
+use crate::cli::output::{Table, cell, items, print_in, print_list};
 
 /// The arguments of `resources`.
 #[derive(Clone, Debug, clap::Args)]
@@ -89,10 +89,11 @@ pub(crate) fn resources(args: &ResourcesArgs) -> Result<(), Failure> {
     match &args.command {
         ResourcesCommand::List(ListArgs { group, admin }) => {
             let found = admin.connect()?.get_pages(&of_group(group), "resources")?;
-            print_in(admin.output, &found, || list(&found))
+            print_list(admin.output, &found, || list(&found))
         }
         ResourcesCommand::Get(GetArgs { resource, admin }) => {
-            print_json(&admin.connect()?.get(&path_of(resource))?)
+            let found = admin.connect()?.get(&path_of(resource))?;
+            print_in(admin.output, &found, || format!("{found:#}\n"))
         }
         ResourcesCommand::Put(args) => {
             let path = match (&args.resource_type, &args.name) {
@@ -120,17 +121,18 @@ fn path_of(resource: &ResourceArgs) -> String {
     format!("{}/{}/{}", of_group(group), segment(resource_type), segment(name))
 }
 
-fn list(found: &Value) -> String {
-    let mut table = Table::new(&["TYPE", "NAME"]);
+fn list(found: &Value) -> Table {
+    let heading = format!("revision {}", cell(&found["revision"]));
+    let mut table = Table::new(&["TYPE", "NAME"]).headed(&heading);
     for resource in items(&found["resources"]) {
         let url = cell(&resource["@type"]);
         let name = ["name", "cluster_name", "clusterName"].iter().find_map(|key| resource[*key].as_str());
-        table.push(vec![
-            url.rsplit('.').next().unwrap_or_default().to_owned(),
-            name.unwrap_or_default().to_owned(),
-        ]);
+        let name = name.unwrap_or_default();
+        let slug = xds_cache::ResourceType::from_type_url(&url).slug().to_owned();
+        let kind = url.rsplit('.').next().unwrap_or_default().to_owned();
+        table.push_named(format!("{slug} {name}"), vec![kind, name.to_owned()]);
     }
-    format!("revision {}\n{}", cell(&found["revision"]), table.render())
+    table
 }
 
 #[cfg(test)]
@@ -146,7 +148,7 @@ mod tests {
             {"@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment", "cluster_name": "c"},
         ]});
         assert_eq!(
-            list(&found),
+            list(&found).render(),
             "revision 7\nTYPE                   NAME\nCluster                a\\nb\nClusterLoadAssignment  c\n"
         );
     }

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use xds_codec::Syntax;
 
 use super::connection::{Admin, AdminArgs, segment};
-use super::watch::{self, Watched, bar};
+use super::watch::{self, View, Watched, bar, spark};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Form, Table, cell, clean, items, print, print_in, print_json};
+use crate::cli::output::{Form, Table, cell, clean, items, print_in, print_list};
 
 /// The arguments of `rollout`.
 #[derive(Clone, Debug, clap::Args)]
@@ -145,16 +145,15 @@ fn start(args: &StartArgs) -> Result<(), Failure> {
     if args.watch {
         return watch(&admin, &cell(&answer["id"]), args.admin.output);
     }
-    match Form::or_default(args.admin.output) {
-        Form::Json => print_json(&answer),
-        Form::Table if args.dry_run => print(&format!("would progress to {} %\n", list_of(&answer["plan"]))),
-        Form::Table => print(&in_full(&answer)),
-    }
+    print_in(args.admin.output, &answer, || match args.dry_run {
+        true => format!("would progress to {} %\n", list_of(&answer["plan"])),
+        false => in_full(&answer),
+    })
 }
 
 fn list(admin: &AdminArgs) -> Result<(), Failure> {
     let found = admin.connect()?.get("/v1/rollouts")?;
-    print_in(admin.output, &found, || table(&found).render())
+    print_list(admin.output, &found, || table(&found))
 }
 
 fn ask(args: &VerbArgs, verb: &str, body: &Value) -> Result<(), Failure> {
@@ -168,13 +167,26 @@ fn status(id: &str, is_watched: bool, args: &AdminArgs) -> Result<(), Failure> {
     if is_watched {
         return watch(&admin, id, args.output);
     }
-    show(&admin.get(&format!("/v1/rollouts/{}", segment(id)))?, args.output)
+    show(&read(&admin, id, Form::or_default(args.output))?, args.output)
+}
+
+/// Reads a rollout; for people with its requests over time, which its answer does not have.
+fn read(admin: &Admin, id: &str, form: Form) -> Result<Value, Failure> {
+    let path = format!("/v1/rollouts/{}", segment(id));
+    let mut rollout = watch::look(admin, &path)?;
+    if form.is_for_people() {
+        // It is only drawn, and a rollout can be looked at without.
+        rollout["series"] = admin.get(&format!("{path}/loads")).unwrap_or_default();
+    }
+    Ok(rollout)
 }
 
 /// Shows a rollout until it ends, which is a failure unless it succeeds.
 fn watch(admin: &Admin, id: &str, output: Option<Form>) -> Result<(), Failure> {
-    let path = format!("/v1/rollouts/{}", segment(id));
-    let watched = Watched { path: &path, render: in_full, essence: without_time, carry: keep_loads, end };
+    let form = Form::or_default(output);
+    let look = |admin: &Admin| read(admin, id, form);
+    let view = View::Text(in_full);
+    let watched = Watched { look: &look, view, essence: without_time, carry: keep_loads, end };
     watch::follow(admin, &watched, output)
 }
 
@@ -206,12 +218,14 @@ fn without_time(rollout: &Value) -> Value {
     let mut rollout = rollout.clone();
     if let Value::Object(fields) = &mut rollout {
         fields.remove("elapsedMs");
+        fields.remove("series");
     }
     rollout
 }
 
 fn table(found: &Value) -> Table {
-    let mut table = Table::new(&["ID", "ROUTE", "PHASE", "STEP", "CANARY", "ACKED", "MESSAGE"]);
+    let head = ["ID", "ROUTE", "PHASE", "STEP", "CANARY", "ACKED", "MESSAGE"];
+    let mut table = Table::new_wide(&head, &["FROM", "TO", "ELAPSED", "FAILED MEASUREMENTS", "REASON"]);
     for rollout in items(&found["rollouts"]) {
         table.push(vec![
             cell(&rollout["id"]),
@@ -221,6 +235,11 @@ fn table(found: &Value) -> Table {
             format!("{} %", cell(&rollout["weights"]["canary"])),
             acked(rollout),
             cell(&rollout["message"]),
+            cell(&rollout["stable"]),
+            cell(&rollout["canary"]),
+            elapsed(rollout),
+            cell(&rollout["failedMeasurements"]),
+            cell(&rollout["reason"]),
         ]);
     }
     table
@@ -240,7 +259,7 @@ fn in_full(rollout: &Value) -> String {
         ("PHASE", cell(&rollout["phase"])),
         ("STEP", step(rollout)),
         ("CANARY", format!("{} {share} %", bar(share))),
-        ("ACKED", format!("{}{nacked}{verified}", acked(rollout))),
+        ("ACKED", format!("{} {}{nacked}{verified}", bar(acked_percent(rollout)), acked(rollout))),
         ("FAILED MEASUREMENTS", cell(&rollout["failedMeasurements"])),
         ("ELAPSED", elapsed(rollout)),
         ("MESSAGE", cell(&rollout["message"])),
@@ -273,6 +292,7 @@ fn in_full(rollout: &Value) -> String {
     }
     text.push('\n');
     text.push_str(&backends.render());
+    text.push_str(&plots(&rollout["series"]));
     if let Some(patch) = rollout["filePatch"].as_str() {
         text.push_str("\ncommit this to the file:\n");
         text.extend(patch.lines().map(|line| format!("{}\n", clean(line))));
@@ -305,6 +325,36 @@ fn acked(rollout: &Value) -> String {
     format!("{} of {}", cell(&rollout["acked"]["n"]), cell(&rollout["acked"]["of"]))
 }
 
+/// Which part of the clients has accepted it, in percent.
+fn acked_percent(rollout: &Value) -> f64 {
+    let [n, of] = ["n", "of"].map(|key| rollout["acked"][key].as_f64().unwrap_or_default());
+    if of > 0.0 { n / of * 100.0 } else { 0.0 }
+}
+
+/// The requests and failures of both backends over time, one line each; empty if there were none.
+fn plots(series: &Value) -> String {
+    let seconds = cell(&series["bucketSeconds"]);
+    let mut table = Table::new(&["", "", &format!("OVER TIME, {seconds} s EACH"), "MOST"]);
+    let mut is_empty = true;
+    for role in ["stable", "canary"] {
+        for what in ["requests", "failures"] {
+            let numbers =
+                items(&series["points"]).map(|point| point[role][what].as_u64().unwrap_or_default());
+            let numbers: Vec<u64> = numbers.collect();
+            let last = &numbers[numbers.len().saturating_sub(MAX_POINTS)..];
+            let most = last.iter().copied().max().unwrap_or_default();
+            if most > 0 {
+                is_empty = false;
+                table.push(vec![role.to_owned(), what.to_owned(), spark(last), most.to_string()]);
+            }
+        }
+    }
+    if is_empty { String::new() } else { format!("\n{}", table.render()) }
+}
+
+/// The newest points, as many as fit in a line.
+const MAX_POINTS: usize = 60;
+
 fn list_of(values: &Value) -> String {
     items(values).map(cell).collect::<Vec<_>>().join(", ")
 }
@@ -334,7 +384,7 @@ mod tests {
              PHASE                Progressing\n\
              STEP                 2 of 5\n\
              CANARY               [###...........................] 10 %\n\
-             ACKED                1 of 2 (not yet)\n\
+             ACKED                [###############...............] 1 of 2 (not yet)\n\
              FAILED MEASUREMENTS  0\n\
              ELAPSED              1h 2m 5s\n\
              MESSAGE              step 2: 10 % to the canary\n\
@@ -342,6 +392,18 @@ mod tests {
              stable  v1:80    90 %    90        0         0.00 %\n\
              canary  v2:80    10 %    10        1         10.00 %\n"
         );
+        let point = |requests, failures| json!({"canary": {"requests": requests, "failures": failures}, "stable": {"requests": 0}});
+        rollout["series"] = json!({"bucketSeconds": 10, "points": [point(1, 0), point(8, 4)]});
+        assert!(
+            in_full(&rollout).ends_with(
+                "\n                  OVER TIME, 10 s EACH  MOST\n\
+                 canary  requests  ▁█                    8\n\
+                 canary  failures   █                    4\n"
+            ),
+            "{}",
+            in_full(&rollout)
+        );
+        rollout["series"] = Value::Null;
         rollout["filePatch"] = json!("backends:\n- \u{1b}[2J\n");
         assert!(in_full(&rollout).ends_with("\ncommit this to the file:\nbackends:\n- \\u{1b}[2J\n"));
     }

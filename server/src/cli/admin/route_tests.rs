@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::connection::AdminArgs;
 use super::waves;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Form, Table, cell, items, print, print_json};
+use crate::cli::output::{Table, cell, items, print_list};
 use crate::escape::clean_lines;
 
 /// The flags of `tests`.
@@ -35,18 +35,15 @@ struct ReleaseArgs {
 pub(crate) fn tests(args: &TestsArgs) -> Result<(), Failure> {
     if let Some(Verb::Release(ReleaseArgs { admin })) = &args.verb {
         let answer = admin.connect()?.post("/v1/tests:release", &json!({}))?;
-        return waves::show(&answer, Form::or_default(admin.output));
+        return waves::show(&answer, admin.output);
     }
     let tests = args.admin.connect()?.get("/v1/tests")?;
-    match Form::or_default(args.admin.output) {
-        Form::Json => print_json(&tests)?,
-        Form::Table => print(&table(&tests))?,
-    }
+    print_list(args.admin.output, &tests, || table(&tests))?;
     if tests["failed"].as_u64() == Some(0) && tests["held"].is_null() { Ok(()) } else { Err(Failure::Silent) }
 }
 
-fn table(tests: &Value) -> String {
-    let mut table = Table::new(&["ROUTE TEST", "TEST", "CLIENT", "POLICY", "PASSED"]);
+fn table(tests: &Value) -> Table {
+    let mut table = Table::new(&["ROUTE TEST", "TEST", "CLIENT", "POLICY", "PASSED"]).named_by(2);
     let mut failures = String::new();
     for test in items(&tests["tests"]) {
         let row = ["document", "test", "client", "policy", "passed"].map(|key| cell(&test[key]));
@@ -81,9 +78,6 @@ fn table(tests: &Value) -> String {
             held.push('\n');
         }
     }
-    [table.render(), failures, held, coverage]
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join("\n")
+    let notes = [failures, held, coverage].into_iter().filter(|part| !part.is_empty());
+    table.noted(notes.map(|part| format!("\n{part}")).collect())
 }

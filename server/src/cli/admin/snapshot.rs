@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::connection::{Admin, AdminArgs, segment};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Table, cell, items, print_in};
+use crate::cli::output::{Table, cell, items, print_list};
 
 /// The flags of `snapshot`.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,11 +32,11 @@ pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<(), Failure> {
         }
     };
     let found = whole(&args.admin.connect()?, &path)?;
-    print_in(args.admin.output, &found, || list(&found))
+    print_list(args.admin.output, &found, || list(&found))
 }
 
 /// All pages of a snapshot, which are of one revision.
-fn whole(admin: &Admin, path: &str) -> Result<Value, Failure> {
+pub(super) fn whole(admin: &Admin, path: &str) -> Result<Value, Failure> {
     let joint = if path.contains('?') { '&' } else { '?' };
     for _ in 0..MAX_ATTEMPTS {
         let mut whole = admin.get(path)?;
@@ -66,13 +66,16 @@ fn append(types: &mut Value, page: Value) {
     }
 }
 
-fn list(found: &Value) -> String {
-    let mut table = Table::new(&["TYPE", "NAME", "VERSION", "GROUP", "SOURCE", "FILE"]);
+fn list(found: &Value) -> Table {
+    let [revision, groups, profile] = ["revision", "groups", "profile"].map(|key| cell(&found[key]));
+    let heading = format!("revision {revision}, groups {groups}, profile {profile}");
+    let mut table = Table::new(&["TYPE", "NAME", "VERSION", "GROUP", "SOURCE", "FILE"]).headed(&heading);
     for (url, of_type) in found["types"].as_object().into_iter().flatten() {
         for resource in items(&of_type["resources"]) {
             let generated = if resource["generated"] == true { " (generated)" } else { "" };
             let file = &resource["file"];
-            table.push(vec![
+            let slug = xds_cache::ResourceType::from_type_url(url).slug().to_owned();
+            let row = vec![
                 url.rsplit('.').next().unwrap_or(url).to_owned(),
                 cell(&resource["name"]),
                 cell(&resource["version"]),
@@ -81,11 +84,11 @@ fn list(found: &Value) -> String {
                 file["path"]
                     .as_str()
                     .map_or_else(|| "-".to_owned(), |path| format!("{path}:{}", cell(&file["line"]))),
-            ]);
+            ];
+            table.push_named(format!("{slug} {}", cell(&resource["name"])), row);
         }
     }
-    let (revision, groups) = (cell(&found["revision"]), crate::escape::clean(&cell(&found["groups"])));
-    format!("revision {revision}, groups {groups}, profile {}\n{}", cell(&found["profile"]), table.render())
+    table
 }
 
 /// A server that publishes several times within the time that it takes to read its pages has no whole to show.
@@ -115,7 +118,7 @@ mod tests {
         let found = json!({"revision": 7, "groups": ["edge", "default"], "profile": "envoy",
             "types": {"type.googleapis.com/envoy.config.cluster.v3.Cluster": {"resources": [resource]}}});
         assert_eq!(
-            list(&found),
+            list(&found).render(),
             "revision 7, groups edge,default, profile envoy\n\
              TYPE     NAME  VERSION  GROUP  SOURCE            FILE\n\
              Cluster  a     0f       edge   file (generated)  a.yaml:3\n"

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::advice::for_shell;
-use super::connection::AdminArgs;
-use super::watch::{self, Watched, bar};
+use super::connection::{Admin, AdminArgs};
+use super::watch::{self, View, Watched, bar};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Form, Table, cell, clean, items, one_line, print, print_json};
+use crate::cli::output::{Form, Table, cell, clean, items, one_line, print_in, print_list};
 
 /// The flags of `waves`.
 #[derive(Clone, Debug, clap::Args)]
@@ -56,34 +56,28 @@ pub(crate) fn waves(args: &WavesArgs) -> Result<(), Failure> {
         Some(Verb::Abort(args)) => return ask(args, "abort"),
     }
     let admin = args.admin.connect()?;
-    let form = Form::or_default(args.admin.output);
     if args.watch {
         let path = args.id.map_or("/v1/waves".to_owned(), |id| format!("/v1/waves/{id}"));
-        let render = if args.id.is_some() { in_full } else { list };
-        let watched = Watched { path: &path, render, essence: Value::clone, carry: |_, _| {}, end };
+        let view = if args.id.is_some() { View::Text(in_full) } else { View::List(list) };
+        let look = |admin: &Admin| watch::look(admin, &path);
+        let watched = Watched { look: &look, view, essence: Value::clone, carry: |_, _| {}, end };
         return watch::follow(&admin, &watched, args.admin.output);
     }
     let Some(id) = args.id else {
         let waves = admin.get("/v1/waves")?;
-        return match form {
-            Form::Json => print_json(&waves),
-            Form::Table => print(&list(&waves)),
-        };
+        return print_list(args.admin.output, &waves, || list(&waves));
     };
-    show(&admin.get(&format!("/v1/waves/{id}"))?, form)
+    show(&admin.get(&format!("/v1/waves/{id}"))?, args.admin.output)
 }
 
 fn ask(args: &VerbArgs, verb: &str) -> Result<(), Failure> {
     let answer = args.admin.connect()?.post(&format!("/v1/waves/{}:{verb}", args.id), &json!({}))?;
-    show(&answer, Form::or_default(args.admin.output))
+    show(&answer, args.admin.output)
 }
 
 /// Prints a wave deployment.
-pub(super) fn show(one: &Value, form: Form) -> Result<(), Failure> {
-    match form {
-        Form::Json => print_json(one),
-        Form::Table => print(&in_full(one)),
-    }
+pub(super) fn show(one: &Value, output: Option<Form>) -> Result<(), Failure> {
+    print_in(output, one, || in_full(one))
 }
 
 /// How a wave deployment ended; `None` as long as it is on its way.
@@ -96,14 +90,15 @@ fn end(one: &Value) -> Option<Result<(), Failure>> {
     Some(Err(Failure::Failed(format!("the wave deployment {id} is {phase}: {reason}"))))
 }
 
-fn list(waves: &Value) -> String {
-    let mut table =
-        Table::new(&["ID", "PHASE", "SHARE", "AHEAD", "ACKED", "NACKED", "LOST", "BEHIND", "SUMMARY"]);
+fn list(waves: &Value) -> Table {
+    let head = ["ID", "PHASE", "SHARE", "AHEAD", "ACKED", "NACKED", "LOST", "BEHIND", "SUMMARY"];
+    let mut table = Table::new_wide(&head, &["REASON", "ACTOR", "BEGAN", "SINCE", "NEXT WAVE"]);
+    let keys = ["id", "phase", "share", "nAhead", "nAcked", "nNacked", "nLost", "nBehind", "summary"];
+    let keys = [&keys[..], &["reason", "actor", "beganAt", "since", "nextAt"]].concat();
     for one in items(&waves["waveDeployments"]) {
-        let keys = ["id", "phase", "share", "nAhead", "nAcked", "nNacked", "nLost", "nBehind", "summary"];
         table.push(keys.iter().map(|key| cell(&one[*key])).collect());
     }
-    table.render()
+    table
 }
 
 fn in_full(one: &Value) -> String {
@@ -241,7 +236,7 @@ mod tests {
             "which is no success"
         );
         assert!(end(&one_ahead).is_none() && end(&json!({"phase": "promoted"})).unwrap().is_ok());
-        let table = list(&json!({"waveDeployments": [one]}));
+        let table = list(&json!({"waveDeployments": [one]})).render();
         assert_eq!(table.lines().count(), 2, "{table}");
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::connection::{AdminArgs, segment};
 use super::writes::{Change, WriteFlags};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Table, cell, items, print_in};
+use crate::cli::output::{Table, cell, items, print_list};
 
 /// The arguments of `weights`.
 #[derive(Clone, Debug, clap::Args)]
@@ -106,12 +106,13 @@ fn show(args: &WeightsArgs) -> Result<(), Failure> {
             "there is no {kind} {object}{rule}; `xds-server weights` lists all"
         )));
     }
-    print_in(args.admin.output, &found, || table(&found).render())
+    print_list(args.admin.output, &found, || table(&found))
 }
 
 fn table(found: &Value) -> Table {
     let mut table =
-        Table::new(&["OBJECT", "RULE", "BACKEND", "WEIGHT", "PERCENT", "SOURCE", "OWN WEIGHT", "UNTIL"]);
+        Table::new(&["OBJECT", "RULE", "BACKEND", "WEIGHT", "PERCENT", "SOURCE", "OWN WEIGHT", "UNTIL"])
+            .named_by(2);
     for object in items(&found["objects"]) {
         let name = ["kind", "namespace", "name"].map(|field| cell(&object[field]));
         let name = format!("{} {}/{}", name[0], name[1], name[2]);

@@ -11,7 +11,8 @@ use super::connection::{AdminArgs, segment};
 use super::in_waves::WaveFlags;
 use super::outcome::outcome;
 use crate::cli::failure::Failure;
-use crate::cli::output::print_in;
+use crate::cli::output::{Ink, print_in};
+use crate::cli::progress::Progress;
 
 /// How a change is made.
 #[derive(Clone, Debug, clap::Args)]
@@ -73,12 +74,17 @@ impl WriteFlags {
             OnNack::Keep => "onNack=keep".to_owned(),
         }));
         let admin = self.admin.connect_for(Some(WRITE_TIMEOUT))?;
-        let answer = admin.send(method, &format!("{path}?{}", query.join("&")), headers, body)?.success();
+        let awaited =
+            if self.wait { "waiting until clients have accepted it" } else { "waiting for the server" };
+        let progress = Progress::of_wait(awaited);
+        let answer = admin.send(method, &format!("{path}?{}", query.join("&")), headers, body);
+        drop(progress);
+        let answer = answer?.success();
         let answer = answer.map_err(|failure| match failure {
             Failure::Failed(text) => refused(text),
             other @ (Failure::Silent | Failure::Usage(_) | Failure::Unreachable(_)) => other,
         })?;
-        print_in(self.admin.output, &answer, || outcome(&answer, "would change:\n"))
+        print_in(self.admin.output, &answer, || outcome(&answer, "would change:\n", Ink::of_stdout()))
     }
 }
 
