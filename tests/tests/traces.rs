@@ -186,17 +186,15 @@ fn find(attributes: &[KeyValue], key: &str) -> Option<Value> {
 }
 
 fn text(span: &Span, key: &str) -> String {
-    match find(&span.attributes, key) {
-        Some(Value::StringValue(text)) => text,
-        other => panic!("{key}: {other:?}"),
-    }
+    let found = find(&span.attributes, key);
+    let Some(Value::StringValue(text)) = found else { panic!("{key}: {found:?}") };
+    text
 }
 
 fn number(span: &Span, key: &str) -> Option<u64> {
-    match find(&span.attributes, key)? {
-        Value::IntValue(number) => u64::try_from(number).ok(),
-        other => panic!("{key}: {other:?}"),
-    }
+    let found = find(&span.attributes, key)?;
+    let Value::IntValue(number) = found else { panic!("{key}: {found:?}") };
+    u64::try_from(number).ok()
 }
 
 /// The routes of the listener of [`ROUTES`].
