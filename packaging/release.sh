@@ -73,7 +73,7 @@ build() {
   name=xds-server-$VERSION-linux-$architecture
   mkdir -p "$WORK/$name"
   cp "$CARGO_TARGET_DIR/$target/release/xds-server" "$SOURCE"/{LICENSE,README.md,CHANGELOG.md} "$WORK/$name/"
-  ! file "$WORK/$name/xds-server" | grep -q 'dynamically linked' || die "the binary for $architecture is not static"
+  [[ $(file --brief "$WORK/$name/xds-server") == *static* ]] || die "the binary for $architecture is not static"
   cp -r "$SOURCE/packaging/systemd" "$SOURCE/packaging/sysusers.d" "$SOURCE/monitoring" "$WORK/$name/"
   cp -r "$WORK/docs/." "$WORK/$name/"
 }
