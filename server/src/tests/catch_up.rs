@@ -361,10 +361,9 @@ async fn who_waits_for_a_revision_that_is_not_served_yet_waits_for_the_publicati
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_waits_before_the_next_attempt() {
+async fn after_a_first_conflict_the_next_attempt_comes_at_once() {
     let store = MemoryStore::new();
     let server = Server::without_files(&store);
-    let mut waited = Duration::ZERO;
     for n in 0..10 {
         let began = Instant::now();
         let closed = store.gate.write().await;
@@ -377,8 +376,6 @@ async fn a_conflict_waits_before_the_next_attempt() {
         store.commit_at_once(Commit::default());
         drop(closed);
         writing.await.unwrap().unwrap();
-        assert!(began.elapsed() <= Duration::from_millis(60), "{:?}", began.elapsed());
-        waited += began.elapsed();
+        assert_eq!(began.elapsed(), Duration::ZERO, "the store gives it a turn");
     }
-    assert!(waited > Duration::from_millis(10), "{waited:?}");
 }

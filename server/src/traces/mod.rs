@@ -350,7 +350,7 @@ mod tests {
         }
         let open = traces.lock();
         let trace = &open[&Revision(3_000)];
-        assert_eq!((trace.streams.len(), trace.sent.len()), (50, MAX_WAITING));
+        assert_eq!((trace.streams.len(), trace.sent.len()), (MAX_STREAMS, MAX_WAITING));
         drop(open);
         let n_dropped = 3_000 * 3 - MAX_QUEUED;
         let text = traces.metrics.render();

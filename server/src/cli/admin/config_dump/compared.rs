@@ -95,7 +95,9 @@ pub(super) fn compare(
             let (held, resource) = (held.get(name), served.get(name).copied());
             let verdict = match (held, resource) {
                 (_, None) => Verdict::NotServed,
-                (None, Some(_)) if wanted.contains(name) => Verdict::MissingThere,
+                (None, Some(resource)) if wanted.contains(name) && !is_for_grpc(resource) => {
+                    Verdict::MissingThere
+                }
                 (None, Some(_)) => Verdict::Unused,
                 (Some(held), Some(resource)) => verdict(held, |version| is_same(version, resource)),
             };
@@ -111,6 +113,11 @@ pub(super) fn compare(
         }
     }
     all
+}
+
+/// Returns `true` for a listener of gRPC clients: an Envoy takes it and shows it nowhere.
+fn is_for_grpc(resource: &Value) -> bool {
+    resource["resource"]["api_listener"].is_object()
 }
 
 fn verdict(held: &Held, is_same: impl Fn(&Version) -> bool) -> Verdict {
