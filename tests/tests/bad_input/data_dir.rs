@@ -10,7 +10,7 @@ use http::StatusCode;
 use serde_json::json;
 use tempfile::TempDir;
 use xds_tests::config::ConfigDir;
-use xds_tests::process::Process;
+use xds_tests::process::{Process, Signal};
 use xds_tests::seen::{plain_cluster, resources, served};
 use xds_tests::server::{Server, Setup, xds_server};
 use xds_tests::wait::PATIENCE;
@@ -162,12 +162,14 @@ async fn a_flipped_bit_in_the_journal_is_never_served() -> Result<()> {
             assert!(told.iter().any(|line| line.contains(&*name)), "byte {at}: {}", process.log());
         } else {
             let log = process.log();
-            drop(process);
-            let server = Server::start_with(setup.clone()).await?;
+            process.signal(Signal::KILL)?;
+            process.wait_exit(PATIENCE).await?;
+            let mut server = Server::start_with(setup.clone()).await?;
             // All that is there was written; a last record that is half is cut, loudly.
             let after = served(&server).await?;
             assert!(after.iter().all(|(key, version)| before.get(key) == Some(version)), "byte {at}");
             assert!(!log.containing("WARN").is_empty(), "byte {at}: {log}");
+            server.kill().await?;
         }
         assert!(fs::read_dir(setup.data_dir())?.count() > 1);
     }
