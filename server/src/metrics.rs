@@ -15,7 +15,7 @@ mod servers;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -69,7 +69,7 @@ pub struct Metrics {
     waits_since: Mutex<Option<Instant>>,
     problems: Family<SubjectLabel, Gauge>,
     trace_spans: Family<ResultLabel, Counter>,
-    canaries: Arc<OnceLock<Arc<dyn Rollouts>>>,
+    canaries: Arc<OnceLock<Weak<dyn Rollouts>>>,
     aged: Counter,
     shed: Counter,
     newer_clients_left: Counter,
@@ -262,9 +262,9 @@ impl Metrics {
     }
 
     /// Shows each of these rollouts from now on.
-    pub(crate) fn show_rollouts(&self, rollouts: Arc<dyn Rollouts>) {
+    pub(crate) fn show_rollouts(&self, rollouts: &Arc<dyn Rollouts>) {
         // Nobody does it twice.
-        let _ = self.canaries.set(rollouts);
+        let _ = self.canaries.set(Arc::downgrade(rollouts));
     }
 
     /// A share of the clients that a publication concerns, in percent, has accepted it after this time.

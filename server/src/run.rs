@@ -490,7 +490,7 @@ impl ServerParts {
         tls: &Encryption,
     ) -> ApiState {
         let rollouts: Arc<dyn xds_api::rollouts::Rollouts> = Arc::new(rollouts);
-        self.metrics.show_rollouts(Arc::clone(&rollouts));
+        self.metrics.show_rollouts(&rollouts);
         ApiState {
             counts: Arc::clone(&self.counts),
             peers: peers.map(|peers| -> Arc<dyn Peers> { peers }),

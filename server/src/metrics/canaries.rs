@@ -1,7 +1,7 @@
 //! Metrics of each rollout, read at each scrape.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -9,13 +9,14 @@ use prometheus_client::metrics::MetricType;
 use xds_api::rollouts::Rollouts;
 use xds_rollout::{Counts, Rollout, RolloutStatus};
 
-/// The rollouts that move weights; none until they are set.
+/// The rollouts that move weights; none until they are set. They hold the control, which holds the metrics and the store: held by these in
+/// turn, nothing would ever be closed.
 #[derive(Debug)]
-pub(super) struct Canaries(pub(super) Arc<OnceLock<Arc<dyn Rollouts>>>);
+pub(super) struct Canaries(pub(super) Arc<OnceLock<Weak<dyn Rollouts>>>);
 
 impl Collector for Canaries {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Some(rollouts) = self.0.get() else { return Ok(()) };
+        let Some(rollouts) = self.0.get().and_then(Weak::upgrade) else { return Ok(()) };
         let all = rollouts.list();
         let moving: Vec<&Arc<Rollout>> =
             all.values().filter(|rollout| rollout.owns_rule()).take(MAX_ROLLOUTS).collect();
