@@ -268,7 +268,7 @@ impl Started {
     }
 
     async fn kill(&mut self) -> Result<()> {
-        self.process.signal(xds_tests::process::Signal::KILL)?;
+        self.process.signal(Signal::KILL)?;
         self.process.wait_exit(PATIENCE).await.map(drop)
     }
 }
