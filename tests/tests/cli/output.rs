@@ -42,6 +42,20 @@ async fn lists_have_five_forms() -> Result<()> {
 }
 
 #[tokio::test]
+async fn the_server_knows_every_state_and_order_of_the_fleet() -> Result<()> {
+    let server = Server::start_with(Setup::new()?).await?;
+    server.wait_ready().await?;
+    let admin = format!("--admin=http://{}", server.admin());
+    for state in ["rejects", "heldBack", "unanswered", "unmatched", "missing", "behind", "current"] {
+        cli(&["fleet", "--state", state, &admin]).await?;
+    }
+    for order in ["worst", "id", "revision", "reconnects"] {
+        cli(&["fleet", "--sort", order, &admin]).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn nodes_that_come_and_go_are_lines_of_a_pipe() -> Result<()> {
     let server = Server::start_with(Setup::new()?).await?;
     server.wait_ready().await?;

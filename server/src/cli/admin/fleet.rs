@@ -54,7 +54,7 @@ enum State {
     Unmatched,
     Missing,
     Behind,
-    UpToDate,
+    Current,
 }
 
 /// The order of nodes.
@@ -63,6 +63,7 @@ enum Order {
     Worst,
     Id,
     Revision,
+    Reconnects,
 }
 
 pub(crate) fn fleet(args: &FleetArgs) -> Result<(), Failure> {
@@ -83,6 +84,7 @@ fn path(args: &FleetArgs) -> String {
         Order::Worst => "worst",
         Order::Id => "id",
         Order::Revision => "revision",
+        Order::Reconnects => "reconnects",
     };
     let filters = [
         ("search", args.search.as_deref()),
@@ -106,17 +108,17 @@ impl State {
             Self::Unmatched => "unmatched",
             Self::Missing => "missing",
             Self::Behind => "behind",
-            Self::UpToDate => "upToDate",
+            Self::Current => "current",
         }
     }
 }
 
 fn list(fleet: &Value) -> Table {
     let head = ["ID", "STATE", "SINCE", "CLIENT", "GROUPS", "REVISION", "REJECTION"];
-    let further = ["CLUSTER", "LOCALITY", "STREAMS", "HELD BACK", "SERVER"];
+    let further = ["CLUSTER", "LOCALITY", "STREAMS", "HELD BACK", "CAME BACK", "SERVER"];
     let mut table = Table::new_wide(&head, &further).headed(&summary(fleet)).noted(of_all(fleet));
     let keys = ["id", "state", "since", "client", "groups", "revision", "rejection"];
-    let keys = keys.iter().chain(&["cluster", "locality", "streams", "heldBack", "replica"]);
+    let keys = keys.iter().chain(&["cluster", "locality", "streams", "heldBack", "reconnects", "replica"]);
     for node in items(&fleet["nodes"]) {
         let dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
         table.push(keys.clone().map(|key| dash(cell(&node[*key]))).collect());
@@ -158,7 +160,7 @@ const STATES: [State; 7] = [
     State::Unmatched,
     State::Missing,
     State::Behind,
-    State::UpToDate,
+    State::Current,
 ];
 
 #[cfg(test)]
@@ -175,13 +177,13 @@ mod tests {
 
     #[test]
     fn the_fleet_is_counted_before_its_worst_nodes() {
-        let fleet = json!({"revision": 7, "total": 1200, "found": 2, "states": {"upToDate": 1199, "rejects": 1}, "nodes": [
+        let fleet = json!({"revision": 7, "total": 1200, "found": 2, "states": {"current": 1199, "rejects": 1}, "nodes": [
             {"id": "edge-1", "state": "rejects", "since": "T", "client": "envoy 1.36.0", "groups": ["edge", "default"],
                 "revision": null, "rejection": "no\nfilter"},
         ], "replicas": {"missing": [{"id": "b", "why": "it is silent", "since": "T"}]}});
         assert_eq!(
             list(&fleet).render(),
-            "1200 nodes at revision 7: 1 rejects, 1199 upToDate\n\
+            "1200 nodes at revision 7: 1 rejects, 1199 current\n\
              ID      STATE    SINCE  CLIENT        GROUPS        REVISION  REJECTION\n\
              edge-1  rejects  T      envoy 1.36.0  edge,default  -         no\\nfilter\n\
              1 of 2 nodes; --page, --limit or a filter shows others\n\
