@@ -4,18 +4,20 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use xds_cache::status::{ConfigStatus, StreamEntry, StreamStatus};
-use xds_cache::{GroupName, Node, ResourceType, ViewKey};
+use xds_cache::status::ConfigStatus;
+use xds_cache::{GroupName, Node, ResourceType};
+use xds_control::RosterStream;
 use xds_control::peers::ReplicasReport;
 use xds_units::rfc3339;
 
 use crate::caller::Caller;
-use crate::endpoint::nodes;
+use crate::endpoint::nodes::last_before_wave;
 use crate::problem::ApiError;
 use crate::seen::seen_groups;
 use crate::state::ApiState;
@@ -140,15 +142,15 @@ pub(crate) struct FleetQuery {
     pub(crate) limit: Option<usize>,
 }
 
-/// All streams of one node.
-struct Row {
-    node: Arc<Node>,
-    groups: Arc<[GroupName]>,
+/// All streams of one node that the caller may see.
+struct Row<'a> {
+    node: &'a Node,
+    groups: &'a [GroupName],
     state: FleetState,
     since: SystemTime,
     revision: Option<u64>,
     streams: usize,
-    rejected: Option<(ResourceType, Arc<str>)>,
+    rejected: Option<&'a (ResourceType, Arc<str>)>,
     held_back: usize,
     reconnects: u32,
 }
@@ -160,6 +162,20 @@ struct Place<'a, T> {
     revision: Option<u64>,
     reconnects: u32,
     id: &'a str,
+}
+
+impl FleetState {
+    fn of(stream: &RosterStream) -> Self {
+        let state = match stream.status {
+            ConfigStatus::Error => Self::Rejects,
+            ConfigStatus::Stale => Self::Unanswered,
+            ConfigStatus::NotSent | ConfigStatus::Synced if stream.is_unmatched => Self::Unmatched,
+            ConfigStatus::NotSent => Self::Missing,
+            ConfigStatus::Synced if stream.accepted < stream.newest => Self::Behind,
+            ConfigStatus::Synced => Self::Current,
+        };
+        if stream.is_held_back { state.min(Self::HeldBack) } else { state }
+    }
 }
 
 impl FleetQuery {
@@ -195,8 +211,8 @@ impl FleetQuery {
         Self { page: Some(1), limit: Some(self.page() * self.limit()), ..self.clone() }
     }
 
-    fn wants(&self, row: &Row) -> bool {
-        let node = &row.node;
+    fn wants(&self, row: &Row<'_>) -> bool {
+        let node = row.node;
         self.search.as_ref().is_none_or(|part| node.id.contains(part.as_str()))
             && self.state.is_none_or(|state| row.state == state)
             && self.group.as_ref().is_none_or(|name| row.groups.iter().any(|group| group.as_str() == name))
@@ -215,7 +231,7 @@ impl FleetQuery {
         order.then_with(|| one.id.cmp(other.id))
     }
 
-    fn compare_rows(&self, one: &Row, other: &Row) -> Ordering {
+    fn compare_rows(&self, one: &Row<'_>, other: &Row<'_>) -> Ordering {
         self.compare(one.place(), other.place())
     }
 }
@@ -223,23 +239,11 @@ impl FleetQuery {
 impl Fleet {
     /// The nodes of this server that the caller may see.
     pub(crate) fn here(state: &ApiState, caller: &Caller, query: &FleetQuery) -> Self {
-        let mut rows = rows(state, caller);
+        let streams = state.roster.streams();
+        let mut rows = rows(state, caller, &streams);
         let mut fleet = Self { revision: state.publisher.groups().0.0, total: rows.len(), ..Self::default() };
-        let mut by: BTreeMap<&str, HashMap<String, usize>> = BTreeMap::new();
-        for row in &rows {
-            *fleet.states.entry(row.state).or_default() += 1;
-            let mut count = |what, value: String| {
-                *by.entry(what).or_default().entry(value).or_default() += 1;
-            };
-            count("client", client_of(&row.node));
-            count("cluster", row.node.cluster.clone());
-            count("locality", locality_of(&row.node));
-            row.groups
-                .iter()
-                .filter(|group| caller.sees_group(group))
-                .for_each(|group| count("group", group.to_string()));
-        }
-        fleet.by = by.into_iter().map(|(what, counts)| (what.to_owned(), first_values(counts))).collect();
+        rows.iter().for_each(|row| *fleet.states.entry(row.state).or_default() += 1);
+        fleet.by = values(caller, &rows);
         rows.retain(|row| query.wants(row));
         fleet.found = rows.len();
         let (from, limit) = ((query.page() - 1) * query.limit(), query.limit());
@@ -289,14 +293,29 @@ impl FleetNode {
     }
 }
 
-impl Row {
+impl<'a> Row<'a> {
+    fn of(stream: &'a RosterStream, last_before_wave: Option<u64>) -> Self {
+        let of_wave = last_before_wave.filter(|_| stream.is_behind_wave);
+        Self {
+            node: &stream.node,
+            groups: &stream.groups,
+            state: FleetState::of(stream),
+            since: stream.since,
+            revision: stream.accepted.map(|accepted| of_wave.map_or(accepted.0, |last| last.min(accepted.0))),
+            streams: 1,
+            rejected: stream.rejected.as_ref(),
+            held_back: stream.n_held_back,
+            reconnects: stream.reconnects,
+        }
+    }
+
     fn place(&self) -> Place<'_, SystemTime> {
         let Self { state, since, revision, reconnects, node, .. } = self;
         Place { state: *state, since: *since, revision: *revision, reconnects: *reconnects, id: &node.id }
     }
 
     fn shown(&self, caller: &Caller) -> FleetNode {
-        let node = &self.node;
+        let node = self.node;
         FleetNode {
             id: node.id.clone(),
             state: self.state,
@@ -304,11 +323,11 @@ impl Row {
             cluster: node.cluster.clone(),
             locality: locality_of(node),
             client: client_of(node),
-            groups: seen_groups(caller, &self.groups),
+            groups: seen_groups(caller, self.groups),
             revision: self.revision,
             streams: self.streams,
-            rejected_type: self.rejected.as_ref().map(|(of, _)| of.type_url().to_owned()),
-            rejection: self.rejected.as_ref().map(|(_, words)| words.to_string()),
+            rejected_type: self.rejected.map(|(of, _)| of.type_url().to_owned()),
+            rejection: self.rejected.map(|(_, words)| words.to_string()),
             held_back: self.held_back,
             reconnects: self.reconnects,
             replica: None,
@@ -322,89 +341,78 @@ impl Row {
         // Streams of one client have the same changes held back.
         self.held_back = self.held_back.max(other.held_back);
         self.reconnects = self.reconnects.max(other.reconnects);
-        self.rejected = self.rejected.take().or(other.rejected);
+        self.rejected = self.rejected.or(other.rejected);
         if other.state < self.state {
             (self.state, self.since) = (other.state, other.since);
         }
     }
 }
 
-/// A row for each node that the caller may see, in no order.
-fn rows(state: &ApiState, caller: &Caller) -> Vec<Row> {
-    let mut by_id: HashMap<String, Row> = HashMap::new();
-    let mut newest: HashMap<ViewKey, u64> = HashMap::new();
-    for entry in state.board.streams() {
-        let Some(row) = entry.with(|status| row(state, caller, status, &mut newest)) else { continue };
-        let row = Row { reconnects: entry.reconnects(), ..with_held_back(row, &entry) };
-        match by_id.get_mut(&row.node.id) {
+/// A row for each node that the caller may see, in the order of ids.
+fn rows<'a>(state: &ApiState, caller: &Caller, streams: &'a [RosterStream]) -> Vec<Row<'a>> {
+    let last_before_wave = last_before_wave(state);
+    let mut rows: Vec<Row<'a>> = Vec::with_capacity(streams.len());
+    for stream in streams.iter().filter(|stream| caller.sees_node(&stream.groups)) {
+        let row = Row::of(stream, last_before_wave);
+        match rows.last_mut().filter(|last| last.node.id == row.node.id) {
             Some(known) => known.join(row),
-            None => _ = by_id.insert(row.node.id.clone(), row),
+            None => rows.push(row),
         }
     }
-    by_id.into_values().collect()
+    rows
 }
 
-fn row(
-    state: &ApiState,
-    caller: &Caller,
-    status: &StreamStatus,
-    newest: &mut HashMap<ViewKey, u64>,
-) -> Option<Row> {
-    let groups = status.view.as_ref().map(|view| Arc::clone(&view.groups)).unwrap_or_default();
-    if !caller.sees_node(&groups) {
-        return None;
-    }
-    let served = status
-        .view
-        .as_ref()
-        .map(|key| *newest.entry(key.clone()).or_insert_with(|| state.publisher.changed_at(key).0));
-    let revision = nodes::accepted(std::slice::from_ref(status));
-    let worst = status.types.iter().max_by_key(|(_, of)| (of.status(), of.updated_at));
-    let rejected = worst.filter(|(_, of)| of.status() == ConfigStatus::Error).and_then(|(of, status)| {
-        status.last_nack.as_ref().map(|nack| (of.clone(), Arc::clone(&nack.message)))
-    });
-    let updated = worst.and_then(|(_, of)| of.updated_at).unwrap_or(status.info.since);
-    let state = match status.status() {
-        ConfigStatus::Error => FleetState::Rejects,
-        ConfigStatus::Stale => FleetState::Unanswered,
-        _ if status.is_unmatched => FleetState::Unmatched,
-        ConfigStatus::NotSent => FleetState::Missing,
-        ConfigStatus::Synced if revision < served => FleetState::Behind,
-        ConfigStatus::Synced => FleetState::Current,
-    };
-    Some(Row {
-        node: Arc::clone(&status.info.node),
-        groups,
-        state,
-        since: updated,
-        revision,
-        streams: 1,
-        rejected,
-        held_back: 0,
-        reconnects: 0,
+/// The values that most nodes have, of everything that they are counted by.
+fn values(caller: &Caller, rows: &[Row<'_>]) -> BTreeMap<String, Vec<ValueCount>> {
+    let clients = counted(rows.iter().map(|row| client_parts(row.node)));
+    let localities = counted(rows.iter().map(|row| locality_parts(row.node)));
+    let clusters = counted(rows.iter().map(|row| row.node.cluster.as_str()));
+    let groups = rows.iter().flat_map(|row| row.groups).filter(|group| caller.sees_group(group));
+    let first = |what: &str, counts| (what.to_owned(), first_values(counts));
+    BTreeMap::from([
+        first("client", named(clients, |parts| joined(&parts, ' '))),
+        first("locality", named(localities, |parts| joined(&parts, '/'))),
+        first("cluster", named(clusters, str::to_owned)),
+        first("group", named(counted(groups.map(GroupName::as_str)), str::to_owned)),
+    ])
+}
+
+fn counted<T: Eq + Hash>(values: impl Iterator<Item = T>) -> HashMap<T, usize> {
+    values.fold(HashMap::new(), |mut counts, value| {
+        *counts.entry(value).or_default() += 1;
+        counts
     })
 }
 
-/// Counts what is held back, for which the client's session is asked.
-fn with_held_back(mut row: Row, entry: &StreamEntry) -> Row {
-    if entry.is_held_back() {
-        row.held_back = entry.held_back().len();
-        row.state = row.state.min(FleetState::HeldBack);
-    }
-    row
+/// Different values may have the same name.
+fn named<T>(counts: HashMap<T, usize>, name: impl Fn(T) -> String) -> HashMap<String, usize> {
+    counts.into_iter().fold(HashMap::new(), |mut by_name, (value, n)| {
+        *by_name.entry(name(value)).or_default() += n;
+        by_name
+    })
 }
 
 fn client_of(node: &Node) -> String {
-    match (node.user_agent_name.as_str(), node.user_agent_version.as_str()) {
-        (name, "") => name.to_owned(),
-        (name, version) => format!("{name} {version}"),
-    }
+    joined(&client_parts(node), ' ')
+}
+
+fn client_parts(node: &Node) -> [&str; 2] {
+    [node.user_agent_name.as_str(), node.user_agent_version.as_str()]
 }
 
 fn locality_of(node: &Node) -> String {
+    joined(&locality_parts(node), '/')
+}
+
+fn locality_parts(node: &Node) -> [&str; 3] {
     let of = &node.locality;
-    let parts = [of.region.as_str(), of.zone.as_str(), of.sub_zone.as_str()];
-    parts.join("/").trim_end_matches('/').to_owned()
+    [of.region.as_str(), of.zone.as_str(), of.sub_zone.as_str()]
+}
+
+/// The parts with something between them, without those at the end that are empty.
+fn joined(parts: &[&str], between: char) -> String {
+    let n = parts.iter().rposition(|part| !part.is_empty()).map_or(0, |last| last + 1);
+    parts[..n].join(between.encode_utf8(&mut [0; 4]))
 }
 
 /// The values that most nodes have.

@@ -8,10 +8,10 @@ use std::time::SystemTime;
 use xds_cache::layer::Resources;
 use xds_cache::{GroupName, LoadBoard, Name, Publisher, Refusals, ResourceType, StatusBoard, Version};
 use xds_codec::Codec;
-use xds_control::Control;
 use xds_control::acks::Acks;
 use xds_control::model::FileLoad;
 use xds_control::peers::Peers;
+use xds_control::{Control, Roster};
 
 use crate::access::Access;
 use crate::counts::RequestCounts;
@@ -97,6 +97,8 @@ pub struct ApiState {
     pub publisher: Arc<Publisher>,
     /// The clients that are connected.
     pub board: Arc<StatusBoard>,
+    /// How they are.
+    pub roster: Arc<Roster>,
     /// The requests that clients report.
     pub loads: Arc<LoadBoard>,
     /// Counts what passes a limit.

@@ -288,6 +288,18 @@ impl StreamStatus {
     }
 }
 
+/// The publication up to which everything was accepted on every stream, of every type; `None` if that is nothing.
+#[must_use]
+pub fn accepted<'a>(streams: impl IntoIterator<Item = &'a StreamStatus>) -> Option<Revision> {
+    let of_type = |status: &TypeStatus| {
+        let acked = status.acked.as_ref().filter(|acked| acked.is_final).map(|acked| acked.revision);
+        let is_settled = !status.is_error && !status.is_outstanding && status.current.0 > 0;
+        acked.max(is_settled.then_some(status.current))
+    };
+    // A type without any accepted response is older than every revision.
+    streams.into_iter().flat_map(|stream| stream.types.values()).map(of_type).min().flatten()
+}
+
 /// One stream's place on the board; dropping it takes the stream off.
 pub struct StreamEntry {
     status: Mutex<StreamStatus>,

@@ -31,9 +31,9 @@ use xds_api::rollouts::Rollouts;
 use xds_cache::loads::Recorded;
 use xds_cache::status::Variant;
 use xds_cache::wave::Share;
-use xds_cache::{Publisher, Reason, Refusals, ResourceType, Revision, StatusBoard};
-use xds_control::SHARES;
+use xds_cache::{Publisher, Reason, Refusals, ResourceType, Revision};
 use xds_control::model::wave::WavePhase;
+use xds_control::{Roster, SHARES};
 use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
 
@@ -181,11 +181,11 @@ struct FeatureLabel {
 }
 
 impl Metrics {
-    /// Nothing has happened yet. The contents of `publisher`, `board`, `refusals` and `tls` are read at each scrape.
+    /// Nothing has happened yet. The contents of `publisher`, `roster`, `refusals` and `tls` are read at each scrape.
     #[must_use]
     pub(crate) fn new(
         publisher: Arc<Publisher>,
-        board: Arc<StatusBoard>,
+        roster: Arc<Roster>,
         refusals: Arc<Refusals>,
         tls: Vec<Arc<Tls>>,
     ) -> Self {
@@ -229,10 +229,18 @@ impl Metrics {
         metrics.grpc_unsupported(&BTreeMap::new());
         metrics.register();
         metrics.registry.register_collector(Box::new(Canaries(Arc::clone(&metrics.canaries))));
-        metrics.registry.register_collector(Box::new(Scrape::new(publisher, board, refusals)));
+        metrics.registry.register_collector(Box::new(Scrape::new(publisher, roster, refusals)));
         metrics.registry.register_collector(Box::new(Process));
         metrics.registry.register_collector(Box::new(Certificates(tls)));
         metrics
+    }
+
+    /// Those of a server that nobody is connected to, and that serves nothing.
+    #[cfg(test)]
+    pub(crate) fn of_nobody() -> Self {
+        let publisher = Arc::new(Publisher::new());
+        let roster = Arc::new(Roster::new(Arc::clone(&publisher), xds_cache::StatusBoard::new()));
+        Self::new(publisher, roster, Arc::default(), vec![])
     }
 
     /// Also shows requests by how they were recognised, and the state of the audit log.
@@ -664,13 +672,9 @@ const PUBLISH_TO_ACK_BUCKETS: [f64; 12] =
 #[cfg(test)]
 mod tests {
     use xds_cache::layer::Resources;
-    use xds_cache::{Layer, Resource, layer};
+    use xds_cache::{Layer, Resource, StatusBoard, layer};
 
     use super::*;
-
-    fn metrics() -> Metrics {
-        Metrics::new(Arc::new(Publisher::new()), StatusBoard::new(), Arc::default(), vec![])
-    }
 
     fn line<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         text.lines().find_map(|line| line.strip_prefix(name).and_then(|rest| rest.strip_prefix(' ')))
@@ -678,7 +682,7 @@ mod tests {
 
     #[test]
     fn every_metric_of_the_contract_is_told() {
-        let metrics = metrics();
+        let metrics = Metrics::of_nobody();
         metrics.stream_opened(Variant::Delta);
         metrics.request(&ResourceType::Cluster, RequestKind::Nack);
         metrics.request(&ResourceType::from_type_url("type.googleapis.com/foo"), RequestKind::Ack);
@@ -720,7 +724,7 @@ mod tests {
 
     #[test]
     fn only_a_client_that_was_there_counts_for_the_time_until_the_ack() {
-        let metrics = metrics();
+        let metrics = Metrics::of_nobody();
         let before = Instant::now();
         metrics.published(PublicationSource::Api, Revision(7));
         metrics.acked(Revision(7), before);
@@ -732,7 +736,8 @@ mod tests {
     #[test]
     fn resources_are_counted_by_group_and_type() {
         let publisher = Arc::new(Publisher::new());
-        let metrics = Metrics::new(Arc::clone(&publisher), StatusBoard::new(), Arc::default(), vec![]);
+        let roster = Arc::new(Roster::new(Arc::clone(&publisher), StatusBoard::new()));
+        let metrics = Metrics::new(Arc::clone(&publisher), roster, Arc::default(), vec![]);
         let resource = Arc::new(Resource::plain(ResourceType::Cluster, "a", b"x".as_slice()));
         let mut base = Layer::default();
         let resources: Resources = [Arc::clone(&resource)].into_iter().collect();

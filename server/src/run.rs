@@ -21,7 +21,7 @@ use xds_codec::Codec;
 use xds_control::BoxFuture;
 use xds_control::model::{Asked, ChangeSource};
 use xds_control::peers::{Peers, Status};
-use xds_control::{Acks, Control, Guarding, SaveSet, Sharing, Verify};
+use xds_control::{Acks, Control, Guarding, Roster, SaveSet, Sharing, Verify};
 use xds_replica::etcd::Etcd;
 use xds_replica::{Feed, Member, Presence, PresenceOptions, Remote, Replica};
 use xds_rollout::Phase;
@@ -249,6 +249,7 @@ struct ServerParts {
     codec: Codec,
     publisher: Arc<Publisher>,
     board: Arc<StatusBoard>,
+    roster: Arc<Roster>,
     loads: Arc<LoadBoard>,
     refusals: Arc<Refusals>,
     acks: Arc<Acks>,
@@ -279,8 +280,9 @@ impl ServerParts {
         let is_copy = config.shared.is_some() || config.upstream.is_some();
         let servers = Servers::new(Arc::clone(&store), is_copy);
         let counts = Arc::<RequestCounts>::default();
+        let roster = Arc::new(Roster::new(Arc::clone(&publisher), Arc::clone(&board)));
         let metrics =
-            Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals), tls.all());
+            Metrics::new(Arc::clone(&publisher), Arc::clone(&roster), Arc::clone(&refusals), tls.all());
         let metrics = metrics
             .with_access(Arc::clone(access.counts()), Arc::clone(access.trail()))
             .with_agent(tls.agent.clone())
@@ -315,7 +317,20 @@ impl ServerParts {
             sharing: sharing(config),
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
-        Ok(Self { codec, publisher, board, loads, refusals, acks, metrics, traces, counts, servers, control })
+        Ok(Self {
+            codec,
+            publisher,
+            board,
+            roster,
+            loads,
+            refusals,
+            acks,
+            metrics,
+            traces,
+            counts,
+            servers,
+            control,
+        })
     }
 
     fn grpc(&self, config: &Config, access: &AccessFiles, confirmed: Option<Confirmed>) -> Arc<Grpc> {
@@ -498,6 +513,7 @@ impl ServerParts {
             control: self.control.clone(),
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
+            roster: Arc::clone(&self.roster),
             loads: Arc::clone(&self.loads),
             refusals: Arc::clone(&self.refusals),
             rollouts,

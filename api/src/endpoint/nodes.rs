@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 use xds_cache::identity::{Proof, Subject};
-use xds_cache::status::{ConfigStatus, StreamEntry, StreamStatus, TypeStatus};
+use xds_cache::status::{ConfigStatus, StreamEntry, StreamStatus, TypeStatus, accepted};
 use xds_cache::{Draining, HeldBack, Profile, ResourceType};
 use xds_control::peers::{Question, ReplicasReport};
 use xds_units::rfc3339;
@@ -368,7 +368,7 @@ fn node(state: &ApiState, caller: &Caller, streams: &[Arc<StreamEntry>]) -> Opti
             .unwrap_or(ConfigStatus::NotSent)
             .as_str()
             .to_owned(),
-        revision: accepted(&streams).map(|revision| behind.map_or(revision, |last| revision.min(last))),
+        revision: accepted(&streams).map(|revision| behind.map_or(revision.0, |last| revision.0.min(last))),
         wave: is_ahead.map(|is_ahead| if is_ahead { "ahead" } else { "behind" }.to_owned()),
         unmatched: streams.iter().any(|stream| stream.is_unmatched),
         types: worst(&streams),
@@ -380,20 +380,9 @@ fn node(state: &ApiState, caller: &Caller, streams: &[Arc<StreamEntry>]) -> Opti
 }
 
 /// The last whole revision of nodes that the present wave has not reached; `None` if there is no wave, or no node has been reached.
-fn last_before_wave(state: &ApiState) -> Option<u64> {
+pub(crate) fn last_before_wave(state: &ApiState) -> Option<u64> {
     let split = state.publisher.split()?;
     split.share.map(|_| split.deployment.saturating_sub(1))
-}
-
-/// The publication up to which everything was accepted on every stream, of every type.
-pub(crate) fn accepted(streams: &[StreamStatus]) -> Option<u64> {
-    let of_type = |status: &TypeStatus| {
-        let acked = status.acked.as_ref().filter(|acked| acked.is_final).map(|acked| acked.revision);
-        let is_settled = !status.is_error && !status.is_outstanding && status.current.0 > 0;
-        acked.max(is_settled.then_some(status.current)).map(|revision| revision.0)
-    };
-    // A type without any accepted response is older than every revision.
-    streams.iter().flat_map(|stream| stream.types.values()).map(of_type).min().flatten()
 }
 
 /// The worst entry of all streams for each type; among equally bad ones that of the newest stream.

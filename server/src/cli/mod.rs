@@ -104,6 +104,8 @@ enum Command {
     Fleet(Box<admin::FleetArgs>),
     /// List the routes that clients are served, with their backends and places
     Routes(Box<admin::RoutesArgs>),
+    /// Show nodes, changes and canaries on the terminal, as they are now
+    Top(admin::TopArgs),
     /// Show when the certificates of the server's ports end
     Certificates(admin::CertificatesArgs),
     /// List the connected clients, or show one
@@ -182,6 +184,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Status(args) => admin::status(&args),
         Command::Health(args) => admin::health(&args),
         Command::Fleet(args) => admin::fleet(&args),
+        Command::Top(args) => admin::top(&args),
         Command::Routes(args) => admin::routes(&args),
         Command::Certificates(args) => admin::certificates(&args),
         Command::Nodes(args) => admin::nodes(&args),

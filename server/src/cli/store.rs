@@ -36,6 +36,7 @@ enum StoreCommand {
     /// Put the history of a data directory into a shared store, of which the directory is a copy from then on
     ///
     /// Revisions, times and actors stay. No server may use the directory.
+    #[command(visible_alias = "migrate")]
     Push(PushArgs),
     /// Make what is in a shared store count for all servers, although they have another history: after an etcd was restored
     /// from a backup on purpose

@@ -1,14 +1,15 @@
-//! Metrics that are counted at each scrape, from the publisher and the status board.
+//! Metrics that are counted at each scrape, from the publisher and the roster of streams.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use xds_cache::status::{ConfigStatus, StreamStatus};
-use xds_cache::{GroupName, Publisher, Refusals, ResourceKey, Revision, StatusBoard, ViewKey};
+use xds_cache::status::ConfigStatus;
+use xds_cache::{GroupName, Publisher, Refusals, ResourceKey, Revision};
+use xds_control::{Roster, RosterStream};
 
 use super::labels::{OTHER, type_name};
 
@@ -16,7 +17,7 @@ use super::labels::{OTHER, type_name};
 #[derive(Debug)]
 pub(super) struct Scrape {
     publisher: Arc<Publisher>,
-    board: Arc<StatusBoard>,
+    roster: Arc<Roster>,
     refusals: Arc<Refusals>,
     /// The resources of a revision; counted once for each.
     resources: Mutex<(Revision, ResourceCounts)>,
@@ -26,40 +27,19 @@ pub(super) struct Scrape {
 type ResourceCounts = Arc<BTreeMap<(String, &'static str), u64>>;
 
 impl Scrape {
-    pub(super) fn new(publisher: Arc<Publisher>, board: Arc<StatusBoard>, refusals: Arc<Refusals>) -> Self {
-        Self { publisher, board, refusals, resources: Mutex::default() }
+    pub(super) fn new(publisher: Arc<Publisher>, roster: Arc<Roster>, refusals: Arc<Refusals>) -> Self {
+        Self { publisher, roster, refusals, resources: Mutex::default() }
     }
 
     /// The connected nodes, by all that they are counted by. A node with many streams counts once, as the worst of them.
     fn nodes(&self) -> NodeCounts {
-        let waves = self.publisher.split().is_some();
-        let mut changed: HashMap<ViewKey, Revision> = HashMap::new();
-        let mut nodes: HashMap<String, NodeState> = HashMap::new();
-        for entry in self.board.streams() {
-            let is_held_back = entry.is_held_back();
-            entry.with(|status| {
-                let newest = status.view.as_ref().map(|key| match changed.get(key) {
-                    Some(revision) => *revision,
-                    None => *changed.entry(key.clone()).or_insert(self.publisher.changed_at(key)),
-                });
-                let node = &status.info.node;
-                let is_behind_wave = waves && self.publisher.is_ahead(node) == Some(false);
-                let stream = NodeState {
-                    client: client(&node.user_agent_name),
-                    status: status.status(),
-                    is_current: !is_behind_wave && newest.is_some_and(|newest| has_all(status, newest)),
-                    is_behind_wave,
-                    is_held_back,
-                    is_unmatched: status.is_unmatched,
-                };
-                let known = nodes.get_mut(&node.id);
-                match known {
-                    Some(known) => known.join(&stream),
-                    None => _ = nodes.insert(node.id.clone(), stream),
-                }
-            });
+        let streams = self.roster.streams();
+        let nodes = streams.chunk_by(|one, other| one.node.id == other.node.id);
+        let mut counts = NodeCounts::default();
+        for node in nodes {
+            counts.add(node);
         }
-        NodeCounts::of(nodes.into_values())
+        counts
     }
 
     fn resources(&self) -> ResourceCounts {
@@ -111,27 +91,6 @@ impl Collector for Scrape {
     }
 }
 
-/// What a node is counted by.
-struct NodeState {
-    client: &'static str,
-    status: ConfigStatus,
-    is_current: bool,
-    is_behind_wave: bool,
-    is_held_back: bool,
-    is_unmatched: bool,
-}
-
-impl NodeState {
-    /// Takes in another stream of the same node.
-    fn join(&mut self, other: &Self) {
-        self.status = self.status.max(other.status);
-        self.is_current &= other.is_current;
-        self.is_behind_wave |= other.is_behind_wave;
-        self.is_held_back |= other.is_held_back;
-        self.is_unmatched |= other.is_unmatched;
-    }
-}
-
 /// Numbers of nodes by label.
 struct NodeCounts {
     clients: BTreeMap<&'static str, u64>,
@@ -139,29 +98,35 @@ struct NodeCounts {
     states: BTreeMap<&'static str, u64>,
 }
 
-impl NodeCounts {
-    fn of(nodes: impl Iterator<Item = NodeState>) -> Self {
+impl Default for NodeCounts {
+    fn default() -> Self {
         let zeroes = |labels: &[&'static str]| labels.iter().map(|label| (*label, 0)).collect();
         let clients: Vec<&'static str> = CLIENTS.iter().map(|(_, client)| *client).chain([OTHER]).collect();
-        let mut counts = Self {
+        Self {
             clients: zeroes(&clients),
             statuses: zeroes(&STATUSES.map(ConfigStatus::as_str)),
             states: zeroes(&["current", "behind", "behind-wave", "held-back", "unmatched"]),
-        };
-        for node in nodes {
-            *counts.clients.entry(node.client).or_default() += 1;
-            *counts.statuses.entry(node.status.as_str()).or_default() += 1;
-            for (state, is_it) in [
-                ("current", node.is_current),
-                ("behind", !node.is_current),
-                ("behind-wave", node.is_behind_wave),
-                ("held-back", node.is_held_back),
-                ("unmatched", node.is_unmatched),
-            ] {
-                *counts.states.entry(state).or_default() += u64::from(is_it);
-            }
         }
-        counts
+    }
+}
+
+impl NodeCounts {
+    /// Counts a node, which has these streams.
+    fn add(&mut self, streams: &[RosterStream]) {
+        let Some(worst) = streams.iter().max_by_key(|stream| stream.status) else { return };
+        *self.clients.entry(client(&worst.node.user_agent_name)).or_default() += 1;
+        *self.statuses.entry(worst.status.as_str()).or_default() += 1;
+        let any = |is_it: fn(&RosterStream) -> bool| streams.iter().any(is_it);
+        let is_current = !any(|stream| !stream.is_current);
+        for (state, is_it) in [
+            ("current", is_current),
+            ("behind", !is_current),
+            ("behind-wave", any(|stream| stream.is_behind_wave)),
+            ("held-back", any(|stream| stream.is_held_back)),
+            ("unmatched", any(|stream| stream.is_unmatched)),
+        ] {
+            *self.states.entry(state).or_default() += u64::from(is_it);
+        }
     }
 
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -183,13 +148,6 @@ impl NodeCounts {
         }
         Ok(())
     }
-}
-
-/// Returns `true` if the client of a stream has accepted everything up to the publication `newest`, of every type.
-fn has_all(status: &StreamStatus, newest: Revision) -> bool {
-    // Nothing is published as revision 0, and whoever was sent nothing has nothing.
-    let newest = newest.max(Revision(1));
-    status.types.values().all(|of_type| of_type.has_acked(newest))
 }
 
 /// The label of a client.
@@ -220,7 +178,7 @@ mod tests {
     use xds_cache::status::{
         EventKind, Sent, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant,
     };
-    use xds_cache::{Generated, Layer, Node, Proofs, ResourceType, ViewChange};
+    use xds_cache::{Generated, Layer, Node, Proofs, ResourceType, StatusBoard, ViewChange};
 
     use super::*;
 
@@ -253,7 +211,8 @@ mod tests {
             entry
         });
         let entries = entries.collect();
-        (Scrape::new(publisher, board, Arc::default()), entries)
+        let roster = Arc::new(Roster::new(Arc::clone(&publisher), board));
+        (Scrape::new(publisher, roster, Arc::default()), entries)
     }
 
     fn record(entry: &StreamEntry, kind: EventKind) {

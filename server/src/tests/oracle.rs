@@ -47,8 +47,7 @@ impl Asking {
 
     fn open_with(oracle_policy: OraclePolicy, program: &Path) -> Self {
         let dir = TempDir::new().unwrap();
-        let metrics = Metrics::new(Arc::new(Publisher::new()), StatusBoard::new(), Arc::default(), vec![]);
-        let metrics = Arc::new(metrics);
+        let metrics = Arc::new(Metrics::of_nobody());
         let oracle = Serving::open(program, &dir.path().join("oracle"), Arc::clone(&metrics)).unwrap();
         let options =
             Options { watches_files: true, oracle_policy, verify: Verify::Always, ..Options::default() };

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tower::Service as _;
 use xds_api::{Access, ApiState, EventHub, Token};
 use xds_cache::Refusals;
+use xds_control::Roster;
 use xds_control::peers::Peers;
 
 use super::*;
@@ -119,6 +120,7 @@ fn state_with(
         control,
         publisher: Arc::clone(&server.publisher),
         board: Arc::clone(&server.board),
+        roster: Arc::new(Roster::new(Arc::clone(&server.publisher), Arc::clone(&server.board))),
         acks: Arc::clone(&server.acks),
         refusals: Arc::default(),
         codec: codec(),

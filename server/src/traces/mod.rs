@@ -260,16 +260,14 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
-    use xds_cache::{Publisher, StatusBoard};
     use xds_control::model::ChangeSource;
 
     use super::messages::Value;
     use super::*;
 
     fn traces(sample: f64) -> (Traces, mpsc::Receiver<Span>) {
-        let metrics = Metrics::new(Arc::new(Publisher::new()), StatusBoard::new(), Arc::default(), vec![]);
         let (spans, queue) = mpsc::channel(MAX_QUEUED);
-        let (random, metrics) = (SystemRandom::new(), Arc::new(metrics));
+        let (random, metrics) = (SystemRandom::new(), Arc::new(Metrics::of_nobody()));
         (Traces { sample, random, metrics, spans, open: Mutex::default() }, queue)
     }
 

@@ -47,7 +47,11 @@ impl Group {
         };
         let mut servers = Vec::new();
         for n in 0..if etcd.is_some() { 2 } else { 1 } {
-            let mut setup = Setup::metered()?.fixed_xds_port()?.arg("--hold-mass-removal=off");
+            // One server has all clients on purpose: it is not to send any to the other one.
+            let mut setup = Setup::metered()?
+                .fixed_xds_port()?
+                .arg("--hold-mass-removal=off")
+                .arg("--max-connection-age=0s");
             if let Some(etcd) = &etcd {
                 setup = setup
                     .arg(format!("--store={}", etcd.url()))

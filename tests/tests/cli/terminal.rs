@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
-use xds_tests::server::{Server, Setup, xds_server};
+use xds_tests::envoy::Envoy;
+use xds_tests::server::{Server, Setup, Variant, xds_server};
 use xds_tests::wait::PATIENCE;
 
 /// What a command writes to a terminal, with a variable of the environment.
@@ -29,7 +30,7 @@ async fn the_difference_of_a_revision_has_colours_unless_they_are_unwanted() -> 
         server.put("/v1/groups/edge", &group).await?;
     }
     let last = server.get_json("/v1/history?limit=1").await?["revisions"][0]["revision"].to_string();
-    let text = on_terminal(&server, &format!("history {last}"), ("LANG", "C")).await?;
+    let text = on_terminal(&server, &format!("history show {last}"), ("LANG", "C")).await?;
     for line in ["\u{1b}[1m~ group/edge\u{1b}[0m\n", "\u{1b}[32m+", "\u{1b}[31m-", "\u{1b}[36m@@"] {
         ensure!(text.contains(line), "{line:?}: {text:?}");
     }
@@ -41,9 +42,9 @@ async fn the_difference_of_a_revision_has_colours_unless_they_are_unwanted() -> 
 /// What a terminal program writes, as it comes.
 #[derive(Debug)]
 struct Terminal {
-    _child: Child,
+    child: Child,
     /// Open as long as someone could type.
-    _keys: ChildStdin,
+    keys: ChildStdin,
     screen: ChildStdout,
     written: String,
 }
@@ -57,7 +58,7 @@ impl Terminal {
         let mut child = script.spawn()?;
         let keys = child.stdin.take().context("no standard input")?;
         let screen = child.stdout.take().context("no standard output")?;
-        Ok(Self { _child: child, _keys: keys, screen, written: String::new() })
+        Ok(Self { child: child, keys: keys, screen, written: String::new() })
     }
 
     /// Reads until a text comes; gives everything that was written before and with it.
@@ -98,5 +99,43 @@ async fn who_waits_for_longer_than_a_second_is_told_for_what() -> Result<()> {
     let told = terminal.expect("ended 0").await?;
     ensure!(told.contains("\u{1b}[2K") || told.contains("\u{1b}[J") || told.contains("\u{1b}[K"), "{told:?}");
     ensure!(told.contains("{}"), "{told:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn top_shows_a_node_that_comes_and_leaves_the_terminal_as_it_was() -> Result<()> {
+    let server = Server::start_with(Setup::new()?).await?;
+    server.wait_ready().await?;
+    let command = xds_server().await?;
+    let program = command.as_std().get_program().to_str().context("a path that is not UTF-8")?;
+    let top =
+        format!("stty -g; {program} top --admin=http://{}; echo ended $?; stty -g; echo end", server.admin());
+    let mut terminal = Terminal::start(&top)?;
+    let before = terminal.expect("\n").await?;
+    terminal.expect("0 nodes").await?;
+    let _envoy = Envoy::start(&server.bootstrap_envoy("edge-1", Variant::Delta).await?).await?;
+    terminal.expect("edge-1").await?;
+    terminal.keys.write_all(b"2").await?;
+    terminal.expect("SUMMARY").await?;
+    terminal.keys.write_all(b"q").await?;
+    // The other screen is left.
+    terminal.expect("\u{1b}[?1049l").await?;
+    terminal.expect("ended 0\r\n").await?;
+    let after = terminal.expect("end\r\n").await?;
+    assert_eq!(after.lines().next(), before.lines().next(), "the settings of the terminal");
+    ensure!(terminal.child.wait().await?.success());
+    Ok(())
+}
+
+#[tokio::test]
+async fn top_wants_a_terminal_and_a_server() -> Result<()> {
+    let output = xds_server().await?.arg("top").output().await?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(2) && error.contains("needs a terminal"), "{error}");
+    let command = xds_server().await?;
+    let program = command.as_std().get_program().to_str().context("a path that is not UTF-8")?;
+    let mut terminal = Terminal::start(&format!("{program} top --admin=http://127.0.0.1:1; echo ended $?"))?;
+    let told = terminal.expect("ended 3").await?;
+    ensure!(told.contains("cannot reach the server") && !told.contains("\u{1b}[?1049h"), "{told:?}");
     Ok(())
 }

@@ -12,8 +12,11 @@ use crate::cli::output::{Ink, Table, cell, items, print_in, print_list};
 
 /// The flags of `history`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct HistoryArgs {
-    /// Only this revision, with its difference; `A...B` shows the difference between two
+    #[command(subcommand)]
+    command: Option<HistoryCommand>,
+    /// The same as `show REV`
     #[arg(value_name = "REV")]
     revision: Option<String>,
     /// Also show which requests the revision moved
@@ -32,6 +35,24 @@ pub(crate) struct HistoryArgs {
     admin: AdminArgs,
 }
 
+#[derive(Clone, Debug, clap::Subcommand)]
+enum HistoryCommand {
+    /// Show one revision, with its difference
+    Show(ShowArgs),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct ShowArgs {
+    /// The revision; `A...B` shows the difference between two
+    #[arg(value_name = "REV")]
+    revision: String,
+    /// Also show which requests the revision moved
+    #[arg(long)]
+    requests: bool,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
 /// The flags of `rollback`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RollbackArgs {
@@ -43,12 +64,13 @@ pub(crate) struct RollbackArgs {
 }
 
 pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
-    let admin = args.admin.connect()?;
-    if let Some(revision) = &args.revision {
-        let query = if args.requests { "?requests=true" } else { "" };
-        let revision = admin.get(&format!("/v1/history/{}{query}", segment(revision)))?;
-        return print_in(args.admin.output, &revision, || in_full(&revision, Ink::of_stdout()));
+    if let Some(HistoryCommand::Show(args)) = &args.command {
+        return show(&args.admin, &args.revision, args.requests);
     }
+    if let Some(revision) = &args.revision {
+        return show(&args.admin, revision, args.requests);
+    }
+    let admin = args.admin.connect()?;
     let mut path = "/v1/history?".to_owned();
     for (name, value) in [("actor", &args.actor), ("source", &args.source)] {
         if let Some(value) = value {
@@ -72,6 +94,12 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
         }
     }
     print_list(args.admin.output, &history, || list(&history))
+}
+
+fn show(args: &AdminArgs, revision: &str, requests: bool) -> Result<(), Failure> {
+    let query = if requests { "?requests=true" } else { "" };
+    let revision = args.connect()?.get(&format!("/v1/history/{}{query}", segment(revision)))?;
+    print_in(args.output, &revision, || in_full(&revision, Ink::of_stdout()))
 }
 
 pub(crate) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {

@@ -27,6 +27,7 @@ use xds_cache::{
     layer,
 };
 use xds_codec::Codec;
+use xds_control::Roster;
 
 use crate::grpc::{Boards, Grpc, GrpcConfig, ServeError};
 use crate::listen::{Port, PortRules, Tls};
@@ -59,8 +60,8 @@ impl World {
         let publisher = Arc::new(Publisher::new());
         let board = StatusBoard::new();
         let refusals = Arc::<Refusals>::default();
-        let metrics =
-            Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals), vec![]));
+        let roster = Arc::new(Roster::new(Arc::clone(&publisher), Arc::clone(&board)));
+        let metrics = Arc::new(Metrics::new(Arc::clone(&publisher), roster, Arc::clone(&refusals), vec![]));
         let codec = Codec::new().unwrap();
         let loads = Arc::new(LoadBoard::new(LoadLimits::default()));
         let trail = Arc::<Trail>::default();
