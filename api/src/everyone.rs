@@ -91,7 +91,7 @@ impl Everyone {
         self,
         revision: Revision,
         scope: Option<&Scope>,
-        own: impl FnOnce() -> Applied,
+        own: Applied,
     ) -> (AcksReport, Union<Applied>) {
         let scope = scope.map(scope_texts);
         let question = Question::Acks { revision: revision.0, wait_ms: 0, scope };
@@ -99,12 +99,8 @@ impl Everyone {
         (sum(&union, revision), union)
     }
 
-    /// A page of each.
-    pub(crate) async fn pages<T: DeserializeOwned>(
-        self,
-        question: Question,
-        own: impl FnOnce() -> T,
-    ) -> Union<T> {
+    /// A page of each; that of this server is there.
+    pub(crate) async fn pages<T: DeserializeOwned>(self, question: Question, own: T) -> Union<T> {
         self.ask(question, own, Answer::page).await
     }
 
@@ -112,7 +108,7 @@ impl Everyone {
     async fn ask<T>(
         self,
         question: Question,
-        own: impl FnOnce() -> T,
+        own: T,
         read: impl Fn(Answer) -> Result<T, String>,
     ) -> Union<T> {
         let mut union = Union::new(self.replicas, SystemTime::now());
@@ -121,7 +117,7 @@ impl Everyone {
         while let Some((id, answer)) = asked.next().await {
             union.tell(&id, answer.and_then(&read));
         }
-        union.tell(&self.own, Ok(own()));
+        union.tell(&self.own, Ok(own));
         union
     }
 }

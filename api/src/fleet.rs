@@ -97,7 +97,7 @@ pub(crate) struct FleetNode {
     /// The type URL of what it rejects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected_type: Option<String>,
-    /// Its words for that.
+    /// Its words for that, without what is behind the first 512 bytes: `GET /v1/nodes/{id}` has all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejection: Option<String>,
     /// How many changes are held back.
@@ -327,7 +327,9 @@ impl<'a> Row<'a> {
             revision: self.revision,
             streams: self.streams,
             rejected_type: self.rejected.map(|(of, _)| of.type_url().to_owned()),
-            rejection: self.rejected.map(|(_, words)| words.to_string()),
+            rejection: self
+                .rejected
+                .map(|(_, words)| words[..words.floor_char_boundary(MAX_WORDS)].to_owned()),
             held_back: self.held_back,
             reconnects: self.reconnects,
             replica: None,
@@ -431,6 +433,9 @@ const MAX_LIMIT: usize = 1_000;
 
 /// The place of the last node that can be listed: other servers are asked for all up to it.
 const MAX_REACH: usize = 1_000;
+
+/// How much is shown of what a client says: pages of thousands of nodes have to fit into the answers of servers to each other.
+const MAX_WORDS: usize = 512;
 
 /// How many values are counted apart.
 const MAX_VALUES: usize = 50;

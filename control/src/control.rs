@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::SystemTime;
 
 use tokio::sync::broadcast;
@@ -43,6 +43,24 @@ use crate::{dry_run, history, others, rules, secrets};
 #[derive(Clone)]
 pub struct Control {
     shared: Arc<Shared>,
+}
+
+/// A [`Control`] that does not keep the store open.
+#[derive(Clone)]
+pub struct WeakControl(Weak<Shared>);
+
+impl WeakControl {
+    /// The control, unless it is gone.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Control> {
+        self.0.upgrade().map(|shared| Control { shared })
+    }
+}
+
+impl fmt::Debug for WeakControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakControl")
+    }
 }
 
 /// The weights of a rule: its own, and the effective ones.
@@ -246,6 +264,12 @@ impl Control {
     /// If this server does not serve that wave.
     pub fn wave_clients(&self, question: &WaveQuestion) -> Result<WaveClients, String> {
         report::clients_of(&self.shared.env, &self.shared.accepted(), question, At::now())
+    }
+
+    /// The same for those whom it knows itself.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakControl {
+        WeakControl(Arc::downgrade(&self.shared))
     }
 
     /// Makes the server not ready, for good.

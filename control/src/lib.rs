@@ -84,7 +84,7 @@ mod write;
 pub use acks::Acks;
 pub use boxed::BoxFuture;
 pub use causes::chain;
-pub use control::{Control, RuleState};
+pub use control::{Control, RuleState, WeakControl};
 pub use env::{Condition, ControlParts, Observer, Options, Reload, Sharing, Verify};
 pub use fingerprint::Fingerprint;
 pub use oracle::{Judgement, Oracle, OraclePolicy};

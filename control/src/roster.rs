@@ -83,14 +83,14 @@ impl Roster {
         let mut newest: HashMap<ViewKey, Revision> = HashMap::new();
         let mut streams: Vec<RosterStream> = Vec::with_capacity(self.board.n_streams());
         for entry in self.board.streams() {
-            let stream = entry.with(|status| {
-                let newest = status.view.as_ref().map(|key| match newest.get(key) {
-                    Some(revision) => *revision,
-                    None => *newest.entry(key.clone()).or_insert(self.publisher.changed_at(key)),
-                });
-                let is_behind_wave = has_wave && self.publisher.is_ahead(&status.info.node) == Some(false);
-                RosterStream::of(status, newest, is_behind_wave)
+            // The publisher is asked while nothing of the stream is locked: the stream answers its client meanwhile.
+            let (view, node) = entry.with(|status| (status.view.clone(), Arc::clone(&status.info.node)));
+            let newest = view.map(|key| match newest.get(&key) {
+                Some(revision) => *revision,
+                None => *newest.entry(key.clone()).or_insert(self.publisher.changed_at(&key)),
             });
+            let is_behind_wave = has_wave && self.publisher.is_ahead(&node) == Some(false);
+            let stream = entry.with(|status| RosterStream::of(status, newest, is_behind_wave));
             streams.push(stream.with_client(&entry));
         }
         streams.sort_by(|one, other| one.node.id.cmp(&other.node.id));

@@ -165,8 +165,8 @@ pub(crate) struct Tail {
     pub(crate) divergence: Option<Divergence>,
     /// False if the remote is known not to say where the mirror ends.
     pub(crate) may_have_said_end: bool,
-    /// The value of [`WAITING`] that is known; `None` if it has none.
-    waiting: Option<Bytes>,
+    /// The turns that were asked for.
+    turns: Turns,
 }
 
 impl Replica {
@@ -336,9 +336,9 @@ impl Shared {
         }
         let record = Record { revision: expected.next(), commit, previous: Vec::new() };
         let draft = Draft::new(&self.mirror, sealer, &position.store, (head, &record))?;
-        let mut waiting = tail.waiting.clone();
-        let appended = self.append(&draft, &meta, &mut waiting).await;
-        tail.waiting = waiting;
+        let mut turns = tail.turns.clone();
+        let appended = self.append(&draft, &meta, &mut turns).await;
+        tail.turns = turns;
         match appended {
             Ok(()) => {}
             Err(AppendError::Moved) => {
@@ -386,7 +386,7 @@ impl Shared {
         let told = self.remote.write(asking).await;
         // If it was not heard, the next commit finds out what is there.
         if told == Ok(Written::Done) {
-            tail.waiting = Some(value);
+            tail.turns = Turns { known: Some(value), is_own: true };
         }
     }
 
@@ -405,13 +405,8 @@ impl Shared {
     }
 
     /// Puts a commit until it is known whether it is the next one, in a store with this value of [`META`]. If another server has asked for a
-    /// turn since `waiting` was read, that server goes first.
-    async fn append(
-        &self,
-        draft: &Draft,
-        meta: &Bytes,
-        waiting: &mut Option<Bytes>,
-    ) -> Result<(), AppendError> {
+    /// turn that this one did not know of, that server goes first. Whoever has had its turn asks for none any more.
+    async fn append(&self, draft: &Draft, meta: &Bytes, turns: &mut Turns) -> Result<(), AppendError> {
         let mut attempt = Attempt::new(&draft.id, self.options.timeout);
         while let Err(error) = put_parts(&*self.remote, &draft.parts).await {
             // Nothing names the parts yet, so whether they are there does not matter.
@@ -422,7 +417,7 @@ impl Shared {
             compares: vec![
                 Compare::Value(HEAD.to_owned(), draft.head.encode()),
                 Compare::Value(META.to_owned(), meta.clone()),
-                match waiting {
+                match &turns.known {
                     Some(known) => Compare::Value(WAITING.to_owned(), known.clone()),
                     None => Compare::Absent(WAITING.to_owned()),
                 },
@@ -434,27 +429,50 @@ impl Shared {
             otherwise: vec![HEAD.to_owned(), commit, WAITING.to_owned()],
             ..Transaction::default()
         };
+        if turns.is_own {
+            transaction.puts.push(Put { key: WAITING.to_owned(), value: NOBODY });
+        }
         loop {
             match self.remote.write(transaction.clone()).await {
-                Ok(Written::Done) => return Ok(()),
+                Ok(Written::Done) => {
+                    if std::mem::take(&mut turns.is_own) {
+                        turns.known = Some(NOBODY);
+                    }
+                    return Ok(());
+                }
                 Ok(Written::Failed(found)) => {
                     let [head, commit, waits] = found.as_slice() else { return Err(AppendError::Moved) };
                     let line = commit.as_ref().and_then(CommitLine::parse);
                     let is_ours = line.is_some_and(|(line, _)| line.id == draft.id);
                     let has_moved = head.as_deref() != Some(&*draft.head.encode());
-                    if has_moved || waits == waiting {
+                    if has_moved || *waits == turns.known {
                         return if is_ours && has_moved { Ok(()) } else { Err(AppendError::Moved) };
                     }
-                    waiting.clone_from(waits);
+                    *turns = Turns { known: waits.clone(), is_own: false };
                     // One turn is enough; then it is whoever is faster.
                     transaction.compares.truncate(2);
-                    self.give_way(&draft.head.encode()).await;
+                    transaction.puts.retain(|put| put.key != WAITING);
+                    if waits.as_ref().is_some_and(|waits| *waits != NOBODY) {
+                        self.give_way(&draft.head.encode()).await;
+                    }
                 }
                 Err(error) => attempt.wait(error, true).await?,
             }
         }
     }
 }
+
+/// What is known of the turns that servers ask for.
+#[derive(Clone, Debug, Default)]
+struct Turns {
+    /// The value of [`WAITING`] that was read or written last; `None` if it had none.
+    known: Option<Bytes>,
+    /// True if it is this server that asked.
+    is_own: bool,
+}
+
+/// The value of [`WAITING`] after whoever asked has had its turn.
+const NOBODY: Bytes = Bytes::from_static(b"-");
 
 /// A commit was not put.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ pub mod cli;
 pub mod config;
 pub mod drain;
 mod escape;
+mod event_streams;
 pub mod grpc;
 mod listen;
 pub mod metrics;

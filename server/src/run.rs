@@ -30,6 +30,7 @@ use xds_store::{JournalStore, LastGood, Store};
 use crate::access::AccessFiles;
 use crate::config::{Config, PeerConfig, TraceConfig};
 use crate::drain;
+use crate::event_streams;
 use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
 use crate::listen::{self, Ends, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
 use crate::metrics::{Metrics, PublicationSource, Servers};
@@ -73,6 +74,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     if config.has_ui {
         router = page::over(router, config.tls.admin.is_some());
     }
+    let router = event_streams::end_with_the_server(router, stop.clone());
     listeners.announce(&config)?;
 
     let mut tasks = tokio::task::JoinSet::new();
@@ -471,11 +473,13 @@ impl ServerParts {
     }
 
     fn status(&self) -> Box<dyn Fn() -> Status + Send + Sync> {
-        let (control, board) = (self.control.clone(), Arc::clone(&self.board));
+        // The control and the metrics know the other servers, and these ask for this.
+        let (control, board) = (self.control.downgrade(), Arc::clone(&self.board));
         Box::new(move || {
+            let streams = board.n_streams() as u64;
+            let Some(control) = control.upgrade() else { return Status { streams, ..Status::default() } };
             let (revision, fingerprint) = control.fingerprint();
-            let fingerprint = Some((revision.0, fingerprint));
-            Status { revision: revision.0, streams: board.n_streams() as u64, fingerprint }
+            Status { revision: revision.0, streams, fingerprint: Some((revision.0, fingerprint)) }
         })
     }
 

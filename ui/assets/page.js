@@ -74,6 +74,8 @@ function follow() {
     say("the server does not answer", true);
     if (source.readyState !== EventSource.CLOSED) return;
     source = null;
+    // A visitor whose session has ended is shown where to sign in.
+    fetch("/ui/session", { redirect: "error" }).then((answer) => { if (answer.status === 401) location.reload(); }).catch(() => {});
     again = setTimeout(follow, 5000 + Math.random() * 5000);
   };
 }

@@ -9,9 +9,10 @@ use rust_embed::RustEmbed;
 #[folder = "assets/"]
 struct Assets;
 
-/// Answers with a file.
-pub(crate) fn serve(name: &str) -> Response {
-    let Some(file) = Assets::get(name) else { return StatusCode::NOT_FOUND.into_response() };
+/// Answers with a file. While one server after the other is replaced, a browser may ask one for a file that only another one has.
+pub(crate) fn serve(of: &str, name: &str) -> Response {
+    let file = Assets::get(name).filter(|_| hash(name) == of);
+    let Some(file) = file else { return StatusCode::NOT_FOUND.into_response() };
     let kind = match name.rsplit('.').next() {
         Some("css") => "text/css; charset=utf-8",
         Some("js") => "text/javascript; charset=utf-8",

@@ -44,15 +44,21 @@ impl Tone {
 
 /// A bar of parts, each with its number and name.
 pub(crate) fn bar(parts: &[(Tone, u64, &str)]) -> Markup {
-    let total: u64 = parts.iter().map(|(_, n, _)| n).sum();
     let said: Vec<String> =
         parts.iter().filter(|(_, n, _)| *n > 0).map(|(_, n, name)| format!("{n} {name}")).collect();
     let said = if said.is_empty() { "nobody".to_owned() } else { said.join(", ") };
+    let parts: Vec<(Tone, u64)> = parts.iter().map(|(tone, n, _)| (*tone, *n)).collect();
+    bar_that_says(&said, &parts)
+}
+
+/// A bar of parts that are told in these words.
+pub(crate) fn bar_that_says(said: &str, parts: &[(Tone, u64)]) -> Markup {
+    let total: u64 = parts.iter().map(|(_, n)| n).sum();
     let mut end = 0.0;
     let drawn: Vec<(Tone, f64, f64)> = parts
         .iter()
-        .filter(|(_, n, _)| *n > 0)
-        .map(|(tone, n, _)| {
+        .filter(|(_, n)| *n > 0)
+        .map(|(tone, n)| {
             let (x, width) = (end, share(*n, total));
             end += width;
             (*tone, x, width)

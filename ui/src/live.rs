@@ -17,11 +17,10 @@ use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep};
-use tokio_stream::wrappers::WatchStream;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::page::Screen;
-use crate::rest::{Failure, Rest, Visitor};
+use crate::rest::{Failure, Rest, Rights, Visitor};
 use crate::screen;
 
 /// The screens that somebody looks at. Cheap to clone.
@@ -31,8 +30,8 @@ pub(crate) struct Live {
     n_readers: Arc<AtomicUsize>,
 }
 
-/// A screen, and what its visitors may see: their connection, and the token that they signed in with.
-type Key = (String, String, Option<Vec<u8>>);
+/// The address of a screen, and what its visitors may see.
+type Key = (String, Rights);
 
 /// The parts of a screen at a moment. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -66,27 +65,28 @@ impl Live {
             return too_many();
         }
         let place = Place(Arc::clone(&self.n_readers));
-        let Some(shown) = self.follow(rest, visitor, address) else { return too_many() };
-        let mut last = 0;
-        let changes = WatchStream::new(shown).filter_map(move |shown| {
-            let _ = &place;
-            let event = (shown.number > 0).then(|| shown.since(last));
-            last = shown.number;
-            std::future::ready(event)
+        let Some(mut shown) = self.follow(rest, visitor, address) else { return too_many() };
+        if shown.borrow().number > 0 {
+            shown.mark_changed();
+        }
+        let events = stream::unfold((shown, 0, place), |(mut shown, last, place)| async move {
+            match timeout(KEEP_ALIVE, shown.changed()).await {
+                Ok(Ok(())) => {
+                    let now = shown.borrow_and_update().clone();
+                    Some((now.since(last), (shown, now.number, place)))
+                }
+                // It is not made any more.
+                Ok(Err(_)) => None,
+                Err(_) => Some((Bytes::from_static(b":\n\n"), (shown, last, place))),
+            }
         });
-        let silence = stream::unfold((), |()| async {
-            sleep(KEEP_ALIVE).await;
-            Some((Bytes::from_static(b":\n\n"), ()))
-        });
-        let events = stream::select(changes, silence).take_while(move |_| std::future::ready(may_see()));
-        let events = events.map(Ok::<_, Infallible>);
+        let events = events.take_while(move |_| std::future::ready(may_see())).map(Ok::<_, Infallible>);
         let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
         (headers, Body::from_stream(events)).into_response()
     }
 
     fn follow(&self, rest: &Rest, visitor: Visitor, address: String) -> Option<watch::Receiver<Shown>> {
-        let token = visitor.authorization.as_ref().map(|value| value.as_bytes().to_vec());
-        let key = (address, visitor.identity.clone(), token);
+        let key = (address, visitor.rights());
         let mut shown = self.lock();
         if let Some(sender) = shown.get(&key) {
             return Some(sender.subscribe());
@@ -101,25 +101,29 @@ impl Live {
         Some(receiver)
     }
 
-    /// Makes a screen anew for as long as somebody looks at it.
+    /// Makes a screen anew for as long as somebody looks at it who may.
     async fn make(self, rest: Rest, visitor: Visitor, key: Key) {
-        let mut ticks = interval(PERIOD);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = Shown::default();
         loop {
-            ticks.tick().await;
+            let began = Instant::now();
             let made = screen::of(&rest, &visitor, &key.0).await;
+            // The next try with the same token would be one more failure of whoever has it.
+            let is_over = matches!(&made, Err(failure) if failure.status == StatusCode::UNAUTHORIZED);
             let next = last.next(made);
-            let mut shown = self.lock();
-            let Some(sender) = shown.get(&key) else { return };
-            if sender.receiver_count() == 0 {
-                shown.remove(&key);
-                return;
+            {
+                let mut shown = self.lock();
+                let Some(sender) = shown.get(&key) else { return };
+                let is_over = is_over || sender.receiver_count() == 0;
+                if let Some(next) = next {
+                    last = next.clone();
+                    sender.send_replace(next);
+                }
+                if is_over {
+                    shown.remove(&key);
+                    return;
+                }
             }
-            if let Some(next) = next {
-                last = next.clone();
-                sender.send_replace(next);
-            }
+            sleep(pause(began.elapsed())).await;
         }
     }
 
@@ -158,6 +162,11 @@ impl Shown {
     }
 }
 
+/// How long a screen stays as it is that took so long to make: however many there are, each takes a fifth of a thread at most.
+fn pause(took: Duration) -> Duration {
+    PERIOD.saturating_sub(took).max(took * 4)
+}
+
 fn event(parts: &Map<String, Value>) -> Bytes {
     // JSON on one line.
     Bytes::from(format!("data: {}\n\n", Value::Object(parts.clone())))
@@ -171,7 +180,7 @@ fn too_many() -> Response {
 /// Stands in place of the parts when they cannot be made.
 const FAILURE: &str = "failure";
 
-/// How often a screen is made anew.
+/// How often a screen is made anew that does not take long.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// How often a comment shows that the stream lives.
@@ -197,6 +206,12 @@ mod tests {
 
     fn text(event: &Bytes) -> &str {
         std::str::from_utf8(event).unwrap().trim_end()
+    }
+
+    #[test]
+    fn what_takes_long_is_made_less_often() {
+        let pause = |took| pause(Duration::from_millis(took)).as_millis();
+        assert_eq!([0, 100, 200, 1_000].map(pause), [1_000, 900, 800, 4_000]);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::fmt;
 use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HOST, ORIGIN};
+use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use serde_json::Value;
@@ -25,8 +26,16 @@ pub(crate) struct Visitor {
     pub(crate) authorization: Option<HeaderValue>,
     /// What is known of the connection: its address and its certificate.
     connection: Extensions,
-    /// Tells visitors apart who may see different things.
-    pub(crate) identity: String,
+    /// What the connection proves, in words.
+    identity: String,
+}
+
+/// What the API knows visitors by: those with the same may see the same.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Rights {
+    identity: String,
+    host: Option<HeaderValue>,
+    authorization: Option<HeaderValue>,
 }
 
 /// Why the API did not do what it was asked for.
@@ -41,17 +50,31 @@ pub(crate) struct Failure {
 impl Visitor {
     /// Whoever makes a request with these headers. Of their connection there is what the API needs, and what it proves.
     pub(crate) fn of(
-        headers: &HeaderMap,
+        parts: &Parts,
         authorization: Option<HeaderValue>,
         (connection, identity): (Extensions, String),
     ) -> Self {
         let mut site = HeaderMap::new();
         for name in [ORIGIN, SEC_FETCH_SITE] {
-            if let Some(value) = headers.get(&name) {
+            if let Some(value) = parts.headers.get(&name) {
                 site.insert(name, value.clone());
             }
         }
-        Self { host: headers.get(HOST).cloned(), site, authorization, connection, identity }
+        // HTTP/2 has it in the address alone.
+        let authority = parts.uri.authority().map(|authority| HeaderValue::try_from(authority.as_str()));
+        let host = authority.and_then(Result::ok).or_else(|| parts.headers.get(HOST).cloned());
+        Self { host, site, authorization, connection, identity }
+    }
+
+    pub(crate) fn rights(&self) -> Rights {
+        let Self { identity, host, authorization, .. } = self;
+        Rights { identity: identity.clone(), host: host.clone(), authorization: authorization.clone() }
+    }
+}
+
+impl fmt::Debug for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rights").field("identity", &self.identity).finish_non_exhaustive()
     }
 }
 
@@ -68,7 +91,18 @@ impl Rest {
     ///
     /// The problem that the API tells.
     pub(crate) async fn get(&self, visitor: &Visitor, path: &str) -> Result<Value, Failure> {
-        self.send(visitor, Method::GET, path, None, &[]).await
+        self.send(visitor, Method::GET, path, None, &[]).await.map(|(answer, _)| answer)
+    }
+
+    /// The entity tag of what is at a path; empty if it has none.
+    pub(crate) async fn tag(&self, visitor: &Visitor, path: &str) -> Result<String, Failure> {
+        self.send(visitor, Method::GET, path, None, &[]).await.map(|(_, tag)| tag.unwrap_or_default())
+    }
+
+    /// Asks a question that has a body, and changes nothing: a link on another site may lead to it.
+    pub(crate) async fn ask(&self, visitor: &Visitor, path: &str, question: Value) -> Result<Value, Failure> {
+        let kind = [(CONTENT_TYPE, "application/json".to_owned())];
+        self.send(visitor, Method::POST, path, Some(question), &kind).await.map(|(answer, _)| answer)
     }
 
     /// Finds out whether the visitor may use the API at all, from the site that their form is on.
@@ -91,7 +125,7 @@ impl Rest {
         }
     }
 
-    /// Asks for something with a body.
+    /// Asks for something that may change something.
     ///
     /// # Errors
     ///
@@ -104,11 +138,11 @@ impl Rest {
         body: Option<Value>,
         headers: &[(HeaderName, String)],
     ) -> Result<Value, Failure> {
-        // A link on another site may lead to this page; a form on another site may not change anything through it.
+        // A form on another site may not change anything through this page.
         let site = visitor.site.iter().map(|(name, value)| (name.clone(), shown(value)));
         let kind = (CONTENT_TYPE, "application/json".to_owned());
         let headers: Vec<_> = [kind].into_iter().chain(site).chain(headers.iter().cloned()).collect();
-        self.send(visitor, method, path, body, &headers).await
+        self.send(visitor, method, path, body, &headers).await.map(|(answer, _)| answer)
     }
 
     async fn send(
@@ -118,7 +152,7 @@ impl Rest {
         path: &str,
         body: Option<Value>,
         headers: &[(HeaderName, String)],
-    ) -> Result<Value, Failure> {
+    ) -> Result<(Value, Option<String>), Failure> {
         let mut request = Request::new(body.map_or_else(Body::empty, |body| Body::from(body.to_string())));
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().map_err(|error| Failure::internal(format!("{path}: {error}")))?;
@@ -135,9 +169,10 @@ impl Rest {
         }
         let response = self.0.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
         let status = response.status();
+        let tag = response.headers().get(ETAG).map(shown);
         let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
         let body = body.map_err(|error| Failure::internal(format!("the answer of {path}: {error}")))?;
-        answer(status, &body.to_bytes())
+        answer(status, &body.to_bytes()).map(|answer| (answer, tag))
     }
 }
 

@@ -66,6 +66,7 @@ pub fn router(rest: Router, connections: Connections) -> Router {
         .route("/try", get(show))
         .route("/problems", get(show))
         .route("/ui/live", get(live))
+        .route("/ui/session", get(session))
         .route("/ui/do/{what}", post(act))
         .route("/ui/sign-in", post(sign_in))
         .route("/ui/sign-out", post(sign_out))
@@ -98,11 +99,30 @@ async fn live(State(page): State<Page>, RawQuery(query): RawQuery, request: Requ
     let (parts, _) = request.into_parts();
     let params = Params::read(&query.unwrap_or_default());
     let address = params.text("of").to_owned();
+    if !screen::is_live(&address) {
+        return (StatusCode::NOT_FOUND, "nothing of that changes while somebody looks").into_response();
+    }
     let (visitor, frame) = page.visitor(&parts, address.clone());
     let (sessions, headers) = (Arc::clone(&page.sessions), parts.headers);
+    // Others may look at the same already: whoever joins them is asked for the same.
+    if let Err(failure) = page.rest.check(&visitor).await {
+        if failure.status == StatusCode::UNAUTHORIZED {
+            sessions.end(&headers);
+        }
+        return (failure.status, failure.detail).into_response();
+    }
     // Whoever has signed out sees nothing more, in other windows neither.
-    let may_see = move || !frame.is_signed_in || sessions.of(&headers, Instant::now()).is_some();
+    let may_see = move || !frame.is_signed_in || sessions.holds(&headers, Instant::now());
     page.live.read(&page.rest, visitor, address, may_see)
+}
+
+/// Tells whether the visitor may use the API.
+async fn session(State(page): State<Page>, request: Request) -> Response {
+    let (parts, _) = request.into_parts();
+    let (visitor, _) = page.visitor(&parts, "/".to_owned());
+    let status =
+        page.rest.check(&visitor).await.map_or_else(|failure| failure.status, |()| StatusCode::NO_CONTENT);
+    guarded(status.into_response())
 }
 
 async fn act(State(page): State<Page>, Path(what): Path<String>, request: Request) -> Response {
@@ -151,20 +171,28 @@ async fn sign_in(State(page): State<Page>, request: Request) -> Response {
 }
 
 async fn sign_out(State(page): State<Page>, request: Request) -> Response {
-    let cookie = page.sessions.end(request.headers());
+    let (parts, _) = request.into_parts();
+    let (visitor, frame) = page.visitor(&parts, "/".to_owned());
+    match page.rest.check(&visitor).await {
+        // A token that is no longer good is one more reason to sign out.
+        Ok(()) => {}
+        Err(failure) if failure.status == StatusCode::UNAUTHORIZED => {}
+        Err(failure) => return html(failure.status, page::failure(&frame, &failure)),
+    }
+    let cookie = page.sessions.end(&parts.headers);
     let mut response = redirect("/", None);
     append_cookie(&mut response, &cookie);
     response
 }
 
-async fn asset(Path((_, file)): Path<(String, String)>) -> Response {
-    guarded(assets::serve(&file))
+async fn asset(Path((hash, file)): Path<(String, String)>) -> Response {
+    guarded(assets::serve(&hash, &file))
 }
 
 impl Connections {
     fn visitor(&self, parts: &Parts, authorization: Option<HeaderValue>) -> Visitor {
         let of = &parts.extensions;
-        Visitor::of(&parts.headers, authorization, ((self.carry)(of), (self.identify)(of)))
+        Visitor::of(parts, authorization, ((self.carry)(of), (self.identify)(of)))
     }
 }
 
@@ -188,8 +216,10 @@ async fn read_form(request: Request) -> Result<(Parts, Params), Failure> {
 
 /// An address of this page, and no other one.
 fn local(address: &str) -> String {
-    let is_local =
-        address.starts_with('/') && !address.starts_with("//") && !address.contains(['\\', '\n', '\r']);
+    // Browsers leave out some control characters, and what is left may begin with two slashes.
+    let is_local = address.starts_with('/')
+        && !address.starts_with("//")
+        && !address.contains(|character: char| character == '\\' || character.is_control());
     if is_local { address.to_owned() } else { "/".to_owned() }
 }
 
@@ -200,9 +230,13 @@ fn redirect(to: &str, said: Option<(bool, &str)>) -> Response {
         response.headers_mut().insert(LOCATION, to);
     }
     if let Some((is_done, text)) = said {
-        let text: String = text.chars().take(MAX_SAID_CHARS).collect();
-        let value = serde_urlencoded::to_string([(if is_done { "done" } else { "failed" }, text)]);
-        let value = value.unwrap_or_default();
+        let name = if is_done { "done" } else { "failed" };
+        let encoded = |text: &str| serde_urlencoded::to_string([(name, text)]).unwrap_or_default();
+        let mut text: String = text.chars().take(MAX_SAID_CHARS).collect();
+        while encoded(&text).len() > MAX_SAID_BYTES {
+            text.pop();
+        }
+        let value = encoded(&text);
         append_cookie(
             &mut response,
             &format!("{SAID}={value}; Max-Age=60; Path=/; HttpOnly; SameSite=Strict"),
@@ -254,6 +288,9 @@ const SAID: &str = "xds-server-said";
 
 const MAX_SAID_CHARS: usize = 600;
 
+/// Browsers keep cookies of up to 4,096 bytes.
+const MAX_SAID_BYTES: usize = 3_000;
+
 const MAX_FORM_BYTES: usize = 64 * 1024;
 
 #[cfg(test)]
@@ -262,7 +299,15 @@ mod tests {
 
     #[test]
     fn nobody_is_led_elsewhere() {
-        for address in ["https://evil.example", "//evil.example", "/\\evil.example", "", "evil", "/a\nb"] {
+        for address in [
+            "https://evil.example",
+            "//evil.example",
+            "/\\evil.example",
+            "",
+            "evil",
+            "/a\nb",
+            "/\t/evil.example",
+        ] {
             assert_eq!(local(address), "/", "{address:?}");
         }
         assert_eq!(local("/changes/1?x=1"), "/changes/1?x=1");

@@ -58,6 +58,13 @@ impl Sessions {
         Some(session.authorization.clone())
     }
 
+    /// Returns `true` while a session lasts. That does not count as use of it.
+    pub(crate) fn holds(&self, headers: &HeaderMap, now: Instant) -> bool {
+        let kept = self.lock();
+        let session = cookie(headers, NAME).and_then(|id| kept.get(id));
+        session.is_some_and(|session| now.duration_since(session.used_at) < IDLE)
+    }
+
     /// Ends a session, and returns the cookie that ends it in the browser.
     pub(crate) fn end(&self, headers: &HeaderMap) -> String {
         if let Some(id) = cookie(headers, NAME) {
@@ -110,6 +117,8 @@ mod tests {
         let later = now + IDLE - Duration::from_secs(1);
         assert_eq!(sessions.of(&headers(&one), later).unwrap(), "Bearer secret");
         assert_eq!(sessions.of(&headers(&other), now + IDLE), None);
+        assert!(sessions.holds(&headers(&one), later + IDLE - Duration::from_secs(1)));
+        assert!(!sessions.holds(&headers(&one), later + IDLE), "to look whether it lasts is no use of it");
         assert!(sessions.of(&headers(&one), now + IDLE).is_some(), "it was used since");
         sessions.end(&headers(&one));
         assert_eq!(sessions.of(&headers(&one), now + IDLE), None);

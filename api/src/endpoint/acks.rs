@@ -59,7 +59,7 @@ pub(crate) async fn read(
     if all.has_own() {
         known(own(), revision)?;
     }
-    let (report, union) = all.acks(revision, caller.scope(), own).await;
+    let (report, union) = all.acks(revision, caller.scope(), own()).await;
     Answer::ok(&AcksAnswer { report, replicas: Some(union.report()) })
 }
 

@@ -24,7 +24,8 @@ pub(crate) async fn read(
     let asked = query.up_to_the_page();
     let text = serde_json::to_value(&asked).unwrap_or_default();
     let question = Question::Fleet { query: text, scope: caller.scope().map(scope_texts) };
-    let found = all.pages::<Fleet>(question, || Fleet::here(&state, &caller, &asked)).await;
+    let own = aside(move || Fleet::here(&state, &caller, &asked)).await?;
+    let found = all.pages::<Fleet>(question, own).await;
     let replicas = found.report();
     Answer::ok(&Fleet::of_all(found.into_answers(), replicas, &query))
 }

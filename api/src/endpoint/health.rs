@@ -12,7 +12,7 @@ use xds_units::rfc3339;
 
 use crate::answer::Answer;
 use crate::problem::ApiError;
-use crate::state::ApiState;
+use crate::state::{ApiState, aside};
 
 /// How the server is.
 #[derive(Debug, Serialize, ToSchema)]
@@ -62,5 +62,8 @@ pub(crate) async fn ready(State(state): State<ApiState>) -> Result<Answer, ApiEr
 
 pub(crate) async fn metrics(State(state): State<ApiState>) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(CONTENT_TYPE, kind)], state.control.metrics()).into_response()
+    match aside(move || state.control.metrics()).await {
+        Ok(text) => ([(CONTENT_TYPE, kind)], text).into_response(),
+        Err(error) => error.into_response(),
+    }
 }

@@ -183,7 +183,7 @@ pub(crate) async fn list(
     };
     let limit = query.limit;
     let own = aside(move || page(&state, &caller, &query, now)).await??;
-    let found = all.pages::<LoadList>(question, || own).await;
+    let found = all.pages::<LoadList>(question, own).await;
     let (is_complete, replicas) = (found.is_complete(), found.report());
     let mut complete = is_complete;
     let parts = found.into_answers().map(|(_, list)| {

@@ -291,7 +291,7 @@ async fn of_all(state: &ApiState, caller: &Caller, all: Everyone, query: NodeQue
         group: query.group.clone(),
         scope: caller.scope().map(scope_texts),
     };
-    let found = all.pages::<NodeList>(question, || page(state, caller, &query)).await;
+    let found = all.pages::<NodeList>(question, page(state, caller, &query)).await;
     let replicas = found.report();
     let parts = found.into_answers().map(|(id, mut list)| {
         let streams = list.nodes.iter_mut().flat_map(|node| &mut node.streams);

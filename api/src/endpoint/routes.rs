@@ -11,7 +11,7 @@ use crate::answer::Answer;
 use crate::caller::Caller;
 use crate::input::Params;
 use crate::problem::ApiError;
-use crate::served::{About, Served, Whose};
+use crate::served::{About, MAX_ANSWER_BYTES, Served, Whose};
 use crate::state::{ApiState, aside, group_name};
 
 /// Routes in order.
@@ -71,11 +71,20 @@ fn found(
     let client = client.unwrap_or_else(|| Client::newest_of(Profile::Envoy)[0]);
     let view = whose.view(state, caller, &served, client)?;
     let model = state.models.of(&view, client);
-    let (mut found, has_more): (Vec<Way>, bool) = ways(&model, wanted);
-    served.locate(state, &view, &mut found);
-    let next = has_more.then(|| (wanted.skip + found.len()).to_string());
-    let routes = found.iter().map(serde_json::to_value).collect::<Result<_, _>>();
-    let routes = routes.map_err(|error| ApiError::Internal(error.to_string()))?;
+    let (mut routes, mut n_bytes, mut has_more) = (Vec::new(), 0, true);
+    while has_more && routes.len() < wanted.limit && n_bytes < MAX_ANSWER_BYTES {
+        let limit = AT_ONCE.min(wanted.limit - routes.len());
+        let part = WaysWanted { skip: wanted.skip + routes.len(), limit, ..wanted.clone() };
+        let mut found: Vec<Way>;
+        (found, has_more) = ways(&model, &part);
+        served.locate(state, &view, &mut found);
+        for way in &found {
+            let route = serde_json::to_value(way).map_err(|error| ApiError::Internal(error.to_string()))?;
+            n_bytes += route.to_string().len();
+            routes.push(route);
+        }
+    }
+    let next = has_more.then(|| (wanted.skip + routes.len()).to_string());
     Ok(RouteList { revision: view.revision().0, client: client.to_string(), routes, next })
 }
 
@@ -83,6 +92,9 @@ fn profile(text: &str) -> Result<Profile, ApiError> {
     let found = Profile::ALL.into_iter().find(|profile| profile.as_str() == text);
     found.ok_or_else(|| ApiError::BadRequest(format!("profile={text:?} is neither envoy nor grpc")))
 }
+
+/// How many routes are made before it is looked how large the page is.
+const AT_ONCE: usize = 50;
 
 /// How many routes a page has if the request does not say.
 const DEFAULT_LIMIT: usize = 100;

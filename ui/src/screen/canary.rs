@@ -6,7 +6,9 @@ use maud::{Markup, html};
 use serde_json::Value;
 use xds_units::rfc3339;
 
-use crate::draw::{Act, Line, Tone, badge, bar, confirmed, node, object, percent, plot, revision, time};
+use crate::draw::{
+    Act, Line, Tone, badge, bar, bar_that_says, confirmed, node, object, percent, plot, revision, time,
+};
 use crate::page::{Area, Part, Screen};
 use crate::path::{list as items, number, path, text};
 use crate::rest::Failure;
@@ -61,10 +63,14 @@ fn phase(word: &str) -> Markup {
 
 /// The weights of stable and canary.
 fn weights(one: &Value) -> Markup {
-    let (stable, canary) = (number(&one["weights"], "stable"), number(&one["weights"], "canary"));
+    let weight = |of: &str| one["weights"][of].as_f64().unwrap_or_default();
+    let (stable, canary) = (weight("stable"), weight("canary"));
+    // Weights have at most two decimals.
+    let hundredths = |weight: f64| (weight * 100.0).round() as u64;
+    let said = format!("{stable} % to stable, {canary} % to the canary");
     html! {
-        (bar(&[(Tone::Plain, stable, "to stable"), (Tone::Good, canary, "to the canary")]))
-        p { strong { (canary) } " to " (text(one, "canary")) ", " strong { (stable) } " to " (text(one, "stable"))
+        (bar_that_says(&said, &[(Tone::Plain, hundredths(stable)), (Tone::Good, hundredths(canary))]))
+        p { strong { (canary) " %" } " to " (text(one, "canary")) ", " strong { (stable) " %" } " to " (text(one, "stable"))
             "; step " (number(one, "step")) " of " (number(one, "nSteps")) }
     }
 }
@@ -216,7 +222,6 @@ pub(super) async fn wave(ask: &Ask<'_>, id: &str) -> Result<Screen, Failure> {
         confirmed(&act, &html! { p { (why) } })
     };
     let word = text(&one, "phase");
-    let is_over = matches!(word, "completed" | "promoted" | "reverted" | "superseded");
     let state = html! {
         p { (phase(word)) " " (text(&one, "reason")) }
         (members(&one))
@@ -228,17 +233,18 @@ pub(super) async fn wave(ask: &Ask<'_>, id: &str) -> Result<Screen, Failure> {
         }
         h2 { "Waves" }
         table {
-            thead { tr { th scope="col" { "Share" } th scope="col" { "Began" } } }
-            tbody { @for step in items(&one, "waves") { tr { th scope="row" { (text(step, "share")) } td { (time(text(step, "at"))) } } } }
+            thead { tr { th scope="col" { "Share" } th scope="col" { "Revision" } } }
+            tbody { @for step in items(&one, "waves") { tr { th scope="row" { (text(step, "share")) } td { (revision(number(step, "revision"))) } } } }
         }
     };
     let verbs = html! {
-        @if !is_over { div.verbs {
+        div.verbs {
+            @if matches!(word, "progressing" | "holding") { (verb("pause", "Pause", false, "No further node gets the change until somebody resumes it.")) }
             @if word == "paused" { (verb("resume", "Resume", false, "It goes on with the next wave.")) }
-            @else { (verb("pause", "Pause", false, "No further node gets the change until somebody resumes it.")) }
-            (verb("promote", "Promote", true, "All nodes get the change now."))
-            (verb("abort", "Abort", true, "The nodes that have the change get what they had before."))
-        } }
+            @if word == "held" { (verb("resume", "Begin again", false, "It begins again with the first wave.")) }
+            @if matches!(word, "progressing" | "holding" | "paused" | "held") { (verb("promote", "Promote", true, "All nodes get the change now.")) }
+            @if matches!(word, "progressing" | "holding" | "paused") { (verb("abort", "Abort", true, "The nodes that have the change get what they had before.")) }
+        }
     };
     let parts = vec![Part::new("state", state), Part::new("verbs", verbs)];
     Ok(Screen { title: text(&one, "summary").to_owned(), area: Area::Canary, head: html! {}, parts })

@@ -49,6 +49,16 @@ pub(crate) async fn of(rest: &Rest, visitor: &Visitor, address: &str) -> Result<
     }
 }
 
+/// Returns `true` if parts of the screen at an address change while somebody looks.
+pub(crate) fn is_live(address: &str) -> bool {
+    let path = address.split('?').next().unwrap_or_default();
+    let segments = segments(path).unwrap_or_default();
+    !matches!(
+        segments.iter().map(String::as_str).collect::<Vec<_>>().as_slice(),
+        ["try"] | ["changes", _, "rollback"]
+    )
+}
+
 fn number(text: &str) -> Result<u64, Failure> {
     text.parse().map_err(|_| Failure::no_screen())
 }

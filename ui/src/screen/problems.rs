@@ -70,9 +70,9 @@ fn held(files: &Value, tests: &Value) -> Markup {
             p.said.failed { (why) }
             (confirmed(&reload, &html! { p { "Clients lose what the files no longer have." } }))
         }
-        @if let Some(why) = tests["held"].as_str() {
+        @if tests["held"].is_object() {
             h2 { "RouteTests hold a change" }
-            p.said.failed { (why) }
+            p.said.failed { (text(&tests["held"], "reason")) }
             (confirmed(&release, &html! { p { "Clients get the change although tests fail." } }))
         }
         @if number(tests, "failed") > 0 { p { (number(tests, "failed")) " of " (number(tests, "failed") + number(tests, "passed")) " RouteTests fail." } }
@@ -84,7 +84,9 @@ fn errors(files: &Value) -> Markup {
         list(files, "files").iter().filter(|file| !list(file, "diagnostics").is_empty()).collect();
     html! {
         h2 { "Files" }
-        @if broken.is_empty() { p.empty { "No file has an error or a warning." } }
+        @if broken.is_empty() {
+            p.empty { @if files["next"].is_null() { "No file has an error or a warning." } @else { "The first " (list(files, "files").len()) " files have no error and no warning." } }
+        }
         @for file in broken.iter().take(SHOWN) {
             h3 { code { (text(file, "path")) } }
             @if file["lastGood"] == true { p.note { "What was good in it before is served." } }

@@ -1,6 +1,5 @@
 //! What would it change to go back?
 
-use http::Method;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
@@ -12,7 +11,9 @@ use crate::screen::Ask;
 
 pub(super) async fn screen(ask: &Ask<'_>, revision: u64) -> Result<Screen, Failure> {
     let body = json!({ "revision": revision });
-    let trial = ask.rest.call(ask.visitor, Method::POST, "/v1/rollback?dryRun=true", Some(body), &[]).await?;
+    // Whoever confirms undoes only what the preview shows.
+    let tag = ask.rest.tag(ask.visitor, "/v1/history").await?;
+    let trial = ask.rest.ask(ask.visitor, "/v1/rollback?dryRun=true", body).await?;
     let number = revision.to_string();
     let back = path(["changes", &number]);
     let act = Act {
@@ -20,7 +21,7 @@ pub(super) async fn screen(ask: &Ask<'_>, revision: u64) -> Result<Screen, Failu
         name: "Go back to this revision",
         confirm: "Go back now",
         is_grave: true,
-        fields: &[("revision", &number)],
+        fields: &[("revision", &number), ("tag", &tag)],
         to: &back,
     };
     let head = html! {
@@ -91,7 +92,7 @@ fn differences(trial: &Value) -> Markup {
                     h4 { "after" } pre tabindex="0" { (pretty(&one["after"])) }
                 } @else {
                     ul { @for place in list(one, "changes") {
-                        li { code { (text(place, "pointer")) } ": " (short(&place["before"])) " → " (short(&place["after"])) }
+                        li { code { (text(place, "pointer")) } ": " (short(&place["old"])) " → " (short(&place["new"])) }
                     } }
                 }
             }

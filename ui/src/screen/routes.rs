@@ -1,10 +1,11 @@
 //! Which routes are there, and where do they lead?
 
+use http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::draw::{Tone, badge, counted, object, place};
-use crate::page::{Area, Part, Screen};
+use crate::page::{Area, Part, Screen, problem};
 use crate::path::{Params, list, number, path, text};
 use crate::rest::Failure;
 use crate::screen::Ask;
@@ -14,9 +15,16 @@ const FILTERS: [&str; 6] = ["host", "path", "group", "node", "profile", "after"]
 
 pub(super) async fn screen(ask: &Ask<'_>) -> Result<Screen, Failure> {
     let params = ask.params.only(&FILTERS);
-    let routes = ask.get(&params.after("/v1/routes")).await?;
+    let routes = match ask.get(&params.after("/v1/routes")).await {
+        Ok(routes) => tree(&routes, &params),
+        // The form above lets them choose what they may see.
+        Err(failure) if [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN].contains(&failure.status) => {
+            problem(&failure)
+        }
+        Err(failure) => return Err(failure),
+    };
     let bad = ask.get("/v1/conditions?limit=1000").await?;
-    let parts = vec![Part::new("conditions", problems(&bad)), Part::new("routes", tree(&routes, &params))];
+    let parts = vec![Part::new("conditions", problems(&bad)), Part::new("routes", routes)];
     Ok(Screen { title: "Routes".to_owned(), area: Area::Routes, head: filters(&params), parts })
 }
 
@@ -58,6 +66,7 @@ fn problems(conditions: &Value) -> Markup {
                     (text(condition, "reason")) ": " span.words { (text(condition, "message")) } }
             } }
             @if bad.len() > SHOWN { p.note { (bad.len() - SHOWN) " more." } }
+            @if !conditions["next"].is_null() { p.note { "These are of the first " (list(conditions, "objects").len()) " objects." } }
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Where does a request go, and why not elsewhere?
 
-use http::Method;
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
@@ -102,7 +101,7 @@ async fn explain(ask: &Ask<'_>, at: &str) -> Result<Value, Failure> {
     }
     question.insert("request".to_owned(), request(params)?);
     let path = format!("/v1/explain?text=true&all={}", params.get("all").is_some());
-    ask.rest.call(ask.visitor, Method::POST, &path, Some(Value::Object(question)), &[]).await
+    ask.rest.ask(ask.visitor, &path, Value::Object(question)).await
 }
 
 fn request(params: &Params) -> Result<Value, Failure> {

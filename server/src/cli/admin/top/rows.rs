@@ -145,7 +145,7 @@ fn rollout(rollout: &Value) -> Row {
     };
     let [kind, namespace, name] = ["kind", "namespace", "name"].map(|key| line(&rollout["route"][key]));
     let mut details = vec![format!(
-        "step {} of {}: {} of {n} of {of} clients",
+        "step {} of {}: {} accepted by {n} of {of} clients",
         line(&rollout["step"]),
         line(&rollout["nSteps"]),
         bar(percent(n, of))
