@@ -251,7 +251,7 @@ async fn a_rollout_is_watched_and_steered() -> Result<()> {
     cockpit.open("/canary").await?;
     browser.wait_text("#rollouts", "Paused").await?;
     browser.click("shop: v2:8080").await?;
-    browser.wait_text("#state", "40 to v2:8080").await?;
+    browser.wait_text("#state", "40 % to v2:8080").await?;
     browser.wait_text("#state", "1 of 1").await?;
     for _ in 0..50 {
         cockpit.backend().await?;
@@ -268,7 +268,7 @@ async fn a_rollout_is_watched_and_steered() -> Result<()> {
     browser.click("Resume").await?;
     browser.run("document.querySelectorAll('#verbs details')[0].querySelector('button').click();").await?;
     browser.wait_text(".said.done", "resume").await?;
-    browser.wait_text("#state", "60 to v2:8080").await?;
+    browser.wait_text("#state", "60 % to v2:8080").await?;
     browser.check().await
 }
 
