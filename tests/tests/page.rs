@@ -340,6 +340,20 @@ async fn forms_of_other_sites_change_nothing_and_sign_nobody_in() -> Result<()> 
         let answer =
             server.request("POST", "/ui/sign-in", &[form, foreign], "token=x&to=/".to_owned()).await?;
         ensure!(answer.status == 401 && answer.header("set-cookie").is_empty(), "{}", answer.status);
+        // Nor may it look over the shoulder of somebody who follows a screen.
+        for (method, path) in [("GET", "/ui/live?of=/"), ("POST", "/ui/sign-out")] {
+            let answer = server.request(method, path, &[foreign], String::new()).await?;
+            ensure!(
+                answer.status == 403 && answer.header("set-cookie").is_empty(),
+                "{path}: {}",
+                answer.status
+            );
+        }
+    }
+    for nothing_changes in
+        ["/ui/live?of=/try", "/ui/live?of=/changes/1/rollback", "/ui/0123456789abcdef/page.js"]
+    {
+        assert_eq!(server.get(nothing_changes).await?.status, 404, "{nothing_changes}");
     }
     let answer = server.request("POST", "/ui/do/reload", &[form], "to=//evil.example".to_owned()).await?;
     assert_eq!(answer.header("location"), "/");

@@ -218,3 +218,22 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The largest answer that is shown.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(request: http::request::Builder) -> Option<HeaderValue> {
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        Visitor::of(&parts, None, (Extensions::new(), String::new())).host
+    }
+
+    #[test]
+    fn the_host_is_in_the_address_with_http_2_and_in_a_header_with_http_1() {
+        let of_2 = Request::builder().uri("https://admin.test:18001/ui/sign-in");
+        assert_eq!(host(of_2).unwrap(), "admin.test:18001");
+        let of_1 = Request::builder().uri("/ui/sign-in").header(HOST, "admin.test");
+        assert_eq!(host(of_1).unwrap(), "admin.test");
+        assert_eq!(host(Request::builder().uri("/")), None);
+    }
+}

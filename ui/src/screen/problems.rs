@@ -145,3 +145,18 @@ fn refused(health: &Value) -> Markup {
 
 /// How many of a kind are listed.
 const SHOWN: usize = 50;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_change_that_tests_hold_can_be_released() {
+        let tests = json!({"held": {"reason": "a test fails"}, "failed": 1, "passed": 2});
+        let text = held(&json!({}), &tests).into_string();
+        assert!(text.contains("a test fails") && text.contains("/ui/do/release"), "{text}");
+        assert_eq!(held(&json!({"held": null}), &json!({"held": null})).into_string(), "");
+    }
+}

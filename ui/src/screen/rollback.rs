@@ -110,3 +110,15 @@ fn short(value: &Value) -> String {
 
 /// How many clients are named.
 const SHOWN: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_is_shown_with_both_values() {
+        let trial = json!({"difference": [{"what": "~ cluster/a", "changes": [{"pointer": "/weight", "old": 1, "new": null}]}]});
+        let text = differences(&trial).into_string();
+        assert!(text.contains("<code>/weight</code>: 1 → nothing"), "{text}");
+    }
+}
