@@ -114,8 +114,7 @@ fn expressions() -> Result<Vec<(String, String)>> {
 
 /// An expression as Grafana sends it.
 fn filled_in(expression: &str, (job, instance): (&str, &str)) -> String {
-    // A panel of three hours that is 1,000 points wide, or a job that is read every 15 s, gets a minute. All that happens in this test is
-    // in the last five.
+    // For a job that is read every 15 s it would be a minute, for one that is read each second less than this test takes.
     let filled = expression.replace("$__rate_interval", "5m");
     filled.replace("$job", job).replace("$instance", instance)
 }
@@ -157,6 +156,7 @@ async fn check_selections(
     for selection in [(".*", ".*"), (JOB, &addrs[0]), (JOB, &two)] {
         for (dashboard, expression) in expressions {
             let filled = filled_in(expression, selection);
+            ensure!(!filled.contains('$'), "{dashboard}: a variable is left in {filled}");
             prometheus.query(&filled).await.with_context(|| format!("{dashboard}: {filled}"))?;
         }
     }
