@@ -14,7 +14,7 @@ use xds_cache::{AHEAD, GroupName, Profile, Refusals, Revision, ViewKey, WavePoli
 use xds_codec::json_diff;
 use xds_control::acks::{AcksReport, view_key_of_group};
 use xds_control::model::{
-    ChangedObject, RequestName, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
+    ChangedObject, RequestName, TraceParent, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
 };
 use xds_control::peers::{MissingReplica, ReplicasReport, Union};
 use xds_store::BlobHash;
@@ -274,6 +274,7 @@ pub(crate) async fn run(
         until: None,
         scope,
         request: request_name(asked, &write)?,
+        trace_parent: trace_parent(&asked.headers),
     };
     asked.caller.note(|deed| deed.is_dry_run = mode.dry_run);
     let reverts = mode.reverts;
@@ -302,6 +303,13 @@ fn request_name(asked: &Asked, write: &Write) -> Result<Option<RequestName>, Api
 
 fn hash(text: &str) -> String {
     BlobHash::of(text.as_bytes()).to_string()
+}
+
+/// Reads the header `traceparent`. One that cannot be read, or two of them, count as none.
+fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
+    let mut found = headers.get_all("traceparent").iter();
+    let (Some(only), None) = (found.next(), found.next()) else { return None };
+    only.to_str().ok()?.parse().ok()
 }
 
 /// Reads the header `Idempotency-Key`.

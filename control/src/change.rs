@@ -23,7 +23,7 @@ use crate::fingerprint::{Fingerprint, Fingerprints};
 use crate::judged::{self, Asked, Refused, Served};
 use crate::key::StoreKey;
 use crate::load::Blame;
-use crate::model::{Event, WriteError};
+use crate::model::{Event, TraceParent, WriteError};
 use crate::oracle::{Judgement, OraclePolicy};
 use crate::own_files::{Memory, Watched};
 use crate::plan::Plan;
@@ -209,7 +209,8 @@ impl Shared {
             return Err(WriteError::Follower);
         }
         let cause = Arc::new(cause);
-        let mut stages = Stages::begin();
+        let begin = || Stages::begin().within(cause.trace_parent());
+        let mut stages = begin();
         let _changing = self.changing.lock().await;
         // Contents that are served already come first in the history.
         if matches!(*cause, Cause::Write(..)) {
@@ -218,13 +219,13 @@ impl Shared {
         stages.end(Stage::Wait);
         match (self.alone(&cause, stages).await, cause.forced_by()) {
             (Err(WriteError::WaveActive { .. }), Some(actor)) => {
-                self.alone(&Arc::new(Cause::Forced { actor: actor.to_owned() }), Stages::begin()).await?;
-                self.alone(&cause, Stages::begin()).await
+                self.alone(&Arc::new(Cause::Forced { actor: actor.to_owned() }), begin()).await?;
+                self.alone(&cause, begin()).await
             }
             (Err(error), _) => {
                 if let Some(shown) = without_effect(&self.accepted(), &cause) {
                     let revision = shown.next.revision;
-                    self.take(shown, revision, Stages::begin())?;
+                    self.take(shown, revision, begin())?;
                 }
                 Err(error)
             }
@@ -250,7 +251,7 @@ impl Shared {
             if proposed.is_served_first {
                 let (next, label) = load::served_first(&proposed, accepted.revision);
                 let notes = proposed.notes.clone();
-                self.accept(next, &label, true, vec![], notes);
+                self.accept(next, (&label, stages.parent()), true, vec![], notes);
             }
             let committed = self.commit(accepted.revision, &proposed).await;
             stages.end(Stage::Commit);
@@ -502,7 +503,7 @@ impl Shared {
         let Transition { next, label, is_published, told, notes, refused, is_unjudged, outcome, .. } =
             proposed;
         let next = Accepted { revision, ..next };
-        let publication = self.accept(next, &label, is_published, told, notes);
+        let publication = self.accept(next, (&label, stages.parent()), is_published, told, notes);
         stages.end(Stage::Publish);
         if let Some(observer) = self.env.parts.observer.as_ref().filter(|_| is_published) {
             let (source, summary) = (label.source, label.summary.as_str());
@@ -525,13 +526,13 @@ impl Shared {
     fn accept(
         &self,
         next: Accepted,
-        label: &Label,
+        (label, parent): (&Label, Option<TraceParent>),
         is_published: bool,
         told: Vec<Event>,
         notes: Vec<Note>,
     ) -> Publication {
         let publication = match is_published {
-            true => self.publish(&next, label),
+            true => self.publish(&next, label, parent),
             false => Publication { revision: next.revision, ..Publication::default() },
         };
         let before = self.accepted.send_replace(Arc::new(next));
@@ -558,11 +559,11 @@ impl Shared {
         publication
     }
 
-    fn publish(&self, next: &Accepted, label: &Label) -> Publication {
+    fn publish(&self, next: &Accepted, label: &Label, parent: Option<TraceParent>) -> Publication {
         let Label { source, summary, .. } = label;
         // Before the publication, so that the first acknowledgement finds its time.
         if let Some(observer) = &self.env.parts.observer {
-            observer.published(*source, next.revision);
+            observer.published(*source, next.revision, parent);
         }
         let mut groups = next.groups.clone();
         let behind = former::behind(&self.env.parts.codec, next, &mut groups);

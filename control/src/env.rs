@@ -16,7 +16,7 @@ use crate::acks::Acks;
 use crate::boxed::BoxFuture;
 use crate::elsewhere::Elsewhere;
 use crate::model::wave::WavePhase;
-use crate::model::{ChangeSource, ReloadOutcome, WriteError};
+use crate::model::{ChangeSource, ReloadOutcome, TraceParent, WriteError};
 use crate::oracle::{Oracle, OraclePolicy};
 use crate::route_tests::{Memo, TestPolicy};
 use crate::stages::Changed;
@@ -81,8 +81,8 @@ pub enum Verify {
 
 /// Reports of the control about its work, for the metrics.
 pub trait Observer: Send + Sync {
-    /// A revision is about to be published.
-    fn published(&self, source: ChangeSource, revision: Revision);
+    /// A revision is about to be published, as a part of a caller's span if there is one.
+    fn published(&self, source: ChangeSource, revision: Revision, parent: Option<TraceParent>);
     /// It was, and this is how it came about.
     fn changed(&self, changed: Changed<'_>);
     /// A wave deployment is in another phase, or has reached another share of the nodes.

@@ -6,7 +6,7 @@ use crate::accepted::Accepted;
 use crate::env::{At, Env};
 use crate::load::{self, Load};
 use crate::model::wave::WaveVerb;
-use crate::model::{StepKind, Write, WriteError, WriteOptions};
+use crate::model::{StepKind, TraceParent, Write, WriteError, WriteOptions};
 use crate::transition::{Outcome, Transition};
 use crate::wave::step;
 use crate::{others, verify, write};
@@ -68,6 +68,22 @@ impl Cause {
             | Self::Held => true,
             // A look at a wave that another server drives changes nothing.
             Self::Wave | Self::Others | Self::Anew => false,
+        }
+    }
+
+    /// The span of the caller that the change is a part of.
+    pub(crate) const fn trace_parent(&self) -> Option<TraceParent> {
+        match self {
+            Self::Write(_, options) => options.trace_parent,
+            Self::Files(_)
+            | Self::Unrecorded
+            | Self::Wave
+            | Self::TakeOver
+            | Self::Ask { .. }
+            | Self::Forced { .. }
+            | Self::Others
+            | Self::Anew
+            | Self::Held => None,
         }
     }
 

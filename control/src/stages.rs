@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use xds_cache::Revision;
 
-use crate::model::ChangeSource;
+use crate::model::{ChangeSource, TraceParent};
 
 /// A part of the work on a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ impl Stage {
 /// The stages that a change has been through, one after the other. A change that another server was faster than begins again.
 #[derive(Clone, Debug)]
 pub struct Stages {
+    /// The span of the caller that the change is a part of.
+    parent: Option<TraceParent>,
     began: Instant,
     ended: Vec<(Stage, Instant)>,
 }
@@ -59,12 +61,24 @@ impl Stages {
     /// A change begins.
     #[must_use]
     pub fn begin() -> Self {
-        Self { began: Instant::now(), ended: vec![] }
+        Self { parent: None, began: Instant::now(), ended: vec![] }
+    }
+
+    /// The same as a part of a caller's span, if there is one.
+    #[must_use]
+    pub fn within(self, parent: Option<TraceParent>) -> Self {
+        Self { parent, ..self }
     }
 
     /// A stage is over. It began when the one before ended.
     pub fn end(&mut self, stage: Stage) {
         self.ended.push((stage, Instant::now()));
+    }
+
+    /// The span of the caller that the change is a part of.
+    #[must_use]
+    pub fn parent(&self) -> Option<TraceParent> {
+        self.parent
     }
 
     /// When the change began.

@@ -430,6 +430,16 @@ mod tests {
             ("--otlp-endpoint https://user@collector:4317", "is not http://HOST:PORT"),
             ("--otlp-endpoint http://127.0.0.1:4317 --otlp-ca ca.pem", "needs"),
             ("--otlp-ca ca.pem", "needs --otlp-endpoint"),
+            ("--otlp-endpoint https://collector:4317 --otlp-cert c --otlp-key k --otlp-headers-file h", ""),
+            ("--otlp-endpoint http://127.0.0.1:4317 --otlp-headers-file h", ""),
+            ("--otlp-endpoint https://collector:4317 --otlp-cert c", "--otlp-cert needs --otlp-key"),
+            ("--otlp-endpoint https://collector:4317 --otlp-key k", "--otlp-key needs --otlp-cert"),
+            (
+                "--otlp-endpoint http://127.0.0.1:4317 --otlp-cert c --otlp-key k",
+                "needs --otlp-endpoint with https",
+            ),
+            ("--otlp-key k", "needs --otlp-endpoint"),
+            ("--otlp-headers-file h", "needs --otlp-endpoint"),
             ("--trace-sample 1.5", "not a number from 0 to 1"),
         ] {
             let error = config(flags).err().unwrap_or_default();

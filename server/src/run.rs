@@ -19,7 +19,7 @@ use xds_cache::loads::LoadLimits;
 use xds_cache::{LoadBoard, Publisher, Reason, Refusals, Revision, StatusBoard};
 use xds_codec::Codec;
 use xds_control::BoxFuture;
-use xds_control::model::{Asked, ChangeSource};
+use xds_control::model::{Asked, ChangeSource, TraceParent};
 use xds_control::peers::{Peers, Status};
 use xds_control::{Acks, Control, Guarding, Roster, SaveSet, Sharing, Verify};
 use xds_replica::etcd::Etcd;
@@ -238,8 +238,8 @@ fn oracle(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<
 
 /// The traces of changes, if they are wanted. They are sent from now on.
 fn traces(config: &Config, metrics: &Arc<Metrics>) -> Option<Arc<Traces>> {
-    let TraceConfig { url, ca, sample } = config.traces.clone()?;
-    let collector = Collector { url, ca, instance_id: config.instance_id.clone() };
+    let TraceConfig { url, ca, identity, headers, sample } = config.traces.clone()?;
+    let collector = Collector { url, ca, identity, headers, instance_id: config.instance_id.clone() };
     let (traces, exporter) = Traces::new(sample, collector, Arc::clone(metrics));
     tokio::spawn(exporter.run());
     tokio::spawn(Arc::clone(&traces).tend());
@@ -687,7 +687,7 @@ struct Counting {
 }
 
 impl xds_control::Observer for Counting {
-    fn published(&self, source: ChangeSource, revision: Revision) {
+    fn published(&self, source: ChangeSource, revision: Revision, parent: Option<TraceParent>) {
         let source = match source {
             ChangeSource::File => PublicationSource::Files,
             ChangeSource::Store => PublicationSource::Store,
@@ -701,7 +701,7 @@ impl xds_control::Observer for Counting {
         };
         self.metrics.published(source, revision);
         if let Some(traces) = &self.traces {
-            traces.publishes(revision);
+            traces.publishes(revision, parent);
         }
     }
 

@@ -11,6 +11,7 @@
 //! [`secured`] is a server with TLS and clients that send requests while their credentials change. [`footprint`] measures memory and processor time. [`healthy`] is a client that is served during
 //! attacks, and [`shapes`] makes hostile contents. [`random`] makes choices that can be repeated. [`delay`] puts a distance between two
 //! programs, [`proxy`] cuts and freezes connections, [`transitions`] makes random changes of complete configurations, and [`load`] sends requests meanwhile.
+//! [`prometheus`] is a Prometheus that reads metrics and evaluates rules.
 //!
 //! [`pitfalls`] lists the mistakes of similar servers, and the test of each.
 //!
@@ -39,6 +40,7 @@ pub mod load;
 pub mod names;
 pub mod pitfalls;
 pub mod process;
+pub mod prometheus;
 pub mod proxy;
 pub mod random;
 pub mod raw;

@@ -1,5 +1,6 @@
 //! Traces of changes (`--otlp-endpoint`), received by a collector on the published messages of OpenTelemetry.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,11 +15,12 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::Server as Grpc;
+use tonic::transport::{Certificate, Identity, Server as Grpc, ServerTlsConfig};
 use tonic::{Request, Response, Status};
+use xds_tests::certificate_files::CertificateFiles;
 use xds_tests::config::{CLUSTER, ConfigDir, ROUTE};
 use xds_tests::raw::{self, SotwStream, path};
 use xds_tests::seen::{plain_cluster, resources};
@@ -27,7 +29,11 @@ use xds_tests::wait::{PATIENCE, wait_for};
 
 /// A collector, which keeps what it gets.
 #[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
+struct Collector {
+    requests: Arc<Mutex<Vec<ExportTraceServiceRequest>>>,
+    /// The header without which it takes nothing.
+    authorization: Option<&'static str>,
+}
 
 #[tonic::async_trait]
 impl TraceService for Collector {
@@ -35,7 +41,11 @@ impl TraceService for Collector {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(request.into_inner());
+        let shown = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
+        if self.authorization.is_some() && shown != self.authorization {
+            return Err(Status::unauthenticated("who are you?"));
+        }
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.into_inner());
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
@@ -51,8 +61,25 @@ impl Collector {
         Ok((collector, addr))
     }
 
+    /// The same over TLS, for clients with a certificate of this authority and with this header.
+    async fn start_guarded(
+        files: &CertificateFiles,
+        authorization: &'static str,
+    ) -> Result<(Self, SocketAddr)> {
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        let collector = Self { authorization: Some(authorization), ..Self::default() };
+        let (service, addr) = (TraceServiceServer::new(collector.clone()), listener.local_addr()?);
+        let read = |file: &str| fs::read(files.path(file));
+        let tls =
+            ServerTlsConfig::new().identity(Identity::from_pem(read("server.crt")?, read("server.key")?));
+        let tls = tls.client_ca_root(Certificate::from_pem(read("ca.crt")?));
+        let serving = Grpc::builder().tls_config(tls)?.add_service(service);
+        tokio::spawn(serving.serve_with_incoming(TcpListenerStream::new(listener)));
+        Ok((collector, addr))
+    }
+
     fn requests(&self) -> Vec<ExportTraceServiceRequest> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn spans(&self) -> Vec<Span> {
@@ -167,6 +194,118 @@ async fn a_collector_that_is_away_is_in_nobodys_way() -> Result<()> {
         Ok(())
     })
     .await
+}
+
+#[tokio::test]
+async fn a_collector_over_tls_must_be_who_it_says_and_gets_a_certificate_and_headers() -> Result<()> {
+    let (files, foreign) = (CertificateFiles::new().await?, CertificateFiles::new().await?);
+    let (collector, addr) = Collector::start_guarded(&files, "Bearer good").await?;
+    let mut setup = Setup::new()?.arg(format!("--otlp-endpoint=https://localhost:{}", addr.port()));
+    for (flag, file) in [
+        ("ca", "given.crt"),
+        ("cert", "given-client.crt"),
+        ("key", "given-client.key"),
+        ("headers-file", "headers"),
+    ] {
+        setup = setup.arg(format!("--otlp-{flag}={}", files.path(file)));
+    }
+    let give = |from: &CertificateFiles, file: &str, to: &str| fs::copy(from.path(file), files.path(to));
+    give(&foreign, "ca.crt", "given.crt")?;
+    give(&foreign, "client.crt", "given-client.crt")?;
+    give(&foreign, "client.key", "given-client.key")?;
+    fs::write(files.path("headers"), "authorization: Bearer bad\n")?;
+    let server = Server::start_with(setup).await?;
+    server.wait_ready().await?;
+    put(&server, 1).await?;
+    let mut stream = subscribed(&server, "edge-1", (CLUSTER, &[])).await?;
+    let mut content = 1;
+    // Each fault is told, and is in nobody's way. The files are read again, so that none of them needs a restart.
+    let faults = [("invalid peer certificate", "ca"), ("alert", "client"), ("who are you?", "headers")];
+    for (reason, mend) in faults {
+        wait_for("the reason in the log", PATIENCE, async || {
+            content += 1;
+            put(&server, content).await?;
+            let response = stream.expect_type(CLUSTER).await?;
+            stream.ack(&response, &[]).await?;
+            let told = server.log().containing("traces cannot be sent");
+            let is_told = told.iter().filter_map(|line| why(line)).any(|why| why.contains(reason));
+            ensure!(is_told, "not for {reason}: {told:#?}");
+            Ok(())
+        })
+        .await?;
+        ensure!(server.get("/readyz").await?.status == 200 && collector.requests().is_empty());
+        match mend {
+            "ca" => drop(give(&files, "ca.crt", "given.crt")?),
+            "client" => {
+                give(&files, "client.crt", "given-client.crt")?;
+                give(&files, "client.key", "given-client.key")?;
+            }
+            _ => fs::write(files.path("headers"), "authorization: Bearer good\n")?,
+        }
+    }
+    wait_for("traces", PATIENCE, async || {
+        content += 1;
+        put(&server, content).await?;
+        ensure!(!collector.spans().is_empty(), "{}", server.log());
+        Ok(())
+    })
+    .await?;
+    ensure!(!server.log().to_string().contains("Bearer"), "{}", server.log());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_write_joins_the_trace_of_its_caller() -> Result<()> {
+    let (collector, addr) = Collector::start(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let dir = ConfigDir::new()?;
+    dir.write("shop.yaml", ROUTES)?;
+    let setup = Setup::new()?.watch(dir.path()).arg(format!("--otlp-endpoint=http://{addr}"));
+    let server = Server::start_with(setup.arg("--trace-sample=0")).await?;
+    server.wait_ready().await?;
+    let mut client = subscribed(&server, "edge-1", (ROUTE, &[NAME])).await?;
+    let rule = "/v1/weights/Route/default/shop/0";
+    let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+    let mut revision = 0;
+    // The last caller is the only one that is traced.
+    for (percent, traceparent) in [
+        (10, String::new()),
+        (20, format!("00-{trace}-{span}-00")),
+        (30, format!("00-{trace}-{span}")),
+        (40, format!("00-{trace}-{span}-01")),
+    ] {
+        let headers = [
+            ("content-type", "application/json"),
+            ("if-match", "*"),
+            (if traceparent.is_empty() { "x-none" } else { "traceparent" }, &traceparent),
+        ];
+        let patch = json!({"percent": {"one": percent}}).to_string();
+        let patched = server.request("PATCH", rule, &headers, patch).await?.success()?.json()?;
+        revision = patched["revision"].as_u64().context("a revision")?;
+        let response = client.expect_type(ROUTE).await?;
+        client.ack(&response, &[NAME]).await?;
+    }
+    let spans = collector.wait(revision, 1).await?;
+    let root = spans.iter().find(|span| span.name == "change").context("a root")?;
+    assert_eq!(hex(&root.parent_span_id), span);
+    assert!(spans.iter().all(|span| hex(&span.trace_id) == trace), "{spans:#?}");
+    let n_others =
+        collector.spans().iter().filter(|span| number(span, "xds.revision") != Some(revision)).count();
+    assert_eq!(n_others, 0, "{:#?}", collector.spans());
+    Ok(())
+}
+
+async fn put(server: &Server, content: u64) -> Result<Json> {
+    server.put("/v1/groups/default/resources", &resources(&[plain_cluster("api", content)])).await
+}
+
+/// The reason in a line of the log.
+fn why(line: &str) -> Option<String> {
+    let event: Json = serde_json::from_str(line).ok()?;
+    event["why"].as_str().map(str::to_owned)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A client that has accepted what there is of these names (none: all).

@@ -8,6 +8,7 @@ mod revision;
 pub mod rollouts;
 pub mod tag;
 mod texts;
+mod trace_parent;
 pub mod wave;
 pub mod weights;
 mod write;
@@ -16,6 +17,7 @@ pub use event::Event;
 pub use files::{Asked, FileLoad, FileObject, FileObjectKey, FileStatus, ReloadOutcome, ServedLoad};
 pub use revision::{ChangeKind, ChangeSource, ChangedObject, HistoryEntry};
 pub use texts::Texts;
+pub use trace_parent::{NoTraceParent, TraceParent};
 pub use write::{
     EntityTags, GroupPhases, GroupRequests, RequestName, StepKind, WaveChoice, Write, WriteError,
     WriteOptions, WriteOutcome,

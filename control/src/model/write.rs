@@ -15,6 +15,7 @@ use xds_routes::{Document, DocumentKey};
 use super::files::FileLoad;
 use super::revision::ChangedObject;
 use super::rollouts::RolloutSteps;
+use super::trace_parent::TraceParent;
 use super::weights::RuleKey;
 use super::weights::change::{ChangeFault, WeightChange};
 
@@ -164,6 +165,8 @@ pub struct WriteOptions {
     pub scope: Option<Arc<Scope>>,
     /// The name of the request, if its caller may send it again.
     pub request: Option<RequestName>,
+    /// The span of the caller that the change is a part of, if it named one.
+    pub trace_parent: Option<TraceParent>,
 }
 
 /// The name of a request that its caller may send again: it is done once.

@@ -19,6 +19,15 @@ pub struct TraceArgs {
     /// PEM file with the authorities of the collector's certificate [default: those of the system]
     #[arg(long, env = "XDS_SERVER_OTLP_CA", value_name = "FILE")]
     pub otlp_ca: Option<PathBuf>,
+    /// PEM file with the certificate to show to the collector
+    #[arg(long, env = "XDS_SERVER_OTLP_CERT", value_name = "FILE")]
+    pub otlp_cert: Option<PathBuf>,
+    /// PEM file with the private key of that certificate
+    #[arg(long, env = "XDS_SERVER_OTLP_KEY", value_name = "FILE")]
+    pub otlp_key: Option<PathBuf>,
+    /// File with headers for the collector, such as a token: `name: value` in each line
+    #[arg(long, env = "XDS_SERVER_OTLP_HEADERS_FILE", value_name = "FILE")]
+    pub otlp_headers_file: Option<PathBuf>,
     /// Send traces to a collector on another host without TLS
     #[arg(long, env = "XDS_SERVER_ALLOW_PLAINTEXT_OTLP", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
@@ -36,6 +45,10 @@ pub struct TraceConfig {
     pub url: Uri,
     /// The authorities of its certificate; `None` for those of the system.
     pub ca: Option<PathBuf>,
+    /// The certificate to show to it, and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// The file with the headers of each request.
+    pub headers: Option<PathBuf>,
     /// The share of the changes that are traced, from 0 to 1.
     pub sample: f64,
 }
@@ -47,23 +60,32 @@ impl TraceConfig {
     ///
     /// If the endpoint is none, or a flag is without its use.
     pub(super) fn new(args: TraceArgs) -> Result<Option<Self>, ConfigError> {
+        let needs = |flag, other| ConfigError::Needs { flag, other };
+        let of_tls =
+            [("otlp-ca", &args.otlp_ca), ("otlp-cert", &args.otlp_cert), ("otlp-key", &args.otlp_key)];
+        let of_tls = of_tls.into_iter().find_map(|(flag, file)| file.as_ref().map(|_| flag));
         let Some(endpoint) = args.otlp_endpoint else {
-            return match args.otlp_ca {
-                Some(_) => Err(ConfigError::Needs { flag: "otlp-ca", other: "otlp-endpoint" }),
-                None => Ok(None),
-            };
+            let idle = of_tls.or(args.otlp_headers_file.as_ref().map(|_| "otlp-headers-file"));
+            return idle.map_or(Ok(None), |flag| Err(needs(flag, "otlp-endpoint")));
         };
         let Some((url, is_encrypted)) = parse_url(&endpoint) else {
             return Err(ConfigError::Otlp(endpoint));
         };
-        if !is_encrypted && args.otlp_ca.is_some() {
-            return Err(ConfigError::Needs { flag: "otlp-ca", other: "otlp-endpoint with https://" });
+        if let Some(flag) = of_tls.filter(|_| !is_encrypted) {
+            return Err(needs(flag, "otlp-endpoint with https://"));
         }
+        let identity = match (args.otlp_cert, args.otlp_key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            (Some(_), None) => return Err(needs("otlp-cert", "otlp-key")),
+            (None, Some(_)) => return Err(needs("otlp-key", "otlp-cert")),
+        };
         let is_near = url.host().is_some_and(is_loopback);
         if !is_encrypted && !is_near && !args.allow_plaintext_otlp {
             return Err(ConfigError::PlaintextOtlp(endpoint));
         }
-        Ok(Some(Self { url, ca: args.otlp_ca, sample: args.trace_sample }))
+        let (ca, headers) = (args.otlp_ca, args.otlp_headers_file);
+        Ok(Some(Self { url, ca, identity, headers, sample: args.trace_sample }))
     }
 }
 

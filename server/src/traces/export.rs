@@ -1,6 +1,8 @@
 //! Sends spans to a collector in batches.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,12 +10,14 @@ use http::Uri;
 use http::uri::PathAndQuery;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
-use tonic::Request;
 use tonic::client::Grpc;
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 use xds_control::chain;
 
+use super::headers;
 use super::messages::{
     ExportRequest, ExportResponse, Resource, ResourceSpans, Scope, ScopeSpans, Span, text,
 };
@@ -27,6 +31,10 @@ pub(crate) struct Collector {
     pub(crate) url: Uri,
     /// The authorities of its certificate; `None` for those of the system.
     pub(crate) ca: Option<PathBuf>,
+    /// The certificate to show to it, and its key.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+    /// The file with the headers of each request.
+    pub(crate) headers: Option<PathBuf>,
     /// The name of this server.
     pub(crate) instance_id: String,
 }
@@ -37,15 +45,22 @@ pub(crate) struct Exporter {
     collector: Collector,
     queue: mpsc::Receiver<Span>,
     metrics: Arc<Metrics>,
-    /// The connection, once there was one.
-    channel: Option<Channel>,
-    /// True if the last batch was not taken.
-    is_failing: bool,
+    /// The connection; `None` before the first, and after a batch that was not taken.
+    connection: Option<Connection>,
+    /// Why batches were not taken since the last one that was, as far as the log says it.
+    told: BTreeSet<String>,
+}
+
+/// A connection, which is made when it is needed, and made again if it is lost.
+#[derive(Clone, Debug)]
+struct Connection {
+    channel: Channel,
+    headers: MetadataMap,
 }
 
 impl Exporter {
     pub(super) fn new(collector: Collector, queue: mpsc::Receiver<Span>, metrics: Arc<Metrics>) -> Self {
-        Self { collector, queue, metrics, channel: None, is_failing: false }
+        Self { collector, queue, metrics, connection: None, told: BTreeSet::new() }
     }
 
     /// Sends spans until there are no more to come.
@@ -59,6 +74,10 @@ impl Exporter {
                 Err(_) => Some(format!("no answer within {PATIENCE:?}")),
             };
             self.metrics.spans(if failure.is_none() { SpanFate::Sent } else { SpanFate::Failed }, n_spans);
+            if failure.is_some() {
+                // The files may be right the next time.
+                self.connection = None;
+            }
             self.note(failure);
         }
     }
@@ -80,16 +99,17 @@ impl Exporter {
     }
 
     async fn send(&mut self, spans: Vec<Span>) -> Result<(), String> {
-        let channel = match &self.channel {
-            Some(channel) => channel.clone(),
-            None => self.channel.insert(self.collector.connect().await?).clone(),
+        let Connection { channel, headers } = match &self.connection {
+            Some(connection) => connection.clone(),
+            None => self.connection.insert(self.collector.connect().await?).clone(),
         };
         let mut client = Grpc::new(channel);
         client.ready().await.map_err(|error| chain(&error))?;
         let codec = ProstCodec::<ExportRequest, ExportResponse>::default();
-        let request = Request::new(self.collector.request(spans));
+        let mut request = Request::new(self.collector.request(spans));
+        *request.metadata_mut() = headers;
         let answer = client.unary(request, PathAndQuery::from_static(METHOD), codec).await;
-        let answer = answer.map_err(|status| format!("{}: {}", status.code(), status.message()))?;
+        let answer = answer.map_err(|status| reason(&status))?;
         match answer.into_inner().partial_success {
             Some(partly) if partly.rejected_spans > 0 => {
                 Err(format!("{} spans were refused: {}", partly.rejected_spans, partly.error_message))
@@ -98,34 +118,44 @@ impl Exporter {
         }
     }
 
-    /// Logs that the collector is away, or back, once each.
+    /// Logs that the collector does not take batches, once for each reason, and that it does again.
     fn note(&mut self, failure: Option<String>) {
-        match &failure {
-            Some(why) if !self.is_failing => {
+        match failure {
+            Some(why) if self.told.len() < MAX_TOLD && !self.told.contains(&why) => {
                 tracing::warn!(collector = %self.collector.url, why, "traces cannot be sent; they are dropped until that works again");
+                self.told.insert(why);
             }
-            None if self.is_failing => {
+            None if !self.told.is_empty() => {
                 tracing::info!(collector = %self.collector.url, "traces are sent again");
+                self.told.clear();
             }
             Some(_) | None => {}
         }
-        self.is_failing = failure.is_some();
     }
 }
 
 impl Collector {
-    /// The connection, which is made when it is needed, and made again if it is lost. Reads the authorities.
-    async fn connect(&self) -> Result<Channel, String> {
+    /// Reads the files that a connection needs.
+    async fn connect(&self) -> Result<Connection, String> {
         let mut endpoint = Endpoint::from(self.url.clone());
         if self.url.scheme_str() == Some("https") {
             let authorities = match &self.ca {
                 Some(path) => vec![authorities::read(path).await?],
                 None => authorities::of_system(),
             };
-            let tls = ClientTlsConfig::new().ca_certificates(authorities);
+            let mut tls = ClientTlsConfig::new().ca_certificates(authorities);
+            if let Some((certificate, key)) = &self.identity {
+                tls = tls.identity(Identity::from_pem(read(certificate).await?, read(key).await?));
+            }
             endpoint = endpoint.tls_config(tls).map_err(|error| format!("TLS: {}", chain(&error)))?;
         }
-        Ok(endpoint.connect_timeout(PATIENCE).connect_lazy())
+        let headers = match &self.headers {
+            Some(path) => {
+                headers::parse(&read(path).await?).map_err(|why| format!("{}: {why}", path.display()))?
+            }
+            None => MetadataMap::new(),
+        };
+        Ok(Connection { channel: endpoint.connect_timeout(PATIENCE).connect_lazy(), headers })
     }
 
     fn request(&self, spans: Vec<Span>) -> ExportRequest {
@@ -142,10 +172,24 @@ impl Collector {
     }
 }
 
+/// Why a call failed. If the connection did, the status itself says hardly anything.
+fn reason(status: &Status) -> String {
+    match status.source() {
+        Some(cause) => chain(cause),
+        None => format!("{}: {}", status.code(), status.message()),
+    }
+}
+
+async fn read(path: &Path) -> Result<Vec<u8>, String> {
+    tokio::fs::read(path).await.map_err(|error| format!("{} cannot be read: {error}", path.display()))
+}
+
 const SERVICE: &str = "xds-server";
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 /// How long a batch may take to be sent. Meanwhile as many spans as the queue has room for can wait.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Reasons of failures that are logged while nothing is sent. The same fault can have several, in turns.
+const MAX_TOLD: usize = 8;
 /// How long spans are collected before they are sent.
 const BATCH_TIME: Duration = Duration::from_secs(1);
 /// Spans of one batch: about half a megabyte.

@@ -7,6 +7,7 @@
 //! Nothing here waits: a span that finds no room is dropped and counted, and so is a batch that the [collector](export) does not take.
 
 mod export;
+mod headers;
 mod messages;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -19,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use xds_cache::status::{Sent, StreamId};
 use xds_cache::{ResourceType, Revision};
+use xds_control::model::TraceParent;
 use xds_control::{Changed, Stage, Stages};
 
 pub(crate) use export::{Collector, Exporter};
@@ -48,6 +50,8 @@ pub(crate) enum Answer<'a> {
 /// The trace of a publication.
 struct Trace {
     id: [u8; 16],
+    /// The span of the caller that the root is a part of.
+    parent: Option<[u8; 8]>,
     root: [u8; 8],
     /// The span of the publication.
     publish: [u8; 8],
@@ -89,16 +93,17 @@ impl Traces {
         }
     }
 
-    /// A revision is about to be published.
-    pub(crate) fn publishes(&self, revision: Revision) {
+    /// A revision is about to be published. If it is a part of a caller's span, it is traced exactly if that is, and in the same trace.
+    pub(crate) fn publishes(&self, revision: Revision, parent: Option<TraceParent>) {
         let now = Instant::now();
         let mut open = self.lock();
         self.close_old(&mut open, now);
-        if !self.is_sampled() {
+        if !parent.map_or_else(|| self.is_sampled(), |parent| parent.is_sampled) {
             return;
         }
         let trace = Trace {
-            id: self.id(),
+            id: parent.map_or_else(|| self.id(), |parent| parent.trace_id),
+            parent: parent.map(|parent| parent.span_id),
             root: self.id(),
             publish: self.id(),
             began: now,
@@ -212,8 +217,10 @@ impl fmt::Debug for Traces {
 
 impl Trace {
     fn root_span(&self, stages: &Stages, attributes: Vec<KeyValue>) -> Span {
-        let span = self.span("change", (self.root, &[]), (stages.began(), Instant::now()));
-        Span { attributes, ..span }
+        let parent = self.parent.as_ref().map_or(&[][..], |parent| parent);
+        let span = self.span("change", (self.root, parent), (stages.began(), Instant::now()));
+        let kind = if self.parent.is_some() { Kind::Server } else { Kind::Internal };
+        Span { kind: i32::from(kind), attributes, ..span }
     }
 
     fn of_response(&self, waiting: Waiting, answer: Option<Answer<'_>>, now: Instant) -> Span {
@@ -274,7 +281,7 @@ mod tests {
     fn change(traces: &Traces, revision: u64) {
         let mut stages = Stages::begin();
         stages.end(Stage::Propose);
-        traces.publishes(Revision(revision));
+        traces.publishes(Revision(revision), None);
         stages.end(Stage::Publish);
         let (source, summary) = (ChangeSource::File, "a load");
         traces.changed(Changed { revision: Revision(revision), source, summary, stages: &stages });
@@ -299,7 +306,7 @@ mod tests {
     #[test]
     fn a_change_is_one_trace_down_to_the_answers() {
         let (traces, mut queue) = traces(1.0);
-        traces.publishes(Revision(7));
+        traces.publishes(Revision(7), None);
         // A client may be faster than the publication.
         traces.sent(StreamId(1), "a", &ResourceType::Cluster, &response(7, 1));
         traces.answered(StreamId(1), &response(7, 1), Answer::Nack("no"));
@@ -319,6 +326,29 @@ mod tests {
         assert!(spans.iter().chain(&early).all(|span| span.trace_id == root.trace_id));
         assert_eq!(outcome(&early[0]).as_deref(), Some("nack"));
         assert_eq!(early[0].status.as_ref().map(|status| status.message.as_str()), Some("no"));
+    }
+
+    #[test]
+    fn a_change_joins_the_trace_of_its_caller() {
+        // The caller has decided what is traced, whatever share of the other changes is.
+        let (traces, mut queue) = traces(0.0);
+        let parent = TraceParent { trace_id: [7; 16], span_id: [8; 8], is_sampled: true };
+        for (revision, parent) in
+            [(1, Some(parent)), (2, None), (3, Some(TraceParent { is_sampled: false, ..parent }))]
+        {
+            traces.publishes(Revision(revision), parent);
+            traces.sent(StreamId(1), "a", &ResourceType::Cluster, &response(revision, 1));
+            traces.answered(StreamId(1), &response(revision, 1), Answer::Ack);
+            let mut stages = Stages::begin();
+            stages.end(Stage::Publish);
+            let (source, summary) = (ChangeSource::Api, "a write");
+            traces.changed(Changed { revision: Revision(revision), source, summary, stages: &stages });
+        }
+        let spans = all(&mut queue);
+        let [send, root, publish] = &spans[..] else { panic!("{spans:?}") };
+        assert!(spans.iter().all(|span| span.trace_id == [7; 16]), "{spans:?}");
+        assert_eq!((root.parent_span_id.as_slice(), root.kind), (&[8; 8][..], i32::from(Kind::Server)));
+        assert_eq!((&publish.parent_span_id, &send.parent_span_id), (&root.span_id, &publish.span_id));
     }
 
     #[test]

@@ -106,7 +106,9 @@ pub(crate) async fn all() -> Result<Option<Exported>> {
     let alone = Setup::new()?.watch(dir.path()).arg("--partial-start").encrypted()?;
     let alone = Server::start_with(alone).await?;
     alone.wait_ready().await?;
-    take_part(&alone).await?;
+    let _client = take_part(&alone, 1).await?;
+    do_harm(&alone).await?;
+    wait_samples(&alone, &["xds_rollout_failure_ratio{", "xds_snapshot_resources{"]).await?;
     exported.add(&metrics(&alone).await?)?;
 
     let relay = json!({
@@ -135,22 +137,28 @@ pub(crate) async fn all() -> Result<Option<Exported>> {
     Ok(Some(exported))
 }
 
-/// Has a server do everything once of which a metric has labels.
-async fn take_part(server: &Server) -> Result<()> {
+/// Has a server do everything once of which a metric has labels, and that is good. Returns the client, which reported that so many of 10
+/// requests failed.
+pub(crate) async fn take_part(server: &Server, n_failed: u64) -> Result<SotwStream> {
     server.put("/v1/groups/default/resources", &resources(&[plain_cluster("one", 1)])).await?;
     let mut stream = SotwStream::open(raw::connect(server.xds()).await?, path::ADS, raw::node("edge-1", "c"));
     stream.subscribe(CLUSTER, &[]).await?;
     let response = stream.expect_type(CLUSTER).await?;
     stream.ack(&response, &[]).await?;
-    ensure!(server.get("/v1/nodes/nobody").await?.status == 404);
-    let denied = server.request("GET", "/v1/nodes", &[("host", "evil.example")], "").await?;
-    ensure!(denied.status == 421, "{}", denied.status);
     let rollout = json!({
         "route": {"kind": "Route", "namespace": "default", "name": "shop", "rule": "0"},
         "stable": "one", "canary": "two", "steps": [{"setWeight": 5}, {"pause": {}}],
     });
     server.post("/v1/rollouts", &rollout).await?;
-    report_loads(server.xds()).await?;
+    report_loads(server.xds(), n_failed).await?;
+    Ok(stream)
+}
+
+/// The same of what is bad.
+pub(crate) async fn do_harm(server: &Server) -> Result<()> {
+    ensure!(server.get("/v1/nodes/nobody").await?.status == 404);
+    let denied = server.request("GET", "/v1/nodes", &[("host", "evil.example")], "").await?;
+    ensure!(denied.status == 421, "{}", denied.status);
     // Neither a handshake nor anything else.
     let listens = |line: &str| {
         let event: Value = serde_json::from_str(line).ok()?;
@@ -159,8 +167,10 @@ async fn take_part(server: &Server) -> Result<()> {
     };
     let xds = server.log().find(listens).context("the xDS port")?;
     TcpStream::connect(xds).await?.write_all(b"GET / HTTP/1.1\r\n\r\n").await?;
-    let wanted =
-        ["xds_rollout_failure_ratio{", "xds_tls_handshake_failures_total{", "xds_snapshot_resources{"];
+    wait_samples(server, &["xds_tls_handshake_failures_total{"]).await
+}
+
+async fn wait_samples(server: &Server, wanted: &[&str]) -> Result<()> {
     wait_for("metrics", PATIENCE, async || {
         let text = metrics(server).await?;
         let missing = wanted.iter().find(|name| !text.contains(*name));
@@ -171,7 +181,7 @@ async fn take_part(server: &Server) -> Result<()> {
 }
 
 /// Reports requests of all clusters that the server asks about, as a client does.
-async fn report_loads(xds: SocketAddr) -> Result<()> {
+async fn report_loads(xds: SocketAddr, n_failed: u64) -> Result<()> {
     let (requests, receiver) = mpsc::channel(2);
     let mut client = LoadReportingServiceClient::new(raw::connect(xds).await?);
     let node = Some(raw::node("edge-1", "c"));
@@ -182,8 +192,8 @@ async fn report_loads(xds: SocketAddr) -> Result<()> {
         cluster_name: name.to_owned(),
         load_report_interval: Some(Duration { seconds: 1, nanos: 0 }),
         upstream_locality_stats: vec![UpstreamLocalityStats {
-            total_successful_requests: 9,
-            total_error_requests: 1,
+            total_successful_requests: 10 - n_failed,
+            total_error_requests: n_failed,
             total_issued_requests: 10,
             ..UpstreamLocalityStats::default()
         }],
@@ -201,7 +211,7 @@ async fn metrics(server: &Server) -> Result<String> {
     Ok(server.get("/metrics").await?.success()?.text())
 }
 
-const ROUTES: &str = "version: xds-server/v1
+pub(crate) const ROUTES: &str = "version: xds-server/v1
 listeners: { edge: { port: 10000, address: 127.0.0.1 } }
 routes: { shop: { hosts: [shop.example.com], to: { one: 90, two: 10 } } }
 backends:

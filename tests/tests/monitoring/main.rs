@@ -5,7 +5,9 @@ mod expressions;
 mod files;
 mod fleet;
 mod pages;
+mod promtool;
 mod rules;
+mod scraped;
 mod templates;
 
 use std::fs;
@@ -68,7 +70,7 @@ fn a_metric_a_label_and_a_value_that_do_not_exist_are_found() -> Result<()> {
     Ok(())
 }
 
-fn dashboards() -> Result<Vec<PathBuf>> {
+pub(crate) fn dashboards() -> Result<Vec<PathBuf>> {
     let files = fs::read_dir(root().join("monitoring/grafana"))?;
     let mut paths = files.map(|file| Ok(file?.path())).collect::<Result<Vec<_>>>()?;
     paths.sort();

@@ -49,7 +49,7 @@ pub(crate) fn check_dashboard(
 }
 
 /// All objects in a value that have this field.
-fn collect<'a>(value: &'a Value, field: &str, found: &mut Vec<&'a Value>) {
+pub(crate) fn collect<'a>(value: &'a Value, field: &str, found: &mut Vec<&'a Value>) {
     match value {
         Value::Object(fields) => {
             if fields.contains_key(field) {

@@ -21,7 +21,7 @@ pub(crate) struct Rules {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Group {
-    name: String,
+    pub(crate) name: String,
     pub(crate) rules: Vec<Rule>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Group {
 pub(crate) struct Rule {
     pub(crate) alert: Option<String>,
     record: Option<String>,
-    expr: String,
+    pub(crate) expr: String,
     r#for: Option<String>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
