@@ -58,7 +58,7 @@ impl Terminal {
         let mut child = script.spawn()?;
         let keys = child.stdin.take().context("no standard input")?;
         let screen = child.stdout.take().context("no standard output")?;
-        Ok(Self { child: child, keys: keys, screen, written: String::new() })
+        Ok(Self { child, keys, screen, written: String::new() })
     }
 
     /// Reads until a text comes; gives everything that was written before and with it.
