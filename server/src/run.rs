@@ -74,7 +74,6 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     if config.has_ui {
         router = page::over(router, config.tls.admin.is_some());
     }
-    let router = event_streams::end_with_the_server(router, stop.clone());
     listeners.announce(&config)?;
 
     let mut tasks = tokio::task::JoinSet::new();
@@ -917,6 +916,7 @@ async fn serve_http(
     stop: watch::Receiver<bool>,
     drain_timeout: Duration,
 ) -> anyhow::Result<()> {
+    let router = event_streams::end_with_the_server(router, stop.clone());
     listen::serve_http(listener, port, router, wait_for(stop), drain_timeout).await;
     Ok(())
 }

@@ -7,6 +7,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HOST, ORIGIN};
 use http::request::Parts;
+use http::uri::Authority;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use serde_json::Value;
@@ -60,9 +61,7 @@ impl Visitor {
                 site.insert(name, value.clone());
             }
         }
-        // HTTP/2 has it in the address alone.
-        let authority = parts.uri.authority().map(|authority| HeaderValue::try_from(authority.as_str()));
-        let host = authority.and_then(Result::ok).or_else(|| parts.headers.get(HOST).cloned());
+        let host = host(parts).and_then(|host| HeaderValue::try_from(host.as_str()).ok());
         Self { host, site, authorization, connection, identity }
     }
 
@@ -70,6 +69,13 @@ impl Visitor {
         let Self { identity, host, authorization, .. } = self;
         Rights { identity: identity.clone(), host: host.clone(), authorization: authorization.clone() }
     }
+}
+
+/// The host that a request is for.
+pub(crate) fn host(parts: &Parts) -> Option<Authority> {
+    // HTTP/2 has it in the address alone.
+    let in_header = || parts.headers.get(HOST)?.to_str().ok()?.parse().ok();
+    parts.uri.authority().cloned().or_else(in_header)
 }
 
 impl fmt::Debug for Rights {

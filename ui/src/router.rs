@@ -19,8 +19,8 @@ use http::{Extensions, HeaderValue, StatusCode};
 use crate::live::Live;
 use crate::page::{self, Frame};
 use crate::path::Params;
-use crate::rest::{Failure, Rest, Visitor};
-use crate::session::{Sessions, cookie};
+use crate::rest::{Failure, Rest, Visitor, host};
+use crate::session::{Sessions, cookie, name};
 use crate::{act, assets, screen};
 
 /// The connections of browsers.
@@ -103,16 +103,16 @@ async fn live(State(page): State<Page>, RawQuery(query): RawQuery, request: Requ
         return (StatusCode::NOT_FOUND, "nothing of that changes while somebody looks").into_response();
     }
     let (visitor, frame) = page.visitor(&parts, address.clone());
-    let (sessions, headers) = (Arc::clone(&page.sessions), parts.headers);
+    let (sessions, name, headers) = (Arc::clone(&page.sessions), name(host(&parts).as_ref()), parts.headers);
     // Others may look at the same already: whoever joins them is asked for the same.
     if let Err(failure) = page.rest.check(&visitor).await {
         if failure.status == StatusCode::UNAUTHORIZED {
-            sessions.end(&headers);
+            sessions.end(&name, &headers);
         }
         return (failure.status, failure.detail).into_response();
     }
     // Whoever has signed out sees nothing more, in other windows neither.
-    let may_see = move || !frame.is_signed_in || sessions.holds(&headers, Instant::now());
+    let may_see = move || !frame.is_signed_in || sessions.holds(&name, &headers, Instant::now());
     page.live.read(&page.rest, visitor, address, may_see)
 }
 
@@ -160,7 +160,8 @@ async fn sign_in(State(page): State<Page>, request: Request) -> Response {
     if let Err(failure) = page.rest.check(&visitor).await {
         return refused(&failure.detail);
     }
-    match page.sessions.begin(form.text("token"), page.connections.are_encrypted, Instant::now()) {
+    let name = name(host(&parts).as_ref());
+    match page.sessions.begin(&name, form.text("token"), page.connections.are_encrypted, Instant::now()) {
         Some(cookie) => {
             let mut response = redirect(&to, None);
             append_cookie(&mut response, &cookie);
@@ -179,7 +180,7 @@ async fn sign_out(State(page): State<Page>, request: Request) -> Response {
         Err(failure) if failure.status == StatusCode::UNAUTHORIZED => {}
         Err(failure) => return html(failure.status, page::failure(&frame, &failure)),
     }
-    let cookie = page.sessions.end(&parts.headers);
+    let cookie = page.sessions.end(&name(host(&parts).as_ref()), &parts.headers);
     let mut response = redirect("/", None);
     append_cookie(&mut response, &cookie);
     response
@@ -198,7 +199,7 @@ impl Connections {
 
 impl Page {
     fn visitor(&self, parts: &Parts, address: String) -> (Visitor, Frame) {
-        let session = self.sessions.of(&parts.headers, Instant::now());
+        let session = self.sessions.of(&name(host(parts).as_ref()), &parts.headers, Instant::now());
         let is_signed_in = session.is_some();
         let visitor = self.connections.visitor(parts, session);
         (visitor, Frame { address, is_signed_in, said: None })

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::header::COOKIE;
+use http::uri::Authority;
 use http::{HeaderMap, HeaderValue};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -29,7 +30,7 @@ impl std::fmt::Debug for Session {
 
 impl Sessions {
     /// Begins a session, and returns its cookie; `None` if the token cannot be sent, or the system has no random numbers.
-    pub(crate) fn begin(&self, token: &str, is_encrypted: bool, now: Instant) -> Option<String> {
+    pub(crate) fn begin(&self, name: &str, token: &str, is_encrypted: bool, now: Instant) -> Option<String> {
         let mut authorization = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
         authorization.set_sensitive(true);
         let mut random = [0; 16];
@@ -42,12 +43,12 @@ impl Sessions {
             oldest.map(|id| kept.remove(&id));
         }
         kept.insert(id.clone(), Session { authorization, used_at: now });
-        Some(format!("{NAME}={id}; {}", attributes(is_encrypted)))
+        Some(format!("{name}={id}; {}", attributes(is_encrypted)))
     }
 
-    /// What whoever has this cookie signed in with.
-    pub(crate) fn of(&self, headers: &HeaderMap, now: Instant) -> Option<HeaderValue> {
-        let id = cookie(headers, NAME)?;
+    /// What whoever has a cookie of this name signed in with.
+    pub(crate) fn of(&self, name: &str, headers: &HeaderMap, now: Instant) -> Option<HeaderValue> {
+        let id = cookie(headers, name)?;
         let mut kept = self.lock();
         let session = kept.get_mut(id)?;
         if now.duration_since(session.used_at) >= IDLE {
@@ -59,23 +60,29 @@ impl Sessions {
     }
 
     /// Returns `true` while a session lasts. That does not count as use of it.
-    pub(crate) fn holds(&self, headers: &HeaderMap, now: Instant) -> bool {
+    pub(crate) fn holds(&self, name: &str, headers: &HeaderMap, now: Instant) -> bool {
         let kept = self.lock();
-        let session = cookie(headers, NAME).and_then(|id| kept.get(id));
+        let session = cookie(headers, name).and_then(|id| kept.get(id));
         session.is_some_and(|session| now.duration_since(session.used_at) < IDLE)
     }
 
     /// Ends a session, and returns the cookie that ends it in the browser.
-    pub(crate) fn end(&self, headers: &HeaderMap) -> String {
-        if let Some(id) = cookie(headers, NAME) {
+    pub(crate) fn end(&self, name: &str, headers: &HeaderMap) -> String {
+        if let Some(id) = cookie(headers, name) {
             self.lock().remove(id);
         }
-        format!("{NAME}=; Max-Age=0; {}", attributes(false))
+        format!("{name}=; Max-Age=0; {}", attributes(false))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Session>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The name of the cookie of a host. Browsers send cookies to all ports of it, and there may be a server at each.
+pub(crate) fn name(host: Option<&Authority>) -> String {
+    let port = host.and_then(Authority::port_u16);
+    port.map_or_else(|| "xds-server".to_owned(), |port| format!("xds-server-{port}"))
 }
 
 /// The value of a cookie.
@@ -91,8 +98,6 @@ fn attributes(is_encrypted: bool) -> String {
     format!("Path=/; HttpOnly; SameSite=Lax{secure}")
 }
 
-const NAME: &str = "xds-server";
-
 /// After so long without use a session ends.
 const IDLE: Duration = Duration::from_secs(12 * 60 * 60);
 
@@ -103,6 +108,8 @@ const MAX_SESSIONS: usize = 1_000;
 mod tests {
     use super::*;
 
+    const NAME: &str = "xds-server-18001";
+
     fn headers(cookie: &str) -> HeaderMap {
         let pair = cookie.split(';').next().unwrap_or_default();
         HeaderMap::from_iter([(COOKIE, HeaderValue::try_from(format!("other=1; {pair}")).unwrap())])
@@ -111,29 +118,40 @@ mod tests {
     #[test]
     fn a_session_lasts_until_it_is_ended_or_forgotten() {
         let (sessions, now) = (Sessions::default(), Instant::now());
-        let one = sessions.begin("secret", false, now).unwrap();
-        let other = sessions.begin("other", true, now).unwrap();
+        let one = sessions.begin(NAME, "secret", false, now).unwrap();
+        let other = sessions.begin(NAME, "other", true, now).unwrap();
         assert!(!one.contains("secret") && !one.contains("Secure") && other.contains("; Secure"));
         let later = now + IDLE - Duration::from_secs(1);
-        assert_eq!(sessions.of(&headers(&one), later).unwrap(), "Bearer secret");
-        assert_eq!(sessions.of(&headers(&other), now + IDLE), None);
-        assert!(sessions.holds(&headers(&one), later + IDLE - Duration::from_secs(1)));
-        assert!(!sessions.holds(&headers(&one), later + IDLE), "to look whether it lasts is no use of it");
-        assert!(sessions.of(&headers(&one), now + IDLE).is_some(), "it was used since");
-        sessions.end(&headers(&one));
-        assert_eq!(sessions.of(&headers(&one), now + IDLE), None);
-        assert_eq!(sessions.of(&HeaderMap::new(), now), None);
-        assert_eq!(sessions.begin("a\nb", false, now), None);
+        assert_eq!(sessions.of(NAME, &headers(&one), later).unwrap(), "Bearer secret");
+        assert_eq!(sessions.of(NAME, &headers(&other), now + IDLE), None);
+        assert!(sessions.holds(NAME, &headers(&one), later + IDLE - Duration::from_secs(1)));
+        assert!(
+            !sessions.holds(NAME, &headers(&one), later + IDLE),
+            "to look whether it lasts is no use of it"
+        );
+        assert!(sessions.of(NAME, &headers(&one), now + IDLE).is_some(), "it was used since");
+        sessions.end(NAME, &headers(&one));
+        assert_eq!(sessions.of(NAME, &headers(&one), now + IDLE), None);
+        assert_eq!(sessions.of(NAME, &HeaderMap::new(), now), None);
+        assert_eq!(sessions.begin(NAME, "a\nb", false, now), None);
     }
 
     #[test]
     fn there_are_only_so_many() {
         let (sessions, now) = (Sessions::default(), Instant::now());
-        let first = sessions.begin("0", false, now).unwrap();
+        let first = sessions.begin(NAME, "0", false, now).unwrap();
         for n in 1..=MAX_SESSIONS {
-            sessions.begin("n", false, now + Duration::from_secs(n as u64)).unwrap();
+            sessions.begin(NAME, "n", false, now + Duration::from_secs(n as u64)).unwrap();
         }
         assert_eq!(sessions.lock().len(), MAX_SESSIONS);
-        assert_eq!(sessions.of(&headers(&first), now), None);
+        assert_eq!(sessions.of(NAME, &headers(&first), now), None);
+    }
+
+    #[test]
+    fn each_port_of_a_host_has_its_own_cookie() {
+        let name = |host: &'static str| name(Some(&Authority::from_static(host)));
+        assert_eq!(name("admin.test:18001"), "xds-server-18001");
+        assert_eq!(name("[::1]:18002"), "xds-server-18002");
+        assert_eq!(name("admin.test"), "xds-server");
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum Form {
     Wide,
     /// For programs
     Json,
-    /// The same as YAML
+    /// What `json` has, as YAML
     Yaml,
     /// Names alone, one a line, as other commands take them
     Name,

@@ -301,6 +301,7 @@ async fn a_router_check_is_a_document_beside_the_routes() -> Result<()> {
 
     std::fs::write(&file, check("default/web"))?;
     let server = Server::start_with(Setup::new()?.watch(dir.path())).await?;
+    server.wait_ready().await?;
     let admin = server.url("");
     let elsewhere = tempfile::tempdir()?;
     let moved = elsewhere.path().join("moved.yaml");
