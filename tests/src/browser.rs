@@ -132,8 +132,16 @@ impl Browser {
     /// If there is none.
     pub async fn click(&self, text: &str) -> Result<()> {
         let path = format!("(//a|//button|//summary)[normalize-space()={text:?}]");
-        let element = self.client.find(Locator::XPath(&path)).await;
-        Ok(element.with_context(|| format!("nothing to click says {text:?}"))?.click().await?)
+        let wanted = format!("something to click that says {text:?}");
+        let element = wait_for(&wanted, PATIENCE, async || {
+            let found = self.client.find(Locator::XPath(&path)).await;
+            match found {
+                Ok(element) => Ok(element),
+                Err(error) => Err(error).context(self.text("body").await.unwrap_or_default()),
+            }
+        })
+        .await?;
+        Ok(element.click().await?)
     }
 
     /// Types a text into a field.

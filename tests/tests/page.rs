@@ -253,10 +253,10 @@ async fn a_rollout_is_watched_and_steered() -> Result<()> {
     browser.click("shop: v2:8080").await?;
     browser.wait_text("#state", "40 % to v2:8080").await?;
     browser.wait_text("#state", "1 of 1").await?;
-    for _ in 0..50 {
-        cockpit.backend().await?;
-    }
     wait_for("a point of the plot", PATIENCE, async || {
+        for _ in 0..10 {
+            cockpit.backend().await?;
+        }
         let lines = browser.run("return document.querySelectorAll('#plots polyline').length;").await?;
         ensure!(lines.as_u64() >= Some(4), "{lines} lines");
         Ok(())
