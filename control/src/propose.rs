@@ -72,27 +72,20 @@ impl Cause {
     }
 
     /// The span of the caller that the change is a part of.
-    pub(crate) const fn trace_parent(&self) -> Option<TraceParent> {
-        match self {
-            Self::Write(_, options) => options.trace_parent,
-            Self::Files(_)
-            | Self::Unrecorded
-            | Self::Wave
-            | Self::TakeOver
-            | Self::Ask { .. }
-            | Self::Forced { .. }
-            | Self::Others
-            | Self::Anew
-            | Self::Held => None,
-        }
+    pub(crate) fn trace_parent(&self) -> Option<TraceParent> {
+        self.options()?.trace_parent
     }
 
     /// The name of the caller, if a conflicting wave deployment is to be put back.
     pub(crate) fn forced_by(&self) -> Option<&str> {
+        self.options().filter(|options| options.force).map(|options| options.actor.as_str())
+    }
+
+    /// What the caller of a write asked for besides.
+    const fn options(&self) -> Option<&WriteOptions> {
         match self {
-            Self::Write(_, options) if options.force => Some(&options.actor),
-            Self::Write(..)
-            | Self::Files(_)
+            Self::Write(_, options) => Some(options),
+            Self::Files(_)
             | Self::Unrecorded
             | Self::Wave
             | Self::TakeOver
