@@ -113,6 +113,11 @@ impl State {
     }
 }
 
+/// The words of all states, the worst first.
+pub(super) fn states() -> impl Iterator<Item = &'static str> {
+    STATES.iter().map(|state| state.as_str())
+}
+
 fn list(fleet: &Value) -> Table {
     let head = ["ID", "STATE", "SINCE", "CLIENT", "GROUPS", "REVISION", "REJECTION"];
     let further = ["CLUSTER", "LOCALITY", "STREAMS", "HELD BACK", "CAME BACK", "SERVER"];

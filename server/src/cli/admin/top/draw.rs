@@ -6,8 +6,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row as TableRow, Table, TableState, Tabs, Wrap};
 
-use super::rows::{Row, Tone, View, head};
+use super::rows::{Row, Tone, View, head, tone_of};
 use super::screen::Screen;
+use crate::cli::admin::fleet::states;
 use crate::cli::output::{cell, one_line};
 
 /// Draws everything.
@@ -69,10 +70,10 @@ fn summary(screen: &Screen) -> Line<'static> {
         one_line(&cell(&fleet["revision"])),
         one_line(&cell(&fleet["total"]))
     ))];
-    for (state, tone) in STATES {
+    for state in states() {
         if let Some(n) = fleet["states"][state].as_u64() {
             spans.push(Span::raw("  "));
-            spans.push(Span::styled(format!("{n} {state}"), style_of(tone)));
+            spans.push(Span::styled(format!("{n} {state}"), style_of(tone_of(state))));
         }
     }
     Line::from(spans)
@@ -100,17 +101,6 @@ fn style_of(tone: Tone) -> Style {
         Tone::Bad => Style::new().fg(Color::Red),
     }
 }
-
-/// The states of nodes, the worst first.
-const STATES: [(&str, Tone); 7] = [
-    ("rejects", Tone::Bad),
-    ("heldBack", Tone::Waiting),
-    ("unanswered", Tone::Waiting),
-    ("unmatched", Tone::Bad),
-    ("missing", Tone::Waiting),
-    ("behind", Tone::Waiting),
-    ("current", Tone::Well),
-];
 
 /// The line above it, and what is told of a rollout.
 const DETAIL_LINES: u16 = 6;

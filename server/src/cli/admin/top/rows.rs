@@ -85,13 +85,18 @@ pub(super) fn rows(view: View, feed: &Feed) -> Vec<Row> {
     }
 }
 
-fn node(node: &Value) -> Row {
-    let state = line(&node["state"]);
-    let tone = match state.as_str() {
+/// How nodes of a state look.
+pub(super) fn tone_of(state: &str) -> Tone {
+    match state {
         "current" => Tone::Well,
         "rejects" | "unmatched" => Tone::Bad,
         _ => Tone::Waiting,
-    };
+    }
+}
+
+fn node(node: &Value) -> Row {
+    let state = line(&node["state"]);
+    let tone = tone_of(&state);
     let mut details =
         vec![format!("{state} since {}, cluster {}", line(&node["since"]), or_dash(&node["cluster"]))];
     if let Some(words) = node["rejection"].as_str() {
