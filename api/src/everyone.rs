@@ -229,7 +229,7 @@ fn is_waiting(applied: &Applied) -> bool {
 }
 
 fn is_failed(applied: &Applied) -> bool {
-    matches!(applied, Applied::Known(report) if !report.nacked.is_empty())
+    matches!(applied, Applied::Known(report) if report.n_nacked > 0)
 }
 
 fn own_id(replicas: &[Replica]) -> String {

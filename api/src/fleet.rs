@@ -28,7 +28,7 @@ use crate::state::ApiState;
 pub(crate) struct Fleet {
     /// The newest revision that this server serves.
     pub revision: u64,
-    /// How many nodes are connected.
+    /// How many nodes are connected. A node with streams at several servers counts at each of them.
     pub total: usize,
     /// How many are in each state, without those that have none.
     pub states: BTreeMap<FleetState, usize>,

@@ -297,7 +297,7 @@ const EVERYWHERE: &[StatusCode] = &[
     StatusCode::INTERNAL_SERVER_ERROR,
 ];
 
-const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 17] = [
+const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 18] = [
     ("dryRun", ParameterIn::Query, Type::Boolean, "Validate and report the difference, but change nothing"),
     (
         "wait",
@@ -391,6 +391,12 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 17] = [
         "Only if the entity tag is not one of these; * if it does not exist",
     ),
     ("X-Actor", ParameterIn::Header, Type::String, "The actor, for the history"),
+    (
+        "traceparent",
+        ParameterIn::Header,
+        Type::String,
+        "The span of the caller whose trace the change joins, as the W3C Trace Context defines it",
+    ),
 ];
 
 fn path_help(name: &str) -> &'static str {

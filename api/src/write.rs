@@ -353,7 +353,7 @@ async fn perform(
     options: WriteOptions,
 ) -> Result<Answer, ApiError> {
     let group = group_of(&write);
-    let actor = options.actor.clone();
+    let (actor, trace_parent) = (options.actor.clone(), options.trace_parent);
     let outcome = if options.force
         && let Write::ChangeWeights { key, change } = write
     {
@@ -398,13 +398,13 @@ async fn perform(
         }
         answer.replicas = is_linked.then_some(replicas);
     }
-    if !report.nacked.is_empty() {
+    if report.n_nacked > 0 {
         if mode.reverts {
-            answer.reverted = Some(revert(&state, outcome.revision, actor).await?);
+            answer.reverted = Some(revert(&state, outcome.revision, (actor, trace_parent)).await?);
         }
         return Err(ApiError::Rejected(with_report(&answer, &report)));
     }
-    let is_complete = report.pending.is_empty() && is_whole;
+    let is_complete = report.n_pending == 0 && is_whole;
     let status = if is_complete { StatusCode::OK } else { StatusCode::ACCEPTED };
     Answer::ok(&with_report(&answer, &report)).map(|answer| answer.with_status(status))
 }
@@ -450,9 +450,14 @@ fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupNa
     }
 }
 
-async fn revert(state: &ApiState, of: Revision, actor: String) -> Result<u64, ApiError> {
+async fn revert(
+    state: &ApiState,
+    of: Revision,
+    (actor, trace_parent): (String, Option<TraceParent>),
+) -> Result<u64, ApiError> {
     // Everyone at once, also if a policy lets the change go by waves: then that ends first, and puts it back.
-    let options = WriteOptions { actor, waves: WaveChoice::AtOnce, force: true, ..WriteOptions::default() };
+    let waves = WaveChoice::AtOnce;
+    let options = WriteOptions { actor, trace_parent, waves, force: true, ..WriteOptions::default() };
     Ok(state.control.write(Write::Revert { of }, options).await?.revision.0)
 }
 

@@ -45,7 +45,8 @@ pub enum Applied {
     Forgotten,
 }
 
-/// The clients that have applied a publication, and those that have not. No list has more than [`MAX_LISTED`] entries.
+/// The clients that have applied a publication, and those that have not. `total` is the sum of `acked`, `n_pending`, `n_nacked` and
+/// `n_already_failing`. No list has more than [`MAX_LISTED`] entries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AcksReport {
@@ -55,11 +56,17 @@ pub struct AcksReport {
     pub total: usize,
     /// The number of them that have accepted everything that it changed for them.
     pub acked: usize,
-    /// The node ids of those that have not answered yet.
+    /// The number of those that have not answered yet.
+    pub n_pending: usize,
+    /// Their node ids.
     pub pending: Vec<String>,
-    /// Clients that rejected a response with something that it changed.
+    /// The number of clients that rejected a response with something that it changed.
+    pub n_nacked: usize,
+    /// Who they are.
     pub nacked: Vec<NodeNack>,
-    /// Clients that rejected it too, but were in ERROR on that type before.
+    /// The number of clients that rejected it too, but were in ERROR on that type before.
+    pub n_already_failing: usize,
+    /// Who they are.
     pub already_failing: Vec<NodeNack>,
     /// How many of `acked` accepted it as part of a newer response.
     pub superseded: usize,
@@ -359,7 +366,7 @@ impl AcksReport {
     /// Returns `true` if an answer is still to come and none has failed the publication yet.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.nacked.is_empty() && !self.pending.is_empty()
+        self.n_nacked == 0 && self.n_pending > 0
     }
 
     /// Counts the clients of another server too. A client of both counts twice, because each of its streams has to answer.
@@ -367,6 +374,9 @@ impl AcksReport {
         self.total = self.total.saturating_add(other.total);
         self.acked = self.acked.saturating_add(other.acked);
         self.superseded = self.superseded.saturating_add(other.superseded);
+        self.n_pending = self.n_pending.saturating_add(other.n_pending);
+        self.n_nacked = self.n_nacked.saturating_add(other.n_nacked);
+        self.n_already_failing = self.n_already_failing.saturating_add(other.n_already_failing);
         other.pending.iter().for_each(|node| list(&mut self.pending, node.clone()));
         for (own, others) in
             [(&mut self.nacked, &other.nacked), (&mut self.already_failing, &other.already_failing)]
@@ -416,14 +426,22 @@ impl Concerned {
             let node = || client.node.id.clone();
             match &client.state {
                 AckState::Gone => continue,
-                AckState::Pending => list(&mut report.pending, node()),
+                AckState::Pending => {
+                    report.n_pending += 1;
+                    list(&mut report.pending, node());
+                }
                 AckState::Acked { by_newer } => {
                     report.acked += 1;
                     report.superseded += usize::from(*by_newer);
                 }
                 AckState::Nacked { message, failed_before } => {
                     let nack = NodeNack { node: node(), message: message.to_string() };
-                    list(if *failed_before { &mut report.already_failing } else { &mut report.nacked }, nack);
+                    let (n, listed) = match failed_before {
+                        true => (&mut report.n_already_failing, &mut report.already_failing),
+                        false => (&mut report.n_nacked, &mut report.nacked),
+                    };
+                    *n += 1;
+                    list(listed, nack);
                 }
             }
             report.total += 1;
@@ -526,4 +544,33 @@ pub fn view_key_of_group(group: &GroupName, profile: xds_cache::Profile) -> View
     let default = GroupName::default_group();
     let groups = if group.is_default() { vec![default] } else { vec![group.clone(), default] };
     ViewKey { groups: groups.into(), profile, cohort: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_are_not_named_count() {
+        let client = |n: usize| {
+            let nack = |failed_before| AckState::Nacked { message: "no".into(), failed_before };
+            let state = match n % 4 {
+                0 => AckState::Acked { by_newer: false },
+                1 => AckState::Pending,
+                2 => nack(false),
+                _ => nack(true),
+            };
+            ConcernedClient { node: Arc::new(Node::default()), groups: [].into(), streams: vec![], state }
+        };
+        let clients = (0..4 * (MAX_LISTED + 1)).map(client).collect();
+        let mut report = Concerned { revision: Revision(7), clients }.report(|_| true);
+        let counts = |of: &AcksReport| [of.acked, of.n_pending, of.n_nacked, of.n_already_failing];
+        let lists = |of: &AcksReport| [of.pending.len(), of.nacked.len(), of.already_failing.len()];
+        assert_eq!((counts(&report), lists(&report)), ([MAX_LISTED + 1; 4], [MAX_LISTED; 3]));
+        assert_eq!(report.total, counts(&report).iter().sum::<usize>());
+        let other = report.clone();
+        report.add(&other);
+        assert_eq!((counts(&report), lists(&report)), ([2 * (MAX_LISTED + 1); 4], [MAX_LISTED; 3]));
+        assert_eq!(report.total, counts(&report).iter().sum::<usize>());
+    }
 }

@@ -157,6 +157,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn all_who_ask_get_the_same_look_while_it_is_fresh() {
+        let roster = Roster::new(Arc::new(Publisher::new()), StatusBoard::new());
+        assert!(!Arc::ptr_eq(&roster.streams(), &roster.streams()), "a short one is made for each");
+        let look = Look { ended: Instant::now(), took: Duration::from_secs(60), streams: Arc::default() };
+        let streams = Arc::clone(&look.streams);
+        *roster.last.lock().unwrap() = Some(look);
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = (0..8).map(|_| scope.spawn(|| roster.streams())).collect();
+            assert!(asked.into_iter().all(|one| Arc::ptr_eq(&one.join().unwrap(), &streams)));
+        });
+    }
+
+    #[test]
     fn a_look_that_took_long_is_shared_for_a_while_and_a_short_one_is_not() {
         let ended = Instant::now();
         let is_fresh = |took: u64, age: u64| {

@@ -89,6 +89,9 @@ async fn a_server_that_lost_is_given_a_turn() {
     let (fast, n_commits) = busy.await.unwrap();
     assert!(n_commits > 20, "the other one goes on meanwhile: {n_commits}");
     eventually("all at the head", || fast.head() == slow.head()).await;
+    // A turn that was had is forgotten; otherwise every commit of the other server would wait for somebody who does not come.
+    assert!(try_set(&fast, "fast", Bytes::from("last")).await.is_ok(), "nobody is in its way any more");
+    assert_eq!(shelf.copy().get("waiting").map(|value| &value[..]), Some(&b"-"[..]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -124,6 +124,9 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let drained = async { while tasks.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(config.drain_timeout + LINGER, drained).await;
     say_goodbye(presence).await;
+    if let Some(traces) = &parts.traces {
+        traces.end().await;
+    }
     outcome
 }
 

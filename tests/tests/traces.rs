@@ -166,6 +166,29 @@ async fn a_patch_is_traced_from_the_write_to_the_answers_of_clients() -> Result<
 }
 
 #[tokio::test]
+async fn a_server_that_stops_sends_what_it_has() -> Result<()> {
+    let (collector, addr) = Collector::start(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let setup = Setup::new()?.arg(format!("--otlp-endpoint=http://{addr}"));
+    let mut server = Server::start_with(setup.arg("--drain-timeout=0s")).await?;
+    server.wait_ready().await?;
+    let put = resources(&[plain_cluster("api", 1)]);
+    let put = server.put("/v1/groups/default/resources", &put).await?;
+    let revision = put["revision"].as_u64().context("a revision")?;
+    let mut stream = subscribed(&server, "edge-1", (CLUSTER, &[])).await?;
+    let put = server.put("/v1/groups/default/resources", &resources(&[plain_cluster("api", 2)])).await?;
+    stream.expect_type(CLUSTER).await?;
+    // The spans of a second are sent together, so those of this change are not sent yet.
+    server.stop().await?;
+    let is_of = |span: &Span, of: u64| number(span, "xds.revision") == Some(of);
+    let spans = collector.spans();
+    ensure!(spans.iter().any(|span| span.name == "change" && is_of(span, revision)), "{spans:#?}");
+    let last = put["revision"].as_u64().context("a revision")?;
+    let sent = spans.iter().find(|span| span.name == "send" && is_of(span, last)).context("the response")?;
+    assert_eq!(text(sent, "xds.outcome"), "unanswered");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_collector_that_is_away_is_in_nobodys_way() -> Result<()> {
     let addr = free_addr()?;
     let server = Server::start_with(Setup::new()?.arg(format!("--otlp-endpoint=http://{addr}"))).await?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::Uri;
 use http::uri::PathAndQuery;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::client::Grpc;
 use tonic::metadata::MetadataMap;
@@ -39,16 +39,32 @@ pub(crate) struct Collector {
     pub(crate) instance_id: String,
 }
 
+/// What waits to be sent.
+#[derive(Debug)]
+pub(super) enum Queued {
+    /// A span.
+    Span(Span),
+    /// Whoever waits until everything before it has been sent, or has failed to be.
+    Flush(oneshot::Sender<()>),
+}
+
 /// The end of the queue of spans.
 #[derive(Debug)]
 pub(crate) struct Exporter {
     collector: Collector,
-    queue: mpsc::Receiver<Span>,
+    queue: mpsc::Receiver<Queued>,
     metrics: Arc<Metrics>,
     /// The connection; `None` before the first, and after a batch that was not taken.
     connection: Option<Connection>,
     /// Why batches were not taken since the last one that was, as far as the log says it.
     told: BTreeSet<String>,
+}
+
+/// Spans that are sent together.
+#[derive(Debug, Default)]
+struct Batch {
+    spans: Vec<Span>,
+    flushed: Option<oneshot::Sender<()>>,
 }
 
 /// A connection, which is made when it is needed, and made again if it is lost.
@@ -59,37 +75,48 @@ struct Connection {
 }
 
 impl Exporter {
-    pub(super) fn new(collector: Collector, queue: mpsc::Receiver<Span>, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(collector: Collector, queue: mpsc::Receiver<Queued>, metrics: Arc<Metrics>) -> Self {
         Self { collector, queue, metrics, connection: None, told: BTreeSet::new() }
     }
 
     /// Sends spans until there are no more to come.
     pub(crate) async fn run(mut self) {
-        while let Some(batch) = self.next_batch().await {
-            let n_spans = batch.len() as u64;
-            let sent = timeout(PATIENCE, self.send(batch)).await;
-            let failure = match sent {
-                Ok(Ok(())) => None,
-                Ok(Err(why)) => Some(why),
-                Err(_) => Some(format!("no answer within {PATIENCE:?}")),
-            };
-            self.metrics.spans(if failure.is_none() { SpanFate::Sent } else { SpanFate::Failed }, n_spans);
-            if failure.is_some() {
-                // The files may be right the next time.
-                self.connection = None;
+        while let Some(Batch { spans, flushed }) = self.next_batch().await {
+            if !spans.is_empty() {
+                self.export(spans).await;
             }
-            self.note(failure);
+            if let Some(flushed) = flushed {
+                // Whoever waited may have given up.
+                let _ = flushed.send(());
+            }
         }
     }
 
+    async fn export(&mut self, spans: Vec<Span>) {
+        let n_spans = spans.len() as u64;
+        let sent = timeout(PATIENCE, self.send(spans)).await;
+        let failure = match sent {
+            Ok(Ok(())) => None,
+            Ok(Err(why)) => Some(why),
+            Err(_) => Some(format!("no answer within {PATIENCE:?}")),
+        };
+        self.metrics.spans(if failure.is_none() { SpanFate::Sent } else { SpanFate::Failed }, n_spans);
+        if failure.is_some() {
+            // The files may be right the next time.
+            self.connection = None;
+        }
+        self.note(failure);
+    }
+
     /// The spans of the next moment; `None` at the end.
-    async fn next_batch(&mut self) -> Option<Vec<Span>> {
-        let mut batch = vec![self.queue.recv().await?];
+    async fn next_batch(&mut self) -> Option<Batch> {
+        let mut batch = Batch::default();
+        batch.add(self.queue.recv().await?);
         let until = Instant::now() + BATCH_TIME;
-        while batch.len() < MAX_BATCH {
+        while batch.spans.len() < MAX_BATCH && batch.flushed.is_none() {
             tokio::select! {
-                span = self.queue.recv() => match span {
-                    Some(span) => batch.push(span),
+                queued = self.queue.recv() => match queued {
+                    Some(queued) => batch.add(queued),
                     None => break,
                 },
                 () = sleep_until(until) => break,
@@ -130,6 +157,15 @@ impl Exporter {
                 self.told.clear();
             }
             Some(_) | None => {}
+        }
+    }
+}
+
+impl Batch {
+    fn add(&mut self, queued: Queued) {
+        match queued {
+            Queued::Span(span) => self.spans.push(span),
+            Queued::Flush(flushed) => self.flushed = Some(flushed),
         }
     }
 }
@@ -187,7 +223,7 @@ async fn read(path: &Path) -> Result<Vec<u8>, String> {
 const SERVICE: &str = "xds-server";
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 /// How long a batch may take to be sent. Meanwhile as many spans as the queue has room for can wait.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Reasons of failures that are logged while nothing is sent. The same fault can have several, in turns.
 const MAX_TOLD: usize = 8;
 /// How long spans are collected before they are sent.

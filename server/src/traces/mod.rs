@@ -16,13 +16,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ring::rand::{SecureRandom as _, SystemRandom};
-use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
 use xds_cache::status::{Sent, StreamId};
 use xds_cache::{ResourceType, Revision};
 use xds_control::model::TraceParent;
 use xds_control::{Changed, Stage, Stages};
 
+use export::{PATIENCE, Queued};
 pub(crate) use export::{Collector, Exporter};
 use messages::{KeyValue, Kind, Span, Status, StatusCode, cut, nanos, number, text};
 
@@ -34,7 +35,7 @@ pub(crate) struct Traces {
     sample: f64,
     random: SystemRandom,
     metrics: Arc<Metrics>,
-    spans: mpsc::Sender<Span>,
+    spans: mpsc::Sender<Queued>,
     open: Mutex<BTreeMap<Revision, Trace>>,
 }
 
@@ -91,6 +92,21 @@ impl Traces {
             sleep(LOOK_INTERVAL).await;
             self.close_old(&mut self.lock(), Instant::now());
         }
+    }
+
+    /// Ends all traces, and waits until the exporter has dealt with their spans, or does not get on.
+    pub(crate) async fn end(&self) {
+        let open = std::mem::take(&mut *self.lock());
+        let now = Instant::now();
+        open.into_values().for_each(|trace| self.close(trace, now));
+        let (flushed, is_flushed) = oneshot::channel();
+        let flush = async {
+            // Without an exporter nobody is waited for.
+            if self.spans.send(Queued::Flush(flushed)).await.is_ok() {
+                let _ = is_flushed.await;
+            }
+        };
+        let _ = timeout(PATIENCE, flush).await;
     }
 
     /// A revision is about to be published. If it is a part of a caller's span, it is traced exactly if that is, and in the same trace.
@@ -187,7 +203,7 @@ impl Traces {
     }
 
     fn export(&self, span: Span) {
-        if self.spans.try_send(span).is_err() {
+        if self.spans.try_send(Queued::Span(span)).is_err() {
             self.metrics.spans(SpanFate::Dropped, 1);
         }
     }
@@ -272,7 +288,7 @@ mod tests {
     use super::messages::Value;
     use super::*;
 
-    fn traces(sample: f64) -> (Traces, mpsc::Receiver<Span>) {
+    fn traces(sample: f64) -> (Traces, mpsc::Receiver<Queued>) {
         let (spans, queue) = mpsc::channel(MAX_QUEUED);
         let (random, metrics) = (SystemRandom::new(), Arc::new(Metrics::of_nobody()));
         (Traces { sample, random, metrics, spans, open: Mutex::default() }, queue)
@@ -291,8 +307,13 @@ mod tests {
         Sent { nonce, version_info: "v".into(), revision: Revision(revision), is_final: true }
     }
 
-    fn all(queue: &mut mpsc::Receiver<Span>) -> Vec<Span> {
-        std::iter::from_fn(|| queue.try_recv().ok()).collect()
+    fn all(queue: &mut mpsc::Receiver<Queued>) -> Vec<Span> {
+        let queued = std::iter::from_fn(|| queue.try_recv().ok());
+        let spans = queued.filter_map(|queued| match queued {
+            Queued::Span(span) => Some(span),
+            Queued::Flush(_) => None,
+        });
+        spans.collect()
     }
 
     fn outcome(span: &Span) -> Option<String> {

@@ -60,14 +60,11 @@ fn newest(acks: Option<&Value>) -> Markup {
 /// Who has a revision, as a bar and in words.
 fn progress(acks: &Value) -> Markup {
     let (total, acked) = (number(acks, "total"), number(acks, "acked"));
-    let nacked = items(acks, "nacked").len() as u64;
-    let failing = items(acks, "alreadyFailing").len() as u64;
-    let pending = total.saturating_sub(acked + nacked + failing);
     let parts = [
         (Tone::Good, acked, "have it"),
-        (Tone::Bad, nacked, "reject it"),
-        (Tone::Warn, failing, "rejected something before"),
-        (Tone::Busy, pending, "have not answered"),
+        (Tone::Bad, number(acks, "nNacked"), "reject it"),
+        (Tone::Warn, number(acks, "nAlreadyFailing"), "rejected something before"),
+        (Tone::Busy, number(acks, "nPending"), "have not answered"),
     ];
     html! {
         @if total == 0 { p.note { "It concerns no connected client." } } @else {
@@ -148,14 +145,21 @@ fn who_has(acks: Option<&Value>) -> Markup {
             ul { @for one in items(acks, "nacked").iter().take(SHOWN) {
                 li { (node(text(one, "node"))) ": " span.words { (text(one, "message")) } }
             } }
+            (more(number(acks, "nNacked")))
         }
         @if !items(acks, "pending").is_empty() {
             h3 { "Not answered yet" }
             ul { @for one in items(acks, "pending").iter().take(SHOWN) {
                 li { (node(one.as_str().unwrap_or_else(|| text(one, "node")))) }
             } }
+            (more(number(acks, "nPending")))
         }
     }
+}
+
+/// How many of `n` clients are not named.
+fn more(n: u64) -> Markup {
+    html! { @if n > SHOWN as u64 { p.note { (n - SHOWN as u64) " more." } } }
 }
 
 /// How many revisions are looked at for the newest that concerns clients.
@@ -166,3 +170,22 @@ const OPEN: usize = 5;
 
 /// How many clients are named.
 const SHOWN: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn clients_that_are_not_named_are_counted() {
+        let names = vec!["edge"; 1_000];
+        let nacks = vec![json!({"node": "edge", "message": "no"}); 1_000];
+        let acks = json!({"revision": 7, "total": 6_001, "acked": 1, "nPending": 2_000, "pending": names,
+            "nNacked": 4_000, "nacked": nacks, "nAlreadyFailing": 0, "alreadyFailing": []});
+        let text = who_has(Some(&acks)).into_string();
+        for said in ["1 of 6001", "4000 reject it", "2000 have not answered", "3900 more.", "1900 more."] {
+            assert!(text.contains(said), "{said} in {text}");
+        }
+    }
+}

@@ -34,21 +34,40 @@ pub(crate) fn acks(args: &AcksArgs) -> Result<(), Failure> {
 
 fn render(found: &Value) -> String {
     let [revision, acked, total] = ["revision", "acked", "total"].map(|key| cell(&found[key]));
-    let mut text = format!("revision {revision}: {acked} of {total} clients have accepted it\n");
-    for node in items(&found["pending"]).take(MAX_SHOWN) {
-        text.push_str(&format!("not yet: {}\n", one_line(&cell(node))));
-    }
-    for (list, said) in [("nacked", "rejected by"), ("alreadyFailing", "rejected, as before, by")] {
-        for nack in items(&found[list]).take(MAX_SHOWN) {
-            let (node, message) = (one_line(&cell(&nack["node"])), one_line(&cell(&nack["message"])));
-            text.push_str(&format!("{said} {node}: {message}\n"));
-        }
-    }
+    let mut text =
+        format!("revision {revision}: {acked} of {total} clients have accepted it\n{}", who_has_not(found));
     for replica in items(&found["replicas"]["missing"]).take(MAX_SHOWN) {
         let [id, why, since] = ["id", "why", "since"].map(|key| one_line(&cell(&replica[key])));
         text.push_str(&format!("not counted: the clients of the server {id}: {why}, since {since}\n"));
     }
     text
+}
+
+/// The clients that have not accepted a revision, one a line.
+pub(super) fn who_has_not(acks: &Value) -> String {
+    let mut text = String::new();
+    for node in items(&acks["pending"]).take(MAX_SHOWN) {
+        text.push_str(&format!("not yet: {}\n", one_line(&cell(node))));
+    }
+    text.push_str(&more("not yet", &acks["nPending"]));
+    for (list, n, said) in
+        [("nacked", "nNacked", "rejected"), ("alreadyFailing", "nAlreadyFailing", "rejected, as before,")]
+    {
+        for nack in items(&acks[list]).take(MAX_SHOWN) {
+            let (node, message) = (one_line(&cell(&nack["node"])), one_line(&cell(&nack["message"])));
+            text.push_str(&format!("{said} by {node}: {message}\n"));
+        }
+        text.push_str(&more(said, &acks[n]));
+    }
+    text
+}
+
+/// A line that says how many are not shown, if some are not.
+fn more(said: &str, n: &Value) -> String {
+    match n.as_u64().unwrap_or_default().saturating_sub(MAX_SHOWN as u64) {
+        0 => String::new(),
+        n_more => format!("{said}: {n_more} more\n"),
+    }
 }
 
 /// How many clients of each list are shown; JSON has more.
@@ -62,13 +81,16 @@ mod tests {
 
     #[test]
     fn who_rejected_is_told_in_one_line_each() {
-        let found = json!({"revision": 7, "acked": 1, "total": 3, "pending": ["b"],
-            "nacked": [{"node": "c\u{1b}", "message": "no\nfilter"}],
+        let found = json!({"revision": 7, "acked": 1, "total": 33, "nPending": 31, "pending": vec!["b"; 31],
+            "nNacked": 1, "nacked": [{"node": "c\u{1b}", "message": "no\nfilter"}],
             "replicas": {"missing": [{"id": "x", "why": "it is silent", "since": "T"}]}});
         assert_eq!(
             render(&found),
-            "revision 7: 1 of 3 clients have accepted it\nnot yet: b\nrejected by c\\u{1b}: no\\nfilter\n\
-             not counted: the clients of the server x: it is silent, since T\n"
+            format!(
+                "revision 7: 1 of 33 clients have accepted it\n{}not yet: 11 more\nrejected by c\\u{{1b}}: no\\nfilter\n\
+                 not counted: the clients of the server x: it is silent, since T\n",
+                "not yet: b\n".repeat(20)
+            )
         );
     }
 }

@@ -140,7 +140,8 @@ fn summary(fleet: &Value) -> String {
     let states = states.collect::<Vec<_>>().join(", ");
     let states = if states.is_empty() { states } else { format!(": {states}") };
     let [total, revision] = ["total", "revision"].map(|key| cell(&fleet[key]));
-    format!("{total} nodes at revision {revision}{states}")
+    let nodes = if fleet["total"] == 1 { "node" } else { "nodes" };
+    format!("{total} {nodes} at revision {revision}{states}")
 }
 
 /// Which part of the nodes this is, and which servers are not counted.
@@ -194,7 +195,9 @@ mod tests {
              1 of 2 nodes; --page, --limit or a filter shows others\n\
              not counted: the clients of the server b: it is silent, since T\n"
         );
-        assert!(list(&json!({"total": 0, "revision": 1})).render().starts_with("0 nodes at revision 1\nID"));
+        for (total, said) in [(0, "0 nodes at revision 1\nID"), (1, "1 node at revision 1\nID")] {
+            assert!(list(&json!({"total": total, "revision": 1})).render().starts_with(said));
+        }
     }
 
     #[test]

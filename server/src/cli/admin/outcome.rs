@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::acks::who_has_not;
 use super::advice::for_shell;
 use super::phases::phases;
 use super::requests::requests;
@@ -25,9 +26,7 @@ pub(super) fn outcome(answer: &Value, heading: &str, ink: Ink) -> String {
     if let Some(acked) = answer["acked"].as_u64() {
         text.push_str(&format!("{acked} of {} clients have accepted it\n", cell(&answer["total"])));
     }
-    for node in items(&answer["pending"]) {
-        text.push_str(&format!("not yet: {}\n", clean(&cell(node))));
-    }
+    text.push_str(&who_has_not(answer));
     text
 }
 

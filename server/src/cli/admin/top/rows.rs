@@ -119,8 +119,7 @@ fn change(revision: &Value, acks: &Value) -> Row {
         let (n, total) =
             (acks["acked"].as_u64().unwrap_or_default(), acks["total"].as_u64().unwrap_or_default());
         acked = format!("{n} of {total}");
-        let n_nacked = items(&acks["nacked"]).count();
-        tone = match n_nacked {
+        tone = match acks["nNacked"].as_u64().unwrap_or_default() {
             0 if n >= total => Tone::Well,
             0 => Tone::Waiting,
             _ => Tone::Bad,
