@@ -36,10 +36,11 @@ check_commit() {
   done
 }
 
-# Fails unless `cargo NAME` has the pinned version, so that two releases are made by the same tools.
+# Fails unless `cargo NAME` has the pinned version, so that two releases are made by the same tools. Some tell their version as a
+# subcommand of cargo, others as a program.
 check_tool() {
   local name=$1 version=$2
-  cargo "$name" --version 2>/dev/null | grep -qwF "$version" \
+  { cargo "$name" --version || "cargo-$name" --version; } 2>/dev/null | grep -wF "$version" >/dev/null \
     || die "cargo $name $version is missing: cargo install --locked cargo-$name --version $version"
 }
 

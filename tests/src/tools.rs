@@ -40,6 +40,17 @@ pub async fn envoy() -> Result<PathBuf> {
     found.pop().with_context(|| format!("no envoy below {}", venv.display()))
 }
 
+/// Installs the schemas of Kubernetes, and returns the program that checks manifests by them.
+///
+/// # Errors
+///
+/// As [`python`].
+pub async fn kubernetes_validate() -> Result<PathBuf> {
+    static KUBERNETES: Once = Once::new();
+    let install = || install_pip("kubernetes", &clients_dir().join("kubernetes/requirements.txt"));
+    Ok(once(&KUBERNETES, install).await?.join("bin/kubernetes-validate"))
+}
+
 /// Installs the Node packages and returns the `node_modules` to run with (`NODE_PATH`); `None` without Node.
 ///
 /// # Errors
@@ -176,13 +187,16 @@ pub(crate) fn is_present(client: &str, program: &str, version: &str) -> Result<b
 }
 
 fn install_python() -> Result<PathBuf> {
-    let requirements = clients_dir().join("requirements.txt");
+    install_pip("python", &clients_dir().join("requirements.txt"))
+}
+
+fn install_pip(name: &str, requirements: &Path) -> Result<PathBuf> {
     let version = run(Command::new("python3").arg("--version"))?;
-    install("python", &version, &[&requirements], |dir| {
+    install(name, &version, &[requirements], |dir| {
         run(Command::new("python3").args(["-m", "venv"]).arg(dir))?;
         let mut pip = Command::new(dir.join("bin/python"));
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r"]);
-        run(pip.arg(&requirements))?;
+        run(pip.arg(requirements))?;
         Ok(())
     })
 }

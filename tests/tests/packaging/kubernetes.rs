@@ -1,12 +1,15 @@
-//! `packaging/kubernetes/`: the manifests fit together and fit the server. The API server's schemas are not here.
+//! `packaging/kubernetes/`: the manifests fit together, the schemas of the API, and the server.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 use xds_tests::server::xds_server;
+use xds_tests::tools::{self, run};
 
 use crate::flags::Flags;
 use crate::{read, root};
@@ -66,6 +69,28 @@ impl Manifests {
 
 fn all() -> Result<Vec<Manifests>> {
     ["single", "replicas"].into_iter().map(Manifests::read).collect()
+}
+
+#[tokio::test]
+async fn the_manifests_fit_the_schemas_of_the_api() -> Result<()> {
+    let program = tools::kubernetes_validate().await?;
+    let validate = |path: &Path| run(Command::new(&program).args(["--strict", "--quiet"]).arg(path));
+    for manifests in all()? {
+        for file in fs::read_dir(root().join(&manifests.directory))? {
+            let path = file?.path();
+            // That one is for the tool that puts them together, and has no schema here.
+            if path.file_name().is_some_and(|name| name != "kustomization.yaml") {
+                validate(&path)?;
+            }
+        }
+    }
+    let dir = TempDir::new()?;
+    let wrong = dir.path().join("wrong.yaml");
+    let manifest = read("packaging/kubernetes/single/server.yaml")?;
+    fs::write(&wrong, manifest.replace("readOnlyRootFilesystem:", "readOnlyRoot:"))?;
+    let refused = validate(&wrong).err().context("an unknown field is not seen")?.to_string();
+    ensure!(refused.contains("readOnlyRoot"), "{refused}");
+    Ok(())
 }
 
 #[test]
