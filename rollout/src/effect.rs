@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::phase::Phase;
 use crate::spec::{HeaderMatch, Prometheus};
-use xds_units::Span;
+use xds_units::{Percent, Span};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -170,6 +170,10 @@ pub struct Event {
     pub kind: EventKind,
     /// The phase after it.
     pub phase: Phase,
+    /// The weight of the canary after it, in percent.
+    #[serde(default)]
+    #[schema(value_type = f64)]
+    pub canary: Percent,
     /// The event, in a sentence.
     pub message: String,
 }

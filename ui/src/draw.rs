@@ -232,6 +232,10 @@ fn runs(values: &[Option<f64>], top: f64) -> Vec<String> {
         }
     }
     runs.retain(|run| !run.is_empty());
+    // A line needs two points; one that ends where it begins is drawn as a dot.
+    for run in runs.iter_mut().filter(|run| run.matches(',').count() == 1) {
+        *run = run.repeat(2);
+    }
     runs
 }
 
@@ -265,7 +269,7 @@ mod tests {
     fn a_plot_has_gaps_where_nothing_is_known() {
         assert_eq!(
             runs(&[Some(0.0), Some(1.0), None, Some(1.0)], 1.0),
-            ["0.0,90.0 106.7,10.0 ", "320.0,10.0 "]
+            ["0.0,90.0 106.7,10.0 ", "320.0,10.0 320.0,10.0 "]
         );
         assert_eq!([0.0, 0.3, 1.0, 7.0, 101.0].map(round_up), [1.0, 0.5, 1.0, 10.0, 200.0]);
     }

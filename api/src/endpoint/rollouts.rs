@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
 use axum::extract::State;
@@ -100,6 +100,8 @@ pub(crate) struct SeriesPoint {
     pub canary: BackendLoad,
     /// The requests to stable.
     pub stable: BackendLoad,
+    /// The weight of the canary at the end of the point, in percent; null before the oldest of the rollout's events.
+    pub weight: Option<f64>,
 }
 
 /// The body of `:promote`.
@@ -244,8 +246,14 @@ pub(crate) async fn series(
 ) -> Result<Answer, ApiError> {
     state.check_loaded()?;
     let rollout = find(&state, &caller, &id)?;
-    let series = aside(move || state.rollouts.series(&rollout)).await?;
-    let point = |[canary, stable]: &[Counts; 2]| SeriesPoint { canary: load(*canary), stable: load(*stable) };
+    let of_it = Arc::clone(&rollout);
+    let series = aside(move || state.rollouts.series(&of_it)).await?;
+    let mut age = series.bucket * u32::try_from(series.points.len()).unwrap_or(u32::MAX);
+    let point = |[canary, stable]: &[Counts; 2]| {
+        age = age.saturating_sub(series.bucket);
+        let end = series.until.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        SeriesPoint { canary: load(*canary), stable: load(*stable), weight: weight_at(&rollout, end) }
+    };
     Answer::ok(&RolloutSeries {
         bucket_seconds: series.bucket.as_secs().max(1),
         until: rfc3339(series.until),
@@ -426,6 +434,13 @@ fn seen(state: &ApiState, caller: &Caller) -> BTreeMap<String, Arc<Rollout>> {
 
 fn find(state: &ApiState, caller: &Caller, id: &str) -> Result<Arc<Rollout>, ApiError> {
     seen(state, caller).remove(id).ok_or_else(|| of_rollout(RolloutError::NotFound(id.to_owned())))
+}
+
+/// The weight of the canary at a time, in percent.
+fn weight_at(rollout: &Rollout, time: SystemTime) -> Option<f64> {
+    let time = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let before = rollout.events().take_while(|event| u128::from(event.at_ms) <= time.as_millis());
+    before.last().map(|event| event.canary.number())
 }
 
 fn answer(state: &ApiState, rollout: &Rollout) -> Result<Answer, ApiError> {

@@ -252,8 +252,8 @@ impl Rollout {
         self.n_events += 1;
         let message: String = message.chars().take(MAX_MESSAGE_CHARS).collect();
         self.message.clone_from(&message);
-        let event =
-            Event { number: self.n_events, at_ms: self.clock.wall_ms, kind, phase: self.phase(), message };
+        let (number, at_ms, canary) = (self.n_events, self.clock.wall_ms, self.canary);
+        let event = Event { number, at_ms, kind, phase: self.phase(), canary, message };
         self.call_event_hooks(&event);
         self.events.push_back(event);
         while self.events.len() > MAX_EVENTS {

@@ -23,8 +23,8 @@ use xds_cache::{ResourceType, Revision};
 use xds_control::model::TraceParent;
 use xds_control::{Changed, Stage, Stages};
 
-use export::{PATIENCE, Queued};
 pub(crate) use export::{Collector, Exporter};
+use export::{PATIENCE, Queued};
 use messages::{KeyValue, Kind, Span, Status, StatusCode, cut, nanos, number, text};
 
 use crate::metrics::{Metrics, SpanFate};

@@ -179,13 +179,17 @@ fn plots(series: &Value) -> Markup {
             (canary + stable > 0).then(|| canary as f64 / (canary + stable) as f64 * 100.0)
         })
         .collect();
+    let weight = points.iter().map(|point| point["weight"].as_f64()).collect();
     html! {
         @if !points.is_empty() {
             h2 { "Over time" }
             div.plots {
                 (plot("Requests", "a second", &lines(&rate), seconds))
                 (plot("Failed", "%", &lines(&failures), seconds))
-                (plot("Share of the canary", "%", &[Line { name: "canary", class: "canary", values: share }], seconds))
+                (plot("Share of the canary", "%", &[
+                    Line { name: "weight", class: "weight", values: weight },
+                    Line { name: "requests", class: "canary", values: share },
+                ], seconds))
             }
         }
     }

@@ -349,7 +349,18 @@ fn plots(series: &Value) -> String {
             }
         }
     }
+    let weights: Vec<u64> = items(&series["points"]).filter_map(hundredths).collect();
+    let last = &weights[weights.len().saturating_sub(MAX_POINTS)..];
+    if let Some(most) = last.iter().max().filter(|_| !is_empty) {
+        let most = format!("{} %", *most as f64 / 100.0);
+        table.push(vec!["canary".to_owned(), "weight".to_owned(), spark(last), most]);
+    }
     if is_empty { String::new() } else { format!("\n{}", table.render()) }
+}
+
+/// The weight of the canary at a point, in hundredths of a percent.
+fn hundredths(point: &Value) -> Option<u64> {
+    point["weight"].as_f64().map(|percent| (percent * 100.0).round() as u64)
 }
 
 /// The newest points, as many as fit in a line.
@@ -392,13 +403,14 @@ mod tests {
              stable  v1:80    90 %    90        0         0.00 %\n\
              canary  v2:80    10 %    10        1         10.00 %\n"
         );
-        let point = |requests, failures| json!({"canary": {"requests": requests, "failures": failures}, "stable": {"requests": 0}});
+        let point = |requests, failures| json!({"canary": {"requests": requests, "failures": failures}, "stable": {"requests": 0}, "weight": requests * 5});
         rollout["series"] = json!({"bucketSeconds": 10, "points": [point(1, 0), point(8, 4)]});
         assert!(
             in_full(&rollout).ends_with(
                 "\n                  OVER TIME, 10 s EACH  MOST\n\
                  canary  requests  ▁█                    8\n\
-                 canary  failures   █                    4\n"
+                 canary  failures   █                    4\n\
+                 canary  weight    ▁█                    40 %\n"
             ),
             "{}",
             in_full(&rollout)
