@@ -15,9 +15,12 @@ pub(crate) async fn read(path: &Path) -> Result<Certificate, String> {
 }
 
 /// Those of the system, as far as they can be read.
-pub(crate) fn of_system() -> Vec<Certificate> {
-    let found = rustls_native_certs::load_native_certs();
-    found.certs.iter().map(|certificate| Certificate::from_pem(pem(certificate))).collect()
+pub(crate) async fn of_system() -> Vec<Certificate> {
+    let read = tokio::task::spawn_blocking(|| {
+        let found = rustls_native_certs::load_native_certs();
+        found.certs.iter().map(|certificate| Certificate::from_pem(pem(certificate))).collect()
+    });
+    read.await.unwrap_or_default()
 }
 
 fn pem(der: &[u8]) -> String {

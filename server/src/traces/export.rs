@@ -177,7 +177,7 @@ impl Collector {
         if self.url.scheme_str() == Some("https") {
             let authorities = match &self.ca {
                 Some(path) => vec![authorities::read(path).await?],
-                None => authorities::of_system(),
+                None => authorities::of_system().await,
             };
             let mut tls = ClientTlsConfig::new().ca_certificates(authorities);
             if let Some((certificate, key)) = &self.identity {

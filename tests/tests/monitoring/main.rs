@@ -12,10 +12,13 @@ mod templates;
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use exported::Exported;
 use files::root;
+use tempfile::TempDir;
+use xds_tests::tools;
 
 /// Checks everything at once, because it takes six servers to have every metric.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,6 +36,29 @@ async fn dashboards_rules_and_documentation_name_what_servers_export() -> Result
     pages::check_reference(&page, &exported, &mut wrong);
     pages::check_alerts(&page, &rules, &mut wrong);
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// Grafana drops what it does not know, without a word.
+#[tokio::test]
+async fn dashboards_fit_the_schemas_of_grafana() -> Result<()> {
+    let Some(program) = tools::grafana_check().await? else { return Ok(()) };
+    let dashboards = dashboards()?;
+    tools::run(Command::new(&program).args(&dashboards))?;
+    let dir = TempDir::new()?;
+    for (field, other, why) in [
+        ("\"showLegend\":", "\"showsLegend\":", "unexpected field 'showsLegend'"),
+        ("\"schemaVersion\": 39", "\"schemaVersion\": \"x\"", "schemaVersion"),
+        ("\"legendFormat\":", "\"legend\":", "unexpected field 'legend'"),
+    ] {
+        let wrong = dir.path().join("wrong.json");
+        fs::write(
+            &wrong,
+            fs::read_to_string(root().join("monitoring/grafana/fleet.json"))?.replace(field, other),
+        )?;
+        let refused = tools::run(Command::new(&program).arg(&wrong)).err().context(why)?.to_string();
+        ensure!(refused.contains(why), "{refused}");
+    }
     Ok(())
 }
 
