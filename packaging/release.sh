@@ -84,7 +84,7 @@ pack() {
   step "$architecture: pack"
   tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -C "$WORK" -cf - "$name" \
     | gzip -n9 >"$DIST/$name.tar.gz"
-  (cd "$SOURCE" && cargo deb --package xds-server --target "$target" --no-build --no-strip --output "$DIST/")
+  (cd "$SOURCE" && cargo deb --package xds-server --variant release --target "$target" --no-build --no-strip --output "$DIST/")
 }
 
 main() {
@@ -115,6 +115,7 @@ main() {
   build "$host"
   generate_docs "$WORK/xds-server-$VERSION-linux-$host/xds-server" "$WORK/docs"
   cp -r "$WORK/docs/." "$WORK/xds-server-$VERSION-linux-$host/"
+  cp -r "$WORK/docs" "$SOURCE/packaging/generated"
   for architecture in "${!TARGETS[@]}"; do
     [[ $architecture == "$host" ]] || build "$architecture"
     pack "$architecture"

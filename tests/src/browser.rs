@@ -11,6 +11,7 @@ use fantoccini::{Client, ClientBuilder, Locator};
 use http::Method;
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Map, Value, json};
+use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::process::Process;
@@ -22,7 +23,9 @@ use crate::wait::{PATIENCE, wait_for};
 #[derive(Debug)]
 pub struct Browser {
     client: Client,
-    _driver: Process,
+    driver: Process,
+    /// What it writes.
+    _files: TempDir,
     /// The checks of accessibility, as a script.
     axe: String,
 }
@@ -41,6 +44,13 @@ impl WebDriverCompatibleCommand for DevTools {
     }
 }
 
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // The driver would leave the browser behind.
+        self.driver.kill_group();
+    }
+}
+
 impl Browser {
     /// Starts a browser; `None` without one.
     ///
@@ -53,8 +63,10 @@ impl Browser {
         let Some(modules) = tools::axe().await?.filter(|_| is_there) else { return Ok(None) };
         let axe = fs::read_to_string(modules.join("axe-core/axe.min.js"))?;
         let port = free_addr()?.port();
-        let mut driver =
-            Process::spawn("chromedriver", Command::new("chromedriver").arg(format!("--port={port}")))?;
+        let files = TempDir::new()?;
+        let mut driver = Command::new("chromedriver");
+        driver.arg(format!("--port={port}")).env("TMPDIR", files.path()).process_group(0);
+        let mut driver = Process::spawn("chromedriver", &mut driver)?;
         let started = |line: &str| line.contains("started successfully").then_some(());
         driver.wait_line("its start", PATIENCE, started).await?;
         // A process that may do everything has no use for the browser's own sandbox, which needs a right that containers do not give.
@@ -66,7 +78,7 @@ impl Browser {
             .capabilities(wanted)
             .connect(&format!("http://127.0.0.1:{port}"))
             .await?;
-        let browser = Self { client, _driver: driver, axe };
+        let browser = Self { client, driver, _files: files, axe };
         browser.client.set_window_size(WIDTH, HEIGHT).await?;
         let watch = json!({ "source": WATCH });
         browser.devtools("Page.addScriptToEvaluateOnNewDocument", &watch).await?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, kill_process, kill_process_group};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
@@ -60,6 +60,15 @@ impl Process {
         let id = self.child.id().with_context(|| format!("{} has ended", self.name))?;
         let id = Pid::from_raw(i32::try_from(id)?).context("a process id is not 0")?;
         kill_process(id, signal).with_context(|| format!("signal to {}", self.name))
+    }
+
+    /// Kills it and all that it has started, if it leads a process group of its own.
+    pub(crate) fn kill_group(&self) {
+        let id = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(id) = id {
+            // They may have ended.
+            let _ = kill_process_group(id, Signal::KILL);
+        }
     }
 
     /// The process id, or `None` once it has ended.

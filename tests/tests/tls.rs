@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use http::StatusCode;
 use http_body_util::Empty;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -65,6 +66,42 @@ async fn an_envoy_that_knows_the_server_by_its_host_name_is_served() -> Result<(
     let mut args = vec!["bootstrap", "envoy", "--node-id", NODE, "--xds-address", &address];
     args.extend(flags.iter().map(String::as_str));
     Envoy::start(&cli(&args).await?).await?.wait_live().await
+}
+
+#[tokio::test]
+async fn an_envoy_goes_from_one_server_to_another_that_has_a_certificate_of_its_own() -> Result<()> {
+    let certificates = Certificates::new().await?;
+    let (mut servers, mut addresses) = (Vec::new(), Vec::new());
+    for (name, host) in [("one", "localhost"), ("other", "127.0.0.1")] {
+        certificates.issue(name, &[host]).await?;
+        let (certificate, key) = (format!("{name}.crt"), format!("{name}.key"));
+        let flags = [("cert", certificate.as_str()), ("key", key.as_str())];
+        let setup = flags.iter().fold(Setup::new()?, |setup, (flag, file)| {
+            setup.arg(format!("--xds-tls-{flag}={}", certificates.path(file)))
+        });
+        let setup = setup.arg(format!("--xds-client-ca={}", certificates.path("ca.crt")));
+        let server = Server::start_with(setup).await?;
+        server.wait_ready().await?;
+        addresses.push(format!("{host}:{}", server.xds().port()));
+        servers.push(server);
+    }
+    let (addresses, flags) = (addresses.join(","), certificates.bootstrap_flags());
+    let mut args = vec!["bootstrap", "envoy", "--node-id", NODE, "--xds-address", &addresses];
+    args.extend(flags.iter().map(String::as_str));
+    let _envoy = Envoy::start(&cli(&args).await?).await?;
+    while !servers.is_empty() {
+        let at = wait_for("a stream of the Envoy", PATIENCE, async || {
+            for (n, server) in servers.iter().enumerate() {
+                if server.get(&format!("/v1/nodes/{NODE}")).await?.status == StatusCode::OK {
+                    return Ok(n);
+                }
+            }
+            anyhow::bail!("no server has it")
+        });
+        // The Envoy has to find the next one.
+        drop(servers.swap_remove(at.await?));
+    }
+    Ok(())
 }
 
 /// A connection with many streams stays open while the certificates of both sides change, and the next one uses the new ones.

@@ -205,7 +205,8 @@ impl BootstrapArgs {
 }
 
 pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
-    let tls = args.tls.with_host(&args.first_address()?.host)?;
+    let first = args.first_address()?;
+    let tls = args.tls.with_hosts(args.xds_address.iter().map(|address| address.host.as_str()))?;
     let bootstrap = match args.client {
         BootstrapKind::Envoy => {
             let node = node(args, None)?;
@@ -248,7 +249,7 @@ pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
                     note(TOKENS_NOTE);
                 }
             }
-            grpc(args.first_address()?, &node(args, Some("default"))?, tls.as_ref())
+            grpc(first, &node(args, Some("default"))?, tls.as_ref())
         }
     };
     note_per_type(args);

@@ -25,10 +25,10 @@ pub(crate) struct TlsArgs {
     /// only with --out-dir)
     #[arg(long, value_name = "FILE", requires = "tls_ca")]
     jwt_file: Option<PathBuf>,
-    /// Name in the server's certificate, if it is not the host of the address (Envoy only)
+    /// Name in the servers' certificates, if it is not the host of the address (Envoy only)
     #[arg(long, value_name = "NAME", requires = "tls_ca", conflicts_with = "tls_server_uri")]
     tls_server_name: Option<String>,
-    /// SPIFFE ID in the server's certificate (Envoy only)
+    /// SPIFFE ID in the servers' certificates (Envoy only)
     #[arg(long, value_name = "URI", requires = "tls_ca")]
     tls_server_uri: Option<String>,
     /// Directory for envoy.json and the files by which Envoy follows changed certificates; without it Envoy reads them once (Envoy
@@ -45,7 +45,8 @@ pub(super) struct Tls {
     own: Option<(PathBuf, PathBuf)>,
     /// Its token.
     token: Option<PathBuf>,
-    server: ServerIdentity,
+    /// Who the server may be; never empty.
+    servers: Vec<ServerIdentity>,
 }
 
 /// What an Envoy needs to speak TLS, and to say who it is.
@@ -58,8 +59,8 @@ pub(super) struct EnvoyTls {
     pub(super) secrets: Vec<Value>,
 }
 
-/// The name that must be in the server's certificate.
-#[derive(Clone, Debug)]
+/// A name that the server's certificate may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum ServerIdentity {
     Dns(String),
     Ip(IpAddr),
@@ -80,12 +81,15 @@ impl TlsArgs {
         self.tls_server_name.is_some() || self.tls_server_uri.is_some() || self.out_dir.is_some()
     }
 
-    /// TLS to a server that is reached as `host`, if the client is to speak it.
+    /// TLS to servers that are reached as one of `hosts`, if the client is to speak it. Each may have a certificate of its own.
     ///
     /// # Errors
     ///
     /// If a path cannot be made absolute: a client may be started anywhere.
-    pub(super) fn with_host(&self, host: &str) -> Result<Option<Tls>, Failure> {
+    pub(super) fn with_hosts<'a>(
+        &self,
+        hosts: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Option<Tls>, Failure> {
         let Some(ca) = &self.tls_ca else { return Ok(None) };
         let at = |path: &Path| {
             absolute(path).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
@@ -94,15 +98,30 @@ impl TlsArgs {
             (Some(certificate), Some(key)) => Some((at(certificate)?, at(key)?)),
             (_, _) => None,
         };
-        let server = match (&self.tls_server_uri, self.tls_server_name.as_deref().unwrap_or(host)) {
-            (Some(uri), _) => ServerIdentity::Uri(uri.clone()),
-            (None, name) => match name.parse() {
-                Ok(ip) => ServerIdentity::Ip(ip),
-                Err(_) => ServerIdentity::Dns(name.to_owned()),
-            },
+        let mut servers: Vec<ServerIdentity> = match (&self.tls_server_uri, &self.tls_server_name) {
+            (Some(uri), _) => vec![ServerIdentity::Uri(uri.clone())],
+            (None, Some(name)) => vec![ServerIdentity::of_host(name)],
+            (None, None) => hosts.into_iter().map(ServerIdentity::of_host).collect(),
         };
+        servers.dedup();
         let token = self.jwt_file.as_deref().map(at).transpose()?;
-        Ok(Some(Tls { ca: at(ca)?, own, token, server }))
+        Ok(Some(Tls { ca: at(ca)?, own, token, servers }))
+    }
+}
+
+impl ServerIdentity {
+    fn of_host(host: &str) -> Self {
+        host.parse().map_or_else(|_| Self::Dns(host.to_owned()), Self::Ip)
+    }
+
+    /// What Envoy compares the names in the certificate with.
+    fn matcher(&self) -> Value {
+        let (kind, name) = match self {
+            Self::Dns(name) => ("DNS", name.clone()),
+            Self::Ip(ip) => ("IP_ADDRESS", ip.to_string()),
+            Self::Uri(uri) => ("URI", uri.clone()),
+        };
+        json!({"san_type": kind, "matcher": {"exact": name}})
     }
 }
 
@@ -177,23 +196,18 @@ impl Tls {
             "max_session_keys": 0,
             "common_tls_context": common,
         });
-        if let ServerIdentity::Dns(name) = &self.server {
+        // One cluster asks all its servers for one name, so there is none to ask for if they have several.
+        if let [ServerIdentity::Dns(name)] = &self.servers[..] {
             context["sni"] = name.as_str().into();
         }
         json!({"name": "envoy.transport_sockets.tls", "typed_config": context})
     }
 
-    /// Always with the name of the server: an Envoy without a matcher takes any certificate of the authority.
+    /// Always with the names of the servers: an Envoy without a matcher takes any certificate of the authority.
     fn validation(&self, watched: Option<&Path>) -> Value {
-        let (kind, name) = match &self.server {
-            ServerIdentity::Dns(name) => ("DNS", name.clone()),
-            ServerIdentity::Ip(ip) => ("IP_ADDRESS", ip.to_string()),
-            ServerIdentity::Uri(uri) => ("URI", uri.clone()),
-        };
-        let mut validation = json!({
-            "trusted_ca": {"filename": self.ca},
-            "match_typed_subject_alt_names": [{"san_type": kind, "matcher": {"exact": name}}],
-        });
+        let names: Vec<Value> = self.servers.iter().map(ServerIdentity::matcher).collect();
+        let mut validation =
+            json!({"trusted_ca": {"filename": self.ca}, "match_typed_subject_alt_names": names});
         watch(&mut validation, watched);
         validation
     }
@@ -289,7 +303,7 @@ mod tests {
     #[test]
     fn the_server_is_known_by_the_name_that_it_is_reached_by_or_is_said_to_have() {
         let expected = |args: &TlsArgs, host: &str| {
-            let socket = args.with_host(host).unwrap().unwrap().once().socket;
+            let socket = args.with_hosts([host]).unwrap().unwrap().once().socket;
             let context = &socket["typed_config"];
             let sans = &context["common_tls_context"]["validation_context"]["match_typed_subject_alt_names"];
             (sans[0]["san_type"].clone(), sans[0]["matcher"]["exact"].clone(), context["sni"].clone())
@@ -309,9 +323,25 @@ mod tests {
     }
 
     #[test]
+    fn each_of_several_servers_may_have_a_certificate_of_its_own() {
+        let socket = |args: &TlsArgs, hosts: [&str; 2]| {
+            let socket = args.with_hosts(hosts).unwrap().unwrap().once().socket;
+            let context = &socket["typed_config"];
+            let sans = &context["common_tls_context"]["validation_context"]["match_typed_subject_alt_names"];
+            (sans.clone(), context["sni"].clone())
+        };
+        let san = |kind: &str, name: &str| json!({"san_type": kind, "matcher": {"exact": name}});
+        let several = json!([san("DNS", "xds-a"), san("IP_ADDRESS", "10.0.0.2")]);
+        assert_eq!(socket(&args(), ["xds-a", "10.0.0.2"]), (several, Value::Null));
+        assert_eq!(socket(&args(), ["xds", "xds"]), (json!([san("DNS", "xds")]), json!("xds")), "two ports");
+        let named = TlsArgs { tls_server_name: Some("xds".into()), ..args() };
+        assert_eq!(socket(&named, ["xds-a", "xds-b"]), (json!([san("DNS", "xds")]), json!("xds")));
+    }
+
+    #[test]
     fn a_token_is_in_its_file_alone_and_envoy_follows_it() {
         let args = TlsArgs { jwt_file: Some("/tokens/xds".into()), ..args() };
-        let tls = args.with_host("xds").unwrap().unwrap();
+        let tls = args.with_hosts(["xds"]).unwrap().unwrap();
         let config = json!([{"type": "jwt_token_file", "config": {"jwt_token_file": "/tokens/xds"}}]);
         assert_eq!(tls.call_credentials(), Some(config));
         let credential = |tls: &EnvoyTls| {
@@ -333,9 +363,9 @@ mod tests {
 
     #[test]
     fn no_client_goes_on_in_plaintext() {
-        let credentials = args().with_host("xds").unwrap().unwrap().channel_credentials();
+        let credentials = args().with_hosts(["xds"]).unwrap().unwrap().channel_credentials();
         assert_eq!(credentials.as_array().unwrap().len(), 1);
         assert_eq!(credentials[0]["type"], "tls");
-        assert!(TlsArgs { tls_ca: None, ..args() }.with_host("xds").unwrap().is_none());
+        assert!(TlsArgs { tls_ca: None, ..args() }.with_hosts(["xds"]).unwrap().is_none());
     }
 }
