@@ -541,11 +541,14 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/v1/history/{revision}",
         summary: "One revision with its difference (7), or the difference between two (3...7)",
-        query: &[Query(
-            "requests",
-            QueryType::Bool,
-            "Also the requests that moved, as /v1/diff answers them",
-        )],
+        query: &[
+            Query("requests", QueryType::Bool, "Also the requests that moved, as /v1/diff answers them"),
+            Query(
+                "phases",
+                QueryType::Bool,
+                "Also the steps in which clients got it, as a dry run tells them",
+            ),
+        ],
         errors: &[StatusCode::NOT_FOUND, StatusCode::GONE, StatusCode::SERVICE_UNAVAILABLE],
         handler: |method| on(method, history::read),
         ..needs(Role::Viewer, Reach::Objects)

@@ -92,6 +92,9 @@ pub(crate) struct FleetNode {
     pub groups: Vec<String>,
     /// The publication up to which it has accepted everything; null before its first answer.
     pub revision: Option<u64>,
+    /// The publication that last changed something for it; null before the first load.
+    #[serde(default)]
+    pub newest: Option<u64>,
     /// How many streams it has.
     pub streams: usize,
     /// The type URL of what it rejects.
@@ -149,6 +152,7 @@ struct Row<'a> {
     state: FleetState,
     since: SystemTime,
     revision: Option<u64>,
+    newest: Option<u64>,
     streams: usize,
     rejected: Option<&'a (ResourceType, Arc<str>)>,
     held_back: usize,
@@ -302,6 +306,7 @@ impl<'a> Row<'a> {
             state: FleetState::of(stream),
             since: stream.since,
             revision: stream.accepted.map(|accepted| of_wave.map_or(accepted.0, |last| last.min(accepted.0))),
+            newest: stream.newest.map(|newest| newest.0),
             streams: 1,
             rejected: stream.rejected.as_ref(),
             held_back: stream.n_held_back,
@@ -325,6 +330,7 @@ impl<'a> Row<'a> {
             client: client_of(node),
             groups: seen_groups(caller, self.groups),
             revision: self.revision,
+            newest: self.newest,
             streams: self.streams,
             rejected_type: self.rejected.map(|(of, _)| of.type_url().to_owned()),
             rejection: self
@@ -340,6 +346,7 @@ impl<'a> Row<'a> {
     fn join(&mut self, other: Self) {
         self.streams += other.streams;
         self.revision = self.revision.zip(other.revision).map(|(one, other)| one.min(other));
+        self.newest = self.newest.max(other.newest);
         // Streams of one client have the same changes held back.
         self.held_back = self.held_back.max(other.held_back);
         self.reconnects = self.reconnects.max(other.reconnects);

@@ -389,6 +389,12 @@ impl Publisher {
         Some(Preview { before, after, drained })
     }
 
+    /// How long resources drain if no group says so.
+    #[must_use]
+    pub fn drain_policy(&self) -> DrainPolicy {
+        self.lock().drain
+    }
+
     /// The groups with everything that was accepted, and the revision.
     #[must_use]
     pub fn groups(&self) -> (Revision, Groups) {

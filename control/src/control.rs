@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::SystemTime;
 
 use tokio::sync::broadcast;
-use xds_cache::{GroupName, Groups, Layer, Revision, Version};
+use xds_cache::{GroupName, Groups, Layer, Publisher, Revision, Version};
 use xds_codec::{Diagnostic, Place};
 use xds_rollout::Event as RolloutEvent;
 use xds_store::StoreError;
@@ -24,8 +24,8 @@ use crate::model::rollouts::RolloutRecords;
 use crate::model::wave::{WaveClients, WaveQuestion, WaveReport, WaveVerb};
 use crate::model::weights::{RuleKey, effective};
 use crate::model::{
-    Asked, ChangedObject, Event, FileLoad, FileObjectKey, FileStatus, HistoryEntry, ReloadOutcome,
-    ServedLoad, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
+    Asked, ChangedObject, Event, FileLoad, FileObjectKey, FileStatus, GroupPhases, HistoryEntry,
+    ReloadOutcome, ServedLoad, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
 };
 use crate::own_files::OwnFiles;
 use crate::peers::Peers;
@@ -653,6 +653,17 @@ impl Control {
     /// [`WriteError::Stopped`].
     pub fn at(&self, revision: Revision, goes_on: &dyn Fn() -> bool) -> Result<WholeState, WriteError> {
         whole_state::at(&self.shared.env, &self.shared.accepted(), revision, goes_on)
+    }
+
+    /// The phases in which clients get what is served at one state if they have everything of another. Takes as long as so many
+    /// clients, up to sixteen, take to get everything.
+    #[must_use]
+    pub fn phases_between(&self, before: &Groups, after: &Groups) -> Vec<GroupPhases> {
+        let env = &self.shared.env;
+        let publisher = Publisher::draining(env.parts.publisher.drain_policy());
+        publisher.publish(Revision(1), before.clone());
+        let now = At::now().clock;
+        dry_run::play(dry_run::previews(&publisher, after, now), &env.options.session, now)
     }
 
     /// What would be accepted if the watched files had other contents. Translates what differs from now; `goes_on` returns `true` while

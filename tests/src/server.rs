@@ -8,7 +8,7 @@ use std::process::{Command as Blocking, ExitStatus};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use bytes::Bytes;
 use http::{Method, Request, header};
 use http_body_util::Full;
@@ -600,4 +600,18 @@ mod tests {
         assert_eq!(listening(nested, "admin"), None);
         assert_eq!(listening("no JSON", "xds"), None);
     }
+}
+
+/// A token for a principal of this role and name, and the lines of the policy for it, as `xds-server token new` prints them.
+///
+/// # Errors
+///
+/// If it prints something else.
+pub async fn principal(role: &str) -> Result<(String, String)> {
+    let printed = cli(&["token", "new"]).await?;
+    let token = printed.lines().next().context("no token")?.to_owned();
+    ensure!(token.starts_with("xds_") && !printed[token.len()..].contains(&token), "{printed}");
+    let lines = printed.lines().filter(|line| !line.starts_with('#')).skip(2);
+    let lines: String = lines.map(|line| format!("{line}\n")).collect();
+    Ok((token, lines.replace("NAME", role).replace("role: viewer", &format!("role: {role}"))))
 }

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use xds_tests::config::CLUSTER;
 use xds_tests::http::Answer;
 use xds_tests::raw::{self, SotwStream, path};
-use xds_tests::server::{Server, Setup, cli, xds_server};
+use xds_tests::server::{Server, Setup, cli, principal, xds_server};
 use xds_tests::tokens::{self, TokenIssuer};
 use xds_tests::wait::{PATIENCE, wait_for};
 
@@ -61,16 +61,6 @@ impl World {
         let found = wait_line(&self.file(file), is_good).await;
         found.with_context(|| self.server.log().to_string())
     }
-}
-
-/// A token for a principal of this role and name, and the lines of the policy for it, as `xds-server token new` prints them.
-async fn principal(role: &str) -> Result<(String, String)> {
-    let printed = cli(&["token", "new"]).await?;
-    let token = printed.lines().next().context("no token")?.to_owned();
-    ensure!(token.starts_with("xds_") && !printed[token.len()..].contains(&token), "{printed}");
-    let lines = printed.lines().filter(|line| !line.starts_with('#')).skip(2);
-    let lines: String = lines.map(|line| format!("{line}\n")).collect();
-    Ok((token, lines.replace("NAME", role).replace("role: viewer", &format!("role: {role}"))))
 }
 
 /// Waits until a line of an audit log is as it should be. The newest such line counts.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType;
 use envoy_types::pb::envoy::config::core::v3::{Locality, Node};
+use http::StatusCode;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -17,7 +18,7 @@ use xds_tests::documents::World;
 use xds_tests::envoy::Envoy;
 use xds_tests::raw::{self, DeltaStream};
 use xds_tests::rpc::Ask;
-use xds_tests::server::{Server, Setup, Variant};
+use xds_tests::server::{Server, Setup, Variant, principal};
 use xds_tests::wait::{PATIENCE, wait_for};
 use xds_tests::worker::{Calls, Library};
 
@@ -117,24 +118,28 @@ async fn crowd(server: &Server) -> Result<Vec<DeltaStream>> {
     Ok(streams)
 }
 
+const EXTRA: &str = "/v1/groups/default/resources/clusters/extra";
+
 /// Where pictures go, if they are wanted.
 fn pictures() -> Option<PathBuf> {
     std::env::var_os("XDS_PICTURES").map(PathBuf::from)
 }
 
 /// The screens: what each is called, where it is, and a text that must be seen there.
-const SCREENS: [(&str, &str, &str); 11] = [
+const SCREENS: [(&str, &str, &str); 13] = [
     ("fleet", "/", "edge-1"),
-    ("node", "/nodes/edge-1?config=1", "RouteConfiguration"),
-    ("changes", "/changes", "of 1"),
+    ("node", "/nodes/edge-1?config=1", "Its configuration at revision"),
+    ("changes", "/changes", "1 of 1 clients"),
     ("change", "/changes/{began}", "weights/HTTPRoute/default/shop/0"),
+    ("steps", "/changes/{put}/steps", "Cluster extra"),
     ("rollback", "/changes/{before}/rollback", "Steps in which clients get it"),
     ("canary", "/canary", "Paused"),
     ("rollout", "/canary/rollouts/{rollout}", "Share of the canary"),
     ("routes", "/routes", "shop.example.com"),
     ("object", "/routes/HTTPRoute/default/shop", "Accepted"),
-    ("try", "/try?node=edge-1&host=shop.example.com&path=/&beside={before}", "Revision"),
+    ("try", "/try?node=edge-1&host=shop.example.com&path=/&beside={before}", "Revision {before}"),
     ("problems", "/problems", "greeter-typo"),
+    ("wave", "/canary/waves/{wave}", "Began"),
 ];
 
 #[tokio::test]
@@ -147,7 +152,7 @@ async fn each_screen_shows_what_is_there_to_everybody() -> Result<()> {
         cockpit.open("/?search=grpc").await?;
         browser.wait_text("#nodes", "gRPC").await?;
     }
-    let put = server.put("/v1/groups/default/resources/clusters/extra", &config::cluster("extra")).await?;
+    let put = server.put(EXTRA, &config::cluster("extra")).await?;
     let put = put["revision"].as_u64().context("a revision")?;
     let rollout = json!({
         "route": {"kind": "HTTPRoute", "namespace": "default", "name": "shop", "rule": "0"},
@@ -162,9 +167,22 @@ async fn each_screen_shows_what_is_there_to_everybody() -> Result<()> {
     for _ in 0..200 {
         cockpit.backend().await?;
     }
+    let waved = format!("{EXTRA}?waves=25%25,100%25&hold=1h");
+    let mut wave = None;
     for (name, path, wanted) in SCREENS {
-        let path = path.replace("{rollout}", &id).replace("{before}", &(put - 1).to_string());
-        let path = path.replace("{began}", &(put + 1).to_string());
+        if name == "wave" {
+            let mut changed = config::cluster("extra");
+            changed["connect_timeout"] = json!("2s");
+            let begun = server.put(&waved, &changed).await?;
+            wave = begun["waveDeployment"].as_u64();
+        }
+        let filled = |text: &str| {
+            let numbers =
+                [("{before}", put - 1), ("{put}", put), ("{began}", put + 1), ("{wave}", wave.unwrap_or(0))];
+            let text = text.replace("{rollout}", &id);
+            numbers.iter().fold(text, |text, (name, number)| text.replace(name, &number.to_string()))
+        };
+        let (path, wanted) = (filled(path), &filled(wanted));
         for (look, scheme, width) in
             [("light", "light", 1280), ("dark", "dark", 1280), ("phone", "light", 390)]
         {
@@ -269,6 +287,89 @@ async fn a_rollout_is_watched_and_steered() -> Result<()> {
     browser.run("document.querySelectorAll('#verbs details')[0].querySelector('button').click();").await?;
     browser.wait_text(".said.done", "resume").await?;
     browser.wait_text("#state", "60 % to v2:8080").await?;
+    browser.check().await?;
+
+    // What somebody is about to confirm is not taken for something else when that takes its place.
+    browser.wait_text("#verbs", "Resume").await?;
+    browser.click("Resume").await?;
+    browser.wait_text("#verbs details[open]", "It goes on with the next step.").await?;
+    let path = browser.path().await?.replace("/canary/rollouts/", "/v1/rollouts/");
+    let path = path.split('?').next().unwrap_or_default();
+    cockpit.server().post(&format!("{path}:abort"), &json!({})).await?;
+    browser.wait_text("#verbs", "Retry").await?;
+    let n_open = browser.run("return document.querySelectorAll('#verbs details[open]').length;").await?;
+    ensure!(n_open == 0, "{n_open} are unfolded");
+    browser.click("Retry").await?;
+    browser.run("document.querySelector('#verbs details[open] button').click();").await?;
+    browser.wait_text(".said.done", "retry").await?;
+    browser.wait_text("#state", "40 % to v2:8080").await?;
+    browser.click("Promote").await?;
+    browser.run("document.querySelector('#verbs details[open] button').click();").await?;
+    browser.wait_text("#state", "100 % to v2:8080").await?;
+    browser.check().await
+}
+
+#[tokio::test]
+async fn a_wave_deployment_is_watched_and_steered() -> Result<()> {
+    let Some(cockpit) = Cockpit::start().await? else { return Ok(()) };
+    let (server, browser) = (cockpit.server(), &cockpit.browser);
+    let _crowd = crowd(server).await?;
+    let begun = server.put(&format!("{EXTRA}?waves=25%25,100%25&hold=1h"), &config::cluster("extra")).await?;
+    let id = begun["waveDeployment"].as_u64().context("a wave deployment")?;
+    cockpit.open(&format!("/canary/waves/{id}")).await?;
+    for (button, phase) in [("Pause", "paused"), ("Resume", "progressing"), ("Abort", "reverted")] {
+        browser.click(button).await?;
+        browser.run("document.querySelector('main details[open] button').click();").await?;
+        browser.wait_text(".said.done", &button.to_lowercase()).await?;
+        server.wait_json(&format!("/v1/waves/{id}"), |one| one["phase"] == phase).await?;
+    }
+    browser.check().await
+}
+
+#[tokio::test]
+async fn a_revision_is_gone_back_to_as_the_preview_shows_it_or_not_at_all() -> Result<()> {
+    let Some(cockpit) = Cockpit::start().await? else { return Ok(()) };
+    let (server, browser) = (cockpit.server(), &cockpit.browser);
+    let before = server.get_json("/v1/history?limit=1").await?["revisions"][0]["revision"].clone();
+    server.put(EXTRA, &config::cluster("extra")).await?;
+    cockpit.open(&format!("/changes/{before}/rollback")).await?;
+    browser.wait_text("main", "default/clusters/extra").await?;
+    // Somebody else is faster.
+    let other = "/v1/groups/default/resources/clusters/other";
+    server.put(other, &config::cluster("other")).await?;
+    let confirm = "document.querySelector('details.confirm[open] button').click();";
+    browser.click("Go back to this revision").await?;
+    browser.run(confirm).await?;
+    browser.wait_text(".said.failed", "").await?;
+    server.get_json(other).await?;
+    cockpit.open(&format!("/changes/{before}/rollback")).await?;
+    browser.click("Go back to this revision").await?;
+    browser.run(confirm).await?;
+    browser.wait_text(".said.done", "This is revision").await?;
+    for gone in [EXTRA, other] {
+        let status = server.get(gone).await?.status;
+        ensure!(status == StatusCode::NOT_FOUND, "{gone}: {status}");
+    }
+    browser.check().await
+}
+
+/// Who may only look is told so by the API, in its words.
+#[tokio::test]
+async fn a_viewer_sees_the_screens_and_changes_nothing() -> Result<()> {
+    let Some(browser) = Browser::start().await? else { return Ok(()) };
+    let dir = tempfile::tempdir()?;
+    let (token, lines) = principal("viewer").await?;
+    let file = dir.path().join("access.yaml");
+    fs::write(&file, format!("principals:\n{lines}"))?;
+    let server = Server::start_with(Setup::new()?.arg(format!("--access-policy={}", file.display()))).await?;
+    browser.open(&server.url("/")).await?;
+    browser.type_into("#token", &token).await?;
+    browser.click("Sign in").await?;
+    browser.wait_text("#link", "live").await?;
+    browser.open(&server.url("/changes")).await?;
+    browser.wait_text("h1", "Changes").await?;
+    browser.open(&server.url("/changes/1/rollback")).await?;
+    browser.wait_text(".said.failed", "operator").await?;
     browser.check().await
 }
 

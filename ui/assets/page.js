@@ -24,6 +24,7 @@ function ages() {
 }
 
 // Makes one element like another, and leaves alone what is the same: focus, selection, and what somebody has unfolded or typed stay.
+// Children with a key stay with what they are about, wherever that is now. Without a key, it is their place that counts.
 function become(now, next) {
   for (const { name } of [...now.attributes]) {
     if (!next.hasAttribute(name) && !(now.tagName === "DETAILS" && name === "open")) now.removeAttribute(name);
@@ -33,9 +34,16 @@ function become(now, next) {
   }
   if (now.tagName === "TIME" && now.getAttribute("datetime") === next.getAttribute("datetime")) return;
   const wanted = [...next.childNodes];
+  const keyed = new Map([...now.children].filter((child) => child.dataset.key).map((child) => [child.dataset.key, child]));
   wanted.forEach((child, n) => {
     const known = now.childNodes[n];
-    if (!known) now.append(child);
+    const key = child.dataset?.key;
+    const same = key && keyed.get(key);
+    if (same) {
+      if (same !== known) now.insertBefore(same, known);
+      become(same, child);
+    } else if (!known) now.append(child);
+    else if (key || known.dataset?.key) now.insertBefore(child, known);
     else if (known.nodeType !== child.nodeType || known.nodeName !== child.nodeName) known.replaceWith(child);
     else if (known.nodeType === Node.ELEMENT_NODE) become(known, child);
     else if (known.data !== child.data) known.data = child.data;
@@ -49,6 +57,7 @@ function show(parts) {
     return;
   }
   say("live", false);
+  const focused = document.activeElement;
   for (const [id, html] of Object.entries(parts)) {
     const now = document.getElementById(id);
     if (!now) continue;
@@ -56,6 +65,8 @@ function show(parts) {
     next.innerHTML = html;
     become(now, next);
   }
+  // Browsers take the focus from an element that moves.
+  if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
   ages();
 }
 

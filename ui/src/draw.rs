@@ -149,8 +149,10 @@ pub(crate) fn sorted_heading(
 
 /// A form that asks before it does something.
 pub(crate) fn confirmed(act: &Act<'_>, content: &Markup) -> Markup {
+    let of: Vec<String> = act.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
     html! {
-        details.confirm {
+        // Whoever has unfolded it confirms this and nothing else.
+        details.confirm data-key=(format!("{}?{}", act.what, of.join("&"))) {
             summary.(if act.is_grave { "grave" } else { "button" }) { (act.name) }
             form.panel method="post" action=(format!("/ui/do/{}", act.what)) {
                 input type="hidden" name="to" value=(act.to);

@@ -16,7 +16,7 @@ use futures_util::stream::{self, StreamExt as _};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use serde_json::{Map, Value};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::page::Screen;
@@ -28,6 +28,18 @@ use crate::screen;
 pub(crate) struct Live {
     shown: Arc<Mutex<HashMap<Key, watch::Sender<Shown>>>>,
     n_readers: Arc<AtomicUsize>,
+    /// Who makes a screen.
+    makers: Arc<Makers>,
+}
+
+/// The places of those who make a screen at the same time.
+#[derive(Debug)]
+struct Makers(Semaphore);
+
+impl Default for Makers {
+    fn default() -> Self {
+        Self(Semaphore::new(MAX_MAKERS))
+    }
 }
 
 /// The address of a screen, and what its visitors may see.
@@ -105,8 +117,11 @@ impl Live {
     async fn make(self, rest: Rest, visitor: Visitor, key: Key) {
         let mut last = Shown::default();
         loop {
+            let maker = self.makers.0.acquire().await;
             let began = Instant::now();
             let made = screen::of(&rest, &visitor, &key.0).await;
+            let took = began.elapsed();
+            drop(maker);
             // The next try with the same token would be one more failure of whoever has it.
             let is_over = matches!(&made, Err(failure) if failure.status == StatusCode::UNAUTHORIZED);
             let next = last.next(made);
@@ -123,7 +138,7 @@ impl Live {
                     return;
                 }
             }
-            sleep(pause(began.elapsed())).await;
+            sleep(pause(took)).await;
         }
     }
 
@@ -162,7 +177,7 @@ impl Shown {
     }
 }
 
-/// How long a screen stays as it is that took so long to make: however many there are, each takes a fifth of a thread at most.
+/// How long a screen stays as it is that took so long to make: each takes a fifth of a thread at most.
 fn pause(took: Duration) -> Duration {
     PERIOD.saturating_sub(took).max(took * 4)
 }
@@ -188,6 +203,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// How many browsers may look at once.
 const MAX_READERS: usize = 1_000;
+
+/// How many screens are made at the same time. They share what the server has besides its clients.
+const MAX_MAKERS: usize = 4;
 
 /// How many different screens may be looked at.
 const MAX_SCREENS: usize = 200;

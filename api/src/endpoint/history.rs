@@ -16,6 +16,7 @@ use crate::caller::{Asked, Caller, split_actor};
 use crate::input::{MAX_BODY_BYTES, Params, Path, read_tree};
 use crate::line_diff::Lines;
 use crate::page;
+use crate::phases::GroupPhasesEntry;
 use crate::problem::{ApiError, Fault, pointer_part};
 use crate::requests::{GroupRequestsEntry, entries};
 use crate::seen::Seen;
@@ -60,7 +61,11 @@ pub(crate) struct RevisionEntry {
     /// classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Vec<GroupRequestsEntry>>,
-    /// Objects whose contents at a revision are not kept, because they hold secrets: what was used for the requests instead.
+    /// The phases in which clients got it, if they were asked for: those with everything of the revision before, of the first sixteen kinds
+    /// of clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phases: Option<Vec<GroupPhasesEntry>>,
+    /// Objects whose contents at a revision are not kept, because they hold secrets: what was used for the requests and phases instead.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<String>,
 }
@@ -87,7 +92,11 @@ pub(crate) struct Comparison {
     /// classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Vec<GroupRequestsEntry>>,
-    /// Objects whose contents at a revision are not kept, because they hold secrets: what was used for the requests instead.
+    /// The phases in which clients with everything of the one would get the other, if they were asked for: of the first sixteen kinds of
+    /// clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phases: Option<Vec<GroupPhasesEntry>>,
+    /// Objects whose contents at a revision are not kept, because they hold secrets: what was used for the requests and phases instead.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<String>,
 }
@@ -115,6 +124,16 @@ pub(crate) struct HistoryParams {
 pub(crate) struct RevisionParams {
     #[serde(default)]
     requests: bool,
+    #[serde(default)]
+    phases: bool,
+}
+
+/// What two revisions mean for clients.
+#[derive(Default)]
+struct Effect {
+    requests: Option<Vec<GroupRequestsEntry>>,
+    phases: Option<Vec<GroupPhasesEntry>>,
+    gaps: Vec<String>,
 }
 
 /// The revisions that are wanted.
@@ -201,8 +220,8 @@ pub(crate) async fn read(
             Ok(differences(&control.difference(from, to, |what| seen.object(what))?))
         };
         let difference = blocking(&state, found).await?;
-        let (requests, gaps) = moved(&state, caller, [from, to], params.requests).await?;
-        let comparison = Comparison { from: from.0, to: to.0, difference, requests, gaps };
+        let Effect { requests, phases, gaps } = effect(&state, caller, [from, to], &params).await?;
+        let comparison = Comparison { from: from.0, to: to.0, difference, requests, phases, gaps };
         return Ok(Answer::ok(&comparison)?.tagged_by_content());
     }
     let revision = number(&range)?;
@@ -215,19 +234,22 @@ pub(crate) async fn read(
     };
     let mut entry = blocking(&state, read).await?;
     let before = Revision(revision.0.saturating_sub(1));
-    (entry.requests, entry.gaps) = moved(&state, caller, [before, revision], params.requests).await?;
+    let effect = effect(&state, caller, [before, revision], &params).await?;
+    (entry.requests, entry.phases, entry.gaps) = (effect.requests, effect.phases, effect.gaps);
     Ok(Answer::ok(&entry)?.tagged_by_content())
 }
 
-/// The requests that moved between two revisions, of groups that the caller sees, and the gaps; `None` if they are not wanted.
-async fn moved(
+/// What is wanted of the requests that moved between two revisions and the phases in which clients got there, of groups that the caller
+/// sees.
+async fn effect(
     state: &ApiState,
     caller: Caller,
     revisions: [Revision; 2],
-    is_wanted: bool,
-) -> Result<(Option<Vec<GroupRequestsEntry>>, Vec<String>), ApiError> {
-    if !is_wanted {
-        return Ok((None, vec![]));
+    wanted: &RevisionParams,
+) -> Result<Effect, ApiError> {
+    let RevisionParams { requests, phases } = *wanted;
+    if !requests && !phases {
+        return Ok(Effect::default());
     }
     let trial = state.trials.enter(&state.refusals)?.run().await?;
     let state = state.clone();
@@ -235,11 +257,16 @@ async fn moved(
         let [before, after] = revisions;
         let (before, after) = (past(&state, before, &trial)?, past(&state, after, &trial)?);
         let states = [&before, &after].map(Compared::from);
-        let requests = entries(&between(states, |group| caller.sees_group(group)))?;
+        let requests =
+            requests.then(|| entries(&between(states, |group| caller.sees_group(group)))).transpose()?;
+        let phases = phases.then(|| {
+            let told = state.control.phases_between(&before.groups, &after.groups);
+            told.iter().filter(|one| caller.sees_group(&one.group)).map(GroupPhasesEntry::from).collect()
+        });
         let all = caller.scope().is_none().then_some([&before, &after]).into_iter().flatten();
         let gaps =
             all.flat_map(|past| past.gaps.iter().map(|gap| format!("revision {}: {gap}", past.revision)));
-        Ok::<_, ApiError>((Some(requests), gaps.collect()))
+        Ok::<_, ApiError>(Effect { requests, phases, gaps: gaps.collect() })
     };
     aside(compare).await?
 }
@@ -303,6 +330,7 @@ fn entry(entry: &HistoryEntry, seen: &Seen) -> RevisionEntry {
         changes,
         difference: None,
         requests: None,
+        phases: None,
         gaps: vec![],
     }
 }

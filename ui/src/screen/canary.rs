@@ -106,7 +106,13 @@ fn state(one: &Value) -> Markup {
 
 /// The figures that the verdict is about.
 fn verdict(one: &Value) -> Markup {
-    let loads = &one["loads"];
+    let (heading, loads) = match (&one["loads"], &one["lastMeasurement"]) {
+        (loads @ Value::Object(_), _) => {
+            (format!("Requests of the last {} s", number(loads, "windowSeconds")), loads)
+        }
+        // Nothing is counted any more after the end.
+        (_, last) => ("Requests of the last look".to_owned(), last),
+    };
     let row = |name: &str, of: &Value| {
         html! {
             tr {
@@ -119,12 +125,13 @@ fn verdict(one: &Value) -> Markup {
     };
     html! {
         @if loads.is_object() {
-            h2 { "Requests of the last " (number(loads, "windowSeconds")) " s" }
+            h2 { (heading) }
             table {
                 thead { tr { @for name in ["Backend", "Requests", "Failed", "Rate"] { th scope="col" { (name) } } } }
                 tbody { (row(text(one, "canary"), &loads["canary"])) (row(text(one, "stable"), &loads["stable"])) }
             }
         }
+        @if let Some(reason) = one["reason"].as_str() { p.said.failed { (reason) } }
         @if number(one, "failedMeasurements") > 0 { p.said.failed { (number(one, "failedMeasurements")) " measurements of this step failed" } }
         @if let Some(analysis) = one["spec"]["analysis"].as_object() {
             p.note { "It is judged by: " @for (name, value) in analysis { (name) " " (value) " " } }
@@ -143,8 +150,10 @@ fn verbs(one: &Value, id: &str, back: &str) -> Markup {
         div.verbs {
             @if matches!(phase, "Progressing") { (verb("pause", "Pause", false, "The weights stay as they are until somebody resumes it.")) }
             @if phase == "Paused" { (verb("resume", "Resume", false, "It goes on with the next step.")) }
-            @if !has_ended(phase) {
+            @if matches!(phase, "Pending" | "Progressing" | "Paused" | "Promoting") {
                 (verb("promote", "Promote", true, "All traffic goes to the canary now."))
+            }
+            @if !has_ended(phase) {
                 (verb("abort", "Abort", true, "All traffic goes back to stable now."))
             }
             @if matches!(phase, "Aborted" | "Failed") { (verb("retry", "Retry", false, "It begins again with its first step.")) }
@@ -270,3 +279,51 @@ fn members(one: &Value) -> Markup {
 
 /// How many rollouts are listed.
 const SHOWN: usize = 50;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_rollout_that_failed_shows_why_and_the_figures_that_decided() {
+        let figures = json!({"requests": 42, "failures": 40, "errorRate": 0.95});
+        let rollout = json!({"phase": "Failed", "stable": "v1", "canary": "v2", "weights": {"stable": 100, "canary": 0},
+            "reason": "40 of 42 requests of the canary failed", "lastMeasurement": {"canary": figures, "stable": figures},
+            "acked": {"n": 1, "of": 1, "nacked": 0}});
+        let text = state(&rollout).into_string();
+        for said in ["40 of 42 requests of the canary failed", "Requests of the last look", "<td>42</td>"] {
+            assert!(text.contains(said), "{said} in {text}");
+        }
+    }
+
+    #[test]
+    fn verbs_are_those_that_the_phase_allows() {
+        for (phase, allowed) in [
+            ("Pending", vec!["promote", "abort"]),
+            ("Progressing", vec!["pause", "promote", "abort"]),
+            ("Paused", vec!["resume", "promote", "abort"]),
+            ("Promoting", vec!["promote", "abort"]),
+            ("Aborting", vec!["abort"]),
+            ("Aborted", vec!["retry"]),
+            ("Succeeded", vec![]),
+        ] {
+            let text = verbs(&json!({"phase": phase}), "a", "/").into_string();
+            let offered: Vec<&str> = text
+                .split("name=\"verb\" value=\"")
+                .skip(1)
+                .filter_map(|rest| rest.split('"').next())
+                .collect();
+            assert_eq!(offered, allowed, "{phase}");
+        }
+    }
+
+    #[test]
+    fn a_panel_is_of_what_it_confirms() {
+        let text = verbs(&json!({"phase": "Paused"}), "a", "/").into_string();
+        for key in ["rollout?id=a&amp;verb=resume", "rollout?id=a&amp;verb=abort"] {
+            assert!(text.contains(&format!("data-key=\"{key}\"")), "{key} in {text}");
+        }
+    }
+}

@@ -8,6 +8,7 @@ use crate::page::{Area, Part, Screen};
 use crate::path::{Params, list as items, number, path, text};
 use crate::rest::Failure;
 use crate::screen::Ask;
+use crate::screen::rollback::phases;
 
 pub(super) async fn list(ask: &Ask<'_>) -> Result<Screen, Failure> {
     let params = ask.params.only(&["after", "actor", "source"]);
@@ -101,7 +102,7 @@ fn table(history: &Value, params: &Params) -> Markup {
 pub(super) async fn one(ask: &Ask<'_>, of: u64) -> Result<Screen, Failure> {
     let entry = ask.get(&path(["v1", "history", &of.to_string()])).await?;
     let acks = ask.find(&format!("/v1/acks?revision={of}")).await?;
-    let back = path(["changes", &of.to_string(), "rollback"]);
+    let [back, steps] = ["rollback", "steps"].map(|screen| path(["changes", &of.to_string(), screen]));
     let head = html! {
         dl.facts {
             dt { "What" } dd { (text(&entry, "summary")) }
@@ -112,6 +113,7 @@ pub(super) async fn one(ask: &Ask<'_>, of: u64) -> Result<Screen, Failure> {
         p.links {
             @if of > 1 { a href=(path(["changes", &(of - 1).to_string()])) { "Revision " (of - 1) } " · " }
             a href=(path(["changes", &(of + 1).to_string()])) { "Revision " (of + 1) } " · "
+            a href=(steps) { "Steps in which clients get it" } " · "
             a href=(back) { "Go back to this revision…" }
         }
     };
@@ -131,6 +133,18 @@ pub(super) async fn one(ask: &Ask<'_>, of: u64) -> Result<Screen, Failure> {
     let head = html! { (head) (difference) };
     let parts = vec![Part::new("progress", who_has(acks.as_ref()))];
     Ok(Screen { title: format!("Revision {of}"), area: Area::Changes, head, parts })
+}
+
+/// The steps in which clients that have the revision before get one.
+pub(super) async fn steps(ask: &Ask<'_>, of: u64) -> Result<Screen, Failure> {
+    let number = of.to_string();
+    let entry = ask.get(&format!("{}?phases=true", path(["v1", "history", &number]))).await?;
+    let head = html! {
+        p { "For clients that have everything of the revision before: what " a href=(path(["changes", &number])) { "revision " (of) } " sends and removes, and what it waits for." }
+        @if items(&entry, "phases").is_empty() { p.note { "No client gets anything else." } }
+        (phases(&entry))
+    };
+    Ok(Screen { title: format!("Steps of revision {of}"), area: Area::Changes, head, parts: vec![] })
 }
 
 fn who_has(acks: Option<&Value>) -> Markup {

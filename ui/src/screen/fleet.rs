@@ -130,24 +130,28 @@ fn nodes(fleet: &Value, params: &Params) -> Markup {
 
 fn row(one: &Value) -> Markup {
     let state = STATES.iter().find(|state| state.key == text(one, "state"));
+    let key = |part: &str| format!("{part} {} {}", text(one, "replica"), text(one, "id"));
     html! {
-        tr {
+        tr data-key=(key("")) {
             th scope="row" { (node(text(one, "id"))) @if let Some(replica) = one["replica"].as_str() { " at " (replica) } }
             td { @if let Some(state) = state { (badge(state.tone, state.one)) } }
             td { (time(text(one, "since"))) }
-            td { @match one["revision"].as_u64() { Some(n) => (revision(n)), None => "none" } }
+            td {
+                @match one["revision"].as_u64() { Some(n) => (revision(n)), None => "none" }
+                @if let Some(newest) = one["newest"].as_u64().filter(|newest| number(one, "revision") < *newest) { " of " (revision(newest)) }
+            }
             td { @if number(one, "reconnects") > 0 { (counted(number(one, "reconnects"), "time", "times")) } }
             td { (text(one, "client")) }
             td { (text(one, "locality")) }
             td { @for group in list(one, "groups") { (group.as_str().unwrap_or_default()) " " } }
         }
         @if let Some(words) = one["rejection"].as_str() {
-            tr.more { td colspan="8" {
+            tr.more data-key=(key("rejects")) { td colspan="8" {
                 strong { (short_type(text(one, "rejectedType"))) " " } span.words { (words) }
             } }
         }
         @if number(one, "heldBack") > 0 {
-            tr.more { td colspan="8" { (counted(number(one, "heldBack"), "change is held back", "changes are held back")) } }
+            tr.more data-key=(key("held")) { td colspan="8" { (counted(number(one, "heldBack"), "change is held back", "changes are held back")) } }
         }
     }
 }

@@ -37,6 +37,7 @@ pub(crate) async fn of(rest: &Rest, visitor: &Visitor, address: &str) -> Result<
         ["nodes", id] => node::screen(&ask, id).await,
         ["changes"] => changes::list(&ask).await,
         ["changes", revision] => changes::one(&ask, number(revision)?).await,
+        ["changes", revision, "steps"] => changes::steps(&ask, number(revision)?).await,
         ["changes", revision, "rollback"] => rollback::screen(&ask, number(revision)?).await,
         ["canary"] => canary::list(&ask).await,
         ["canary", "rollouts", id] => canary::rollout(&ask, id).await,
@@ -55,7 +56,7 @@ pub(crate) fn is_live(address: &str) -> bool {
     let segments = segments(path).unwrap_or_default();
     !matches!(
         segments.iter().map(String::as_str).collect::<Vec<_>>().as_slice(),
-        ["try"] | ["changes", _, "rollback"]
+        ["try"] | ["changes", _, "rollback" | "steps"]
     )
 }
 

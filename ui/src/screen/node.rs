@@ -201,3 +201,33 @@ const MAX_DRAWN: usize = 20;
 
 /// The longest name in a drawing.
 const MAX_CHARS: usize = 44;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_held_back_is_drawn_beside_what_it_waits_for() {
+        let held_back = |name: &str| {
+            json!({"type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "name": name, "change": "update",
+                "since": "2026-11-28T05:00:00Z",
+                "waitsFor": {"what": "ack", "type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "new"}})
+        };
+        let node =
+            json!({"streams": [{"heldBack": [held_back("one"), held_back("other")], "heldBackCount": 2}]});
+        let text = held(&node).into_string();
+        assert!(text.contains("2 changes are held back"), "{text}");
+        assert!(
+            text.contains(
+                "update of RouteConfiguration <code>one</code> waits for the answer of Cluster new, since"
+            ),
+            "{text}"
+        );
+        assert_eq!(text.matches("<path ").count(), 2, "a line for each change: {text}");
+        assert_eq!(text.matches("<circle ").count(), 3, "both wait for the same: {text}");
+        assert!(text.contains(r#"datetime="2026-11-28T05:00:00Z""#), "{text}");
+        assert!(held(&json!({"streams": [{"heldBack": [], "heldBackCount": 0}]})).into_string().is_empty());
+    }
+}

@@ -1,9 +1,12 @@
 //! What needs attention?
 
+use std::time::{Duration, SystemTime};
+
 use maud::{Markup, html};
 use serde_json::Value;
+use xds_units::parse_rfc3339;
 
-use crate::draw::{Act, confirmed, counted, node, time};
+use crate::draw::{Act, Tone, badge, confirmed, counted, node, time};
 use crate::page::{Area, Part, Screen};
 use crate::path::{list, number, text};
 use crate::rest::Failure;
@@ -122,9 +125,21 @@ fn expiring(certificates: &Value) -> Markup {
             table {
                 thead { tr { @for name in ["Port", "For", "Ends"] { th scope="col" { (name) } } } }
                 tbody { @for one in list(certificates, "certificates") {
-                    tr { th scope="row" { (text(one, "port")) } td { (text(one, "part")) } td { (time(text(one, "ends"))) } }
+                    tr { th scope="row" { (text(one, "port")) } td { (text(one, "part")) } td { (time(text(one, "ends"))) " " (urgency(text(one, "ends"), SystemTime::now())) } }
                 } }
             }
+        }
+    }
+}
+
+/// Says so if a certificate has ended, or ends within a week.
+fn urgency(ends: &str, now: SystemTime) -> Markup {
+    let left = parse_rfc3339(ends).map(|ends| ends.duration_since(now));
+    html! {
+        @match left {
+            Some(Err(_)) => (badge(Tone::Bad, "ended")),
+            Some(Ok(left)) if left < SOON => (badge(Tone::Warn, "soon")),
+            _ => {}
         }
     }
 }
@@ -132,7 +147,7 @@ fn expiring(certificates: &Value) -> Markup {
 fn refused(health: &Value) -> Markup {
     html! {
         @if !list(health, "refused").is_empty() {
-            h2 { "Limits that refused something in the last five minutes" }
+            h2 { "Clients and requests that were refused in the last five minutes" }
             table {
                 thead { tr { @for name in ["Limit", "Reason", "How often", "Last"] { th scope="col" { (name) } } } }
                 tbody { @for one in list(health, "refused") {
@@ -142,6 +157,9 @@ fn refused(health: &Value) -> Markup {
         }
     }
 }
+
+/// When a certificate should have been replaced.
+const SOON: Duration = Duration::from_secs(7 * 86_400);
 
 /// How many of a kind are listed.
 const SHOWN: usize = 50;
@@ -158,5 +176,35 @@ mod tests {
         let text = held(&json!({}), &tests).into_string();
         assert!(text.contains("a test fails") && text.contains("/ui/do/release"), "{text}");
         assert_eq!(held(&json!({"held": null}), &json!({"held": null})).into_string(), "");
+    }
+
+    #[test]
+    fn certificates_that_end_soon_or_have_ended_are_marked() {
+        let now = parse_rfc3339("2026-11-28T00:00:00Z").unwrap();
+        for (ends, said) in [
+            ("2026-11-27T00:00:00Z", "ended"),
+            ("2026-12-04T00:00:00Z", "soon"),
+            ("2026-12-06T00:00:00Z", ""),
+            ("never", ""),
+        ] {
+            let text = urgency(ends, now).into_string();
+            assert_eq!((text.contains(said), text.is_empty()), (true, said.is_empty()), "{ends}: {text}");
+        }
+    }
+
+    #[test]
+    fn loads_that_are_held_unmatched_nodes_certificates_and_refusals_are_seen() {
+        let files = json!({"held": "27 of 30 resources would go"});
+        assert!(held(&files, &Value::Null).into_string().contains("27 of 30 resources would go"));
+        let unmatched = json!({"found": 2, "nodes": [{"id": "edge-1"}, {"id": "edge-2"}]});
+        let text = clients(&json!({"found": 0}), &unmatched).into_string();
+        assert!(text.contains("2 are matched by no group") && text.contains("edge-2"), "{text}");
+        let list =
+            json!({"certificates": [{"port": "xds", "part": "certificate", "ends": "2026-01-01T00:00:00Z"}]});
+        let text = expiring(&list).into_string();
+        assert!(text.contains("ended") && text.contains("xds"), "{text}");
+        let health = json!({"refused": [{"limit": "--max-streams", "reason": "streams", "count": 3, "lastAt": "2026-01-01T00:00:00Z"}]});
+        let text = refused(&health).into_string();
+        assert!(text.contains("--max-streams") && text.contains("<td>3</td>"), "{text}");
     }
 }

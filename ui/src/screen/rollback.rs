@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::draw::{Act, confirmed, node, short_type};
 use crate::page::{Area, Screen};
-use crate::path::{list, path, text};
+use crate::path::{list, number, path, text};
 use crate::rest::Failure;
 use crate::screen::Ask;
 
@@ -14,14 +14,14 @@ pub(super) async fn screen(ask: &Ask<'_>, revision: u64) -> Result<Screen, Failu
     // Whoever confirms undoes only what the preview shows.
     let tag = ask.rest.tag(ask.visitor, "/v1/history").await?;
     let trial = ask.rest.ask(ask.visitor, "/v1/rollback?dryRun=true", body).await?;
-    let number = revision.to_string();
-    let back = path(["changes", &number]);
+    let of = revision.to_string();
+    let back = path(["changes", &of]);
     let act = Act {
         what: "rollback",
         name: "Go back to this revision",
         confirm: "Go back now",
         is_grave: true,
-        fields: &[("revision", &number), ("tag", &tag)],
+        fields: &[("revision", &of), ("tag", &tag)],
         to: &back,
     };
     let head = html! {
@@ -73,8 +73,11 @@ pub(super) fn phases(trial: &Value) -> Markup {
                         p.note { "after the " (text(awaited, "what")) " of " (short_type(text(awaited, "type"))) " " code { (text(awaited, "name")) } }
                     }
                     @if let Some(after) = phase["after"].as_str() { p.note { "after " (after) } }
-                    @if !list(phase, "send").is_empty() { "send" ul { @for one in list(phase, "send") { (resource(one)) } } }
-                    @if !list(phase, "remove").is_empty() { "remove" ul { @for one in list(phase, "remove") { (resource(one)) } } }
+                    @for (key, n) in [("send", "sendCount"), ("remove", "removeCount")] {
+                        @let (named, n) = (list(phase, key), number(phase, n));
+                        @if !named.is_empty() { (key) ul { @for one in named { (resource(one)) } } }
+                        @if n > named.len() as u64 { p.note { (n - named.len() as u64) " more." } }
+                    }
                 }
             } }
         }

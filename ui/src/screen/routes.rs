@@ -1,5 +1,7 @@
 //! Which routes are there, and where do they lead?
 
+use std::collections::BTreeSet;
+
 use http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
@@ -15,15 +17,15 @@ const FILTERS: [&str; 6] = ["host", "path", "group", "node", "profile", "after"]
 
 pub(super) async fn screen(ask: &Ask<'_>) -> Result<Screen, Failure> {
     let params = ask.params.only(&FILTERS);
+    let bad = ask.get("/v1/conditions?limit=1000").await?;
     let routes = match ask.get(&params.after("/v1/routes")).await {
-        Ok(routes) => tree(&routes, &params),
+        Ok(routes) => tree(&routes, &params, &with_problems(&bad)),
         // The form above lets them choose what they may see.
         Err(failure) if [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN].contains(&failure.status) => {
             problem(&failure)
         }
         Err(failure) => return Err(failure),
     };
-    let bad = ask.get("/v1/conditions?limit=1000").await?;
     let parts = vec![Part::new("conditions", problems(&bad)), Part::new("routes", routes)];
     Ok(Screen { title: "Routes".to_owned(), area: Area::Routes, head: filters(&params), parts })
 }
@@ -71,6 +73,12 @@ fn problems(conditions: &Value) -> Markup {
     }
 }
 
+/// The objects with problems, as routes name what they were written in.
+fn with_problems(conditions: &Value) -> BTreeSet<String> {
+    let bad = list(conditions, "objects").iter().filter(|one| all_conditions(one).any(is_bad));
+    bad.map(|one| format!("{} {}/{}", text(one, "kind"), text(one, "namespace"), text(one, "name"))).collect()
+}
+
 /// The conditions of an object, of its parents and of its listeners.
 pub(super) fn all_conditions(one: &Value) -> impl Iterator<Item = &Value> {
     let within = list(one, "parents").iter().chain(list(one, "listeners"));
@@ -83,7 +91,7 @@ pub(super) fn is_bad(condition: &Value) -> bool {
     is_true == matches!(text(condition, "type"), "Conflicted" | "PartiallyInvalid")
 }
 
-fn tree(routes: &Value, params: &Params) -> Markup {
+fn tree(routes: &Value, params: &Params, bad: &BTreeSet<String>) -> Markup {
     let all = list(routes, "routes");
     html! {
         p.note { "As " (text(routes, "client")) " is served them at revision " (number(routes, "revision")) "." }
@@ -100,7 +108,7 @@ fn tree(routes: &Value, params: &Params) -> Markup {
                     @if list(route, "domains").iter().all(|domain| domain != host) { span.note { (host) } }
                 }
             }
-            (one(route))
+            (one(route, bad))
         }
         @if let Some(next) = routes["next"].as_str() {
             nav.pages aria-label="Pages" { a rel="next" href=(params.with("after", Some(next)).after("/routes")) { "Next" } }
@@ -108,7 +116,7 @@ fn tree(routes: &Value, params: &Params) -> Markup {
     }
 }
 
-fn one(route: &Value) -> Markup {
+fn one(route: &Value, bad: &BTreeSet<String>) -> Markup {
     html! {
         div.route {
             p {
@@ -116,6 +124,7 @@ fn one(route: &Value) -> Markup {
                 @for condition in list(route, "conditions") { ", " (condition.as_str().unwrap_or_default()) }
                 @if text(route, "action") != "forward" { " " (badge(Tone::Plain, text(route, "action"))) }
                 " " span.note { (written(&route["place"])) }
+                @if bad.contains(text(&route["place"], "document")) { " " (badge(Tone::Bad, "has a problem")) }
             }
             @for backend in list(route, "backends") { (self::backend(backend)) }
         }

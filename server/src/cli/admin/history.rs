@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::connection::{AdminArgs, segment};
 use super::outcome::difference;
+use super::phases::phases;
 use super::requests::requests;
 use super::writes::{Change, WriteFlags};
 use crate::cli::failure::Failure;
@@ -22,6 +23,9 @@ pub(crate) struct HistoryArgs {
     /// Also show which requests the revision moved
     #[arg(long, requires = "revision")]
     requests: bool,
+    /// Also show in which steps clients got the revision
+    #[arg(long, requires = "revision")]
+    phases: bool,
     /// How many revisions to list
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: u32,
@@ -49,6 +53,9 @@ struct ShowArgs {
     /// Also show which requests the revision moved
     #[arg(long)]
     requests: bool,
+    /// Also show in which steps clients got the revision
+    #[arg(long)]
+    phases: bool,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -65,10 +72,10 @@ pub(crate) struct RollbackArgs {
 
 pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
     if let Some(HistoryCommand::Show(args)) = &args.command {
-        return show(&args.admin, &args.revision, args.requests);
+        return show(&args.admin, &args.revision, [args.requests, args.phases]);
     }
     if let Some(revision) = &args.revision {
-        return show(&args.admin, revision, args.requests);
+        return show(&args.admin, revision, [args.requests, args.phases]);
     }
     let admin = args.admin.connect()?;
     let mut path = "/v1/history?".to_owned();
@@ -96,8 +103,9 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
     print_list(args.admin.output, &history, || list(&history))
 }
 
-fn show(args: &AdminArgs, revision: &str, requests: bool) -> Result<(), Failure> {
-    let query = if requests { "?requests=true" } else { "" };
+fn show(args: &AdminArgs, revision: &str, wanted: [bool; 2]) -> Result<(), Failure> {
+    let [requests, phases] = wanted;
+    let query = format!("?requests={requests}&phases={phases}");
     let revision = args.connect()?.get(&format!("/v1/history/{}{query}", segment(revision)))?;
     print_in(args.output, &revision, || in_full(&revision, Ink::of_stdout()))
 }
@@ -140,5 +148,6 @@ fn in_full(revision: &Value, ink: Ink) -> String {
             table.push(vec![label.to_owned(), cell(value)]);
         }
     }
-    format!("{}\n{}{}", table.render(), difference(revision, ink), requests(revision))
+    let (difference, requests, phases) = (difference(revision, ink), requests(revision), phases(revision));
+    format!("{}\n{difference}{requests}{phases}", table.render())
 }
