@@ -54,16 +54,12 @@ check_tools() {
   done
 }
 
-# Completions and manual pages come from the binary itself, if it has the commands and runs on this machine.
+# Completions and manual pages come from the binary itself.
 generate_docs() {
   local binary=$1 to=$2 shell
-  if "$binary" completions --help >/dev/null 2>&1; then
-    mkdir -p "$to/completions"
-    for shell in bash zsh fish; do "$binary" completions "$shell" >"$to/completions/xds-server.$shell"; done
-  fi
-  if "$binary" man --help >/dev/null 2>&1; then
-    "$binary" man "$to/man/man1"
-  fi
+  mkdir -p "$to/completions"
+  for shell in bash zsh fish; do "$binary" completions "$shell" >"$to/completions/xds-server.$shell"; done
+  "$binary" man "$to/man/man1"
 }
 
 build() {

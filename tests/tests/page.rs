@@ -358,9 +358,9 @@ async fn a_revision_is_gone_back_to_as_the_preview_shows_it_or_not_at_all() -> R
 async fn a_viewer_sees_the_screens_and_changes_nothing() -> Result<()> {
     let Some(browser) = Browser::start().await? else { return Ok(()) };
     let dir = tempfile::tempdir()?;
-    let (token, lines) = principal("viewer").await?;
+    let ((token, lines), (_, of_admin)) = (principal("viewer").await?, principal("admin").await?);
     let file = dir.path().join("access.yaml");
-    fs::write(&file, format!("principals:\n{lines}"))?;
+    fs::write(&file, format!("principals:\n{lines}{of_admin}"))?;
     let server = Server::start_with(Setup::new()?.arg(format!("--access-policy={}", file.display()))).await?;
     browser.open(&server.url("/")).await?;
     browser.type_into("#token", &token).await?;

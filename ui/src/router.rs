@@ -58,6 +58,7 @@ pub fn router(rest: Router, connections: Connections) -> Router {
         .route("/changes", get(show))
         .route("/changes/{revision}", get(show))
         .route("/changes/{revision}/rollback", get(show))
+        .route("/changes/{revision}/steps", get(show))
         .route("/canary", get(show))
         .route("/canary/rollouts/{id}", get(show))
         .route("/canary/waves/{id}", get(show))

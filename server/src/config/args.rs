@@ -310,8 +310,8 @@ pub struct LimitArgs {
     #[arg(long, env = "XDS_SERVER_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s",
         value_parser = parse_duration)]
     pub drain_timeout: Duration,
-    /// The age at which to end connections of clients, so that they spread over all servers; 0s for never [default: 30m with --store, else
-    /// 0s]
+    /// The age at which to end connections of clients, so that they spread over all servers; 0s for never [default: 30m with --store,
+    /// --peer-listen or --upstream, else 0s]
     #[arg(long, env = "XDS_SERVER_MAX_CONNECTION_AGE", value_name = "DURATION", value_parser = parse_duration)]
     pub max_connection_age: Option<Duration>,
     /// How often to ping a silent connection

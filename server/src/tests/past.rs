@@ -328,7 +328,26 @@ async fn a_dry_run_and_the_history_say_which_requests_move() {
     assert_eq!(first["requests"][0]["changes"][0]["classes"][0]["kind"], "connection", "{first:#}");
     let back = of("/v1/history/2...1?requests=true").await;
     assert_eq!(moved(&back["requests"][0]["changes"][0]), (two, one));
-    assert!(of("/v1/history/2").await.get("requests").is_none());
+    let plain = of("/v1/history/2").await;
+    assert!(plain.get("requests").is_none() && plain.get("phases").is_none());
+
+    for (range, new) in [("2", "default/two"), ("2...1", "default/one")] {
+        let steps = of(&format!("/v1/history/{range}?phases=true")).await;
+        assert!(steps.get("requests").is_none());
+        let envoy = &steps["phases"][0];
+        assert_eq!((&envoy["group"], &envoy["client"]), (&json!("default"), &json!("envoy")), "{steps:#}");
+        let phases = envoy["phases"].as_array().unwrap();
+        let sends = |phase: &Value, kind: &str, name: &str| {
+            let mut sent = phase["send"].as_array().unwrap().iter();
+            sent.any(|one| one["type"].as_str().unwrap().ends_with(kind) && one["name"] == name)
+        };
+        assert!(sends(&phases[0], ".Cluster", new), "the cluster comes first: {envoy:#}");
+        let of_route = phases.iter().position(|phase| {
+            let mut awaited = phase["waitsFor"].as_array().unwrap().iter();
+            awaited.any(|one| one["what"] == "ack" && one["name"] == new)
+        });
+        assert!(of_route > Some(0), "the route waits for the cluster: {envoy:#}");
+    }
 }
 
 #[tokio::test]

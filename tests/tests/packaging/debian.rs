@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use xds_tests::server::cli;
 
 use crate::{read, root, run_if_present};
 
@@ -67,6 +68,36 @@ fn the_package_installs_what_the_unit_and_the_scripts_name() -> Result<()> {
     for path in installed.iter().filter(|path| path.starts_with("/etc/") && !path.ends_with("README.md")) {
         ensure!(kept.iter().any(|keep| keep == path), "{path} is not kept");
     }
+    Ok(())
+}
+
+/// The package of a release also has what the program prints of itself, from where the release script puts it.
+#[tokio::test]
+async fn the_package_of_a_release_has_manual_pages_and_completions() -> Result<()> {
+    let package = package()?;
+    let release = &package["metadata"]["deb"]["variants"]["release"];
+    ensure!(release["name"] == "xds-server", "another name: {release}");
+    let added = release["merge-assets"]["append"].as_array().context("no assets")?;
+    let from = |asset: &Value| asset[0].as_str().unwrap_or_default().to_owned();
+    let script = read("packaging/release.sh")?;
+    ensure!(script.contains("--variant release") && script.contains("$SOURCE/packaging/generated"));
+    for file in [
+        "man/man1/*.1",
+        "completions/xds-server.bash",
+        "completions/xds-server.zsh",
+        "completions/xds-server.fish",
+    ] {
+        ensure!(
+            added.iter().any(|asset| from(asset) == format!("../packaging/generated/{file}")),
+            "no {file}"
+        );
+    }
+    let dir = tempfile::tempdir()?;
+    for shell in ["bash", "zsh", "fish"] {
+        ensure!(!cli(&["completions", shell]).await?.is_empty(), "{shell}");
+    }
+    cli(&["man", &dir.path().to_string_lossy()]).await?;
+    ensure!(dir.path().join("xds-server.1").is_file());
     Ok(())
 }
 
