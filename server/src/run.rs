@@ -123,10 +123,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     }
     let drained = async { while tasks.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(config.drain_timeout + LINGER, drained).await;
-    say_goodbye(presence).await;
-    if let Some(traces) = &parts.traces {
-        traces.end().await;
-    }
+    say_goodbye(presence, parts.traces).await;
     outcome
 }
 
@@ -934,11 +931,15 @@ async fn serve_peers(
     peers::serve(listener, port, serves, wait_for(stop)).await.context("the port for other servers")
 }
 
-/// Has the other servers stop to count the clients of this one, which are gone.
-async fn say_goodbye(presence: Option<Arc<Presence>>) {
-    let Some(presence) = presence else { return };
-    if tokio::time::timeout(FAREWELL, presence.end()).await.is_err() {
+/// Has the other servers stop to count the clients of this one, which are gone, and sends the last spans.
+async fn say_goodbye(presence: Option<Arc<Presence>>, traces: Option<Arc<Traces>>) {
+    if let Some(presence) = presence
+        && tokio::time::timeout(FAREWELL, presence.end()).await.is_err()
+    {
         tracing::warn!("the shared store did not take in that this server ends; it finds out by itself");
+    }
+    if let Some(traces) = traces {
+        traces.end().await;
     }
 }
 

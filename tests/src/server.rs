@@ -585,6 +585,20 @@ pub fn free_addr() -> Result<SocketAddr> {
 const FIRST_FIXED_PORT: u16 = 22_000;
 const N_FIXED_PORTS: u16 = 10_000;
 
+/// A token for a principal of this role and name, and the lines of the policy for it, as `xds-server token new` prints them.
+///
+/// # Errors
+///
+/// If it prints something else.
+pub async fn principal(role: &str) -> Result<(String, String)> {
+    let printed = cli(&["token", "new"]).await?;
+    let token = printed.lines().next().context("no token")?.to_owned();
+    ensure!(token.starts_with("xds_") && !printed[token.len()..].contains(&token), "{printed}");
+    let lines = printed.lines().filter(|line| !line.starts_with('#')).skip(2);
+    let lines: String = lines.map(|line| format!("{line}\n")).collect();
+    Ok((token, lines.replace("NAME", role).replace("role: viewer", &format!("role: {role}"))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -600,18 +614,4 @@ mod tests {
         assert_eq!(listening(nested, "admin"), None);
         assert_eq!(listening("no JSON", "xds"), None);
     }
-}
-
-/// A token for a principal of this role and name, and the lines of the policy for it, as `xds-server token new` prints them.
-///
-/// # Errors
-///
-/// If it prints something else.
-pub async fn principal(role: &str) -> Result<(String, String)> {
-    let printed = cli(&["token", "new"]).await?;
-    let token = printed.lines().next().context("no token")?.to_owned();
-    ensure!(token.starts_with("xds_") && !printed[token.len()..].contains(&token), "{printed}");
-    let lines = printed.lines().filter(|line| !line.starts_with('#')).skip(2);
-    let lines: String = lines.map(|line| format!("{line}\n")).collect();
-    Ok((token, lines.replace("NAME", role).replace("role: viewer", &format!("role: {role}"))))
 }

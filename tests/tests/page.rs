@@ -369,7 +369,7 @@ async fn a_viewer_sees_the_screens_and_changes_nothing() -> Result<()> {
     browser.open(&server.url("/changes")).await?;
     browser.wait_text("h1", "Changes").await?;
     browser.open(&server.url("/changes/1/rollback")).await?;
-    browser.wait_text(".said.failed", "operator").await?;
+    browser.wait_text(".said.failed", "the principal viewer has viewer").await?;
     browser.check().await
 }
 
