@@ -172,7 +172,16 @@ impl Peers for PeerServers {
                 reached: Reached::No { since: self.began, why },
             });
         }
-        replicas.extend(self.followers.replicas());
+        for follower in self.followers.replicas() {
+            let is_there = |one: &Replica| matches!(one.reached, Reached::Yes(_));
+            let shares = replicas.iter().any(|one| one.id == follower.id && is_there(one));
+            if shares && !is_there(&follower) {
+                // It follows no more: it shares the store, and is asked as one of those that do.
+                let _ = self.followers.forget(&follower.id);
+            } else {
+                replicas.push(follower);
+            }
+        }
         replicas
     }
 

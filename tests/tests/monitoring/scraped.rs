@@ -91,7 +91,7 @@ async fn prometheus_evaluates_everything_and_no_alert_fires_until_something_is_i
         wait_state(&prometheus, alert, state).await?;
     }
     let firing = alert(&prometheus, "XdsChangesRejected").await?["alerts"][0].take();
-    let summary = format!("Clients reject clusters of {}.", fleet.alone.admin());
+    let summary = format!("Clients reject clusters from {}.", fleet.alone.admin());
     ensure!(firing["annotations"]["summary"] == summary.as_str(), "{firing:#}");
     Ok(())
 }

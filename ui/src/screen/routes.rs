@@ -170,3 +170,26 @@ fn share(ratio: &Value) -> String {
 
 /// How many problems are listed.
 const SHOWN: usize = 50;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_route_of_an_object_with_a_problem_is_marked_where_it_stands() {
+        let condition = |status: &str| json!({"type": "ResolvedRefs", "status": status});
+        let object = |name: &str, status: &str| {
+            json!({"kind": "HTTPRoute", "namespace": "default", "name": name,
+                "parents": [{"conditions": [condition("True"), condition(status)]}]})
+        };
+        let bad = with_problems(&json!({"objects": [object("shop", "False"), object("blog", "True")]}));
+        let route =
+            |document: &str| json!({"path": "/", "action": "forward", "place": {"document": document}});
+        for (document, is_marked) in [("HTTPRoute default/shop", true), ("HTTPRoute default/blog", false)] {
+            let text = one(&route(document), &bad).into_string();
+            assert_eq!(text.contains("has a problem"), is_marked, "{document}: {text}");
+        }
+    }
+}
