@@ -655,15 +655,20 @@ impl Control {
         whole_state::at(&self.shared.env, &self.shared.accepted(), revision, goes_on)
     }
 
-    /// The phases in which clients get what is served at one state if they have everything of another. Takes as long as so many
-    /// clients, up to sixteen, take to get everything.
+    /// The phases in which clients get what is served at one state if they have everything of another, of the groups that `sees` is `true`
+    /// for. Takes as long as so many clients, up to sixteen, take to get everything.
     #[must_use]
-    pub fn phases_between(&self, before: &Groups, after: &Groups) -> Vec<GroupPhases> {
+    pub fn phases_between(
+        &self,
+        before: &Groups,
+        after: &Groups,
+        sees: impl Fn(&GroupName) -> bool,
+    ) -> Vec<GroupPhases> {
         let env = &self.shared.env;
         let publisher = Publisher::draining(env.parts.publisher.drain_policy());
         publisher.publish(Revision(1), before.clone());
         let now = At::now().clock;
-        dry_run::play(dry_run::previews(&publisher, after, now), &env.options.session, now)
+        dry_run::play(dry_run::previews(&publisher, after, now, sees), &env.options.session, now)
     }
 
     /// What would be accepted if the watched files had other contents. Translates what differs from now; `goes_on` returns `true` while

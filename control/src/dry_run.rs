@@ -69,11 +69,18 @@ fn difference(key: &ViewKey, before: &Groups, after: &Groups) -> ViewChange {
 }
 
 /// The resources that clients would get if `after` were published: of the groups that differ, every kind of client that a group
-/// can have and for which something does, up to [`MAX_TOLD`]. To be asked while nothing else can be published.
-pub(crate) fn previews(publisher: &Publisher, after: &Groups, now: Instant) -> Vec<ClientPreview> {
+/// can have and for which something does, up to [`MAX_TOLD`], of the groups that `sees` is `true` for. To be asked while nothing else can be
+/// published.
+pub(crate) fn previews(
+    publisher: &Publisher,
+    after: &Groups,
+    now: Instant,
+    sees: impl Fn(&GroupName) -> bool,
+) -> Vec<ClientPreview> {
     let (_, before) = publisher.groups();
     let cohort = if publisher.behind().is_some() { AHEAD } else { 0 };
-    let names = differing(&before, after);
+    let mut names = differing(&before, after);
+    names.retain(|name| sees(name));
     let profiles =
         |name: &GroupName| after.get(name).or_else(|| before.get(name)).map(|group| group.profiles());
     let kinds =

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use xds_cache::Revision;
+use xds_cache::{GroupName, Revision};
 use xds_codec::document::Node;
 use xds_control::Control;
 use xds_control::model::{ChangeKind, ChangedObject, HistoryEntry, Write, WriteError};
@@ -260,8 +260,9 @@ async fn effect(
         let requests =
             requests.then(|| entries(&between(states, |group| caller.sees_group(group)))).transpose()?;
         let phases = phases.then(|| {
-            let told = state.control.phases_between(&before.groups, &after.groups);
-            told.iter().filter(|one| caller.sees_group(&one.group)).map(GroupPhasesEntry::from).collect()
+            let sees = |group: &GroupName| caller.sees_group(group);
+            let told = state.control.phases_between(&before.groups, &after.groups, sees);
+            told.iter().map(GroupPhasesEntry::from).collect()
         });
         let all = caller.scope().is_none().then_some([&before, &after]).into_iter().flatten();
         let gaps =

@@ -376,4 +376,19 @@ async fn older_revisions_of_groups_out_of_scope_are_not_shown() {
         assert_eq!(asked("edge", path, about("edge")).await, 200, "{path}");
         assert_eq!(asked("edge", path, question).await, 404, "{path}: the group default");
     }
+
+    for group in ["edge", "core"] {
+        let cluster =
+            json!({"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a"}).to_string();
+        let path = format!("/v1/groups/{group}/resources/clusters/a");
+        assert_eq!(ask(&rest, "all", "PUT", &path, &cluster).await.status, 200);
+    }
+    for (who, expected) in [("all", vec!["core", "edge"]), ("edge", vec!["edge"])] {
+        let told = ask(&rest, who, "GET", "/v1/history/2...4?phases=true", "").await.json();
+        let mut groups: Vec<_> =
+            told["phases"].as_array().unwrap().iter().map(|one| one["group"].as_str().unwrap()).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        assert_eq!(groups, expected, "{who}: {told:#}");
+    }
 }
