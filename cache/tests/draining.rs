@@ -299,8 +299,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
-
     #[test]
     fn what_left_is_served_until_its_time_and_no_longer_and_once(steps in steps()) {
         let publisher = Publisher::new();

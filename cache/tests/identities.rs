@@ -161,7 +161,6 @@ fn verdict(names: impl Iterator<Item = String>) -> Verdict {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
 
     /// A client is served what the model gives it, also when the groups change while it is connected.
     #[test]

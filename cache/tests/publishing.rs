@@ -372,7 +372,7 @@ fn names_are_looked_up_by_alias_domain_and_spelling() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// The order in which groups, resources and publications come leaves no trace in any version.
     #[test]
@@ -536,7 +536,7 @@ proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(12),
-        ..ProptestConfig::with_cases(500)
+        ..ProptestConfig::default()
     })]
 
     /// A publisher that saw every step serves what one serves that saw only the last, and its clients follow where they belong.

@@ -381,7 +381,7 @@ fn a_subscriber_ends_with_what_the_server_has_for_it() {
     };
     let seed = number("XDS_SEED", RandomState::new().hash_one(0_u8));
     let mut n_refused = 0;
-    for case in 0..number("XDS_CASES", 400) {
+    for case in 0..number("XDS_CASES", 256) {
         let seed = seed.wrapping_add(case);
         println!("seed {seed}");
         let mut run = Run::new(&codec, seed);

@@ -4,9 +4,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use xds_cache::{Scalar, Subject};
 
+use crate::{BadToken, Policy};
+
 use super::vectors;
 use super::{NOW, Signer, base64, claims, now, policy};
-use crate::{BadToken, Policy};
 
 const ISSUER: &str =
     "issuers: [{ name: corp, issuer: 'https://issuer.example', audiences: [xds-server], jwksFile: k }]";
@@ -265,7 +266,6 @@ fn key_sets_are_read_strictly() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     /// No header lets a token through that is not signed by the key, and none makes the reader panic.
     #[test]

@@ -175,16 +175,9 @@ async fn load_content(server: &Server, content: &[(usize, u8)]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
-
     #[test]
     fn the_control_is_what_its_changes_say(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(run(&steps));
     }
-}
-
-/// 1,000 unless `PROPTEST_CASES` says otherwise.
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1_000)
 }

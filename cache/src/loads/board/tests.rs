@@ -278,7 +278,6 @@ fn told() -> impl Strategy<Value = Told> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
 
     /// At the edges of cells the board may know only sums, of which it leaves out those that began before; so the model takes
     /// the beginnings of cells.

@@ -8,7 +8,7 @@ use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunne
 pub(crate) fn check<S: Strategy>(seed: u64, strategy: &S, test: impl Fn(S::Value) -> Result<(), String>) {
     let number = |key: &str| std::env::var(key).ok().and_then(|value| value.parse::<u64>().ok());
     let seed = number("XDS_SEED").unwrap_or(seed);
-    let cases = number("XDS_CASES").and_then(|cases| u32::try_from(cases).ok()).unwrap_or(1_500);
+    let cases = number("XDS_CASES").and_then(|cases| u32::try_from(cases).ok()).unwrap_or(256);
     let config = Config {
         cases,
         rng_seed: RngSeed::Fixed(seed),

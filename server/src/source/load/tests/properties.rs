@@ -4,8 +4,9 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::*;
 use crate::source::load::content::{ObjectId, Served};
+
+use super::*;
 
 /// Files with everything that can be wrong in them.
 fn any_files() -> impl Strategy<Value = BTreeMap<String, String>> {
@@ -28,7 +29,7 @@ fn is_clean(loaded: &Loaded) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_global_rejects: 100_000, failure_persistence: None, ..ProptestConfig::with_cases(4000) })]
+    #![proptest_config(ProptestConfig { max_global_rejects: 100_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever was before, files without a fault give what they say and nothing else.
     #[test]
