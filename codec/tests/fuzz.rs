@@ -12,7 +12,6 @@ mod splitmix;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use peak_alloc::PeakAlloc;
 use prost::Message as _;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use xds_cache::{Resource, ResourceType};
@@ -20,8 +19,7 @@ use xds_codec::{Codec, DecodedFile, Limits, ObjectContent, Syntax, UnknownFields
 
 use splitmix::Random;
 
-#[global_allocator]
-static ALLOCATOR: PeakAlloc = PeakAlloc;
+use crate::{ALLOCATOR, alone};
 
 static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().unwrap());
 
@@ -365,6 +363,7 @@ fn check(resource: &Resource) {
 
 #[test]
 fn any_text_is_read_within_bounds_and_what_is_read_is_canonical() {
+    let _alone = alone();
     let of_environment = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos().into();
     let seconds = of_environment("XDS_FUZZ_SECONDS");

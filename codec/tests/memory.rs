@@ -6,14 +6,12 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests; the figures are what they are run for")]
 
 use std::fmt::Write as _;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
-use peak_alloc::PeakAlloc;
 use xds_codec::document::Position;
 use xds_codec::{Codec, Limits, Syntax, UnknownFields};
 
-#[global_allocator]
-static ALLOCATOR: PeakAlloc = PeakAlloc;
+use crate::{ALLOCATOR, alone};
 
 static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().unwrap());
 
@@ -282,9 +280,6 @@ fn n_bytes() -> usize {
 
 /// The peak of what is allocated while `read` runs, above what was before.
 fn peak_of<T>(read: impl FnOnce() -> T) -> usize {
-    // Others would be counted too.
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     ALLOCATOR.reset_peak_usage();
     let before = ALLOCATOR.current_usage();
     drop(read());
@@ -318,6 +313,7 @@ fn limits() -> Limits {
 
 #[test]
 fn a_resource_takes_no_more_than_twenty_times_its_text() {
+    let _alone = alone();
     LazyLock::force(&CODEC);
     let mut table = Table(Vec::new());
     for (name, generate) in VALUES {
@@ -338,6 +334,7 @@ fn a_resource_takes_no_more_than_twenty_times_its_text() {
 
 #[test]
 fn a_file_takes_no_more_than_twenty_times_its_text() {
+    let _alone = alone();
     LazyLock::force(&CODEC);
     let mut table = Table(Vec::new());
     for (name, generate) in FILES {
@@ -349,6 +346,7 @@ fn a_file_takes_no_more_than_twenty_times_its_text() {
 
 #[test]
 fn a_message_takes_no_more_than_twenty_times_its_text() {
+    let _alone = alone();
     LazyLock::force(&CODEC);
     let mut table = Table(Vec::new());
     for (name, generate) in VALUES {
@@ -365,6 +363,7 @@ fn a_message_takes_no_more_than_twenty_times_its_text() {
 
 #[test]
 fn a_document_has_a_limit_of_values_that_is_told_with_its_place() {
+    let _alone = alone();
     let limits = Limits { max_document_values: 1000, ..Limits::default() };
     let numbers = |n: usize| format!("[\n{}\n]", vec!["0"; n].join(",\n"));
     for name in ["f.json", "f.yaml"] {

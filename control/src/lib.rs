@@ -21,7 +21,7 @@
 //! Questions about requests are answered from accepted states: [`mod@whole_state`] rebuilds older ones, [`requests`] compares two of them, and
 //! [`places`] says where their parts are written.
 //!
-//! Modules use each other in one direction only; `tests/tests/architecture.rs` checks that.
+//! Modules use each other in one direction only; `tests/tests/checks/architecture.rs` checks that.
 
 mod accepted;
 pub mod acks;

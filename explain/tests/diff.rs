@@ -9,15 +9,14 @@
     reason = "a test that fails says where, and its counts are to be read"
 )]
 
-mod random;
-
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use random::{Random, Tables};
 use xds_explain::{
     ActionKind, Changes, ClassKind, Client, Explanation, Language, Model, Ratio, Request, diff,
 };
+
+use crate::random::{self, Random, Tables};
 
 /// Pairs of tables for each client, and requests for each pair.
 const N_PAIRS: usize = 200;

@@ -8,16 +8,15 @@
     reason = "a test that fails says where, and its counts are to be read"
 )]
 
-mod random;
-
 use std::collections::BTreeSet;
 
 use envoy_types::pb::envoy::config::route::v3::route::Action;
 use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
 use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;
 use envoy_types::pb::envoy::config::route::v3::{Route, RouteAction, RouteConfiguration};
-use random::{Random, Tables};
 use xds_explain::{ClassKind, Client, Depth, Doubt, DoubtCode, Language, Model, diff, lint};
+
+use crate::random::{self, Random, Tables};
 
 const N_TABLES: usize = 40;
 const N_REQUESTS: usize = 20;

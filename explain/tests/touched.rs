@@ -6,17 +6,15 @@
     reason = "a test that fails says where, and its seed is to be read"
 )]
 
-#[expect(dead_code, reason = "others need more of it")]
-mod random;
-
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use prost::Message as _;
-use random::{Random, Tables};
 use xds_cache::layer::{LayerGroup, Resources, merge};
 use xds_cache::{GroupName, Layer, Profile, Publisher, Resource, ResourceType, Revision, View, ViewKey};
 use xds_explain::{Client, Explanation, Language, Located, Model, Request, Touched};
+
+use crate::random::{self, Random, Tables};
 
 const N_PAIRS: usize = 300;
 const N_REQUESTS: usize = 40;

@@ -2,18 +2,17 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may panic")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use support::{Link, Shelf, eventually, keys, open, quick, set, value};
 use tempfile::TempDir;
 use xds_replica::{AdoptError, Adopted, Member, Options, Replica, adopt};
 use xds_store::{Health, Retention, Revision, Store as _};
+
+use crate::support::{self, Link, Shelf, eventually, keys, open, quick, set, value};
 
 /// A server with a name.
 async fn server(dir: &Path, link: &Arc<Link>, id: &str, revisions: u64) -> Replica {

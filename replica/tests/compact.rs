@@ -2,16 +2,15 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use support::{Link, Shelf, eventually, keys, open, quick, set, value};
 use tempfile::TempDir;
 use xds_replica::{CompactError, Put, Remote as _, Replica, Transaction, compact};
 use xds_store::{Health, Revision, Store as _};
+
+use crate::support::{Link, Shelf, eventually, keys, open, quick, set, value};
 
 fn is_current(store: &Replica) -> bool {
     *store.health().borrow() == Health::Current

@@ -2,18 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use support::{Link, Shelf, eventually, open, quick, set, value};
 use tokio::sync::watch;
 use xds_replica::{Entry, Feed, Lease, Options, Read, Remote, RemoteError, Replica, Transaction, Written};
 use xds_store::{BoxFuture, Health, JournalStore, Retention, Revision, Store};
+
+use crate::support::{Link, Shelf, eventually, open, quick, set, value};
 
 /// The way of a follower to the server that it follows.
 #[derive(Debug, Default)]

@@ -2,13 +2,10 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{Link, Shelf, keys};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -16,6 +13,8 @@ use xds_replica::{
     Company, ForgetError, Member, OpenError, Options, Presence, PresenceError, PresenceOptions, Remote,
     Replica,
 };
+
+use crate::support::{Link, Shelf, keys};
 
 /// A server that shares the store.
 struct Sharing(Replica);

@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may panic")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,12 +9,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use support::{Link, Shelf, eventually, heal, keys, open, quick, set, try_set, value};
 use xds_replica::{OpenError, Options, PushError, Remote, Replica, StoreKeys, detach, push};
 use xds_store::{
     Change, Commit, CommitError, Health, JournalStore, RemoteFailure, Retention, Revision, State, Store,
     StoreError,
 };
+
+use crate::support::{Link, Shelf, eventually, heal, keys, open, quick, set, try_set, value};
 
 fn failure(error: &CommitError) -> &RemoteFailure {
     let CommitError::Store(StoreError::Remote(failure)) = error else { panic!("{error:?}") };

@@ -8,7 +8,7 @@
 //! clocks of their own drive one rollout, each from what it knows, and store a state only in place of the one that it was computed from;
 //! every change of weights is stored once.
 //!
-//! `XDS_CASES` (default 1,500) says how many histories are run, `XDS_SEED` repeats a run that failed.
+//! `XDS_CASES` (default 256) says how many histories are run, `XDS_SEED` repeats a run that failed.
 
 #![expect(
     clippy::panic,
@@ -26,14 +26,9 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 use xds_rollout::{RolloutSpec, Verb};
 
-use check::check;
-use pair::{Pair, Turn};
-use world::World;
-
-#[path = "../../server/session/tests/check/mod.rs"]
-mod check;
-mod pair;
-mod world;
+use crate::check::check;
+use crate::pair::{Pair, Turn};
+use crate::world::World;
 
 /// Another one each time; [`check`] tells it if something fails.
 fn any_seed() -> u64 {
@@ -42,7 +37,7 @@ fn any_seed() -> u64 {
 
 /// One thing that happens. Numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
-enum Happening {
+pub(crate) enum Happening {
     Time(i64),
     Acks { acked: u64, nacked: u64 },
     Measured { which: usize, bad: bool, requests: u64 },

@@ -3,13 +3,12 @@
 #![expect(clippy::expect_used, clippy::wildcard_enum_match_arm, reason = "tests")]
 
 use serde_json::{Value, json};
-use story::{START_MS, Story, spec, weights_of};
 use xds_rollout::{
     AckStatus, Counts, DistributionError, Effect, Input, MAX_TICK_MS, Phase, Reading, Rollout, RolloutStatus,
     Verb, file_patch,
 };
 
-mod story;
+use crate::story::{START_MS, Story, spec, weights_of};
 
 #[test]
 fn a_rule_that_is_taken_ends_the_rollout_and_is_not_set_again() {

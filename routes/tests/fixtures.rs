@@ -2,15 +2,14 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 
-use support::{CODEC, Reading, diagnostics_text, fixtures, lint, yaml_files};
 use xds_cache::{Profile, Resource};
 use xds_codec::{Limits, ObjectContent, Severity, Syntax};
 use xds_routes::{Options, ReadOutcome, read};
+
+use crate::support::{CODEC, Reading, diagnostics_text, fixtures, lint, yaml_files};
 
 /// The warnings of an example: the codes of its warnings, in their order.
 fn warnings(directory: &Path) -> Vec<&'static str> {

@@ -6,15 +6,13 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use peak_alloc::PeakAlloc;
 use xds_cache::{GroupName, Profile};
 use xds_codec::{Codec, Limits, Syntax};
 use xds_routes::{
     Documents, GenerationLimits, Options, Placed, ReadOutcome, Translation, read, translate, translate_while,
 };
 
-#[global_allocator]
-static ALLOCATOR: PeakAlloc = PeakAlloc;
+use crate::{ALLOCATOR, alone};
 
 static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().unwrap());
 
@@ -71,6 +69,7 @@ fn refused(translation: &Translation) -> Vec<String> {
 
 #[test]
 fn what_passes_the_limit_is_told_at_its_document_and_the_rest_is_served() {
+    let _alone = alone();
     let all = documents(&listeners_and_routes(20, 30));
     let everything = translate(&CODEC, &all, &limited(600), None);
     assert_eq!((n_routes(&everything), refused(&everything).len()), (600, 0));
@@ -87,6 +86,7 @@ fn what_passes_the_limit_is_told_at_its_document_and_the_rest_is_served() {
 
 #[test]
 fn one_route_that_is_too_much_leaves_room_for_younger_ones() {
+    let _alone = alone();
     let gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: g}\nspec:\n  gatewayClassName: x\n  listeners: [{name: a, port: 80, protocol: HTTP}]\n";
     let route = |name: &str, n_hosts: usize| {
         let hosts: Vec<String> = (0..n_hosts).map(|n| format!("{name}{n}.example.com")).collect();
@@ -108,6 +108,7 @@ fn one_route_that_is_too_much_leaves_room_for_younger_ones() {
 
 #[test]
 fn which_one_is_told_depends_on_age_and_not_on_order() {
+    let _alone = alone();
     let route = |name: &str, created: &str| {
         format!(
             "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}, creationTimestamp: \"{created}\"}}\nspec: {{rules: [{{}}]}}\n"
@@ -133,6 +134,7 @@ fn which_one_is_told_depends_on_age_and_not_on_order() {
 
 #[test]
 fn ports_of_services_count_too() {
+    let _alone = alone();
     let ports: Vec<String> = (1..=100).map(|n| format!("{{name: p{n}, port: {n}}}")).collect();
     let mut text = format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{ports: [{}]}}\n",
@@ -150,6 +152,7 @@ fn ports_of_services_count_too() {
 
 #[test]
 fn row_8_a_thousand_listeners_and_three_hundred_routes_stay_within_the_default() {
+    let _alone = alone();
     let text = listeners_and_routes(1_000, 300);
     assert!(text.len() < 40_000);
     let all = documents(&text);
@@ -170,6 +173,7 @@ const MOST_FOR_A_ROUTE: usize = 20_000;
 
 #[test]
 fn it_stops_when_nobody_waits() {
+    let _alone = alone();
     let all = documents(&listeners_and_routes(50, 50));
     let n_steps = |most: usize| {
         let n_asked = AtomicUsize::new(0);

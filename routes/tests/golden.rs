@@ -2,18 +2,19 @@
 //! snapshots, the resources for each profile and what is said of the objects. `golden/seed-NAME` has no input of its own: it is
 //! `fixtures/seeds/NAME`, an example of a gRFC, GEP-1016 or SMI as it stands.
 //!
-//! `INSTA_UPDATE=always cargo test -p xds-routes --test golden` rewrites them, to be read before they are committed.
+//! `INSTA_UPDATE=always cargo test -p xds-routes --test routes golden` rewrites them, to be read before they are committed.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use support::{Reading, conditions_text, diagnostics_text, fixtures, readable_resources_text, yaml_files};
 use xds_cache::Profile;
 use xds_routes::Options;
+
+use crate::support::{
+    Reading, conditions_text, diagnostics_text, fixtures, readable_resources_text, yaml_files,
+};
 
 #[test]
 fn documents_become_what_is_written_beside_them() {

@@ -7,12 +7,10 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use peak_alloc::PeakAlloc;
 use xds_codec::{Limits, Syntax};
 use xds_routes::{Document, ReadOutcome, UnknownFields, read};
 
-#[global_allocator]
-static ALLOCATOR: PeakAlloc = PeakAlloc;
+use crate::{ALLOCATOR, alone};
 
 /// Kept bytes for each byte of text.
 const MOST: usize = 12;
@@ -120,9 +118,9 @@ fn documents(text: &str) -> Vec<Arc<Document>> {
     objects.map(|object| object.outcome.unwrap().0).collect()
 }
 
-/// The one test of this file: another one beside it would be counted.
 #[test]
 fn ordinary_documents_keep_little_more_than_they_say() {
+    let _alone = alone();
     const N: usize = 200;
     let mut beyond = Vec::new();
     for (name, generate) in WORLDS {

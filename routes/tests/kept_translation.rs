@@ -2,14 +2,12 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use peak_alloc::PeakAlloc;
 use serde_json::{Value as Json, json};
 use xds_cache::{GroupName, Profile, ResourceType};
 use xds_codec::{Codec, Tree};
 use xds_routes::{Documents, Options, Placed, ReadOutcome, UnknownFields, read, translate};
 
-#[global_allocator]
-static ALLOCATOR: PeakAlloc = PeakAlloc;
+use crate::{ALLOCATOR, alone};
 
 /// For a GRPCRoute with one host, its two Services and their two EndpointSlices: 29 resources, and how they were made.
 const MOST_OF_ROUTE: usize = 25_500;
@@ -72,9 +70,9 @@ fn world() -> Documents {
     documents
 }
 
-/// The one test of this file: another one beside it would be counted.
 #[test]
 fn a_translation_keeps_little_for_each_route_and_less_for_each_name() {
+    let _alone = alone();
     let (codec, documents, options) = (Codec::new().unwrap(), world(), Options::default());
     // By now everything exists that a process makes only once.
     drop(translate(&codec, &documents, &options, None));

@@ -7,12 +7,10 @@
 
 use std::fmt::Write as _;
 
-use peak_alloc::PeakAlloc;
 use xds_codec::{Limits, Syntax};
 use xds_routes::{ReadOutcome, read};
 
-#[global_allocator]
-static ALLOCATOR: PeakAlloc = PeakAlloc;
+use crate::{ALLOCATOR, alone};
 
 /// Peak bytes for each byte of text.
 const MOST: usize = 20;
@@ -117,6 +115,7 @@ fn lines(n_bytes: usize, mut line: impl FnMut(&mut String, usize) -> std::fmt::R
 
 #[test]
 fn a_route_document_takes_no_more_than_twenty_times_its_text() {
+    let _alone = alone();
     let n_bytes = std::env::var("XDS_MEMORY_BYTES").ok().map_or(100_000, |n| n.parse().unwrap());
     let limits = Limits { max_bytes: 64 << 20, ..Limits::default() };
     let file = "f.yaml".into();

@@ -2,13 +2,11 @@
 
 #![expect(clippy::expect_used, reason = "helpers of tests")]
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::fmt::Write as _;
 
-use support::{Reading, conditions_text};
 use xds_routes::{DocumentKey, Kind, Options, Translation};
+
+use crate::support::{Reading, conditions_text};
 
 const ROUTE: &str = "
 apiVersion: gateway.networking.k8s.io/v1

@@ -6,13 +6,12 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-mod support;
-
 use serde_json::Value as Json;
-use support::{CODEC, Reading, fixtures, yaml_files};
 use xds_cache::{GroupName, Profile, ResourceType};
 use xds_codec::{Limits, Syntax};
 use xds_routes::{Options, Translation};
+
+use crate::support::{CODEC, Reading, fixtures, yaml_files};
 
 /// An example and what becomes of it.
 struct Example {

@@ -4,14 +4,12 @@
 
 use std::sync::Arc;
 
-use peak_alloc::PeakAlloc;
 use serde_json::{Value as Json, json};
 use xds_cache::{GroupName, Profile, Resource, ResourceKey, ResourceType};
 use xds_codec::{Codec, Tree};
 use xds_routes::{Documents, Options, Placed, ReadOutcome, Translation, UnknownFields, read, translate};
 
-#[global_allocator]
-static ALLOCATOR: PeakAlloc = PeakAlloc;
+use crate::{ALLOCATOR, alone};
 
 fn add(documents: &mut Documents, json: &Json) {
     let outcome = read(&"f.yaml".into(), &Tree::from_json(json), UnknownFields::Refuse);
@@ -95,6 +93,7 @@ fn memory(codec: &Codec, n_routes: usize) -> usize {
 
 #[test]
 fn a_weight_takes_as_much_memory_among_three_thousand_hosts_as_among_a_hundred() {
+    let _alone = alone();
     let codec = Codec::new().unwrap();
     // Memory that is allocated once, and kept, counts for neither.
     memory(&codec, 10);

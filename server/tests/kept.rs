@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::UNIX_EPOCH;
 
-use peak_alloc::PeakAlloc;
 use xds_codec::{Codec, Limits};
 use xds_routes::UnknownFields;
 use xds_server::source::load::{FilesState, Loaded, Options, load};
 use xds_server::source::read::{FileContent, Scan};
 use xds_server::source::timing::Removals;
 
-#[global_allocator]
-static ALLOCATOR: PeakAlloc = PeakAlloc;
+use crate::{ALLOCATOR, alone};
 
 /// 640 for the document, and the rest for what its file claims, what is served, and how that is shown.
 const MOST_OF_DOCUMENT: usize = 900;
@@ -23,9 +21,9 @@ const MOST_OF_COPY: usize = 10;
 const N_FILES: usize = 40;
 const N_IN_FILE: usize = 100;
 
-/// The one test of this file: another one beside it would be counted.
 #[test]
 fn a_document_of_a_file_costs_little_more_than_it_keeps() {
+    let _alone = alone();
     let codec = Codec::new().unwrap();
     let text = |file: usize| {
         let mut text = String::new();

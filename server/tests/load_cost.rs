@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
 
-use peak_alloc::PeakAlloc;
 use tempfile::TempDir;
 use xds_cache::loads::{LoadBoard, LoadLimits};
 use xds_cache::{Publisher, StatusBoard};
@@ -23,8 +22,7 @@ use xds_server::source::read::{FileContent, Scan};
 use xds_server::source::timing::Removals;
 use xds_store::{JournalStore, Options as StoreOptions};
 
-#[global_allocator]
-static ALLOCATOR: PeakAlloc = PeakAlloc;
+use crate::{ALLOCATOR, alone};
 
 /// How much more a change may take among twenty times as many documents: maps are deeper.
 const MOST: f64 = 1.5;
@@ -115,9 +113,9 @@ impl World {
     }
 }
 
-/// The one test of this file: another one beside it would be counted.
 #[tokio::test]
 async fn a_change_of_one_file_costs_the_same_among_any_number_of_documents() {
+    let _alone = alone();
     let mut taken = Vec::new();
     for n_in_others in [10, 200] {
         let mut world = World::of(n_in_others);

@@ -1,13 +1,12 @@
 //! Many committers at once.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{contents, described, open, open_keeping};
 use xds_store::{Change, CommitError, Retention, Revision, Store};
+
+use crate::common::{contents, described, open, open_keeping};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_those_who_build_on_one_revision_exactly_one_wins() {

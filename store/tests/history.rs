@@ -1,14 +1,13 @@
 //! A store says what a plain list of maps says, before and after it is opened again.
 
-mod common;
-
 use bytes::Bytes;
-use common::{Step, assert_says, commit, contents, described, open, open_keeping, runtime};
 use proptest::prelude::*;
 use xds_store::{
     BlobHash, Change, CommitError, HistoryError, MAX_BLOB_BYTES, MAX_KEY_BYTES, Retention, Revision, Store,
     StoreError,
 };
+
+use crate::common::{self, Step, assert_says, commit, contents, described, open, open_keeping, runtime};
 
 fn step() -> impl Strategy<Value = Step> {
     let content = prop::option::weighted(

@@ -2,15 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-mod common;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{Step, assert_says, commit, copy_dir, journal_files, open, open_keeping, runtime};
 use proptest::prelude::*;
 use tempfile::TempDir;
 use xds_store::{JournalStore, OpenError, OpenNote, Options, Retention, Revision, Store};
+
+use crate::common::{Step, assert_says, commit, copy_dir, journal_files, open, open_keeping, runtime};
 
 /// A store that was filled and closed.
 struct Filled {

@@ -2,16 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use common::{Contents, Step, commit, contents, copy_dir, journal_files, model, open, open_keeping, runtime};
 use proptest::prelude::*;
 use tempfile::TempDir;
 use xds_store::{JournalStore, KeyLoss, KeyOutcome, OpenError, Options, Retention, Revision, Salvage, Store};
+
+use crate::common::{
+    Contents, Step, commit, contents, copy_dir, journal_files, model, open, open_keeping, runtime,
+};
 
 fn simple_steps(n: u8) -> Vec<Step> {
     (0..n).map(|n| vec![("a".to_owned(), Some(vec![n; 30])), (format!("k{n}"), Some(vec![n; 20]))]).collect()

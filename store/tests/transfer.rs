@@ -2,13 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-mod common;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{Step, assert_says, commit, open, runtime};
 use proptest::prelude::*;
 use xds_store::{JournalStore, Retention, Revision, Store, TransferError, export, export_in_use, import};
+
+use crate::common::{Step, assert_says, commit, open, runtime};
 
 fn steps(n: u8) -> Vec<Step> {
     (0..n).map(|n| vec![("a".to_owned(), Some(vec![n; 300])), (format!("k{}", n % 3), None)]).collect()

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long tests wait for what should take milliseconds, on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Calls `probe` until it gives a value.
 ///

@@ -1,7 +1,7 @@
 //! The body that begins a rollout, in the words of JSON Schema.
 //!
 //! The body is read field by field (`xds_rollout::RolloutSpec`), so that every fault has its place. So there is no type from which the
-//! schema could be derived. `tests/tests/openapi.rs` compares the two.
+//! schema could be derived. `tests/tests/server/openapi.rs` compares the two.
 
 use serde_json::{Map, Value, json};
 use xds_rollout::HookKind;

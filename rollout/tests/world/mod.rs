@@ -7,7 +7,7 @@ use xds_rollout::{
     AckStatus, Counts, Effect, Input, Phase, Reading, Rollout, RolloutSpec, RolloutStatus, Verb,
 };
 
-use crate::Happening;
+use crate::properties::Happening;
 
 /// A rollout with all that is around it.
 pub(crate) struct World {

@@ -3,7 +3,8 @@
 use xds_cache::Profile;
 use xds_routes::Translation;
 
-use super::support::resources_text;
+use crate::support::resources_text;
+
 use super::{route, said};
 
 /// A grant that goes takes the requests that it allowed, and nothing else.

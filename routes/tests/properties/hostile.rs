@@ -7,8 +7,9 @@ use serde_json::Value as Json;
 use xds_codec::{Limits, Syntax};
 use xds_routes::{Options, read};
 
+use crate::support::Reading;
+
 use super::documents::worlds;
-use super::support::Reading;
 use super::{config, faults};
 
 /// Values that fit somewhere, by type or by text, and trees of any shape.

@@ -10,8 +10,9 @@ use xds_cache::GroupName;
 use xds_routes::model::Spec;
 use xds_routes::{DocumentKey, Documents, GenerationLimits, Options, Placed, Translation, translate};
 
+use crate::support::{CODEC, conditions_text};
+
 use super::documents::{world_documents, worlds};
-use super::support::{CODEC, conditions_text};
 use super::{config, reading};
 
 /// A change of documents.

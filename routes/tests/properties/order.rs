@@ -5,8 +5,9 @@ use serde_json::Value as Json;
 use xds_cache::Profile;
 use xds_routes::{Options, Translation, translate};
 
+use crate::support::{CODEC, Reading, conditions_text, copied};
+
 use super::documents::worlds;
-use super::support::{CODEC, Reading, conditions_text, copied};
 use super::{config, faults, outcome, reading, translated};
 
 /// The same value with the keys of its objects in another order, which depends on `seed`.

@@ -9,8 +9,9 @@ use serde_json::{Value as Json, json};
 use xds_cache::{Profile, Resource, ResourceType};
 use xds_routes::Translation;
 
+use crate::support::CODEC;
+
 use super::documents::worlds;
-use super::support::CODEC;
 use super::{config, translated};
 
 /// Gives every rule other weights, whose sum is 0 only where it was before.

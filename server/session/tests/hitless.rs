@@ -5,15 +5,14 @@
 //! nothing is sent because a grace expired. In the end everything is accepted, and the client must have exactly the newest
 //! configuration, with nothing held back.
 //!
-//! `XDS_CASES` (default 1,500) says how many histories are run of each, `XDS_SEED` which; without it they are always the same, so
+//! `XDS_CASES` (default 256) says how many histories are run of each, `XDS_SEED` which; without it they are always the same, so
 //! that a change fails by its own fault. Before a release: `XDS_SEED=$RANDOM XDS_CASES=300000 cargo test --release -p xds-session
-//! --test hitless`. What was found so is kept in `found` and `came_back`.
+//! --test session hitless`. What was found so is kept in `found` and `came_back`.
 
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
 use std::collections::BTreeMap;
 
-use check::check;
 use config::{Edit, LISTENER, references};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -21,26 +20,18 @@ use wire::Verdict;
 use world::{Setup, World};
 use xds_session::Limits;
 
-#[path = "hitless/came_back.rs"]
+use crate::check::check;
+
 mod came_back;
-mod check;
-#[path = "hitless/config.rs"]
 mod config;
-#[path = "hitless/envoy.rs"]
 mod envoy;
-#[path = "hitless/explore.rs"]
 mod explore;
-#[path = "hitless/found.rs"]
 mod found;
-#[path = "hitless/grpc.rs"]
 mod grpc;
 #[path = "../../../tests/src/splitmix.rs"]
 mod splitmix;
-#[path = "hitless/vhds.rs"]
 mod vhds;
-#[path = "hitless/wire.rs"]
 mod wire;
-#[path = "hitless/world.rs"]
 mod world;
 
 /// The second host of a route is asked for by its alias.

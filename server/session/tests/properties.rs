@@ -7,28 +7,24 @@
 //! name that is subscribed to is answered (delta). Besides: only what was asked for is sent (A60); a changed cluster's endpoints
 //! follow it (R14); what the status board says was acknowledged is held; and a delta client ends with what a SotW client ends with.
 //!
-//! `XDS_CASES` (default 1,500) says how many histories are run of each, `XDS_SEED` repeats a run that failed. Before a release:
-//! `XDS_CASES=300000 cargo test --release -p xds-session --test properties`.
+//! `XDS_CASES` (default 256) says how many histories are run of each, `XDS_SEED` repeats a run that failed. Before a release:
+//! `XDS_CASES=300000 cargo test --release -p xds-session --test session properties`.
 
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use check::check;
-use model::{TypeClient, is_below, same_name};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use world::{N_KINDS, World, aliases, asked_names, in_wildcard, is_pattern, resource_names};
 use xds_cache::status::Variant;
 
-mod check;
-mod garbage;
-mod model;
-mod world;
+use crate::check::check;
+use crate::model::{TypeClient, is_below, same_name};
+use crate::world::{N_KINDS, World, aliases, asked_names, in_wildcard, is_pattern, resource_names};
 
 /// The same histories at every run; `XDS_SEED` makes others.
-const SEED: u64 = 20_261_123;
+pub(crate) const SEED: u64 = 20_261_123;
 
 /// One thing that happens. Numbers are taken modulo what there is.
 #[derive(Clone, Debug)]

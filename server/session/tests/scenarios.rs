@@ -2,7 +2,7 @@
 //!
 //! A scenario is blocks of commands and of what they lead to, separated by `----`; blocks are separated by blank lines. The
 //! first line is a comment: one sentence that says what must hold, then the rules, pitfalls and rows that it covers.
-//! `UPDATE_EXPECT=1 cargo test -p xds-session --test scenarios` writes what happens into the files; read the difference before
+//! `UPDATE_EXPECT=1 cargo test -p xds-session --test session scenarios` writes what happens into the files; read the difference before
 //! you commit it. The commands are described in `scenario/mod.rs`.
 //!
 //! The server side is the real thing without transport: the publisher, clients and status board of `xds-cache`, driven as the
@@ -19,9 +19,7 @@
 
 use std::path::{Path, PathBuf};
 
-use scenario::Outcome;
-
-mod scenario;
+use crate::scenario::{self, Outcome};
 
 fn scenario_files(variant: &str) -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/scenarios").join(variant);

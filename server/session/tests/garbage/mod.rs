@@ -10,8 +10,8 @@ use xds_cache::status::{StreamId, Variant};
 use xds_cache::{Node, NodeGroup, Publisher, Resource, ResourceKey, Revision};
 use xds_session::{Client, DeltaRequest, Limits, Nonce, Request, SotwRequest};
 
-use crate::SEED;
 use crate::check::check;
+use crate::properties::SEED;
 use crate::world::{self, N_KINDS};
 
 /// One call.

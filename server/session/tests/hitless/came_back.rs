@@ -1,12 +1,12 @@
 //! Histories with lost connections that random search found once, as short as they get: each lost something that the client was using.
 
-use crate::config::Edit;
-use crate::found::{
+use crate::hitless::config::Edit;
+use crate::hitless::found::{
     ADS, DELTA, ON_DEMAND, YES, cluster, listener, no_listener, no_scope, poll, publish, reject, route,
     scope, to_client, to_server,
 };
-use crate::world::Setup;
-use crate::{OTHER_NAME, Step, history};
+use crate::hitless::world::Setup;
+use crate::hitless::{OTHER_NAME, Step, history};
 
 /// A request to a host by its alias.
 const BY_OTHER_NAME: Step = Step::Request { route: 0, host: OTHER_NAME };

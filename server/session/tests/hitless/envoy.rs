@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::{CLUSTER, ENDPOINTS, HOST, LISTENER, ROUTE, SCOPE, SECRET, alias, references};
-use crate::vhds::{Vhds, is_on_demand, route_of};
-use crate::wire::{Ask, Reply, Verdict};
+use crate::hitless::config::{CLUSTER, ENDPOINTS, HOST, LISTENER, ROUTE, SCOPE, SECRET, alias, references};
+use crate::hitless::vhds::{Vhds, is_on_demand, route_of};
+use crate::hitless::wire::{Ask, Reply, Verdict};
 
 /// One Envoy. It takes clusters and listeners by wildcard and asks for the rest by what these name: on one stream, or with a
 /// stream for each route, each secret, and the endpoints of each cluster that it makes.

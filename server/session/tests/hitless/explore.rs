@@ -6,7 +6,7 @@
 //! each the client has everything. Ways that lead to the same state go on together.
 //!
 //! Clients without ADS have so many streams that going all ways is left to a release build:
-//! `XDS_REJECTIONS=0 cargo test --release -p xds-session --test hitless explore -- --include-ignored`. Otherwise they go some ways at
+//! `XDS_REJECTIONS=0 cargo test --release -p xds-session --test session explore -- --include-ignored`. Otherwise they go some ways at
 //! random, with all incidents at once: `XDS_WALKS` (default 2) for each script, and `XDS_SEED` says which.
 //!
 //! `XDS_PUBLICATIONS=2` makes every two of the publications after each other instead of each alone, and `XDS_SCRIPT=3` only the
@@ -20,11 +20,11 @@ use std::sync::Arc;
 
 use xds_cache::View;
 
-use crate::config::{Config, Edit};
-use crate::splitmix::Random;
-use crate::wire::Verdict;
-use crate::world::{Setup, World};
-use crate::{end, expected};
+use crate::hitless::config::{Config, Edit};
+use crate::hitless::splitmix::Random;
+use crate::hitless::wire::Verdict;
+use crate::hitless::world::{Setup, World};
+use crate::hitless::{end, expected};
 
 /// One thing that happens.
 #[derive(Clone, Copy, Debug)]

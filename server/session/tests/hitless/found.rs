@@ -1,9 +1,9 @@
 //! Histories that random search found once: what went wrong, as short as it gets.
 
-use crate::config::Edit;
-use crate::wire::Verdict;
-use crate::world::Setup;
-use crate::{Step, history};
+use crate::hitless::config::Edit;
+use crate::hitless::wire::Verdict;
+use crate::hitless::world::Setup;
+use crate::hitless::{Step, history};
 
 pub(crate) const YES: Verdict = Verdict { is_nack: false, parts: 0 };
 

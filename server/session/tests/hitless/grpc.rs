@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::{CLUSTER, ENDPOINTS, LISTENER, N_KINDS, ROUTE, references};
-use crate::wire::{Ask, Reply, Verdict};
+use crate::hitless::config::{CLUSTER, ENDPOINTS, LISTENER, N_KINDS, ROUTE, references};
+use crate::hitless::wire::{Ask, Reply, Verdict};
 
 /// One channel to the listener `l0`.
 #[derive(Clone, Debug)]

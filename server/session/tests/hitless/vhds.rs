@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::{HOST, references};
-use crate::wire::{Ask, Reply, Verdict};
+use crate::hitless::config::{HOST, references};
+use crate::hitless::wire::{Ask, Reply, Verdict};
 
 /// The virtual hosts of one Envoy. With ADS all are asked for on one stream, without it each route configuration has its own.
 #[derive(Clone, Debug)]

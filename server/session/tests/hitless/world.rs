@@ -9,13 +9,13 @@ use xds_cache::status::{StreamId, Variant};
 use xds_cache::{HeldBack, Node, NodeGroup, Publisher, Resource, Revision, View, ViewReceiver};
 use xds_session::{Client, DeltaRequest, Entries, Entry, Limits, Nonce, Request, SotwRequest};
 
-use crate::config::{
+use crate::hitless::config::{
     CLUSTER, Config, ENDPOINTS, HOST, LISTENER, N_KINDS, ROUTE, SCOPE, resource, resource_type,
 };
-use crate::envoy::Envoy;
-use crate::grpc::Grpc;
-use crate::vhds::route_of;
-use crate::wire::{Ask, Reply, Verdict};
+use crate::hitless::envoy::Envoy;
+use crate::hitless::grpc::Grpc;
+use crate::hitless::vhds::route_of;
+use crate::hitless::wire::{Ask, Reply, Verdict};
 
 /// The client of a history.
 #[derive(Clone, Debug)]

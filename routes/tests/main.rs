@@ -1,0 +1,12 @@
+//! Tests of what this crate offers to others, in one executable.
+
+mod bad_input;
+mod fixtures;
+mod golden;
+mod hostile_documents;
+mod policies;
+mod properties;
+mod read_gateway_api;
+mod smi_examples;
+mod support;
+mod work;

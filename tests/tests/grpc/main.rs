@@ -1,0 +1,12 @@
+//! The server with real gRPC clients.
+
+mod conformance;
+mod grpc_clients;
+mod grpc_servers;
+mod identities;
+mod loads;
+mod prediction;
+mod rollouts;
+mod spiffe;
+mod tokens;
+mod trust;

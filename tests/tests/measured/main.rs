@@ -1,0 +1,4 @@
+//! Measurements of one server. Nothing else runs meanwhile.
+
+mod budgets;
+mod cost;
