@@ -3,7 +3,6 @@
 //! The policy with the key sets that it names, and the token, are looked at as the files of TLS are: changed ones are used once they are the same in two
 //! looks running, and those that cannot be used change nothing.
 
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -17,9 +16,10 @@ use xds_access::{AuthCounts, Policy, Principal, Role, Trail};
 use xds_api::Token;
 use xds_api::access::InvalidToken;
 use xds_cache::GroupName;
-use xds_codec::{Diagnostic, Place, Severity};
+use xds_codec::Place;
 use xds_control::Control;
 use xds_control::model::ServedLoad;
+use xds_settings::read_policy;
 use xds_units::rfc3339;
 
 use crate::audit_file;
@@ -341,39 +341,6 @@ fn warn_of_doubts(policy: &Policy, control: &Control) {
 /// The place of a group that no file defines.
 fn nowhere() -> Place {
     Place { file: "".into(), line: 0, column: 0 }
-}
-
-/// Reads a policy with all that it names, and hashes them together.
-///
-/// # Errors
-///
-/// Everything that is wrong with it, at least one diagnostic.
-pub(crate) fn read_policy(path: &Path) -> Result<(Policy, blake3::Hash), Vec<Diagnostic>> {
-    let shown = path.display().to_string();
-    let text = std::fs::read(path).map_err(|error| vec![unreadable(&shown, &error)])?;
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&text);
-    let directory = path.parent().unwrap_or(Path::new(""));
-    let mut read_file = |name: &str| {
-        let text = std::fs::read(directory.join(name)).map_err(|error| error.to_string())?;
-        hasher.update(&text.len().to_le_bytes()).update(&text);
-        Ok(text)
-    };
-    let policy = Policy::read(&shown, &text, &mut read_file)?;
-    Ok((policy, hasher.finalize()))
-}
-
-fn unreadable(file: &str, error: &io::Error) -> Diagnostic {
-    Diagnostic {
-        severity: Severity::Error,
-        code: "unreadable-file",
-        place: Place { file: file.into(), line: 0, column: 0 },
-        path: String::new(),
-        message: format!("the access policy cannot be read: {error}"),
-        suggestion: None,
-        related: Vec::new(),
-        is_sensitive: false,
-    }
 }
 
 /// An error with its causes.

@@ -2,13 +2,14 @@
 //!
 //! A setting comes from its flag, else from `XDS_SERVER_<FLAG>`, else from the `--config` file, else it has its default.
 
-use std::env;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use xds_cache::{DrainPolicy, WavePolicy};
+use xds_settings::units::MassRemoval;
+use xds_settings::{DescriptorArgs, SharedStore, default_data_dir};
 
 use crate::config::error::MIN_TOKEN_BYTES;
 use crate::rollouts::{Reach, Trust};
@@ -17,31 +18,24 @@ use crate::telemetry::LogConfig;
 pub mod access;
 pub mod args;
 mod bounds;
-pub mod descriptors;
 pub mod drain;
 mod error;
 pub mod file;
 mod listen;
 pub mod peers;
 pub mod polling;
-pub mod routes;
-pub mod shared;
 pub mod tls;
 pub mod traces;
-pub mod units;
 pub mod waves;
 
 pub use access::{AccessConfig, AuditLog};
 pub use args::ServeArgs;
-pub use descriptors::DescriptorArgs;
 pub use error::ConfigError;
 pub use listen::ListenConfig;
 pub use peers::{PeerArgs, PeerConfig, UpstreamConfig};
 pub use polling::PollingConfig;
-pub use shared::{SharedStore, SharedStoreArgs};
 pub use tls::TlsConfig;
 pub use traces::TraceConfig;
-pub use units::MassRemoval;
 
 pub use crate::listen::{Domains, Own, TlsFiles, TlsTiming, TlsVersion, TrustFiles};
 pub use crate::peers::PeerFiles;
@@ -368,15 +362,6 @@ fn read_ca(path: PathBuf) -> Result<Trust, ConfigError> {
     Trust::read(&path).map_err(|message| ConfigError::RolloutCa { path, message })
 }
 
-/// `$XDG_STATE_HOME/xds-server`, else `~/.local/state/xds-server` (XDG Base Directory: a relative path does not count).
-pub(crate) fn default_data_dir() -> Result<PathBuf, ConfigError> {
-    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute("XDG_STATE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
-        .map(|state| state.join("xds-server"))
-        .ok_or(ConfigError::NoDataDir)
-}
-
 fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
@@ -385,7 +370,9 @@ fn host_name() -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use std::ffi::OsStr;
+
+    use clap::{CommandFactory as _, Parser};
     use proptest::prelude::*;
 
     use super::*;
@@ -400,6 +387,16 @@ mod tests {
         let words = ["xds-server", "--data-dir=/data"].into_iter().chain(line.split_whitespace());
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
         Config::try_from(line.serve).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_flag_has_its_environment_twin() {
+        let line = Line::command();
+        for argument in line.get_arguments().filter(|argument| argument.get_id() != "help") {
+            let long = argument.get_long().unwrap_or_default();
+            let twin = format!("XDS_SERVER_{}", long.to_uppercase().replace('-', "_"));
+            assert_eq!(argument.get_env(), Some(OsStr::new(&twin)), "--{long}");
+        }
     }
 
     #[test]

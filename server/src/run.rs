@@ -22,6 +22,7 @@ use xds_control::BoxFuture;
 use xds_control::model::{Asked, ChangeSource, TraceParent};
 use xds_control::peers::{Peers, Status};
 use xds_control::{Acks, Control, Guarding, Roster, SaveSet, Sharing, Verify};
+use xds_files::timing::Timing;
 use xds_replica::etcd::Etcd;
 use xds_replica::{Feed, Member, Presence, PresenceOptions, Remote, Replica};
 use xds_rollout::Phase;
@@ -41,7 +42,6 @@ use crate::relay::{Board, RelayHandle, Relays};
 use crate::rollouts::{self, Rollouts};
 use crate::source;
 use crate::source::again::Again;
-use crate::source::timing::Timing;
 use crate::source::watch::{FileSource, FileSourceHandle};
 use crate::spiffe::Agent;
 #[cfg(feature = "spiffe")]

@@ -238,6 +238,17 @@ fn a_wrong_command_line_is_told_what_would_be_right() {
     }
 }
 
+/// A debug build checks every flag of every command when it writes the pages, also those of the server.
+#[test]
+fn every_command_of_the_whole_command_line_has_a_page() {
+    let dir = directory(&[]);
+    let (code, _, stderr) = outcome(dir.path(), "man pages");
+    assert_eq!(code, 0, "{stderr}");
+    let page = |name: &str| fs::read_to_string(dir.path().join("pages").join(name)).unwrap();
+    assert!(page("xds-server-serve.1").contains("max\\-connection\\-age"));
+    assert!(page("xds-server-rollout-start.1").contains(".SH SYNOPSIS"));
+}
+
 #[test]
 fn flags_win_over_the_environment_and_that_over_the_file() {
     let dir = directory(&[("c.yaml", "xds-listen: 0.0.0.0:1\nadmin-listen: 0.0.0.0:2\n")]);

@@ -228,7 +228,7 @@ pub const PITFALLS: [Pitfall; 79] = [
         Test("tests/tests/server/restart.rs", "pitfall_46_two_servers_with_the_same_files_in_another_order_have_equal_versions"),
         Test("codec/tests/canonical.rs", "pitfall_46_comments_and_spelling_change_no_byte"),
         Test("codec/tests/canonical.rs", "pitfall_46_the_order_of_keys_changes_no_byte"),
-        Test("server/src/source/load/tests.rs", "pitfall_46_files_formats_and_the_order_of_keys_make_no_difference"),
+        Test("files/src/load/tests.rs", "pitfall_46_files_formats_and_the_order_of_keys_make_no_difference"),
     ]),
     pitfall(47, "equal content is silent", &[
         Test("tests/tests/server/pitfalls/order.rs", "pitfall_47_equal_content_is_silent_and_no_history"),
@@ -239,7 +239,7 @@ pub const PITFALLS: [Pitfall; 79] = [
         Test("tests/tests/server/restart.rs", "pitfall_48_nothing_is_answered_before_the_first_load_and_readiness_says_why"),
         Test("server/src/tests/files.rs", "pitfall_48_nothing_is_served_before_the_first_complete_load"),
         Test("server/src/tests/rest.rs", "pitfall_48_the_server_is_not_ready_before_its_files_are"),
-        Test("server/src/source/load/tests.rs", "pitfall_48_nothing_is_complete_before_one_clean_load"),
+        Test("files/src/load/tests.rs", "pitfall_48_nothing_is_complete_before_one_clean_load"),
     ]),
     pitfall(49, "a node without configuration is told, and served once there is some", &[
         Test("tests/tests/server/pitfalls/nodes.rs", "pitfall_49_a_node_that_nothing_is_known_of_is_told_and_served_once_something_is"),
@@ -334,7 +334,7 @@ pub const PITFALLS: [Pitfall; 79] = [
     ]),
     pitfall(69, "a bad file keeps its last good contents, the others go on", &[
         Test("tests/tests/server/pitfalls/files.rs", "pitfall_69_a_bad_file_keeps_its_last_good_and_the_others_go_on"),
-        Test("server/src/source/load/tests.rs", "pitfall_69_a_bad_object_keeps_its_last_good_version_and_the_rest_goes_on"),
+        Test("files/src/load/tests.rs", "pitfall_69_a_bad_object_keeps_its_last_good_version_and_the_rest_goes_on"),
         Test("tests/tests/server/bad_input/files.rs", "a_broken_file_is_told_with_its_place_and_keeps_its_last_good_contents"),
         Test("tests/tests/envoys/documents/files.rs", "pitfall_69_a_bad_document_keeps_its_last_good_version_and_the_others_of_its_file_change"),
         Test("tests/tests/envoys/documents/files.rs", "pitfall_69_a_bad_file_keeps_all_of_its_documents_and_other_files_go_on"),
@@ -342,7 +342,7 @@ pub const PITFALLS: [Pitfall; 79] = [
     pitfall(70, "every way to save is seen", &[
         Test("tests/tests/server/pitfalls/files.rs", "pitfall_70_every_way_to_save_reaches_a_client_and_removes_nothing"),
         Test("tests/tests/envoys/documents/files.rs", "pitfall_70_no_way_to_save_a_document_costs_a_request"),
-        Test("server/src/source/load/tests.rs", "pitfall_70_a_file_that_comes_back_in_time_was_never_away"),
+        Test("files/src/load/tests.rs", "pitfall_70_a_file_that_comes_back_in_time_was_never_away"),
         Test("server/src/source/watch/tests.rs", "pitfall_70_a_config_map_swap_is_one_change_every_time"),
         Test("server/src/source/watch/tests.rs", "pitfall_70_every_way_to_save_is_seen_every_time"),
     ]),
@@ -355,15 +355,15 @@ pub const PITFALLS: [Pitfall; 79] = [
     pitfall(72, "what editors leave is not read; order does not matter", &[
         Test("tests/tests/server/pitfalls/files.rs", "pitfall_71_and_72_an_emptied_file_is_an_error_and_what_editors_leave_is_not_read"),
         Test("tests/tests/envoys/documents/files.rs", "pitfall_72_neither_the_order_of_documents_nor_what_editors_leave_counts"),
-        Test("server/src/source/names.rs", "pitfall_72_what_editors_leave_behind_is_ignored"),
-        Test("server/src/source/read/tests.rs", "pitfall_72_subdirectories_are_read_and_other_files_are_not"),
+        Test("files/src/names.rs", "pitfall_72_what_editors_leave_behind_is_ignored"),
+        Test("files/src/read/tests.rs", "pitfall_72_subdirectories_are_read_and_other_files_are_not"),
         Test("server/src/source/watch/tests.rs", "pitfall_72_a_new_directory_is_watched_with_all_that_comes_into_it"),
     ]),
     pitfall(73, "many changes are few publications", &[
         Test("tests/tests/server/pitfalls/files.rs", "pitfall_73_five_hundred_files_at_once_are_few_publications"),
         Test("tests/tests/envoys/documents/files.rs", "pitfall_73_three_hundred_files_of_routes_at_once_are_few_publications"),
-        Test("server/src/source/timing.rs", "pitfall_73_500_files_in_300_ms_are_one_load"),
-        Test("server/src/source/timing.rs", "pitfall_73_continuous_writes_are_loaded_every_second"),
+        Test("files/src/timing.rs", "pitfall_73_500_files_in_300_ms_are_one_load"),
+        Test("files/src/timing.rs", "pitfall_73_continuous_writes_are_loaded_every_second"),
         Test("server/src/source/watch/tests.rs", "pitfall_73_500_files_rewritten_at_once_are_at_most_three_deliveries"),
     ]),
     pitfall(74, "references are never matched exactly", &[

@@ -1,8 +1,10 @@
-//! Durations, shares and times as people write them in files, annotations, flags, queries and bodies.
+//! Durations, shares and times as people write them in files, annotations, flags, queries and bodies, and texts from outside as people
+//! are shown them ([`escape`]).
 //!
-//! Each has one grammar, wherever it is written. Two formats have a grammar that others define: `xds-routes` reads durations of the
+//! Each of the former has one grammar, wherever it is written. Two formats have a grammar that others define: `xds-routes` reads durations of the
 //! Gateway API (GEP-2257), and `xds-codec` reads those of protobuf's JSON.
 
+pub mod escape;
 mod percent;
 mod span;
 mod time;

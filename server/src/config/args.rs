@@ -6,18 +6,15 @@ use std::time::Duration;
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
-
 use xds_control::route_tests::TestPolicy;
+use xds_settings::units::{MassRemoval, parse_address, parse_duration, parse_mass_removal, parse_size};
+use xds_settings::{DescriptorArgs, RouteArgs, Secrets, SharedStoreArgs};
 
-use crate::config::descriptors::DescriptorArgs;
 use crate::config::drain::DrainArgs;
 use crate::config::peers::PeerArgs;
 use crate::config::polling::PollingArgs;
-use crate::config::routes::RouteArgs;
-use crate::config::shared::SharedStoreArgs;
 use crate::config::tls::TlsArgs;
 use crate::config::traces::TraceArgs;
-use crate::config::units::{MassRemoval, parse_address, parse_duration, parse_mass_removal, parse_size};
 use crate::config::waves::WaveArgs;
 use crate::telemetry::LogFormat;
 
@@ -115,24 +112,6 @@ impl From<Verify> for xds_control::Verify {
             Verify::Off => Self::Off,
             Verify::Sampled => Self::Sampled,
             Verify::Always => Self::Always,
-        }
-    }
-}
-
-/// Which groups may have secrets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Secrets {
-    /// Groups with `identities`, so that only clients that have proved who they are get secrets.
-    Identified,
-    /// All groups.
-    Any,
-}
-
-impl From<Secrets> for xds_control::Secrets {
-    fn from(secrets: Secrets) -> Self {
-        match secrets {
-            Secrets::Identified => Self::Identified,
-            Secrets::Any => Self::Any,
         }
     }
 }

@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use xds_cache::identity::TrustDomain;
-use xds_replica::KeyFileError;
-use xds_replica::etcd::{EtcdUrl, EtcdUrlError};
+use xds_settings::SettingError;
 
 use crate::rollouts::ReachError;
 use crate::spiffe::InvalidEndpoint;
@@ -71,18 +70,9 @@ pub enum ConfigError {
         /// The other.
         other: &'static str,
     },
-    /// The URL of the shared store is wrong.
-    #[error("--store: {0}")]
-    StoreUrl(EtcdUrlError),
-    /// The connection with the shared store would not be encrypted.
-    #[error(
-        "--store {0} is on other hosts and the connection would not be encrypted: use etcds:// with --store-ca, or accept it with \
-         --allow-plaintext-store"
-    )]
-    PlaintextStore(EtcdUrl),
-    /// The keys of the shared store cannot be read.
-    #[error("--store-key-file: {0}")]
-    StoreKeys(#[source] KeyFileError),
+    /// A setting that other commands have too cannot be used.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// Servers on other hosts would ask each other without encryption.
     #[error(
         "--peer-listen {0} can be reached from other hosts and nothing is encrypted: give --peer-cert, --peer-key and --peer-ca, or \
@@ -136,9 +126,6 @@ pub enum ConfigError {
         /// The smallest value that is allowed.
         least: &'static str,
     },
-    /// There is no home directory to derive the data directory from.
-    #[error("neither $XDG_STATE_HOME nor $HOME is set: say where to keep data with --data-dir")]
-    NoDataDir,
     /// The token file cannot be read.
     #[error("cannot read --admin-token-file {}", path.display())]
     TokenFile {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
+use xds_settings::units::{parse_address, parse_duration};
 
 use crate::config::error::ConfigError;
-use crate::config::units::{parse_address, parse_duration};
 use crate::listen::{Own, TlsFiles, TlsVersion, TrustFiles};
 use crate::peers::PeerFiles;
 

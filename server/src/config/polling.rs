@@ -2,8 +2,7 @@
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
-
-use crate::config::units::parse_size;
+use xds_settings::units::parse_size;
 
 /// The flags of REST-JSON polling.
 #[derive(Clone, Debug, clap::Args)]

@@ -8,10 +8,10 @@ use std::time::Duration;
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 use xds_cache::identity::TrustDomain;
+use xds_settings::units::parse_duration;
 
 use crate::config::error::ConfigError;
 use crate::config::listen::ListenConfig;
-use crate::config::units::parse_duration;
 use crate::listen::{Domains, Own, TlsFiles, TlsTiming, TlsVersion, TrustFiles};
 use crate::spiffe::SpiffeEndpoint;
 

@@ -11,12 +11,11 @@ use xds_api::FileTexts;
 use xds_cache::Version;
 use xds_codec::{Codec, Limits};
 use xds_control::model::FileLoad;
+use xds_files::deadline::Hands;
+use xds_files::load::{FilesState, Loaded, Options, load};
+use xds_files::read::{DEADLINE, FileContent, FileFault, Scan, read_again};
+use xds_files::timing::Removals;
 use xds_routes::UnknownFields;
-
-use super::deadline::Hands;
-use super::load::{FilesState, Loaded, Options, load};
-use super::read::{DEADLINE, FileContent, FileFault, Scan, read_again};
-use super::timing::Removals;
 
 /// Reads files that were read before, one at a time.
 pub struct Again {

@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind, RenameMode};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
-
-use crate::source::names::{can_matter, is_configuration};
-use crate::source::walk::{Directory, Walk};
+use xds_files::names::{can_matter, is_configuration};
+use xds_files::walk::{Directory, Walk};
 
 /// The directories that matter, by absolute path, and the names in them that do; `None` stands for all.
 type Interest = BTreeMap<PathBuf, Option<Vec<OsString>>>;

@@ -16,14 +16,14 @@ use xds_control::model::Texts;
 use xds_control::model::document::GroupedDocuments;
 use xds_control::model::{Asked, FileLoad};
 use xds_control::model::{FileStatus, ReloadOutcome, WriteError};
+use xds_files::load::{FilesState, Loaded, Options, load, persist};
+use xds_files::read::{ReadOptions, Reader, Scan};
+use xds_files::timing::{Pace, Removals, Step, Timing};
+use xds_files::walk::Walk;
 use xds_routes::UnknownFields;
 use xds_store::{LastGood, LastGoodError};
 
 use crate::source::events::Events;
-use crate::source::load::{FilesState, Loaded, Options, load, persist};
-use crate::source::read::{ReadOptions, Reader, Scan};
-use crate::source::timing::{Pace, Removals, Step, Timing};
-use crate::source::walk::Walk;
 
 /// The parts with which files are read.
 #[derive(Debug)]

@@ -8,8 +8,7 @@ use tracing::field::{Field, Visit};
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FormatFields, MakeWriter};
-
-use crate::escape::Limited;
+use xds_units::escape::Limited;
 
 /// Writes the message, then `name=value` for each field; every value is escaped, and cut at [`MAX_VALUE_BYTES`].
 #[derive(Clone, Copy, Debug)]

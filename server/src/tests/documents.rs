@@ -4,13 +4,13 @@ use std::time::UNIX_EPOCH;
 
 use xds_cache::Version;
 use xds_codec::{Diagnostic, Limits, Severity, Syntax};
+use xds_files::load::{self, FilesState};
+use xds_files::read::{FileContent, Scan};
+use xds_files::timing::Removals;
 use xds_routes::{Document, DocumentKey, Kind, ReadOutcome};
 use xds_store::JournalStore;
 
 use super::*;
-use crate::source::load::{self, FilesState};
-use crate::source::read::{FileContent, Scan};
-use crate::source::timing::Removals;
 
 /// A gateway on a port with a route to a service, which is not there.
 pub(super) const ROUTE: &str = "
