@@ -28,7 +28,7 @@ use crate::stream::Stream;
 use crate::target::{Target, Transitional};
 use facts::{Facts, Input};
 use fold::Fold;
-use replace::{forgotten, release, release_all, renew_rejected, renew_returned, settling};
+use replace::{forgotten, release, release_all, renew_returned, settling};
 use waiting::{Known, Waiting};
 
 /// How one client gets to the view, and why it waits. A client that has everything costs nothing here.
@@ -116,14 +116,13 @@ impl Order {
         let input = Input { view, accepted, settling, known, is_back, before, limits, now };
         let timeout = release(input, streams);
         let facts = Facts::new(input, streams);
-        let Fold { deviations, transient, rejected, events, mut after } = Fold::of(&facts);
+        let Fold { deviations, transient, events, mut after } = Fold::of(&facts);
         after.look_again_at(timeout);
         let forgotten = forgotten(&facts);
         for (stream, resource_type, names) in forgotten {
             let state = streams.get_mut(&stream).and_then(|stream| stream.find_mut(&resource_type));
             state.into_iter().for_each(|state| state.ledger.forget_dropped(&names));
         }
-        renew_rejected(&rejected, view, streams);
         renew_returned(before.silent.difference(&after.silent), view, streams);
         for (resource_type, deviations) in deviations {
             let table = view.table(&resource_type).deviating(&deviations);
