@@ -332,6 +332,7 @@ impl Streams {
             EventKind::Acked(sent) => (sent, None),
             EventKind::Nacked { sent, message } => (sent, Some(message)),
             EventKind::Subscribed
+            | EventKind::Standing(_)
             | EventKind::CameBack
             | EventKind::CameUpToDate
             | EventKind::Sent(_)

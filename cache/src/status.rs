@@ -16,8 +16,9 @@ use crate::held_back::HeldBack;
 use crate::identity::Proofs;
 use crate::node::Node;
 use crate::reconnects::Reconnects;
+use crate::resource_key::Name;
 use crate::resource_type::ResourceType;
-use crate::version::Revision;
+use crate::version::{Revision, Version};
 use crate::view::{ViewChange, ViewKey, ViewsOf};
 use crate::work::{self, Work};
 
@@ -102,6 +103,8 @@ pub enum EventKind {
         /// The client's words, at most [`MAX_NACK_MESSAGE`] bytes of them.
         message: Arc<str>,
     },
+    /// The resources that the client does not accept are others than before.
+    Standing(Arc<Standing>),
     /// The client said, in its first request of the type, that it holds configuration from an earlier stream.
     CameBack,
     /// The client has everything that it asks for although nothing was sent: it holds that from an earlier stream, or asks for
@@ -131,6 +134,47 @@ pub struct Sent {
     pub is_final: bool,
 }
 
+/// The rejections of one type on one stream that stand, resource by resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The resources that the client rejects, by name; at most [`MAX_LISTED`](Self::MAX_LISTED).
+    pub rejected: Vec<Rejection>,
+    /// How many it rejects.
+    pub n_rejected: usize,
+    /// How many came in a rejected response, without it being known whether the client uses them. They are offered again.
+    pub n_unknown: usize,
+    /// The publication of the first rejected response among all of these.
+    pub since: Option<Revision>,
+}
+
+impl Standing {
+    /// How many rejected resources are listed.
+    pub const MAX_LISTED: usize = 16;
+
+    /// Returns `true` if the client rejects nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.n_rejected == 0 && self.n_unknown == 0
+    }
+}
+
+/// A resource that a client rejects. It goes on with the version that it accepted before, if there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The resource's name.
+    pub name: Name,
+    /// The version that was rejected last.
+    pub version: Version,
+    /// The client's words.
+    pub message: Arc<str>,
+    /// The version of the response that brought it.
+    pub version_info: Arc<str>,
+    /// The publication that the response showed.
+    pub revision: Revision,
+    /// The publication of the first response with the resource that was rejected since it was accepted.
+    pub since: Revision,
+}
+
 /// A rejected response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nack {
@@ -151,13 +195,18 @@ pub struct TypeStatus {
     pub sent: Option<Sent>,
     /// The last response that was ACKed.
     pub acked: Option<Sent>,
-    /// The last response that was NACKed, kept after it healed.
+    /// The last rejection, of those that stand if there are any; kept after it healed.
     pub last_nack: Option<Nack>,
-    /// True if the last answer was a NACK.
+    /// True if a rejection stands: of a resource, or of the last response.
     pub is_error: bool,
-    /// The publication that the first response showed of those that were rejected since one was accepted; `None` if the last
-    /// answer was not a NACK.
+    /// The publication of the first response of those whose rejection stands; `None` if none does.
     pub failing_since: Option<Revision>,
+    /// The resources that the client does not accept.
+    pub standing: Option<Arc<Standing>>,
+    /// The last answer was a NACK that nothing in `standing` explains.
+    is_response_rejected: bool,
+    /// The publication up to which the client has accepted everything. It never falls.
+    acknowledged: Option<Revision>,
     /// True if the last response was not answered.
     pub is_outstanding: bool,
     /// True if the client said, in its first request, that it holds configuration from an earlier stream.
@@ -186,20 +235,26 @@ impl TypeStatus {
     /// Returns `true` if the client has accepted everything that publication `revision` and those before owed it.
     #[must_use]
     pub fn has_acked(&self, revision: Revision) -> bool {
-        let by_answer = self.acked.as_ref().is_some_and(|acked| acked.is_final && acked.revision >= revision);
-        by_answer || (!self.is_error && !self.is_outstanding && self.current >= revision)
+        self.acknowledged.is_some_and(|acknowledged| acknowledged >= revision)
     }
 
-    /// Returns `true` if the client rejected something of an earlier publication, and accepted nothing since.
+    /// The publication up to which the client has accepted everything; `None` if that is nothing. A rejection does not lower it.
+    #[must_use]
+    pub fn acknowledged(&self) -> Option<Revision> {
+        self.acknowledged
+    }
+
+    /// Returns `true` if a rejection of an earlier publication stands.
     #[must_use]
     pub fn failed_before(&self, revision: Revision) -> bool {
         self.failing_since.is_some_and(|since| since < revision)
     }
 
-    /// The NACK of a response of publication `revision` or later, if that is the last word of the client.
+    /// The rejection that stands when the client has answered everything of publication `revision`, or a response of that or later.
     #[must_use]
     pub fn nack_since(&self, revision: Revision) -> Option<&Nack> {
-        self.last_nack.as_ref().filter(|nack| self.is_error && nack.revision >= revision)
+        let has_answered = !self.is_outstanding && self.current >= revision;
+        self.last_nack.as_ref().filter(|nack| self.is_error && (has_answered || nack.revision >= revision))
     }
 
     fn record(&mut self, kind: &EventKind, at: SystemTime) {
@@ -209,6 +264,7 @@ impl TypeStatus {
             EventKind::CameUpToDate => self.came_up_to_date = true,
             EventKind::Current(revision) => {
                 self.current = *revision;
+                self.note_settled();
                 return;
             }
             EventKind::Sent(sent) => {
@@ -217,13 +273,18 @@ impl TypeStatus {
             }
             EventKind::Acked(sent) => {
                 self.is_outstanding = self.sent.as_ref() != Some(sent);
-                self.is_error = false;
-                self.failing_since = None;
+                self.is_response_rejected = false;
+                self.note_error();
+                if sent.is_final && !self.is_error {
+                    self.acknowledged = self.acknowledged.max(Some(sent.revision));
+                }
+                self.note_settled();
                 self.acked = Some(sent.clone());
             }
             EventKind::Nacked { sent, message } => {
                 self.is_outstanding = self.sent.as_ref() != Some(sent);
-                self.is_error = true;
+                self.is_response_rejected = true;
+                self.note_error();
                 self.failing_since.get_or_insert(sent.revision);
                 self.last_nack = Some(Nack {
                     version_info: Arc::clone(&sent.version_info),
@@ -232,8 +293,45 @@ impl TypeStatus {
                     at,
                 });
             }
+            EventKind::Standing(standing) => {
+                self.is_response_rejected = false;
+                self.standing = (!standing.is_empty()).then(|| Arc::clone(standing));
+                self.note_error();
+                self.show_standing(at);
+                self.note_settled();
+            }
         }
         self.updated_at = Some(at);
+    }
+
+    /// Nothing is on its way: the client has accepted all that it was owed, unless it rejects something.
+    fn note_settled(&mut self) {
+        if !self.is_error && !self.is_outstanding && self.current.0 > 0 {
+            self.acknowledged = self.acknowledged.max(Some(self.current));
+        }
+    }
+
+    fn note_error(&mut self) {
+        self.is_error = self.is_response_rejected || self.standing.is_some();
+        let since = self.standing.as_ref().and_then(|standing| standing.since);
+        self.failing_since = since.or(self.failing_since).filter(|_| self.is_error);
+    }
+
+    /// The rejection that is shown is one that stands.
+    fn show_standing(&mut self, at: SystemTime) {
+        let standing = self.standing.as_ref().map(|standing| &standing.rejected[..]).unwrap_or_default();
+        let is_shown = |rejection: &Rejection| {
+            self.last_nack
+                .as_ref()
+                .is_some_and(|nack| nack.revision == rejection.revision && nack.message == rejection.message)
+        };
+        let Some(first) = standing.first().filter(|_| !standing.iter().any(is_shown)) else { return };
+        self.last_nack = Some(Nack {
+            version_info: Arc::clone(&first.version_info),
+            revision: first.revision,
+            message: Arc::clone(&first.message),
+            at,
+        });
     }
 }
 
@@ -291,13 +389,9 @@ impl StreamStatus {
 /// The publication up to which everything was accepted on every stream, of every type; `None` if that is nothing.
 #[must_use]
 pub fn accepted<'a>(streams: impl IntoIterator<Item = &'a StreamStatus>) -> Option<Revision> {
-    let of_type = |status: &TypeStatus| {
-        let acked = status.acked.as_ref().filter(|acked| acked.is_final).map(|acked| acked.revision);
-        let is_settled = !status.is_error && !status.is_outstanding && status.current.0 > 0;
-        acked.max(is_settled.then_some(status.current))
-    };
     // A type without any accepted response is older than every revision.
-    streams.into_iter().flat_map(|stream| stream.types.values()).map(of_type).min().flatten()
+    let types = streams.into_iter().flat_map(|stream| stream.types.values());
+    types.map(TypeStatus::acknowledged).min().flatten()
 }
 
 /// One stream's place on the board; dropping it takes the stream off.
@@ -376,7 +470,10 @@ impl StreamEntry {
         }
         let Some(board) = self.board.upgrade() else { return };
         match event.kind {
-            EventKind::Acked(_) | EventKind::Nacked { .. } | EventKind::Current(_) => board.tick(),
+            EventKind::Acked(_)
+            | EventKind::Nacked { .. }
+            | EventKind::Standing(_)
+            | EventKind::Current(_) => board.tick(),
             EventKind::Subscribed
             | EventKind::CameBack
             | EventKind::Sent(_)

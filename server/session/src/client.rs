@@ -15,6 +15,7 @@ use crate::references::{ROWS, Row, all_hosts, is_referred_to, refers, rows_from}
 use crate::request::Request;
 use crate::response::Response;
 use crate::stream::Stream;
+use crate::trials::{Gate, Room, Trials};
 use crate::type_state::{ClientTraits, TypeState, Update};
 
 /// The protocol state of one client.
@@ -40,6 +41,8 @@ pub struct Client {
     order: Order,
     /// Something was asked for since the last response that may not exist.
     may_ask_in_vain: bool,
+    /// The search for resources that it refuses; few clients have any.
+    trials: Option<Box<Trials>>,
     /// Events, at most a few for each request and resource; taken after every call.
     events: VecDeque<(StreamId, StreamEvent)>,
     woken: BTreeSet<StreamId>,
@@ -71,6 +74,7 @@ impl Client {
             has_lost_groups: false,
             order: Order::default(),
             may_ask_in_vain: false,
+            trials: None,
             events: VecDeque::new(),
             woken: BTreeSet::new(),
         }
@@ -108,6 +112,9 @@ impl Client {
         let concerns_order = |event: &StreamEvent| refers(&event.resource_type);
         self.order.is_due |= self.order.is_open() || came_back || intake.events.iter().any(concerns_order);
         self.may_ask_in_vain |= !intake.events.is_empty();
+        if let Some(trials) = self.trials.as_mut().filter(|_| request.is_answer()) {
+            self.woken.append(&mut trials.take_waiting());
+        }
         self.events.extend(intake.events.into_iter().map(|event| (stream, event)));
         Ok(())
     }
@@ -146,6 +153,11 @@ impl Client {
         let due =
             self.streams.iter().filter(|(_, state)| state.next_heartbeat().is_some_and(|due| due <= now));
         self.woken.extend(due.map(|(stream, _)| *stream));
+        if let Some(trials) =
+            self.trials.as_mut().filter(|trials| trials.timeout().is_some_and(|due| due <= now))
+        {
+            self.woken.append(&mut trials.take_waiting());
+        }
         if self.order.timeout().is_some_and(|due| due <= now) {
             self.order.is_due = true;
             self.woken.extend(self.streams.keys().next());
@@ -159,7 +171,8 @@ impl Client {
             return None;
         }
         let heartbeats = self.streams.values().filter_map(Stream::next_heartbeat);
-        heartbeats.chain(self.order.timeout()).min()
+        let trials = self.trials.as_ref().and_then(|trials| trials.timeout());
+        heartbeats.chain(self.order.timeout()).chain(trials).min()
     }
 
     /// The next response of a stream, made from the newest view; `None` if the client has everything.
@@ -173,9 +186,13 @@ impl Client {
         let turn = loop {
             self.plan(stream, &view, now);
             let mut events = Vec::new();
+            let mut gate = self.gate(now);
             let target = self.order.target(&view);
             let state = self.streams.get_mut(&stream)?;
-            let turn = state.poll_response(target, traits, now, &mut events);
+            let turn = state.poll_response(target, traits, now, &mut gate, &mut events);
+            if let (true, Some(trials)) = (gate.is_waited_at, &mut self.trials) {
+                trials.wait(stream, gate.opens_at());
+            }
             // To have nothing to send can be news too.
             self.order.is_due |= turn.is_none() && state.has_news();
             self.events.extend(events.into_iter().map(|event| (stream, event)));
@@ -183,8 +200,17 @@ impl Client {
                 break turn?;
             }
         };
+        if turn.is_trial {
+            self.trials.get_or_insert_default().note(now);
+        }
         self.renew_referents(stream, &turn.update, traits.profile);
         Some(turn.response)
+    }
+
+    /// The gate for trials: responses that offer again a part of a rejected one.
+    fn gate(&self, now: Instant) -> Gate {
+        let n_in_flight = || self.streams.values().map(Stream::n_trials).sum();
+        Gate::new(self.trials.as_ref().map_or(Room::Now, |trials| trials.room(n_in_flight(), now)))
     }
 
     /// Finds what has to wait, if something happened that may change it. What is no more has to be sent, maybe on other streams.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use xds_cache::status::EventKind;
 use xds_cache::{Name, Resource, TypeTable, xdstp};
 
-use crate::ledger::{Answered, Held};
+use crate::ledger::{Answered, Held, Load};
 use crate::owed::Owed;
 use crate::quirks::Quirk;
 use crate::request::DeltaRequest;
@@ -28,12 +28,12 @@ pub(crate) fn handle_request(
     }
     let error_detail = request.error_detail.as_deref();
     match state.take_answered(request.response_nonce) {
-        Answered::Last(sent) | Answered::Older(sent) => {
-            events.extend(state.answered(sent, error_detail, false));
+        Answered::Last(sent, load) | Answered::Older(sent, load) => {
+            events.extend(state.answered(sent, &load, error_detail));
         }
         // A repeated answer without the error does not accept a rejected response.
         Answered::Again(sent) if error_detail.is_some() => {
-            events.extend(state.answered(sent, error_detail, false));
+            events.extend(state.answered(sent, &Load::default(), error_detail));
         }
         Answered::Again(_) | Answered::Nothing => {}
     }
@@ -114,7 +114,7 @@ pub(crate) fn compose(
     } else {
         BTreeSet::new()
     };
-    let mut sent = owed.take(client.max_response_bytes);
+    let mut sent = state.take_owed(&mut owed, client);
     owed.removed.extend(later);
     state.is_answer_owed = false;
     let mut entries = full_for_hosts(&sent.changed, &state.wants, table);

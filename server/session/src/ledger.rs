@@ -3,6 +3,7 @@
 mod dropped;
 mod exceptions;
 mod in_use;
+mod rejected;
 mod responses;
 mod sending;
 
@@ -13,7 +14,7 @@ use xds_cache::status::Sent;
 use xds_cache::{Name, Resource, TypeTable, Version};
 
 pub(crate) use exceptions::Held;
-pub(crate) use responses::Answered;
+pub(crate) use responses::{Answered, Load};
 pub(crate) use sending::{Accepted, Answer};
 
 use crate::owed::Owed;
@@ -65,6 +66,19 @@ pub(crate) struct Carried<'a> {
     pub(crate) removed: &'a [Name],
     /// It holds all that the client wants of the table, changed or not.
     pub(crate) is_list: bool,
+    /// What is absent from it is gone.
+    pub(crate) is_complete: bool,
+    /// It has only resources that came in a rejected response before.
+    pub(crate) is_trial: bool,
+}
+
+impl Carried<'_> {
+    /// The resources that an answer is about. Those of a complete list are in its table.
+    fn load(&self) -> Load {
+        let brought = |resource: &Arc<Resource>| (Arc::clone(resource.name()), resource.version());
+        let named = if self.is_complete { &[][..] } else { self.changed };
+        Load { brought: named.iter().map(brought).collect(), is_trial: self.is_trial }
+    }
 }
 
 static NOTHING: LazyLock<Arc<TypeTable>> = LazyLock::new(Arc::default);
@@ -101,24 +115,26 @@ impl Ledger {
             self.settle_part(wants, table, rest);
         }
         let is_everything = self.came_back && (carried.is_list || carried.changed.len() == table.len());
-        self.add(sent.nonce, table, carried, is_everything, rest.is_empty());
+        let brings_nothing_new = carried.is_trial && table.version() == self.newest_table().version();
+        self.add(sent.nonce, table, carried, is_everything, rest.is_empty() || brings_nothing_new);
         if rest.is_empty() {
             self.note_whole(wants);
         }
         self.is_reset = false;
-        self.remember(sent);
+        self.remember(sent, carried.load(), table.len());
     }
 
     /// The client was sent heartbeats, which change nothing. `is_whole`: it is owed nothing.
     pub(crate) fn record_heartbeats(&mut self, wants: &Wants, sent: Sent, is_whole: bool) {
         let table = Arc::clone(self.newest_table());
-        let carried = Carried { changed: &[], removed: &[], is_list: false };
+        let carried =
+            Carried { changed: &[], removed: &[], is_list: false, is_complete: false, is_trial: false };
         let is_everything = self.came_back && is_whole;
         self.add(sent.nonce, &table, carried, is_everything, is_whole);
         if is_whole {
             self.note_whole(wants);
         }
-        self.remember(sent);
+        self.remember(sent, Load::default(), table.len());
     }
 
     /// The client lacks nothing of `table`, so it is sent nothing. `is_leaf`: the type refers to nothing that is waited for.
@@ -366,7 +382,7 @@ impl Ledger {
         }
     }
 
-    fn remember(&mut self, sent: Sent) {
+    fn remember(&mut self, sent: Sent, load: Load, n_served: usize) {
         if let Some(guesses) = self.guesses.as_ref().filter(|_| self.came_back) {
             // From now on the newest table is one that was sent.
             self.base = guesses.first().map_or_else(Arc::default, Arc::clone);
@@ -375,7 +391,7 @@ impl Ledger {
             }
         }
         self.came_back = false;
-        self.responses.add(sent);
+        self.responses.add(sent, load, n_served);
     }
 
     /// Adds what a response carried. What is not sent yet the client has not taken up.
@@ -388,8 +404,7 @@ impl Ledger {
         is_whole: bool,
     ) {
         let Carried { changed, removed, .. } = carried;
-        // A response after a rejected part may be accepted by itself.
-        let is_open = |last: &Sending| !last.is_whole && last.answer != Answer::Rejected;
+        let is_open = |last: &Sending| !last.is_whole || (carried.is_trial && self.is_trial_to_join());
         let is_rest = self.later.back().is_some_and(|last| is_open(last) && Arc::ptr_eq(&last.table, table));
         let before = Arc::clone(self.before(self.later.len() - usize::from(is_rest)));
         let is_unchanged =
@@ -414,7 +429,9 @@ impl Ledger {
             last.again.names.extend(names);
             let sent = sent();
             last.missed.retain(|name| !sent.contains(name));
+            last.rejected.retain(|name| !sent.contains(name));
             last.nonces.1 = nonce;
+            last.is_whole |= is_whole;
             return;
         }
         let mut missed = BTreeSet::new();
@@ -435,6 +452,7 @@ impl Ledger {
             table: Arc::clone(table),
             again: Again { names, is_everything },
             missed,
+            rejected: BTreeSet::new(),
             is_whole,
             answer: Answer::None,
         });
@@ -455,7 +473,8 @@ impl Ledger {
 
     /// Forgets tables that make no difference any more.
     fn compact(&mut self) {
-        while self.later.front().is_some_and(|sending| sending.answer == Answer::Released) {
+        self.forget_taken();
+        while self.later.front().is_some_and(Sending::is_released) {
             if let Some(released) = self.later.pop_front() {
                 self.base = released.table;
                 self.guesses = None;
@@ -463,9 +482,7 @@ impl Ledger {
         }
         let mut position = 0;
         while position + 1 < self.later.len() {
-            let is_released = |position: usize| {
-                self.later.get(position).is_some_and(|sending| sending.answer == Answer::Released)
-            };
+            let is_released = |position: usize| self.later.get(position).is_some_and(Sending::is_released);
             if is_released(position) && is_released(position + 1) {
                 self.merge(position);
             } else {
@@ -476,8 +493,12 @@ impl Ledger {
 
     /// Makes one of a sending and the next.
     fn merge(&mut self, position: usize) {
+        let is_answered = |name: &Name| self.is_answered_by(position + 1, name);
+        let rejected = self.later.get(position).into_iter().flat_map(|older| &older.rejected);
+        let rejected: Vec<Name> = rejected.filter(|name| !is_answered(name)).cloned().collect();
         let Some(mut older) = self.later.remove(position) else { return };
         let Some(newer) = self.later.get_mut(position) else { return };
+        newer.rejected.extend(rejected);
         if older.again.names.len() > newer.again.names.len() {
             std::mem::swap(&mut older.again.names, &mut newer.again.names);
         }

@@ -34,6 +34,7 @@ mod sotw;
 mod steps;
 mod stream;
 mod target;
+mod trials;
 mod type_state;
 mod wants;
 

@@ -28,7 +28,7 @@ use crate::stream::Stream;
 use crate::target::{Target, Transitional};
 use facts::{Facts, Input};
 use fold::Fold;
-use replace::{forgotten, release, release_all, renew_rejected, renew_returned, settling};
+use replace::{forgotten, release, release_all, renew_returned, settling};
 use waiting::{Known, Waiting};
 
 /// How one client gets to the view, and why it waits. A client that has everything costs nothing here.
@@ -44,6 +44,8 @@ pub(crate) struct Order {
     known: Option<Box<Known>>,
     /// When it showed that it came back.
     came_back: Option<Instant>,
+    /// When it seemed to have come back, without a version to show for that.
+    seemed_back: Option<Instant>,
 }
 
 /// The result of a plan.
@@ -100,12 +102,16 @@ impl Order {
             return Outcome { changed: before.detour.transitional.into_keys().collect(), events: vec![] };
         }
         let shows_versions = came_back::believe(view, streams, now);
-        if self.came_back.is_none()
-            && (shows_versions || came_back::asks_for_what_it_was_not_told_of(view, streams, now))
-        {
+        if self.came_back.is_none() && shows_versions {
             self.came_back = Some(now);
+        } else if self.came_back.or(self.seemed_back).is_none()
+            && came_back::asks_for_what_it_was_not_told_of(view, streams, now)
+        {
+            self.seemed_back = Some(now);
         }
-        let back_until = self.came_back.and_then(|at| at.checked_add(limits.addition_grace));
+        let until = |at: Option<Instant>, grace| at.and_then(|at| at.checked_add(grace));
+        let seems_so_until = until(self.seemed_back, limits.addition_grace.min(came_back::MAX_GUESS));
+        let back_until = until(self.came_back, limits.addition_grace).max(seems_so_until);
         let is_back = back_until.is_some_and(|until| now < until);
         if is_back {
             came_back::note_other_names(view, streams, now);
@@ -116,14 +122,13 @@ impl Order {
         let input = Input { view, accepted, settling, known, is_back, before, limits, now };
         let timeout = release(input, streams);
         let facts = Facts::new(input, streams);
-        let Fold { deviations, transient, rejected, events, mut after } = Fold::of(&facts);
+        let Fold { deviations, transient, events, mut after } = Fold::of(&facts);
         after.look_again_at(timeout);
         let forgotten = forgotten(&facts);
         for (stream, resource_type, names) in forgotten {
             let state = streams.get_mut(&stream).and_then(|stream| stream.find_mut(&resource_type));
             state.into_iter().for_each(|state| state.ledger.forget_dropped(&names));
         }
-        renew_rejected(&rejected, view, streams);
         renew_returned(before.silent.difference(&after.silent), view, streams);
         for (resource_type, deviations) in deviations {
             let table = view.table(&resource_type).deviating(&deviations);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use xds_cache::status::EventKind;
 use xds_cache::{Name, xdstp};
 
-use crate::ledger::Answered;
+use crate::ledger::{Answered, Load};
 use crate::owed::Owed;
 use crate::quirks::Quirk;
 use crate::request::SotwRequest;
@@ -32,15 +32,18 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest, is_fi
         state.is_dirty = true;
     }
     let error_detail = request.error_detail.as_deref();
-    let is_complete = state.has(Quirk::CompleteLists);
     match answer {
-        Answered::Last(sent) => events.extend(state.answered(sent, error_detail, is_complete)),
+        Answered::Last(sent, load) => events.extend(state.answered(sent, &load, error_detail)),
         // A stale nonce never acknowledges (D7), but what the client rejected it has rejected.
-        Answered::Older(sent) | Answered::Again(sent) if error_detail.is_some() => {
-            events.extend(state.answered(sent, error_detail, is_complete));
+        Answered::Older(sent, load) if error_detail.is_some() => {
+            events.extend(state.answered(sent, &load, error_detail));
         }
+        Answered::Again(sent) if error_detail.is_some() => {
+            events.extend(state.answered(sent, &Load::default(), error_detail));
+        }
+        Answered::Older(sent, load) if load.is_trial => events.extend(state.accept_trial(&sent, &load)),
         Answered::Again(_) if !is_changed => repeat(state),
-        Answered::Older(_) | Answered::Again(_) | Answered::Nothing => {}
+        Answered::Older(..) | Answered::Again(_) | Answered::Nothing => {}
     }
     events
 }
@@ -120,8 +123,8 @@ pub(crate) fn compose(
         return Some(Update { contents, changed: owed.changed, rest: Owed::default(), is_heartbeat: false });
     }
     owed.removed.clear();
-    let sent = owed.take(client.max_response_bytes);
     let waits_for_missing = Quirk::WaitsForMissing.is_of_profile(&state.resource_type, client.profile);
+    let sent = state.take_owed(&mut owed, client);
     let tells_missing = !sent.missing.is_empty() && waits_for_missing;
     if sent.changed.is_empty() && !tells_missing {
         state.settle_without_response(target);

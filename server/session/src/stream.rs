@@ -13,6 +13,7 @@ use crate::quirks::Quirk;
 use crate::request::Request;
 use crate::response::{Form, Response};
 use crate::target::Target;
+use crate::trials::Gate;
 use crate::type_state::{ClientTraits, TypeState, Update, sent};
 use crate::{delta, sotw};
 
@@ -42,6 +43,8 @@ pub(crate) struct Turn {
     pub(crate) response: Response,
     /// The resources that are news to the client.
     pub(crate) update: Update,
+    /// All of them came in a rejected response before.
+    pub(crate) is_trial: bool,
 }
 
 /// The next response.
@@ -172,12 +175,13 @@ impl Stream {
         target: Target<'_>,
         client: ClientTraits,
         now: Instant,
+        gate: &mut Gate,
         events: &mut Vec<StreamEvent>,
     ) -> Option<Turn> {
         let (position, update) = match self.next_heartbeats(target, client, now) {
             Some(heartbeats) => heartbeats,
             None => loop {
-                let next = self.next_update(target, events)?;
+                let next = self.next_update(target, client, gate, events)?;
                 let position = next.position;
                 if let Some(update) = self.compose(next, target, client) {
                     break (position, update);
@@ -219,7 +223,13 @@ impl Stream {
     }
 
     /// The type that goes next, and the resources that it owes.
-    fn next_update(&mut self, target: Target<'_>, events: &mut Vec<StreamEvent>) -> Option<Next> {
+    fn next_update(
+        &mut self,
+        target: Target<'_>,
+        client: ClientTraits,
+        gate: &mut Gate,
+        events: &mut Vec<StreamEvent>,
+    ) -> Option<Next> {
         let mut update: Option<Next> = None;
         let mut removal: Option<Next> = None;
         let is_to_be_sent = |state: &TypeState| state.is_dirty && !state.is_put_off(target);
@@ -231,11 +241,15 @@ impl Stream {
                     (comes_with_it || state.asks_for_nothing()).then_some(EventKind::CameUpToDate);
                 let is_final = target.is_final(&state.resource_type);
                 let current = is_final.then_some(EventKind::Current(target.view.revision()));
-                for kind in is_up_to_date.into_iter().chain(current) {
+                let standing = state.report_rejections();
+                for kind in is_up_to_date.into_iter().chain(standing).chain(current) {
                     events.push(StreamEvent { resource_type: state.resource_type.clone(), kind });
                 }
                 continue;
             };
+            if state.owes_only_trials(&owed, client.profile) && gate.stops() {
+                continue;
+            }
             if let Some(update) = &mut update {
                 update.is_alone = false;
                 break;
@@ -285,6 +299,7 @@ impl Stream {
         self.next_nonce = nonce.wrapping_add(1);
         let is_final = update.rest.is_empty() && target.is_final(&update.contents.resource_type);
         let sent = sent(nonce, &update.contents, target.view.revision(), is_final);
+        let (mut is_trial, mut standing) = (false, None);
         if let Some(state) = self.types.get_mut(position) {
             let takes_heartbeats =
                 client.takes_ttl && (self.variant == Variant::Delta || client.takes_wrapped_resources);
@@ -294,11 +309,19 @@ impl Stream {
             // A response that does not hold everything must not put off the heartbeats of the rest.
             let before = state.next_heartbeat.filter(|_| !renews_all);
             state.next_heartbeat = due.map(|due| before.map_or(due, |before| before.min(due)));
-            state.record(sent.clone(), target, &update);
+            is_trial = state.record(sent.clone(), target, &update);
+            standing = state.report_rejections();
         }
         let resource_type = update.contents.resource_type.clone();
-        events.push(StreamEvent { resource_type, kind: EventKind::Sent(sent) });
-        Turn { response: Response { nonce, contents: update.contents.clone() }, update }
+        for kind in std::iter::once(EventKind::Sent(sent)).chain(standing) {
+            events.push(StreamEvent { resource_type: resource_type.clone(), kind });
+        }
+        Turn { response: Response { nonce, contents: update.contents.clone() }, update, is_trial }
+    }
+
+    /// How many trials the client has not answered.
+    pub(crate) fn n_trials(&self) -> usize {
+        self.types.iter().map(TypeState::n_trials).sum()
     }
 
     /// When the next heartbeat is due.

@@ -1,13 +1,15 @@
 //! One resource type on one stream: what is common to both variants.
 
 mod owed;
+mod rejections;
 mod subscribe;
+mod tried;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use xds_cache::status::{EventKind, MAX_NACK_MESSAGE, Sent, Variant};
+use xds_cache::status::{Sent, Variant};
 use xds_cache::{Name, Node, Profile, Resource, ResourceKey, ResourceType, Revision, TypeTable, View};
 
 use crate::ledger::{Answered, Carried, Ledger};
@@ -18,6 +20,7 @@ use crate::request::Nonce;
 use crate::response::{Contents, Entries, Entry, Form};
 use crate::target::Target;
 use crate::wants::Wants;
+use rejections::Rejections;
 
 /// The state of one type on one stream.
 #[derive(Clone, Debug)]
@@ -43,6 +46,8 @@ pub(crate) struct TypeState {
     pub(crate) awaited: Option<Box<BTreeSet<Name>>>,
     /// When the next heartbeat is due; `None` while the client has nothing with a time to live.
     pub(crate) next_heartbeat: Option<Instant>,
+    /// The resources that came in rejected responses.
+    rejections: Option<Box<Rejections>>,
 }
 
 /// A response of one type: the contents, and the resources in them that are news to the client.
@@ -68,6 +73,7 @@ impl TypeState {
             renewed: BTreeSet::new(),
             awaited: None,
             next_heartbeat: None,
+            rejections: None,
         }
     }
 
@@ -114,8 +120,8 @@ impl TypeState {
     #[cfg(any(test, fuzzing))]
     pub(crate) fn n_entries(&self) -> usize {
         let n_awaited = self.awaited.as_ref().map_or(0, |awaited| awaited.len());
-        let n_renewed = self.renewed.len();
-        self.wants.names().len() + self.ledger.n_entries() + n_renewed + n_awaited
+        let n_rejected = self.rejections.as_ref().map_or(0, |rejections| rejections.len());
+        self.wants.names().len() + self.ledger.n_entries() + self.renewed.len() + n_awaited + n_rejected
     }
 
     /// Returns `true` if there is nothing to be sent, and nothing was.
@@ -130,6 +136,7 @@ impl TypeState {
 
     /// Settles a type of which there is nothing to send. Tells whether the client came with everything.
     pub(crate) fn settle_without_response(&mut self, target: Target<'_>) -> bool {
+        self.review_rejections(target);
         let comes_with_it = self.ledger.came_with_everything();
         let is_leaf = !refers(&self.resource_type);
         self.awaited = None;
@@ -137,41 +144,21 @@ impl TypeState {
         comes_with_it
     }
 
-    /// Records a response that was made of `update`, before it is handed out (pitfall 5).
-    pub(crate) fn record(&mut self, sent: Sent, target: Target<'_>, update: &Update) {
+    /// Records a response that was made of `update`, before it is handed out (pitfall 5). Tells whether it is a trial.
+    pub(crate) fn record(&mut self, sent: Sent, target: Target<'_>, update: &Update) -> bool {
         if update.is_heartbeat {
             self.ledger.record_heartbeats(&self.wants, sent, update.rest.is_empty());
-            return;
+            return false;
         }
         let table = target.table(&self.resource_type);
         let is_list = self.variant == Variant::Sotw && update.rest.is_empty();
         let removed = &update.contents.told_gone();
-        let carried = Carried { changed: &update.changed, removed, is_list };
+        let is_complete = self.has(Quirk::CompleteLists);
+        let is_trial = !is_complete && self.is_trial(&update.changed);
+        let carried = Carried { changed: &update.changed, removed, is_list, is_complete, is_trial };
         self.ledger.record(&self.wants, sent, table, carried, &update.rest);
-    }
-
-    /// The event that an answer is. An ACK of one part is worth nothing if another part of the same series was rejected:
-    /// then the client has not accepted what it was owed. `is_complete`: the response was a list of everything.
-    pub(crate) fn answered(
-        &mut self,
-        sent: Sent,
-        error_detail: Option<&str>,
-        is_complete: bool,
-    ) -> Option<EventKind> {
-        if error_detail.is_some() {
-            self.ledger.handle_nack(&sent);
-        } else {
-            let is_leaf = !refers(&self.resource_type);
-            if !is_leaf && !self.wants.is_wildcard() {
-                self.ledger.note_missed(sent.nonce, &self.wants);
-            }
-            self.ledger.handle_ack(sent.nonce, is_complete, is_leaf);
-        }
-        match error_detail {
-            None if self.ledger.responses().is_rejected(&sent) => None,
-            None => Some(EventKind::Acked(sent)),
-            Some(message) => Some(EventKind::Nacked { sent, message: shortened(message).into() }),
-        }
+        self.review_rejections(target);
+        is_trial
     }
 
     /// The client needs the resource again although it did not change. Tells whether it wants it at all.
@@ -274,15 +261,6 @@ impl ClientTraits {
     }
 }
 
-/// At most [`MAX_NACK_MESSAGE`] bytes of a text, cut between characters.
-fn shortened(message: &str) -> &str {
-    let mut end = message.len().min(MAX_NACK_MESSAGE);
-    while !message.is_char_boundary(end) {
-        end -= 1;
-    }
-    &message[..end]
-}
-
 /// A response as the status board remembers it.
 pub(crate) fn sent(nonce: u64, contents: &Contents, revision: Revision, is_final: bool) -> Sent {
     Sent { nonce, version_info: Arc::clone(&contents.version_info), revision, is_final }
@@ -299,6 +277,6 @@ mod tests {
     #[test]
     fn an_idle_stream_is_small() {
         let sizes = [size_of::<Client>(), size_of::<Stream>(), size_of::<TypeState>()];
-        assert!(sizes.iter().zip([256, 88, 320]).all(|(size, limit)| *size <= limit), "{sizes:?}");
+        assert!(sizes.iter().zip([280, 88, 304]).all(|(size, limit)| *size <= limit), "{sizes:?}");
     }
 }

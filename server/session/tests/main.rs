@@ -6,6 +6,7 @@ mod hitless;
 mod model;
 mod phases;
 mod properties;
+mod rejections;
 mod scenario;
 mod scenarios;
 mod world;

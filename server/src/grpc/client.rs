@@ -658,6 +658,7 @@ impl Member {
             EventKind::HeldBack => metrics.held_back(&event.resource_type),
             EventKind::GraceExpired => metrics.grace_expired(&event.resource_type),
             EventKind::Subscribed
+            | EventKind::Standing(_)
             | EventKind::CameBack
             | EventKind::CameUpToDate
             | EventKind::Sent(_)
@@ -673,6 +674,7 @@ fn trace(traces: &Traces, node: &Node, stream: StreamId, event: &StreamEvent) {
         EventKind::Acked(sent) => traces.answered(stream, sent, Answer::Ack),
         EventKind::Nacked { sent, message } => traces.answered(stream, sent, Answer::Nack(message)),
         EventKind::Subscribed
+        | EventKind::Standing(_)
         | EventKind::CameBack
         | EventKind::CameUpToDate
         | EventKind::Current(_)

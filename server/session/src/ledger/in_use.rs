@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use xds_cache::status::Sent;
 use xds_cache::{Name, Resource, TypeTable, Version};
 
 use super::Ledger;
@@ -78,7 +77,7 @@ impl Ledger {
     /// Finds what the nonce of a request answers. It is answered from now on.
     pub(crate) fn take_answered(&mut self, nonce: Nonce) -> Answered {
         let answered = self.responses.take(nonce);
-        if matches!(answered, Answered::Last(_)) {
+        if matches!(answered, Answered::Last(..)) {
             self.forget_all_dropped();
         }
         answered
@@ -153,7 +152,7 @@ impl Ledger {
     }
 
     /// Returns `true` if the client has taken up what this carried of a name.
-    fn is_taken(&self, position: usize, name: &Name) -> bool {
+    pub(super) fn is_taken(&self, position: usize, name: &Name) -> bool {
         let Some(sending) = self.later.get(position) else { return false };
         // A client that rejects the new resources of a response obeys its removals nevertheless.
         let is_done_away = || {
@@ -163,6 +162,7 @@ impl Ledger {
         };
         self.carried(position, name)
             && !sending.missed.contains(name)
+            && !sending.rejected.contains(name)
             && (sending.is_accepted() || is_done_away())
     }
 
@@ -191,15 +191,6 @@ impl Ledger {
                 let removed = sending.table.changes_since(&older).removed.clone();
                 sending.missed.extend(removed.into_iter().filter(|name| list.find(name).is_some()));
             }
-        }
-    }
-
-    /// The client rejected the response.
-    pub(crate) fn handle_nack(&mut self, sent: &Sent) {
-        self.responses.reject(sent);
-        let Some(position) = self.position(sent.nonce) else { return };
-        if let Some(sending) = self.later.get_mut(position) {
-            sending.answer = Answer::Rejected;
         }
     }
 
@@ -314,7 +305,7 @@ impl Ledger {
         for position in sent {
             let Some(sending) = self.later.get(position) else { continue };
             found.extend(sending.table.find(name));
-            if sending.answer == Answer::Released {
+            if sending.answer == Answer::Released && !sending.rejected.contains(name) {
                 return found.into_iter();
             }
         }
@@ -329,9 +320,9 @@ impl Ledger {
     /// The client's answer to the newest response that carried the resource. If none did, it came with the resource.
     pub(crate) fn answer(&self, name: &str) -> Answer {
         let newest = (0..self.later.len()).rev().find(|position| self.carried(*position, name));
-        newest
-            .and_then(|position| self.later.get(position))
-            .map_or(Answer::Released, |sending| sending.answer)
+        newest.and_then(|position| self.later.get(position)).map_or(Answer::Released, |sending| {
+            if sending.rejected.contains(name) { Answer::Rejected } else { sending.answer }
+        })
     }
 
     pub(super) fn before(&self, position: usize) -> &Arc<TypeTable> {
@@ -340,11 +331,11 @@ impl Ledger {
     }
 
     /// The newest that the nonce can mean.
-    fn position(&self, nonce: u64) -> Option<usize> {
+    pub(super) fn position(&self, nonce: u64) -> Option<usize> {
         self.later.iter().position(|sending| (sending.nonces.0..=sending.nonces.1).contains(&nonce))
     }
 
-    fn carried(&self, position: usize, name: &str) -> bool {
+    pub(super) fn carried(&self, position: usize, name: &str) -> bool {
         let Some(sending) = self.later.get(position) else { return false };
         version(self.before(position), name) != version(&sending.table, name)
             || sending.again.has(&sending.table, name)

@@ -16,6 +16,9 @@ pub(super) struct Sending {
     pub(super) again: Again,
     /// Names that were not sent yet, or that the client no longer asked for when it accepted them: it may not have taken them up.
     pub(super) missed: BTreeSet<Name>,
+    /// Names that came in a response which was rejected, and were not taken up since as far as is known. A rejected list is rejected
+    /// whole instead.
+    pub(super) rejected: BTreeSet<Name>,
     /// All of it was sent.
     pub(super) is_whole: bool,
     pub(super) answer: Answer,
@@ -39,7 +42,7 @@ pub(crate) enum Answer {
     Accepted(Option<Instant>),
     /// It accepted it, and what it had before is out of use.
     Released,
-    /// It rejected it, and may be using any part of it.
+    /// It rejected it, and may be using any part of it. Of a table only if that came as a complete list; of a resource always.
     Rejected,
 }
 
@@ -87,12 +90,18 @@ impl Again {
 impl Sending {
     /// A table that needed no response.
     pub(super) fn unsent(table: Arc<TypeTable>, answer: Answer, missed: BTreeSet<Name>) -> Self {
-        Self { nonces: NO_NONCES, table, again: Again::default(), missed, is_whole: true, answer }
+        let (again, rejected) = (Again::default(), BTreeSet::new());
+        Self { nonces: NO_NONCES, table, again, missed, rejected, is_whole: true, answer }
     }
 
     /// How many names are kept besides the table.
     pub(super) fn n_names(&self) -> usize {
-        self.again.names.len() + self.missed.len()
+        self.again.names.len() + self.missed.len() + self.rejected.len()
+    }
+
+    /// Returns `true` if nothing that went before matters any more.
+    pub(super) fn is_released(&self) -> bool {
+        self.answer == Answer::Released && self.rejected.is_empty()
     }
 
     /// Returns `true` if the client accepted it.

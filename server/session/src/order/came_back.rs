@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use xds_cache::status::StreamId;
 use xds_cache::{Name, Profile, Resource, ResourceKey, ResourceType, TypeTable, View};
@@ -93,6 +93,9 @@ pub(super) fn doubt_referents(view: &View, streams: &mut BTreeMap<StreamId, Stre
 
 /// Returns `true` if the first that is heard of a client is what it can only have learned of on a connection before: it has a stream for each
 /// type, and asks for something that others refer to, but not for these. Such a stream has no version to show if it never was answered.
+///
+/// A client that has these others in its bootstrap looks the same, and never asks for them. So this counts only if the client may have
+/// missed a change, and only for [`MAX_GUESS`].
 pub(super) fn asks_for_what_it_was_not_told_of(
     view: &View,
     streams: &BTreeMap<StreamId, Stream>,
@@ -110,9 +113,17 @@ pub(super) fn asks_for_what_it_was_not_told_of(
         let Some(name) = state.wants.names().iter().next().filter(|_| is_first) else { return false };
         let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
         let leads_here = |table: &Arc<TypeTable>| table.referrers(&key).next().is_some();
-        rows().any(|row| view.recent_tables(&row.from, now).iter().any(leads_here))
+        let has_changed = |of: &ResourceType| view.recent_tables(of, now).len() > 1;
+        let leads_to = || references::rows_from(of).map(|row| &row.to);
+        rows().any(|row| {
+            view.recent_tables(&row.from, now).iter().any(leads_here)
+                && (has_changed(&row.from) || has_changed(of) || leads_to().any(has_changed))
+        })
     })
 }
+
+/// How long the other streams of a client are waited for that only seems to have come back. An Envoy opens them again in half a second.
+pub(super) const MAX_GUESS: Duration = Duration::from_secs(1);
 
 impl<'a> Facts<'a> {
     /// Where a stream is with what changed lately, of a type that the client came back with.

@@ -16,8 +16,6 @@ pub(super) struct Fold {
     pub(super) deviations: BTreeMap<ResourceType, Deviations>,
     /// Types of which the client has not everything.
     pub(super) transient: BTreeSet<ResourceType>,
-    /// Resources that the client rejected, and that others refer to which wait.
-    pub(super) rejected: BTreeSet<ResourceKey>,
     pub(super) events: Vec<(ResourceType, EventKind)>,
     pub(super) after: Waiting,
 }
@@ -36,9 +34,6 @@ impl Fold {
         let Decision { step, because, obstacles, is_told, is_ending, is_overdue } = decision;
         let Input { before, limits, now, settling, .. } = facts.input;
         for obstacle in obstacles {
-            if let WaitsFor::Change(rejected) = &obstacle {
-                self.rejected.insert(rejected.clone());
-            }
             match obstacle {
                 WaitsFor::Change(_) if !matches!(step, Step::PutOff) => {}
                 WaitsFor::Settling(key) => self.after.look_again_at(settling.get(&key.name).copied()),

@@ -8,7 +8,7 @@ use xds_cache::status::StreamId;
 use xds_cache::{Name, Resource, ResourceKey, ResourceType, TypeTable, View};
 
 use super::facts::{Facts, Input, Need};
-use crate::ledger::{Accepted, Answer};
+use crate::ledger::Accepted;
 use crate::limits::Limits;
 use crate::quirks::Quirk;
 use crate::references;
@@ -49,15 +49,24 @@ pub(super) fn release(input: Input<'_>, streams: &mut BTreeMap<StreamId, Stream>
         if released.is_empty() {
             return timeout;
         }
-        for (stream, resource_type, positions) in released {
+        for Released { stream, resource_type, positions, rejected } in released {
             let state = streams.get_mut(&stream).and_then(|stream| stream.find_mut(&resource_type));
-            state.into_iter().for_each(|state| state.ledger.release(&positions));
+            let Some(state) = state else { continue };
+            state.ledger.release(&positions);
+            state.ledger.forget_rejected(&rejected);
         }
     }
 }
 
-/// The numbers of the tables of a type that a client may be taken to use alone.
-type Released = (StreamId, ResourceType, Vec<usize>);
+/// What a client certainly does not use any more of a type.
+struct Released {
+    stream: StreamId,
+    resource_type: ResourceType,
+    /// The numbers of the tables that it uses alone.
+    positions: Vec<usize>,
+    /// Rejected resources that make no difference any more.
+    rejected: BTreeSet<Name>,
+}
 
 /// The tables that were accepted and replace those before them. A client goes on with those until it has what the new one refers to.
 /// And when this changes by itself.
@@ -80,8 +89,14 @@ fn released(facts: &Facts<'_>) -> (Vec<Released>, Option<Instant>) {
                 break;
             }
         }
-        if !positions.is_empty() {
-            released.push((id, state.resource_type.clone(), positions));
+        let rejected = state.ledger.rejected_in_vain(|table, name| facts.matters(state, table, name));
+        if !positions.is_empty() || !rejected.is_empty() {
+            released.push(Released {
+                stream: id,
+                resource_type: state.resource_type.clone(),
+                positions,
+                rejected,
+            });
         }
     }
     (released, timeout)
@@ -178,27 +193,6 @@ pub(super) fn release_all(streams: &mut BTreeMap<StreamId, Stream>) {
     for state in streams.values_mut().flat_map(Stream::types_mut) {
         let positions: Vec<usize> = state.ledger.accepted().map(|accepted| accepted.position).collect();
         state.ledger.release(&positions);
-    }
-}
-
-/// A resource beside a bad one in a rejected response may be good: it is sent once more with the next change of its type,
-/// because only an ACK can tell. A complete list says it again by itself.
-pub(super) fn renew_rejected(
-    rejected: &BTreeSet<ResourceKey>,
-    view: &View,
-    streams: &mut BTreeMap<StreamId, Stream>,
-) {
-    for key in rejected {
-        for stream in streams.values_mut() {
-            if stream.find(&key.resource_type).is_none_or(|state| state.has(Quirk::CompleteLists)) {
-                continue;
-            }
-            let Some(state) = stream.find_mut(&key.resource_type) else { continue };
-            let owed = state.lacks(view.table(&key.resource_type));
-            if !owed.changed.is_empty() && state.ledger.answer(&key.name) == Answer::Rejected {
-                state.is_dirty |= state.mark_unknown(&key.name);
-            }
-        }
     }
 }
 

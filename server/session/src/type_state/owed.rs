@@ -16,7 +16,8 @@ const MAX_HOSTS: usize = 8;
 
 impl TypeState {
     /// Returns what the client lacks of `table`. Calling it twice returns the same: only records in the ledger and changes of the
-    /// subscription move on. A rejected response counts as sent (R6): nothing here knows of rejections.
+    /// subscription move on. A refused resource counts as sent, and what else came with it has become unknown (R6): nothing here knows
+    /// of rejections.
     ///
     /// Costs as much as there is different between `table` and what the client has; at most the number of names for named
     /// subscriptions of a stream that fell behind, and where resources are found by other names than their own.

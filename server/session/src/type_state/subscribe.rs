@@ -42,6 +42,15 @@ impl TypeState {
         is_held
     }
 
+    /// It is not known whether the client has a resource that it wants and was sent.
+    pub(super) fn doubt_resource(&mut self, name: Name) {
+        if self.wants.names().contains(&name) {
+            self.doubt(name);
+        } else {
+            self.ledger.exceptions.insert(name, Held::Unknown);
+        }
+    }
+
     /// Forgets what the client holds by a name that it asks for, also if the resource has another name; it waits for an answer.
     fn doubt(&mut self, name: Name) {
         let found = self.ledger.settled().look_up(&name).map(|found| Arc::clone(found.name(&name)));
@@ -115,6 +124,7 @@ impl TypeState {
 
     /// Settles what becomes of the resources of a name that was taken out.
     fn drop_name(&mut self, name: Name) {
+        self.forget_rejection(&name);
         self.ledger.exceptions.remove(&name);
         let settled = Arc::clone(self.ledger.settled());
         let resources: Vec<Name> = if xdstp::is_glob(&name) {
@@ -130,6 +140,7 @@ impl TypeState {
             if is_wanted {
                 self.ledger.exceptions.insert(resource, Held::Unknown);
             } else {
+                self.forget_rejection(&resource);
                 self.ledger.exceptions.remove(&resource);
                 self.ledger.drop_resource(&self.wants, resource, &name);
             }
@@ -188,6 +199,7 @@ impl TypeState {
         let dropped: Vec<Name> = dropped.chain(excepted).cloned().collect();
         let wildcard = Name::from(WILDCARD);
         for name in dropped {
+            self.forget_rejection(&name);
             self.ledger.exceptions.remove(&name);
             self.ledger.drop_resource(&self.wants, name, &wildcard);
         }
@@ -199,6 +211,7 @@ impl TypeState {
         let dropped: Vec<Name> = self.wants.names().difference(&wanted).cloned().collect();
         let settled = Arc::clone(self.ledger.settled());
         for name in &dropped {
+            self.forget_rejection(name);
             // A complete list shows also what is withheld.
             let was_listed = settled.is_withheld(name) && settled.find(name).is_some();
             if was_listed || self.sent(name).is_some() {

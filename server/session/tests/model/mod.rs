@@ -1,8 +1,8 @@
 //! A client as the protocol page describes it, made of plain maps.
 //!
-//! It shares no code with the session or the cache: it knows only what is on the wire, and what it wants. What it is sent it keeps
-//! whether or not it says that it accepts it, because a rejected resource counts as sent (R6): so after everything has been
-//! delivered it must hold what it asked for, whatever it answered on the way.
+//! It shares no code with the session or the cache: it knows only what is on the wire, and what it wants. A response that it rejects
+//! at random it keeps nevertheless, so after everything has been delivered it must hold what it asked for, whatever it answered on
+//! the way. A client with a [`Taste`] rejects by contents, and then keeps only a part of the response.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,6 +37,23 @@ pub(crate) struct Ask {
     pub(crate) nonce: Option<u64>,
     pub(crate) version: String,
     pub(crate) is_nack: bool,
+    /// The resources that the words of a NACK name.
+    pub(crate) named: Vec<String>,
+}
+
+/// The contents that a client refuses, and what it does with the rest of the response that brings one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taste {
+    /// One bit for each content.
+    pub(crate) refused: u8,
+    /// It applies nothing behind the first resource that it refuses, as an Envoy does with all but clusters and listeners.
+    pub(crate) stops: bool,
+}
+
+impl Taste {
+    pub(crate) fn refuses(self, content: &str) -> bool {
+        content.parse::<u32>().is_ok_and(|content| u32::from(self.refused) & (1 << content) != 0)
+    }
 }
 
 /// What one client wants and holds of one type.
@@ -169,6 +186,33 @@ impl TypeClient {
             ask.initial_versions = versions.collect();
         }
         Some(ask)
+    }
+
+    /// Takes in a response of which it may refuse something, and answers it. An Envoy tries clusters and listeners one by one, and
+    /// says which of them it refuses.
+    pub(crate) fn taste(&mut self, wire: &Wire, taste: Taste) -> Ask {
+        let is_bad =
+            |resource: &WireResource| resource.content.as_ref().is_some_and(|content| taste.refuses(content));
+        let Some(first) = wire.resources.iter().position(is_bad) else { return self.receive(wire, false) };
+        let is_listed = self.is_complete;
+        let end = if taste.stops && !is_listed { first } else { wire.resources.len() };
+        let (mut taken, mut others) = (wire.clone(), vec![]);
+        taken.resources.clear();
+        for (position, resource) in wire.resources.iter().enumerate() {
+            let is_taken = position < end && !is_bad(resource);
+            if is_taken { taken.resources.push(resource.clone()) } else { others.push(resource.clone()) }
+        }
+        let kept: BTreeMap<String, Held> = others
+            .iter()
+            .filter_map(|other| Some((other.name.clone(), self.held.get(&other.name)?.clone())))
+            .collect();
+        let ask = self.receive(&taken, true);
+        self.held.extend(kept);
+        for name in others.iter().flat_map(|other| other.aliases.iter().chain([&other.name])) {
+            self.unanswered.retain(|asked| !same_name(asked, name) && !is_below(asked, name));
+        }
+        let named = others.iter().filter(|other| is_listed && is_bad(other)).map(|other| other.name.clone());
+        Ask { named: named.collect(), ..ask }
     }
 
     /// Takes in a response, and answers it.

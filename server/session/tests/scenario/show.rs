@@ -140,6 +140,15 @@ pub(crate) fn event(stream: &str, first_nonce: u64, event: &StreamEvent) -> Opti
         EventKind::Nacked { sent, message } => {
             Some(format!("{stream} nack #{} {resource_type} {message:?}", nonce(sent)))
         }
+        EventKind::Standing(standing) if standing.is_empty() => {
+            Some(format!("{stream} rejects no {resource_type}"))
+        }
+        EventKind::Standing(standing) => {
+            let names = standing.rejected.iter().map(|rejection| &*rejection.name);
+            let names = names.collect::<Vec<_>>().join(",");
+            let n_unknown = standing.n_unknown;
+            Some(format!("{stream} rejects {resource_type} [{names}] and has {n_unknown} unknown"))
+        }
         EventKind::CameUpToDate => Some(format!("{stream} is up to date with {resource_type}")),
         EventKind::HeldBack => Some(format!("{stream} holds back {resource_type}")),
         EventKind::GraceExpired => Some(format!("{stream} grace expired {resource_type}")),

@@ -20,7 +20,7 @@ pub(crate) use content::{
     resource_type, target,
 };
 
-use crate::model::{Ask, TypeClient, Wire, WireResource};
+use crate::model::{Ask, Taste, TypeClient, Wire, WireResource};
 
 /// One stream with what is on its way.
 pub(crate) struct Pipe {
@@ -65,6 +65,8 @@ pub(crate) struct World {
     pub(crate) warming: BTreeSet<String>,
     sent_clusters: BTreeMap<String, String>,
     pub(crate) has_nacked: bool,
+    /// The contents that the client refuses, if any.
+    pub(crate) taste: Option<Taste>,
 }
 
 struct Nobody;
@@ -105,6 +107,7 @@ impl World {
             warming: BTreeSet::new(),
             sent_clusters: BTreeMap::new(),
             has_nacked: false,
+            taste: None,
         };
         for kind in 0..if is_per_type { N_KINDS } else { 1 } {
             let pipe = world.open(kind);
@@ -260,7 +263,7 @@ impl World {
         let type_url =
             if self.is_per_type { String::new() } else { resource_type(ask.kind).type_url().to_owned() };
         let response_nonce = ask.nonce.map_or(Nonce::None, Nonce::Ours);
-        let error_detail = ask.is_nack.then(|| "no".to_owned());
+        let error_detail = ask.is_nack.then(|| format!("no: {}", ask.named.join(", ")));
         let request: Request = match self.variant {
             Variant::Sotw => SotwRequest {
                 node,
@@ -344,8 +347,12 @@ impl World {
     /// Delivers the oldest response of a stream; the answer is on its way then.
     pub(crate) fn deliver_response(&mut self, position: usize, is_nack: bool) -> bool {
         let Some(wire) = self.pipes[position].to_client.pop_front() else { return false };
-        self.has_nacked |= is_nack;
-        let answer = self.types[wire.kind].receive(&wire, is_nack);
+        let client = &mut self.types[wire.kind];
+        let answer = match self.taste {
+            Some(taste) => client.taste(&wire, taste),
+            None => client.receive(&wire, is_nack),
+        };
+        self.has_nacked |= answer.is_nack;
         self.pipes[position].to_server.push_back(answer);
         true
     }

@@ -1,0 +1,192 @@
+//! The resources that came in rejected responses: the search for those that the client refuses.
+//!
+//! A NACK rejects a response, and does not say what became of each resource in it. A client may have applied them up to the first that
+//! it refuses, and lost the others. So all of them are offered again in smaller responses, until what is refused is alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use xds_cache::status::{Rejection, Sent, Standing};
+use xds_cache::{Name, Resource, Revision, Version};
+
+/// The rejected resources of one type on one stream. Few streams have any.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rejections {
+    /// The client rejected a response that brought nothing else.
+    refused: BTreeMap<Name, Rejection>,
+    /// The client may have taken these up, or not.
+    suspects: BTreeMap<Name, Suspect>,
+    n_groups: u64,
+    /// Something changed since it was last [reported](Self::report).
+    is_news: bool,
+}
+
+/// A resource that came in a rejected response with others.
+#[derive(Clone, Copy, Debug)]
+struct Suspect {
+    version: Version,
+    /// It is offered again with the others of this group, and with nothing else.
+    group: u64,
+    /// The publication of the first response that was rejected because of it or its neighbours.
+    since: Revision,
+}
+
+/// A rejected response.
+#[derive(Clone, Copy)]
+pub(crate) struct Nack<'a> {
+    pub(crate) sent: &'a Sent,
+    /// The client's words.
+    pub(crate) words: &'a Arc<str>,
+    /// How many resources it brought.
+    pub(crate) n_brought: usize,
+    /// All of them were suspects.
+    pub(crate) is_trial: bool,
+}
+
+impl Rejections {
+    /// The client rejected a response. `open` are the resources in it that it was sent in no other version since. Returns the names that
+    /// it is owed again.
+    pub(crate) fn handle_nack(&mut self, nack: Nack<'_>, open: &[(Name, Version)]) -> Vec<Name> {
+        self.is_news |= !open.is_empty();
+        if let ([(name, version)], 1) = (open, nack.n_brought) {
+            self.refuse(nack, name, *version);
+            return vec![];
+        }
+        let is_refused = |(name, version): &&(Name, Version)| {
+            self.refused.get(name).is_some_and(|refused| refused.version == *version)
+        };
+        let (refused, others): (Vec<_>, Vec<_>) = open.iter().partition(is_refused);
+        let groups = if refused.is_empty() { groups_of(nack, others) } else { vec![others] };
+        let mut owed = Vec::new();
+        for group in groups.into_iter().filter(|group| !group.is_empty()) {
+            self.n_groups += 1;
+            for (name, version) in group {
+                let since = self.since(name).unwrap_or(nack.sent.revision);
+                let suspect = Suspect { version: *version, group: self.n_groups, since };
+                self.suspects.insert(Arc::clone(name), suspect);
+                owed.push(Arc::clone(name));
+            }
+        }
+        owed
+    }
+
+    fn refuse(&mut self, nack: Nack<'_>, name: &Name, version: Version) {
+        let rejection = Rejection {
+            name: Arc::clone(name),
+            version,
+            message: Arc::clone(nack.words),
+            version_info: Arc::clone(&nack.sent.version_info),
+            revision: nack.sent.revision,
+            since: self.since(name).unwrap_or(nack.sent.revision),
+        };
+        self.suspects.remove(name);
+        self.refused.insert(Arc::clone(name), rejection);
+    }
+
+    /// The publication since which the client rejects a resource.
+    fn since(&self, name: &Name) -> Option<Revision> {
+        let refused = self.refused.get(name).map(|refused| refused.since);
+        refused.or_else(|| self.suspects.get(name).map(|suspect| suspect.since))
+    }
+
+    /// The client accepted these.
+    pub(crate) fn handle_ack(&mut self, brought: &[(Name, Version)]) {
+        for (name, version) in brought {
+            self.is_news |= self.refused.remove(name).is_some();
+            let is_it = self.suspects.get(name).is_some_and(|suspect| suspect.version == *version);
+            self.is_news |= is_it && self.suspects.remove(name).is_some();
+        }
+    }
+
+    /// Keeps only what is still to be had. What is sent in another version has been tried.
+    pub(crate) fn retain(&mut self, served: impl Fn(&Name) -> Option<Version>) {
+        let n_before = self.refused.len() + self.suspects.len();
+        self.refused.retain(|name, _| served(name).is_some());
+        self.suspects.retain(|name, suspect| served(name) == Some(suspect.version));
+        self.is_news |= self.refused.len() + self.suspects.len() < n_before;
+    }
+
+    /// The client does not ask for this any more.
+    pub(crate) fn forget(&mut self, name: &Name) {
+        let was_refused = self.refused.remove(name).is_some();
+        self.is_news |= self.suspects.remove(name).is_some() || was_refused;
+    }
+
+    /// Returns `true` if a resource goes only with others of its kind: it is suspected, or known to be refused.
+    pub(crate) fn is_apart(&self, resource: &Resource) -> bool {
+        self.group_of(resource).is_some()
+    }
+
+    /// The group of a suspect. What is refused and asked for again comes last, alone.
+    fn group_of(&self, resource: &Resource) -> Option<(u64, Option<Name>)> {
+        let (name, version) = (resource.name(), resource.version());
+        if self.refused.get(name).is_some_and(|refused| refused.version == version) {
+            return Some((u64::MAX, Some(Arc::clone(name))));
+        }
+        let suspect = self.suspects.get(name).filter(|suspect| suspect.version == version)?;
+        Some((suspect.group, None))
+    }
+
+    /// Takes the first group out of these.
+    pub(crate) fn take_group(&self, apart: &mut Vec<Arc<Resource>>) -> Vec<Arc<Resource>> {
+        let first = apart.iter().filter_map(|resource| self.group_of(resource)).min();
+        let (group, others) =
+            std::mem::take(apart).into_iter().partition(|resource| self.group_of(resource) == first);
+        *apart = others;
+        group
+    }
+
+    /// Returns `true` if there is nothing to remember, and nobody waits to hear of that.
+    pub(crate) fn is_over(&self) -> bool {
+        self.refused.is_empty() && self.suspects.is_empty() && !self.is_news
+    }
+
+    /// How many resources are remembered.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn len(&self) -> usize {
+        self.refused.len() + self.suspects.len()
+    }
+
+    /// The standing rejections for the status board, if they changed.
+    pub(crate) fn report(&mut self) -> Option<Standing> {
+        if !std::mem::take(&mut self.is_news) {
+            return None;
+        }
+        let since = self.refused.values().map(|refused| refused.since);
+        let since = since.chain(self.suspects.values().map(|suspect| suspect.since)).min();
+        Some(Standing {
+            rejected: self.refused.values().take(Standing::MAX_LISTED).cloned().collect(),
+            n_rejected: self.refused.len(),
+            n_unknown: self.suspects.len(),
+            since,
+        })
+    }
+}
+
+/// A group of resources that are offered together.
+type Group<'a> = Vec<&'a (Name, Version)>;
+
+/// Halves what came in a rejected response. If the client's words name some of it, each of that goes alone instead, and the rest together;
+/// but only at first, because words may mislead.
+fn groups_of<'a>(nack: Nack<'_>, mut open: Group<'a>) -> Vec<Group<'a>> {
+    if !nack.is_trial {
+        let words = words_of(nack.words);
+        let (named, others): (Group<'a>, Group<'a>) =
+            open.iter().copied().partition(|(name, _)| words.contains(&**name));
+        if !named.is_empty() && named.len() <= MAX_NAMED && !others.is_empty() {
+            let alone = named.into_iter().map(|one| vec![one]);
+            return std::iter::once(others).chain(alone).collect();
+        }
+    }
+    let half = open.split_off(open.len().div_ceil(2));
+    vec![open, half]
+}
+
+/// The words of a message, without the punctuation around them.
+fn words_of(message: &str) -> BTreeSet<&str> {
+    let is_around = |c: char| ":,;'\"`()[]{}<>".contains(c);
+    message.split_whitespace().map(|word| word.trim_matches(is_around)).collect()
+}
+
+/// If the words name more resources than this, they are not taken for the names of what is refused.
+const MAX_NAMED: usize = 8;

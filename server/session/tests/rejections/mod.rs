@@ -1,0 +1,353 @@
+//! The search for what a client refuses: it takes few rejections, and everything else arrives (D26).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use proptest::collection::btree_set;
+use proptest::prelude::*;
+use xds_cache::layer::{EffectiveGroup, Groups};
+use xds_cache::status::{StreamEntry, StreamId, StreamInfo, Subscriber, TypeStatus, Variant};
+use xds_cache::{
+    Node, NodeGroup, Publisher, Resource, ResourceType, Revision, StatusBoard, ViewChange, ViewReceiver,
+};
+use xds_session::{Client, DeltaRequest, Entries, Entry, Limits, Nonce, Request, Response, SotwRequest};
+
+use crate::check::check;
+use crate::properties::SEED;
+
+const STREAM: StreamId = StreamId(1);
+
+/// A client that asks for all resources of a type by name, and stops at the first of a response that it refuses, or goes on.
+struct World {
+    publisher: Publisher,
+    receiver: Option<ViewReceiver>,
+    entry: Arc<StreamEntry>,
+    client: Client,
+    node: Arc<Node>,
+    variant: Variant,
+    of: ResourceType,
+    names: Vec<String>,
+    stops: bool,
+    revision: u64,
+    now: Instant,
+    held: BTreeMap<String, String>,
+    to_client: VecDeque<Response>,
+    n_nacks: usize,
+    /// How often each refused content was received.
+    offers: BTreeMap<String, usize>,
+    max_on_their_way: usize,
+    n_responses: usize,
+}
+
+struct Nobody;
+
+impl Subscriber for Nobody {
+    fn concerned(&self, _: &ViewChange) -> Vec<ResourceType> {
+        vec![]
+    }
+}
+
+impl World {
+    fn new(variant: Variant, of: ResourceType, n: usize, stops: bool) -> Self {
+        let node = Arc::new(Node { user_agent_name: "envoy".to_owned(), ..Node::with_id("n") });
+        let info = StreamInfo {
+            id: STREAM,
+            node: Arc::clone(&node),
+            address: "here".into(),
+            variant,
+            service: None,
+            since: SystemTime::UNIX_EPOCH,
+            proofs: Arc::default(),
+        };
+        let nobody: Weak<dyn Subscriber> = Weak::<Nobody>::new();
+        let mut client = Client::new(Limits::default());
+        client.open(STREAM, variant, None, 1);
+        Self {
+            publisher: Publisher::new(),
+            receiver: None,
+            entry: StatusBoard::new().register(info, nobody),
+            client,
+            node,
+            variant,
+            of,
+            names: (0..n).map(|i| format!("r{i:04}")).collect(),
+            stops,
+            revision: 0,
+            now: Instant::now(),
+            held: BTreeMap::new(),
+            to_client: VecDeque::new(),
+            n_nacks: 0,
+            offers: BTreeMap::new(),
+            max_on_their_way: 0,
+            n_responses: 0,
+        }
+    }
+
+    /// Publishes all resources with this content; those that the client refuses have `bad` in it.
+    fn publish(&mut self, content: &str, bad: &BTreeSet<usize>) {
+        self.revision += 1;
+        let contents = self.names.iter().enumerate().map(|(i, name)| {
+            let content = if bad.contains(&i) { format!("bad{content}") } else { content.to_owned() };
+            Resource::plain(self.of.clone(), name, content)
+        });
+        // So that every publication makes a view of its revision.
+        let other = ResourceType::from_type_url("type.googleapis.com/T");
+        let always = Resource::plain(other, "always", self.revision.to_string());
+        let resources = contents.chain([always]).map(Arc::new).collect();
+        let definition = NodeGroup::default_group();
+        let name = definition.name.clone();
+        let group = EffectiveGroup::new(definition, resources);
+        self.publisher.publish(Revision(self.revision), Groups::from_iter([(name, Arc::new(group))]));
+        if let Some(view) = self.receiver.as_mut().and_then(ViewReceiver::take) {
+            self.client.handle_view(view);
+        }
+    }
+
+    fn ask(&mut self) {
+        let names = self.names.clone();
+        self.send(Nonce::None, None, names);
+        let mut receiver = self.publisher.follow(&self.node);
+        self.client.handle_view(receiver.take().expect("a view"));
+        self.receiver = Some(receiver);
+    }
+
+    fn send(&mut self, response_nonce: Nonce, error_detail: Option<String>, subscribe: Vec<String>) {
+        let (node, type_url) = (Some(Arc::clone(&self.node)), self.of.type_url().to_owned());
+        let request: Request = match self.variant {
+            Variant::Sotw => {
+                let resource_names = self.names.clone();
+                let request = SotwRequest {
+                    node,
+                    type_url,
+                    resource_names,
+                    response_nonce,
+                    error_detail,
+                    ..Default::default()
+                };
+                request.into()
+            }
+            Variant::Delta => {
+                let resource_names_subscribe = subscribe;
+                let request = DeltaRequest {
+                    node,
+                    type_url,
+                    resource_names_subscribe,
+                    response_nonce,
+                    error_detail,
+                    ..Default::default()
+                };
+                request.into()
+            }
+        };
+        self.client.handle_request(STREAM, request).expect("a client within the protocol");
+        self.tell_events();
+    }
+
+    fn tell_events(&mut self) {
+        while let Some((_, event)) = self.client.poll_event() {
+            self.entry.record(&event, SystemTime::UNIX_EPOCH);
+        }
+        while self.client.poll_wake().is_some() {}
+    }
+
+    /// Delivers everything without letting time pass.
+    fn drain(&mut self) {
+        loop {
+            while let Some(response) = self.client.poll_response(STREAM, self.now) {
+                self.tell_events();
+                self.n_responses += 1;
+                self.to_client.push_back(response);
+            }
+            self.tell_events();
+            self.max_on_their_way = self.max_on_their_way.max(self.to_client.len());
+            let Some(response) = self.to_client.pop_front() else { return };
+            self.receive(&response);
+        }
+    }
+
+    /// Lets time pass until there is something to send; tells whether there is.
+    fn pass_time(&mut self) -> bool {
+        let Some(due) = self.client.poll_timeout() else { return false };
+        self.now = due;
+        self.client.handle_timeout(due);
+        true
+    }
+
+    fn receive(&mut self, response: &Response) {
+        let resources: Vec<Arc<Resource>> = match &response.contents.entries {
+            Entries::Table(table) => table.resources().cloned().collect(),
+            Entries::Listed(entries) => entries
+                .iter()
+                .filter_map(|entry| match entry {
+                    Entry::Full(resource) => Some(Arc::clone(resource)),
+                    Entry::Heartbeat(_) | Entry::Unpopulated(_) => None,
+                })
+                .collect(),
+        };
+        let mut is_rejected = false;
+        for resource in &resources {
+            let content = String::from_utf8_lossy(&resource.value()).into_owned();
+            if content.starts_with("bad") {
+                is_rejected = true;
+                *self.offers.entry(format!("{}@{content}", resource.name())).or_default() +=
+                    usize::from(resources.len() == 1);
+                if self.stops {
+                    break;
+                }
+            } else {
+                self.held.insert(resource.name().to_string(), content);
+            }
+        }
+        self.n_nacks += usize::from(is_rejected);
+        self.send(Nonce::Ours(response.nonce), is_rejected.then(|| "no".to_owned()), vec![]);
+    }
+
+    fn status(&self) -> TypeStatus {
+        self.entry.status().types.remove(&self.of).unwrap_or_default()
+    }
+
+    /// The resources whose rejection stands, and how many are unknown.
+    fn standing(&self) -> (Vec<String>, usize) {
+        let Some(standing) = self.status().standing else { return (vec![], 0) };
+        let rejected = standing.rejected.iter().map(|rejection| rejection.name.to_string()).collect();
+        (rejected, standing.n_unknown)
+    }
+}
+
+/// The types of which a client may lose what stands behind a resource that it refuses.
+fn types() -> impl Strategy<Value = (Variant, ResourceType)> {
+    let both = [
+        ResourceType::RouteConfiguration,
+        ResourceType::ClusterLoadAssignment,
+        ResourceType::Secret,
+        ResourceType::ExtensionConfig,
+        ResourceType::Runtime,
+    ];
+    let delta = [
+        ResourceType::LbEndpoint,
+        ResourceType::Cluster,
+        ResourceType::Listener,
+        ResourceType::ScopedRouteConfiguration,
+    ];
+    let sotw = both.clone().map(|of| (Variant::Sotw, of));
+    let all: Vec<_> =
+        sotw.into_iter().chain(both.into_iter().chain(delta).map(|of| (Variant::Delta, of))).collect();
+    prop::sample::select(all)
+}
+
+/// The most rejections that finding `k` of `n` may take after the first.
+fn bound(n: usize, k: usize) -> usize {
+    let (n, k) = (n as f64, k as f64);
+    (k * ((n / k).log2() + 2.0)).floor() as usize
+}
+
+#[test]
+fn few_rejections_find_what_is_refused_and_everything_else_arrives() {
+    let strategy = (types(), 1..65_usize, btree_set(0..64_usize, 1..6), any::<bool>(), any::<bool>());
+    check(SEED, &strategy, |((variant, of), n, bad, is_fresh, stops)| {
+        let bad: BTreeSet<usize> = bad.into_iter().map(|i| i % n).collect();
+        let mut world = World::new(variant, of, n, stops);
+        if !is_fresh {
+            world.publish("1", &BTreeSet::new());
+            world.ask();
+            world.drain();
+        }
+        world.publish("2", &bad);
+        if is_fresh {
+            world.ask();
+        }
+        world.drain();
+        let names = |content: &str| -> BTreeSet<String> {
+            world.held.iter().filter(|(_, held)| *held == content).map(|(name, _)| name.clone()).collect()
+        };
+        let refused: Vec<String> = bad.iter().map(|i| format!("r{i:04}")).collect();
+        let others: BTreeSet<String> =
+            world.names.iter().filter(|name| !refused.contains(*name)).cloned().collect();
+        ensure(names("2") == others, || format!("lacks {:?}", others.difference(&names("2"))))?;
+        ensure(names("1").len() == if is_fresh { 0 } else { bad.len() }, || "loses what it had".into())?;
+        let n_further = world.n_nacks - 1;
+        ensure(n_further <= bound(n, bad.len()), || format!("{n_further} further rejections"))?;
+        ensure(world.standing() == (refused.clone(), 0), || format!("{:?} stand", world.standing()))?;
+        ensure(world.offers.values().all(|n| *n == 1), || format!("offered {:?}", world.offers))?;
+        ensure(!world.status().has_acked(Revision(world.revision)), || "is called acknowledged".into())?;
+        // Others change; what is refused stays refused, and is not offered again.
+        let n_nacks = world.n_nacks;
+        world.names.push("z".to_owned());
+        world.publish("2", &bad);
+        world.send(Nonce::None, None, vec!["z".to_owned()]);
+        world.drain();
+        ensure(world.held.get("z").is_some(), || "a new one does not arrive".into())?;
+        ensure(world.n_nacks == n_nacks, || "what is refused is offered again".into())?;
+        ensure(world.standing() == (refused, 0), || format!("{:?} stand afterwards", world.standing()))?;
+        world.publish("3", &BTreeSet::new());
+        world.drain();
+        ensure(world.held.values().all(|held| held == "3"), || format!("ends with {:?}", world.held))?;
+        ensure(world.standing() == (vec![], 0), || format!("{:?} stand in the end", world.standing()))?;
+        ensure(world.status().has_acked(Revision(world.revision)), || "is not called acknowledged".into())
+    });
+}
+
+fn ensure(is_so: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if is_so { Ok(()) } else { Err(otherwise()) }
+}
+
+#[test]
+fn what_a_client_is_sent_to_find_what_it_refuses_is_bounded() {
+    let n = 500;
+    let mut world = World::new(Variant::Sotw, ResourceType::RouteConfiguration, n, true);
+    world.publish("1", &BTreeSet::new());
+    world.ask();
+    world.drain();
+    let (n_before, start) = (world.n_responses, world.now);
+    world.publish("2", &(0..n).collect());
+    world.drain();
+    assert_eq!(world.n_responses - n_before, 1 + 256, "in the first minute");
+    assert!(world.max_on_their_way <= 64, "{} on their way", world.max_on_their_way);
+    let (_, n_unknown) = world.standing();
+    assert!(n_unknown > 0, "what is not found yet is said to be unknown");
+    while world.standing().1 > 0 {
+        assert!(world.pass_time(), "the search goes on");
+        world.drain();
+    }
+    assert_eq!(world.status().standing.map(|standing| standing.n_rejected), Some(n));
+    assert!(world.now - start >= Duration::from_secs(180), "a thousand trials take four minutes");
+    world.publish("3", &BTreeSet::new());
+    world.drain();
+    assert!(world.held.values().all(|held| held == "3"));
+    assert_eq!(world.client.poll_timeout(), None, "nothing waits for time");
+}
+
+#[test]
+fn a_correction_does_not_wait_for_the_search() {
+    let n = 500;
+    let mut world = World::new(Variant::Delta, ResourceType::ClusterLoadAssignment, n, true);
+    world.publish("1", &(0..n).collect());
+    world.ask();
+    world.drain();
+    assert!(world.standing().1 > 0, "the search waits");
+    let now = world.now;
+    world.publish("2", &BTreeSet::new());
+    world.drain();
+    assert_eq!(world.now, now);
+    assert!(world.held.len() == n && world.held.values().all(|held| held == "2"));
+    assert_eq!(world.standing(), (vec![], 0));
+}
+
+#[test]
+fn a_revision_does_not_fall_because_of_a_rejection() {
+    let mut world = World::new(Variant::Delta, ResourceType::RouteConfiguration, 3, true);
+    world.publish("1", &BTreeSet::new());
+    world.ask();
+    world.drain();
+    // Nothing of the type changes.
+    world.publish("1", &BTreeSet::new());
+    world.drain();
+    assert_eq!(world.status().acknowledged(), Some(Revision(2)));
+    world.publish("2", &BTreeSet::from([1]));
+    world.drain();
+    assert_eq!(world.status().acknowledged(), Some(Revision(2)), "it had that, and still has");
+    world.publish("3", &BTreeSet::new());
+    world.drain();
+    assert_eq!(world.status().acknowledged(), Some(Revision(4)));
+}
