@@ -6,6 +6,7 @@ mod documents;
 mod hostile;
 mod incremental;
 mod order;
+mod sessions;
 mod weights;
 
 use proptest::test_runner::Config;

@@ -69,7 +69,7 @@ fn forwards(host: &HostContext<'_>, route: &PlannedRoute, draws: &Draws, targets
             action,
         ));
     }
-    let marks = session::Marks::new(host, route, targets);
+    let marks = session::Marks::new(host, route);
     let action = ("route", action::forward(route, targets, draws, marks.as_ref()));
     entries.push(entry((host, draws), route, route.id.to_string(), Vec::new(), action));
     entries

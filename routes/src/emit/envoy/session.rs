@@ -2,9 +2,10 @@
 //!
 //! Weights choose a cluster first, and then Envoy's filter keeps a session with an endpoint of that cluster. So with several backends, the
 //! session must choose the cluster as well. A cookie session has a second cookie, `<name>-backend`. It is set where the weights choose, and
-//! routes before that one match it. A header session cannot have a second header that clients would send back. But its value is the
-//! endpoint's address, by which these routes recognise the backend. In both cases, a session stays while its backend is in the route and
-//! has endpoints, whatever its weight.
+//! routes before that one match it. Routes with one backend set it too: otherwise a backend that joins would take sessions from the first
+//! one, and a session that moved while its backend was not in the route would return with it. A header session cannot have a second header
+//! that clients would send back. But its value is the endpoint's address, by which these routes recognise the backend. In both cases, a
+//! session stays while its backend is in the route and has endpoints, whatever its weight.
 
 use std::net::SocketAddr;
 
@@ -67,7 +68,7 @@ pub(super) struct Pin<'p> {
     pub(super) header: Json,
 }
 
-/// The facts that the pins of these routes need.
+/// The facts that the pins of these routes need: those about the backends of routes with several.
 pub(super) fn pins<'p>(plan: &Plan, routes: &'p [PlannedRoute]) -> Pins<'p> {
     let mut pins = Pins::new();
     for route in routes {
@@ -89,28 +90,30 @@ pub(super) fn pins<'p>(plan: &Plan, routes: &'p [PlannedRoute]) -> Pins<'p> {
     pins
 }
 
-/// The pins of a route, one for each backend that can have sessions. None if there is only one target, or no session.
+/// The pins of a route, one for each backend that can have sessions. For the only target, there is one only by cookie: it tells which
+/// sessions need no new cookie, whether or not the target has endpoints.
 pub(super) fn pins_of<'t>(
     host: &HostContext<'_>,
     route: &PlannedRoute,
     targets: &'t [Weighted],
 ) -> Vec<Pin<'t>> {
-    let Some(session) = route.effects.session.as_ref().filter(|_| targets.len() > 1) else {
-        return Vec::new();
-    };
+    let Some(session) = &route.effects.session else { return Vec::new() };
+    let is_only = targets.len() == 1;
     let mut pins = Vec::new();
     for target in targets {
         let Target::Backend(backend) = &target.target else { continue };
-        let Some(pinned) = host.pins.get(backend.name.as_str()) else { continue };
+        let pinned = host.pins.get(backend.name.as_str());
         let name = cluster::name(backend);
         let header = match &session.persistence.kind {
-            SessionKind::Cookie { .. } => pinned.may_have_endpoints.then(|| {
-                let (cookie, value) = (quote(&backend_cookie(session)), quote(&name));
-                matcher::header_regex("cookie", &format!(r"(?:.*;\s*)?{cookie}={value}(?:;.*)?"))
-            }),
-            SessionKind::Header { .. } => {
-                pinned.values.as_ref().map(|values| matcher::header_regex(&session.name, values))
-            }
+            SessionKind::Cookie { .. } => (is_only || pinned.is_some_and(|pinned| pinned.may_have_endpoints))
+                .then(|| {
+                    let (cookie, value) = (quote(&backend_cookie(session)), quote(&name));
+                    matcher::header_regex("cookie", &format!(r"(?:.*;\s*)?{cookie}={value}(?:;.*)?"))
+                }),
+            SessionKind::Header { .. } => pinned
+                .filter(|_| !is_only)
+                .and_then(|pinned| pinned.values.as_ref())
+                .map(|values| matcher::header_regex(&session.name, values)),
         };
         pins.extend(header.map(|header| Pin { name, target, header }));
     }
@@ -146,7 +149,7 @@ fn endpoints_regex(plan: &Plan, backend: &ClusterRef) -> Option<String> {
 /// The limit of endpoints in an expression. More would make routes large, and these routes change with every endpoint.
 const MAX_PINNED_ENDPOINTS: usize = 256;
 
-/// Marks new sessions with the backend that the weights chose.
+/// Marks new sessions, and those that moved, with their backend.
 pub(super) struct Marks<'p> {
     session: &'p Session,
     path: &'p str,
@@ -154,9 +157,9 @@ pub(super) struct Marks<'p> {
 }
 
 impl<'p> Marks<'p> {
-    /// `None` if there is only one target, or no session by cookie.
-    pub(super) fn new(host: &HostContext<'_>, route: &'p PlannedRoute, targets: &[Weighted]) -> Option<Self> {
-        let session = route.effects.session.as_ref().filter(|_| targets.len() > 1)?;
+    /// `None` if there is no session by cookie.
+    pub(super) fn new(host: &HostContext<'_>, route: &'p PlannedRoute) -> Option<Self> {
+        let session = route.effects.session.as_ref()?;
         match &session.persistence.kind {
             SessionKind::Cookie { path, .. } => Some(Self { session, path, is_tls: host.frame.port.is_tls }),
             SessionKind::Header { .. } => None,

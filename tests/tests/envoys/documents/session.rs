@@ -20,7 +20,10 @@ pub(super) struct Browser(BTreeMap<String, String>);
 impl Browser {
     /// The request that it would make.
     pub(super) fn ask(&self, path: &str) -> Ask {
-        let ask = Ask::get("shop.example.com", path);
+        self.with_cookies(Ask::get("shop.example.com", path))
+    }
+
+    fn with_cookies(&self, ask: Ask) -> Ask {
         if self.0.is_empty() {
             return ask;
         }
@@ -29,7 +32,15 @@ impl Browser {
     }
 
     pub(super) async fn get(&mut self, world: &World, path: &str) -> Result<Told> {
-        let told = world.ask("web", &self.ask(path)).await?;
+        self.send(world, &self.ask(path)).await
+    }
+
+    async fn call(&mut self, world: &World, path: &str) -> Result<Told> {
+        self.send(world, &self.with_cookies(Ask::call("shop.example.com", path))).await
+    }
+
+    async fn send(&mut self, world: &World, ask: &Ask) -> Result<Told> {
+        let told = world.ask("web", ask).await?;
         for cookie in told.headers.get_all("set-cookie") {
             let pair = cookie.to_str()?.split(';').next().unwrap_or_default();
             let (name, value) = pair.split_once('=').context("a cookie")?;
@@ -291,6 +302,152 @@ async fn grpcio_honours_the_cookie_of_grfc_a60() -> Result<()> {
             Ok(())
         })
         .await?;
+    }
+    Ok(())
+}
+
+/// A form of a route with a session by the cookie `sid`.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Http,
+    Grpc,
+    Native,
+}
+
+/// The backends of a rule, with their weights.
+type Backends = &'static [(&'static str, u32)];
+
+impl Form {
+    /// The documents of a step. Its responses have the step in `x-step`.
+    fn documents(self, step: usize, backends: Backends) -> String {
+        let gateway_api = |kind: &str| {
+            let refs = backends
+                .iter()
+                .map(|(name, weight)| format!("{{name: {name}, port: 8080, weight: {weight}}}"));
+            let rule = format!(
+                "  - sessionPersistence: {{type: Cookie, cookie: {{name: sid}}}}\n    filters: [{{type: \
+                 ResponseHeaderModifier, responseHeaderModifier: {{set: [{{name: x-step, value: '{step}'}}]}}}}]\n    \
+                 backendRefs: [{}]",
+                refs.collect::<Vec<_>>().join(", "),
+            );
+            let documents = gateway_and_route(&rule).replace("kind: HTTPRoute", &format!("kind: {kind}"));
+            documents.replace("  rules:", "  hostnames: [shop.example.com]\n  rules:")
+        };
+        match self {
+            Self::Http => gateway_api("HTTPRoute"),
+            Self::Grpc => gateway_api("GRPCRoute"),
+            Self::Native => {
+                let to = match backends {
+                    [(only, _)] => format!("'{only}:8080'"),
+                    several => {
+                        let to = several.iter().map(|(name, weight)| format!("'{name}:8080': {weight}"));
+                        format!("{{{}}}", to.collect::<Vec<_>>().join(", "))
+                    }
+                };
+                format!(
+                    "version: xds-server/v1\nlisteners: {{edge: {{web}}}}\nroutes:\n  shop:\n    hosts: \
+                     [shop.example.com]\n    to: {to}\n    session: {{cookie: sid, ttl: 1h}}\n    \
+                     set_response_headers: {{x-step: '{step}'}}\n"
+                )
+            }
+        }
+    }
+
+    /// The backend of a browser's next answer in this step.
+    async fn home(self, world: &World, browser: &mut Browser, step: usize) -> Result<String> {
+        wait_for("an answer of this step", PATIENCE, async || {
+            let told = match self {
+                Self::Http | Self::Native => browser.get(world, "/").await?,
+                Self::Grpc => browser.call(world, "/echo.Echo/Who").await?,
+            };
+            told.ensure_ok()?;
+            let seen = told.headers.get("x-step").context("no step")?.to_str()?;
+            ensure!(seen == step.to_string(), "step {seen}");
+            Ok(told.backend)
+        })
+        .await
+    }
+}
+
+/// A canary from its start to its end, then a backend that comes back with a small weight, then one that is alone for a while.
+const STEPS: [Backends; 9] = [
+    &[("v1", 1)],
+    &[("v1", 90), ("v2", 10)],
+    &[("v1", 50), ("v2", 50)],
+    &[("v1", 0), ("v2", 100)],
+    &[("v2", 100), ("v3", 0)],
+    &[("v1", 1), ("v2", 99)],
+    &[("v2", 1)],
+    &[("v1", 1), ("v2", 99)],
+    &[("v1", 50), ("v2", 25), ("v3", 25)],
+];
+
+/// 60 sessions begin at the first step; each stays with its backend for as long as the rule names the backend.
+async fn sixty_sessions_stay(form: Form, variant: Variant) -> Result<()> {
+    let mut world = World::start(&["v1", "v2", "v3"]).await?;
+    world.ports(&["web"])?;
+    world.write("routes.yaml", &form.documents(0, STEPS[0]))?;
+    let _envoy = world.envoy(variant).await?;
+    world
+        .expect("web", &Ask::get("shop.example.com", "/"), |told| {
+            ensure!(told.code != 404, "{told:?}");
+            Ok(())
+        })
+        .await?;
+    let mut sessions = vec![(Browser::default(), String::new()); 60];
+    for (step, backends) in STEPS.into_iter().enumerate() {
+        world.write("routes.yaml", &form.documents(step, backends))?;
+        let mut moved = Vec::new();
+        for (browser, home) in &mut sessions {
+            let now = form.home(&world, browser, step).await?;
+            let may_stay = backends.iter().any(|(name, _)| name == home);
+            if may_stay && now != *home {
+                moved.push(format!("{home} to {now}"));
+            }
+            *home = now;
+        }
+        ensure!(moved.is_empty(), "{backends:?}: {} of 60 sessions moved: {moved:?}", moved.len());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn sessions_of_an_http_route_stay_while_backends_join_and_leave() -> Result<()> {
+    sixty_sessions_stay(Form::Http, Variant::Delta).await
+}
+
+#[tokio::test]
+async fn sessions_of_a_grpc_route_stay_while_backends_join_and_leave() -> Result<()> {
+    sixty_sessions_stay(Form::Grpc, Variant::Sotw).await
+}
+
+#[tokio::test]
+async fn sessions_of_a_native_route_stay_while_backends_join_and_leave() -> Result<()> {
+    sixty_sessions_stay(Form::Native, Variant::Delta).await
+}
+
+#[tokio::test]
+async fn grpcio_keeps_sessions_while_backends_join_and_leave() -> Result<()> {
+    let mut world = World::start(&["v1", "v2", "v3"]).await?;
+    world.ports(&["web"])?;
+    world.write("routes.yaml", &Form::Native.documents(0, STEPS[0]))?;
+    let Some(worker) = world.worker(Library::Grpcio).await? else { return Ok(()) };
+    let channel = worker.open("xds:///shop.example.com").await?;
+    for (step, backends) in STEPS.into_iter().enumerate() {
+        world.write("routes.yaml", &Form::Native.documents(step, backends))?;
+        for (name, _) in backends {
+            let addr = world.backends[*name].addr();
+            let mut calls = Calls::new(60);
+            let cookie = STANDARD.encode(format!("{addr};default/{name}/8080"));
+            calls.metadata.insert("cookie".to_owned(), format!("sid={cookie}"));
+            wait_for("all at the backend of their session", PATIENCE, async || {
+                let counts = channel.call(&calls).await?;
+                counts.ensure_no_errors()?;
+                ensure!(counts.n_of(name) == 60, "{backends:?}: {counts:?}");
+                Ok(())
+            })
+            .await?;
+        }
     }
     Ok(())
 }
