@@ -7,6 +7,8 @@ use std::fmt;
 pub enum ConditionReason {
     /// The object is used.
     Accepted,
+    /// Envoys cannot listen on the address and port.
+    AddressNotUsable,
     /// A backend does not exist, or cannot be used.
     BackendNotFound,
     /// An older object already has the target.
@@ -65,6 +67,8 @@ pub enum ConditionReason {
     RouteReasonConflicted,
     /// The target of a policy does not exist.
     TargetNotFound,
+    /// A Gateway asks for an address of a type that is not supported.
+    UnsupportedAddress,
     /// Policies of this kind are not supported.
     UnsupportedPolicy,
     /// The protocol is not supported.
@@ -79,6 +83,7 @@ impl ConditionReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "Accepted",
+            Self::AddressNotUsable => "AddressNotUsable",
             Self::BackendNotFound => "BackendNotFound",
             Self::Conflicted => "Conflicted",
             Self::HostnameConflict => "HostnameConflict",
@@ -108,6 +113,7 @@ impl ConditionReason {
             Self::RootServiceNotFound => "RootServiceNotFound",
             Self::RouteReasonConflicted => "RouteReasonConflicted",
             Self::TargetNotFound => "TargetNotFound",
+            Self::UnsupportedAddress => "UnsupportedAddress",
             Self::UnsupportedPolicy => "UnsupportedPolicy",
             Self::UnsupportedProtocol => "UnsupportedProtocol",
             Self::UnsupportedValue => "UnsupportedValue",
@@ -135,11 +141,13 @@ impl ConditionReason {
             Self::ProtocolConflict => "protocol-conflict",
             Self::RefNotPermitted => "ref-not-permitted",
             Self::RootServiceNotFound => "root-service-not-found",
+            Self::UnsupportedAddress => "unsupported-address",
             Self::UnsupportedPolicy => "unsupported-policy",
             Self::UnsupportedProtocol => "unsupported-protocol",
             Self::UnsupportedValue => "unsupported-value",
             // Of these, only references become diagnostics.
             Self::Accepted
+            | Self::AddressNotUsable
             | Self::Invalid
             | Self::InvalidCaCertificateRef
             | Self::ListenersNotResolved

@@ -15,6 +15,8 @@ pub struct Gateway {
     pub parameters: Option<ObjectRef>,
     /// The first address of type `IPAddress`, if there is one.
     pub address: Option<IpAddr>,
+    /// The spot and the type of the first address of another type. A Gateway with one is not accepted.
+    pub unsupported_address: Option<(Spot, String)>,
     /// 1 to 64 listeners with distinct names.
     pub listeners: Vec<GatewayListener>,
 }

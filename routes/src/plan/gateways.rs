@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use xds_cache::{GroupName, Origin};
+use xds_cache::{GroupName, Origin, ResourceKey, ResourceType};
 use xds_codec::{Diagnostic, Severity};
 
 use super::listeners::{PlannedListener, listeners};
@@ -109,7 +109,7 @@ impl<'d> Gateways<'d> {
                 gateways.foreign.insert(document.key.clone());
                 continue;
             }
-            let fault = unknown_parameters(gateway);
+            let fault = unknown_parameters(gateway).or_else(|| unsupported_address(gateway));
             let mut listeners = listeners(lookup, document, gateway);
             if let Some(fault) = &fault {
                 listeners.iter_mut().for_each(|listener| listener.fault = Some(fault.clone()));
@@ -142,7 +142,9 @@ impl<'d> Gateways<'d> {
                 ));
             };
             if let (Some(Fault { reason, message }), Spec::Gateway(spec)) = (&gateway.fault, &document.spec) {
-                let spot = spec.parameters.as_ref().map_or(&spec.class_spot, |parameters| &parameters.spot);
+                let address = spec.unsupported_address.as_ref().map(|(spot, _)| spot);
+                let spot = spec.parameters.as_ref().map(|parameters| &parameters.spot).or(address);
+                let spot = spot.unwrap_or(&spec.class_spot);
                 warn(*reason, spot, message.clone());
                 continue;
             }
@@ -250,13 +252,33 @@ impl PlannedGateway<'_> {
 
     /// The name of a port.
     pub(crate) fn port_name(&self, port: u16) -> String {
-        format!("{}/{}/{port}", self.key.namespace, self.key.name)
+        port_name(&self.key, port)
     }
 
     /// Its origin, if it has a document.
     pub(crate) fn origin(&self) -> Option<Origin> {
         self.document.map(Document::origin)
     }
+}
+
+fn port_name(gateway: &DocumentKey, port: u16) -> String {
+    format!("{}/{}/{port}", gateway.namespace, gateway.name)
+}
+
+/// The listeners of a Gateway by their names, each with the resources without which no Envoy listens for it: the Listener of its port,
+/// and the secrets of its certificates. Empty for other documents.
+pub fn resources_of_listeners(document: &Document) -> impl Iterator<Item = (&str, Vec<ResourceKey>)> {
+    let listeners =
+        if let Spec::Gateway(gateway) = &document.spec { gateway.listeners.as_slice() } else { &[] };
+    listeners.iter().map(|listener| {
+        let port = port_name(&document.key, listener.port).into();
+        let port = ResourceKey { resource_type: ResourceType::Listener, name: port };
+        let secrets = listener.certificates.iter().map(|ObjectRef { namespace, name, .. }| ResourceKey {
+            resource_type: ResourceType::Secret,
+            name: format!("{namespace}/{name}").into(),
+        });
+        (listener.name.as_str(), [port].into_iter().chain(secrets).collect())
+    })
 }
 
 /// Takes ports away from `gateway` that `other` has.
@@ -325,6 +347,13 @@ fn unknown_parameters(gateway: &Gateway) -> Option<Fault> {
         "parameters of the kind {shown} are not supported, so {name} cannot be used; remove the reference"
     );
     Some(Fault::new(ConditionReason::InvalidParameters, message))
+}
+
+/// Refuses a Gateway with an address of a type that is not supported (GatewayStaticAddresses).
+fn unsupported_address(gateway: &Gateway) -> Option<Fault> {
+    let (_, kind) = gateway.unsupported_address.as_ref()?;
+    let message = format!("addresses of the type {kind} are not supported; use IPAddress");
+    Some(Fault::new(ConditionReason::UnsupportedAddress, message))
 }
 
 /// The conditions of a Gateway.

@@ -38,6 +38,7 @@ pub(crate) use cost::Cost;
 pub(crate) use fallback::verdicts::verdicts;
 pub(crate) use fallback::{Verdict, fallback_of_cluster};
 pub(crate) use foreign_policies::{Targets, affected};
+pub use gateways::resources_of_listeners;
 pub(crate) use gateways::{Gateways, ListenerKey, Parent, PlannedGateway};
 pub(crate) use grants::namespace_labels;
 pub(crate) use hostnames::rungs;

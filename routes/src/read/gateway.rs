@@ -27,7 +27,7 @@ pub(crate) fn read_gateway(
         Some(list) => read_listeners(&list, context, reader),
         None => Vec::new(),
     };
-    let address = spec.take("addresses").and_then(|list| read_addresses(&list, reader));
+    let addresses = spec.take("addresses").map(|list| read_addresses(&list, reader)).unwrap_or_default();
     for (field, message) in UNSUPPORTED {
         if let Some(value) = spec.take(field) {
             reader.warn("unsupported", &value.spot, message);
@@ -41,7 +41,14 @@ pub(crate) fn read_gateway(
         infrastructure.and_then(|infrastructure| read_parameters(infrastructure, context, reader));
     spec.finish(reader);
     let class = class?.to_string();
-    Some(Spec::Gateway(Box::new(Gateway { class, class_spot, parameters, address, listeners })))
+    Some(Spec::Gateway(Box::new(Gateway {
+        class,
+        class_spot,
+        parameters,
+        address: addresses.first,
+        unsupported_address: addresses.unsupported,
+        listeners,
+    })))
 }
 
 /// Reads `spec.infrastructure`. Its labels and annotations are for objects that an operator creates.
@@ -257,18 +264,31 @@ fn read_expression(value: &Value<'_>, selector: &mut LabelSelector, reader: &mut
     }
 }
 
-/// Reads `addresses`, at most 16. Returns the first IP address, because a listener has only one.
-fn read_addresses(list: &Value<'_>, reader: &mut Reader) -> Option<IpAddr> {
+/// The addresses of a Gateway, as far as they count.
+#[derive(Default)]
+struct Addresses {
+    /// The first IP address, because a listener has only one.
+    first: Option<IpAddr>,
+    /// The spot and the type of the first address of another type.
+    unsupported: Option<(Spot, String)>,
+}
+
+/// Reads `addresses`, at most 16.
+fn read_addresses(list: &Value<'_>, reader: &mut Reader) -> Addresses {
     let mut addresses: Vec<IpAddr> = Vec::new();
+    let mut unsupported = None;
     for value in list.list(16, reader) {
         let Some(mut object) = value.object(reader) else { continue };
-        let kind = object.take("type");
-        let is_ip = kind.as_ref().is_none_or(|kind| kind.tree.as_str() == Some("IPAddress"));
+        let kind = object.take("type").map(|kind| kind.text(reader).map(str::to_owned));
         let text = object.take("value").filter(|text| text.tree.as_str() != Some(""));
         object.finish(reader);
-        if !is_ip {
-            reader.warn("unsupported", &value.spot, "only addresses of type IPAddress are supported");
-            continue;
+        match kind {
+            Some(None) => continue,
+            Some(Some(kind)) if kind != "IPAddress" => {
+                unsupported.get_or_insert_with(|| (value.spot.clone(), xds_codec::echo_name(&kind)));
+                continue;
+            }
+            Some(Some(_)) | None => {}
         }
         let Some(text) = text else {
             reader.warn("unsupported", &value.spot, "addresses cannot be assigned; set one as `value`");
@@ -286,7 +306,7 @@ fn read_addresses(list: &Value<'_>, reader: &mut Reader) -> Option<IpAddr> {
         }
         addresses.push(address);
     }
-    addresses.first().copied()
+    Addresses { first: addresses.first().copied(), unsupported }
 }
 
 /// The name of a protocol in documents.

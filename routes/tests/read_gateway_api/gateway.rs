@@ -186,7 +186,7 @@ fn the_first_address_counts() {
     let table = [
         ("{value: 10.0.0.1}", Some("10.0.0.1"), 0),
         ("{type: IPAddress, value: '::1'}", Some("::1"), 0),
-        ("{type: Hostname, value: a.b}, {value: 10.0.0.1}", Some("10.0.0.1"), 1),
+        ("{type: Hostname, value: a.b}, {value: 10.0.0.1}", Some("10.0.0.1"), 0),
         ("{value: 10.0.0.1}, {value: 10.0.0.2}", Some("10.0.0.1"), 1),
         ("{type: IPAddress}", None, 1),
         ("", None, 0),
@@ -195,6 +195,8 @@ fn the_first_address_counts() {
         let (gateway, warnings) = read(&of(addresses));
         let expected = expected.map(|address| address.parse().expect("an address"));
         assert_eq!((gateway.address, warnings.len()), (expected, n_warnings), "{addresses} {warnings:?}");
+        let unsupported = gateway.unsupported_address.as_ref().map(|(_, kind)| kind.as_str());
+        assert_eq!(unsupported, addresses.contains("Hostname").then_some("Hostname"), "{addresses}");
     }
     expect(&of("{value: 10.0.0}"), "\"10.0.0\" is not an IP address");
     expect(&of("{value: 10.0.0.1}, {value: 10.0.0.1}"), "IPAddress values must be unique");

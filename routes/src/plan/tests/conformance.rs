@@ -335,6 +335,21 @@ fn routes_of_two_kinds_on_different_listeners_of_a_port_do_not_meet() {
     );
 }
 
+/// Conformance: GatewayStaticAddresses.
+#[test]
+fn an_address_of_an_unknown_type_is_unsupported() {
+    let mut edge = gateway_at("default/edge", Some("10.0.0.1"), vec![http("http", 80, "")]);
+    let crate::model::Spec::Gateway(spec) = &mut edge.spec else { panic!("a Gateway") };
+    spec.unsupported_address = Some((crate::model::Spot::default(), "test/fake-invalid-type".to_owned()));
+    let outcome = planned(&documents([edge]));
+    assert!(
+        outcome
+            .of_object("Gateway default/edge")
+            .starts_with("Accepted=False/UnsupportedAddress Programmed=False/")
+    );
+    assert!(!outcome.ports.values().any(|port| port.chains.iter().any(|chain| chain.is_programmed)));
+}
+
 /// Conformance: GatewayInvalidParametersRef.
 #[test]
 fn parameters_of_an_unknown_kind_are_invalid() {

@@ -58,7 +58,9 @@ pub(crate) fn gateway(name: &str, listeners: Vec<GatewayListener>) -> Document {
 pub(crate) fn gateway_at(name: &str, address: Option<&str>, listeners: Vec<GatewayListener>) -> Document {
     let address = address.map(|address| address.parse().unwrap());
     let class_spot = spot("spec.gatewayClassName");
-    let spec = Gateway { class: "xds".into(), class_spot, parameters: None, address, listeners };
+    let (parameters, unsupported_address) = (None, None);
+    let spec =
+        Gateway { class: "xds".into(), class_spot, parameters, address, unsupported_address, listeners };
     document(Kind::Gateway, name, Spec::Gateway(Box::new(spec)))
 }
 
@@ -70,6 +72,7 @@ pub(crate) fn native_gateway(name: &str, port: u16) -> Document {
         class: String::new(),
         class_spot: spot("listeners"),
         parameters: None,
+        unsupported_address: None,
         address: None,
         listeners: vec![listener],
     };

@@ -48,6 +48,7 @@ pub(super) fn read_listener(value: &Value<'_>, context: &Context<'_>, reader: &m
         class_spot: spot,
         parameters: None,
         address,
+        unsupported_address: None,
         listeners: vec![listener],
     })))
 }
