@@ -89,7 +89,7 @@ pub(crate) struct RolloutSeries {
     pub bucket_seconds: u64,
     /// When the last point ends.
     pub until: String,
-    /// The points in order of time: as many as reports are kept for.
+    /// The points in order of time: as many as reports are kept for. The last one is not over yet.
     pub points: Vec<SeriesPoint>,
 }
 
