@@ -543,10 +543,12 @@ fn binary() -> Result<PathBuf> {
     let profile_dir = tools::profile_dir()?;
     let profile = profile_dir.file_name().and_then(|name| name.to_str()).context("profile")?;
     let mut cargo = Blocking::new(env!("CARGO"));
-    // With this crate beside it, the features of the dependencies, and so what is built, are the same as for
-    // the tests.
-    cargo.args(["build", "-p", "xds-server", "-p", "xds-tests", "--bin", "xds-server"]);
-    cargo.args(["--profile", if profile == "debug" { "dev" } else { profile }]);
+    // The tests of the command line need the program. Built with the tests of the workspace, its dependencies have the features that
+    // `cargo test --workspace` has built them with.
+    cargo.args(["test", "--workspace", "--no-run", "--test", "cli"]);
+    if profile != "debug" {
+        cargo.args(["--profile", profile]);
+    }
     tools::run(cargo.current_dir(env!("CARGO_MANIFEST_DIR")))?;
     Ok(profile_dir.join("xds-server"))
 }

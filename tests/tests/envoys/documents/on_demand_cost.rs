@@ -1,7 +1,7 @@
 //! Costs of a change of one weight for an Envoy that gets all virtual hosts at once, and one that gets them on demand:
 //! docs/performance.md.
 //!
-//! `cargo test -p xds-server -p xds-tests --test envoys -- --ignored --nocapture on_demand_cost` prints the table.
+//! `cargo test --workspace --test envoys -- --ignored --nocapture on_demand_cost` prints the table.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! No request fails because configuration changed: real clients under load, at a distance, while random changes are published.
 //!
 //! The same runs with the naive order, which sends every change at once, show that they can fail. docs/hitless.md has the figures;
-//! `XDS_HITLESS=200 cargo test -p xds-tests --test envoys -- --nocapture whole_matrix` makes them all.
+//! `XDS_HITLESS=200 cargo test --workspace --test envoys -- --nocapture whole_matrix` makes them all.
 
 mod client;
 mod experiment;

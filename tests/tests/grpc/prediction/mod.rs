@@ -3,7 +3,7 @@
 //! Good configurations are changed at random places in random ways, served without checks to a real Envoy and to gRPC clients, and their
 //! answers compared with what the lint says of the same configuration. `docs/prediction.md` has the figures of longer runs:
 //!
-//! `XDS_PREDICTION=1000 cargo test -p xds-server -p xds-tests --test grpc prediction -- --nocapture`
+//! `XDS_PREDICTION=1000 cargo test --workspace --test grpc prediction -- --nocapture`
 //!
 //! `XDS_TESTS_SEED` chooses other changes. Every disagreement is printed; the run of all tests fails for one that `known.txt` does not have.
 
