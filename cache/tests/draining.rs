@@ -1,7 +1,5 @@
 //! Draining: what left is served until its time and no longer, whatever is published meanwhile; as a client would read it.
 
-#![expect(clippy::expect_used, reason = "a test may fail")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

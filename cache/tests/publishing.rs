@@ -1,7 +1,5 @@
 //! The publisher: equal input makes equal views, and a publication wakes whom it concerns and nobody else.
 
-#![expect(clippy::expect_used, reason = "a test may fail")]
-
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -1,7 +1,5 @@
 //! A view remembers what it served a moment ago, as far as a client may still depend on it.
 
-#![expect(clippy::expect_used, reason = "a test may fail")]
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

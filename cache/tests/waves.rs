@@ -1,7 +1,5 @@
 //! Properties of every wave deployment, however ACKs, NACKs, time, restarts and verbs come, against a model of its nodes.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,5 @@
 //! Diagnostics of bad input, word by word: the snapshot is the list of all diagnostics.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::fmt::Write;
 
 use xds_codec::{Codec, DecodedFile, Limits};

@@ -1,7 +1,5 @@
 //! Equal content gives equal bytes; nothing is lost on the way.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
-
 use std::sync::LazyLock;
 
 use proptest::prelude::*;

@@ -1,7 +1,5 @@
 //! The forms that a file can have, and what each of them decodes to.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
-
 use std::fmt::Write;
 use std::time::Duration;
 

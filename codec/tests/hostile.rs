@@ -1,7 +1,5 @@
 //! Nothing that comes from outside makes the codec panic, or take for ever.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use std::sync::LazyLock;
 
 use proptest::prelude::*;

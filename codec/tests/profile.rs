@@ -1,7 +1,5 @@
 //! Findings of the lint per profile: each rule by a change to configuration that every client takes.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::LazyLock;

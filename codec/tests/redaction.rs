@@ -1,7 +1,5 @@
 //! Secrets are in no text (pitfall 68).
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};

@@ -1,7 +1,5 @@
 //! References of resources, field by field.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};

@@ -3,12 +3,6 @@
 //! The judge is [`Model::explain`], which is compared with real clients elsewhere. `XDS_TESTS_SEED` repeats a run, `XDS_DIFF_PAIRS` asks for
 //! more pairs.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test that fails says where, and its counts are to be read"
-)]
-
 use std::collections::BTreeMap;
 use std::time::Instant;
 

@@ -1,7 +1,5 @@
 //! The kinds of doubts, each on resources as they are written.
 
-#![expect(clippy::unwrap_used, reason = "a test that panics has failed, and says where")]
-
 use std::sync::{Arc, LazyLock};
 
 use xds_codec::{Codec, Limits, ObjectContent};

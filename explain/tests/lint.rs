@@ -2,12 +2,6 @@
 //!
 //! `XDS_TESTS_SEED` repeats a run, `XDS_DIFF_PAIRS` asks for more tables.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test that fails says where, and its counts are to be read"
-)]
-
 use std::collections::BTreeSet;
 
 use envoy_types::pb::envoy::config::route::v3::route::Action;

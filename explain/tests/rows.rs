@@ -1,8 +1,6 @@
 //! Rules that concern more than one part of a request's way, each on resources as they are written. Those of one part have their tests
 //! beside it.
 
-#![expect(clippy::unwrap_used, reason = "a test that panics has failed, and says where")]
-
 use std::sync::Arc;
 
 use xds_codec::{Codec, Limits, ObjectContent};

@@ -1,11 +1,5 @@
 //! What a change touches: no request outside of it is treated in another way.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test that fails says where, and its seed is to be read"
-)]
-
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;

@@ -114,6 +114,7 @@ impl World {
 }
 
 #[tokio::test]
+#[expect(clippy::await_holding_lock, reason = "the runtime has one thread and one task")]
 async fn a_change_of_one_file_costs_the_same_among_any_number_of_documents() {
     let _alone = alone();
     let mut taken = Vec::new();

@@ -1,7 +1,5 @@
 //! Random histories of a server and a subscriber: whatever is lost or comes late, the subscriber ends with what the server has for it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, Instant};

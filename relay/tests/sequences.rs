@@ -1,7 +1,5 @@
 //! Single sequences: when what is held is whole, what ends by itself, and what a rejection says.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;

@@ -1,7 +1,5 @@
 //! A remote in memory that was set back on purpose, and whose state all servers take.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may panic")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

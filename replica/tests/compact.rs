@@ -1,7 +1,5 @@
 //! The history of a remote in memory is shortened by command.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,5 @@
 //! Servers that share a remote in memory, and know of each other.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

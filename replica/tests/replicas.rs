@@ -1,7 +1,5 @@
 //! Replicas of a remote in memory, with every fault that it can have.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may panic")]
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;

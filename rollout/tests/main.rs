@@ -1,5 +1,13 @@
 //! Tests of what this crate offers to others, in one executable.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test that panics has failed, and says where"
+)]
+
 #[path = "../../server/session/tests/check/mod.rs"]
 mod check;
 mod pair;

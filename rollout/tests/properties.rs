@@ -10,14 +10,6 @@
 //!
 //! `XDS_CASES` (default 256) says how many histories are run, `XDS_SEED` repeats a run that failed.
 
-#![expect(
-    clippy::panic,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test may fail"
-)]
-
 use std::hash::{BuildHasher as _, RandomState};
 
 use proptest::collection::vec;

@@ -1,7 +1,5 @@
 //! Rollouts told one by one: each test is one rule.
 
-#![expect(clippy::expect_used, clippy::wildcard_enum_match_arm, reason = "tests")]
-
 use serde_json::{Value, json};
 use xds_rollout::{
     AckStatus, Counts, DistributionError, Effect, Input, MAX_TICK_MS, Phase, Reading, Rollout, RolloutStatus,

@@ -1,7 +1,5 @@
 //! The examples of `fixtures/` are read without a word, serve both kinds of clients, and hold nothing that one would refuse.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
-
 use std::fs;
 use std::path::Path;
 

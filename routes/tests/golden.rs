@@ -4,8 +4,6 @@
 //!
 //! `INSTA_UPDATE=always cargo test -p xds-routes --test routes golden` rewrites them, to be read before they are committed.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,5 @@
 //! Documents in which every single value is replaced by what does not belong there.
 
-#![expect(clippy::panic, reason = "helpers of tests")]
-
 use serde_json::{Value as Json, json};
 use xds_codec::{Limits, Syntax, Tree};
 use xds_routes::{ReadOutcome, read};

@@ -1,5 +1,12 @@
 //! Tests of what this crate offers to others, in one executable.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that panics has failed, and says where"
+)]
+
 mod bad_input;
 mod fixtures;
 mod golden;

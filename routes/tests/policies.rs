@@ -1,7 +1,5 @@
 //! Policies that are not supported: the conditions of their targets, and what is kept of them.
 
-#![expect(clippy::expect_used, reason = "helpers of tests")]
-
 use std::fmt::Write as _;
 
 use xds_routes::{DocumentKey, Kind, Options, Translation};

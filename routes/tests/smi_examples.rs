@@ -4,8 +4,6 @@
 //! 1 to 7, 9 and 10 are the examples as they stand, of `fixtures/seeds`; the others are in `golden`, where all that is served for
 //! each of them is written too.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
-
 use serde_json::Value as Json;
 use xds_cache::{GroupName, Profile, ResourceType};
 use xds_codec::{Limits, Syntax};

@@ -1,7 +1,5 @@
 //! Costs of a change do not grow with the documents: it is the same number of units however many there are.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
-
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};

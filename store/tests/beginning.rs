@@ -1,7 +1,5 @@
 //! A store that takes over a state which another one reached.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::sync::Arc;
 
 use bytes::Bytes;

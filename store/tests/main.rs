@@ -1,5 +1,7 @@
 //! Tests of what this crate offers to others, in one executable.
 
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test that panics has failed, and says where")]
+
 mod beginning;
 mod common;
 mod concurrency;

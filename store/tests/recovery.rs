@@ -1,7 +1,5 @@
 //! Recovery after files were cut, damaged or replaced.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 

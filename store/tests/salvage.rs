@@ -1,7 +1,5 @@
 //! Damaged stores are refused with a reason, and made usable again by saying first what that costs.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;

@@ -1,7 +1,5 @@
 //! A store that was written as text and read again is the same store.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;

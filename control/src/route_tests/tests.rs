@@ -539,7 +539,7 @@ fn coverage_counts_what_requests_touch() {
 - { request: { host: shop.test, path: /internal/x }, expect: { unmatched: true } }",
     );
     let (_, coverage) = report.coverage.first_key_value().unwrap();
-    assert_eq!(coverage.to_string(), "routes 1/7, conditions 2/8, hosts 1/1, backends 1/4");
+    assert_eq!(coverage.to_string(), "routes 1/8, conditions 3/10, hosts 1/1, backends 1/4");
     let untouched: Vec<String> = coverage.untouched().into_iter().map(|one| one.what).collect();
     assert!(!untouched.iter().any(|what| what.contains("`x-internal`")), "{untouched:?}");
     assert!(untouched.iter().any(|what| what.starts_with("route Route/shop/web/6/0")), "{untouched:?}");

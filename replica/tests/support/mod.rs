@@ -1,8 +1,6 @@
 //! A remote in memory that loses, repeats and delays as it is told, and what tests do with replicas.
 
 #![allow(dead_code, reason = "each test uses some of it")]
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

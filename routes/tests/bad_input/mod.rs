@@ -5,8 +5,6 @@
 //! whole server (`tests/tests/envoys/documents/files.rs`), which also compares what it says of all of these with `validate`
 //! (`tests/tests/server/bad_input/verdicts.rs`).
 
-#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
-
 mod api;
 mod grants;
 mod policies;

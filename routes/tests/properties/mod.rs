@@ -1,7 +1,5 @@
 //! Properties of every set of documents, from text to resources.
 
-#![expect(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
-
 mod documents;
 mod hostile;
 mod incremental;

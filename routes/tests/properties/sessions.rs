@@ -10,8 +10,8 @@ use regex::Regex;
 use serde_json::{Value as Json, json};
 use xds_cache::{Profile, ResourceType};
 
-use crate::support::CODEC;
 use super::{config, translated};
+use crate::support::CODEC;
 
 /// The backends of the rule, with their weights.
 type Backends = BTreeMap<&'static str, u32>;

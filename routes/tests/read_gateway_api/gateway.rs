@@ -196,7 +196,7 @@ fn the_first_address_counts() {
         let expected = expected.map(|address| address.parse().expect("an address"));
         assert_eq!((gateway.address, warnings.len()), (expected, n_warnings), "{addresses} {warnings:?}");
         let unsupported = gateway.unsupported_address.as_ref().map(|(_, kind)| kind.as_str());
-        assert_eq!(unsupported, addresses.contains("Hostname").then_some("Hostname"), "{addresses}");
+        assert_eq!(unsupported, addresses.contains("Hostname").then_some("\"Hostname\""), "{addresses}");
     }
     expect(&of("{value: 10.0.0}"), "\"10.0.0\" is not an IP address");
     expect(&of("{value: 10.0.0.1}, {value: 10.0.0.1}"), "IPAddress values must be unique");

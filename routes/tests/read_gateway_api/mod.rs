@@ -1,7 +1,5 @@
 //! Documents of the Gateway API, from YAML to what they say, and what is said of bad ones.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
-
 mod dispatch;
 mod filters;
 mod gateway;

@@ -9,8 +9,6 @@
 //! that a change fails by its own fault. Before a release: `XDS_SEED=$RANDOM XDS_CASES=300000 cargo test --release -p xds-session
 //! --test session hitless`. What was found so is kept in `found` and `came_back`.
 
-#![expect(clippy::expect_used, reason = "a test may fail")]
-
 use std::collections::BTreeMap;
 
 use config::{Edit, LISTENER, references};

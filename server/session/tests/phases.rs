@@ -1,7 +1,5 @@
 //! The phases of a change, as a dry run tells them.
 
-#![expect(clippy::expect_used, reason = "a test may fail")]
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

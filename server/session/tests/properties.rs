@@ -13,8 +13,6 @@
 //! `XDS_CASES` (default 256) says how many histories are run of each, `XDS_SEED` repeats a run that failed. Before a release:
 //! `XDS_CASES=300000 cargo test --release -p xds-session --test session properties`.
 
-#![expect(clippy::expect_used, reason = "a test may fail")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 

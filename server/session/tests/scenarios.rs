@@ -15,8 +15,6 @@
 //! 39 (streams that do not read: paused here, over sockets in `tests/`), 54 (an abrupt disconnect: `tests/`;
 //! leaving the status board: `xds-cache`), 55 (publications back to back: `xds-cache`, `tests/publishing.rs`).
 
-#![expect(clippy::expect_used, reason = "a test may fail")]
-
 use std::path::{Path, PathBuf};
 
 use crate::scenario::{self, Outcome};

@@ -222,9 +222,9 @@ mod tests {
     #[test]
     fn a_node_counts_once_as_the_worst_of_its_streams() {
         let (scrape, entries) = board(2);
-        entries.iter().for_each(|entry| record(entry, EventKind::Current(Revision(1))));
         let sent = Sent { nonce: 1, version_info: "1".into(), revision: Revision(1), is_final: true };
         record(&entries[0], EventKind::Sent(sent));
+        entries.iter().for_each(|entry| record(entry, EventKind::Current(Revision(1))));
         entries[3].record_held_back(true);
         let counts = scrape.nodes();
         assert_eq!((counts.statuses["STALE"], counts.statuses["NOT_SENT"]), (1, 1));

@@ -61,7 +61,9 @@ impl Responses {
     /// Finds what a request's nonce answers. It is answered from now on.
     pub(crate) fn take(&mut self, nonce: Nonce) -> Answered {
         let Nonce::Ours(nonce) = nonce else { return Answered::Nothing };
-        if let Some(last) = self.unanswered.pop_back_if(|last| last.sent.nonce == nonce) {
+        if self.unanswered.back().is_some_and(|last| last.sent.nonce == nonce)
+            && let Some(last) = self.unanswered.pop_back()
+        {
             // Answers come in the order of the responses, so no older one is expected.
             self.unanswered = VecDeque::new();
             return Answered::Last(self.answered.insert(last.sent).clone(), last.load);

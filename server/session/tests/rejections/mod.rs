@@ -277,7 +277,7 @@ fn few_rejections_find_what_is_refused_and_everything_else_arrives() {
         world.publish("2", &bad);
         world.send(Nonce::None, None, vec!["z".to_owned()]);
         world.drain();
-        ensure(world.held.get("z").is_some(), || "a new one does not arrive".into())?;
+        ensure(world.held.contains_key("z"), || "a new one does not arrive".into())?;
         ensure(world.n_nacks == n_nacks, || "what is refused is offered again".into())?;
         ensure(world.standing() == (refused, 0), || format!("{:?} stand afterwards", world.standing()))?;
         world.publish("3", &BTreeSet::new());
