@@ -147,7 +147,7 @@ impl Agent {
             &route.expect("a route")["typed_per_filter_config"]["envoy.filters.http.stateful_session"];
         let state = &config["stateful_session"]["session_state"]["typed_config"];
         let name = state["cookie"]["name"].as_str().or_else(|| state["name"].as_str()).expect("a session");
-        let endpoint = self.endpoint(cluster, self.sent.get(name).cloned(), draw);
+        let endpoint = Self::endpoint(cluster, self.sent.get(name).cloned(), draw);
         self.sent.insert(name.to_owned(), base64_of(&endpoint));
         for header in added.as_array().into_iter().flatten().map(|option| &option["header"]) {
             assert_eq!(header["key"], "set-cookie");
@@ -170,14 +170,14 @@ impl Agent {
         let kept: Vec<String> = entries.iter().filter(|entry| entry["weight"] != 0).map(cluster_of).collect();
         let own = self.sent.get("cluster").filter(|own| kept.contains(own)).cloned();
         let cluster = own.unwrap_or_else(|| cluster_of(&entries[drawn(&entries, draw)]));
-        let endpoint = self.endpoint(&cluster, self.sent.get("address").cloned(), draw);
+        let endpoint = Self::endpoint(&cluster, self.sent.get("address").cloned(), draw);
         self.sent.insert("address".to_owned(), base64_of(&endpoint));
         self.at = Some((backend_of(&cluster).to_owned(), endpoint));
         self.sent.insert("cluster".to_owned(), cluster);
     }
 
     /// The endpoint of the session if the cluster has it, otherwise any.
-    fn endpoint(&self, cluster: &str, session: Option<String>, draw: u32) -> String {
+    fn endpoint(cluster: &str, session: Option<String>, draw: u32) -> String {
         let (_, endpoints) =
             BACKENDS.iter().find(|(name, _)| *name == backend_of(cluster)).expect("a backend");
         let all = endpoints.map(|address| format!("{address}:80"));
