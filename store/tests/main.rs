@@ -1,6 +1,6 @@
 //! Tests of what this crate offers to others, in one executable.
 
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test that panics has failed, and says where")]
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, and says where")]
 
 mod beginning;
 mod common;
