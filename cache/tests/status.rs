@@ -4,10 +4,10 @@ use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
 use xds_cache::status::{
-    ConfigStatus, EventKind, News, Sent, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber,
-    TypeStatus, Variant,
+    ConfigStatus, EventKind, News, Rejection, Sent, Standing, StreamEntry, StreamEvent, StreamId, StreamInfo,
+    Subscriber, TypeStatus, Variant,
 };
-use xds_cache::{Node, ResourceType, Revision, StatusBoard, ViewChange};
+use xds_cache::{Node, ResourceType, Revision, StatusBoard, Version, ViewChange};
 
 struct Nobody;
 
@@ -101,6 +101,52 @@ fn a_rejection_counts_for_its_publication_and_those_before_until_it_heals() {
         Some("bad"),
         "it is remembered"
     );
+}
+
+fn standing(names: &[&str], n_unknown: usize, since: u64) -> EventKind {
+    let rejection = |name: &&str| Rejection {
+        name: (*name).into(),
+        version: Version::of(b"bad"),
+        message: "bad".into(),
+        version_info: "v".into(),
+        revision: Revision(since),
+        since: Revision(since),
+    };
+    let rejected: Vec<Rejection> = names.iter().map(rejection).collect();
+    let since = (!names.is_empty() || n_unknown > 0).then_some(Revision(since));
+    EventKind::Standing(Standing { n_rejected: rejected.len(), rejected, n_unknown, since }.into())
+}
+
+#[test]
+fn the_rejection_of_a_resource_stands_while_others_are_accepted_and_lowers_no_revision() {
+    use EventKind::{Acked, Current, Sent as SentKind};
+    let first =
+        [SentKind(sent(1, 1, true)), Acked(sent(1, 1, true)), Current(Revision(1)), Current(Revision(2))];
+    let rejected = [
+        SentKind(sent(2, 3, true)),
+        Current(Revision(3)),
+        nacked(sent(2, 3, true)),
+        standing(&[], 2, 3),
+        SentKind(sent(3, 3, false)),
+        SentKind(sent(4, 3, true)),
+        Current(Revision(3)),
+        Acked(sent(3, 3, false)),
+        nacked(sent(4, 3, true)),
+        standing(&["a"], 0, 3),
+    ];
+    let later = [SentKind(sent(5, 4, true)), Current(Revision(4)), Acked(sent(5, 4, true))];
+    let healed =
+        [SentKind(sent(6, 5, true)), Current(Revision(5)), standing(&[], 0, 5), Acked(sent(6, 5, true))];
+    let status = status_after(&[&first[..], &rejected[..]].concat());
+    assert_eq!((status.status(), status.acknowledged()), (ConfigStatus::Error, Some(Revision(2))));
+    let status = status_after(&[&first[..], &rejected[..], &later[..]].concat());
+    assert_eq!((status.status(), status.acknowledged()), (ConfigStatus::Error, Some(Revision(2))));
+    assert!(status.failed_before(Revision(4)) && !status.has_acked(Revision(4)));
+    assert!(status.nack_since(Revision(4)).is_some(), "it has answered, and still rejects a resource");
+    assert!(status.nack_since(Revision(5)).is_none(), "it has not answered that");
+    let status = status_after(&[&first[..], &rejected[..], &later[..], &healed[..]].concat());
+    assert_eq!((status.status(), status.acknowledged()), (ConfigStatus::Synced, Some(Revision(5))));
+    assert!(!status.failed_before(Revision(6)));
 }
 
 #[test]
