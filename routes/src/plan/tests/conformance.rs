@@ -335,7 +335,6 @@ fn routes_of_two_kinds_on_different_listeners_of_a_port_do_not_meet() {
     );
 }
 
-/// Conformance: GatewayStaticAddresses.
 #[test]
 fn an_address_of_an_unknown_type_is_unsupported() {
     let mut edge = gateway_at("default/edge", Some("10.0.0.1"), vec![http("http", 80, "")]);
