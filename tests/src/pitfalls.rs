@@ -404,6 +404,6 @@ pub const PITFALLS: [Pitfall; 79] = [
         Test("server/src/tests/acked.rs", "pitfall_79_only_if_asked_a_nack_takes_the_change_back"),
         Test("server/src/tests/writes.rs", "pitfall_79_a_revert_undoes_one_revision_and_leaves_later_ones"),
         Test("tests/tests/envoys/waves.rs", "what_a_real_envoy_rejects_is_put_back"),
-        Test("tests/tests/rollouts/main.rs", "a_step_waits_for_every_client_and_a_nack_does_what_the_rollout_says"),
+        Test("tests/tests/grpc/rollouts/mod.rs", "a_step_waits_for_every_client_and_a_nack_does_what_the_rollout_says"),
     ]),
 ];
