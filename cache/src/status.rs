@@ -14,23 +14,15 @@ use tokio::sync::{broadcast, watch};
 use crate::group::GroupName;
 use crate::held_back::HeldBack;
 use crate::identity::Proofs;
-use crate::node::Node;
+use crate::node::{Node, Profile};
 use crate::reconnects::Reconnects;
+use crate::rejecting::{COUNTED, RejectedByAll, Rejecting, Rejections};
 use crate::resource_key::Name;
 use crate::resource_type::ResourceType;
+pub use crate::stream_id::StreamId;
 use crate::version::{Revision, Version};
 use crate::view::{ViewChange, ViewKey, ViewsOf};
 use crate::work::{self, Work};
-
-/// A stream, unique while the process lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId(pub u64);
-
-impl fmt::Display for StreamId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
 
 /// The two variants of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -219,6 +211,40 @@ pub struct TypeStatus {
     pub updated_at: Option<SystemTime>,
 }
 
+impl Nack {
+    /// The listeners that an Envoy names, each with its words.
+    fn listeners(&self) -> impl Iterator<Item = (&str, &str)> {
+        let listeners = self.message.strip_prefix(LISTENERS).unwrap_or_default();
+        listeners.lines().filter_map(|line| line.split_once(": "))
+    }
+
+    /// Returns `true` if an Envoy names all listeners that it rejects. The end of a long text is not kept.
+    fn names_listeners(&self) -> bool {
+        self.message.starts_with(LISTENERS) && self.message.len() < MAX_NACK_MESSAGE
+    }
+}
+
+/// The beginning of an Envoy's words for listeners, before a line for each.
+const LISTENERS: &str = "Error adding/updating listener(s) ";
+
+/// The answer of a client to what a publication changed of a type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TypeAnswer {
+    /// It has not answered everything yet, or it is not known yet which of the resources it rejects.
+    Pending,
+    /// It uses all of that, or something newer.
+    Uses,
+    /// It rejects some of that.
+    Rejects {
+        /// The resource; `None` if it is not known which.
+        resource: Option<Name>,
+        /// The client's words.
+        message: Arc<str>,
+        /// It rejected the resource before that publication, too.
+        failed_before: bool,
+    },
+}
+
 impl TypeStatus {
     /// The CSDS status.
     #[must_use]
@@ -255,6 +281,64 @@ impl TypeStatus {
     pub fn nack_since(&self, revision: Revision) -> Option<&Nack> {
         let has_answered = !self.is_outstanding && self.current >= revision;
         self.last_nack.as_ref().filter(|nack| self.is_error && (has_answered || nack.revision >= revision))
+    }
+
+    /// The answer of the client to what publication `revision` changed of the type: to the resources for whose names `is_changed` is `true`.
+    ///
+    /// A rejection of other resources does not count, as soon as it is known that they alone are rejected.
+    #[must_use]
+    pub fn answer(&self, revision: Revision, is_changed: impl Fn(&str) -> bool) -> TypeAnswer {
+        if self.has_acked(revision) {
+            return TypeAnswer::Uses;
+        }
+        let has_answered = !self.is_outstanding && self.current >= revision;
+        let is_answer = |of: Revision| has_answered || of >= revision;
+        let nothing = Standing::default();
+        let standing = self.standing.as_deref().unwrap_or(&nothing);
+        let of_change =
+            standing.rejected.iter().filter(|one| is_changed(&one.name) && is_answer(one.revision));
+        if let Some(first) = of_change.min_by_key(|one| one.since) {
+            return TypeAnswer::Rejects {
+                resource: Some(Arc::clone(&first.name)),
+                message: Arc::clone(&first.message),
+                failed_before: first.since < revision,
+            };
+        }
+        let Some(nack) = self.last_nack.as_ref().filter(|_| self.is_error) else {
+            return TypeAnswer::Pending;
+        };
+        let is_known = match self.is_response_rejected {
+            true => nack.names_listeners() && !nack.listeners().any(|(name, _)| is_changed(name)),
+            false => standing.n_unknown == 0 && standing.rejected.len() == standing.n_rejected,
+        };
+        if is_known {
+            return if has_answered { TypeAnswer::Uses } else { TypeAnswer::Pending };
+        }
+        let is_sought = standing.n_unknown > 0 && !has_answered;
+        if is_sought || !is_answer(nack.revision) {
+            return TypeAnswer::Pending;
+        }
+        let failed_before = self.failed_before(revision);
+        TypeAnswer::Rejects { resource: None, message: Arc::clone(&nack.message), failed_before }
+    }
+
+    /// The resources that the client rejects; `None` before its first answer.
+    ///
+    /// The session finds which resources of a response are rejected. An Envoy also names each listener that it rejects.
+    #[must_use]
+    pub fn rejections(&self) -> Option<Rejections> {
+        let Some(nack) = self.last_nack.as_ref().filter(|_| self.is_error) else {
+            let has_answered = self.acked.is_some() || self.came_up_to_date;
+            return has_answered.then(Rejections::default);
+        };
+        let named = nack.listeners().take(MAX_REJECTIONS);
+        let mut rejections: BTreeMap<Name, Arc<str>> =
+            named.map(|(name, words)| (name.into(), words.into())).collect();
+        for rejection in self.standing.iter().flat_map(|standing| &standing.rejected) {
+            let words = || Arc::clone(&rejection.message);
+            rejections.entry(Arc::clone(&rejection.name)).or_insert_with(words);
+        }
+        Some(rejections.into_iter().collect())
     }
 
     fn record(&mut self, kind: &EventKind, at: SystemTime) {
@@ -334,6 +418,9 @@ impl TypeStatus {
         });
     }
 }
+
+/// How many resources of one type on one stream [`TypeStatus::rejections`] lists.
+const MAX_REJECTIONS: usize = 16;
 
 /// The resources of a publication that concern a client; the stream's client answers it.
 pub trait Subscriber: Send + Sync {
@@ -444,10 +531,17 @@ impl StreamEntry {
         if before.as_ref() == Some(&view) {
             return;
         }
+        let types = self.with(|status| {
+            let types = status.types.iter().filter(|(of, _)| COUNTED.contains(of));
+            types.map(|(of, status)| (of.clone(), status.rejections(), status.updated_at)).collect::<Vec<_>>()
+        });
         let Some(board) = self.board.upgrade() else { return };
         let mut streams = board.write();
         streams.leave(before.as_ref(), self.id);
         streams.join(Some(&view), self.id);
+        for (of, rejections, at) in types {
+            streams.rejecting.set(&view, &of, self.id, rejections, at.unwrap_or(SystemTime::UNIX_EPOCH));
+        }
     }
 
     /// Records whether changes wait that the stream's client is not sent yet.
@@ -465,10 +559,12 @@ impl StreamEntry {
     /// Records an event, and notifies those who wait for it.
     pub fn record(&self, event: &StreamEvent, at: SystemTime) {
         // A change that is held back may be of a type that another stream of the client has.
-        if !matches!(event.kind, EventKind::HeldBack | EventKind::GraceExpired) {
-            self.lock().types.entry(event.resource_type.clone()).or_default().record(&event.kind, at);
-        }
+        let is_of_type = !matches!(event.kind, EventKind::HeldBack | EventKind::GraceExpired);
+        let changed = if is_of_type { self.record_of_type(event, at) } else { None };
         let Some(board) = self.board.upgrade() else { return };
+        if let Some((view, rejections)) = changed {
+            board.write().rejecting.set(&view, &event.resource_type, self.id, rejections, at);
+        }
         match event.kind {
             EventKind::Acked(_)
             | EventKind::Nacked { .. }
@@ -483,6 +579,21 @@ impl StreamEntry {
         }
         // It is not an error to have no receiver: then nobody watches.
         let _ = board.news.send(News::Stream { id: self.id, event: event.clone() });
+    }
+
+    /// Records an event of a type. Returns the view and what the client rejects now, if others must count that anew.
+    fn record_of_type(&self, event: &StreamEvent, at: SystemTime) -> Option<(ViewKey, Option<Rejections>)> {
+        let mut status = self.lock();
+        let of_type = status.types.entry(event.resource_type.clone()).or_default();
+        if !COUNTED.contains(&event.resource_type) {
+            of_type.record(&event.kind, at);
+            return None;
+        }
+        let before = of_type.rejections();
+        of_type.record(&event.kind, at);
+        let now = of_type.rejections();
+        (before != now).then_some(())?;
+        Some((status.view.clone()?, now))
     }
 
     /// The changed types that concern the stream's client and come on this stream.
@@ -552,6 +663,7 @@ struct Streams {
     by_view: HashMap<Option<ViewKey>, BTreeSet<StreamId>>,
     views_of: ViewsOf,
     reconnects: Reconnects,
+    rejecting: Rejecting,
 }
 
 impl Streams {
@@ -564,6 +676,9 @@ impl Streams {
     }
 
     fn leave(&mut self, view: Option<&ViewKey>, id: StreamId) {
+        if let Some(view) = view {
+            self.rejecting.take_out(view, id);
+        }
         let view = view.cloned();
         let Some(of_view) = self.by_view.get_mut(&view) else { return };
         of_view.remove(&id);
@@ -631,6 +746,19 @@ impl StatusBoard {
     #[must_use]
     pub fn views_of(&self, group: &GroupName) -> Vec<ViewKey> {
         self.read().views_of.of(group).cloned().collect()
+    }
+
+    /// The rejection of a resource by all Envoys of a group that have answered; `None` if one accepts it, or none has answered.
+    #[must_use]
+    pub fn rejected_by_all_envoys(
+        &self,
+        group: &GroupName,
+        resource_type: &ResourceType,
+        name: &str,
+    ) -> Option<RejectedByAll> {
+        let streams = self.read();
+        let views = streams.views_of.of(group).filter(|view| view.profile == Profile::Envoy);
+        streams.rejecting.by_all(views, resource_type, name)
     }
 
     /// One stream.

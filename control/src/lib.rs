@@ -52,6 +52,7 @@ mod own_files;
 pub mod peers;
 mod places;
 mod plan;
+pub mod programmed;
 mod propose;
 mod push;
 pub mod question;

@@ -1,13 +1,17 @@
 //! `/v1/conditions`: the state of every object, in the form of the Gateway API.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
+use xds_cache::StatusBoard;
 use xds_control::Tested;
-use xds_control::model::document::{self, ConditionPart, DocumentState, Translated};
-use xds_routes::conditions::{ObjectStatus, ParentStatus};
+use xds_control::model::document::{self, ConditionPart, DocumentState};
+use xds_control::programmed::Programmed;
+use xds_routes::conditions::{ConditionType, ObjectStatus, ParentStatus};
 use xds_routes::{Condition, Conditions, DocumentKey, Kind};
 use xds_units::rfc3339;
 
@@ -128,6 +132,7 @@ pub(crate) async fn list(
     state.check_loaded()?;
     let filter = filter.check()?;
     let (documents, tested) = (state.control.documents(), state.control.tested());
+    let board = Arc::clone(&state.board);
     let (limit, after) = filter.page()?;
     let list = aside(move || {
         let all = &documents.translated.translation.conditions.objects;
@@ -137,22 +142,28 @@ pub(crate) async fn list(
         let (taken, next) = page::cut(taken, limit, |(key, _)| place_of(key));
         let objects = taken
             .into_iter()
-            .map(|(key, status)| of_object(&documents, key, status, tested.as_deref()))
+            .map(|(key, status)| of_object(&board, &documents, key, status, tested.as_deref()))
             .collect();
         ConditionList { objects, next }
     });
     Ok(Answer::ok(&list.await?)?.tagged_by_content())
 }
 
-/// Conditions of an object that is served. One whose rules requests of failing RouteTests reach is `Tested: False`.
+/// Conditions of an object that is served, with what clients reject. One whose rules requests of failing RouteTests reach is
+/// `Tested: False`.
 pub(crate) fn of_object(
+    board: &StatusBoard,
     documents: &DocumentState,
     key: &DocumentKey,
     status: &ObjectStatus,
     tested: Option<&Tested>,
 ) -> ObjectConditions {
     let source = Some(source(documents, key));
-    let mut object = ObjectConditions { source, ..entry(key, status, Some(&documents.translated)) };
+    let Programmed { status, rejected_since } = Programmed::of(board, &documents.translated, key, status);
+    let aged = documents.translated.conditions(key);
+    let mut since: Since = aged.map(|(part, condition, since)| ((part, condition.kind), since)).collect();
+    since.extend(rejected_since.into_iter().map(|(part, at)| ((part, ConditionType::Programmed), at)));
+    let mut object = ObjectConditions { source, ..entry(key, &status, &since) };
     if let Some(failed) = tested.and_then(|tested| tested.failing.get(key)) {
         object.conditions.push(ConditionEntry {
             kind: "Tested",
@@ -173,14 +184,14 @@ pub(crate) fn source(documents: &DocumentState, key: &DocumentKey) -> &'static s
 
 /// Conditions that the objects of a body would have.
 pub(crate) fn of_body(conditions: &Conditions) -> Vec<ObjectConditions> {
-    conditions.objects.iter().map(|(key, status)| entry(key, status, None)).collect()
+    conditions.objects.iter().map(|(key, status)| entry(key, status, &Since::new())).collect()
 }
 
-fn entry(key: &DocumentKey, status: &ObjectStatus, known: Option<&Translated>) -> ObjectConditions {
+/// Since when each condition has its status, as far as it is known.
+type Since = BTreeMap<(ConditionPart, ConditionType), SystemTime>;
+
+fn entry(key: &DocumentKey, status: &ObjectStatus, since: &Since) -> ObjectConditions {
     let observed_generation = status.observed_generation;
-    let aged = known.into_iter().flat_map(|translated| translated.conditions(key));
-    let since: BTreeMap<_, _> =
-        aged.map(|(part, condition, since)| ((part, condition.kind), since)).collect();
     let list = |part: ConditionPart, conditions: &[Condition]| -> Vec<ConditionEntry> {
         let since = |kind| since.get(&(part.clone(), kind)).map(|at| rfc3339(*at));
         let entry = |condition: &Condition| ConditionEntry {

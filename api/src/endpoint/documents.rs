@@ -120,8 +120,10 @@ pub(crate) async fn read_one(
         entry: entry(&documents, &key, placed),
         document: document::redacted(&placed.document),
         file_document: hidden.map(|hidden| document::redacted(&hidden.document)),
-        status: status
-            .map(|status| conditions::of_object(&documents, &key, status, state.control.tested().as_deref())),
+        status: status.map(|status| {
+            let tested = state.control.tested();
+            conditions::of_object(&state.board, &documents, &key, status, tested.as_deref())
+        }),
     };
     Ok(Answer::ok(&detail)?.tagged_by_content_and(&tag::of_document(placed)))
 }

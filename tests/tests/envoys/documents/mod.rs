@@ -13,6 +13,7 @@ mod native;
 mod on_demand;
 mod on_demand_changes;
 mod on_demand_cost;
+mod programmed;
 mod proxyless;
 mod session;
 mod split;
