@@ -129,13 +129,18 @@ pub(crate) async fn page_of_leader<T: DeserializeOwned>(state: &ApiState, questi
     peers.ask(leader.id, question, PATIENCE).await.ok()?.page().ok()
 }
 
-/// Waits until every client that a revision concerns has accepted it, on all servers, or one that worked before has rejected it, or the time
-/// is up.
-pub(crate) async fn wait(state: &ApiState, caller: &Caller, revision: Revision, timeout: Duration) -> Waited {
+/// Waits until every client that a revision concerns has accepted it, on all servers, and at least so many have, or one that worked before
+/// has rejected it, or the time is up.
+pub(crate) async fn wait(
+    state: &ApiState,
+    caller: &Caller,
+    (revision, min_clients): (Revision, usize),
+    timeout: Duration,
+) -> Waited {
     let deadline = Instant::now() + timeout;
     let sees = |groups: &[xds_cache::GroupName]| caller.sees_node(groups);
     let Some(peers) = &state.peers else {
-        let applied = state.acks.wait_for(revision, timeout, sees).await.known();
+        let applied = state.acks.wait_for((revision, min_clients), timeout, sees).await.known();
         // What was changed here is published here.
         let report = applied.unwrap_or(AcksReport { revision: revision.0, ..AcksReport::default() });
         return Waited { report, union: None, doubt: None };
@@ -153,17 +158,19 @@ pub(crate) async fn wait(state: &ApiState, caller: &Caller, revision: Revision, 
     let (sender, mut answers) = mpsc::channel(MAX_WAITING);
     let scope = caller.scope().map(scope_texts);
     for id in union.others().filter(|_| peers.is_linked()).map(ToOwned::to_owned).collect::<Vec<_>>() {
-        let question = OtherWait { revision, scope: scope.clone(), deadline };
+        let goes_on = min_clients > 0;
+        let question = OtherWait { revision, scope: scope.clone(), deadline, goes_on };
         others.spawn(wait_for_other(Arc::clone(peers), id, question, sender.clone()));
     }
     drop(sender);
-    let mut own = std::pin::pin!(state.acks.wait_for(revision, timeout, sees));
+    let mut own = std::pin::pin!(state.acks.wait_for((revision, 0), timeout, sees));
     let mut is_own_over = false;
     loop {
         let has_failed = union.answers().any(|(_, applied)| is_failed(applied));
         let is_waiting = union.answers().any(|(_, applied)| is_waiting(applied));
         let is_heard = !peers.is_linked() || union.is_complete();
-        if has_failed || (is_own_over && is_heard && !is_waiting) {
+        let is_short = sum(&union, revision).acked < min_clients;
+        if has_failed || (is_own_over && is_heard && !is_waiting && !is_short) {
             break;
         }
         tokio::select! {
@@ -172,6 +179,10 @@ pub(crate) async fn wait(state: &ApiState, caller: &Caller, revision: Revision, 
                 union.tell(&own_id, Ok(applied));
             }
             Some((id, answer)) = answers.recv() => union.tell(&id, answer),
+            // Those that are to come may come to any server.
+            () = sleep(SILENCE_PAUSE), if is_own_over && is_short => {
+                union.tell(&own_id, Ok(state.acks.report_of(revision, sees)));
+            }
             () = sleep_until(deadline) => break,
         }
     }
@@ -186,12 +197,14 @@ struct OtherWait {
     revision: Revision,
     scope: Option<ScopeTexts>,
     deadline: Instant,
+    /// Clients that come later count too.
+    goes_on: bool,
 }
 
 async fn wait_for_other(
     peers: Arc<dyn Peers>,
     id: String,
-    OtherWait { revision, scope, deadline }: OtherWait,
+    OtherWait { revision, scope, deadline, goes_on }: OtherWait,
     answers: mpsc::Sender<(String, Result<Applied, String>)>,
 ) {
     loop {
@@ -201,8 +214,9 @@ async fn wait_for_other(
         let question = Question::Acks { revision: revision.0, wait_ms, scope: scope.clone() };
         let answer = peers.ask(id.clone(), question, LONGEST_WAIT + PATIENCE).await;
         let answer = answer.and_then(|answer| answer.applied(revision));
-        let is_over = answer.as_ref().is_ok_and(|applied| !is_waiting(applied));
-        let is_silent = answer.is_err();
+        let is_over =
+            answer.as_ref().is_ok_and(|applied| is_failed(applied) || (!goes_on && !is_waiting(applied)));
+        let is_silent = answer.as_ref().map_or(true, |applied| !is_waiting(applied));
         if answers.send((id.clone(), answer)).await.is_err() || is_over {
             return;
         }

@@ -297,7 +297,7 @@ const EVERYWHERE: &[StatusCode] = &[
     StatusCode::INTERNAL_SERVER_ERROR,
 ];
 
-const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 18] = [
+const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 19] = [
     ("dryRun", ParameterIn::Query, Type::Boolean, "Validate and report the difference, but change nothing"),
     (
         "wait",
@@ -316,6 +316,12 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 18] = [
         ParameterIn::Query,
         Type::String,
         "revert: undo the change if a client rejects it; keep by default",
+    ),
+    (
+        "minClients",
+        ParameterIn::Query,
+        Type::Integer,
+        "With wait=acked: how many clients must accept the change at least, those that connect later included; 0 if absent",
     ),
     (
         "waves",

@@ -31,7 +31,7 @@ pub async fn answer(state: &ApiState, question: Question) -> Result<Answer, Stri
             let (revision, wait) = (Revision(revision), Duration::from_millis(wait_ms).min(MAX_WAIT));
             Ok(Answer::Acks(match wait {
                 Duration::ZERO => state.acks.report_of(revision, sees),
-                wait => state.acks.wait_for(revision, wait, sees).await,
+                wait => state.acks.wait_for((revision, 0), wait, sees).await,
             }))
         }
         Question::Nodes { id, limit, after, status, group, scope } => {

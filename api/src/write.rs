@@ -12,7 +12,7 @@ use xds_cache::refusals::Reason;
 use xds_cache::wave::PolicyTexts;
 use xds_cache::{AHEAD, GroupName, Profile, Refusals, Revision, ViewKey, WavePolicy};
 use xds_codec::json_diff;
-use xds_control::acks::{AcksReport, view_key_of_group};
+use xds_control::acks::{AcksReport, Applied, view_key_of_group};
 use xds_control::model::{
     ChangedObject, RequestName, TraceParent, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
 };
@@ -26,7 +26,7 @@ use crate::input::{DEFAULT_WAIT, duration};
 use crate::phases::GroupPhasesEntry;
 use crate::problem::{ApiError, Fault};
 use crate::requests::{self, GroupRequestsEntry};
-use crate::state::ApiState;
+use crate::state::{ApiState, aside};
 use crate::{tag, trials};
 
 /// The query parameters of every write.
@@ -43,6 +43,7 @@ pub(crate) struct WriteParams {
     wait: Option<String>,
     timeout: Option<String>,
     on_nack: Option<String>,
+    min_clients: Option<String>,
     waves: Option<String>,
     by: Option<String>,
     order: Option<String>,
@@ -63,6 +64,8 @@ struct Mode {
     dry_run: bool,
     wait: Option<Duration>,
     reverts: bool,
+    /// How many clients must accept it at least.
+    min_clients: usize,
     waves: WaveChoice,
     force: bool,
 }
@@ -100,6 +103,9 @@ pub(crate) struct WriteAnswer {
     /// dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Vec<GroupRequestsEntry>>,
+    /// How many more clients than have accepted it `minClients` demands; missing if that is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub short: Option<usize>,
     /// The revision that took it back (`onNack=revert`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverted: Option<u64>,
@@ -244,10 +250,15 @@ impl TryFrom<WriteParams> for Mode {
             }
             Some(other) => return refuse(format!("wait={other:?} is unknown; write wait=acked")),
         };
-        if wait.is_none() && (reverts || params.timeout.is_some()) {
-            return refuse("timeout and onNack=revert need wait=acked".to_owned());
+        let min_clients = match params.min_clients.as_deref().map(str::parse) {
+            None => 0,
+            Some(Ok(n)) => n,
+            Some(Err(_)) => return refuse("minClients is no number of clients, such as 3".to_owned()),
+        };
+        if wait.is_none() && (reverts || params.timeout.is_some() || params.min_clients.is_some()) {
+            return refuse("timeout, onNack=revert and minClients need wait=acked".to_owned());
         }
-        Ok(Self { dry_run: params.dry_run, wait, reverts, waves, force: params.force })
+        Ok(Self { dry_run: params.dry_run, wait, reverts, min_clients, waves, force: params.force })
     }
 }
 
@@ -353,6 +364,7 @@ async fn perform(
     options: WriteOptions,
 ) -> Result<Answer, ApiError> {
     let group = group_of(&write);
+    let named = if mode.wait.is_some() { write.named() } else { vec![] };
     let (actor, trace_parent) = (options.actor.clone(), options.trace_parent);
     let outcome = if options.force
         && let Write::ChangeWeights { key, change } = write
@@ -382,10 +394,19 @@ async fn perform(
     let report = outcome.changed.then(|| state.acks.report_of(outcome.revision, sees).known()).flatten();
     answer.total = report.map_or(0, |report| report.total);
     let Some(timeout) = mode.wait else { return Answer::ok(&answer) };
-    let Waited { report, union, doubt } = match outcome.changed {
-        true => everyone::wait(&state, &caller, outcome.revision, timeout).await,
-        false => Waited::for_nobody(outcome.revision),
+    let awaited = match outcome.changed {
+        true => Some(outcome.revision),
+        // The clients may not have it yet, though it is what it was.
+        false => last_change(&state, named).await?,
     };
+    let Waited { report, union, doubt } = match awaited {
+        Some(revision) => everyone::wait(&state, &caller, (revision, mode.min_clients), timeout).await,
+        None => Waited::for_nobody(outcome.revision),
+    };
+    let is_forgotten = awaited.is_none_or(|revision| state.acks.report(revision) == Applied::Forgotten);
+    if report.total == 0 && outcome.held.is_none() {
+        answer.warnings.push(Fault::new(if is_forgotten { FORGOTTEN } else { NOBODY }));
+    }
     let is_whole = doubt.is_none() && union.as_ref().is_none_or(Union::is_complete);
     if let Some(union) = union {
         let is_linked = state.peers.as_ref().is_some_and(|peers| peers.is_linked());
@@ -398,16 +419,32 @@ async fn perform(
         }
         answer.replicas = is_linked.then_some(replicas);
     }
-    if report.n_nacked > 0 {
-        if mode.reverts {
+    let short = mode.min_clients.saturating_sub(report.acked);
+    answer.short = (short > 0).then_some(short);
+    if report.n_nacked + report.n_already_failing > 0 {
+        // A rejection that is older than the change is no reason to take it back.
+        if mode.reverts && outcome.changed && report.n_nacked > 0 {
             answer.reverted = Some(revert(&state, outcome.revision, (actor, trace_parent)).await?);
         }
         return Err(ApiError::Rejected(with_report(&answer, &report)));
     }
-    let is_complete = report.n_pending == 0 && is_whole;
+    let is_complete = report.n_pending == 0 && short == 0 && is_whole;
     let status = if is_complete { StatusCode::OK } else { StatusCode::ACCEPTED };
     Answer::ok(&with_report(&answer, &report)).map(|answer| answer.with_status(status))
 }
+
+/// The last revision that changed one of these objects, if that is known.
+async fn last_change(state: &ApiState, named: Vec<String>) -> Result<Option<Revision>, ApiError> {
+    let control = state.control.clone();
+    Ok(aside(move || control.last_change(&named)).await??)
+}
+
+/// What a caller that waits is told if no client has to have the change.
+const NOBODY: &str =
+    "no connected client asks for what this is about, so nobody has accepted it; minClients=N waits for some";
+
+/// The same if it is not known who has to.
+const FORGOTTEN: &str = "nothing changed, and it is not known which clients have this: its last change is too old, or was made before the server started";
 
 /// What a caller that waits is told, if the servers with the same store do not ask each other.
 const OF_OTHERS: &str = "the clients of this server are counted alone: those of the other servers with the same store may not have the change     (--peer-listen lets the servers ask each other)";
@@ -443,6 +480,7 @@ fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupNa
         affected_nodes: None,
         phases: None,
         requests: None,
+        short: None,
         reverted: None,
         wave_deployment: outcome.wave,
         replicas: None,

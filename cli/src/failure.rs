@@ -20,6 +20,9 @@ pub enum Failure {
     /// Exit code 3.
     #[error("{0}")]
     Unreachable(String),
+    /// Exit code 4: it is on its way, and nothing has refused it.
+    #[error("{0}")]
+    NotYet(String),
 }
 
 impl Failure {
@@ -29,6 +32,7 @@ impl Failure {
             Self::Silent | Self::Failed(_) => 1,
             Self::Usage(_) => 2,
             Self::Unreachable(_) => 3,
+            Self::NotYet(_) => 4,
         })
     }
 }

@@ -1,7 +1,8 @@
 //! The command line: `serve` by default, and commands that ask a server, a file or a client's side of the protocol.
 //!
 //! Results go to standard output, everything else to standard error. The exit code is 0 if all went well, 1 if what was
-//! asked for failed, 2 if the command line is wrong, 3 if the server cannot be reached.
+//! asked for was refused, rejected or failed, 2 if the command line is wrong, 3 if the server cannot be reached, 4 if clients do not have
+//! it yet.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -69,7 +70,7 @@ struct Cli<S: Serve> {
     command: Command<S>,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 cannot reach the server";
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, refused or rejected, 2 wrong command line, 3 cannot reach the server, 4 not all clients have it yet";
 
 #[derive(Debug, Subcommand)]
 enum Command<S: Serve> {

@@ -1,8 +1,8 @@
 //! ACKs: the clients that have applied a publication.
 //!
-//! *Concerned* are the clients that are connected at the publication and subscribe to a resource that it changes. An ADS
-//! stream is a client of its own; the per-type streams of one connection and node are one client together (D13), so several
-//! clients may have one node id. A client that disconnects leaves the set. An ACK of a newer response counts.
+//! *Concerned* are the clients that subscribe to a resource that the publication changes, whenever they came. An ADS stream is a client of
+//! its own; the per-type streams of one connection and node are one client together (D13), so several clients may have one node id. A
+//! client that disconnects leaves the set. An ACK of a newer response counts, and a rejection counts only of a resource that was changed.
 //!
 //! A server that takes in several commits of others at once publishes only the newest revision. That publication *covers* the others, so
 //! the ACKs of each of these revisions are those of the publication.
@@ -10,18 +10,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::ToSchema;
-use xds_cache::status::{StreamEntry, StreamId, TypeStatus};
+use xds_cache::status::{StreamEntry, StreamId, TypeAnswer, TypeStatus};
 use xds_cache::wave::Behind;
 use xds_cache::{
-    GroupName, Groups, Moved, Node, Publication, Publisher, ResourceType, Revision, StatusBoard, View,
-    ViewChange, ViewKey,
+    Changes, GroupName, Groups, Moved, Name, Node, Publication, Publisher, Resource, ResourceType, Revision,
+    StatusBoard, View, ViewChange, ViewKey,
 };
 
 /// Publishes, and remembers the clients that each publication concerned.
@@ -52,7 +52,7 @@ pub enum Applied {
 pub struct AcksReport {
     /// The revision asked for.
     pub revision: u64,
-    /// The clients that are concerned and still connected.
+    /// The clients that are concerned and connected; those that came later count too.
     pub total: usize,
     /// The number of them that have accepted everything that it changed for them.
     pub acked: usize,
@@ -84,16 +84,26 @@ pub struct Progress {
 }
 
 /// A client's rejection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct NodeNack {
     /// The node id.
     pub node: String,
     /// The client's words.
     pub message: String,
+    /// The type of the resource that it rejects; missing if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub type_url: Option<String>,
+    /// The name of that resource; missing if it is not known which one of the type it rejects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
 }
 
 /// The most clients that each list of an [`AcksReport`] names; the counts include all of them.
 pub const MAX_LISTED: usize = 1_000;
+
+/// How many bytes the resources may have that are remembered because publications changed them; the newest publication is kept whole.
+const MAX_KEPT_BYTES: usize = 64 * 1024 * 1024;
 
 /// How many publications are remembered.
 const MAX_KEPT: usize = 1_000;
@@ -109,6 +119,7 @@ struct Kept {
     after: Revision,
     concerned: Arc<Mutex<Concerned>>,
     n_clients: usize,
+    n_bytes: usize,
     /// When it began.
     at: Instant,
     /// The `version_info`s that the publication gave to changed types.
@@ -117,7 +128,12 @@ struct Kept {
 
 struct Concerned {
     revision: Revision,
+    /// What it changed, by view.
+    changes: BTreeMap<ViewKey, Arc<Changed>>,
+    /// The clients that were connected at the publication.
     clients: Vec<ConcernedClient>,
+    /// Those that came later.
+    late: Vec<ConcernedClient>,
 }
 
 struct ConcernedClient {
@@ -128,18 +144,36 @@ struct ConcernedClient {
     state: AckState,
 }
 
+/// The changes of one view, with the names of the changed resources, which are needed if clients reject something.
+struct Changed {
+    change: ViewChange,
+    /// By type; `None` if clients may know a changed resource by another name.
+    names: OnceLock<HashMap<ResourceType, Option<HashSet<Name>>>>,
+}
+
 struct ConcernedStream {
     id: StreamId,
-    /// The changed types, and whether the stream was in ERROR on the type before.
-    types: Vec<(ResourceType, bool)>,
+    changed: Arc<Changed>,
+    /// The changed types that it subscribes to.
+    types: Vec<ResourceType>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum AckState {
     Pending,
     Acked { by_newer: bool },
-    Nacked { message: Arc<str>, failed_before: bool },
+    Nacked(Rejected),
     Gone,
+}
+
+/// A client's rejection of something that was changed.
+#[derive(Clone, Debug, PartialEq)]
+struct Rejected {
+    resource_type: ResourceType,
+    /// `None` if it is not known which resource it is.
+    resource: Option<Name>,
+    message: Arc<str>,
+    failed_before: bool,
 }
 
 impl Acks {
@@ -159,8 +193,8 @@ impl Acks {
     pub fn publish_split(&self, revision: Revision, groups: Groups, behind: Option<Behind>) -> Publication {
         let at = Instant::now();
         let publication = self.publisher.publish_split(revision, groups, behind, at.into_std());
-        let clients = self.concerned(&publication);
-        self.remember(&publication, clients, at);
+        let concerned = self.concerned(&publication);
+        self.remember(&publication, concerned, at);
         self.published.send_replace(Some(revision));
         publication
     }
@@ -199,6 +233,7 @@ impl Acks {
         };
         let Some(concerned) = covering else { return Applied::Forgotten };
         let mut concerned = concerned.lock().unwrap_or_else(PoisonError::into_inner);
+        concerned.find_late(&self.board);
         concerned.look(&self.board);
         Applied::Known(AcksReport { revision: revision.0, ..concerned.report(wants) })
     }
@@ -231,13 +266,14 @@ impl Acks {
     /// rejected it, or the time is up. A publication that is no longer remembered has no concerned clients. Never
     /// [forgotten](Applied::Forgotten).
     pub async fn wait(&self, revision: Revision, timeout: Duration) -> Applied {
-        self.wait_for(revision, timeout, |_| true).await
+        self.wait_for((revision, 0), timeout, |_| true).await
     }
 
-    /// The same of the clients that had groups for which `wants` is `true` when it was published.
+    /// The same of the clients that had groups for which `wants` is `true` when it was published, and until at least so many have accepted
+    /// it.
     pub async fn wait_for(
         &self,
-        revision: Revision,
+        (revision, min_clients): (Revision, usize),
         timeout: Duration,
         wants: impl Fn(&[GroupName]) -> bool,
     ) -> Applied {
@@ -253,7 +289,7 @@ impl Acks {
                 Applied::Behind => return Applied::Behind,
                 Applied::Forgotten => AcksReport { revision: revision.0, ..AcksReport::default() },
             };
-            if !report.is_waiting() || Instant::now() >= deadline {
+            if !report.is_waiting_for(min_clients) || Instant::now() >= deadline {
                 return Applied::Known(report);
             }
             // In any case, the clients are looked at once more: the board may be gone, or the time may be up.
@@ -263,9 +299,9 @@ impl Acks {
     }
 
     /// The clients that a publication concerns: those of changed views, and those that may have moved to another view.
-    fn concerned(&self, publication: &Publication) -> Vec<ConcernedClient> {
-        let changes: HashMap<&ViewKey, &ViewChange> =
-            publication.views.iter().map(|change| (&change.key, change)).collect();
+    fn concerned(&self, publication: &Publication) -> Concerned {
+        let changed = |change: &ViewChange| (change.key.clone(), Arc::new(Changed::new(change.clone())));
+        let changes: BTreeMap<ViewKey, Arc<Changed>> = publication.views.iter().map(changed).collect();
         let former: HashMap<&ViewKey, &Arc<View>> =
             publication.former.iter().map(|view| (view.key(), view)).collect();
         let mut concerned = BTreeMap::new();
@@ -284,35 +320,27 @@ impl Acks {
                     let old = key.and_then(|key| former.get(key)).map(|view| &***view);
                     moves.change(old, &view)
                 });
-                let change = moved.as_deref().or_else(|| changes.get(key?).copied());
-                let types = change.map(|change| entry.concerned(change)).unwrap_or_default();
+                let of_view = || key.and_then(|key| changes.get(key)).cloned();
+                let Some(changed) = moved.or_else(of_view) else { continue };
+                let types = entry.concerned(&changed.change);
                 if !types.is_empty() {
-                    concerned.insert(entry.id(), (entry, types));
+                    concerned.insert(entry.id(), (entry, changed, types));
                 }
             }
         };
-        let of_changed = changes.keys().chain(former.keys()).copied();
+        let of_changed = changes.keys().chain(former.keys().copied());
         of_changed.collect::<BTreeSet<&ViewKey>>().into_iter().for_each(|key| look_at(Some(key)));
         if publication.moved != Moved::Nobody {
             look_at(None);
         }
         let mut clients = Clients::default();
-        for (id, (entry, types)) in concerned {
-            let failed_before = |of_type: &ResourceType| {
-                let failed = |status: &TypeStatus| status.failed_before(publication.revision);
-                entry.with(|status| status.types.get(of_type).is_some_and(failed))
-            };
-            let types = types.into_iter().map(|of_type| {
-                let failed_before = failed_before(&of_type);
-                (of_type, failed_before)
-            });
-            let types = types.collect();
-            clients.add(&entry, ConcernedStream { id, types });
+        for (id, (entry, changed, types)) in concerned {
+            clients.add(&entry, ConcernedStream { id, changed, types });
         }
-        clients.list
+        Concerned { revision: publication.revision, changes, clients: clients.list, late: Vec::new() }
     }
 
-    fn remember(&self, publication: &Publication, clients: Vec<ConcernedClient>, at: Instant) {
+    fn remember(&self, publication: &Publication, concerned: Concerned, at: Instant) {
         let mut versions = HashSet::new();
         for change in &publication.views {
             let Some(view) = self.publisher.view_at(&change.key) else { continue };
@@ -327,16 +355,21 @@ impl Acks {
             Some(again) => again.after,
             None => before.unwrap_or(Revision(revision.0.saturating_sub(1))),
         };
-        if clients.is_empty() && kept.contains_key(&revision) {
+        if concerned.clients.is_empty() && kept.contains_key(&revision) {
             return;
         }
-        let n_clients = clients.len();
-        let concerned = Arc::new(Mutex::new(Concerned { revision, clients }));
-        kept.insert(revision, Kept { after, concerned, n_clients, at, versions });
+        let (n_clients, n_bytes) = (concerned.clients.len(), concerned.n_bytes());
+        let concerned = Arc::new(Mutex::new(concerned));
+        kept.insert(revision, Kept { after, concerned, n_clients, n_bytes, at, versions });
         let mut n_kept: usize = kept.values().map(|kept| kept.n_clients).sum();
-        while kept.len() > 1 && (kept.len() > MAX_KEPT || n_kept > MAX_KEPT_CLIENTS) {
+        let mut n_kept_bytes: usize = kept.values().map(|kept| kept.n_bytes).sum();
+        let is_full = |n_publications, n_clients, n_bytes| {
+            n_publications > MAX_KEPT || n_clients > MAX_KEPT_CLIENTS || n_bytes > MAX_KEPT_BYTES
+        };
+        while kept.len() > 1 && is_full(kept.len(), n_kept, n_kept_bytes) {
             let Some((_, oldest)) = kept.pop_first() else { break };
             n_kept -= oldest.n_clients;
+            n_kept_bytes -= oldest.n_bytes;
         }
     }
 
@@ -369,6 +402,12 @@ impl AcksReport {
         self.n_nacked == 0 && self.n_pending > 0
     }
 
+    /// The same if at least so many clients must accept it.
+    #[must_use]
+    pub fn is_waiting_for(&self, min_clients: usize) -> bool {
+        self.is_waiting() || (self.n_nacked + self.n_already_failing == 0 && self.acked < min_clients)
+    }
+
     /// Counts the clients of another server too. A client of both counts twice, because each of its streams has to answer.
     pub fn add(&mut self, other: &Self) {
         self.total = self.total.saturating_add(other.total);
@@ -387,12 +426,37 @@ impl AcksReport {
 }
 
 impl Concerned {
+    /// How many bytes the resources have that it keeps.
+    fn n_bytes(&self) -> usize {
+        let changes = self.changes.values().flat_map(|changed| changed.change.changes.values());
+        changes.flat_map(|changes| &changes.changed).map(|resource| resource.n_bytes()).sum()
+    }
+
+    /// Finds the clients that came after the publication, and that it concerns.
+    fn find_late(&mut self, board: &StatusBoard) {
+        let counted = self.clients.iter().chain(&self.late).flat_map(|client| &client.streams);
+        let counted: HashSet<StreamId> = counted.map(|stream| stream.id).collect();
+        let mut late = Clients::default();
+        for (key, changed) in &self.changes {
+            let came = board.streams_of(Some(key)).into_iter().filter(|entry| !counted.contains(&entry.id()));
+            for entry in came {
+                let types = entry.concerned(&changed.change);
+                if !types.is_empty() {
+                    let (id, changed) = (entry.id(), Arc::clone(changed));
+                    late.add(&entry, ConcernedStream { id, changed, types });
+                }
+            }
+        }
+        self.late.extend(late.list);
+    }
+
     /// Reads what the clients have answered since the last look.
     fn look(&mut self, board: &StatusBoard) {
-        for client in &mut self.clients {
+        self.late.retain(|client| client.streams.iter().any(|stream| board.stream(stream.id).is_some()));
+        for client in self.clients.iter_mut().chain(&mut self.late) {
             match client.state {
                 AckState::Acked { .. } | AckState::Gone => {}
-                AckState::Pending | AckState::Nacked { .. } => {
+                AckState::Pending | AckState::Nacked(_) => {
                     client.state = client.look(board, self.revision);
                 }
             }
@@ -400,7 +464,7 @@ impl Concerned {
             if client.streams.iter().all(|stream| board.stream(stream.id).is_none()) {
                 client.state = match &client.state {
                     acked @ AckState::Acked { .. } => acked.clone(),
-                    AckState::Pending | AckState::Nacked { .. } | AckState::Gone => AckState::Gone,
+                    AckState::Pending | AckState::Nacked(_) | AckState::Gone => AckState::Gone,
                 };
             }
         }
@@ -413,7 +477,7 @@ impl Concerned {
                 AckState::Gone => continue,
                 AckState::Pending => progress.pending += 1,
                 AckState::Acked { .. } => progress.acked += 1,
-                AckState::Nacked { .. } => {}
+                AckState::Nacked(_) => {}
             }
             progress.total += 1;
         }
@@ -422,7 +486,7 @@ impl Concerned {
 
     fn report(&self, wants: impl Fn(&[GroupName]) -> bool) -> AcksReport {
         let mut report = AcksReport { revision: self.revision.0, ..AcksReport::default() };
-        for client in self.clients.iter().filter(|client| wants(&client.groups)) {
+        for client in self.clients.iter().chain(&self.late).filter(|client| wants(&client.groups)) {
             let node = || client.node.id.clone();
             match &client.state {
                 AckState::Gone => continue,
@@ -434,9 +498,9 @@ impl Concerned {
                     report.acked += 1;
                     report.superseded += usize::from(*by_newer);
                 }
-                AckState::Nacked { message, failed_before } => {
-                    let nack = NodeNack { node: node(), message: message.to_string() };
-                    let (n, listed) = match failed_before {
+                AckState::Nacked(rejected) => {
+                    let nack = rejected.of_node(node());
+                    let (n, listed) = match rejected.failed_before {
                         true => (&mut report.n_already_failing, &mut report.already_failing),
                         false => (&mut report.n_nacked, &mut report.nacked),
                     };
@@ -455,36 +519,78 @@ impl ConcernedClient {
         let mut n_open = 0;
         let mut pending = false;
         let mut by_newer = false;
-        let mut failed: Option<AckState> = None;
+        let mut rejected: Option<Rejected> = None;
         for stream in &self.streams {
             let Some(entry) = board.stream(stream.id) else { continue };
             n_open += 1;
             entry.with(|status| {
-                for (resource_type, failed_before) in &stream.types {
-                    let status = status.types.get(resource_type);
-                    if status.is_some_and(|status| status.has_acked(revision)) {
-                        by_newer |= status.is_some_and(|status| is_newer(status, revision));
-                        continue;
-                    }
-                    let Some(nack) = status.and_then(|status| status.nack_since(revision)) else {
+                for resource_type in &stream.types {
+                    let Some(of_type) = status.types.get(resource_type) else {
                         pending = true;
                         continue;
                     };
-                    let is_news = !matches!(&failed, Some(AckState::Nacked { failed_before: false, .. }));
-                    if is_news {
-                        let message = Arc::clone(&nack.message);
-                        failed = Some(AckState::Nacked { message, failed_before: *failed_before });
+                    let answer = of_type.answer(revision, |name| stream.changed.has(resource_type, name));
+                    match answer {
+                        TypeAnswer::Pending => pending = true,
+                        TypeAnswer::Uses => by_newer |= is_newer(of_type, revision),
+                        TypeAnswer::Rejects { resource, message, failed_before } => {
+                            if rejected.as_ref().is_none_or(|rejected| rejected.failed_before) {
+                                let resource_type = resource_type.clone();
+                                rejected = Some(Rejected { resource_type, resource, message, failed_before });
+                            }
+                        }
                     }
                 }
             });
         }
-        match failed {
+        match rejected {
             _ if n_open == 0 => AckState::Gone,
-            // A type that failed before does not end the wait for the client's other types.
-            Some(AckState::Nacked { failed_before: true, .. }) if pending => AckState::Pending,
-            Some(failed) => failed,
+            // A resource that was rejected before does not end the wait for the others.
+            Some(rejected) if rejected.failed_before && pending => AckState::Pending,
+            Some(rejected) => AckState::Nacked(rejected),
             None if pending => AckState::Pending,
             None => AckState::Acked { by_newer },
+        }
+    }
+}
+
+impl Changed {
+    fn new(change: ViewChange) -> Self {
+        Self { change, names: OnceLock::new() }
+    }
+
+    /// Returns `true` if a resource that a client rejects by this name may be among those that were changed.
+    fn has(&self, resource_type: &ResourceType, name: &str) -> bool {
+        let names = self.names.get_or_init(|| {
+            let of_type =
+                |(of_type, changes): (&ResourceType, &Arc<Changes>)| (of_type.clone(), names(changes));
+            self.change.changes.iter().map(of_type).collect()
+        });
+        names.get(resource_type).is_some_and(|names| names.as_ref().is_none_or(|names| names.contains(name)))
+    }
+}
+
+/// The names of the changed resources; `None` if clients may know one of them by another name.
+fn names(changes: &Changes) -> Option<HashSet<Name>> {
+    let has_others = |resource: &Arc<Resource>| {
+        *resource.resource_type() == ResourceType::VirtualHost
+            || resource.is_host_pattern()
+            || !resource.aliases().is_empty()
+    };
+    if changes.changed.iter().any(has_others) {
+        return None;
+    }
+    let changed = changes.changed.iter().map(|resource| resource.name());
+    Some(changed.chain(&changes.removed).cloned().collect())
+}
+
+impl Rejected {
+    fn of_node(&self, node: String) -> NodeNack {
+        NodeNack {
+            node,
+            message: self.message.to_string(),
+            type_url: Some(self.resource_type.type_url().to_owned()),
+            resource: self.resource.as_ref().map(|name| name.to_string()),
         }
     }
 }
@@ -528,12 +634,12 @@ impl Clients {
 
 /// The changes for nodes that move to another view, by both views.
 #[derive(Default)]
-struct Moves(HashMap<(Option<ViewKey>, ViewKey), Arc<ViewChange>>);
+struct Moves(HashMap<(Option<ViewKey>, ViewKey), Arc<Changed>>);
 
 impl Moves {
-    fn change(&mut self, old: Option<&View>, new: &View) -> Arc<ViewChange> {
+    fn change(&mut self, old: Option<&View>, new: &View) -> Arc<Changed> {
         let key = (old.map(|view| view.key().clone()), new.key().clone());
-        let change = self.0.entry(key).or_insert_with(|| Arc::new(new.change_since(old)));
+        let change = self.0.entry(key).or_insert_with(|| Arc::new(Changed::new(new.change_since(old))));
         Arc::clone(change)
     }
 }
@@ -553,7 +659,15 @@ mod tests {
     #[test]
     fn clients_that_are_not_named_count() {
         let client = |n: usize| {
-            let nack = |failed_before| AckState::Nacked { message: "no".into(), failed_before };
+            let nack = |failed_before| {
+                let resource_type = ResourceType::Listener;
+                AckState::Nacked(Rejected {
+                    resource_type,
+                    resource: None,
+                    message: "no".into(),
+                    failed_before,
+                })
+            };
             let state = match n % 4 {
                 0 => AckState::Acked { by_newer: false },
                 1 => AckState::Pending,
@@ -563,7 +677,9 @@ mod tests {
             ConcernedClient { node: Arc::new(Node::default()), groups: [].into(), streams: vec![], state }
         };
         let clients = (0..4 * (MAX_LISTED + 1)).map(client).collect();
-        let mut report = Concerned { revision: Revision(7), clients }.report(|_| true);
+        let concerned =
+            Concerned { revision: Revision(7), changes: BTreeMap::new(), clients, late: Vec::new() };
+        let mut report = concerned.report(|_| true);
         let counts = |of: &AcksReport| [of.acked, of.n_pending, of.n_nacked, of.n_already_failing];
         let lists = |of: &AcksReport| [of.pending.len(), of.nacked.len(), of.already_failing.len()];
         assert_eq!((counts(&report), lists(&report)), ([MAX_LISTED + 1; 4], [MAX_LISTED; 3]));

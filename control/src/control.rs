@@ -615,6 +615,26 @@ impl Control {
         history::entries(&*self.shared.env.parts.store, before, limit)
     }
 
+    /// The last revision that changed one of these objects, as [`Write::named`] names them; `None` if none of the last
+    /// [`MAX_LOOKED_AT`](Self::MAX_LOOKED_AT) did. Reads files.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::History`] if the history cannot be read.
+    pub fn last_change(&self, named: &[String]) -> Result<Option<Revision>, WriteError> {
+        let named: BTreeSet<&str> = named.iter().map(String::as_str).collect();
+        if named.is_empty() {
+            return Ok(None);
+        }
+        let entries = self.history(None, Self::MAX_LOOKED_AT)?;
+        let is_of =
+            |entry: &&HistoryEntry| entry.changes.iter().any(|(what, _)| named.contains(what.as_str()));
+        Ok(entries.iter().find(is_of).map(|entry| entry.revision))
+    }
+
+    /// How many revisions [`last_change`](Self::last_change) looks at.
+    pub const MAX_LOOKED_AT: usize = 1_000;
+
     /// A revision with its changes of objects for whose texts ([`ChangedObject::what`]) `wants` is `true`. Reads files.
     ///
     /// # Errors

@@ -55,11 +55,23 @@ pub(super) fn who_has_not(acks: &Value) -> String {
     {
         for nack in items(&acks[list]).take(MAX_SHOWN) {
             let (node, message) = (one_line(&cell(&nack["node"])), one_line(&cell(&nack["message"])));
-            text.push_str(&format!("{said} by {node}: {message}\n"));
+            text.push_str(&format!("{said} by {node}: {}{message}\n", rejected(nack)));
         }
         text.push_str(&more(said, &acks[n]));
     }
     text
+}
+
+/// What a client rejects, before its words: the type and name of a resource, as far as they are known.
+fn rejected(nack: &Value) -> String {
+    let type_url = nack["typeUrl"].as_str().unwrap_or_default();
+    let of_type = type_url.rsplit('.').next().unwrap_or_default();
+    let text = match nack["resource"].as_str() {
+        Some(name) => format!("{of_type} {name}: "),
+        None if of_type.is_empty() => String::new(),
+        None => format!("a {of_type}: "),
+    };
+    one_line(&text)
 }
 
 /// A line that says how many are not shown, if some are not.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::Value;
 
+use super::acks::who_has_not;
 use super::advice;
 use crate::failure::Failure;
 use crate::output::{Form, clean};
@@ -219,6 +220,11 @@ impl Answer {
             && self.body["type"].as_str().is_some_and(|kind| kind.ends_with("/outcome-unknown"))
     }
 
+    /// Returns `true` if it is done, and not all clients that have to have it do.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.status == 202
+    }
+
     pub(crate) fn success(self) -> Result<Value, Failure> {
         if (200..300).contains(&self.status) {
             return Ok(self.body);
@@ -260,6 +266,12 @@ fn describe_problem(status: u16, body: &Value) -> String {
         if let Some(suggestion) = text(error, "suggestion") {
             message.push_str(&format!("; did you mean `{suggestion}`?"));
         }
+    }
+    for line in who_has_not(body).lines() {
+        message.push_str(&format!("\n  {line}"));
+    }
+    if let Some(revision) = body.get("reverted").and_then(Value::as_u64) {
+        message.push_str(&format!("\n  taken back in revision {revision}"));
     }
     message
 }

@@ -26,6 +26,9 @@ pub(super) fn outcome(answer: &Value, heading: &str, ink: Ink) -> String {
     if let Some(acked) = answer["acked"].as_u64() {
         text.push_str(&format!("{acked} of {} clients have accepted it\n", cell(&answer["total"])));
     }
+    if let Some(short) = answer["short"].as_u64() {
+        text.push_str(&format!("{short} more clients must accept it\n"));
+    }
     text.push_str(&who_has_not(answer));
     text
 }

@@ -26,6 +26,9 @@ pub(super) struct WriteFlags {
     /// Time limit for --wait, such as 1m, at most 5m [default: 10s]
     #[arg(long, value_name = "TIME", requires = "wait")]
     timeout: Option<String>,
+    /// With --wait: how many clients must accept the change at least, those that connect later included
+    #[arg(long, value_name = "N", requires = "wait")]
+    expect: Option<usize>,
     /// What to do if a client rejects the change: revert it, or keep it
     #[arg(long, value_enum, value_name = "WHAT", requires = "wait")]
     on_nack: Option<OnNack>,
@@ -69,6 +72,7 @@ impl WriteFlags {
         query.extend(self.dry_run.then(|| "dryRun=true".to_owned()));
         query.extend(self.wait.then(|| "wait=acked".to_owned()));
         query.extend(self.timeout.as_ref().map(|time| format!("timeout={}", segment(time))));
+        query.extend(self.expect.map(|n| format!("minClients={n}")));
         query.extend(self.on_nack.map(|what| match what {
             OnNack::Revert => "onNack=revert".to_owned(),
             OnNack::Keep => "onNack=keep".to_owned(),
@@ -79,12 +83,20 @@ impl WriteFlags {
         let progress = Progress::of_wait(awaited);
         let answer = admin.send(method, &format!("{path}?{}", query.join("&")), headers, body);
         drop(progress);
-        let answer = answer?.success();
-        let answer = answer.map_err(|failure| match failure {
+        let answer = answer?;
+        let is_pending = answer.is_pending();
+        let answer = answer.success().map_err(|failure| match failure {
             Failure::Failed(text) => refused(text),
-            other @ (Failure::Silent | Failure::Usage(_) | Failure::Unreachable(_)) => other,
+            other @ (Failure::Silent | Failure::Usage(_) | Failure::Unreachable(_) | Failure::NotYet(_)) => {
+                other
+            }
         })?;
-        print_in(self.admin.output, &answer, || outcome(&answer, "would change:\n", Ink::of_stdout()))
+        print_in(self.admin.output, &answer, || outcome(&answer, "would change:\n", Ink::of_stdout()))?;
+        if is_pending {
+            let committed = "the change is made, but not all clients that must have it have accepted it yet";
+            return Err(Failure::NotYet(committed.to_owned()));
+        }
+        Ok(())
     }
 }
 

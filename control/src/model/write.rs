@@ -18,6 +18,7 @@ use super::rollouts::RolloutSteps;
 use super::trace_parent::TraceParent;
 use super::weights::RuleKey;
 use super::weights::change::{ChangeFault, WeightChange};
+use crate::key::StoreKey;
 
 /// One change of what the API owns.
 #[derive(Clone, Debug)]
@@ -102,6 +103,36 @@ pub enum Write {
         /// The revision.
         of: Revision,
     },
+}
+
+impl Write {
+    /// The objects that it says how they shall be, as the history names them. What it deletes or restores is not among them.
+    #[must_use]
+    pub fn named(&self) -> Vec<String> {
+        let of_key = |key: StoreKey| key.what();
+        match self {
+            Self::PutGroup(definition) => vec![of_key(StoreKey::Group(definition.name.clone()))],
+            Self::ReplaceResources { group, resources, .. } => {
+                let keys = resources.keys().map(|key| StoreKey::Resource(group.clone(), (**key).clone()));
+                keys.map(of_key).collect()
+            }
+            Self::PutResource { group, resource } => {
+                vec![of_key(StoreKey::Resource(group.clone(), resource.key().clone()))]
+            }
+            Self::ApplyDocuments { documents, .. } => {
+                documents.iter().map(|document| of_key(StoreKey::Document(document.key.clone()))).collect()
+            }
+            Self::ChangeWeights { key, .. } => vec![of_key(StoreKey::Weights(key.clone()))],
+            Self::DeleteGroup(_)
+            | Self::DeleteResource { .. }
+            | Self::DeleteDocument { .. }
+            | Self::StepRollouts { .. }
+            | Self::ReplaceFiles { .. }
+            | Self::EndOverrides
+            | Self::Rollback { .. }
+            | Self::Revert { .. } => vec![],
+        }
+    }
 }
 
 /// How a step of a rollout changes weights.

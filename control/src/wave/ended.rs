@@ -181,7 +181,8 @@ mod tests {
     fn ended(deployment: u64) -> EndedWave {
         let at = UNIX_EPOCH + Duration::from_millis(1_700_000_000_000 + deployment);
         let policy: xds_cache::WavePolicy = "1%,50%".parse().unwrap();
-        let nack = |n| NodeNack { node: format!("node-{n}"), message: "no\n".repeat(1_000) };
+        let nack =
+            |n| NodeNack { node: format!("node-{n}"), message: "no\n".repeat(1_000), ..NodeNack::default() };
         let report = WaveReport {
             deployment,
             phase: WavePhase::Reverted,

@@ -385,11 +385,11 @@ fn count(members: &mut WaveMembers, is_failing: bool, node: String, answer: Answ
             list(&mut members.pending, node);
         }
         Answer::Nacked(message) if is_failing => {
-            list(&mut members.already_failing, NodeNack { node, message });
+            list(&mut members.already_failing, NodeNack { node, message, ..NodeNack::default() });
         }
         Answer::Nacked(message) => {
             members.n_nacked += 1;
-            list(&mut members.nacked, NodeNack { node, message });
+            list(&mut members.nacked, NodeNack { node, message, ..NodeNack::default() });
         }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Weak;
 use serde_json::Value;
 use xds_cache::identity::{DnsName, SpiffeId, Subject, Token};
 use xds_cache::status::{
-    EventKind, Sent, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant,
+    EventKind, Rejection, Sent, Standing, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant,
 };
-use xds_cache::{Node, Proof, ViewChange, ViewReceiver};
+use xds_cache::{Node, Proof, Version, ViewChange, ViewReceiver};
 
 use super::rest::{Reply, Rest};
 use super::*;
@@ -84,6 +84,11 @@ impl AckingClient {
     }
 }
 
+/// The rejection of a response, of which no resource is known.
+fn nack_of(node: &str) -> Value {
+    json!({"node": node, "message": "no such filter", "typeUrl": ResourceType::Cluster.type_url()})
+}
+
 fn rest() -> Rest {
     Rest::new(Server::without_files(&MemoryStore::new()))
 }
@@ -109,13 +114,105 @@ async fn nobody_to_wait_for_is_answered_at_once() {
     let rest = rest();
     let (status, answer) = put_and(&rest, "timeout=300s", "1", || {}).await;
     assert_eq!((status, &answer["total"], &answer["acked"]), (200, &json!(0), &json!(0)));
+    let warning = |answer: &Value| answer["warnings"][0]["detail"].as_str().unwrap_or_default().to_owned();
+    assert!(warning(&answer).starts_with("no connected client asks for"), "{answer}");
     let client = AckingClient::connect(&rest.server, 1, "n1");
     let same = json!({"name": "a", "alt_stat_name": "1", "connect_timeout": "1s"});
-    let reply = rest.put("/v1/groups/default/resources/clusters/a?wait=acked", &same).await;
-    assert_eq!((reply.status, &reply.json()["total"]), (200, &json!(0)), "an equal write concerns nobody");
     let reply = rest.put("/v1/groups/elsewhere/resources/clusters/a?wait=acked", &same).await;
-    assert_eq!((reply.status, &reply.json()["total"]), (200, &json!(0)), "nor does another group's");
+    assert_eq!((reply.status, &reply.json()["total"]), (200, &json!(0)), "another group's concerns nobody");
     drop(client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_equal_write_waits_for_those_who_do_not_have_it_yet() {
+    let rest = rest();
+    let first = AckingClient::connect(&rest.server, 1, "n1");
+    put_and(&rest, "timeout=1s", "1", || first.ack(1)).await;
+    let late = AckingClient::connect(&rest.server, 2, "n2");
+    let same = json!({"name": "a", "alt_stat_name": "1", "connect_timeout": "1s"});
+    let path = "/v1/groups/default/resources/clusters/a?wait=acked&timeout=100ms";
+    let reply = rest.put(path, &same).await;
+    let answer = reply.json();
+    assert_eq!((reply.status, &answer["changed"]), (202, &json!(false)), "{answer}");
+    assert_eq!((&answer["total"], &answer["pending"]), (&json!(2), &json!(["n2"])));
+    late.ack(1);
+    let reply = rest.put(path, &same).await;
+    assert_eq!((reply.status, &reply.json()["acked"]), (200, &json!(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_equal_write_is_rejected_as_the_first_one_was() {
+    let rest = rest();
+    let client = AckingClient::connect(&rest.server, 1, "n1");
+    let (status, first) = put_and(&rest, "timeout=10s", "1", || client.nack(1)).await;
+    let same = json!({"name": "a", "alt_stat_name": "1", "connect_timeout": "1s"});
+    let again = rest.put("/v1/groups/default/resources/clusters/a?wait=acked&onNack=revert", &same).await;
+    assert_eq!((status, again.status), (424, 424));
+    assert_eq!((&again.json()["nacked"], &again.json()["reverted"]), (&first["nacked"], &Value::Null));
+}
+
+#[tokio::test(start_paused = true)]
+async fn some_clients_can_be_demanded_and_late_ones_count() {
+    let rest = rest();
+    let (status, answer) = put_and(&rest, "timeout=100ms&minClients=2", "1", || {}).await;
+    assert_eq!((status, &answer["acked"], &answer["short"]), (202, &json!(0), &json!(2)));
+    let mut late = vec![];
+    let (status, answer) = put_and(&rest, "timeout=100ms&minClients=2", "2", || {
+        for id in [1, 2] {
+            let client = AckingClient::connect(&rest.server, id, &format!("n{id}"));
+            client.ack(2);
+            late.push(client);
+        }
+    })
+    .await;
+    assert_eq!((status, &answer["acked"], &answer["short"]), (200, &json!(2), &Value::Null));
+    let refused = rest.put("/v1/groups/default/resources/clusters/a?minClients=2", &json!({})).await;
+    assert_eq!(refused.status, 400, "it needs wait=acked");
+    let report = rest.get("/v1/acks?revision=1").await.json();
+    assert_eq!(
+        (&report["total"], &report["acked"], &report["superseded"]),
+        (&json!(2), &json!(2), &json!(2))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_rejection_of_what_was_changed_counts() {
+    let rest = rest();
+    let client = AckingClient::connect(&rest.server, 1, "n1");
+    let standing = |name: &str, since: u64| {
+        let rejection = Rejection {
+            name: name.into(),
+            version: Version::of(b"1"),
+            message: "no".into(),
+            version_info: "v".into(),
+            revision: Revision(since),
+            since: Revision(since),
+        };
+        let since = Some(Revision(since));
+        EventKind::Standing(Arc::new(Standing {
+            rejected: vec![rejection],
+            n_rejected: 1,
+            n_unknown: 0,
+            since,
+        }))
+    };
+    let answer_of = |answer: &Value| answer["nacked"][0].clone();
+    let (status, answer) = put_and(&rest, "timeout=100ms", "1", || {
+        client.nack(1);
+        client.record(standing("b", 1));
+        client.record(EventKind::Current(Revision(1)));
+    })
+    .await;
+    assert_eq!((status, &answer["acked"]), (200, &json!(1)), "{answer}");
+    let (status, answer) = put_and(&rest, "timeout=100ms", "2", || {
+        client.nack(2);
+        client.record(standing("a", 2));
+        client.record(EventKind::Current(Revision(2)));
+    })
+    .await;
+    let rejected =
+        json!({"node": "n1", "message": "no", "typeUrl": ResourceType::Cluster.type_url(), "resource": "a"});
+    assert_eq!((status, answer_of(&answer)), (424, rejected));
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,7 +302,7 @@ async fn pitfall_78_a_nack_is_424_and_the_write_stays() {
         [AckingClient::connect(&rest.server, 1, "n1"), AckingClient::connect(&rest.server, 2, "n2")];
     let (status, problem) = put_and(&rest, "timeout=10s", "1", || clients[0].nack(1)).await;
     assert_eq!((status, &problem["committed"], &problem["revision"]), (424, &json!(true), &json!(1)));
-    assert_eq!(problem["nacked"], json!([{"node": "n1", "message": "no such filter"}]));
+    assert_eq!(problem["nacked"], json!([nack_of("n1")]));
     assert_eq!((&problem["status"], &problem["total"]), (&json!(424), &json!(2)));
     assert_eq!(rest.server.served("default"), pairs(&[("a", "1")]));
     clients[0].ack(2);
@@ -227,18 +324,19 @@ async fn pitfall_79_only_if_asked_a_nack_takes_the_change_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_failed_before_fails_nothing() {
+async fn the_rejection_of_a_client_that_failed_before_takes_nothing_back() {
     let rest = rest();
     let failing = AckingClient::connect(&rest.server, 1, "n1");
     let fine = AckingClient::connect(&rest.server, 2, "n2");
     failing.nack(0);
-    let (status, answer) = put_and(&rest, "timeout=10s", "1", || {
+    let (status, answer) = put_and(&rest, "timeout=10s&onNack=revert", "1", || {
         failing.nack(1);
         fine.ack(1);
     })
     .await;
-    assert_eq!((status, &answer["acked"], &answer["total"]), (200, &json!(1), &json!(2)), "{answer}");
-    assert_eq!(answer["alreadyFailing"], json!([{"node": "n1", "message": "no such filter"}]));
+    assert_eq!((status, &answer["acked"], &answer["total"]), (424, &json!(1), &json!(2)), "{answer}");
+    assert_eq!((&answer["nacked"], &answer["reverted"]), (&json!([]), &Value::Null));
+    assert_eq!(answer["alreadyFailing"], json!([nack_of("n1")]));
 }
 
 #[tokio::test(start_paused = true)]

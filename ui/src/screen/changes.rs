@@ -157,7 +157,7 @@ fn who_has(acks: Option<&Value>) -> Markup {
         @if !items(acks, "nacked").is_empty() {
             h3 { "Rejected" }
             ul { @for one in items(acks, "nacked").iter().take(SHOWN) {
-                li { (node(text(one, "node"))) ": " span.words { (text(one, "message")) } }
+                li { (node(text(one, "node"))) ": " @if one["resource"].is_string() { code { (text(one, "resource")) } ": " } span.words { (text(one, "message")) } }
             } }
             (more(number(acks, "nNacked")))
         }
