@@ -100,15 +100,23 @@ pub(crate) fn is_removal(state: &TypeState, owed: &Owed) -> bool {
     !is_waited_for && owed.changed.is_empty() && owed.missing.is_empty() && !owed.removed.is_empty()
 }
 
-/// Makes the next response of the type. `later` are removals that have to wait for updates of other types (R12).
+/// Makes the next response of the type, or nothing if only names do not exist of which the client must not be told. `later` are removals
+/// that have to wait for updates of other types (R12).
 pub(crate) fn compose(
     state: &mut TypeState,
     target: Target<'_>,
     mut owed: Owed,
     later: Vec<Name>,
     client: ClientTraits,
-) -> Update {
+) -> Option<Update> {
     let table = target.table(&state.resource_type);
+    if client.is_envoy && state.has(Quirk::StuckIfToldMissing) {
+        owed.missing.retain(|name| !state.is_unheld(name));
+        if owed.is_empty() && later.is_empty() && !state.is_answer_owed && state.awaited.is_none() {
+            state.settle_without_response(target);
+            return None;
+        }
+    }
     let without_content: BTreeSet<Name> = if state.has(Quirk::AbsenceIsAResource) {
         owed.missing.iter().filter(|name| state.is_unheld(name)).cloned().collect()
     } else {
@@ -140,7 +148,7 @@ pub(crate) fn compose(
     removed.sort();
     let form = form(state, client);
     let contents = Contents { removed, ..state.contents(target, form, Entries::Listed(entries)) };
-    Update { contents, changed: sent.changed, rest: owed, is_heartbeat: false }
+    Some(Update { contents, changed: sent.changed, rest: owed, is_heartbeat: false })
 }
 
 /// The entries of `resources`. A virtual host that is sent for a host which only its domains match carries that host as an alias,

@@ -46,6 +46,12 @@ pub(crate) enum Quirk {
     WarmedAnew,
     /// The client waits for an answer about a name that does not exist (row A178). Others expect silence (row A41).
     WaitsForMissing,
+    /// An Envoy that is told of the removal of what it never received waits for that without a limit: the answer ends its
+    /// `initial_fetch_timeout`, and not its wait. It stays `INITIALIZING`, and no listener of it accepts connections.
+    StuckIfToldMissing,
+    /// Envoy compares what it is sent with what it was sent last, even if it could not use that: it acknowledges a resource that it has
+    /// rejected when it is offered again, and does not use it. So each goes in a response of its own, where a rejection is of that.
+    RejectsOnlyOnce,
 }
 
 /// The types and clients that have a quirk. A field that is `None` or empty makes no difference.
@@ -95,6 +101,12 @@ const ROWS: &[Row] = &[
     row(Quirk::MayBeLocal, &[ResourceType::Cluster, ResourceType::Secret]),
     Row { profile: Some(Profile::Envoy), ..row(Quirk::WarmedAnew, &[ResourceType::ClusterLoadAssignment]) },
     Row { variant: Some(Variant::Sotw), profile: Some(Profile::Grpc), ..row(Quirk::WaitsForMissing, &[]) },
+    Row {
+        variant: Some(Variant::Delta),
+        by_name: true,
+        ..row(Quirk::StuckIfToldMissing, &[ResourceType::RouteConfiguration, ResourceType::ExtensionConfig])
+    },
+    row(Quirk::RejectsOnlyOnce, &[ResourceType::ExtensionConfig, ResourceType::Secret]),
 ];
 
 /// A stream that asks for a type.
@@ -147,7 +159,7 @@ mod tests {
         for (position, row) in ROWS.iter().enumerate() {
             assert!(ROWS[position + 1..].iter().all(|other| other.quirk != row.quirk), "{:?}", row.quirk);
         }
-        assert_eq!(ROWS.len(), Quirk::WaitsForMissing as usize + 1);
+        assert_eq!(ROWS.len(), Quirk::RejectsOnlyOnce as usize + 1);
     }
 
     #[test]

@@ -281,7 +281,7 @@ impl Stream {
             Variant::Delta => {
                 let may_go = next.is_alone || state.has(Quirk::ChangeTogether);
                 let later = if may_go { vec![] } else { std::mem::take(&mut owed.removed) };
-                Some(delta::compose(state, target, owed, later, client))
+                delta::compose(state, target, owed, later, client)
             }
         }
     }

@@ -245,6 +245,8 @@ pub(crate) fn full(resources: &[Arc<Resource>]) -> Entries {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientTraits {
     pub(crate) profile: Profile,
+    /// It says that it is an Envoy. Of other proxies' quirks nothing is known.
+    pub(crate) is_envoy: bool,
     pub(crate) takes_ttl: bool,
     pub(crate) takes_wrapped_resources: bool,
     pub(crate) max_response_bytes: usize,
@@ -254,6 +256,7 @@ impl ClientTraits {
     pub(crate) fn new(node: &Node, view: &View, max_response_bytes: usize) -> Self {
         Self {
             profile: view.key().profile,
+            is_envoy: node.user_agent_name == "envoy",
             takes_ttl: node.takes_ttl(),
             takes_wrapped_resources: node.takes_wrapped_resources(),
             max_response_bytes,
