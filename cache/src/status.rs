@@ -197,6 +197,8 @@ pub struct TypeStatus {
     pub standing: Option<Arc<Standing>>,
     /// The last answer was a NACK that nothing in `standing` explains.
     is_response_rejected: bool,
+    /// The listeners that an Envoy named in it, and the publication of the first such answer without a break.
+    named: Vec<(Name, Revision)>,
     /// The publication up to which the client has accepted everything. It never falls.
     acknowledged: Option<Revision>,
     /// True if the last response was not answered.
@@ -308,9 +310,21 @@ impl TypeStatus {
             return TypeAnswer::Pending;
         };
         let is_known = match self.is_response_rejected {
-            true => nack.names_listeners() && !nack.listeners().any(|(name, _)| is_changed(name)),
+            true => nack.names_listeners(),
             false => standing.n_unknown == 0 && standing.rejected.len() == standing.n_rejected,
         };
+        if is_known && !is_answer(nack.revision) {
+            return TypeAnswer::Pending;
+        }
+        let named = self.named.iter().find(|(name, _)| self.is_response_rejected && is_changed(name));
+        if let Some((name, since)) = named {
+            let words = nack.listeners().find(|(listener, _)| *listener == &**name);
+            return TypeAnswer::Rejects {
+                resource: Some(Arc::clone(name)),
+                message: words.map_or_else(|| Arc::clone(&nack.message), |(_, words)| words.into()),
+                failed_before: *since < revision,
+            };
+        }
         if is_known {
             return if has_answered { TypeAnswer::Uses } else { TypeAnswer::Pending };
         }
@@ -358,6 +372,7 @@ impl TypeStatus {
             EventKind::Acked(sent) => {
                 self.is_outstanding = self.sent.as_ref() != Some(sent);
                 self.is_response_rejected = false;
+                self.named.clear();
                 self.note_error();
                 if sent.is_final && !self.is_error {
                     self.acknowledged = self.acknowledged.max(Some(sent.revision));
@@ -370,12 +385,14 @@ impl TypeStatus {
                 self.is_response_rejected = true;
                 self.note_error();
                 self.failing_since.get_or_insert(sent.revision);
-                self.last_nack = Some(Nack {
+                let nack = Nack {
                     version_info: Arc::clone(&sent.version_info),
                     revision: sent.revision,
                     message: Arc::clone(message),
                     at,
-                });
+                };
+                self.note_named(&nack);
+                self.last_nack = Some(nack);
             }
             EventKind::Standing(standing) => {
                 self.is_response_rejected = false;
@@ -386,6 +403,15 @@ impl TypeStatus {
             }
         }
         self.updated_at = Some(at);
+    }
+
+    /// Remembers since when an Envoy has rejected the listeners that it names.
+    fn note_named(&mut self, nack: &Nack) {
+        let since =
+            |name: &str| self.named.iter().find(|(named, _)| **named == *name).map(|(_, since)| *since);
+        let named =
+            nack.listeners().map(|(name, _)| (Name::from(name), since(name).unwrap_or(nack.revision)));
+        self.named = named.collect();
     }
 
     /// Nothing is on its way: the client has accepted all that it was owed, unless it rejects something.

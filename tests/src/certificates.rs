@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -136,12 +137,34 @@ pub async fn ask_tls(
     let mut config = trusted.client_config()?;
     let protocol: &[u8] = if ask.method.is_some() { b"http/1.1" } else { b"h2" };
     config.alpn_protocols = vec![protocol.to_vec()];
-    let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    let (stream, shown) = connect(config, ([127, 0, 0, 1], port).into(), server_name).await?;
+    Ok((ask.send_over(stream).await?, shown))
+}
+
+/// The certificate that a server shows to clients that ask for a name.
+///
+/// # Errors
+///
+/// If the authority did not issue the certificate for that name, or there is no answer.
+pub async fn shown_certificate(
+    trusted: &Authority,
+    server: SocketAddr,
+    server_name: &str,
+) -> Result<CertificateDer<'static>> {
+    Ok(connect(trusted.client_config()?, server, server_name).await?.1)
+}
+
+async fn connect(
+    config: ClientConfig,
+    server: SocketAddr,
+    server_name: &str,
+) -> Result<(TlsStream<TcpStream>, CertificateDer<'static>)> {
+    let stream = TcpStream::connect(server).await?;
     let name = ServerName::try_from(server_name.to_owned())?;
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.context("TLS")?;
     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let shown = shown.context("no certificate")?.clone().into_owned();
-    Ok((ask.send_over(stream).await?, shown))
+    Ok((stream, shown))
 }
 
 /// A port in front of a backend that speaks TLS, and nothing else. Dropping it closes the port.

@@ -35,10 +35,15 @@ impl Owed {
         removed.retain(|name| missing.binary_search(name).is_err());
     }
 
-    /// Takes out as much as fits into `max_bytes`, at least one thing. The rest stays.
-    pub(crate) fn take(&mut self, max_bytes: usize) -> Self {
+    /// Takes out as much as fits into `max_bytes`, at least one thing, but at most so many resources. The rest stays.
+    pub(crate) fn take(&mut self, max_bytes: usize, max_resources: usize) -> Self {
         let mut budget = Budget { left: max_bytes, is_untouched: true };
-        let n = self.changed.iter().take_while(|r| budget.takes(r.n_bytes() + r.name().len())).count();
+        let n = self
+            .changed
+            .iter()
+            .take(max_resources.max(1))
+            .take_while(|r| budget.takes(r.n_bytes() + r.name().len()))
+            .count();
         let changed = self.changed.drain(..n).collect();
         let mut names = |names: &mut Vec<Name>| {
             let n = names.iter().take_while(|name| budget.takes(name.len())).count();

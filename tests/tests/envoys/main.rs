@@ -6,5 +6,8 @@ mod envoy_per_type;
 mod explain;
 mod harness;
 mod hitless;
+mod missing;
+mod rejections;
 mod tls;
+mod waiting;
 mod waves;

@@ -89,11 +89,15 @@ impl Rejections {
         refused.or_else(|| self.suspects.get(name).map(|suspect| suspect.since))
     }
 
-    /// The client accepted these.
-    pub(crate) fn handle_ack(&mut self, brought: &[(Name, Version)]) {
+    /// The client accepted these. Unless that `proves_use`, it may have accepted what it rejected before without using it.
+    pub(crate) fn handle_ack(&mut self, brought: &[(Name, Version)], proves_use: bool) {
         for (name, version) in brought {
-            self.is_news |= self.refused.remove(name).is_some();
-            let is_it = self.suspects.get(name).is_some_and(|suspect| suspect.version == *version);
+            let is_refused = |refused: &Rejection| !proves_use && refused.version == *version;
+            if !self.refused.get(name).is_some_and(is_refused) {
+                self.is_news |= self.refused.remove(name).is_some();
+            }
+            let is_it =
+                proves_use && self.suspects.get(name).is_some_and(|suspect| suspect.version == *version);
             self.is_news |= is_it && self.suspects.remove(name).is_some();
         }
     }

@@ -43,8 +43,14 @@ impl TypeState {
             self.ledger.note_missed(sent.nonce, &self.wants);
         }
         self.ledger.handle_ack(sent.nonce, is_complete, is_leaf);
+        self.lift_rejections(load)
+    }
+
+    /// The client accepted what came in a response.
+    pub(crate) fn lift_rejections(&mut self, load: &Load) -> Option<EventKind> {
+        let proves_use = !self.has(Quirk::RejectsOnlyOnce);
         if let Some(rejections) = &mut self.rejections {
-            rejections.handle_ack(&load.brought);
+            rejections.handle_ack(&load.brought, proves_use);
         }
         self.report_rejections()
     }
@@ -117,13 +123,18 @@ impl TypeState {
     /// Takes the next response out of what is owed, and leaves the rest. Suspects go apart, one group at a time, after everything else.
     pub(crate) fn take_owed(&self, owed: &mut Owed, client: ClientTraits) -> Owed {
         let max_bytes = client.max_response_bytes;
-        let Some(rejections) = &self.rejections else { return owed.take(max_bytes) };
+        let max_resources = match client.is_envoy && self.has(Quirk::RejectsOnlyOnce) {
+            // A State of the World client repeats all its names in each answer.
+            true => self.wants.names().len().div_ceil(MAX_PARTS),
+            false => usize::MAX,
+        };
+        let Some(rejections) = &self.rejections else { return owed.take(max_bytes, max_resources) };
         let all = std::mem::take(&mut owed.changed);
         let (mut apart, others): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|resource| rejections.is_apart(resource));
         let has_others = !others.is_empty() || self.owes_others(owed, client.profile);
         owed.changed = if has_others { others } else { rejections.take_group(&mut apart) };
-        let sent = owed.take(max_bytes);
+        let sent = owed.take(max_bytes, max_resources);
         owed.changed.append(&mut apart);
         owed.changed.sort_by(|a, b| a.name().cmp(b.name()));
         sent
@@ -134,6 +145,9 @@ impl TypeState {
         if self.rejections.is_none() { 0 } else { self.ledger.responses().n_trials() }
     }
 }
+
+/// In how many responses a change of all resources is sent that go each in one of their own; with more resources, some go together.
+const MAX_PARTS: usize = 64;
 
 /// At most [`MAX_NACK_MESSAGE`] bytes of a text, cut between characters.
 fn shortened(message: &str) -> &str {

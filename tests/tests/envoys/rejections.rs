@@ -1,0 +1,291 @@
+//! A real Envoy refuses one of six resources. It stops at the first that it refuses of a response, and gets the others nevertheless.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use xds_tests::backend::Backend;
+use xds_tests::certificates::{Authority, Issued, shown_certificate};
+use xds_tests::config::{self, ConfigDir, ENDPOINTS, ROUTE};
+use xds_tests::envoy::Envoy;
+use xds_tests::http::Connection;
+use xds_tests::server::{Server, Variant};
+use xds_tests::wait::wait_for;
+
+/// How many resources change at once.
+const N: usize = 6;
+/// Versions of a test: the first, two for each of three resources that are refused, and two for a fresh Envoy; they begin with 1.
+const N_VERSIONS: usize = 10;
+/// How long a change of files and the search may take: files are read 100 ms after the last write.
+const SOON: Duration = Duration::from_secs(5);
+const EXTENSION: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
+const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+const TLS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
+const LUA: &str = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua";
+
+/// The type of the resources. Requests to the listener `lN` show which version of the resource N the Envoy has.
+#[derive(Clone, Copy)]
+enum Kind {
+    Routes,
+    Extensions,
+    Endpoints,
+    Secrets,
+}
+
+/// What the versions of resources differ in.
+struct Parts {
+    /// Where the clusters of even and of odd versions send requests.
+    backends: [Backend; 2],
+    authority: Authority,
+    /// The certificate of each version.
+    certificates: Vec<Issued>,
+}
+
+impl Parts {
+    async fn new() -> Result<Self> {
+        let authority = Authority::new()?;
+        let certificates = (0..N_VERSIONS).map(|_| authority.issue(&["localhost"])).collect::<Result<_>>()?;
+        let backends = [Backend::start("even").await?, Backend::start("odd").await?];
+        Ok(Self { backends, authority, certificates })
+    }
+}
+
+impl Kind {
+    fn type_url(self) -> &'static str {
+        match self {
+            Self::Routes => ROUTE,
+            Self::Extensions => EXTENSION,
+            Self::Endpoints => ENDPOINTS,
+            Self::Secrets => SECRET,
+        }
+    }
+
+    /// A resource in a version, or one that no Envoy takes.
+    fn resource(self, i: usize, version: usize, is_bad: bool, parts: &Parts) -> Value {
+        let script = lua(if is_bad { "function x(".to_owned() } else { add_header(version) });
+        match self {
+            Self::Routes => {
+                let mut route = route(&format!("r{i}"), &format!("c{i}"), Some(version));
+                if is_bad {
+                    route["virtual_hosts"][0]["routes"][0]["typed_per_filter_config"] = json!({"lua": {
+                        "@type": "type.googleapis.com/envoy.extensions.filters.http.lua.v3.LuaPerRoute",
+                        "source_code": {"inline_string": "function x("},
+                    }});
+                }
+                route
+            }
+            Self::Extensions => json!({"@type": EXTENSION, "name": format!("x{i}"), "typed_config": script}),
+            Self::Endpoints => {
+                let mut endpoints =
+                    config::endpoints(&format!("c{i}"), &[parts.backends[version % 2].addr()]);
+                if is_bad {
+                    let address = json!({"socket_address": {"address": "not.an.ip", "port_value": 80}});
+                    endpoints["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"] = address;
+                }
+                endpoints
+            }
+            Self::Secrets => {
+                let certificate = &parts.certificates[version];
+                // The key of another certificate: no Envoy takes that.
+                let key = if is_bad { &parts.certificates[0] } else { certificate };
+                json!({"@type": SECRET, "name": format!("s{i}"), "tls_certificate": {
+                    "certificate_chain": {"inline_string": certificate.chain_pem()},
+                    "private_key": {"inline_string": key.key_pem()},
+                }})
+            }
+        }
+    }
+
+    /// What does not change.
+    fn base(self, parts: &Parts) -> Vec<Value> {
+        let mut base = Vec::new();
+        for i in 0..N {
+            let mut listener = config::listener(&format!("l{i}"), 0, &format!("r{i}"));
+            let manager = &mut listener["filter_chains"][0]["filters"][0]["typed_config"];
+            let filter = match self {
+                Self::Extensions => json!({"name": format!("x{i}"), "config_discovery": {
+                    "config_source": {"ads": {}, "resource_api_version": "V3"}, "type_urls": [LUA]}}),
+                Self::Routes | Self::Endpoints | Self::Secrets => {
+                    json!({"name": "lua", "typed_config": lua(String::new())})
+                }
+            };
+            let router = manager["http_filters"][0].clone();
+            manager["http_filters"] = json!([filter, router]);
+            if matches!(self, Self::Secrets) {
+                let secret =
+                    json!({"name": format!("s{i}"), "sds_config": {"ads": {}, "resource_api_version": "V3"}});
+                let tls = json!({"@type": TLS, "common_tls_context": {"tls_certificate_sds_secret_configs": [secret]}});
+                listener["filter_chains"][0]["transport_socket"] =
+                    json!({"name": "tls", "typed_config": tls});
+            }
+            base.push(listener);
+            base.push(config::cluster(&format!("c{i}")));
+            if !matches!(self, Self::Endpoints) {
+                base.push(config::endpoints(&format!("c{i}"), &[parts.backends[0].addr()]));
+            }
+            if !matches!(self, Self::Routes) {
+                base.push(route(&format!("r{i}"), &format!("c{i}"), None));
+            }
+        }
+        base
+    }
+
+    /// Checks that the listener of a resource shows a version of it.
+    async fn expect_version(self, parts: &Parts, listener: SocketAddr, version: usize) -> Result<()> {
+        if matches!(self, Self::Secrets) {
+            let shown = shown_certificate(&parts.authority, listener, "localhost").await?;
+            let number = parts.certificates.iter().position(|issued| issued.certificate == shown);
+            ensure!(number == Some(version), "the certificate of version {number:?}, not of {version}");
+            return Ok(());
+        }
+        let answer = Connection::open(listener).await?.get("/").await?.success()?;
+        let (header, expected) = match self {
+            Self::Endpoints => ("x-backend", ["even", "odd"][version % 2].to_owned()),
+            Self::Routes | Self::Extensions | Self::Secrets => ("x-v", version.to_string()),
+        };
+        let seen = answer.header(header);
+        ensure!(seen == expected, "{header} is {seen:?}, not {expected:?}");
+        Ok(())
+    }
+}
+
+fn add_header(version: usize) -> String {
+    format!("function envoy_on_response(h) h:headers():replace(\"x-v\", \"{version}\") end")
+}
+
+fn lua(script: String) -> Value {
+    if script.is_empty() {
+        return json!({"@type": LUA});
+    }
+    json!({"@type": LUA, "default_source_code": {"inline_string": script}})
+}
+
+/// A route configuration, which says its version if it has one.
+fn route(name: &str, cluster: &str, version: Option<usize>) -> Value {
+    let mut route = config::route_config(name, &[("/", config::to(cluster))]);
+    if let Some(version) = version {
+        let header = json!({"header": {"key": "x-v", "value": version.to_string()}});
+        route["virtual_hosts"][0]["routes"][0]["response_headers_to_add"] = json!([header]);
+    }
+    route
+}
+
+struct World {
+    kind: Kind,
+    config: ConfigDir,
+    parts: Parts,
+    server: Server,
+}
+
+impl World {
+    async fn start(kind: Kind) -> Result<Self> {
+        let parts = Parts::new().await?;
+        let config = ConfigDir::new()?;
+        config.write_resources("base.yaml", &kind.base(&parts))?;
+        let resources: Vec<Value> = (0..N).map(|i| kind.resource(i, 1, false, &parts)).collect();
+        config.write_resources("changing.yaml", &resources)?;
+        let server = Server::start(config.path()).await?;
+        Ok(Self { kind, config, parts, server })
+    }
+
+    /// Publishes a version of all, of which the Envoy refuses one.
+    fn write(&self, version: usize, bad: Option<usize>) -> Result<()> {
+        let resource = |i| self.kind.resource(i, version, bad == Some(i), &self.parts);
+        let resources: Vec<Value> = (0..N).map(resource).collect();
+        self.config.write_resources("changing.yaml", &resources).map(drop)
+    }
+
+    /// Waits until the Envoy uses this version of all resources but one, of which it uses another, or none.
+    async fn wait_version(
+        &self,
+        envoy: &Envoy,
+        version: usize,
+        other: Option<(usize, Option<usize>)>,
+    ) -> Result<()> {
+        for i in 0..N {
+            let version = match other {
+                Some((bad, None)) if bad == i => continue,
+                Some((bad, Some(before))) if bad == i => before,
+                _ => version,
+            };
+            let listener = envoy.wait_listener(&format!("l{i}")).await?;
+            let seen = async || self.kind.expect_version(&self.parts, listener, version).await;
+            wait_for("a version of a resource", SOON, seen).await.with_context(|| format!("l{i}"))?;
+        }
+        Ok(())
+    }
+
+    async fn wait_status(&self, node: &str, status: &str) -> Result<Value> {
+        let is_good = |node: &Value| node["types"][self.kind.type_url()]["status"] == status;
+        self.server.wait_json(&format!("/v1/nodes/{node}"), is_good).await
+    }
+}
+
+async fn the_others_arrive(kind: Kind, variant: Variant) -> Result<()> {
+    let world = World::start(kind).await?;
+    let envoy = Envoy::start(&world.server.bootstrap_envoy("running", variant).await?).await?;
+    envoy.wait_live().await?;
+    world.wait_version(&envoy, 1, None).await.context("at first")?;
+    let mut version = 1;
+    for bad in [0, N / 2, N - 1] {
+        world.write(version + 1, Some(bad))?;
+        let before = Some((bad, Some(version)));
+        world.wait_version(&envoy, version + 1, before).await.with_context(|| format!("{bad} is refused"))?;
+        let node = world.wait_status("running", "ERROR").await?;
+        ensure!(node["types"][kind.type_url()]["lastNack"]["message"].is_string(), "{node:#}");
+        // What is refused stays so, though everything else is accepted.
+        world.wait_version(&envoy, version + 1, before).await?;
+        world.wait_status("running", "ERROR").await?;
+        version += 2;
+        world.write(version, None)?;
+        world.wait_version(&envoy, version, None).await.with_context(|| format!("{bad} is corrected"))?;
+        world.wait_status("running", "SYNCED").await?;
+    }
+    a_fresh_one(&world, variant, version).await
+}
+
+/// An Envoy starts while one of the resources is bad.
+async fn a_fresh_one(world: &World, variant: Variant, version: usize) -> Result<()> {
+    world.write(version + 1, Some(1))?;
+    world.wait_status("running", "ERROR").await?;
+    let fresh = Envoy::start(&world.server.bootstrap_envoy("fresh", variant).await?).await?;
+    fresh.wait_live().await?;
+    world.wait_version(&fresh, version + 1, Some((1, None))).await.context("at a fresh Envoy")?;
+    world.wait_status("fresh", "ERROR").await?;
+    world.write(version + 2, None)?;
+    world.wait_version(&fresh, version + 2, None).await.context("corrected at a fresh Envoy")?;
+    world.wait_status("fresh", "SYNCED").await.map(drop)
+}
+
+/// Makes a test of each kind for each variant: `sotw::of_routes`.
+macro_rules! with_each_variant {
+    ($($module:ident: $variant:ident),+) => {
+        $(mod $module {
+            use super::{Kind, the_others_arrive};
+            use xds_tests::server::Variant::$variant as VARIANT;
+
+            #[tokio::test]
+            async fn of_six_routes_the_others_arrive() -> anyhow::Result<()> {
+                the_others_arrive(Kind::Routes, VARIANT).await
+            }
+
+            #[tokio::test]
+            async fn of_six_extensions_the_others_arrive() -> anyhow::Result<()> {
+                the_others_arrive(Kind::Extensions, VARIANT).await
+            }
+
+            #[tokio::test]
+            async fn of_six_assignments_the_others_arrive() -> anyhow::Result<()> {
+                the_others_arrive(Kind::Endpoints, VARIANT).await
+            }
+
+            #[tokio::test]
+            async fn of_six_secrets_the_others_arrive() -> anyhow::Result<()> {
+                the_others_arrive(Kind::Secrets, VARIANT).await
+            }
+        })+
+    };
+}
+
+with_each_variant!(sotw: Sotw, delta: Delta);
