@@ -67,6 +67,8 @@ pub struct Identified {
     pub actor: Arc<str>,
     /// The credential, as in `token:9f86d081`, `certificate:9f86d081` or `jwt:corp`.
     pub via: Arc<str>,
+    /// When the credential ends; `None` if it does not.
+    pub ends: Option<SystemTime>,
 }
 
 /// The reason why somebody was not recognised.
@@ -308,6 +310,7 @@ impl Policy {
                 principal: Arc::clone(principal),
                 actor: Arc::clone(&principal.name),
                 via: format!("token:{}", hash.short()).into(),
+                ends: *expires,
             });
         }
         if self.issuers.is_empty() || !jwt::looks_like_jwt(token) {
@@ -337,7 +340,15 @@ impl Identified {
                 (Arc::clone(name), format!("certificate:{fingerprint:.8}"))
             }
         };
-        Self { principal: Arc::clone(principal), actor, via: via.into() }
+        Self { principal: Arc::clone(principal), actor, via: via.into(), ends: proof.expires }
+    }
+
+    /// Returns `true` if both are the same caller with the same rights.
+    #[must_use]
+    pub fn is_still(&self, other: &Self) -> bool {
+        let rights =
+            |of: &Self| (Arc::clone(&of.principal.name), of.principal.role, of.principal.scope.texts());
+        self.actor == other.actor && rights(self) == rights(other)
     }
 }
 

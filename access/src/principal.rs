@@ -57,12 +57,13 @@ pub enum Role {
 }
 
 /// The objects that somebody may see and change.
+///
+/// `groups` bounds nodes: their groups, the resources of these and the documents in them. `namespaces` bounds documents; `-` stands for
+/// kinds that have none. With `namespaces` alone there are the documents of these namespaces, whatever group they are in, and no group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scope {
-    /// Node groups by name.
-    pub groups: Patterns,
-    /// Namespaces of documents; `-` stands for kinds that have none.
-    pub namespaces: Patterns,
+    pub(crate) groups: Patterns,
+    pub(crate) namespaces: Patterns,
 }
 
 /// Globs of names; everything, if there are none.
@@ -146,6 +147,43 @@ impl fmt::Display for Role {
 }
 
 impl Scope {
+    /// Names that match these patterns.
+    #[must_use]
+    pub fn new(groups: Patterns, namespaces: Patterns) -> Self {
+        Self { groups, namespaces }
+    }
+
+    /// The globs of groups and those of namespaces as they were written; `None` for those that are absent.
+    #[must_use]
+    pub fn texts(&self) -> [Option<Vec<String>>; 2] {
+        [self.groups.texts(), self.namespaces.texts()]
+    }
+
+    /// Returns `true` if a node group is in scope.
+    #[must_use]
+    pub fn has_group(&self, name: &str) -> bool {
+        if self.groups.is_all() { self.namespaces.is_all() } else { self.groups.has(name) }
+    }
+
+    /// Returns `true` if documents of this namespace may be in scope.
+    #[must_use]
+    pub fn has_namespace(&self, namespace: &str) -> bool {
+        self.namespaces.has(namespace)
+    }
+
+    /// Returns `true` if only documents of some namespaces are in scope.
+    #[must_use]
+    pub fn is_by_namespace(&self) -> bool {
+        !self.namespaces.is_all()
+    }
+
+    /// Returns `true` if a document of this namespace is in scope, if it is in this group. One whose group is not known is in none.
+    #[must_use]
+    pub fn has_document(&self, namespace: &str, group: Option<&GroupName>) -> bool {
+        let has_group = |group: &GroupName| self.groups.has(group.as_str());
+        self.has_namespace(namespace) && (self.groups.is_all() || group.is_some_and(has_group))
+    }
+
     /// Returns `true` if nothing is out of scope.
     #[must_use]
     pub fn is_all(&self) -> bool {
@@ -155,14 +193,14 @@ impl Scope {
     /// Returns `true` if a node with these groups is in scope, which it is by any of them.
     #[must_use]
     pub fn has_node(&self, groups: &[GroupName]) -> bool {
-        self.is_all() || groups.iter().any(|group| self.groups.has(group.as_str()))
+        self.is_all() || groups.iter().any(|group| self.has_group(group.as_str()))
     }
 
     /// Returns `true` if everything that a node with these groups is served is in scope. All nodes have the default group's part.
     #[must_use]
     pub fn has_all_of_node(&self, groups: &[GroupName]) -> bool {
         let has =
-            |group: &GroupName| self.groups.has(group.as_str()) || (group.is_default() && groups.len() > 1);
+            |group: &GroupName| self.has_group(group.as_str()) || (group.is_default() && groups.len() > 1);
         self.is_all() || (!groups.is_empty() && groups.iter().all(has))
     }
 }
@@ -181,8 +219,7 @@ impl Patterns {
     }
 
     /// The globs as they were written; `None` for every name.
-    #[must_use]
-    pub fn texts(&self) -> Option<Vec<String>> {
+    fn texts(&self) -> Option<Vec<String>> {
         Some(self.0.as_ref()?.iter().map(|glob| glob.value.as_str().to_owned()).collect())
     }
 
@@ -192,14 +229,12 @@ impl Patterns {
     }
 
     /// Returns `true` if every name matches.
-    #[must_use]
-    pub fn is_all(&self) -> bool {
+    fn is_all(&self) -> bool {
         self.0.is_none()
     }
 
     /// Returns `true` if the name matches.
-    #[must_use]
-    pub fn has(&self, name: &str) -> bool {
+    fn has(&self, name: &str) -> bool {
         self.0.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.value.matches(name)))
     }
 }

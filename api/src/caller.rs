@@ -79,7 +79,7 @@ impl Caller {
     }
 
     pub(crate) fn sees_group(&self, group: &GroupName) -> bool {
-        self.scope().is_none_or(|scope| scope.groups.has(group.as_str()))
+        self.scope().is_none_or(|scope| scope.has_group(group.as_str()))
     }
 
     /// Returns `true` if a node with these groups is in scope, which it is by any of them.
@@ -94,15 +94,13 @@ impl Caller {
 
     /// Returns `true` if a document is in scope: its namespace and its group. One whose group is not known is in no group.
     pub(crate) fn sees_document(&self, key: &DocumentKey, placed: Option<&Placed>) -> bool {
-        self.scope().is_none_or(|scope| {
-            scope.namespaces.has(namespace(key))
-                && placed.map_or(scope.groups.is_all(), |placed| scope.groups.has(placed.group.as_str()))
-        })
+        let group = placed.map(|placed| &placed.group);
+        self.scope().is_none_or(|scope| scope.has_document(namespace(key), group))
     }
 
     /// The same of a document that is in this group.
     pub(crate) fn sees_document_of(&self, key: &DocumentKey, group: &GroupName) -> bool {
-        self.scope().is_none_or(|scope| scope.namespaces.has(namespace(key))) && self.sees_group(group)
+        self.scope().is_none_or(|scope| scope.has_document(namespace(key), Some(group)))
     }
 
     /// The same of an object with weights.

@@ -252,7 +252,8 @@ fn own_id(replicas: &[Replica]) -> String {
 
 /// A scope as another server is told it.
 pub(crate) fn scope_texts(scope: &Scope) -> ScopeTexts {
-    ScopeTexts { groups: scope.groups.texts(), namespaces: scope.namespaces.texts() }
+    let [groups, namespaces] = scope.texts();
+    ScopeTexts { groups, namespaces }
 }
 
 /// Makes one page of at most `limit` items of the parts of several servers, each of which is in the order of `key` and has the first of what

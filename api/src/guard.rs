@@ -4,6 +4,8 @@
 //! name of this server, which is the sign of DNS rebinding. An IP address cannot be rebound, so it always counts as a name of this
 //! server.
 
+mod stream;
+
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock, MutexGuard, PoisonError};
@@ -18,6 +20,7 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use tokio::time::Instant;
 use xds_access::Role;
+use xds_cache::Proofs;
 use xds_cache::identity::shown;
 
 use crate::access::{Access, Limits, VerifiedClient};
@@ -50,9 +53,32 @@ pub(crate) async fn guard(State(access): State<Arc<Access>>, request: Request, n
     }
     let caller = caller.unwrap_or_default();
     request.extensions_mut().insert(caller.clone());
+    let credential = Credential::of(&request);
     let response = next.run(request).await;
     record.done(&caller, is_write, is_secret, response.status());
-    response
+    match needs {
+        Needs::Nothing => response,
+        Needs::Role(..) => stream::end_with_rights(response, access, credential, caller),
+    }
+}
+
+/// Everything by which a request says who asks. It stays with an answer that goes on.
+pub(crate) struct Credential {
+    bearer: Option<String>,
+    proofs: Proofs,
+    /// True if it came with a certificate that was verified.
+    is_verified: bool,
+}
+
+impl Credential {
+    fn of(request: &Request) -> Self {
+        let from = request.extensions().get::<Connection>();
+        Self {
+            bearer: bearer(request.headers()).map(str::to_owned),
+            proofs: from.map(|from| Arc::clone(&from.proofs)).unwrap_or_default(),
+            is_verified: request.extensions().get::<VerifiedClient>().is_some(),
+        }
+    }
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {
@@ -148,39 +174,45 @@ impl Access {
 
     /// Finds out who asks.
     fn identify(&self, request: &Request) -> Result<Caller, ApiError> {
-        let bearer = bearer(request.headers());
-        let from = request.extensions().get::<Connection>();
-        let address = from.and_then(|from| from.address);
-        let policy = Arc::clone(&self.policy.borrow());
-        let token = self.token.borrow().clone();
-        let is_admin = token.as_ref().is_some_and(|token| token.is(bearer.unwrap_or_default()));
+        let credential = Credential::of(request);
+        let address = request.extensions().get::<Connection>().and_then(|from| from.address);
         let now = Instant::now().into_std();
         // Neither costs a signature, and whoever has them is never locked out by what others send from the same address.
-        let is_known = is_admin || bearer.is_none_or(|token| policy.knows_token(token));
+        let is_known = credential.bearer.as_deref().is_none_or(|token| {
+            self.token.borrow().as_ref().is_some_and(|own| own.is(token))
+                || self.policy.borrow().knows_token(token)
+        });
         if !is_known && let Some(wait) = self.limits().failures.wait(address, now) {
             return Err(ApiError::TooManyFailures(wait));
         }
-        let proofs = from.map(|from| &*from.proofs).unwrap_or_default();
-        let caller = if policy.principals().is_empty() {
-            let is_open = token.is_none() && !self.accepts_certificates;
-            let is_verified =
-                self.accepts_certificates && request.extensions().get::<VerifiedClient>().is_some();
-            let is_denied = proofs.iter().any(|proof| policy.is_denied(proof));
-            match is_open || is_admin || (is_verified && !is_denied) {
-                true => Ok(Caller::default()),
-                false => Err(ApiError::Unauthorized),
-            }
-        } else if let Some(token) = token.filter(|_| is_admin) {
-            // The same rules hold for the token of the file.
-            let identified = policy.with_token(token.secret()).identify(proofs, bearer, SystemTime::now());
-            identified.map(Caller::of).map_err(ApiError::from)
-        } else {
-            policy.identify(proofs, bearer, SystemTime::now()).map(Caller::of).map_err(ApiError::from)
-        };
+        let caller = self.caller_with(&credential, SystemTime::now());
         if caller.is_err() && request.headers().contains_key(AUTHORIZATION) {
             self.limits().failures.record(address, now);
         }
         caller
+    }
+
+    /// The caller who has a credential, by the policy as it is now.
+    fn caller_with(&self, credential: &Credential, now: SystemTime) -> Result<Caller, ApiError> {
+        let Credential { bearer, proofs, is_verified } = credential;
+        let bearer = bearer.as_deref();
+        let policy = Arc::clone(&self.policy.borrow());
+        let token = self.token.borrow().clone();
+        let is_admin = token.as_ref().is_some_and(|token| token.is(bearer.unwrap_or_default()));
+        if policy.principals().is_empty() {
+            let is_open = token.is_none() && !self.accepts_certificates;
+            let is_denied = proofs.iter().any(|proof| policy.is_denied(proof));
+            return match is_open || is_admin || (self.accepts_certificates && *is_verified && !is_denied) {
+                true => Ok(Caller::default()),
+                false => Err(ApiError::Unauthorized),
+            };
+        }
+        let identified = match token.filter(|_| is_admin) {
+            // The same rules hold for the token of the file.
+            Some(token) => policy.with_token(token.secret()).identify(proofs, bearer, now),
+            None => policy.identify(proofs, bearer, now),
+        };
+        identified.map(Caller::of).map_err(ApiError::from)
     }
 
     fn limits(&self) -> MutexGuard<'_, Limits> {

@@ -114,12 +114,11 @@ fn fleet(state: &ApiState, caller: &Caller, query: Value) -> Result<Answer, Stri
 /// Somebody who may see what this scope has.
 fn caller(scope: Option<ScopeTexts>) -> Caller {
     let Some(scope) = scope else { return Caller::default() };
-    let scope = Scope {
-        groups: Patterns::of_texts(scope.groups.as_deref()),
-        namespaces: Patterns::of_texts(scope.namespaces.as_deref()),
-    };
+    let [groups, namespaces] =
+        [&scope.groups, &scope.namespaces].map(|texts| Patterns::of_texts(texts.as_deref()));
+    let scope = Scope::new(groups, namespaces);
     let principal = Arc::new(Principal::of_another_server(scope));
-    Caller::of(Identified { actor: Arc::clone(&principal.name), via: "peer".into(), principal })
+    Caller::of(Identified { actor: Arc::clone(&principal.name), via: "peer".into(), principal, ends: None })
 }
 
 /// Leaves out the last items of a page that is too large to be sent. At least one is left. Says whether any was left out.

@@ -22,15 +22,15 @@ pub(crate) fn check_scope(
         }
         Reach::Group => {
             let group = segment("group").unwrap_or_default();
-            (scope.groups.has(&group), "the ", format!("group {}", shown(&group)))
+            (scope.has_group(&group), "the ", format!("group {}", shown(&group)))
         }
         Reach::Object => {
             let [kind, namespace, name] =
                 ["kind", "namespace", "name"].map(|part| segment(part).unwrap_or_default());
             // The weights of resources have the group there.
             let is_seen = match kind.as_str() {
-                "RouteConfiguration" => scope.groups.has(&namespace),
-                _ => scope.namespaces.has(&namespace),
+                "RouteConfiguration" => scope.has_group(&namespace),
+                _ => scope.has_namespace(&namespace),
             };
             (is_seen, "", format!("{kind} {namespace}/{name}"))
         }

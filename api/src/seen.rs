@@ -82,7 +82,7 @@ impl Seen {
 
     fn reading(&self, reading: &Reading<'_>) -> bool {
         match reading {
-            Reading::Group(group) => self.caller.scope().is_none_or(|scope| scope.groups.has(group)),
+            Reading::Group(group) => self.caller.scope().is_none_or(|scope| scope.has_group(group)),
             Reading::Document(key) => self.document(key),
             Reading::Weights(object) => self.weighted(object),
             Reading::Rollout(id) => self.rollouts.get(*id).is_some_and(|rollout| self.rollout(rollout)),

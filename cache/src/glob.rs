@@ -1,5 +1,7 @@
 //! Text patterns.
 
+use std::collections::BTreeSet;
+
 /// A text pattern: `*` stands for any run of characters, also none; `?` for one; `\` takes the next one literally.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
@@ -57,6 +59,31 @@ impl Glob {
         (plain && !self.pattern.contains('\\')).then_some(&self.pattern)
     }
 
+    /// Returns `true` if every text that matches `other` also matches this pattern. `false` may also mean that this is not decided.
+    ///
+    /// Takes at most pattern × pattern steps, and few if the patterns begin differently.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        walk(&self.parts, &other.parts, |own, other| match (own, other) {
+            (Some(GlobPart::Any), _) => Step::EITHER,
+            (Some(GlobPart::One), Some(GlobPart::One | GlobPart::Exactly(_))) => Step::BOTH,
+            (Some(GlobPart::Exactly(own)), Some(GlobPart::Exactly(other))) if own == other => Step::BOTH,
+            (Some(GlobPart::One | GlobPart::Exactly(_)) | None, _) => Step::NONE,
+        })
+    }
+
+    /// Returns `true` if a text matches both this pattern and `other`. Takes at most pattern × pattern steps.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        walk(&self.parts, &other.parts, |own, other| match (own, other) {
+            (Some(GlobPart::Any), _) | (_, Some(GlobPart::Any)) => Step::EITHER,
+            (None, _) | (_, None) => Step::NONE,
+            (Some(GlobPart::One), _) | (_, Some(GlobPart::One)) => Step::BOTH,
+            (Some(GlobPart::Exactly(own)), Some(GlobPart::Exactly(other))) if own == other => Step::BOTH,
+            (Some(GlobPart::Exactly(_)), Some(GlobPart::Exactly(_))) => Step::NONE,
+        })
+    }
+
     /// Returns `true` if the whole `text` matches. Takes at most pattern × text steps.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
@@ -95,9 +122,109 @@ impl Glob {
     }
 }
 
+/// The ways on from a pair of places in two patterns.
+#[derive(Clone, Copy)]
+struct Step {
+    /// Past the part of the one or that of the other, where there is one.
+    is_either: bool,
+    /// Past both parts.
+    is_both: bool,
+}
+
+impl Step {
+    const EITHER: Self = Self { is_either: true, is_both: false };
+    const BOTH: Self = Self { is_either: false, is_both: true };
+    const NONE: Self = Self { is_either: false, is_both: false };
+}
+
+/// Returns `true` if the steps lead from the beginnings of both patterns to their ends. A step sees the parts that are next; `None` at
+/// the end.
+fn walk(
+    own: &[GlobPart],
+    other: &[GlobPart],
+    step: impl Fn(Option<GlobPart>, Option<GlobPart>) -> Step,
+) -> bool {
+    let ways = |at: usize, column: usize| step(own.get(at).copied(), other.get(column).copied());
+    // The places in `other` that go with a place in `own`.
+    let mut columns = BTreeSet::from([0]);
+    for at in 0..own.len() {
+        let mut next = BTreeSet::new();
+        while let Some(column) = columns.pop_first() {
+            let Step { is_either, is_both } = ways(at, column);
+            if is_either {
+                next.insert(column);
+            }
+            if is_either && column < other.len() {
+                columns.insert(column + 1);
+            }
+            if is_both {
+                next.insert(column + 1);
+            }
+        }
+        if next.is_empty() {
+            return false;
+        }
+        columns = next;
+    }
+    columns.into_iter().any(|column| (column..other.len()).all(|column| ways(own.len(), column).is_either))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All texts of at most four characters over two letters.
+    fn texts() -> Vec<String> {
+        let mut all = vec![String::new()];
+        let mut from = 0;
+        for _ in 0..4 {
+            let longer: Vec<String> = all[from..]
+                .iter()
+                .flat_map(|text| ["a", "b"].map(|letter| format!("{text}{letter}")))
+                .collect();
+            from = all.len();
+            all.extend(longer);
+        }
+        all
+    }
+
+    #[test]
+    fn a_glob_covers_and_meets_what_its_texts_say() {
+        // The third letter stands for all those that no pattern names.
+        let parts = ["", "a", "b", "?", "*"];
+        let patterns = (0..625_usize).map(|seed| {
+            let pattern: String = (0..4_u32).map(|at| parts[seed / 5_usize.pow(at) % 5]).collect();
+            Glob::new(&pattern)
+        });
+        let patterns: Vec<(Glob, Vec<String>)> = patterns
+            .map(|glob| {
+                let texts = texts().into_iter().map(|text| text.replace('b', "c")).chain(texts());
+                let matching = texts.filter(|text| glob.matches(text)).collect();
+                (glob, matching)
+            })
+            .collect();
+        let (mut n_covered, mut n_apart) = (0, 0);
+        for (one, of_one) in &patterns {
+            for (other, of_other) in &patterns {
+                if one.covers(other) {
+                    n_covered += 1;
+                    let missing = of_other.iter().find(|text| !one.matches(text));
+                    assert_eq!(missing, None, "{} does not cover {}", one.as_str(), other.as_str());
+                }
+                let meets = of_one.iter().any(|text| other.matches(text));
+                assert!(one.meets(other) || !meets, "{} meets {}", one.as_str(), other.as_str());
+                n_apart += usize::from(!one.meets(other));
+            }
+        }
+        assert!(n_covered > 10_000 && n_apart > 10_000, "{n_covered} {n_apart}");
+        for (one, other) in
+            [("*", "a*b"), ("edge-*", "edge-1"), ("edge-*", "edge-*-x"), ("a?", "ab"), ("", "")]
+        {
+            assert!(Glob::new(one).covers(&Glob::new(other)), "{one} covers {other}");
+        }
+        assert!(!Glob::new("edge-*").meets(&Glob::new("prod-*")));
+        assert!(Glob::new("*-1").meets(&Glob::new("edge-*")));
+    }
 
     #[test]
     fn a_glob_matches_the_whole_text() {

@@ -190,6 +190,56 @@ impl Selector {
         self.node_ids.iter().map(Glob::as_literal).collect()
     }
 
+    /// The same selector for each of its patterns of node IDs alone. Together they select the same nodes.
+    #[must_use]
+    pub fn by_node_id(&self) -> Vec<Self> {
+        let of_id = |id: &Glob| Self { node_ids: vec![id.clone()], ..self.clone() };
+        if self.node_ids.is_empty() { vec![self.clone()] } else { self.node_ids.iter().map(of_id).collect() }
+    }
+
+    /// Returns `true` if `other` selects every node that this one selects. `false` may also mean that this is not decided.
+    #[must_use]
+    pub fn is_within(&self, other: &Self) -> bool {
+        if self.is_empty() || other.all {
+            return true;
+        }
+        let within = |own: &[Glob], other: &[Glob]| {
+            let is_covered = |own: &Glob| other.iter().any(|other| other.covers(own));
+            other.is_empty() || (!own.is_empty() && own.iter().all(is_covered))
+        };
+        let has_metadata = |(path, values): (&String, &Vec<Scalar>)| {
+            self.metadata.get(path).is_some_and(|own| own.iter().all(|value| values.contains(value)))
+        };
+        !self.all
+            && !other.is_empty()
+            && within(&self.node_ids, &other.node_ids)
+            && within(&self.clusters, &other.clusters)
+            && within(&self.user_agents, &other.user_agents)
+            && other.metadata.iter().all(has_metadata)
+    }
+
+    /// Returns `true` if a node may exist that both select.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        if self.is_empty() || other.is_empty() {
+            return false;
+        }
+        let meet = |own: &[Glob], other: &[Glob]| {
+            own.is_empty()
+                || other.is_empty()
+                || own.iter().any(|own| other.iter().any(|other| own.meets(other)))
+        };
+        let is_common = |(path, values): (&String, &Vec<Scalar>)| {
+            self.metadata.get(path).is_none_or(|own| own.iter().any(|value| values.contains(value)))
+        };
+        self.all
+            || other.all
+            || (meet(&self.node_ids, &other.node_ids)
+                && meet(&self.clusters, &other.clusters)
+                && meet(&self.user_agents, &other.user_agents)
+                && other.metadata.iter().all(is_common))
+    }
+
     /// Returns `true` if `node` is selected.
     #[must_use]
     pub fn selects(&self, node: &Node) -> bool {
@@ -235,6 +285,50 @@ mod tests {
         assert!(!metadata(Scalar::String("1".to_owned())).selects(&node));
         assert!(!Selector::nothing().selects(&node));
         assert!(Selector::everyone().selects(&node));
+    }
+
+    #[test]
+    fn selectors_are_compared_by_the_nodes_that_they_select() {
+        let ids = ["", "a-*", "a-1", "b-*", "*-1"];
+        let selectors: Vec<Selector> = (0..ids.len() * 3 * 3 * 2)
+            .map(|seed| {
+                let (id, cluster, value, agent) = (seed % 5, seed / 5 % 3, seed / 15 % 3, seed / 45);
+                let globs = |texts: &[&str]| texts.iter().map(|text| Glob::new(text)).collect();
+                let clusters: &[&str] = [&[][..], &["x"], &["x", "y"]][cluster];
+                let scalar = |text: &str| Scalar::String(text.to_owned());
+                let values = [vec![], vec![scalar("1")], vec![scalar("1"), scalar("2")]][value].clone();
+                let metadata = (!values.is_empty()).then(|| ("m".to_owned(), values));
+                Selector {
+                    node_ids: if id == 0 { vec![] } else { globs(&[ids[id]]) },
+                    clusters: globs(clusters),
+                    metadata: metadata.into_iter().collect(),
+                    user_agents: if agent == 0 { vec![] } else { globs(&["envoy"]) },
+                    ..Selector::nothing()
+                }
+            })
+            .chain([Selector::everyone()])
+            .collect();
+        let mut nodes = Vec::new();
+        for id in ["a-1", "a-2", "b-1", "c-1", "c"] {
+            for cluster in ["x", "y", "z"] {
+                for value in ["1", "2", "3"] {
+                    let metadata = BTreeMap::from([("m".to_owned(), Scalar::String(value.to_owned()))]);
+                    let node = Node { cluster: cluster.to_owned(), metadata, ..Node::with_id(id) };
+                    nodes.extend(
+                        ["envoy", "grpc"]
+                            .map(|agent| Node { user_agent_name: agent.to_owned(), ..node.clone() }),
+                    );
+                }
+            }
+        }
+        for one in &selectors {
+            for other in &selectors {
+                let is_within = nodes.iter().all(|node| !one.selects(node) || other.selects(node));
+                let meets = nodes.iter().any(|node| one.selects(node) && other.selects(node));
+                assert_eq!(one.is_within(other), is_within, "{one:?} within {other:?}");
+                assert_eq!(one.meets(other), meets, "{one:?} meets {other:?}");
+            }
+        }
     }
 
     #[test]

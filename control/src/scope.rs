@@ -1,5 +1,8 @@
 //! The scope of a caller: all that a write touches is in it, or nothing is written.
 
+mod hosts;
+mod nodes;
+
 use xds_access::Scope;
 use xds_cache::layer::differing;
 use xds_cache::{GroupName, Groups};
@@ -15,8 +18,9 @@ use crate::plan::Plan;
 ///
 /// # Errors
 ///
-/// [`WriteError::OutOfScope`] with the object.
-pub(crate) fn check_named(scope: &Scope, write: &Write) -> Result<(), WriteError> {
+/// [`WriteError::OutOfScope`] with the object. An object whose group alone is out of scope is [`WriteError::NotFound`], as if it did not
+/// exist.
+pub(crate) fn check_named(scope: &Scope, write: &Write, documents: &DocumentState) -> Result<(), WriteError> {
     match write {
         Write::PutGroup(definition) => check_group(scope, &definition.name),
         Write::DeleteGroup(group)
@@ -27,21 +31,24 @@ pub(crate) fn check_named(scope: &Scope, write: &Write) -> Result<(), WriteError
             group.iter().try_for_each(|group| check_group(scope, group))?;
             documents.iter().try_for_each(|document| check_document(scope, &document.key))
         }
-        Write::DeleteDocument { key } => check_document(scope, key),
-        Write::ChangeWeights { key, .. } => check_weighted(scope, &key.object),
+        Write::DeleteDocument { key } => check_seen(scope, key, documents),
+        Write::ChangeWeights { key, .. } => check_weighted(scope, &key.object, documents),
         Write::StepRollouts { change, .. } => {
-            change.iter().try_for_each(|(key, _)| check_weighted(scope, &key.object))
+            change.iter().try_for_each(|(key, _)| check_weighted(scope, &key.object, documents))
         }
         Write::ReplaceFiles { .. } => Err(out_of_scope("the set of all files".to_owned())),
         Write::EndOverrides | Write::Rollback { .. } | Write::Revert { .. } => Ok(()),
     }
 }
 
-/// Refuses a change that touches an object or a group out of scope. A group is touched if its clients are served something else.
+/// Refuses a change that touches an object out of scope, or what a node out of scope is served.
+///
+/// Such nodes may get other routes of documents in the caller's namespaces, where the caller has only some, as long as the hosts and the
+/// resources of other owners stay.
 ///
 /// # Errors
 ///
-/// [`WriteError::OutOfScope`] with the first such object.
+/// [`WriteError::OutOfScope`] with the first such object. Only objects that the caller may see are named.
 pub(crate) fn check_touched(
     scope: &Scope,
     plan: &Plan,
@@ -51,15 +58,19 @@ pub(crate) fn check_touched(
     for (key, _) in plan {
         match key {
             StoreKey::Group(group) | StoreKey::Label(group) | StoreKey::Resource(group, _) => {
-                check_group(scope, group)?;
+                check_reached(scope, group)?;
             }
             StoreKey::Document(key) => {
                 check_document(scope, key)?;
-                for placed in documents.iter().filter_map(|state| state.translated.documents.get(key)) {
-                    check_group(scope, &placed.group)?;
-                }
+                check_placed(scope, key, documents)?;
             }
-            StoreKey::Weights(rule) => check_weighted(scope, &rule.object)?,
+            StoreKey::Weights(rule) => match &rule.object {
+                WeightedObject::Document(key) => {
+                    check_document(scope, key)?;
+                    check_placed(scope, key, documents)?;
+                }
+                WeightedObject::Routes(group, _) => check_reached(scope, group)?,
+            },
             // They follow from the others.
             StoreKey::Rollout(_)
             | StoreKey::FileGroup(_)
@@ -75,22 +86,71 @@ pub(crate) fn check_touched(
             | StoreKey::Previous(_) => {}
         }
     }
-    differing(before, after).into_iter().try_for_each(|group| check_group(scope, group))
+    for name in differing(before, after) {
+        let [old, new] = [before, after].map(|groups| groups.get(name));
+        if scope.has_group(name.as_str()) {
+            nodes::check_definition(scope, before, old, new)?;
+        } else if !scope.is_by_namespace() {
+            return Err(unseen_group(name));
+        } else if !hosts::are_own(scope, [old, new]) {
+            let what =
+                "what nodes out of scope are served beside the caller's own hosts and resources".to_owned();
+            return Err(out_of_scope(what));
+        }
+    }
+    Ok(())
 }
 
 fn check_group(scope: &Scope, group: &GroupName) -> Result<(), WriteError> {
-    if scope.groups.has(group.as_str()) { Ok(()) } else { Err(out_of_scope(format!("the group {group}"))) }
+    if scope.has_group(group.as_str()) { Ok(()) } else { Err(out_of_scope(format!("the group {group}"))) }
+}
+
+/// Refuses a group that the caller did not name itself.
+fn check_reached(scope: &Scope, group: &GroupName) -> Result<(), WriteError> {
+    if scope.has_group(group.as_str()) { Ok(()) } else { Err(unseen_group(group)) }
+}
+
+/// Refuses a document by the groups that it is in before and after a change.
+fn check_placed(scope: &Scope, key: &DocumentKey, documents: [&DocumentState; 2]) -> Result<(), WriteError> {
+    let mut placed = documents.iter().filter_map(|state| state.translated.documents.get(key));
+    match placed.find(|placed| !scope.has_document(namespace(key), Some(&placed.group))) {
+        Some(placed) => Err(unseen_group(&placed.group)),
+        None => Ok(()),
+    }
 }
 
 fn check_document(scope: &Scope, key: &DocumentKey) -> Result<(), WriteError> {
-    if scope.namespaces.has(namespace(key)) { Ok(()) } else { Err(out_of_scope(key.to_string())) }
+    if scope.has_namespace(namespace(key)) { Ok(()) } else { Err(out_of_scope(key.to_string())) }
 }
 
-fn check_weighted(scope: &Scope, object: &WeightedObject) -> Result<(), WriteError> {
+/// Refuses a document that is there and out of scope by its group.
+fn check_seen(scope: &Scope, key: &DocumentKey, documents: &DocumentState) -> Result<(), WriteError> {
+    check_document(scope, key)?;
+    match documents.translated.documents.get(key) {
+        Some(placed) if !scope.has_document(namespace(key), Some(&placed.group)) => {
+            Err(WriteError::NotFound { what: key.to_string() })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn check_weighted(
+    scope: &Scope,
+    object: &WeightedObject,
+    documents: &DocumentState,
+) -> Result<(), WriteError> {
     match object {
-        WeightedObject::Document(key) => check_document(scope, key),
+        WeightedObject::Document(key) => check_seen(scope, key, documents),
         WeightedObject::Routes(group, _) => check_group(scope, group),
     }
+}
+
+/// The refusal of a group that the caller did not name. Everybody knows the default group; another one is not named.
+fn unseen_group(group: &GroupName) -> WriteError {
+    out_of_scope(match group.is_default() {
+        true => format!("the group {group}"),
+        false => "a node group that this change reaches".to_owned(),
+    })
 }
 
 fn out_of_scope(what: String) -> WriteError {

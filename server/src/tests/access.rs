@@ -1,5 +1,7 @@
 //! Principals: who may use which endpoint, for which objects, and what is on record of it.
 
+mod bounds;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};

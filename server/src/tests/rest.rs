@@ -81,6 +81,14 @@ impl Rest {
         call(self.router.clone(), method, path, headers, body).await
     }
 
+    /// The body of an answer that goes on.
+    pub(super) async fn stream(&self, token: &str, path: &str) -> Body {
+        let request = Request::get(path).header("authorization", format!("Bearer {token}"));
+        let response = self.router.clone().call(request.body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        response.into_body()
+    }
+
     pub(super) async fn get(&self, path: &str) -> Reply {
         self.call("GET", path, &[], "").await
     }
