@@ -273,13 +273,18 @@ impl Control {
         }
     }
 
-    /// While storing fails, tries again until it works, and then records the served contents of files. Never ends.
+    /// Looks whether the store's files are still its own. While storing fails, tries again until it works, and then records the served
+    /// contents of files. Never ends.
     pub async fn watch_disk(self) {
         loop {
             sleep(PROBE_INTERVAL).await;
+            let store = &self.shared().env.parts.store;
+            if let Err(error) = store.check_in_place() {
+                self.shared().note(note_of_disk(Err(&error)));
+            }
             let is_due = self.shared().accepted().recorded == Recorded::Due;
             if is_due || self.shared().health().problems.contains_key(&ProblemSubject::Disk) {
-                let probed = self.shared().env.parts.store.probe().await;
+                let probed = store.probe().await;
                 self.shared().note(note_of_disk(probed.as_ref().map(|&()| ())));
                 if is_due && probed.is_ok() {
                     self.shared().make_up().await;

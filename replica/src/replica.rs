@@ -554,6 +554,10 @@ impl Store for Replica {
         })
     }
 
+    fn check_in_place(&self) -> Result<(), StoreError> {
+        self.shared.mirror.check_in_place()
+    }
+
     fn blob(&self, hash: BlobHash) -> Result<Option<Bytes>, StoreError> {
         self.shared.mirror.blob(hash)
     }

@@ -26,6 +26,11 @@ impl FileError {
         Self { action, path: path.to_owned(), source: Arc::new(source) }
     }
 
+    /// Another file, or none, has the name of an open one.
+    pub(crate) fn not_in_place(path: &Path) -> Self {
+        Self::new("go on with", path, io::Error::other(NOT_IN_PLACE))
+    }
+
     /// The kind of the system's error, such as [`io::ErrorKind::StorageFull`].
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
@@ -113,7 +118,8 @@ pub enum StoreError {
     /// A file could not be read or written; the next attempt may succeed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// An earlier failure left the end of the journal uncertain, so nothing is written until it is opened again.
+    /// An earlier failure left the end of the journal uncertain, or the lock or the journal is not in its place any more, so nothing is
+    /// written until it is opened again.
     ///
     /// Reads go on. Nothing was acknowledged since the failure.
     #[error("the store failed and is read-only now; fix the cause and restart the server")]
@@ -290,6 +296,9 @@ fn advice(error: &io::Error) -> &'static str {
         _ => "",
     }
 }
+
+/// The text of [`FileError::not_in_place`].
+const NOT_IN_PLACE: &str = "it was removed or replaced since this server opened it, so that another server may write to the directory";
 
 /// The number of "input/output error" on every Unix; it has no [`io::ErrorKind`].
 const EIO: i32 = 5;

@@ -55,6 +55,72 @@ async fn a_full_disk_refuses_commits_until_there_is_space() {
     assert_eq!((notes, store.state()), (vec![], (Revision(2), state("3"))));
 }
 
+/// What a server whose files are somebody else's answers: with the name of the file, and for good.
+async fn assert_refuses(store: &JournalStore, file: &str) {
+    for _ in 0..2 {
+        let error = commit(store, "refused").await.unwrap_err();
+        let CommitError::Store(StoreError::ReadOnly(error)) = error else { panic!("{error:?}") };
+        assert!(error.to_string().contains(file), "{error}");
+        assert!(error.source.to_string().contains("removed or replaced"), "{error:?}");
+    }
+    assert!(matches!(store.probe().await, Err(StoreError::ReadOnly(_))));
+    assert_eq!(store.state(), (Revision(1), state("1")), "reads go on");
+}
+
+#[tokio::test]
+async fn a_store_whose_lock_another_one_has_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, ..) = open(dir.path());
+    commit(&first, "1").await.unwrap();
+    first.check_in_place().unwrap();
+    std::fs::remove_file(dir.path().join("lock")).unwrap();
+    let (second, ..) = open(dir.path());
+    assert!(first.check_in_place().is_err(), "before there is a write");
+    assert_eq!(commit(&second, "2").await.unwrap(), Revision(2));
+    assert_refuses(&first, "lock").await;
+    assert_eq!(commit(&second, "3").await.unwrap(), Revision(3));
+    drop((first, second));
+    let (store, _, notes) = open(dir.path());
+    assert_eq!((notes, store.state()), (vec![], (Revision(3), state("3"))));
+}
+
+#[tokio::test]
+async fn a_commit_whose_lock_goes_during_the_sync_is_not_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    commit(&store, "1").await.unwrap();
+    let value = store.put_blob(Bytes::from_static(b"2")).await.unwrap();
+    let (has_begun, go_on) = faults.hold_sync();
+    let changes = vec![Change::set("a", value)];
+    let mut commit = store.commit(store.head(), Commit { changes, ..Commit::default() });
+    assert!(poll_once(&mut commit).await.is_none());
+    has_begun.recv().unwrap();
+    std::fs::remove_file(dir.path().join("lock")).unwrap();
+    go_on.send(()).unwrap();
+    assert!(matches!(commit.await, Err(CommitError::Store(StoreError::ReadOnly(_)))));
+    assert_refuses(&store, "lock").await;
+}
+
+#[tokio::test]
+async fn a_store_whose_directory_or_journal_is_gone_writes_nothing() {
+    let all = tempfile::tempdir().unwrap();
+    let dir = all.path().join("data");
+    let (store, ..) = open(&dir);
+    commit(&store, "1").await.unwrap();
+    std::fs::rename(&dir, all.path().join("moved")).unwrap();
+    assert!(store.check_in_place().is_err());
+    assert_refuses(&store, "lock").await;
+    assert!(store.compact(Retention { revisions: 0, bytes: 0 }).await.is_ok_and(|done| done.n_dropped == 0));
+    drop(store);
+
+    let (store, ..) = open(&dir);
+    commit(&store, "1").await.unwrap();
+    let journal = dir.join(crate::journal::segment::file_name(1));
+    std::fs::copy(&journal, dir.join("copy")).unwrap();
+    std::fs::rename(dir.join("copy"), &journal).unwrap();
+    assert_refuses(&store, "journal-").await;
+}
+
 #[tokio::test]
 async fn a_probe_fails_as_a_commit_would_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();

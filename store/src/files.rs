@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::FileError;
@@ -41,6 +41,20 @@ pub(crate) fn remove_file_if_exists(path: &Path) -> Result<(), FileError> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::new("remove", path, error)),
         _ => Ok(()),
+    }
+}
+
+/// Returns whether the name `path` still leads to the open `file`. It does not once the file was removed, renamed or replaced: then
+/// nothing keeps another process away from the directory.
+pub(crate) fn is_in_place(path: &Path, file: &File) -> Result<bool, FileError> {
+    let failed = |error| FileError::new("look for", path, error);
+    let opened = file.metadata().map_err(failed)?;
+    match std::fs::metadata(path) {
+        Ok(named) => Ok((named.dev(), named.ino()) == (opened.dev(), opened.ino())),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(false)
+        }
+        Err(error) => Err(failed(error)),
     }
 }
 

@@ -2,9 +2,6 @@
 
 #[cfg(test)]
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +20,7 @@ use crate::journal::blobs::Half;
 #[cfg(test)]
 use crate::journal::segment::Position;
 
+use crate::lock::Lock;
 use crate::shared::{Published, Shared};
 use crate::writer::{Command, CommitRequest, Writer};
 use crate::{
@@ -70,7 +68,7 @@ pub struct JournalStore {
     stop: Arc<AtomicBool>,
     writer: Option<JoinHandle<()>>,
     /// Held as long as the store is open.
-    _lock: File,
+    lock: Arc<Lock>,
 }
 
 impl JournalStore {
@@ -86,7 +84,7 @@ impl JournalStore {
     /// of it was changed. [`OpenError::File`] if a file cannot be read or written.
     pub fn open(dir: &Path, options: Options) -> Result<(Self, Vec<OpenNote>), OpenError> {
         files::create_dir(dir)?;
-        let lock = lock(dir)?;
+        let lock = Arc::new(Lock::take(dir)?);
         let mut notes = Vec::new();
         let (mut journal, found) = open_journal(dir, &mut notes)?;
         let acknowledged = Acknowledged::open(dir, found, &journal, &mut notes);
@@ -102,6 +100,7 @@ impl JournalStore {
         let (sender, receiver) = mpsc::channel(MAX_QUEUED);
         let stop = Arc::new(AtomicBool::new(false));
         let tail = Tail {
+            lock: Arc::clone(&lock),
             segment,
             end: journal.end,
             #[cfg(test)]
@@ -124,7 +123,7 @@ impl JournalStore {
         };
         let thread = std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || writer.run());
         let thread = thread.map_err(|error| FileError::new("start a thread for", dir, error))?;
-        Ok((Self { shared, commands: Some(sender), stop, writer: Some(thread), _lock: lock }, notes))
+        Ok((Self { shared, commands: Some(sender), stop, writer: Some(thread), lock }, notes))
     }
 
     /// Replaces everything, history included, by a state that another store reached.
@@ -195,6 +194,13 @@ impl Store for JournalStore {
         })
     }
 
+    fn check_in_place(&self) -> Result<(), StoreError> {
+        match self.lock.is_in_place()? {
+            true => Ok(()),
+            false => Err(StoreError::ReadOnly(FileError::not_in_place(&self.lock.path))),
+        }
+    }
+
     fn blob(&self, hash: BlobHash) -> Result<Option<Bytes>, StoreError> {
         self.shared.blob(hash)
     }
@@ -261,28 +267,6 @@ pub(crate) fn open_journal(
         return Err(OpenError::Lost { dir: dir.to_owned(), known, head, torn });
     }
     Ok((found.repair(notes)?, mark))
-}
-
-/// Makes this process the only one that uses `dir`, as long as the file is open.
-pub(crate) fn lock(dir: &Path) -> Result<File, OpenError> {
-    let path = dir.join("lock");
-    let opened =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-    let mut file = opened.map_err(|error| FileError::new("open", &path, error))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut text = String::new();
-            // The holder's id is a courtesy: without it the error is as true.
-            let _ = file.take(32).read_to_string(&mut text);
-            return Err(OpenError::Locked { path, holder: text.trim().parse().ok() });
-        }
-        Err(TryLockError::Error(error)) => return Err(FileError::new("lock", &path, error).into()),
-    }
-    // On a full disk the file stays empty, and the next process cannot say who has the lock.
-    let _ =
-        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
-    Ok(file)
 }
 
 /// Commits that may wait for the writer; further ones wait to be queued.

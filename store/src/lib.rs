@@ -26,6 +26,7 @@ mod index_tests;
 mod journal;
 mod journal_store;
 mod last_good;
+mod lock;
 mod notes;
 mod pending;
 mod revision;

@@ -10,7 +10,6 @@ mod loss;
 mod rescue;
 mod search;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 pub use loss::{KeyLoss, KeyOutcome, LostRecord};
@@ -18,7 +17,8 @@ pub use rescue::Unreadable;
 pub use search::Piece;
 
 use crate::journal;
-use crate::{OpenError, Revision, acknowledged, journal_store};
+use crate::lock::Lock;
+use crate::{OpenError, Revision, acknowledged};
 use loss::Losses;
 use rescue::Rescue;
 use search::Search;
@@ -29,7 +29,7 @@ use search::Search;
 #[derive(Debug)]
 pub struct Salvage {
     dir: PathBuf,
-    _lock: File,
+    _lock: Lock,
     /// The newest revision that is kept.
     pub kept: Revision,
     /// The newest revision that was acknowledged, as far as is marked.
@@ -54,7 +54,7 @@ impl Salvage {
     /// [`OpenError::Locked`] while a server uses the directory, [`OpenError::Newer`] if a newer program wrote the
     /// journal, [`OpenError::File`] if a file cannot be read.
     pub fn find(dir: &Path) -> Result<Self, OpenError> {
-        let lock = journal_store::lock(dir)?;
+        let lock = Lock::take(dir)?;
         let numbers = journal::list(dir)?;
         let mut search = Search { dir, numbers, limit: u64::MAX, dropped: Vec::new() };
         let mut found = search.read()?;

@@ -78,6 +78,15 @@ pub trait Store: Send + Sync + Debug {
     /// As [`commit`](Self::commit) would fail.
     fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 
+    /// Finds out whether the files are still those that were opened. Costs next to nothing. A store without files has nothing to lose.
+    ///
+    /// # Errors
+    ///
+    /// As [`commit`](Self::commit) would fail.
+    fn check_in_place(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Returns the content of a blob, or `None` if it is unknown (never put, or no longer kept).
     ///
     /// # Errors

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::compaction::CheckpointWriter;
 use crate::index::Index;
 use crate::journal::{Found, Replay, format};
+use crate::lock::Lock;
 use crate::shared::{Published, Shared};
 use crate::{
     BlobHash, FileError, HistoryError, JournalStore, MAX_BLOB_BYTES, OpenError, Record, Revision, State,
@@ -155,7 +156,7 @@ fn write(store: &Shared, out: &mut dyn Write) -> Result<Revision, TransferError>
 /// export or is not complete. `dir` then contains no more commits than before.
 pub fn import(dir: &Path, input: &mut dyn BufRead) -> Result<Revision, TransferError> {
     files::create_dir(dir)?;
-    let _lock = journal_store::lock(dir)?;
+    let _lock = Lock::take(dir)?;
     let (journal, _) = journal_store::open_journal(dir, &mut Vec::new())?;
     let head = journal.replay.head;
     if head != Revision::ZERO {

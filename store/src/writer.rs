@@ -236,6 +236,7 @@ impl Writer {
         if let Some(failure) = &self.failure {
             return Err(StoreError::ReadOnly(failure.clone()));
         }
+        self.tail.check_in_place().map_err(|error| self.failed(error))?;
         let head = self.head_and_base().0;
         if *revision < head {
             return Err(StoreError::BeginsBefore { revision: *revision, head });
@@ -274,6 +275,7 @@ impl Writer {
         if let Some(failure) = &self.failure {
             return Err(StoreError::ReadOnly(failure.clone()));
         }
+        self.tail.check_in_place().map_err(|error| self.failed(error))?;
         let sealed = self.shared.index.segments();
         let checkpoint_number = self.tail.segment.number + 1;
         let bytes = self.bytes();
@@ -321,6 +323,10 @@ impl Writer {
 
     /// Makes the checkpoint a part of the journal and removes what it replaces.
     fn install(&mut self, checkpoint: Checkpoint, sealed_bytes: u64) -> Result<Compaction, StoreError> {
+        if let Err(error) = self.tail.check_in_place() {
+            discard(&Ok(checkpoint));
+            return Err(self.failed(error));
+        }
         let bytes_before = self.bytes();
         let old_base = self.head_and_base().1;
         #[cfg(test)]

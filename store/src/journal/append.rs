@@ -2,14 +2,17 @@
 
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::FileError;
 use crate::journal::segment::Segment;
+use crate::lock::Lock;
+use crate::{FileError, files};
 
 /// The end of the last segment. Everything before it is durable.
 #[derive(Debug)]
 pub(crate) struct Tail {
+    pub(crate) lock: Arc<Lock>,
     pub(crate) segment: Arc<Segment>,
     /// Where the next frame goes.
     pub(crate) end: u64,
@@ -21,7 +24,7 @@ pub(crate) struct Tail {
 #[derive(Debug)]
 pub(crate) struct AppendError {
     pub(crate) error: FileError,
-    /// True if the file ends where it ended before. If not, nothing may be appended to it any more.
+    /// True if the file ends where it ended before and is the store's. If not, nothing may be appended to it any more.
     pub(crate) is_restored: bool,
 }
 
@@ -31,7 +34,11 @@ impl Tail {
     /// After a failed write (a full disk, for one) the file is cut back, and the next attempt may succeed. After a
     /// failed sync the kernel may have dropped the pages and forgotten the error, so although the file is cut back
     /// too, it counts as uncertain.
+    ///
+    /// Nothing is appended, and nothing counts as appended, where another process may have the directory: without the lock's file it
+    /// may write to the same place of the same file.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), AppendError> {
+        self.check_in_place()?;
         if let Err(error) = self.write(bytes) {
             let is_restored = self.restore().is_ok();
             return Err(self.error("append to", error, is_restored));
@@ -41,6 +48,8 @@ impl Tail {
             let _ = self.restore();
             return Err(self.error("sync", error, false));
         }
+        // Who opened the directory before this moment may not have read these bytes.
+        self.check_in_place()?;
         self.end += bytes.len() as u64;
         Ok(())
     }
@@ -53,6 +62,18 @@ impl Tail {
         self.append(&[0; PROBE_BYTES])?;
         self.end = end;
         self.restore().map_err(|error| self.error("cut", error, false))
+    }
+
+    /// Refuses if the lock or the journal is not the file any more that its name leads to.
+    pub(crate) fn check_in_place(&self) -> Result<(), AppendError> {
+        let refuse = |path: &Path, in_place: Result<bool, FileError>| match in_place {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(AppendError { error: FileError::not_in_place(path), is_restored: false }),
+            Err(error) => Err(AppendError { error, is_restored: true }),
+        };
+        let Segment { path, file, .. } = &*self.segment;
+        refuse(&self.lock.path, self.lock.is_in_place())?;
+        refuse(path, files::is_in_place(path, file))
     }
 
     fn error(&self, action: &'static str, error: io::Error, is_restored: bool) -> AppendError {
