@@ -55,6 +55,10 @@ impl Default for Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifiedClient;
 
+/// An extension of requests by which the page asks whether somebody may sign in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignIn;
+
 /// A secret token. Never printed.
 #[derive(Clone)]
 pub struct Token(Arc<str>);

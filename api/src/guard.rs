@@ -23,7 +23,7 @@ use xds_access::Role;
 use xds_cache::Proofs;
 use xds_cache::identity::shown;
 
-use crate::access::{Access, Limits, VerifiedClient};
+use crate::access::{Access, Limits, SignIn, VerifiedClient};
 use crate::caller::{Caller, Connection};
 use crate::endpoints::{ENDPOINTS, Endpoint, Method, Needs, Reach};
 use crate::problem::ApiError;
@@ -38,7 +38,7 @@ pub(crate) async fn guard(State(access): State<Arc<Access>>, request: Request, n
     let row = row_of(&request);
     let record = Record::new(&access.trail, &access.counts, &request, verb_of(row, request.uri().path()));
     let is_write = row.is_some_and(Endpoint::changes);
-    let is_secret = request.uri().path() == SECRETS;
+    let event = event_of(&request, is_write);
     let needs = row.map_or_else(|| needs_of_other(&request), |row| row.needs);
     let (caller, allowed) = match access.recognise(&request, needs) {
         Ok(caller) => {
@@ -55,7 +55,7 @@ pub(crate) async fn guard(State(access): State<Arc<Access>>, request: Request, n
     request.extensions_mut().insert(caller.clone());
     let credential = Credential::of(&request);
     let response = next.run(request).await;
-    record.done(&caller, is_write, is_secret, response.status());
+    record.done(&caller, event, response.status());
     match needs {
         Needs::Nothing => response,
         Needs::Role(..) => stream::end_with_rights(response, access, credential, caller),
@@ -253,16 +253,25 @@ fn verb_of(row: Option<&Endpoint>, path: &str) -> Option<&'static str> {
     row?.verbs.iter().map(|verb| verb.0).find(|verb| *verb == written)
 }
 
-/// The only path of the admin port by which secrets can be read.
-const SECRETS: &str = "/v3/discovery:secrets";
+/// Returns `true` for xDS over HTTP, which gives everything away that a client is served: keys stand in secrets, and inline in listeners
+/// and clusters.
+fn gives_keys(path: &str) -> bool {
+    path.starts_with("/v3/discovery:") && path != "/v3/discovery:client_status"
+}
+
+/// The event of the audit log that a request is; `None` for reads that leave no line.
+fn event_of(request: &Request, is_write: bool) -> Option<&'static str> {
+    match is_write {
+        true => Some("api.write"),
+        false if gives_keys(request.uri().path()) => Some("secret.read"),
+        false => request.extensions().get::<SignIn>().map(|_| "page.sign-in"),
+    }
+}
 
 /// The needs of a request that no row of the table is for.
 fn needs_of_other(request: &Request) -> Needs {
     match request.extensions().get::<MatchedPath>().map(MatchedPath::as_str) {
-        // xDS over HTTP gives everything away that a client is served, keys too.
-        Some(path) if path.starts_with("/v3/discovery:") && path != "/v3/discovery:client_status" => {
-            Needs::Role(Role::Admin, Reach::Everything)
-        }
+        Some(path) if gives_keys(path) => Needs::Role(Role::Admin, Reach::Everything),
         // Another method of a path, which is refused later.
         Some(path) if ENDPOINTS.iter().any(|row| row.path == path) => {
             Needs::Role(Role::Viewer, Reach::Nothing)

@@ -40,7 +40,7 @@ mod tests;
 mod trials;
 mod write;
 
-pub use access::{Access, Token, VerifiedClient};
+pub use access::{Access, SignIn, Token, VerifiedClient};
 pub use caller::Connection;
 pub use events::EventHub;
 pub use models::Models;

@@ -10,6 +10,7 @@ use http::{Method, StatusCode};
 use xds_access::audit::Entry;
 use xds_access::{AuthCount, AuthCounts, Trail};
 
+use crate::access::SignIn;
 use crate::caller::{Caller, Connection};
 use crate::problem::ApiError;
 
@@ -43,14 +44,18 @@ impl Record {
             None if from.is_some_and(|from| !from.proofs.is_empty()) => "certificate",
             None => "anonymous",
         };
+        let signs_in = request.extensions().get::<SignIn>().is_some();
+        let of_router = || {
+            request.extensions().get::<MatchedPath>().map(|path| match verb {
+                Some(verb) => format!("{}:{verb}", path.as_str()),
+                None => path.as_str().to_owned(),
+            })
+        };
         Self {
             trail: Arc::clone(trail),
             counts: Arc::clone(counts),
-            method: request.method().clone(),
-            route: request.extensions().get::<MatchedPath>().map(|path| match verb {
-                Some(verb) => format!("{}:{verb}", path.as_str()),
-                None => path.as_str().to_owned(),
-            }),
+            method: if signs_in { Method::POST } else { request.method().clone() },
+            route: if signs_in { Some(SIGN_IN.to_owned()) } else { of_router() },
             address: from.and_then(|from| from.address),
             peer: from.and_then(|from| from.shown.clone()),
             identity: from.and_then(|from| from.proofs.first()).map(|proof| proof.subject.to_string()),
@@ -58,18 +63,15 @@ impl Record {
         }
     }
 
-    /// The request was done, or refused by what it is about. `is_write` if it was to change something.
-    pub(crate) fn done(&self, caller: &Caller, is_write: bool, is_secret: bool, status: StatusCode) {
+    /// The request was done, or refused by what it is about. Requests without an event leave no line, unless they are refused.
+    pub(crate) fn done(&self, caller: &Caller, event: Option<&'static str>, status: StatusCode) {
         self.count(None);
         if status == StatusCode::FORBIDDEN {
             return self.refuse(self.entry("api.denied", "denied", Some(caller)), "scope", status);
         }
-        if !is_write && !is_secret {
-            return;
-        }
+        let Some(event) = event else { return };
         let deed = caller.deed();
         let outcome = if status.as_u16() < 400 { "allowed" } else { "failed" };
-        let event = if is_write { "api.write" } else { "secret.read" };
         let entry = self.entry(event, outcome, Some(caller)).with("status", status.as_u16());
         let entry = entry.with("onBehalfOf", deed.on_behalf_of).with("objects", deed.objects);
         let entry = entry.with("revision", deed.revision).with("dryRun", deed.is_dry_run.then_some(true));
@@ -112,3 +114,6 @@ impl Record {
         self.counts.add(AuthCount { port: "admin", method: self.via, denied });
     }
 }
+
+/// The address of the page at which somebody signs in.
+const SIGN_IN: &str = "/ui/sign-in";

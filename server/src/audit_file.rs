@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use xds_access::audit::Sink;
@@ -20,12 +20,14 @@ pub(crate) fn open(log: &AuditLog) -> io::Result<Sink> {
     if log.is_stdout() {
         return Ok(Box::new(io::stdout()));
     }
-    Ok(Box::new(AuditFile { file: append_to(&log.path)?, log: log.clone() }))
+    Ok(Box::new(AuditFile { file: append_to(&log.path)?, log: log.clone(), may_be_torn: true }))
 }
 
 struct AuditFile {
     log: AuditLog,
     file: File,
+    /// True if the last line may lack its end: a process died in it, or the disk was full.
+    may_be_torn: bool,
 }
 
 impl AuditFile {
@@ -44,6 +46,7 @@ impl AuditFile {
         }
         rename_if_there(path, &numbered(path, 1))?;
         self.file = append_to(path)?;
+        self.may_be_torn = false;
         if self.log.is_synced {
             let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
@@ -53,11 +56,18 @@ impl AuditFile {
 }
 
 impl Write for AuditFile {
+    /// Writes a whole line, on a line of its own.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.is_full_for(line.len())? {
             self.rotate()?;
         }
-        self.file.write(line)
+        if self.may_be_torn && is_torn(&self.log.path)? {
+            self.file.write_all(b"\n")?;
+        }
+        self.may_be_torn = true;
+        self.file.write_all(line)?;
+        self.may_be_torn = false;
+        Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -67,6 +77,15 @@ impl Write for AuditFile {
 
 fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+/// Returns `true` if the last line of a file has no end. What is not a file, such as a pipe, has no lines that stay.
+fn is_torn(path: &Path) -> io::Result<bool> {
+    let metadata = fs::metadata(path)?;
+    let Some(last) = metadata.len().checked_sub(1).filter(|_| metadata.is_file()) else { return Ok(false) };
+    let mut byte = [0];
+    File::open(path)?.read_exact_at(&mut byte, last)?;
+    Ok(byte != *b"\n")
 }
 
 fn numbered(path: &Path, nth: u32) -> PathBuf {
@@ -133,6 +152,19 @@ mod tests {
         write(&mut open(&log).unwrap(), &["before the restart\n"]);
         write(&mut open(&log).unwrap(), &["after the restart\n"]);
         let all = "before the restart\nafter the restart\n".to_owned();
+        assert_eq!(files(directory.path()), [("audit.log".to_owned(), all)]);
+    }
+
+    #[test]
+    fn a_line_after_a_torn_one_begins_on_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = AuditLog { max_bytes: None, ..log(directory.path()) };
+        fs::write(&log.path, "whole\n{\"ts\": \"tor").unwrap();
+        let mut sink = open(&log).unwrap();
+        write(&mut sink, &["first\n", "second\n"]);
+        drop(sink);
+        write(&mut open(&log).unwrap(), &["after the restart\n"]);
+        let all = "whole\n{\"ts\": \"tor\nfirst\nsecond\nafter the restart\n".to_owned();
         assert_eq!(files(directory.path()), [("audit.log".to_owned(), all)]);
     }
 

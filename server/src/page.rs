@@ -2,12 +2,12 @@
 
 use axum::Router;
 use http::Extensions;
-use xds_api::VerifiedClient;
+use xds_api::{SignIn, VerifiedClient};
 use xds_ui::Connections;
 
 /// The page over the admin API.
 pub(crate) fn over(rest: Router, are_encrypted: bool) -> Router {
-    xds_ui::router(rest, Connections { identify, carry, are_encrypted })
+    xds_ui::router(rest, Connections { identify, carry, sign_in, are_encrypted })
 }
 
 /// What the API needs to know of a connection.
@@ -20,6 +20,11 @@ fn carry(extensions: &Extensions) -> Extensions {
         carried.insert(*verified);
     }
     carried
+}
+
+/// Marks the question whether somebody may sign in.
+fn sign_in(extensions: &mut Extensions) {
+    extensions.insert(SignIn);
 }
 
 /// Everything that a connection proves.

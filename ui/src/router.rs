@@ -30,6 +30,8 @@ pub struct Connections {
     pub identify: fn(&Extensions) -> String,
     /// What the API needs to know of one.
     pub carry: fn(&Extensions) -> Extensions,
+    /// Marks what the API is asked for somebody who wants to sign in.
+    pub sign_in: fn(&mut Extensions),
     /// True if they are encrypted, so that cookies can be kept to such connections.
     pub are_encrypted: bool,
 }
@@ -156,7 +158,7 @@ async fn sign_in(State(page): State<Page>, request: Request) -> Response {
     let Ok(authorization) = HeaderValue::try_from(format!("Bearer {}", form.text("token"))) else {
         return refused("That is not a token.");
     };
-    let visitor = page.connections.visitor(&parts, Some(authorization));
+    let visitor = page.connections.newcomer(&parts, authorization);
     // A form of another site must not sign anybody in.
     if let Err(failure) = page.rest.check(&visitor).await {
         return refused(&failure.detail);
@@ -195,6 +197,13 @@ impl Connections {
     fn visitor(&self, parts: &Parts, authorization: Option<HeaderValue>) -> Visitor {
         let of = &parts.extensions;
         Visitor::of(parts, authorization, ((self.carry)(of), (self.identify)(of)))
+    }
+
+    /// Whoever wants to sign in.
+    fn newcomer(&self, parts: &Parts, authorization: HeaderValue) -> Visitor {
+        let mut carried = (self.carry)(&parts.extensions);
+        (self.sign_in)(&mut carried);
+        Visitor::of(parts, Some(authorization), (carried, (self.identify)(&parts.extensions)))
     }
 }
 

@@ -156,7 +156,7 @@ impl Endpoint {
 
     /// Returns `true` if it changes something.
     pub(crate) fn changes(&self) -> bool {
-        self.method != Method::Get && !matches!(self.path, "/v1/validate" | "/v1/explain")
+        self.method != Method::Get && !matches!(self.path, "/v1/validate" | "/v1/explain" | "/v1/diff")
     }
 
     /// Returns `true` if it changes what the API owns.

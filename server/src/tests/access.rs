@@ -396,6 +396,48 @@ async fn writes_and_refusals_are_on_record() {
 }
 
 #[tokio::test]
+async fn polls_and_sign_ins_are_on_record_and_questions_are_reads() {
+    let (_sender, policy) = watch::channel(Arc::new(policy(ALL)));
+    let access = Access { policy, ..Access::default() };
+    let trail = Arc::clone(&access.trail);
+    let rest = Rest::with_access(Server::without_files(&MemoryStore::new()), access);
+    let mut polls = axum::Router::new();
+    let types = ["listeners", "clusters", "secrets"];
+    for kind in types {
+        polls = polls.route(&format!("/v3/discovery:{kind}"), axum::routing::post(|| async { "{}" }));
+    }
+    let router = crate::page::over(xds_api::router_with(rest.state.clone(), polls), false);
+    let call = async |path: &str, headers: &[(&str, &str)], body: &str| {
+        rest::call(router.clone(), "POST", path, headers, body).await.status
+    };
+    for kind in types {
+        let path = format!("/v3/discovery:{kind}");
+        assert_eq!(call(&path, &[("authorization", "Bearer admin")], "{}").await, 200);
+        let line = last_line(&trail);
+        assert_eq!((&line["event"], &line["route"]), (&json!("secret.read"), &json!(path)), "{line}");
+    }
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    assert_eq!(call("/ui/sign-in", &[form], "token=viewer&to=/").await, 303);
+    let mut line = last_line(&trail);
+    line.as_object_mut().unwrap().retain(|field, _| !["ts", "via", "objects"].contains(&&**field));
+    assert_eq!(
+        line,
+        json!({"event": "page.sign-in", "outcome": "allowed", "principal": "viewer", "role": "viewer",
+               "method": "POST", "route": "/ui/sign-in", "status": 200})
+    );
+    assert_eq!(call("/ui/sign-in", &[form], "token=wrong&to=/").await, 401);
+    let line = last_line(&trail);
+    assert_eq!(
+        (&line["event"], &line["reason"], &line["route"]),
+        (&json!("api.denied"), &json!("bad-credential"), &json!("/ui/sign-in"))
+    );
+    let before = trail.newest(100).len();
+    let comparison = r#"{"from": "current", "to": "current"}"#;
+    assert_eq!(ask(&rest, "viewer", "POST", "/v1/diff", comparison).await.status, 200);
+    assert_eq!(trail.newest(100).len(), before, "a diff changes nothing");
+}
+
+#[tokio::test]
 async fn nothing_is_written_that_would_not_be_on_record() {
     let (_sender, policy) = watch::channel(Arc::new(policy(ALL)));
     let access = Access { policy, trail: Arc::new(Trail::new(true)), ..Access::default() };
