@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::extract::FromRequestParts;
 use http::HeaderMap;
 use http::request::Parts;
-use xds_access::{Identified, Scope};
+use xds_access::{Identified, Role, Scope};
 use xds_cache::{GroupName, Proofs};
+use xds_control::acks::Sight;
 use xds_control::model::document::namespace;
 use xds_control::model::weights::WeightedObject;
 use xds_routes::{DocumentKey, Placed};
@@ -32,6 +33,8 @@ pub struct Connection {
 pub(crate) struct Caller {
     /// The principal; `None` if the access policy has none, and everyone who gets through may do everything.
     pub(crate) identified: Option<Arc<Identified>>,
+    /// True for an endpoint that is open to everyone, if the others need a credential and this request has no good one.
+    pub(crate) is_nobody: bool,
     /// What the request did, for the audit log.
     pub(crate) deed: Arc<Mutex<Deed>>,
 }
@@ -55,6 +58,42 @@ pub(crate) struct Asked {
 impl Caller {
     pub(crate) fn of(identified: Identified) -> Self {
         Self { identified: Some(identified.into()), ..Self::default() }
+    }
+
+    /// Somebody without a good credential, where others need one.
+    pub(crate) fn nobody() -> Self {
+        Self { is_nobody: true, ..Self::default() }
+    }
+
+    /// Returns `true` if nothing is out of the caller's scope.
+    pub(crate) fn sees_everything(&self) -> bool {
+        !self.is_nobody && self.scope().is_none()
+    }
+
+    /// Refuses questions about files of the caller's own. Such files are a change of all groups and namespaces that is only tried: it
+    /// could attach what others own to what the caller sees, and costs as much as a change.
+    pub(crate) fn check_own_files(&self) -> Result<(), ApiError> {
+        let Some(identified) = &self.identified else { return Ok(()) };
+        let (name, has) = (&identified.principal.name, identified.principal.role);
+        if has < Role::Operator {
+            return Err(ApiError::Role { name: Arc::clone(name), has, needs: Role::Operator });
+        }
+        match self.scope() {
+            Some(_) => Err(ApiError::OutOfScope(
+                "files of one's own are about all groups and namespaces at once; they need a principal without a scope"
+                    .to_owned(),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// How much of a node's answers the caller sees.
+    pub(crate) fn sight_of_node(&self, groups: &[GroupName]) -> Sight {
+        match self.sees_node(groups) {
+            true if self.sees_all_of_node(groups) => Sight::Words,
+            true => Sight::Outcome,
+            false => Sight::Nothing,
+        }
     }
 
     /// The name for the history. Without principals it is what the request says of itself in `X-Actor`, else `api`; a principal may

@@ -138,9 +138,9 @@ pub(crate) async fn wait(
     timeout: Duration,
 ) -> Waited {
     let deadline = Instant::now() + timeout;
-    let sees = |groups: &[xds_cache::GroupName]| caller.sees_node(groups);
+    let sight = |groups: &[xds_cache::GroupName]| caller.sight_of_node(groups);
     let Some(peers) = &state.peers else {
-        let applied = state.acks.wait_for((revision, min_clients), timeout, sees).await.known();
+        let applied = state.acks.wait_for((revision, min_clients), timeout, sight).await.known();
         // What was changed here is published here.
         let report = applied.unwrap_or(AcksReport { revision: revision.0, ..AcksReport::default() });
         return Waited { report, union: None, doubt: None };
@@ -163,7 +163,7 @@ pub(crate) async fn wait(
         others.spawn(wait_for_other(Arc::clone(peers), id, question, sender.clone()));
     }
     drop(sender);
-    let mut own = std::pin::pin!(state.acks.wait_for((revision, 0), timeout, sees));
+    let mut own = std::pin::pin!(state.acks.wait_for((revision, 0), timeout, sight));
     let mut is_own_over = false;
     loop {
         let has_failed = union.answers().any(|(_, applied)| is_failed(applied));
@@ -181,13 +181,13 @@ pub(crate) async fn wait(
             Some((id, answer)) = answers.recv() => union.tell(&id, answer),
             // Those that are to come may come to any server.
             () = sleep(SILENCE_PAUSE), if is_own_over && is_short => {
-                union.tell(&own_id, Ok(state.acks.report_of(revision, sees)));
+                union.tell(&own_id, Ok(state.acks.report_of(revision, sight)));
             }
             () = sleep_until(deadline) => break,
         }
     }
     if !is_own_over {
-        union.tell(&own_id, Ok(state.acks.report_of(revision, sees)));
+        union.tell(&own_id, Ok(state.acks.report_of(revision, sight)));
     }
     Waited { report: sum(&union, revision), union: Some(union), doubt }
 }

@@ -114,7 +114,7 @@ impl Access {
     fn recognise(&self, request: &Request, needs: Needs) -> Result<Caller, ApiError> {
         self.check_site(request.uri(), request.headers())?;
         match needs {
-            Needs::Nothing => Ok(Caller::default()),
+            Needs::Nothing => Ok(self.identify(request).unwrap_or_else(|_| Caller::nobody())),
             Needs::Role(..) => self.identify(request),
         }
     }

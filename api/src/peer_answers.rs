@@ -27,11 +27,11 @@ pub async fn answer(state: &ApiState, question: Question) -> Result<Answer, Stri
     match question {
         Question::Acks { revision, wait_ms, scope } => {
             let caller = caller(scope);
-            let sees = |groups: &[GroupName]| caller.sees_node(groups);
+            let sight = |groups: &[GroupName]| caller.sight_of_node(groups);
             let (revision, wait) = (Revision(revision), Duration::from_millis(wait_ms).min(MAX_WAIT));
             Ok(Answer::Acks(match wait {
-                Duration::ZERO => state.acks.report_of(revision, sees),
-                wait => state.acks.wait_for((revision, 0), wait, sees).await,
+                Duration::ZERO => state.acks.report_of(revision, sight),
+                wait => state.acks.wait_for((revision, 0), wait, sight).await,
             }))
         }
         Question::Nodes { id, limit, after, status, group, scope } => {

@@ -118,7 +118,7 @@ pub(crate) struct Served {
     /// True for the present state, of whose files the server has the texts.
     is_present: bool,
     /// Objects whose contents at that revision are not kept.
-    pub(crate) gaps: Vec<String>,
+    gaps: Vec<String>,
     /// The errors of files that were asked about, which leave something out.
     pub(crate) errors: Vec<Diagnostic>,
 }
@@ -268,8 +268,21 @@ impl Served {
         Places { texts: &texts, ..places }.locate(answers);
     }
 
+    /// What is not kept, as the caller may know it.
+    pub(crate) fn gaps(&self, caller: &Caller) -> Vec<String> {
+        seen_gaps(caller, &self.gaps)
+    }
+
     fn has(&self, group: &GroupName) -> bool {
         group.is_default() || self.publisher.groups().1.contains_key(group)
+    }
+}
+
+/// Objects whose contents are not kept, without their names and their number for a caller who may not see all of them.
+pub(crate) fn seen_gaps(caller: &Caller, gaps: &[String]) -> Vec<String> {
+    match caller.sees_everything() || gaps.is_empty() {
+        true => gaps.to_vec(),
+        false => vec!["withheld: objects that may be out of scope".to_owned()],
     }
 }
 

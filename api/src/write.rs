@@ -390,8 +390,8 @@ async fn perform(
         answer.difference = Some(outcome.difference.iter().map(Difference::from).collect());
         return Answer::ok(&answer);
     }
-    let sees = |groups: &[GroupName]| caller.sees_node(groups);
-    let report = outcome.changed.then(|| state.acks.report_of(outcome.revision, sees).known()).flatten();
+    let sight = |groups: &[GroupName]| caller.sight_of_node(groups);
+    let report = outcome.changed.then(|| state.acks.report_of(outcome.revision, sight).known()).flatten();
     answer.total = report.map_or(0, |report| report.total);
     let Some(timeout) = mode.wait else { return Answer::ok(&answer) };
     let awaited = match outcome.changed {

@@ -99,6 +99,28 @@ pub struct NodeNack {
     pub resource: Option<String>,
 }
 
+/// How much of what a client answered is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// Nothing, as if there were no such client.
+    Nothing,
+    /// Whether it accepts, and not its words: they may name resources of groups out of scope.
+    Outcome,
+    /// Its words too.
+    Words,
+}
+
+impl Sight {
+    /// The client's words, if they are shown.
+    #[must_use]
+    pub fn words(self, words: &str) -> String {
+        if self == Self::Words { words.to_owned() } else { WITHHELD.to_owned() }
+    }
+}
+
+/// In place of what a client said, if that may be about resources that are not shown.
+const WITHHELD: &str = "withheld: it may be about resources out of scope";
+
 /// The most clients that each list of an [`AcksReport`] names; the counts include all of them.
 pub const MAX_LISTED: usize = 1_000;
 
@@ -216,12 +238,12 @@ impl Acks {
     /// The clients that have applied a revision by now.
     #[must_use]
     pub fn report(&self, revision: Revision) -> Applied {
-        self.report_of(revision, |_| true)
+        self.report_of(revision, |_| Sight::Words)
     }
 
-    /// The same of the clients that had groups for which `wants` is `true` when it was published.
+    /// The same of clients by the groups that they had when it was published.
     #[must_use]
-    pub fn report_of(&self, revision: Revision, wants: impl Fn(&[GroupName]) -> bool) -> Applied {
+    pub fn report_of(&self, revision: Revision, sight: impl Fn(&[GroupName]) -> Sight) -> Applied {
         if *self.published.borrow() < Some(revision) {
             return Applied::Behind;
         }
@@ -235,7 +257,7 @@ impl Acks {
         let mut concerned = concerned.lock().unwrap_or_else(PoisonError::into_inner);
         concerned.find_late(&self.board);
         concerned.look(&self.board);
-        Applied::Known(AcksReport { revision: revision.0, ..concerned.report(wants) })
+        Applied::Known(AcksReport { revision: revision.0, ..concerned.report(sight) })
     }
 
     /// The last publication, as it changes; `None` before the first.
@@ -266,16 +288,15 @@ impl Acks {
     /// rejected it, or the time is up. A publication that is no longer remembered has no concerned clients. Never
     /// [forgotten](Applied::Forgotten).
     pub async fn wait(&self, revision: Revision, timeout: Duration) -> Applied {
-        self.wait_for((revision, 0), timeout, |_| true).await
+        self.wait_for((revision, 0), timeout, |_| Sight::Words).await
     }
 
-    /// The same of the clients that had groups for which `wants` is `true` when it was published, and until at least so many have accepted
-    /// it.
+    /// The same of clients by the groups that they had when it was published, and until at least so many have accepted it.
     pub async fn wait_for(
         &self,
         (revision, min_clients): (Revision, usize),
         timeout: Duration,
-        wants: impl Fn(&[GroupName]) -> bool,
+        sight: impl Fn(&[GroupName]) -> Sight,
     ) -> Applied {
         let deadline = Instant::now() + timeout;
         let mut published = self.published.subscribe();
@@ -284,7 +305,7 @@ impl Acks {
         let mut ticks = self.board.ticks();
         loop {
             ticks.mark_unchanged();
-            let report = match self.report_of(revision, &wants) {
+            let report = match self.report_of(revision, &sight) {
                 Applied::Known(report) => report,
                 Applied::Behind => return Applied::Behind,
                 Applied::Forgotten => AcksReport { revision: revision.0, ..AcksReport::default() },
@@ -484,9 +505,13 @@ impl Concerned {
         progress
     }
 
-    fn report(&self, wants: impl Fn(&[GroupName]) -> bool) -> AcksReport {
+    fn report(&self, sight: impl Fn(&[GroupName]) -> Sight) -> AcksReport {
         let mut report = AcksReport { revision: self.revision.0, ..AcksReport::default() };
-        for client in self.clients.iter().chain(&self.late).filter(|client| wants(&client.groups)) {
+        for client in self.clients.iter().chain(&self.late) {
+            let sight = sight(&client.groups);
+            if sight == Sight::Nothing {
+                continue;
+            }
             let node = || client.node.id.clone();
             match &client.state {
                 AckState::Gone => continue,
@@ -499,7 +524,7 @@ impl Concerned {
                     report.superseded += usize::from(*by_newer);
                 }
                 AckState::Nacked(rejected) => {
-                    let nack = rejected.of_node(node());
+                    let nack = rejected.of_node(node(), sight);
                     let (n, listed) = match rejected.failed_before {
                         true => (&mut report.n_already_failing, &mut report.already_failing),
                         false => (&mut report.n_nacked, &mut report.nacked),
@@ -585,12 +610,13 @@ fn names(changes: &Changes) -> Option<HashSet<Name>> {
 }
 
 impl Rejected {
-    fn of_node(&self, node: String) -> NodeNack {
+    fn of_node(&self, node: String, sight: Sight) -> NodeNack {
+        let resource = self.resource.as_ref().filter(|_| sight == Sight::Words);
         NodeNack {
             node,
-            message: self.message.to_string(),
+            message: sight.words(&self.message),
             type_url: Some(self.resource_type.type_url().to_owned()),
-            resource: self.resource.as_ref().map(|name| name.to_string()),
+            resource: resource.map(|name| name.to_string()),
         }
     }
 }
@@ -679,7 +705,7 @@ mod tests {
         let clients = (0..4 * (MAX_LISTED + 1)).map(client).collect();
         let concerned =
             Concerned { revision: Revision(7), changes: BTreeMap::new(), clients, late: Vec::new() };
-        let mut report = concerned.report(|_| true);
+        let mut report = concerned.report(|_| Sight::Words);
         let counts = |of: &AcksReport| [of.acked, of.n_pending, of.n_nacked, of.n_already_failing];
         let lists = |of: &AcksReport| [of.pending.len(), of.nacked.len(), of.already_failing.len()];
         assert_eq!((counts(&report), lists(&report)), ([MAX_LISTED + 1; 4], [MAX_LISTED; 3]));

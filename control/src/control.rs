@@ -495,6 +495,27 @@ impl Control {
         reasons
     }
 
+    /// The same without names of files and objects.
+    #[must_use]
+    pub fn not_ready_in_short(&self) -> Vec<String> {
+        let (health, mut reasons) = (self.shared.health(), Vec::new());
+        if health.is_closing {
+            reasons.push("the server is shutting down".to_owned());
+        }
+        reasons
+            .extend(health.closed.keys().map(|subject| format!("{subject}: there is no usable certificate")));
+        if !self.shared.accepted().is_loaded {
+            reasons.push("nothing is served yet".to_owned());
+        }
+        reasons
+    }
+
+    /// The subjects of the problems, each once.
+    #[must_use]
+    pub fn problem_subjects(&self) -> BTreeSet<&'static str> {
+        self.problems_by_subject().into_iter().map(|(subject, _)| subject).collect()
+    }
+
     /// Problems that need attention while the server serves, such as a stored record that could not be read.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {

@@ -5,14 +5,17 @@ mod nodes;
 
 use xds_access::Scope;
 use xds_cache::layer::differing;
-use xds_cache::{GroupName, Groups};
-use xds_routes::DocumentKey;
+use xds_cache::{GroupName, Groups, Node, Profile};
+use xds_explain::Client;
+use xds_routes::{Document, DocumentKey, Kind};
 
+use crate::accepted::Accepted;
 use crate::key::StoreKey;
 use crate::model::document::{DocumentState, namespace};
 use crate::model::weights::WeightedObject;
 use crate::model::{Write, WriteError};
 use crate::plan::Plan;
+use crate::route_tests::{Whose, read};
 
 /// Refuses a write that names an object out of scope, before anything shows whether that exists.
 ///
@@ -20,7 +23,8 @@ use crate::plan::Plan;
 ///
 /// [`WriteError::OutOfScope`] with the object. An object whose group alone is out of scope is [`WriteError::NotFound`], as if it did not
 /// exist.
-pub(crate) fn check_named(scope: &Scope, write: &Write, documents: &DocumentState) -> Result<(), WriteError> {
+pub(crate) fn check_named(scope: &Scope, write: &Write, accepted: &Accepted) -> Result<(), WriteError> {
+    let documents = &accepted.documents;
     match write {
         Write::PutGroup(definition) => check_group(scope, &definition.name),
         Write::DeleteGroup(group)
@@ -29,7 +33,11 @@ pub(crate) fn check_named(scope: &Scope, write: &Write, documents: &DocumentStat
         | Write::DeleteResource { group, .. } => check_group(scope, group),
         Write::ApplyDocuments { group, documents, .. } => {
             group.iter().try_for_each(|group| check_group(scope, group))?;
-            documents.iter().try_for_each(|document| check_document(scope, &document.key))
+            let group = group.clone().unwrap_or_else(GroupName::default_group);
+            documents.iter().try_for_each(|document| {
+                check_document(scope, &document.key)?;
+                check_tested(scope, document, &group, &accepted.groups)
+            })
         }
         Write::DeleteDocument { key } => check_seen(scope, key, documents),
         Write::ChangeWeights { key, .. } => check_weighted(scope, &key.object, documents),
@@ -131,6 +139,41 @@ fn check_seen(scope: &Scope, key: &DocumentKey, documents: &DocumentState) -> Re
             Err(WriteError::NotFound { what: key.to_string() })
         }
         Some(_) | None => Ok(()),
+    }
+}
+
+/// Refuses a RouteTest about clients out of scope: its failures say where their requests go, and with a policy it stops changes of what
+/// they are served.
+fn check_tested(
+    scope: &Scope,
+    document: &Document,
+    group: &GroupName,
+    groups: &Groups,
+) -> Result<(), WriteError> {
+    if !matches!(document.key.kind, Kind::RouteTest | Kind::RouterCheck) {
+        return Ok(());
+    }
+    // One that cannot be read asks about nobody.
+    match read(&document.place.file, &document.source.tree()).map(|test| test.whose) {
+        Err(_) => Ok(()),
+        Ok(Whose::Own) => check_group(scope, group),
+        Ok(Whose::Group(group)) => check_group(scope, &group),
+        Ok(Whose::Node(id)) => {
+            let is_in = |client: Client| {
+                let agent = client.language.user_agent().to_owned();
+                let node = Node { user_agent_name: agent, ..Node::with_id(&id) };
+                let selects = |name: &&GroupName| {
+                    let group = groups.get(*name);
+                    name.is_default() || group.is_some_and(|group| group.definition.selector.selects(&node))
+                };
+                let of_node: Vec<GroupName> = groups.keys().filter(selects).cloned().collect();
+                scope.has_all_of_node(&of_node)
+            };
+            match [Profile::Envoy, Profile::Grpc].into_iter().flat_map(Client::newest_of).all(is_in) {
+                true => Ok(()),
+                false => Err(out_of_scope(format!("the node {id:?}"))),
+            }
+        }
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn propose(
         return Err(WriteError::NotReady);
     }
     if let Some(scope) = &options.scope {
-        scope::check_named(scope, write, &accepted.documents)?;
+        scope::check_named(scope, write, accepted)?;
     }
     if let Some(request) = options.request.as_ref().filter(|_| !options.dry_run)
         && let Some(done) = request::done(env, request)?

@@ -52,7 +52,7 @@ pub(crate) async fn read(
     if revision > head {
         return Err(ApiError::NotFound(format!("there is no revision {revision}; the last one is {head}")));
     }
-    let own = || state.acks.report_of(revision, |groups| caller.sees_node(groups));
+    let own = || state.acks.report_of(revision, |groups| caller.sight_of_node(groups));
     let Some(all) = Everyone::new(&state, params.replica.as_deref())? else {
         return Answer::ok(&AcksAnswer { report: known(own(), revision)?, replicas: None });
     };

@@ -108,6 +108,9 @@ fn answer(
     trial: &Running,
 ) -> Result<DiffAnswer, ApiError> {
     let [before, after] = &question.states;
+    if [before, after].into_iter().any(|which| matches!(which, Which::Files(_))) {
+        caller.check_own_files()?;
+    }
     let (before, after) = (Served::which(state, before, trial)?, Served::which(state, after, trial)?);
     let whose = Whose::of(state, caller, &question.about, &[&before, &after])?;
     let mut all: Vec<Changes> = Vec::new();
@@ -126,7 +129,9 @@ fn answer(
     let all = Changes::together(all);
     let gaps: Vec<String> = [&before, &after]
         .into_iter()
-        .flat_map(|served| served.gaps.iter().map(move |gap| format!("revision {}: {gap}", served.revision)))
+        .flat_map(|served| {
+            served.gaps(caller).into_iter().map(move |gap| format!("revision {}: {gap}", served.revision))
+        })
         .collect();
     let errors = || [&before, &after].into_iter().flat_map(|served| &served.errors).take(MAX_ERRORS);
     let in_words = || {

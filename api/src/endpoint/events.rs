@@ -9,6 +9,7 @@ use axum::response::sse::{Event, Sse};
 use futures_util::stream::Stream;
 use serde_json::Value;
 use xds_cache::{GroupName, Reason};
+use xds_control::acks::Sight;
 use xds_control::model::wave::WaveReport;
 
 use crate::caller::{Asked, Caller};
@@ -43,7 +44,7 @@ fn shown(state: &ApiState, caller: &Caller, about: &About, data: &Value) -> Opti
         About::Nothing => true,
         About::Server => false,
         About::Publication(groups) => return published(caller, groups.as_deref(), data),
-        About::Node(groups) => caller.sees_node(groups),
+        About::Node(groups) => return of_node(caller.sight_of_node(groups), data),
         About::Object(what) => Seen::new(state, caller).object(what),
         About::Deployment(id) => {
             let seen = Seen::new(state, caller);
@@ -52,6 +53,15 @@ fn shown(state: &ApiState, caller: &Caller, about: &About, data: &Value) -> Opti
         }
     };
     is_seen.then(|| data.clone())
+}
+
+/// An event of a node, whose words may be withheld.
+fn of_node(sight: Sight, data: &Value) -> Option<Value> {
+    let mut shown = (sight != Sight::Nothing).then(|| data.clone())?;
+    if let Some(Value::String(words)) = shown.get_mut("message") {
+        *words = sight.words(words);
+    }
+    Some(shown)
 }
 
 /// A publication with another summary, because its own may name objects out of scope.

@@ -130,7 +130,7 @@ fn answer(
     let mut answer = ExplainAnswer {
         revision: 0,
         groups: Vec::new(),
-        gaps: served.gaps.clone(),
+        gaps: served.gaps(caller),
         explanations: Vec::new(),
         targets: Vec::new(),
         text: None,

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
@@ -11,6 +11,7 @@ use xds_cache::refusals::Refused;
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
+use crate::caller::Caller;
 use crate::problem::ApiError;
 use crate::state::{ApiState, aside};
 
@@ -51,13 +52,30 @@ pub(crate) async fn alive() -> Result<Answer, ApiError> {
     Answer::ok(&Health { status: "alive", problems: vec![], refused: vec![] })
 }
 
-pub(crate) async fn ready(State(state): State<ApiState>) -> Result<Answer, ApiError> {
-    let reasons = state.control.not_ready();
+/// Tells whether the server is ready. Probes need no credential, so that texts, which name files, groups and principals, are only for those
+/// who may see everything.
+pub(crate) async fn ready(
+    State(state): State<ApiState>,
+    caller: Option<Extension<Caller>>,
+) -> Result<Answer, ApiError> {
+    let sees_everything = caller.is_some_and(|Extension(caller)| caller.sees_everything());
+    let reasons = match sees_everything {
+        true => state.control.not_ready(),
+        false => state.control.not_ready_in_short(),
+    };
     if !reasons.is_empty() {
         return Err(ApiError::NotReady(reasons));
     }
     let refused = state.refusals.recent(SystemTime::now()).iter().map(RefusedEntry::from).collect();
-    Answer::ok(&Health { status: "ready", problems: state.control.problems(), refused })
+    let problems = match sees_everything {
+        true => state.control.problems(),
+        false => state.control.problem_subjects().iter().map(|subject| in_short(subject)).collect(),
+    };
+    Answer::ok(&Health { status: "ready", problems, refused })
+}
+
+fn in_short(subject: &str) -> String {
+    format!("{subject}: the text is shown with a credential of a principal without a scope")
 }
 
 pub(crate) async fn metrics(State(state): State<ApiState>) -> Response {

@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use xds_cache::identity::{Proof, Subject};
 use xds_cache::status::{ConfigStatus, StreamEntry, StreamStatus, TypeStatus, accepted};
 use xds_cache::{Draining, HeldBack, Profile, ResourceType};
+use xds_control::acks::Sight;
 use xds_control::peers::{Question, ReplicasReport};
 use xds_units::rfc3339;
 
@@ -351,7 +352,8 @@ fn node(state: &ApiState, caller: &Caller, streams: &[Arc<StreamEntry>]) -> Opti
     }
     let sees_all = caller.sees_all_of_node(&groups);
     let held_back = |entry: &StreamEntry| if sees_all { entry.held_back() } else { vec![] };
-    let bodies = entries.iter().map(|entry| stream(&entry.status(), held_back(entry))).collect();
+    let sight = caller.sight_of_node(&groups);
+    let bodies = entries.iter().map(|entry| stream(&entry.status(), held_back(entry), sight)).collect();
     let draining = || served.iter().filter(|_| sees_all).flat_map(|view| view.draining());
     let is_ahead = state.publisher.is_ahead(node);
     let behind = is_ahead.is_some_and(|is_ahead| !is_ahead).then(|| last_before_wave(state)).flatten();
@@ -371,7 +373,7 @@ fn node(state: &ApiState, caller: &Caller, streams: &[Arc<StreamEntry>]) -> Opti
         revision: accepted(&streams).map(|revision| behind.map_or(revision.0, |last| revision.0.min(last))),
         wave: is_ahead.map(|is_ahead| if is_ahead { "ahead" } else { "behind" }.to_owned()),
         unmatched: streams.iter().any(|stream| stream.is_unmatched),
-        types: worst(&streams),
+        types: worst(&streams, sight),
         draining: draining().take(MAX_SHOWN).map(draining_entry).collect(),
         draining_count: draining().count(),
         streams: bodies,
@@ -386,7 +388,7 @@ pub(crate) fn last_before_wave(state: &ApiState) -> Option<u64> {
 }
 
 /// The worst entry of all streams for each type; among equally bad ones that of the newest stream.
-fn worst(streams: &[StreamStatus]) -> BTreeMap<String, TypeEntry> {
+fn worst(streams: &[StreamStatus], sight: Sight) -> BTreeMap<String, TypeEntry> {
     let mut worst: BTreeMap<&ResourceType, &TypeStatus> = BTreeMap::new();
     for (resource_type, status) in streams.iter().flat_map(|stream| &stream.types) {
         let entry = worst.entry(resource_type).or_insert(status);
@@ -394,14 +396,14 @@ fn worst(streams: &[StreamStatus]) -> BTreeMap<String, TypeEntry> {
             *entry = status;
         }
     }
-    worst.into_iter().map(|(t, status)| (t.type_url().to_owned(), type_entry(status))).collect()
+    worst.into_iter().map(|(t, status)| (t.type_url().to_owned(), type_entry(status, sight))).collect()
 }
 
-fn stream(status: &StreamStatus, mut held_back: Vec<HeldBack>) -> StreamEntryBody {
+fn stream(status: &StreamStatus, mut held_back: Vec<HeldBack>, sight: Sight) -> StreamEntryBody {
     let info = &status.info;
     held_back
         .retain(|held| info.service.as_ref().is_none_or(|service| *service == held.resource.resource_type));
-    let types = status.types.iter().map(|(t, status)| (t.type_url().to_owned(), type_entry(status)));
+    let types = status.types.iter().map(|(t, status)| (t.type_url().to_owned(), type_entry(status, sight)));
     let subject = info.proofs.first().map(|proof| &proof.subject);
     StreamEntryBody {
         replica: None,
@@ -460,14 +462,14 @@ fn draining_entry(draining: Draining) -> DrainingEntry {
     }
 }
 
-fn type_entry(status: &TypeStatus) -> TypeEntry {
+fn type_entry(status: &TypeStatus, sight: Sight) -> TypeEntry {
     TypeEntry {
         status: status.status().as_str().to_owned(),
         version_sent: status.sent.as_ref().map(|sent| sent.version_info.to_string()),
         version_acked: status.acked.as_ref().map(|acked| acked.version_info.to_string()),
         last_nack: status.last_nack.as_ref().map(|nack| NackEntry {
             version: nack.version_info.to_string(),
-            message: nack.message.to_string(),
+            message: sight.words(&nack.message),
             at: rfc3339(nack.at),
         }),
     }

@@ -1,6 +1,7 @@
 //! Principals: who may use which endpoint, for which objects, and what is on record of it.
 
 mod bounds;
+mod learned;
 
 use std::time::Duration;
 
