@@ -1,8 +1,8 @@
 //! Limits in time: failed logins by address, and writes by principal.
 //!
-//! Only failures are limited: an address may have some in a minute, and who goes on failing waits longer each time. A credential that is
-//! known without a signature is never locked out: otherwise anyone behind the same address could lock out a pipeline by sending wrong
-//! tokens. Loopback is an address like others: every user of the machine has it.
+//! Only failures are limited: an address may have some in a minute, and who goes on failing waits longer each time. A good credential
+//! is never locked out: otherwise anyone behind the same address could lock out a pipeline by sending wrong tokens. So every credential
+//! is verified first, which costs no more than the request itself. Loopback is an address like others: every user of the machine has it.
 
 use std::collections::HashMap;
 use std::hash::Hash;

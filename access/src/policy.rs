@@ -240,12 +240,6 @@ impl Policy {
         })
     }
 
-    /// Returns `true` if this is a secret token of a principal, ended or not. It costs a hash, and no signature.
-    #[must_use]
-    pub fn knows_token(&self, token: &str) -> bool {
-        self.tokens.contains_key(&TokenHash::of(token))
-    }
-
     /// Finds the principal of a request. `proofs` are those of its certificate, and of a token that was verified when a stream began;
     /// they count as long as they have not ended and are [trusted](Self::trusts).
     ///

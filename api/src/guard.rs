@@ -176,18 +176,15 @@ impl Access {
     fn identify(&self, request: &Request) -> Result<Caller, ApiError> {
         let credential = Credential::of(request);
         let address = request.extensions().get::<Connection>().and_then(|from| from.address);
-        let now = Instant::now().into_std();
-        // Neither costs a signature, and whoever has them is never locked out by what others send from the same address.
-        let is_known = credential.bearer.as_deref().is_none_or(|token| {
-            self.token.borrow().as_ref().is_some_and(|own| own.is(token))
-                || self.policy.borrow().knows_token(token)
-        });
-        if !is_known && let Some(wait) = self.limits().failures.wait(address, now) {
-            return Err(ApiError::TooManyFailures(wait));
-        }
         let caller = self.caller_with(&credential, SystemTime::now());
         if caller.is_err() && request.headers().contains_key(AUTHORIZATION) {
-            self.limits().failures.record(address, now);
+            // Whoever has a good credential is never locked out by what others send from the same address: only failures wait.
+            let now = Instant::now().into_std();
+            let mut limits = self.limits();
+            if let Some(wait) = limits.failures.wait(address, now) {
+                return Err(ApiError::TooManyFailures(wait));
+            }
+            limits.failures.record(address, now);
         }
         caller
     }

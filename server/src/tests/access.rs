@@ -326,6 +326,32 @@ async fn wrong_tokens_lock_out_nobody_who_has_a_right_one() {
     assert_eq!(ask(&rest, "wrong", "GET", "/v1/groups", "").await.status, 401, "it begins anew");
 }
 
+/// A token of `ada` that ends in 2200, and the key that verifies it. openssl made both.
+const KEY_X: &str = "Mji6pHua_a8Vz8r2itMj8MWtQSQIgNDbVOjkl-oCnz8";
+const TOKEN: &str = "eyJhbGciOiJFZERTQSIsImtpZCI6ImsifQ.eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUiLCJhdWQiOiJ4ZHMiLCJzdWIiOiJhZGEiLCJleHAiOjcyNTgxMTg0MDB9.\
+    u3IIVzIMXgewbhfeCXo4sZwrlG51TolXpWlmjbxRdyja9VYj-Ju6GPMg37CkQhd9D_098YNz2aKFKvHBO5LJAg";
+
+#[tokio::test(start_paused = true)]
+async fn wrong_tokens_lock_out_no_good_token_of_an_issuer() {
+    let text = "issuers: [{ name: id, issuer: 'https://id.example', audiences: [xds], jwksFile: k }]\n\
+                principals: [{ name: ada, role: viewer, jwt: [{ issuer: id, subject: ada }] }]\n";
+    let keys = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "k", "x": KEY_X}]}).to_string();
+    let policy =
+        Policy::read("access.yaml", text.as_bytes(), &mut |_| Ok(keys.clone().into_bytes())).unwrap();
+    let (_sender, policy) = watch::channel(Arc::new(policy));
+    let access = Access { policy, ..Access::default() };
+    let rest = Rest::with_access(Server::without_files(&MemoryStore::new()), access);
+    let forged = TOKEN.replace("u3IIV", "u3IIW");
+    for n in 0..100 {
+        for wrong in ["wrong", &forged] {
+            let status = ask(&rest, wrong, "GET", "/v1/groups", "").await.status;
+            assert!([401, 429].contains(&status), "{n}: {status}");
+        }
+        assert_eq!(ask(&rest, TOKEN, "GET", "/v1/groups", "").await.status, 200, "{n}");
+    }
+    assert_eq!(ask(&rest, &forged, "GET", "/v1/groups", "").await.status, 429);
+}
+
 #[tokio::test]
 async fn a_changed_policy_counts_from_the_next_request() {
     let (rest, sender) = server(ALL);
