@@ -190,7 +190,7 @@ impl Codec {
         self.secret_path(resource).is_some()
     }
 
-    /// The path of the first field that [`to_json`](Self::to_json) hides, empty for the whole resource; `None` if it hides nothing. Takes
+    /// The path of the first secret field, which [`to_json`](Self::to_json) hides, empty for the whole resource; `None` if there is none. Takes
     /// hardly any memory.
     #[must_use]
     pub fn secret_path(&self, resource: &Resource) -> Option<String> {

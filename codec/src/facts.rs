@@ -1,6 +1,6 @@
 //! Facts about each message from its descriptor, beyond its fields: PGV rules, secrets, deprecation.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use envoy_types::pb::validate::FieldRules;
@@ -60,6 +60,21 @@ impl FactsTable {
             sensitive: extension("udpa.annotations.sensitive"),
         };
         Self { annotations, cache: RwLock::default() }
+    }
+
+    /// Returns `true` if a message of this type may hold a secret. Looks through all types that it may contain, so it is for faults only.
+    pub(crate) fn hold_secret(&self, message: &MessageDescriptor) -> bool {
+        let (mut seen, mut left) = (BTreeSet::new(), vec![message.clone()]);
+        while let Some(message) = left.pop() {
+            if !seen.insert(message.full_name().to_owned()) {
+                continue;
+            }
+            if self.of(&message).fields.iter().any(|field| field.is_sensitive) {
+                return true;
+            }
+            left.extend(message.fields().filter_map(|field| field.kind().as_message().cloned()));
+        }
+        false
     }
 
     /// The facts of a message type. They are read from its options on first use.

@@ -11,7 +11,7 @@ use crate::encode::decode_any;
 use crate::finding::json_name;
 use crate::inner::{Inner, MAX_ANY_DEPTH};
 use crate::message::{Item, Message, default_of, key_text, seconds_and_nanos, text, texts};
-use crate::secrets::{Context, SECRET_TYPE};
+use crate::secrets::{Context, SECRET_TYPE, has_userinfo};
 
 /// Replaces a secret.
 pub const REDACTED: &str = "[redacted]";
@@ -79,8 +79,13 @@ impl Writer<'_> {
         if field.is_map() {
             let value_kind = field.kind().as_message().map(|entry| entry.map_entry_value_field().kind());
             let Some(kind) = value_kind else { return Json::Null };
-            let entries = message.entries(field);
-            let entries = entries.map(|(key, value)| (key_text(&key), self.value(&kind, &value, context)));
+            let is_struct = message.name() == "google.protobuf.Struct";
+            let entries = message.entries(field).map(|(key, value)| {
+                let key = key_text(&key);
+                let context = if is_struct { context.of_key(&key) } else { context };
+                let value = self.value(&kind, &value, context);
+                (key, value)
+            });
             return Json::Object(entries.collect());
         }
         let kind = field.kind();
@@ -96,7 +101,11 @@ impl Writer<'_> {
             Item::Message(message) => return self.message(message, context),
             Item::Scalar(value) => value,
         };
-        if context.is_secret && self.secrets == Secrets::Redacted {
+        // Numbers and truths around a credential are none.
+        let is_text = matches!(value, Value::String(_) | Value::Bytes(_));
+        let is_hidden =
+            context.is_secret || (is_text && (context.is_hidden || value.as_str().is_some_and(has_userinfo)));
+        if is_hidden && self.secrets == Secrets::Redacted {
             return Json::from(REDACTED);
         }
         match value {
@@ -161,7 +170,7 @@ impl Writer<'_> {
             self.n_anys -= 1;
             return json;
         }
-        let is_hidden = context.is_secret || type_url.ends_with(SECRET_TYPE);
+        let is_hidden = context.is_hidden || type_url.ends_with(SECRET_TYPE);
         if is_hidden && self.secrets == Secrets::Redacted {
             let mut object = Map::new();
             object.insert("@type".to_owned(), Json::from(type_url));

@@ -10,8 +10,11 @@ use crate::path::Path;
 /// Facts about a part of a message that follow from the outer messages.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Context {
-    /// True if every value in it is secret.
+    /// True if every value in it is secret: nobody may have it who proves nothing.
     pub(crate) is_secret: bool,
+    /// True if no value in it is shown: it is secret, or it may tell a credential, such as the value of `authorization` that a route
+    /// matches.
+    pub(crate) is_hidden: bool,
 }
 
 impl Context {
@@ -22,30 +25,77 @@ impl Context {
         message: &Message,
     ) -> impl Iterator<Item = (FieldDescriptor, Self)> {
         let facts = inner.facts.of(message.descriptor());
-        let is_secret_header = is_secret_header(message);
+        let is_secret_header = message.name() == "envoy.config.core.v3.HeaderValue"
+            && is_credential_header(&text(message, "key").unwrap_or_default());
+        let is_hidden_match = message.name() == "envoy.config.route.v3.HeaderMatcher"
+            && is_credential_header(&text(message, "name").unwrap_or_default());
         let is_data_source = message.name() == "envoy.config.core.v3.DataSource";
+        let is_symmetric_key = is_data_source && has_symmetric_key(message);
         message.fields().map(move |field| {
             let is_marked = facts.field(field.name()).is_some_and(|facts| facts.is_sensitive);
             let names_a_place = is_data_source && !field.name().starts_with("inline_");
             let is_secret = (self.is_secret && !names_a_place)
                 || is_marked
-                || (is_secret_header && matches!(field.name(), "value" | "raw_value"));
-            (field, Self { is_secret })
+                || (is_secret_header && matches!(field.name(), "value" | "raw_value"))
+                || (is_symmetric_key && field.name().starts_with("inline_"));
+            let is_hidden = (self.is_hidden && !names_a_place)
+                || is_secret
+                || (is_hidden_match && !SHOWN_OF_MATCHES.contains(&field.name()));
+            (field, Self { is_secret, is_hidden })
         })
     }
+
+    /// The context of an entry of a `google.protobuf.Struct`, whose fields have no facts but their names.
+    pub(crate) fn of_key(self, key: &str) -> Self {
+        let key = key.to_ascii_lowercase().replace('-', "_");
+        Self { is_hidden: self.is_hidden || SECRET_KEYS.contains(&&*key), ..self }
+    }
+}
+
+/// Returns `true` if a text has a user and a password of a URI: `https://user:password@host`.
+pub(crate) fn has_userinfo(text: &str) -> bool {
+    text.match_indices("://").any(|(at, separator)| {
+        let rest = text.get(at + separator.len()..).unwrap_or_default();
+        let authority = rest.split(|end: char| "/?#\"'<>".contains(end) || end.is_whitespace()).next();
+        let userinfo = authority.and_then(|authority| Some(authority.rsplit_once('@')?.0));
+        userinfo.is_some_and(|userinfo| userinfo.split_once(':').is_some_and(|(_, word)| !word.is_empty()))
+    })
+}
+
+/// Returns `true` if an inline text is a JSON Web Key Set with a symmetric key, by which tokens can be made.
+fn has_symmetric_key(data_source: &Message) -> bool {
+    let is_one = |text: &str| text.contains("\"kty\"") && text.contains("\"oct\"");
+    let bytes = data_source.descriptor().get_field_by_name("inline_bytes");
+    let bytes = bytes.and_then(|field| data_source.value(&field));
+    let bytes = bytes.and_then(|value| value.as_scalar()?.as_bytes().cloned()).unwrap_or_default();
+    is_one(&text(data_source, "inline_string").unwrap_or_default())
+        || is_one(&String::from_utf8_lossy(&bytes))
 }
 
 /// The type of secrets. One that cannot be decoded is hidden as a whole.
 pub(crate) const SECRET_TYPE: &str = "/envoy.extensions.transport_sockets.tls.v3.Secret";
 
-/// Returns `true` if the message is a header that carries a credential.
-fn is_secret_header(message: &Message) -> bool {
-    if message.name() != "envoy.config.core.v3.HeaderValue" {
-        return false;
-    }
-    let key = text(message, "key").unwrap_or_default();
-    SECRET_HEADERS.iter().any(|header| header.eq_ignore_ascii_case(&key))
+/// Returns `true` if a header of this name carries a credential.
+fn is_credential_header(name: &str) -> bool {
+    SECRET_HEADERS.iter().any(|header| header.eq_ignore_ascii_case(name))
 }
+
+/// The fields of a match of a header that say nothing of its value.
+const SHOWN_OF_MATCHES: [&str; 4] =
+    ["name", "present_match", "invert_match", "treat_missing_header_as_empty"];
+
+/// Names of secret entries of a Struct, such as the configuration of an extension whose type nobody knows.
+const SECRET_KEYS: [&str; 9] = [
+    "password",
+    "passwd",
+    "secret",
+    "client_secret",
+    "token",
+    "access_token",
+    "private_key",
+    "api_key",
+    "authorization",
+];
 
 const SECRET_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token"];

@@ -209,3 +209,100 @@ fn a_rendered_diagnostic_points_at_its_place() {
     );
     assert!(render(file.all_diagnostics()[0], text, true).contains("\x1b[1;31merror"));
 }
+
+/// A route with a match of a header.
+fn matching(header: &Value) -> Resource {
+    let body = json!({"@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "name": "r", "virtual_hosts": [
+        {"name": "h", "domains": ["*"], "routes": [{"match": {"prefix": "/", "headers": [header]}, "direct_response": {"status": 200}}]},
+    ]});
+    CODEC.resource_from_json(&body).unwrap()
+}
+
+#[test]
+fn matches_of_credential_headers_show_no_value_and_are_no_secrets() {
+    for name in ["authorization", "Authorization", "proxy-authorization", "cookie", "x-api-key"] {
+        for value in [
+            json!({"string_match": {"exact": "Bearer hunter2"}}),
+            json!({"string_match": {"safe_regex": {"regex": ".*hunter2.*"}}}),
+            json!({"exact_match": "hunter2"}),
+            json!({"prefix_match": "hunter2"}),
+        ] {
+            let mut header = json!({"name": name, "invert_match": true});
+            header.as_object_mut().unwrap().extend(value.as_object().unwrap().clone());
+            let resource = matching(&header);
+            let shown = CODEC.to_json(&resource);
+            assert_hidden(&shown.to_string());
+            assert_eq!(shown["virtual_hosts"][0]["routes"][0]["match"]["headers"][0]["name"], name);
+            assert_eq!(shown["virtual_hosts"][0]["routes"][0]["match"]["headers"][0]["invert_match"], true);
+            assert!(CODEC.to_json_with_secrets(&resource).to_string().contains("hunter2"));
+            // Every client may be served it.
+            assert!(!CODEC.has_secrets(&resource));
+        }
+    }
+    let shown = CODEC.to_json(&matching(&json!({"name": "x-user", "exact_match": "hunter2"})));
+    assert!(shown.to_string().contains("hunter2"));
+}
+
+#[test]
+fn passwords_of_uris_entries_called_so_and_symmetric_keys_are_hidden() {
+    let jwks = r#"{"keys": [{"kty": "oct", "k": "aHVudGVyMg"}]}"#;
+    let listener = |config: Value| {
+        let body = json!({"@type": "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig", "name": "e", "typed_config": config});
+        CODEC.resource_from_json(&body).unwrap()
+    };
+    let jwt = "type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication";
+    let provider =
+        |key: &str, value: &str| json!({"@type": jwt, "providers": {"p": {"local_jwks": {key: value}}}});
+    let remote = |uri: &str| {
+        let uri = json!({"uri": uri, "cluster": "c", "timeout": "1s"});
+        json!({"@type": jwt, "providers": {"p": {"remote_jwks": {"http_uri": uri}}}})
+    };
+    let typed = |key: &str| json!({"@type": "type.googleapis.com/xds.type.v3.TypedStruct", "type_url": "a/b", "value": {"outer": {key: ["hunter2", {"x": "hunter2"}], "n": 1}}});
+    for config in [
+        provider("inline_string", jwks),
+        remote("https://user:hunter2@id.example/keys"),
+        remote("https://:hunter2@id.example"),
+        typed("password"),
+        typed("Client-Secret"),
+        typed("token"),
+        typed("private_key"),
+    ] {
+        let resource = listener(config.clone());
+        assert_hidden(&CODEC.to_json(&resource).to_string());
+        assert!(CODEC.to_json_with_secrets(&resource) != CODEC.to_json(&resource), "{config}");
+    }
+    for config in [
+        provider("inline_string", r#"{"keys": [{"kty": "EC", "x": "hunter2"}]}"#),
+        provider("filename", "/hunter2"),
+        remote("https://id.example/a@hunter2:b"),
+        remote("https://hunter2@id.example/"),
+        typed("tokens_per_fill"),
+    ] {
+        let resource = listener(config.clone());
+        assert_eq!(CODEC.to_json_with_secrets(&resource), CODEC.to_json(&resource), "{config}");
+    }
+    assert!(
+        CODEC.has_secrets(&listener(provider("inline_string", jwks))),
+        "whoever has the key can make tokens"
+    );
+}
+
+#[test]
+fn a_text_in_place_of_an_object_with_a_secret_is_not_echoed() {
+    for content in [
+        json!({"generic_secret": "hunter2"}),
+        json!({"tls_certificate": "hunter2"}),
+        json!({"session_ticket_keys": "hunter2"}),
+        json!({"tls_certificate": {"private_key": "hunter2"}}),
+    ] {
+        let mut body = json!({"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", "name": "s"});
+        body.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+        let text = json!({"resources": [body]}).to_string();
+        let decoded = CODEC.decode_file("a.json", text.as_bytes(), &Limits::default());
+        let found = decoded.all_diagnostics();
+        assert!(!found.is_empty());
+        for diagnostic in found {
+            assert_hidden(&format!("{diagnostic} {}", render(diagnostic, &text, false)));
+        }
+    }
+}

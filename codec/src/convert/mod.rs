@@ -48,7 +48,10 @@ impl Converter<'_> {
             return;
         }
         let TreeValue::Object(entries) = tree.value() else {
-            return self.wrong_type("an object", tree, path, scope);
+            // The value may be one that belongs into a field of the object.
+            let holds_secret = || self.inner.facts.hold_secret(descriptor);
+            let is_sensitive = scope.is_sensitive || holds_secret();
+            return self.wrong_type("an object", tree, path, Scope { is_sensitive, ..scope });
         };
         let facts = self.inner.facts.of(descriptor);
         let mut members = Members::default();
