@@ -393,13 +393,15 @@ impl ServerParts {
         let shares = Shares::new(listen::raise_limit(), wanted);
         let silence = config.keepalive.interval + config.keepalive.timeout;
         let port = |rules, tls: Option<&Arc<Tls>>| Port::new(rules, tls.cloned(), Arc::clone(&self.refusals));
-        let admin = |name, max_connections| PortRules {
+        let admin = |name, max_connections: usize| PortRules {
             name,
             max_connections,
             reason: Reason::AdminConnections,
             opening: ADMIN_OPENING,
             idle: limits.admin_idle_timeout,
             stalled: ADMIN_STALLED,
+            max_of_address: max_connections / 2,
+            is_http1_only: name == PROBE,
         };
         let xds = PortRules {
             name: "xds",
@@ -408,11 +410,14 @@ impl ServerParts {
             opening: silence,
             idle: XDS_IDLE.max(silence),
             stalled: silence,
+            // Fleets are behind one address.
+            max_of_address: usize::MAX,
+            is_http1_only: false,
         };
         Ports {
             xds: port(xds, tls.xds.as_ref()),
             admin: port(admin("admin", shares.admin), tls.admin.as_ref()),
-            probe: port(admin("probe", shares.probe), None),
+            probe: port(admin(PROBE, shares.probe), None),
             peer: config.peers.as_ref().map(|_| port(admin("peer", PEER_CONNECTIONS), tls.peer.as_ref())),
         }
     }
@@ -962,6 +967,9 @@ const RETIRE_INTERVAL: Duration = Duration::from_secs(60);
 const PEER_CONNECTIONS: usize = 2_048;
 /// How long the shared store may take to hear that this server ends. It finds out by itself otherwise.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// The name of the port for probes.
+const PROBE: &str = "probe";
+
 /// Connections for probes. Few clients use them, every few seconds.
 const PROBE_CONNECTIONS: usize = 64;
 /// How long an admin connection may take to send a request.

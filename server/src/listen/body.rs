@@ -15,19 +15,22 @@ use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
 use crate::listen::Peer;
+use crate::listen::peer::Wait;
 
 /// Serves a request whose body must keep pace, on a connection that is busy until the answer is ready.
 pub(crate) async fn keep_pace(request: Request, next: Next) -> Response {
-    let _busy = request.extensions().get::<Peer>().map(Peer::busy);
-    next.run(request.map(paced)).await
+    let peer = request.extensions().get::<Peer>().cloned();
+    let _busy = peer.as_ref().map(Peer::busy);
+    next.run(request.map(|body| paced(body, peer.as_ref()))).await
 }
 
-/// `body`, as long as it keeps pace; it fails with [`io::ErrorKind::TimedOut`] otherwise.
-pub(super) fn paced(body: Body) -> Body {
+/// `body`, as long as it keeps pace; it fails with [`io::ErrorKind::TimedOut`] otherwise. `peer` is known to be waited for meanwhile.
+pub(super) fn paced(body: Body, peer: Option<&Peer>) -> Body {
     if http_body::Body::is_end_stream(&body) {
         return body;
     }
-    Body::new(Paced { inner: body, began: Instant::now(), n_received: 0, patience: None })
+    let missing = peer.map(Peer::await_body);
+    Body::new(Paced { inner: body, began: Instant::now(), n_received: 0, patience: None, missing })
 }
 
 struct Paced {
@@ -36,6 +39,8 @@ struct Paced {
     n_received: usize,
     /// Set while nothing comes.
     patience: Option<Pin<Box<Sleep>>>,
+    /// Until everything has come.
+    missing: Option<Wait>,
 }
 
 impl Paced {
@@ -59,6 +64,9 @@ impl http_body::Body for Paced {
             this.patience = None;
             if let Some(Ok(frame)) = &frame {
                 this.n_received += frame.data_ref().map_or(0, Bytes::len);
+            }
+            if frame.is_none() || this.inner.is_end_stream() {
+                this.missing = None;
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
@@ -104,7 +112,7 @@ mod tests {
             tokio::time::sleep(every).await;
             Ok::<_, io::Error>(Frame::data(Bytes::from(vec![0; n_bytes])))
         });
-        paced(Body::new(StreamBody::new(Box::pin(parts))))
+        paced(Body::new(StreamBody::new(Box::pin(parts))), None)
     }
 
     #[tokio::test(start_paused = true)]

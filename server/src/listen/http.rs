@@ -25,7 +25,8 @@ use tracing::trace;
 use xds_api::VerifiedClient;
 
 use crate::listen::body::paced;
-use crate::listen::{Busy, Connection, Port, incoming};
+use crate::listen::peer::Wait;
+use crate::listen::{Busy, Connection, Peer, Port, incoming};
 
 /// Serves `router` until `stopped`, and then the requests that are under way for `drain_timeout`.
 pub(crate) async fn serve_http(
@@ -43,8 +44,8 @@ pub(crate) async fn serve_http(
             let Ok(connection) = connection else { continue };
             let watcher = graceful.watcher();
             let router = router.clone();
+            let builder = builder(port.speaks_http1_only());
             tokio::spawn(async move {
-                let builder = builder();
                 let peer = connection.peer().clone();
                 let service = service_fn(move |request| serve(router.clone(), peer.clone(), request));
                 let serving = builder.serve_connection(TokioIo::<Connection>::new(connection), service);
@@ -64,8 +65,11 @@ pub(crate) async fn serve_http(
     }
 }
 
-fn builder() -> Builder<TokioExecutor> {
+fn builder(is_http1_only: bool) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
+    if is_http1_only {
+        builder = builder.http1_only();
+    }
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -83,7 +87,7 @@ fn builder() -> Builder<TokioExecutor> {
 
 async fn serve(
     router: Router,
-    peer: crate::listen::Peer,
+    peer: Peer,
     mut request: Request<Incoming>,
 ) -> Result<Response<Answer>, Infallible> {
     let busy = peer.busy();
@@ -95,14 +99,19 @@ async fn serve(
         shown: Some(Arc::clone(peer.address())),
         proofs: peer.proofs(),
     });
-    request.extensions_mut().insert(peer);
-    let answer = router.oneshot(request.map(|body| paced(Body::new(body)))).await?;
-    Ok(answer.map(|inner| Answer { inner, _busy: busy }))
+    let uploads = peer.clone();
+    request.extensions_mut().insert(peer.clone());
+    let answer = router.oneshot(request.map(|body| paced(Body::new(body), Some(&uploads)))).await?;
+    let untaken = Some(peer.await_taking());
+    Ok(answer.map(|inner| Answer { inner, untaken, peer, _busy: busy }))
 }
 
 /// An answer's body; its connection is busy until it is written.
 struct Answer {
     inner: Body,
+    /// `None` while the client has taken everything that there is. It is asked for more only when the client can take that.
+    untaken: Option<Wait>,
+    peer: Peer,
     _busy: Busy,
 }
 
@@ -114,7 +123,12 @@ impl http_body::Body for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(cx)
+        self.untaken = None;
+        let frame = Pin::new(&mut self.inner).poll_frame(cx);
+        if matches!(frame, Poll::Ready(Some(Ok(_)))) {
+            self.untaken = Some(self.peer.await_taking());
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

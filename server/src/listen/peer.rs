@@ -47,6 +47,25 @@ struct Shared {
     /// process; 0 if it does.
     idle_since: AtomicU64,
     blocked_since: AtomicU64,
+    /// Answers of which the client is to take more.
+    answers: Awaited,
+    /// Bodies of which the client is to send more.
+    bodies: Awaited,
+}
+
+/// What is waited for from the client.
+#[derive(Debug, Default)]
+struct Awaited {
+    n: AtomicU32,
+    /// Since when, in microseconds of the process.
+    since: AtomicU64,
+}
+
+/// Something that a client is to take or to send, until the value is dropped.
+#[derive(Debug)]
+pub(super) struct Wait {
+    peer: Peer,
+    is_body: bool,
 }
 
 /// The handshake of a connection.
@@ -76,8 +95,10 @@ pub(crate) enum Distrust {
 pub(super) struct Elapsed {
     /// Without a request; `None` while there is one.
     pub(super) idle: Option<Duration>,
-    /// Without taking anything of what it is sent.
+    /// Without taking anything of what it is sent: of the bytes, or of any answer.
     pub(super) blocked: Option<Duration>,
+    /// While a body is not complete.
+    pub(super) sending: Option<Duration>,
     /// True if it has said what protocol it speaks.
     pub(super) has_spoken: bool,
     /// How far the handshake is.
@@ -132,6 +153,8 @@ impl Peer {
             retired_at: AtomicU64::new(0),
             idle_since: AtomicU64::new(now_us()),
             blocked_since: AtomicU64::new(0),
+            answers: Awaited::default(),
+            bodies: Awaited::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -288,6 +311,18 @@ impl Peer {
         }
     }
 
+    /// The client is to take more of an answer. It takes nothing while its window of HTTP/2 is closed, although the socket takes all bytes.
+    pub(super) fn await_taking(&self) -> Wait {
+        self.shared.answers.begin();
+        Wait { peer: self.clone(), is_body: false }
+    }
+
+    /// The client is to send the rest of a body.
+    pub(super) fn await_body(&self) -> Wait {
+        self.shared.bodies.begin();
+        Wait { peer: self.clone(), is_body: true }
+    }
+
     pub(super) fn elapsed(&self) -> Elapsed {
         let now = now_us();
         let since = |at: u64| Duration::from_micros(now.saturating_sub(at));
@@ -295,7 +330,10 @@ impl Peer {
         let blocked_since = self.shared.blocked_since.load(Ordering::Relaxed);
         Elapsed {
             idle: is_idle.then(|| since(self.shared.idle_since.load(Ordering::Relaxed))),
-            blocked: (blocked_since != 0).then(|| since(blocked_since)),
+            blocked: (blocked_since != 0)
+                .then(|| since(blocked_since))
+                .max(self.shared.answers.since().map(since)),
+            sending: self.shared.bodies.since().map(since),
             has_spoken: self.shared.has_spoken.load(Ordering::Relaxed),
             handshake: self.handshake(),
         }
@@ -325,6 +363,32 @@ impl fmt::Display for Distrust {
                 write!(f, "untrusted: the server no longer accepts the client certificate ({why})")
             }
         }
+    }
+}
+
+impl Awaited {
+    fn begin(&self) {
+        if self.n.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.since.store(now_us(), Ordering::Release);
+        }
+    }
+
+    /// One of them came: the client moves.
+    fn end(&self) {
+        self.since.store(now_us(), Ordering::Release);
+        self.n.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// When the client last moved; `None` if nothing is waited for.
+    fn since(&self) -> Option<u64> {
+        (self.n.load(Ordering::Acquire) != 0).then(|| self.since.load(Ordering::Acquire))
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let shared = &self.peer.shared;
+        if self.is_body { shared.bodies.end() } else { shared.answers.end() }
     }
 }
 

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tracing::{debug, info};
 use xds_cache::{Reason, Refusals};
 
-use crate::listen::peer::{Distrust, Elapsed, Handshake, Peer};
+use crate::listen::peer::{Distrust, Elapsed, Handshake, Peer, Source};
 use crate::listen::stream::Stream;
 use crate::listen::tls::{
     Agreed, CLOSED, DISPLACED, Failure, NOT_READY, Outcome, REVOKED, Secured, TIMEOUT, Tls,
@@ -34,6 +34,10 @@ pub(crate) struct PortRules {
     pub(crate) idle: Duration,
     /// How long a client may take nothing of what it is sent.
     pub(crate) stalled: Duration,
+    /// How many of its connections one address keeps when the port is full and another address comes.
+    pub(crate) max_of_address: usize,
+    /// True if clients may not speak HTTP/2.
+    pub(crate) is_http1_only: bool,
 }
 
 /// A port and its open connections.
@@ -55,7 +59,13 @@ impl Port {
         Arc::new(Self { rules, tls, refusals, open, handshakes, n_distrusted })
     }
 
-    /// Gives a connection that was accepted its place. Where the port is full, those that have been idle for longest make room;
+    /// Returns `true` if clients may not speak HTTP/2.
+    pub(super) fn speaks_http1_only(&self) -> bool {
+        self.rules.is_http1_only
+    }
+
+    /// Gives a connection that was accepted its place. Where the port is full, those that have been idle for longest make room, then those
+    /// whose client does not move, and then one of an address that has too many;
     /// without any, `None`: the connection is closed again. So it is while there is no certificate.
     pub(super) fn admit(&self, stream: TcpStream, address: SocketAddr) -> Option<(Stream, Peer)> {
         let peer = Peer::new(address);
@@ -73,7 +83,7 @@ impl Port {
         let mut open = self.lock();
         let mut displaced = Vec::new();
         if open.len() >= self.rules.max_connections {
-            displaced = oldest_idle(&open, (self.rules.max_connections / DISPLACED_SHARE).max(1));
+            displaced = self.displaced_by(&open, &peer);
             for idle in &displaced {
                 open.remove(&idle.connection());
             }
@@ -86,7 +96,7 @@ impl Port {
         open.insert(peer.connection(), peer.clone());
         drop(open);
         for idle in displaced {
-            self.refuse(self.rules.reason, &idle, "an idle connection makes room for a new one");
+            self.refuse(self.rules.reason, &idle, "the connection makes room for a new one");
             idle.cut_off();
         }
         let stream = match encrypted {
@@ -99,6 +109,27 @@ impl Port {
             }
         };
         Some((stream, peer))
+    }
+
+    /// The connections that make room for another one where the port is full.
+    fn displaced_by(&self, open: &HashMap<u64, Peer>, newcomer: &Peer) -> Vec<Peer> {
+        let n = (self.rules.max_connections / DISPLACED_SHARE).max(1);
+        let idle = longest(open, n, |elapsed| elapsed.idle);
+        if !idle.is_empty() {
+            return idle;
+        }
+        let stuck = longest(open, n, |elapsed| {
+            elapsed.blocked.max(elapsed.sending).filter(|since| *since >= MIN_STUCK)
+        });
+        if !stuck.is_empty() {
+            return stuck;
+        }
+        let mut of_address: HashMap<Source, usize> = HashMap::new();
+        open.values().for_each(|peer| *of_address.entry(peer.source()).or_default() += 1);
+        let most = of_address.into_iter().max_by_key(|(_, n)| *n);
+        let most = most.filter(|(source, n)| *n > self.rules.max_of_address && *source != newcomer.source());
+        let crowd = most.iter().flat_map(|(source, _)| open.values().filter(|peer| peer.source() == *source));
+        crowd.max_by_key(|peer| peer.age()).into_iter().cloned().collect()
     }
 
     /// Counts a handshake in; where there are too many, the oldest end.
@@ -300,7 +331,7 @@ impl Port {
         if peer.is_cut_off() {
             return None;
         }
-        let Elapsed { idle, blocked, has_spoken, handshake } = peer.elapsed();
+        let Elapsed { idle, blocked, has_spoken, handshake, .. } = peer.elapsed();
         if let (Handshake::Pending, Some(tls)) = (handshake, &self.tls)
             && idle.is_some_and(|elapsed| elapsed >= tls.timing().handshake)
         {
@@ -331,10 +362,10 @@ enum Late {
 }
 
 /// At most `n` connections without a request, those first that have been so for longest.
-fn oldest_idle(open: &HashMap<u64, Peer>, n: usize) -> Vec<Peer> {
-    let mut idle: Vec<_> = open.values().filter_map(|peer| Some((peer.elapsed().idle?, peer))).collect();
-    idle.sort_unstable_by_key(|(idle, _)| std::cmp::Reverse(*idle));
-    idle.into_iter().take(n).map(|(_, peer)| peer.clone()).collect()
+fn longest(open: &HashMap<u64, Peer>, n: usize, time: impl Fn(Elapsed) -> Option<Duration>) -> Vec<Peer> {
+    let mut all: Vec<_> = open.values().filter_map(|peer| Some((time(peer.elapsed())?, peer))).collect();
+    all.sort_unstable_by_key(|(time, _)| std::cmp::Reverse(*time));
+    all.into_iter().take(n).map(|(_, peer)| peer.clone()).collect()
 }
 
 impl fmt::Debug for Port {
@@ -349,6 +380,8 @@ const DISPLACED_SHARE: usize = 64;
 /// connections take two seconds, and no task of another waits for more than one of them.
 const REVIEW_SLICE: usize = 50;
 const REVIEW_INTERVAL: Duration = Duration::from_millis(10);
+/// How long a client must not have moved before its connection makes room: longer than a lost packet takes.
+const MIN_STUCK: Duration = Duration::from_secs(2);
 /// How often the connections are looked at: a quarter of the shortest time, within these bounds.
 const MIN_SWEEP: Duration = Duration::from_millis(50);
 const MAX_SWEEP: Duration = Duration::from_secs(1);

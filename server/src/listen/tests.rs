@@ -21,6 +21,8 @@ const RULES: PortRules = PortRules {
     opening: Duration::from_secs(60),
     idle: Duration::from_secs(60),
     stalled: Duration::from_secs(60),
+    max_of_address: usize::MAX,
+    is_http1_only: false,
 };
 const SOON: Duration = Duration::from_millis(300);
 
@@ -41,6 +43,7 @@ impl Rig {
         let (stop, stopped) = oneshot::channel::<()>();
         let router = Router::new()
             .route("/", get(|| async { "here" }))
+            .route("/hangs", get(std::future::pending::<&str>))
             .route("/large", get(|| async { "x".repeat(32 << 20) }))
             .route("/echo", post(|body: String| async { body }));
         let drain_timeout = Duration::from_millis(500);
@@ -179,6 +182,96 @@ async fn a_client_that_reads_nothing_is_cut_off() {
     })
     .await;
     assert!(rest(&mut stalled).await.len() < 32 << 20);
+}
+
+/// A connection whose client asks for something and takes nothing of the answer: its window of HTTP/2 is closed.
+async fn without_window(rig: &Rig) -> TcpStream {
+    let mut stream = rig.connect().await;
+    // SETTINGS with INITIAL_WINDOW_SIZE 0, and HEADERS of `GET http://…/`.
+    let settings = b"\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0";
+    let headers = b"\0\0\x03\x01\x05\0\0\0\x01\x82\x86\x84";
+    let all = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), settings, headers].concat();
+    stream.write_all(&all).await.unwrap();
+    stream
+}
+
+async fn until_full(rig: &Rig) {
+    within("all to be in use", async {
+        while !rig.port.is_full_of_busy() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_keeps_its_window_closed_is_cut_off() {
+    let rig = Rig::start(PortRules { stalled: SOON, ..RULES }).await;
+    let mut closed = without_window(&rig).await;
+    within("the end", rest(&mut closed)).await;
+    assert_eq!(rig.n_refused(Reason::SlowConnection), 1);
+    // One that waits for the server is no such client.
+    let mut waiting = rig.connect().await;
+    waiting.write_all(b"GET /hangs HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut byte = [0];
+    tokio::time::timeout(3 * SOON, waiting.read(&mut byte)).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn clients_that_do_not_move_make_room() {
+    let rig = Rig::start(PortRules { max_connections: 2, ..RULES }).await;
+    let mut closed = without_window(&rig).await;
+    let mut slow = rig.connect().await;
+    slow.write_all(b"POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n").await.unwrap();
+    until_full(&rig).await;
+    let mut kept = Vec::new();
+    for stuck in [&mut closed, &mut slow] {
+        // They have to stand still for a while first.
+        let mut newcomer = within("room", async {
+            loop {
+                let mut newcomer = rig.connect().await;
+                newcomer.write_all(b"GET /hangs HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+                let mut byte = [0];
+                let read = tokio::time::timeout(SOON, newcomer.read(&mut byte)).await;
+                if read.is_err() {
+                    return newcomer;
+                }
+            }
+        })
+        .await;
+        within("the end", rest(stuck)).await;
+        // It stays: it waits for the server.
+        let mut byte = [0];
+        tokio::time::timeout(SOON, newcomer.read(&mut byte)).await.unwrap_err();
+        kept.push(newcomer);
+    }
+}
+
+#[tokio::test]
+async fn an_address_with_too_many_connections_makes_room_for_another_address() {
+    let rig = Rig::start(PortRules { max_connections: 4, max_of_address: 2, ..RULES }).await;
+    let mut busy = Vec::new();
+    for _ in 0..4 {
+        let mut stream = rig.connect().await;
+        stream.write_all(b"GET /hangs HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        busy.push(stream);
+    }
+    until_full(&rig).await;
+    assert_eq!(rest(&mut rig.connect().await).await, b"", "the same address finds no room");
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut other = socket.connect(rig.address).await.unwrap();
+    ask(&mut other).await;
+    within("the end of the oldest", rest(&mut busy[0])).await;
+}
+
+#[tokio::test]
+async fn a_port_of_http1_takes_no_http2() {
+    let rig = Rig::start(PortRules { is_http1_only: true, ..RULES }).await;
+    let mut stream = without_window(&rig).await;
+    let answer = within("the end", rest(&mut stream)).await;
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{answer:?}");
+    ask(&mut rig.connect().await).await;
 }
 
 /// A connection that has exchanged settings, and what it was sent for them.

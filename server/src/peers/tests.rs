@@ -39,6 +39,8 @@ fn serve_at(listener: TcpListener, id: &str, is_silent: &Arc<AtomicBool>) -> Run
         opening: Duration::from_secs(10),
         idle: Duration::from_secs(60),
         stalled: Duration::from_secs(10),
+        max_of_address: usize::MAX,
+        is_http1_only: false,
     };
     let port = Port::new(rules, None, Arc::<Refusals>::default());
     let is_silent = Arc::clone(is_silent);

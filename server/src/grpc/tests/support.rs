@@ -140,6 +140,8 @@ impl Server {
             opening: silence,
             idle: Duration::from_secs(600),
             stalled: silence,
+            max_of_address: usize::MAX,
+            is_http1_only: false,
         };
         let port = Port::new(rules, tls, Arc::clone(&world.refusals));
         let served = Arc::clone(&port);

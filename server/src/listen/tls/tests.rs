@@ -152,6 +152,8 @@ impl Rig {
             opening: Duration::from_secs(60),
             idle: Duration::from_secs(60),
             stalled: Duration::from_secs(60),
+            max_of_address: usize::MAX,
+            is_http1_only: false,
         };
         let port = Port::new(rules, Some(Arc::clone(&tls)), Arc::clone(&refusals));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
