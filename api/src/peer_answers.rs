@@ -8,6 +8,7 @@ use xds_access::{Identified, Patterns, Principal, Scope};
 use xds_cache::time::millis;
 use xds_cache::{GroupName, Revision};
 use xds_control::peers::{Answer, Question, ScopeTexts};
+use xds_rollout::RolloutSpec;
 
 use crate::caller::Caller;
 use crate::endpoint::loads::{self, LoadList, LoadQuery};
@@ -69,15 +70,9 @@ pub async fn answer(state: &ApiState, question: Question) -> Result<Answer, Stri
             })
             .await
         }
-        Question::RolloutLoads { spec, ago_ms } => {
+        Question::RolloutLoads { spec, ago_ms, more_ago_ms } => {
             let state = state.clone();
-            work(move || {
-                let since_ms = millis(SystemTime::now()).saturating_sub(ago_ms);
-                let loads = state.rollouts.loads_here(&spec, since_ms);
-                let loads = loads.ok_or("some load reports had no room, so the numbers are too small")?;
-                Ok(Answer::RolloutLoads { canary: loads.canary, stable: loads.stable })
-            })
-            .await
+            work(move || rollout_loads(&state, &spec, ago_ms, more_ago_ms)).await
         }
         Question::Loads { cluster, node, ago_ms, limit, after, scope } => {
             let now = SystemTime::now();
@@ -145,11 +140,32 @@ async fn work(make: impl FnOnce() -> Result<Answer, String> + Send + 'static) ->
     aside(make).await.map_err(|error| error.to_string())?
 }
 
+/// The requests to the backends of a rollout in windows that begin so long ago.
+fn rollout_loads(
+    state: &ApiState,
+    spec: &RolloutSpec,
+    ago_ms: u64,
+    more_ago_ms: Vec<u64>,
+) -> Result<Answer, String> {
+    let now_ms = millis(SystemTime::now());
+    let ago_ms = std::iter::once(ago_ms).chain(more_ago_ms).take(MAX_WINDOWS);
+    let starts: Vec<u64> = ago_ms.map(|ago_ms| now_ms.saturating_sub(ago_ms)).collect();
+    let evidence = state.rollouts.evidence_here(spec, &starts);
+    let evidence = evidence.ok_or("some load reports had no room, so the numbers are too small")?;
+    let whole = evidence.windows.first().copied().unwrap_or_default();
+    let (canary, stable) = (whole.canary.counts, whole.stable.counts);
+    let (windows, silence) = (evidence.windows, evidence.silence);
+    Ok(Answer::RolloutLoads { canary, stable, windows, silence })
+}
+
 /// How long an answer waits for clients at most.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// Bytes of a page: some thousand nodes.
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
+
+/// The most windows that are added up for one question; a rollout has fewer.
+const MAX_WINDOWS: usize = 32;
 
 #[cfg(test)]
 mod tests {

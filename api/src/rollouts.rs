@@ -11,7 +11,7 @@ use xds_control::BoxFuture;
 use xds_control::model::weights::RuleKey;
 use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{EntityTags, WriteError, WriteOptions, WriteOutcome, tag};
-use xds_rollout::{AckStatus, Counts, IllegalTransition, Rollout, RolloutSpec, Verb};
+use xds_rollout::{AckStatus, Counts, IllegalTransition, Rollout, RolloutSpec, Silence, Verb, Window};
 
 /// The requests that clients reported for the two backends of a rollout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,15 @@ pub struct RolloutLoads {
     pub canary: Counts,
     /// The counts of stable.
     pub stable: Counts,
+}
+
+/// The evidence for or against a canary in the reports of clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RolloutEvidence {
+    /// The requests in windows that end now.
+    pub windows: Vec<Window>,
+    /// The clients that no longer report.
+    pub silence: Silence,
 }
 
 /// The requests that clients reported for the two backends of a rollout, over time.
@@ -127,9 +136,9 @@ pub trait Rollouts: Send + Sync + fmt::Debug {
     /// The clients of this server that have applied a change of a rollout, which a revision published; `None` while this server does not
     /// serve it.
     fn acks_here(&self, spec: &RolloutSpec, change: u64, revision: Revision) -> Option<AckStatus>;
-    /// The requests that the clients of this server have reported for the backends of a rollout since a point in time, in milliseconds
-    /// since 1970; `None` if a report had no room.
-    fn loads_here(&self, spec: &RolloutSpec, since_ms: u64) -> Option<RolloutLoads>;
+    /// What the clients of this server have reported for the backends of a rollout in windows that begin at these points in time, in
+    /// milliseconds since 1970; `None` if a report had no room.
+    fn evidence_here(&self, spec: &RolloutSpec, starts_ms: &[u64]) -> Option<RolloutEvidence>;
     /// Changes whenever a rollout does.
     fn changes(&self) -> watch::Receiver<u64>;
 }

@@ -23,6 +23,7 @@ mod policy;
 #[cfg(test)]
 mod tests;
 
+pub use assignment::has_endpoint;
 use assignment::{Address, Endpoint};
 pub use policy::DrainPolicy;
 

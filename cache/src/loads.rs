@@ -10,6 +10,7 @@ mod board;
 mod report;
 mod window;
 
+pub use board::compare::{Side, SideBySide, SidesIn};
 pub use board::query::{ClusterLoad, LoadTotals, LocalityLoad, NodeLoad, Since};
 pub use board::{
     LoadBoard, LoadLimits, MAX_DROP_REASONS, MAX_LOCALITIES_PER_CLUSTER, MAX_METRICS, MAX_UNKNOWN_CLUSTERS,

@@ -200,22 +200,24 @@ fn take<'a>(bytes: &mut &'a [u8], n_bytes: usize) -> Option<&'a [u8]> {
 }
 
 /// The fields of a message up to the first thing that is none.
-pub(crate) fn fields(message: &[u8]) -> impl Iterator<Item = Field<'_>> {
+pub fn fields(message: &[u8]) -> impl Iterator<Item = Field<'_>> {
     Fields::of(message).flatten()
 }
 
 /// The last value of a field that is a string, bytes, or a message.
-pub(crate) fn bytes_of(message: &[u8], number: u32) -> Option<&[u8]> {
+#[must_use]
+pub fn bytes_of(message: &[u8], number: u32) -> Option<&[u8]> {
     all_of(message, number).last()
 }
 
 /// The values of a field that is a string, bytes, or a message.
-pub(crate) fn all_of(message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
+pub fn all_of(message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
     fields(message).filter(move |field| field.number == number).filter_map(|field| field.bytes().ok())
 }
 
 /// The last value of a field that is a varint; 0 if there is none.
-pub(crate) fn number_of(message: &[u8], number: u32) -> u64 {
+#[must_use]
+pub fn number_of(message: &[u8], number: u32) -> u64 {
     let values = fields(message).filter(|field| field.number == number);
     values.filter_map(|field| field.number().ok()).last().unwrap_or(0)
 }

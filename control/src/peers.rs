@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use utoipa::ToSchema;
 use xds_cache::Revision;
-use xds_rollout::{AckStatus, Counts, RolloutSpec};
+use xds_rollout::{AckStatus, Counts, RolloutSpec, Silence, Window};
 use xds_units::rfc3339;
 
 use crate::acks::Applied;
@@ -199,6 +199,9 @@ pub enum Question {
         spec: Box<RolloutSpec>,
         /// How long ago the reports begin that count, in milliseconds, by the clock of whoever answers.
         ago_ms: u64,
+        /// The same of further windows; earlier releases do not ask for any.
+        #[serde(default)]
+        more_ago_ms: Vec<u64>,
     },
     /// The clients of a wave deployment: [`Answer::Wave`].
     Wave(WaveQuestion),
@@ -249,6 +252,12 @@ pub enum Answer {
         canary: Counts,
         /// To stable.
         stable: Counts,
+        /// All windows; none from earlier releases.
+        #[serde(default)]
+        windows: Vec<Window>,
+        /// The clients that no longer report.
+        #[serde(default)]
+        silence: Silence,
     },
 }
 

@@ -34,6 +34,9 @@ pub enum Input {
     RuleChanged(Option<BTreeMap<String, u32>>),
     /// Someone sets the weights of the rule by hand from here on: the rollout ends as aborted, and changes nothing more.
     RuleTaken,
+    /// Why no request to the canary can succeed by what clients are served: its assignment has no ready endpoint. `None` if it has one,
+    /// or if that cannot be seen in what is served, as with DNS.
+    NoEndpoint(Option<String>),
     /// The next step cannot be done, and why: the rollout stays where it is until someone resumes or aborts it.
     Refused(String),
     /// Time has passed.
@@ -72,17 +75,86 @@ pub struct AckStatus {
     pub nacked: Vec<(String, String)>,
     /// How many have rejected it.
     pub n_nacked: u64,
+    /// How many were concerned by this change and have gone since, for longer than a reconnection takes.
+    #[serde(default)]
+    pub n_gone: u64,
+    /// How many are connected and left out of `of`, because they rejected their routes before this change already.
+    #[serde(default)]
+    pub n_failing: u64,
 }
 
 /// The result of a measurement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// The requests to the canary.
-    pub canary: Counts,
-    /// The requests to stable.
-    pub stable: Counts,
+    /// The requests of windows that all end now and begin as [`windows`](crate::windows) says: the whole measurement, its last part, and
+    /// shorter ones. Empty if nothing is known of the requests.
+    pub windows: Vec<Window>,
+    /// How often clients report, in milliseconds.
+    pub report_ms: u64,
+    /// The clients that no longer report.
+    pub silence: Silence,
+    /// How requests are divided between the backends.
+    pub split: Split,
     /// The value of the query, if there is one; `Err` says why there is no value.
     pub prometheus: Option<Result<f64, String>>,
+}
+
+/// The requests that were reported since a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Window {
+    /// The beginning, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// The requests to the canary.
+    pub canary: Traffic,
+    /// The requests to stable.
+    pub stable: Traffic,
+    /// Each client by itself.
+    pub clients: PerClient,
+}
+
+/// What shows only in the requests of each client by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PerClient {
+    /// How many clients reported requests to stable or the canary.
+    pub n: u64,
+    /// The most requests that a client has sent of which none went to the canary.
+    pub starved: u64,
+}
+
+/// The requests to one backend in a window, with those that came to no end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Traffic {
+    /// Those that came to an end.
+    pub counts: Counts,
+    /// How many were sent to an endpoint; 0 from clients that do not say.
+    pub issued: u64,
+    /// How many were dropped before an endpoint was chosen.
+    pub dropped: u64,
+    /// How many are under way now.
+    pub in_progress: u64,
+}
+
+/// The clients that reported requests in a window, and no longer report in its last part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Silence {
+    /// The requests before the last part.
+    pub requests: u64,
+    /// Those of them that clients reported of which no report has come since.
+    pub silent: u64,
+}
+
+/// How the requests that are counted are divided between stable and the canary.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Split {
+    /// Each by chance, by the weights.
+    ByWeight,
+    /// By something else too, such as sessions, so a share that is too small is no proof; says by which.
+    Biased(String),
+    /// Nobody knows: other routes send requests to the same clusters.
+    #[default]
+    Unknown,
 }
 
 /// Requests in a window.

@@ -1,20 +1,10 @@
 //! Judges measurements.
 
-use serde::{Deserialize, Serialize};
-
-use crate::effect::{Counts, Reading};
+use crate::effect::{Counts, Reading, Traffic, Window};
+use crate::evidence::{Expected, judge_absence, proof};
 use crate::spec::{Analysis, Prometheus};
+use crate::verdict::Verdict;
 use xds_units::Percent;
-
-/// The verdict on a measurement.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Verdict {
-    Good,
-    /// A bound does not hold; says which.
-    Bad(String),
-    /// Too little is known; says about what.
-    Inconclusive(String),
-}
 
 /// The comparison of failures between two kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,15 +28,52 @@ pub fn compare(one: Counts, other: Counts, bound: Percent, min_requests: u64) ->
     }
 }
 
-/// Judges by all bounds: a broken one makes the measurement bad; otherwise one with too little data makes it inconclusive.
-pub(crate) fn judge(analysis: &Analysis, reading: &Reading) -> Verdict {
-    let (canary, stable) = (plausible(reading.canary), plausible(reading.stable));
+/// Judges a measurement by its bounds, and by what did not happen: a broken bound or evidence against the canary makes it bad; otherwise
+/// doubt makes it inconclusive.
+pub(crate) fn judge(analysis: &Analysis, reading: &Reading, expected: &Expected) -> Verdict {
+    let of_bounds = judge_bounds(analysis, &reading.whole(), reading.prometheus.as_ref());
+    if let Verdict::Bad(_) = of_bounds {
+        return of_bounds;
+    }
+    // A query is evidence of its own.
+    let by_requests = analysis.max_error_rate.or(analysis.max_error_rate_over_stable).is_some();
+    match judge_absence(reading, expected, by_requests) {
+        Verdict::Good => of_bounds,
+        bad @ Verdict::Bad(_) => bad,
+        doubt @ Verdict::Inconclusive(_) if of_bounds == Verdict::Good => doubt,
+        Verdict::Inconclusive(_) => of_bounds,
+    }
+}
+
+/// Why waiting will not help: in one of the windows, none of [`DECISIVE_REQUESTS`] to the canary succeeded and that breaks a bound, or
+/// there is [proof] that its requests do not arrive or do not end.
+pub(crate) fn hopeless(analysis: &Analysis, reading: &Reading, expected: &Expected) -> Option<String> {
+    let needed = analysis.min_requests.max(DECISIVE_REQUESTS);
+    let of_failures = |window: &Window| {
+        let canary = with_dropped(window.canary);
+        if canary.requests < needed || canary.failures < canary.requests {
+            return None;
+        }
+        match judge_bounds(analysis, window, None) {
+            Verdict::Bad(reason) => Some(reason),
+            Verdict::Good | Verdict::Inconclusive(_) => None,
+        }
+    };
+    reading.windows.iter().find_map(of_failures).or_else(|| proof(reading, expected))
+}
+
+fn judge_bounds(
+    analysis: &Analysis,
+    window: &Window,
+    prometheus_value: Option<&Result<f64, String>>,
+) -> Verdict {
+    let (canary, stable) = (plausible(window.canary.counts), plausible(window.stable.counts));
     let has_enough = |counts: Counts| counts.requests > 0 && counts.requests >= analysis.min_requests;
     let mut doubt = None;
     if let Some(bound) = analysis.max_error_rate {
         if !has_enough(canary) {
             doubt = Some(few("the canary", canary, analysis));
-        } else if exceeds(canary, Counts { requests: 1, failures: 0 }, bound) {
+        } else if exceeds(canary, NO_FAILURE, bound) {
             return Verdict::Bad(format!("{} of the canary failed; at most {bound} may", shown(canary)));
         }
     }
@@ -65,8 +92,11 @@ pub(crate) fn judge(analysis: &Analysis, reading: &Reading) -> Verdict {
             ));
         }
     }
+    if let Some(reason) = drops_too_many(analysis, window) {
+        return Verdict::Bad(reason);
+    }
     if let Some(prometheus) = &analysis.prometheus {
-        match judge_value(prometheus, reading.prometheus.as_ref()) {
+        match judge_value(prometheus, prometheus_value) {
             Verdict::Good => {}
             bad @ Verdict::Bad(_) => return bad,
             Verdict::Inconclusive(reason) => doubt = Some(reason),
@@ -75,12 +105,23 @@ pub(crate) fn judge(analysis: &Analysis, reading: &Reading) -> Verdict {
     doubt.map_or(Verdict::Good, Verdict::Inconclusive)
 }
 
-/// Returns `true` if so many requests of the canary have failed that waiting will not help: it breaks a bound, and none of
-/// [`DECISIVE_REQUESTS`] succeeded.
-pub(crate) fn is_hopeless(analysis: &Analysis, reading: &Reading) -> bool {
-    let canary = plausible(reading.canary);
-    let decides = canary.requests >= analysis.min_requests.max(DECISIVE_REQUESTS);
-    decides && canary.failures == canary.requests && matches!(judge(analysis, reading), Verdict::Bad(_))
+/// Why clients drop too many requests to the canary: more than may fail, and by as much more than of those to stable, whose drops may be
+/// wanted.
+fn drops_too_many(analysis: &Analysis, window: &Window) -> Option<String> {
+    let bound = analysis.max_error_rate.or(analysis.max_error_rate_over_stable)?;
+    let dropped = |traffic: Traffic| plausible(Counts { failures: traffic.dropped, ..with_dropped(traffic) });
+    let (canary, stable) = (dropped(window.canary), dropped(window.stable));
+    let stable = if stable.requests == 0 { NO_FAILURE } else { stable };
+    let is_enough = canary.requests >= analysis.min_requests.max(DECISIVE_REQUESTS);
+    (is_enough && exceeds(canary, stable, bound))
+        .then(|| format!("clients dropped {} to the canary; at most {bound} may", shown(canary)))
+}
+
+/// Requests with those that were dropped, which have failed.
+fn with_dropped(traffic: Traffic) -> Counts {
+    let Counts { requests, failures } = plausible(traffic.counts);
+    let dropped = traffic.dropped.min(MAX_COUNT);
+    Counts { requests: requests + dropped, failures: failures + dropped }
 }
 
 fn judge_value(prometheus: &Prometheus, value: Option<&Result<f64, String>>) -> Verdict {
@@ -124,6 +165,8 @@ fn shown(counts: Counts) -> String {
     format!("{} of {} requests", counts.failures, counts.requests)
 }
 
+/// A comparison with this is one with nothing.
+const NO_FAILURE: Counts = Counts { requests: 1, failures: 0 };
 /// A canary of which half the requests succeed fails so many in a row once in a thousand times.
 const DECISIVE_REQUESTS: u64 = 10;
 /// No window has more requests: a million a second for a month.
@@ -133,13 +176,19 @@ const MAX_COUNT: u64 = 1 << 42;
 mod tests {
     use super::*;
 
+    fn traffic((requests, failures): (u64, u64)) -> Traffic {
+        Traffic { counts: Counts { requests, failures }, ..Traffic::default() }
+    }
+
     fn reading(canary: (u64, u64), stable: (u64, u64)) -> Reading {
-        let counts = |(requests, failures)| Counts { requests, failures };
-        Reading { canary: counts(canary), stable: counts(stable), prometheus: None }
+        let whole = Window { canary: traffic(canary), stable: traffic(stable), ..Window::default() };
+        Reading { windows: vec![whole, whole], ..Reading::default() }
     }
 
     fn verdict(analysis: &Analysis, reading: &Reading) -> &'static str {
-        match judge(analysis, reading) {
+        let share = Percent::whole(20);
+        let expected = Expected { share, since_ms: None, now_ms: 60_000, n_looks: 1, n_measured: 1 };
+        match judge(analysis, reading, &expected) {
             Verdict::Good => "good",
             Verdict::Bad(_) => "bad",
             Verdict::Inconclusive(_) => "inconclusive",

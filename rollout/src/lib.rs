@@ -18,6 +18,7 @@
 
 mod distribution;
 mod effect;
+mod evidence;
 mod fields;
 mod judge;
 mod machine;
@@ -26,9 +27,14 @@ mod phase;
 mod spec;
 mod state;
 mod status;
+mod verdict;
 
 pub use distribution::{Distribution, DistributionError};
-pub use effect::{AckStatus, Counts, Effect, Event, EventKind, HookPayload, Input, Reading, Verb};
+pub use effect::{
+    AckStatus, Counts, Effect, Event, EventKind, HookPayload, Input, PerClient, Reading, Silence, Split,
+    Traffic, Verb, Window,
+};
+pub use evidence::windows;
 pub use fields::SpecFault;
 pub use judge::{Comparison, compare};
 pub use machine::{IllegalTransition, Outcome, RESTART_GRACE_MS};

@@ -38,6 +38,18 @@ pub struct Rollout {
     /// When the stage began, in milliseconds since 1970; to be shown.
     pub(crate) since_ms: u64,
     pub(crate) run: Option<Run>,
+    /// When it began, in milliseconds since 1970; 0 in records of earlier releases.
+    #[serde(default)]
+    pub(crate) began_ms: u64,
+    /// Why the canary cannot answer by what is served, as last reported.
+    #[serde(default)]
+    pub(crate) no_endpoint: Option<String>,
+    /// How many readings were tested so far: the more tests, the stronger the evidence must be.
+    #[serde(default)]
+    pub(crate) n_looks: u64,
+    /// How many of them were measurements.
+    #[serde(default)]
+    pub(crate) n_measured: u64,
     /// Bad measurements so far.
     pub(crate) n_failed: u32,
     pub(crate) calls: Vec<Call>,
@@ -102,6 +114,8 @@ pub(crate) enum Hold {
     Inconclusive,
     Promotion,
     Refused,
+    /// Clients have gone with the change.
+    Gone,
 }
 
 /// The one who aborted.
@@ -125,6 +139,15 @@ pub(crate) struct Acks {
     pub(crate) n_forgiven: u64,
     /// Total time before which no set of answers counts as complete, because clients need time to reconnect.
     pub(crate) not_before: u64,
+    /// Clients that have gone with this change.
+    #[serde(default)]
+    pub(crate) n_gone: u64,
+    /// Those that someone has seen, and resumed.
+    #[serde(default)]
+    pub(crate) n_gone_forgiven: u64,
+    /// Since when every client that may report requests divides them by this change, in milliseconds since 1970.
+    #[serde(default)]
+    pub(crate) by_all_since_ms: Option<u64>,
 }
 
 /// Elapsed time, summed up from readings of the wall clock.
@@ -156,6 +179,9 @@ pub(crate) struct Run {
     pub(crate) window_ms: u64,
     /// The current measurement.
     pub(crate) measurement: Option<u64>,
+    /// True once the measurement was good, and only the last reports are waited for.
+    #[serde(default)]
+    pub(crate) is_confirming: bool,
     /// A look before the measurement is due, which ends the rollout if everything fails.
     #[serde(default)]
     pub(crate) look: Option<u64>,
@@ -163,7 +189,7 @@ pub(crate) struct Run {
     #[serde(default)]
     pub(crate) look_due: u64,
     /// The verdict, while webhooks of the same round are still out.
-    pub(crate) verdict: Option<crate::judge::Verdict>,
+    pub(crate) verdict: Option<crate::verdict::Verdict>,
     /// True if a webhook of this round did not approve.
     pub(crate) has_bad_hook: bool,
     pub(crate) n_good: u32,
@@ -206,6 +232,18 @@ impl Rollout {
     /// The number of the current step, from 1.
     pub(crate) fn step_number(&self) -> usize {
         self.step.saturating_add(1)
+    }
+
+    /// When it began, in milliseconds since 1970; 0 if that was in an earlier release.
+    #[must_use]
+    pub fn began_ms(&self) -> u64 {
+        self.began_ms
+    }
+
+    /// The canary's share.
+    #[must_use]
+    pub fn canary(&self) -> Percent {
+        self.canary
     }
 
     /// The task of the rollout.
@@ -263,18 +301,37 @@ impl Rollout {
         is_on_its_way && (self.canary, &self.header_routes) != (before.canary, &before.header_routes)
     }
 
-    /// Returns `true` if the clients have accepted the last change, but for NACKs that are tolerated.
+    /// Returns `true` if the clients have accepted the last change, but for NACKs that are tolerated. Where there is no client, nobody has.
     #[must_use]
     pub fn is_verified(&self) -> bool {
+        self.acks.of > 0 && self.is_with_all()
+    }
+
+    /// Returns `true` if no client is known without the last change; there may be no client.
+    pub(crate) fn is_with_all(&self) -> bool {
         let acks = &self.acks;
         let tolerated = acks.n_nacked.min(self.n_tolerated());
         acks.is_known && self.clock.total >= acks.not_before && acks.n.saturating_add(tolerated) >= acks.of
+    }
+
+    /// How many clients may go: in a large fleet, some machine always restarts.
+    pub(crate) fn n_gone_tolerated(&self) -> u64 {
+        let n_all = self.acks.of.saturating_add(self.acks.n_gone);
+        (n_all / GONE_TOLERATED).max(self.acks.n_gone_forgiven)
     }
 
     /// How many NACKs do nothing.
     pub(crate) fn n_tolerated(&self) -> u64 {
         let share = u128::from(self.acks.of) * u128::from(self.spec.nack_tolerance.hundredths()) / 10_000;
         u64::try_from(share).unwrap_or(u64::MAX).max(self.acks.n_forgiven)
+    }
+}
+
+impl Acks {
+    /// Nothing is known of the answers; what someone has seen stays seen.
+    pub(crate) fn anew(&self) -> Self {
+        let Self { n_forgiven, n_gone_forgiven, not_before, .. } = *self;
+        Self { n_forgiven, n_gone_forgiven, not_before, ..Self::default() }
     }
 }
 
@@ -286,6 +343,7 @@ impl Run {
             due: 0,
             window_ms: 0,
             measurement: None,
+            is_confirming: false,
             look: None,
             look_due: 0,
             verdict: None,
@@ -317,6 +375,8 @@ impl Clock {
     }
 }
 
+/// One client of so many may go with a change, as after the first wave of a wave deployment.
+const GONE_TOLERATED: u64 = 20;
 /// How many events are kept.
 pub const MAX_EVENTS: usize = 50;
 /// The longest time that counts between two inputs without a restart. Twice that of [`MAX_WAKE_MS`].

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::effect::Event;
 use crate::phase::Phase;
-use crate::spec::RuleKey;
+use crate::spec::{Policy, RolloutSpec, RuleKey, Step};
 use crate::state::{Figures, Rollout};
 use xds_units::Percent;
 
@@ -44,6 +44,9 @@ pub struct RolloutStatus {
     /// The requests of the last measurement that saw any of the canary; also after the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_measurement: Option<Figures>,
+    /// What happens to measurements that say too little; absent without an analysis.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inconclusive: Option<String>,
     /// Since when it is in this stage, in milliseconds since 1970.
     pub since_ms: u64,
     /// For how long it has been running, in milliseconds.
@@ -74,6 +77,25 @@ pub struct AckCounts {
     pub nacked: u64,
 }
 
+/// What happens to measurements that say too little.
+fn when_inconclusive(spec: &RolloutSpec) -> Option<String> {
+    let steps = spec.steps.iter().chain(&spec.promotion_steps);
+    let analyses = steps.filter_map(|step| match step {
+        Step::Analysis(analysis) => Some(analysis),
+        Step::SetWeight { .. } | Step::Pause { .. } | Step::WaitAck { .. } | Step::SetHeaderRoute { .. } => {
+            None
+        }
+    });
+    let limit = analyses.chain(&spec.analysis).map(|analysis| analysis.inconclusive_limit).min()?;
+    let end = match spec.on_inconclusive {
+        Policy::Pause => "pauses, and the weights stay as they are (onInconclusive: pause)",
+        Policy::Abort => "aborts (onInconclusive: abort)",
+    };
+    Some(format!(
+        "the canary gets no more while a measurement is inconclusive; after more than {limit} in a row the rollout {end}"
+    ))
+}
+
 impl From<&Rollout> for RolloutStatus {
     fn from(rollout: &Rollout) -> Self {
         let (spec, acks) = (&rollout.spec, &rollout.acks);
@@ -92,6 +114,7 @@ impl From<&Rollout> for RolloutStatus {
             message: rollout.message.clone(),
             reason: rollout.reason.clone(),
             last_measurement: rollout.figures,
+            inconclusive: when_inconclusive(spec),
             since_ms: rollout.since_ms,
             elapsed_ms: rollout.clock.total,
             events: rollout.events.iter().cloned().collect(),

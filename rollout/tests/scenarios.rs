@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use xds_rollout::{
-    AckStatus, Counts, DistributionError, Effect, Input, MAX_TICK_MS, Phase, Reading, Rollout, RolloutStatus,
-    Verb, file_patch,
+    AckStatus, Counts, DistributionError, Effect, Input, MAX_TICK_MS, Phase, Rollout, RolloutStatus, Verb,
+    file_patch,
 };
 
-use crate::story::{START_MS, Story, spec, weights_of};
+use crate::story::{START_MS, Story, reading, spec, weights_of};
 
 #[test]
 fn a_rule_that_is_taken_ends_the_rollout_and_is_not_set_again() {
@@ -178,7 +178,7 @@ fn waiting_is_nothing_to_store_however_much_is_asked_and_measured_meanwhile() {
                         // Every other time there is too little to do.
                         let canary =
                             Counts { requests: if n_measured % 2 == 0 { 5 } else { 1_000 }, failures: 0 };
-                        let reading = Reading { canary, stable: canary, prometheus: None };
+                        let reading = reading(canary, canary);
                         Some(Input::Measured { measurement, reading })
                     }
                     Effect::CallWebhook { call, url, .. } => {
@@ -469,4 +469,92 @@ fn a_call_that_is_out_is_not_repeated_for_another_driver_s_state_of_the_same_ste
     one.give(Input::Called { call: first[0], answer: Ok(()) }).is(Phase::Paused, 1);
     one.verb(Verb::Resume);
     assert_eq!(one.set(), [[95, 5]]);
+}
+
+#[test]
+fn a_step_that_no_client_has_is_not_passed_and_a_rollout_without_clients_does_not_succeed() {
+    for policy in ["pause", "continue"] {
+        let mut story = Story::new(json!({"steps": [{"setWeight": 5}], "onAckTimeout": policy}));
+        story.acks(0, 0, 0).is(Phase::Progressing, 1);
+        story.wait(300).is(Phase::Paused, 1);
+    }
+    // All are gone in the middle of it.
+    let mut story = Story::new(json!({"steps": [{"setWeight": 5}, {"pause": {"duration": "1m"}}]}));
+    story.acked().wait(60).acks(0, 0, 0).is(Phase::Promoting, 3);
+    // Nobody has to take anything back.
+    story.verb(Verb::Abort).acks(0, 0, 0).is(Phase::Aborted, 3);
+}
+
+#[test]
+fn a_timed_pause_does_not_promote_a_canary_of_which_nothing_is_known() {
+    let steps = json!([{"setWeight": 5}, {"pause": {"duration": "90s"}}]);
+    let mut story =
+        Story::new(json!({"steps": steps, "analysis": {"interval": "30s", "inconclusiveLimit": 100}}));
+    story.acked().wait(30).measured((0, 0), (100, 0)).wait(60);
+    story.measured((0, 0), (100, 0)).is(Phase::Paused, 2);
+    story.wait(30).measured((10, 0), (100, 0)).is(Phase::Promoting, 3);
+}
+
+#[test]
+fn clients_that_go_with_a_change_pause_it_and_single_ones_of_many_do_not() {
+    let gone = |story: &mut Story, n_gone, of| {
+        let status = AckStatus { change: story.change(), of, acked: of, n_gone, ..AckStatus::default() };
+        story.give(Input::Acks(status));
+    };
+    let mut story = Story::new(json!({}));
+    story.acked();
+    gone(&mut story, 1, 2);
+    story.is(Phase::Paused, 2);
+    assert!(
+        RolloutStatus::from(&story.rollout).message.contains("1 of 3 clients have gone since the change")
+    );
+    story.verb(Verb::Resume);
+    gone(&mut story, 1, 2);
+    assert!(!story.rollout.is_held(), "someone has seen it");
+    let mut story = Story::new(json!({}));
+    story.acks(20, 20, 0);
+    gone(&mut story, 1, 19);
+    assert!(!story.rollout.is_held());
+    gone(&mut story, 2, 18);
+    assert!(story.rollout.is_held());
+}
+
+#[test]
+fn a_canary_without_an_endpoint_is_taken_back_at_once_and_gets_nothing_as_long_as_it_has_none() {
+    let why = || Input::NoEndpoint(Some("the canary has no ready endpoint".to_owned()));
+    let mut story = Story::new(json!({}));
+    story.acked().give(why()).is(Phase::Aborting, 2);
+    assert_eq!(story.set(), [[100, 0]]);
+    story.acked().verb(Verb::Retry).is(Phase::Aborting, 1);
+    story.acked().give(Input::NoEndpoint(None)).verb(Verb::Retry).is(Phase::Progressing, 1);
+    // While it has no traffic, a webhook may still wait for its endpoints.
+    let hook = json!([{"name": "h", "type": "confirm-rollout", "url": "http://h"}]);
+    let mut story = Story::new(json!({"webhooks": hook}));
+    story.give(why()).is(Phase::Pending, 1);
+    let again = story.outcome(why());
+    assert!(!again.is_changed, "nothing to store");
+}
+
+/// The state of a rollout as a server of the release before wrote it.
+#[test]
+fn records_of_earlier_releases_still_open() {
+    let mut story = Story::new(json!({"steps": [{"setWeight": 5}, {"analysis": {}}]}));
+    story.acked();
+    let mut record = serde_json::to_value(&story.rollout).expect("it is written");
+    let fields = record.as_object_mut().expect("an object");
+    for name in ["began_ms", "no_endpoint", "n_looks", "n_measured"] {
+        assert!(fields.remove(name).is_some(), "{name}");
+    }
+    for (part, names) in [
+        ("acks", &["n_gone", "n_gone_forgiven", "by_all_since_ms"][..]),
+        ("run", &["is_confirming"]),
+        ("spec", &["onInconclusive"]),
+    ] {
+        let fields = fields[part].as_object_mut().expect("an object");
+        for name in names {
+            assert!(fields.remove(*name).is_some(), "{name}");
+        }
+    }
+    let read: Rollout = serde_json::from_value(record).expect("it is read");
+    assert_eq!(read.phase(), Phase::Progressing);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -77,6 +77,11 @@ impl Backend {
         *failures = Failures { share, owed: 0.0 };
     }
 
+    /// Takes requests from now on, and never answers them.
+    pub fn hang(&self) {
+        self.shared.hangs.store(true, Ordering::Relaxed);
+    }
+
     /// The name that its answers give.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -130,6 +135,7 @@ impl fmt::Debug for Backend {
 struct Shared {
     name: HeaderValue,
     failures: Mutex<Failures>,
+    hangs: AtomicBool,
     n_requests: AtomicU64,
     n_accepted: AtomicU64,
     n_open: AtomicU64,
@@ -140,6 +146,7 @@ impl Shared {
         Ok(Self {
             name: HeaderValue::from_str(name)?,
             failures: Mutex::default(),
+            hangs: AtomicBool::new(false),
             n_requests: AtomicU64::new(0),
             n_accepted: AtomicU64::new(0),
             n_open: AtomicU64::new(0),
@@ -216,6 +223,9 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     let content_type = head.headers.get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     if let Some(delay) = delay(&head) {
         tokio::time::sleep(delay).await;
+    }
+    if shared.hangs.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
     }
     let mut response = if content_type.starts_with(b"application/grpc") {
         grpc_answer(&shared)

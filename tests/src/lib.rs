@@ -44,6 +44,7 @@ pub mod prometheus;
 pub mod proxy;
 pub mod random;
 pub mod raw;
+pub mod route_client;
 pub mod rpc;
 pub mod secured;
 pub mod seen;

@@ -61,7 +61,7 @@ pub(crate) struct RolloutView {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LoadsView {
-    /// The period in seconds, up to now; reports come at intervals and count when all of their period is within.
+    /// The period in seconds, up to now, but not from before the rollout began; reports come at intervals and count when all of their period is within.
     pub window_seconds: u64,
     /// The requests to the canary.
     pub canary: BackendLoad,

@@ -77,6 +77,8 @@ fn body() -> Value {
             "waitAck": reference("RolloutDuration", "How long a step waits for its ACKs; 5m if absent"),
             "onAckTimeout": {"type": "string", "enum": ["pause", "abort", "continue"], "default": "pause",
                 "description": "The reaction when they do not arrive in that time"},
+            "onInconclusive": {"type": "string", "enum": ["pause", "abort"], "default": "pause",
+                "description": "The reaction when more measurements in a row are inconclusive than inconclusiveLimit; a pause leaves the weights as they are"},
             "deadline": reference("RolloutDuration", "How long the rollout may take, pauses included; no limit by default"),
             "interval": reference("RolloutDuration", "How often webhooks are called and, without steps, measurements are taken; 1m by default"),
             "analysis": reference("RolloutAnalysis", "Measures in the background while the canary has traffic"),

@@ -34,6 +34,20 @@ pub(super) fn endpoints(assignment: &[u8]) -> Vec<Endpoint> {
     endpoints
 }
 
+/// Returns `true` if an encoded `ClusterLoadAssignment` has an endpoint that clients of a profile send requests to, or may have one that it
+/// only refers to. An Envoy uses endpoints that are not healthy if there is no other.
+#[must_use]
+pub fn has_endpoint(assignment: &[u8], profile: Profile) -> bool {
+    let is_used = |endpoint: &[u8]| {
+        let health = number_of(endpoint, HEALTH_STATUS);
+        profile == Profile::Envoy || [UNKNOWN, HEALTHY, DEGRADED].contains(&health)
+    };
+    all_of(assignment, LOCALITIES).any(|locality| {
+        let is_elsewhere = |field: Field<'_>| [ENDPOINT_LIST, COLLECTION].contains(&field.number);
+        all_of(locality, LB_ENDPOINTS).any(is_used) || fields(locality).any(is_elsewhere)
+    })
+}
+
 fn endpoint(locality: Option<Bytes>, lb_endpoint: &[u8]) -> Option<Endpoint> {
     let endpoint = bytes_of(lb_endpoint, ENDPOINT)?;
     let more = all_of(endpoint, ADDITIONAL_ADDRESSES).filter_map(|more| bytes_of(more, ADDRESS));
@@ -133,6 +147,10 @@ const LOCALITY: u32 = 1;
 const LB_ENDPOINTS: u32 = 2;
 /// `LocalityLbEndpoints.load_balancing_weight`.
 const LOCALITY_WEIGHT: u32 = 3;
+/// `LocalityLbEndpoints.load_balancer_endpoints`.
+const ENDPOINT_LIST: u32 = 7;
+/// `LocalityLbEndpoints.leds_cluster_locality_config`.
+const COLLECTION: u32 = 8;
 /// `LocalityLbEndpoints.priority`.
 const PRIORITY: u32 = 5;
 /// `LbEndpoint.endpoint`.

@@ -1,5 +1,6 @@
 //! The reports of all clients, within bounds.
 
+pub(super) mod compare;
 pub(super) mod query;
 #[cfg(test)]
 mod tests;
@@ -299,6 +300,14 @@ impl NodeReports {
         drops
     }
 
+    /// Requests under way; none if its last report is too old for that.
+    fn in_progress_at(&self, now: Millis) -> u64 {
+        if now > self.last.saturating_add(self.interval.saturating_mul(STALE_AFTER)) {
+            return 0;
+        }
+        self.localities.values().fold(0, |sum: u64, series| sum.saturating_add(series.in_progress))
+    }
+
     /// Tells whether anything is left.
     fn forget_before(&mut self, horizon: Millis) -> bool {
         self.overall.forget_before(horizon);
@@ -327,6 +336,8 @@ fn bucket(limits: &LoadLimits) -> Millis {
     duration_millis(limits.bucket).max(1)
 }
 
+/// After so many intervals without a report, requests in progress no longer count.
+const STALE_AFTER: u64 = 3;
 /// The number of clusters that are kept although nodes are not served them, such as those of an Envoy's own bootstrap. The
 /// limit prevents invented clusters from using up the room of others.
 pub const MAX_UNKNOWN_CLUSTERS: usize = 1_000;

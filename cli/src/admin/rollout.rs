@@ -147,7 +147,8 @@ fn start(args: &StartArgs) -> Result<(), Failure> {
     }
     print_in(args.admin.output, &answer, || match args.dry_run {
         true => format!("would progress to {} %\n", list_of(&answer["plan"])),
-        false => in_full(&answer),
+        false if answer["inconclusive"].is_null() => in_full(&answer),
+        false => format!("{}\n{}\n", in_full(&answer), cell(&answer["inconclusive"])),
     })
 }
 

@@ -1,9 +1,11 @@
 //! Measurements in rounds: each is one reading of the canary, and the answers of the webhooks that are called with it.
 
 use crate::effect::{EventKind, Reading};
-use crate::judge::{Verdict, is_hopeless, judge};
-use crate::spec::{Analysis, HookKind, Step};
+use crate::evidence::Expected;
+use crate::judge::{hopeless, judge};
+use crate::spec::{Analysis, HookKind, Policy, Step};
 use crate::state::{Cause, Figures, Hold, Purpose, Rollout, Run, Stage};
+use crate::verdict::Verdict;
 use xds_units::Percent;
 
 impl Rollout {
@@ -30,6 +32,7 @@ impl Rollout {
         run.due = total.saturating_add(interval);
         run.window_ms = wall_ms;
         run.measurement = None;
+        run.is_confirming = false;
         (run.look, run.look_due) = (None, total.saturating_add(LOOK_MS));
         run.verdict = None;
         run.has_bad_hook = false;
@@ -64,13 +67,16 @@ impl Rollout {
             self.look_early();
             return;
         }
+        let is_confirming = run.is_confirming;
         let id = self.next_id();
         if let Some(run) = &mut self.run {
             run.measurement = Some(id);
             run.look = None;
             run.due = total;
         }
-        self.call_all(HookKind::Rollout, &Purpose::Round);
+        if !is_confirming {
+            self.call_all(HookKind::Rollout, &Purpose::Round);
+        }
     }
 
     /// Looks at the requests so far, before the measurement is due.
@@ -86,8 +92,8 @@ impl Rollout {
         }
     }
 
-    /// Judges a measurement. A canary whose requests all fail ends the rollout at once, however many bad measurements are
-    /// allowed. An early look can do nothing else.
+    /// Judges a measurement. A hopeless canary ends the rollout at once, however many bad measurements are allowed. An early look can do
+    /// nothing else.
     pub(crate) fn handle_reading(&mut self, measurement: u64, reading: &Reading) {
         let Some(run) = &mut self.run else { return };
         let is_look = run.look == Some(measurement);
@@ -96,23 +102,48 @@ impl Rollout {
         } else if run.measurement != Some(measurement) {
             return;
         }
+        self.n_looks = self.n_looks.saturating_add(1);
+        self.n_measured = self.n_measured.saturating_add(u64::from(!is_look));
+        let expected = Expected {
+            share: self.canary,
+            since_ms: self.acks.by_all_since_ms,
+            now_ms: self.clock.wall_ms,
+            n_looks: self.n_looks,
+            n_measured: self.n_measured,
+        };
         let Some(analysis) = self.analysis() else { return };
-        let verdict = judge(analysis, reading);
-        let is_hopeless = is_hopeless(analysis, reading);
-        let Reading { canary, stable, prometheus: _ } = *reading;
-        if canary.requests > 0 {
-            self.figures = Some(Figures { canary, stable });
+        let is_hopeless = hopeless(analysis, reading, &expected);
+        let verdict = if is_look { None } else { Some(judge(analysis, reading, &expected)) };
+        let whole = reading.whole();
+        if whole.canary.counts.requests > 0 {
+            self.figures = Some(Figures { canary: whole.canary.counts, stable: whole.stable.counts });
         }
-        if let (true, Verdict::Bad(reason)) = (is_hopeless, &verdict) {
-            self.abort(Cause::Itself, reason);
-        } else if !is_look {
-            self.conclude_measurement(verdict);
+        match (is_hopeless, verdict) {
+            (Some(reason), _) => self.abort(Cause::Itself, &reason),
+            (None, Some(Verdict::Good)) if self.awaits_last_reports(reading.report_ms) => {}
+            (None, Some(verdict)) => self.conclude_measurement(verdict),
+            (None, None) => {}
         }
+    }
+
+    /// A measurement that is good is taken once more when the reports about its end are in: a canary that has just died looks good in all
+    /// earlier ones. Returns `true` if these are still to come.
+    fn awaits_last_reports(&mut self, report_ms: u64) -> bool {
+        let total = self.clock.total;
+        let Some(run) = &mut self.run else { return false };
+        if run.is_confirming || report_ms == 0 {
+            return false;
+        }
+        run.is_confirming = true;
+        run.measurement = None;
+        run.due = total.saturating_add(report_ms);
+        true
     }
 
     fn conclude_measurement(&mut self, verdict: Verdict) {
         if let Some(run) = &mut self.run {
             run.measurement = None;
+            run.is_confirming = false;
             run.verdict = Some(verdict);
         }
         self.conclude_round();
@@ -161,8 +192,15 @@ impl Rollout {
             Verdict::Inconclusive(reason) => {
                 run.n_inconclusive = run.n_inconclusive.saturating_add(1);
                 let is_enough = run.n_inconclusive > doubt_limit;
-                if is_enough && self.hold.is_none() && self.stage != Stage::Pausing(None) {
-                    self.hold(Hold::Inconclusive, &reason);
+                if !is_enough {
+                    return;
+                }
+                match self.spec.on_inconclusive {
+                    Policy::Abort => self.abort(Cause::Itself, &format!("too little is known: {reason}")),
+                    Policy::Pause if self.hold.is_none() && self.stage != Stage::Pausing(None) => {
+                        self.hold(Hold::Inconclusive, &reason);
+                    }
+                    Policy::Pause => {}
                 }
             }
         }

@@ -60,6 +60,10 @@ impl Rollout {
             stage_began: 0,
             since_ms: now_ms,
             run: None,
+            began_ms: now_ms,
+            no_endpoint: None,
+            n_looks: 0,
+            n_measured: 0,
             n_failed: 0,
             calls: vec![],
             rollback_due: 0,
@@ -105,6 +109,7 @@ impl Rollout {
             Input::Acks(status) => self.handle_acks(&status),
             Input::Measured { measurement, reading } => self.handle_reading(measurement, &reading),
             Input::Called { call, answer } => self.handle_answer(call, answer),
+            Input::NoEndpoint(why) => self.no_endpoint = why,
             Input::RuleChanged(weights) => self.handle_rule(weights.as_ref()),
             Input::RuleTaken if self.owns_rule() => self.end_taken(),
             Input::RuleTaken => {}
@@ -116,6 +121,7 @@ impl Rollout {
             Input::Refused(_) | Input::Tick => {}
             Input::Restarted => self.handle_restart(),
         }
+        self.look_at_endpoints();
         self.look_at_timers();
         self.go_on();
         let effects = self.effects_since((!is_restart).then_some(&before), before.n_events);
@@ -134,9 +140,9 @@ impl Rollout {
     /// The state without the parts that only time changes, or that are requested and counted again after a restart.
     fn without_what_begins_anew(mut self) -> Self {
         self.clock = Clock { wall_ms: 0, total: 0 };
-        self.acks =
-            Acks { n_forgiven: self.acks.n_forgiven, not_before: self.acks.not_before, ..Acks::default() };
+        self.acks = self.acks.anew();
         (self.last_id, self.rollback_due, self.figures) = (0, 0, None);
+        (self.no_endpoint, self.n_looks, self.n_measured) = (None, 0, 0);
         self.calls.retain(|call| !matches!(call.purpose, Purpose::Round | Purpose::Rollback));
         for call in &mut self.calls {
             (call.id, call.at, call.is_out, call.n_failed) = (0, 0, false, 0);
@@ -152,26 +158,51 @@ impl Rollout {
         if status.change != self.change || !self.owns_rule() {
             return;
         }
+        let wall_ms = self.clock.wall_ms;
         let acks = &mut self.acks;
-        let had = acks.n_nacked;
+        let (had, had_gone) = (acks.n_nacked, acks.n_gone);
         acks.is_known = true;
-        acks.of = status.of;
+        (acks.of, acks.n_gone) = (status.of, status.n_gone);
         acks.n_nacked = status.n_nacked.min(status.of);
         acks.n = status.acked.min(status.of - acks.n_nacked);
         // A client that recovered and rejects again is news.
         acks.n_forgiven = acks.n_forgiven.min(acks.n_nacked);
-        let n_nacked = acks.n_nacked;
-        if n_nacked <= self.n_tolerated() || n_nacked <= had && self.hold.is_some() {
-            return;
+        acks.n_gone_forgiven = acks.n_gone_forgiven.min(acks.n_gone);
+        // Those that go, or hold on to older routes, may still report requests that they divide as before.
+        let is_by_all = acks.of > 0 && acks.n == acks.of && acks.n_gone == 0 && status.n_failing == 0;
+        acks.by_all_since_ms = is_by_all.then(|| acks.by_all_since_ms.unwrap_or(wall_ms));
+        let (n_nacked, n_gone) = (acks.n_nacked, acks.n_gone);
+        if n_nacked > self.n_tolerated() && (n_nacked > had || self.hold.is_none()) {
+            let who = status.nacked.first();
+            let who = who.map_or_else(String::new, |(node, message)| format!("; {node}: {message}"));
+            let said = format!("{n_nacked} of {} clients rejected the change{who}", status.of);
+            match (self.stage, self.spec.on_nack) {
+                (Stage::Aborting | Stage::Ended(_), _) => {}
+                (_, Policy::Abort) => self.abort(Cause::Itself, &said),
+                (_, Policy::Pause) => self.hold(Hold::Nacked, &said),
+            }
         }
-        let who = status.nacked.first();
-        let who = who.map_or_else(String::new, |(node, message)| format!("; {node}: {message}"));
-        let said = format!("{n_nacked} of {} clients rejected the change{who}", status.of);
-        match (self.stage, self.spec.on_nack) {
-            (Stage::Aborting | Stage::Ended(_), _) => {}
-            (_, Policy::Abort) => self.abort(Cause::Itself, &said),
-            (_, Policy::Pause) => self.hold(Hold::Nacked, &said),
+        let is_on_its_way = self.owns_rule() && self.stage != Stage::Aborting;
+        if is_on_its_way && n_gone > self.n_gone_tolerated() && (n_gone > had_gone || self.hold.is_none()) {
+            let n_all = n_gone.saturating_add(status.of);
+            self.hold(Hold::Gone, &format!("{n_gone} of {n_all} clients have gone since the change"));
         }
+    }
+
+    /// A canary that has traffic and, by what is served, no endpoint that takes it fails all of that: it is given up at once.
+    fn look_at_endpoints(&mut self) {
+        if self.canary > Percent::NONE && self.owns_rule() {
+            self.abort_without_endpoint();
+        }
+    }
+
+    /// Aborts if no request to the canary can succeed.
+    pub(crate) fn abort_without_endpoint(&mut self) -> bool {
+        let why = self.no_endpoint.clone();
+        if let Some(why) = &why {
+            self.abort(Cause::Itself, why);
+        }
+        why.is_some()
     }
 
     /// Files or people have changed the weights of the rule, or the rule is gone.
@@ -203,7 +234,8 @@ impl Rollout {
     /// Activities that exist only in memory start again: load reports, ACKs, calls.
     fn handle_restart(&mut self) {
         let not_before = self.clock.total.saturating_add(RESTART_GRACE_MS);
-        self.acks = Acks { n_forgiven: self.acks.n_forgiven, not_before, ..Acks::default() };
+        self.acks = Acks { not_before, ..self.acks.anew() };
+        self.no_endpoint = None;
         self.restart_run();
         for call in self.calls.iter_mut().filter(|call| call.is_out) {
             call.at = self.clock.total;
@@ -226,9 +258,15 @@ impl Rollout {
         if !is_late || self.is_skipped || self.hold.is_some() || self.clock.total < self.acks.not_before {
             return;
         }
-        let said = format!("{} of {} clients have ACKed within {timeout}", self.acks.n, self.acks.of);
+        let said = match self.acks.of {
+            0 => {
+                format!("no client that uses the rule was connected within {timeout}, so nobody has the step")
+            }
+            of => format!("{} of {of} clients have ACKed within {timeout}", self.acks.n),
+        };
         match self.spec.on_ack_timeout {
             AckTimeout::Abort => self.abort(Cause::Itself, &said),
+            AckTimeout::Continue if self.acks.n == 0 => self.hold(Hold::AckTimeout, &said),
             AckTimeout::Pause => self.hold(Hold::AckTimeout, &said),
             AckTimeout::Continue => {
                 self.is_skipped = true;
@@ -242,7 +280,9 @@ impl Rollout {
         self.since_ms = self.clock.wall_ms;
         let kind = match hold {
             Hold::Operator | Hold::Promotion => EventKind::Normal,
-            Hold::Nacked | Hold::AckTimeout | Hold::Inconclusive | Hold::Refused => EventKind::Warning,
+            Hold::Nacked | Hold::AckTimeout | Hold::Inconclusive | Hold::Refused | Hold::Gone => {
+                EventKind::Warning
+            }
         };
         self.emit(kind, &format!("paused: {said}"));
     }

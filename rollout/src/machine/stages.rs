@@ -16,6 +16,8 @@ impl Rollout {
         self.reason = None;
         self.figures = None;
         self.n_failed = 0;
+        (self.n_looks, self.n_measured) = (0, 0);
+        self.began_ms = self.clock.wall_ms;
         self.clock.total = 0;
         self.acks = Acks::default();
         self.rollback_due = 0;
@@ -26,14 +28,17 @@ impl Rollout {
 
     /// Enters the next stages as long as the stage is done and nothing holds it.
     pub(crate) fn go_on(&mut self) {
-        while self.hold.is_none() && self.is_done() {
+        while self.hold.is_none() && (self.is_skipped || self.is_done() && !self.awaits_evidence()) {
             self.next();
+        }
+        if self.hold.is_none() && self.is_done() && self.awaits_evidence() {
+            WAITING.clone_into(&mut self.message);
         }
         self.ensure_run();
     }
 
     fn is_done(&self) -> bool {
-        let is_done = match self.stage {
+        match self.stage {
             Stage::Confirming(_) => !self.has_gate_calls(),
             Stage::Applying(_) => self.is_verified(),
             Stage::Pausing(duration) => {
@@ -44,11 +49,28 @@ impl Rollout {
             }
             // Clients that never answer must not keep it from ending; the way back is published already.
             Stage::Aborting => {
-                self.is_verified() || self.acks.is_known && self.stage_elapsed() >= ABORT_ACK_MS
+                self.is_with_all() || self.acks.is_known && self.stage_elapsed() >= ABORT_ACK_MS
             }
-            Stage::Ended(_) => return false,
+            Stage::Ended(_) => false,
+        }
+    }
+
+    /// Returns `true` if the next step would give the canary more, and the analysis in the background does not know enough for that: its
+    /// last measurement said too little, or none was good yet and everything is to go to the canary.
+    fn awaits_evidence(&self) -> bool {
+        let Some(run) = self.run.as_ref().filter(|run| !run.is_step) else { return false };
+        let is_wait = matches!(self.stage, Stage::Applying(_) | Stage::Pausing(_));
+        let next = self.step + 1;
+        if !is_wait || self.step >= self.spec.n_steps() {
+            return false;
+        }
+        let gives_more = match self.spec.step(next) {
+            Some(Step::SetWeight { weight, .. }) => *weight > self.canary,
+            Some(_) => false,
+            None => self.canary < Percent::ALL,
         };
-        is_done || self.is_skipped
+        let is_promotion = next >= self.spec.steps.len();
+        (gives_more || is_promotion) && (run.n_inconclusive > 0 || is_promotion && run.n_good == 0)
     }
 
     fn next(&mut self) {
@@ -150,6 +172,9 @@ impl Rollout {
     }
 
     fn apply(&mut self, weight: Percent, wait_ack: Span, said: &str) {
+        if weight > Percent::NONE && self.abort_without_endpoint() {
+            return;
+        }
         self.canary = weight;
         self.renew_change();
         self.set_stage(Stage::Applying(wait_ack));
@@ -233,5 +258,7 @@ impl Rollout {
     }
 }
 
+/// The message while the canary must not have more yet.
+const WAITING: &str = "waiting for a good measurement before the canary gets more";
 /// How long an abort waits for the last clients before it counts as done.
 pub(crate) const ABORT_ACK_MS: u64 = 30_000;

@@ -1,7 +1,7 @@
 //! Continuing with a state that another driver of the same rollout has stored.
 
 use super::Outcome;
-use crate::state::{Acks, Call, Purpose, Rollout};
+use crate::state::{Call, Purpose, Rollout};
 
 impl Rollout {
     /// The state that another driver has `stored`, in place of the one that was `known` here, if there was one. Its effects are what it
@@ -14,8 +14,8 @@ impl Rollout {
     pub fn taken(stored: &Self, known: Option<&Self>, now_ms: u64) -> (Self, Outcome) {
         let mut rollout = stored.clone();
         rollout.clock.wall_ms = now_ms;
-        let Acks { n_forgiven, not_before, .. } = stored.acks;
-        rollout.acks = Acks { n_forgiven, not_before, ..Acks::default() };
+        rollout.acks = stored.acks.anew();
+        rollout.no_endpoint = None;
         rollout.last_id = stored.last_id.max(known.map_or(0, |known| known.last_id));
         rollout.renumber_calls(known);
         rollout.restart_run();

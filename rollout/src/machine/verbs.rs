@@ -86,6 +86,7 @@ impl Rollout {
     fn forgive(&mut self) {
         match self.hold {
             Some(Hold::Nacked) => self.acks.n_forgiven = self.acks.n_nacked,
+            Some(Hold::Gone) => self.acks.n_gone_forgiven = self.acks.n_gone,
             Some(Hold::AckTimeout) => self.is_skipped = true,
             Some(Hold::Inconclusive) => self.forgive_inconclusive(),
             Some(Hold::Operator | Hold::Promotion | Hold::Refused) | None => {}

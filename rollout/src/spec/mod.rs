@@ -57,6 +57,8 @@ pub struct RolloutSpec {
     /// The analysis that runs in the background while the canary has traffic and no step analyses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub analysis: Option<Analysis>,
+    /// What happens when too many measurements in a row are inconclusive: a pause, with the weights as they are, or an abort.
+    pub on_inconclusive: Policy,
     /// The webhooks; names are unique.
     pub webhooks: Vec<Hook>,
 }

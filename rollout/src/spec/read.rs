@@ -52,6 +52,7 @@ fn read(at: &At<'_>, faults: &mut Faults) -> Option<RolloutSpec> {
     let max_weight = if is_short { largest } else { max_weight.unwrap_or(Percent::ALL) };
     let auto_promote = fields.take("autoPromote").and_then(|at| at.truth(faults));
     let on_nack = fields.take("onNack").and_then(|at| at.choice(&POLICIES, faults));
+    let on_inconclusive = fields.take("onInconclusive").and_then(|at| at.choice(&POLICIES, faults));
     let nack_tolerance = fields.take("nackTolerance").and_then(|at| at.percent(faults));
     let wait_ack = fields.take("waitAck").and_then(|at| at.span(Span::from_millis(1), faults));
     let on_ack_timeout = fields.take("onAckTimeout").and_then(|at| at.choice(&TIMEOUTS, faults));
@@ -74,6 +75,7 @@ fn read(at: &At<'_>, faults: &mut Faults) -> Option<RolloutSpec> {
         deadline: deadline.flatten(),
         interval: interval.unwrap_or(DEFAULT_INTERVAL),
         analysis,
+        on_inconclusive: on_inconclusive.unwrap_or(Policy::Pause),
         webhooks,
     })
 }

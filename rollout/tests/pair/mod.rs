@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use xds_rollout::{
-    AckStatus, Counts, Effect, HeaderMatch, Input, Outcome, Phase, Reading, Rollout, RolloutSpec,
-    RolloutStatus, Verb,
+    AckStatus, Counts, Effect, HeaderMatch, Input, Outcome, Phase, Rollout, RolloutSpec, RolloutStatus, Verb,
 };
+
+use crate::world::reading;
 
 /// One thing that happens, or that a driver does.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +98,7 @@ impl Pair {
                 if !out.is_empty() {
                     let measurement = out.remove(which % out.len());
                     let canary = Counts { requests: 20, failures: if bad { 20 } else { 0 } };
-                    let reading = Reading { canary, stable: canary, prometheus: None };
+                    let reading = reading(canary, canary);
                     self.give(driver, Input::Measured { measurement, reading })?;
                 }
             }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use xds_rollout::{
-    AckStatus, Counts, Effect, Input, Outcome, Phase, Reading, Rollout, RolloutSpec, RolloutStatus, Verb,
+    AckStatus, Counts, Effect, Input, Outcome, Phase, Reading, Rollout, RolloutSpec, RolloutStatus, Traffic,
+    Verb, Window,
 };
 
 /// A rollout with a clock and what it said last.
@@ -57,7 +58,7 @@ impl Story {
     pub(crate) fn acks(&mut self, acked: u64, of: u64, n_nacked: u64) -> &mut Self {
         let change = self.change();
         let nacked = vec![("node-1".to_owned(), "no".to_owned()); usize::try_from(n_nacked).expect("few")];
-        self.give(Input::Acks(AckStatus { change, of, acked, nacked, n_nacked }))
+        self.give(Input::Acks(AckStatus { change, of, acked, nacked, n_nacked, ..AckStatus::default() }))
     }
 
     pub(crate) fn acked(&mut self) -> &mut Self {
@@ -81,7 +82,7 @@ impl Story {
             _ => None,
         });
         let counts = |(requests, failures)| Counts { requests, failures };
-        let reading = Reading { canary: counts(canary), stable: counts(stable), prometheus: None };
+        let reading = reading(counts(canary), counts(stable));
         let measurement = measurement.expect("a measurement is wanted");
         self.give(Input::Measured { measurement, reading })
     }
@@ -108,6 +109,12 @@ impl Story {
         assert_eq!((status.phase, status.step), (phase, step), "{}", status.message);
         self
     }
+}
+
+/// A measurement of which the last part is like the whole.
+pub(crate) fn reading(canary: Counts, stable: Counts) -> Reading {
+    let [canary, stable] = [canary, stable].map(|counts| Traffic { counts, ..Traffic::default() });
+    Reading { windows: vec![Window { canary, stable, ..Window::default() }; 2], ..Reading::default() }
 }
 
 pub(crate) fn spec(fields: Value) -> RolloutSpec {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use xds_rollout::{
-    AckStatus, Counts, Effect, Input, Phase, Reading, Rollout, RolloutSpec, RolloutStatus, Verb,
+    AckStatus, Counts, Effect, Input, Phase, Reading, Rollout, RolloutSpec, RolloutStatus, Traffic, Verb,
+    Window,
 };
 
 use crate::properties::Happening;
@@ -89,7 +90,7 @@ impl World {
                 let measurement = self.measurements.remove(which % self.measurements.len());
                 let failures = if *bad { *requests } else { 0 };
                 let canary = Counts { requests: *requests, failures };
-                let reading = Reading { canary, ..Reading::default() };
+                let reading = reading(canary, Counts::default());
                 self.give(Input::Measured { measurement, reading })
             }
             Happening::Called { which, goes } => {
@@ -122,7 +123,7 @@ impl World {
             self.acks(3, 0)?;
             for measurement in std::mem::take(&mut self.measurements) {
                 let counts = Counts { requests: 1_000, failures: 0 };
-                let reading = Reading { canary: counts, stable: counts, prometheus: None };
+                let reading = reading(counts, counts);
                 self.give(Input::Measured { measurement, reading })?;
             }
             for call in std::mem::take(&mut self.calls) {
@@ -190,7 +191,7 @@ impl World {
         let acked = acked.min(of - n_nacked);
         let change = self.served.0;
         self.model.is_acked |= acked == of && change == self.model.change;
-        self.give(Input::Acks(AckStatus { change, of, acked, nacked: vec![], n_nacked }))
+        self.give(Input::Acks(AckStatus { change, of, acked, n_nacked, ..AckStatus::default() }))
     }
 
     fn crash(&mut self, after_ms: i64, loses: bool) -> Result<(), String> {
@@ -348,6 +349,12 @@ impl World {
         let weights = steps.filter_map(|step| u32::try_from(step["setWeight"].as_u64()?).ok());
         [0, 100].into_iter().chain(weights).collect()
     }
+}
+
+/// A measurement of which the last part is like the whole.
+pub(crate) fn reading(canary: Counts, stable: Counts) -> Reading {
+    let [canary, stable] = [canary, stable].map(|counts| Traffic { counts, ..Traffic::default() });
+    Reading { windows: vec![Window { canary, stable, ..Window::default() }; 2], ..Reading::default() }
 }
 
 /// The table of verbs.

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use xds_api::rollouts::{LoadSeries, RolloutLoads};
+use xds_api::rollouts::{LoadSeries, RolloutEvidence, RolloutLoads};
 use xds_cache::layer::EffectiveGroup;
-use xds_cache::loads::Since;
-use xds_cache::status::{StreamId, TypeStatus};
+use xds_cache::loads::{Side, Since};
+use xds_cache::status::{StreamId, StreamInfo, TypeStatus};
 use xds_cache::time::from_millis;
+use xds_cache::wave::{ClientId, Present};
 use xds_cache::{
     Changes, GroupName, Groups, Profile, Publisher, Resource, ResourceType, Revision, StatusBoard,
     ViewChange, ViewKey,
@@ -15,9 +17,10 @@ use xds_cache::{
 use xds_control::Control;
 use xds_control::model::rollouts::rule_key;
 use xds_control::model::weights::WeightedObject;
-use xds_rollout::{AckStatus, Counts, RolloutSpec};
+use xds_rollout::{AckStatus, Counts, PerClient, RolloutSpec, Silence, Traffic, Window};
 use xds_routes::weights::ClusterNames;
 
+use super::backends::Backends;
 use super::parts::DriverParts;
 
 /// The RouteConfigurations and virtual hosts on demand with a rule, as served at a revision.
@@ -69,6 +72,11 @@ impl Concern {
         concern
     }
 
+    /// The groups and kinds of clients that are served the rule.
+    pub(super) fn clients(&self) -> impl Iterator<Item = &(GroupName, Profile)> {
+        self.routes.iter().filter(|(_, routes)| !routes.is_empty()).map(|(client, _)| client)
+    }
+
     /// The concern of a view's clients, as if all of its resources had changed.
     fn of_view(&self, key: &ViewKey) -> ViewChange {
         let found = key.groups.iter().filter_map(|group| self.routes.get(&(group.clone(), key.profile)));
@@ -86,18 +94,18 @@ impl Concern {
         ViewChange { key: key.clone(), changes: changes.collect() }
     }
 
-    /// The answers of the concerned clients to the present state. All connected clients count, whenever they came; clients that were
-    /// failing before the change, and still are, are left out.
+    /// The answers of the concerned clients to the present state, and these clients by node. All connected clients count, whenever they
+    /// came; clients that were failing before the change, and still are, are left out.
     pub(super) fn acks(
         &self,
         publisher: &Publisher,
         board: &StatusBoard,
         change: u64,
         failing: &Failing,
-    ) -> AckStatus {
+    ) -> (AckStatus, BTreeMap<Arc<str>, Present>) {
         let mut status = AckStatus { change, ..AckStatus::default() };
-        let with_routes = self.routes.iter().filter(|(_, routes)| !routes.is_empty());
-        let groups: BTreeSet<&GroupName> = with_routes.map(|((group, _), _)| group).collect();
+        let mut present: BTreeMap<Arc<str>, Present> = BTreeMap::new();
+        let groups: BTreeSet<&GroupName> = self.clients().map(|(group, _)| group).collect();
         let views: BTreeSet<ViewKey> = groups.into_iter().flat_map(|group| board.views_of(group)).collect();
         let mut streams = BTreeMap::new();
         for key in views {
@@ -117,8 +125,11 @@ impl Concern {
                 let of_types = || types.iter().map(|of_type| stream.types.get(of_type));
                 let failed = of_types().flatten().find(|routes| routes.is_error);
                 if failed.is_some() && failing.contains(&stream.info.id) {
+                    status.n_failing += 1;
                     return;
                 }
+                let node = present.entry(stream.info.node.id.as_str().into()).or_default();
+                node.insert(client_of(&stream.info), true);
                 status.of += 1;
                 if of_types().all(|routes| routes.is_some_and(|routes| routes.has_acked(*revision))) {
                     status.acked += 1;
@@ -132,7 +143,15 @@ impl Concern {
                 }
             });
         }
-        status
+        (status, present)
+    }
+}
+
+/// The client of a stream: its types may come on several.
+fn client_of(info: &StreamInfo) -> ClientId {
+    match info.service {
+        None => ClientId::Stream(info.id),
+        Some(_) => ClientId::Address(Arc::clone(&info.address)),
     }
 }
 
@@ -157,13 +176,36 @@ fn failing_as(board: &StatusBoard, is_failing: impl Fn(&TypeStatus) -> bool) -> 
     failing.collect()
 }
 
-/// The reports of clients about both backends since a point in time; `None` if a report had no room.
-pub(super) fn loads(parts: &DriverParts, spec: &RolloutSpec, since_ms: u64) -> Option<RolloutLoads> {
-    let [canary, stable] = counts(parts, spec, since_ms, &ClustersBehind::new(&parts.publisher.groups().1));
-    Some(RolloutLoads { canary: canary?, stable: stable? })
+/// The reports of clients about both backends in windows that begin at these times, in milliseconds since 1970; `None` if a report had no
+/// room.
+pub(super) fn evidence(
+    parts: &DriverParts,
+    backends: &Backends,
+    starts_ms: &[u64],
+) -> Option<RolloutEvidence> {
+    let names = |clusters: &BTreeSet<Arc<str>>| clusters.iter().map(Arc::clone).collect::<Vec<_>>();
+    let [canary, stable] = [&backends.canary, &backends.stable].map(names);
+    let [canary, stable] =
+        [&canary, &stable].map(|names| names.iter().map(|name| &**name).collect::<Vec<_>>());
+    let starts: Vec<SystemTime> = starts_ms.iter().map(|ms| from_millis(*ms)).collect();
+    let compared = parts.loads.side_by_side([&canary, &stable], &starts, from_millis((parts.clock)()));
+    let traffic = |side: Side| Traffic {
+        counts: Counts { requests: side.counts.finished(), failures: side.counts.errors },
+        issued: side.counts.issued,
+        dropped: side.dropped,
+        in_progress: side.in_progress,
+    };
+    let windows = starts_ms.iter().zip(compared.windows).map(|(since_ms, window)| {
+        let [canary, stable] = window.sides.map(traffic);
+        let clients = PerClient { n: window.n_nodes, starved: window.starved };
+        Window { since_ms: *since_ms, canary, stable, clients }
+    });
+    let silence = Silence { requests: compared.earlier, silent: compared.silent };
+    compared.is_complete.then(|| RolloutEvidence { windows: windows.collect(), silence })
 }
 
-/// The same, where the clusters are known; nothing for a backend of which a report had no room.
+/// The requests of clients to both backends since a time, where the clusters are known; nothing for a backend of which a report had no
+/// room.
 pub(super) fn loads_of(
     parts: &DriverParts,
     spec: &RolloutSpec,
@@ -226,6 +268,15 @@ impl ClustersBehind {
             }
         }
         Self(by_name)
+    }
+
+    /// The names of the clusters of both backends, and of those behind them.
+    pub(super) fn backends(&self, parts: &DriverParts, spec: &RolloutSpec) -> Backends {
+        let [canary, stable] = [&spec.canary, &spec.stable].map(|backend| self.of(parts, spec, backend));
+        let own = |own: &BTreeSet<&str>, other: &BTreeSet<&str>| {
+            own.difference(other).map(|name| Arc::from(*name)).collect()
+        };
+        Backends { canary: own(&canary, &stable), stable: own(&stable, &canary) }
     }
 
     /// The names of the clusters of a backend, with those behind them.

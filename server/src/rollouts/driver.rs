@@ -1,13 +1,15 @@
 //! The task that drives rollouts.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::time::{Instant, sleep};
-use xds_api::rollouts::{RolloutError, RolloutLoads};
-use xds_cache::Revision;
+use xds_api::rollouts::{RolloutError, RolloutEvidence};
+use xds_cache::time::duration_millis;
+use xds_cache::wave::{Members, Present};
+use xds_cache::{Revision, StatusBoard};
 use xds_control::model::rollouts::{
     RolloutRecord, RolloutRecords, RolloutStep, RolloutSteps, rule_key, weight_change,
 };
@@ -16,16 +18,18 @@ use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{Event, StepKind, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
 use xds_control::peers::{Peers, Question};
 use xds_rollout::{
-    AckStatus, Effect, HeaderMatch, HookPayload, Input, Outcome, Phase, Prometheus, Reading, Rollout,
+    AckStatus, Effect, HeaderMatch, HookPayload, Input, Outcome, Phase, Prometheus, Reading, Rollout, windows,
 };
-use xds_units::Span;
+use xds_units::{Percent, Span};
 
+use super::backends::Backends;
 use super::calls;
 use super::channel::{Request, Shown};
-use super::concern::{Concern, Failing, failing, failing_before, loads};
+use super::concern::{Concern, Failing, evidence, failing, failing_before};
 use super::keys::Keys;
-use super::others::{OtherAcks, ask_acks, ask_loads};
+use super::others::{OtherAcks, ask_acks, ask_evidence};
 use super::parts::DriverParts;
+use super::served::{Doubt, Served, split};
 
 /// Drives rollouts, while it [runs](Self::run).
 #[derive(Debug)]
@@ -49,6 +53,7 @@ pub struct Driver {
     acks_due: Option<Instant>,
     /// When to look at the weights of rules in their objects.
     rules_due: Option<Instant>,
+    pub(super) served: Served,
     pub(super) is_loaded: bool,
     /// True if this server goes on with rollouts by itself.
     pub(super) is_leading: bool,
@@ -74,6 +79,12 @@ pub(super) struct Entry {
     /// The change of its rule that it asked for last, in this process.
     wanted: Option<Wanted>,
     concern: Concern,
+    /// The nodes that were concerned by that change, so that those that go with it count against it.
+    members: Members,
+    /// The backends' clusters and why requests are not divided between them by weight alone, of what is served and for which share of the canary.
+    division: Option<Division>,
+    /// The last that was said of the canary's endpoints.
+    told_endpoint: Option<Option<String>>,
     /// The revision that published that change, or a later one.
     revision: Revision,
     /// What the clients of other servers answered to it.
@@ -110,6 +121,7 @@ impl Driver {
             known: VecDeque::new(),
             acks_due: None,
             rules_due: None,
+            served: Served::default(),
             is_loaded: false,
         }
     }
@@ -231,7 +243,7 @@ impl Driver {
             entry.wanted = Some(wanted);
             entry.failing = failing_before(&self.parts.board, Revision(since.0 + 1));
         }
-        entry.told = None;
+        (entry.told, entry.told_endpoint) = (None, None);
         self.acks_due = Some(Instant::now());
         self.perform(id, outcome.effects);
     }
@@ -303,19 +315,29 @@ impl Driver {
         }
     }
 
-    /// Gives each rollout the ACKs of its change, if they differ from the last ones.
+    /// Gives each rollout the ACKs of its change and the state of the canary's endpoints, if they differ from the last ones.
     async fn look_at_acks(&mut self) {
-        let (revision, _) = self.parts.publisher.groups();
+        let (revision, groups) = self.parts.publisher.groups();
+        self.served.refresh(groups);
         let (mut told, mut again_at) = (Vec::new(), None);
         for (id, entry) in &mut self.entries {
             let Some(change) = entry.change.filter(|_| entry.record.rollout.owns_rule()) else { continue };
             if entry.concern.revision != revision {
                 entry.concern = Concern::new(&self.parts, entry.record.rollout.spec());
             }
+            let no_endpoint = entry.no_endpoint(&self.parts, &self.served);
+            if entry.told_endpoint.as_ref() != Some(&no_endpoint) {
+                entry.told_endpoint = Some(no_endpoint.clone());
+                told.push((id.clone(), Input::NoEndpoint(no_endpoint)));
+            }
             let DriverParts { publisher, board, .. } = &self.parts;
-            let status = entry.concern.acks(publisher, board, change, &entry.failing);
+            let (mut status, present) = entry.concern.acks(publisher, board, change, &entry.failing);
             let status = match &self.parts.peers {
-                None => status,
+                None => {
+                    let again = entry.count_gone(&mut status, present, board);
+                    again_at = [again_at, again].into_iter().flatten().min();
+                    status
+                }
                 Some(peers) => {
                     let again = entry.ask_others((id, change), peers, &self.answers);
                     again_at = [again_at, again].into_iter().flatten().min();
@@ -361,7 +383,7 @@ impl Driver {
                 Input::Measured { .. } | Input::Called { .. } => self.known.push_back((id.to_owned(), input)),
                 Input::RuleChanged(_) => self.rules_due = Some(Instant::now()),
                 // It has asked for these anew.
-                Input::Tick | Input::Restarted | Input::Acks(_) => {}
+                Input::Tick | Input::Restarted | Input::Acks(_) | Input::NoEndpoint(_) => {}
                 Input::Verb(_) | Input::RuleTaken | Input::Refused(_) => {}
             }
             return;
@@ -374,8 +396,8 @@ impl Driver {
                 let retry_ms = u64::try_from(RETRY.as_millis()).unwrap_or(u64::MAX);
                 entry.wake_at = (self.parts.clock)().saturating_add(retry_ms);
             }
-            Input::Acks(_) => {
-                entry.told = None;
+            Input::Acks(_) | Input::NoEndpoint(_) => {
+                (entry.told, entry.told_endpoint) = (None, None);
                 self.acks_due = Some(later);
             }
             Input::RuleChanged(_) => self.rules_due = Some(later),
@@ -556,6 +578,7 @@ impl Driver {
                 Effect::AwaitAck { change } => {
                     entry.change = Some(change);
                     entry.others = OtherAcks::default();
+                    entry.members = Members::default();
                     entry.revision = self.parts.publisher.groups().0;
                     entry.told = None;
                     self.acks_due = Some(Instant::now());
@@ -580,35 +603,39 @@ impl Driver {
     }
 
     fn measure(&mut self, id: &str, measurement: u64, since_ms: u64, prometheus: Option<Prometheus>) {
-        let Some(entry) = self.entries.get(id) else { return };
-        let spec = entry.record.rollout.spec();
-        let own = loads(&self.parts, spec, since_ms);
-        if let Some(peers) = &self.parts.peers {
-            let ago_ms = (self.parts.clock)().saturating_sub(since_ms);
-            let question = Question::RolloutLoads { spec: Box::new(spec.clone()), ago_ms };
-            let (peers, caller) = (Arc::clone(peers), self.parts.caller.clone());
-            let (id, answers) = (id.to_owned(), self.answers.clone());
-            tokio::spawn(async move {
-                let RolloutLoads { canary, stable } = ask_loads(peers, question, own).await;
-                let prometheus = match prometheus {
-                    Some(prometheus) => Some(calls::query(&caller, &prometheus).await),
-                    None => None,
-                };
-                let reading = Reading { canary, stable, prometheus };
-                // It fails only while the server ends.
-                let _ = answers.send(Request::Input(id, Input::Measured { measurement, reading })).await;
-            });
-            return;
-        }
-        let RolloutLoads { canary, stable } = own.unwrap_or_default();
-        let reading = Reading { canary, stable, prometheus: None };
-        let Some(prometheus) = prometheus else {
+        self.served.refresh(self.parts.publisher.groups().1);
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        let Division { backends, doubts, .. } = entry.division(&self.parts, &self.served);
+        let report_ms = duration_millis(self.parts.loads.limits().bucket);
+        let now_ms = (self.parts.clock)();
+        let starts = windows(since_ms, now_ms, report_ms);
+        let own = evidence(&self.parts, backends, &starts);
+        let reading = Reading { report_ms, split: split(doubts, &self.parts), ..Reading::default() };
+        let asked = self.parts.peers.as_ref().map(|peers| {
+            let mut ago_ms = starts.iter().map(|start| now_ms.saturating_sub(*start));
+            let spec = Box::new(entry.record.rollout.spec().clone());
+            let question = Question::RolloutLoads {
+                spec,
+                ago_ms: ago_ms.next().unwrap_or_default(),
+                more_ago_ms: ago_ms.collect(),
+            };
+            (Arc::clone(peers), question)
+        });
+        if asked.is_none() && prometheus.is_none() {
+            let reading = with(reading, own.unwrap_or_default());
             self.known.push_back((id.to_owned(), Input::Measured { measurement, reading }));
             return;
-        };
+        }
         let (id, answers, caller) = (id.to_owned(), self.answers.clone(), self.parts.caller.clone());
         tokio::spawn(async move {
-            let reading = Reading { prometheus: Some(calls::query(&caller, &prometheus).await), ..reading };
+            let evidence = match asked {
+                Some((peers, question)) => ask_evidence(peers, question, own).await,
+                None => own.unwrap_or_default(),
+            };
+            let mut reading = with(reading, evidence);
+            if let Some(prometheus) = prometheus {
+                reading.prometheus = Some(calls::query(&caller, &prometheus).await);
+            }
             // It fails only while the server ends.
             let _ = answers.send(Request::Input(id, Input::Measured { measurement, reading })).await;
         });
@@ -642,6 +669,14 @@ impl Driver {
     }
 }
 
+/// The clusters of a rollout's backends, in one state of what is served and with one share of the canary.
+#[derive(Debug)]
+struct Division {
+    at: (u64, Percent),
+    backends: Backends,
+    doubts: Vec<Doubt>,
+}
+
 impl Entry {
     fn new(record: Arc<RolloutRecord>, is_resumed: bool) -> Self {
         Self {
@@ -654,12 +689,55 @@ impl Entry {
             told: None,
             wanted: None,
             concern: Concern::default(),
+            members: Members::default(),
+            division: None,
+            told_endpoint: None,
             revision: Revision::default(),
             others: OtherAcks::default(),
             asks_others: false,
             ask_again: Instant::now(),
             slots: Arc::new(Semaphore::new(MAX_CALLS_PER_ROLLOUT)),
         }
+    }
+
+    /// Why no client can reach the canary, by what it is served.
+    fn no_endpoint(&mut self, parts: &DriverParts, served: &Served) -> Option<String> {
+        self.division(parts, served);
+        let canary = self.division.as_ref().map(|division| &division.backends.canary)?;
+        served.no_endpoint(self.concern.clients(), canary)
+    }
+
+    /// The clusters of the backends, and why requests are not divided between them by weight alone.
+    fn division(&mut self, parts: &DriverParts, served: &Served) -> &Division {
+        let at = (served.generation, self.record.rollout.canary());
+        let known = self.division.take().filter(|division| division.at == at);
+        self.division.insert(known.unwrap_or_else(|| {
+            let backends = served.behind.backends(parts, self.record.rollout.spec());
+            let doubts = served.doubts(&backends, at.1);
+            Division { at, backends, doubts }
+        }))
+    }
+
+    /// Counts the nodes that have gone since the change. Returns when they are to be counted again, if one is away.
+    fn count_gone(
+        &mut self,
+        status: &mut AckStatus,
+        present: BTreeMap<Arc<str>, Present>,
+        board: &StatusBoard,
+    ) -> Option<Instant> {
+        let now = Instant::now();
+        // A node that is connected and no longer uses the rule has not gone.
+        let is_away = self.members.nodes().any(|node| !present.contains_key(node));
+        let connected: BTreeSet<String> = match is_away {
+            true => {
+                board.streams().iter().map(|entry| entry.with(|stream| stream.info.node.id.clone())).collect()
+            }
+            false => BTreeSet::new(),
+        };
+        self.members.look(present, |node| connected.contains(node), now.into_std());
+        let losses = self.members.losses(now.into_std());
+        status.n_gone = u64::try_from(losses.n_gone).unwrap_or(u64::MAX);
+        self.members.poll_timeout(now.into_std()).map(Instant::from_std)
     }
 
     /// Asks the other servers about a change, unless they are being asked, or were asked just now. Returns when they are to be asked again,
@@ -691,6 +769,12 @@ impl Entry {
     pub(super) fn rollout(&self) -> &Rollout {
         &self.record.rollout
     }
+}
+
+/// A reading with the reports of clients.
+fn with(reading: Reading, evidence: RolloutEvidence) -> Reading {
+    let RolloutEvidence { windows, silence } = evidence;
+    Reading { windows, silence, ..reading }
 }
 
 /// Returns `true` if this server goes on with rollouts by itself: it leads, or it is alone.

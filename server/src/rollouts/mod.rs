@@ -14,6 +14,7 @@
 //!
 //! [`Rollouts`] is the handle for the API. It sends requests to the driver, and shows the rollouts as the driver left them.
 
+mod backends;
 mod calls;
 mod channel;
 mod concern;
@@ -24,6 +25,7 @@ mod others;
 mod parts;
 mod reach;
 mod requests;
+mod served;
 mod shown;
 #[cfg(test)]
 mod tests;
@@ -42,7 +44,7 @@ pub use reach::{Reach, ReachError};
 use shown::ShownLoads;
 use tokio::sync::{mpsc, oneshot, watch};
 pub use trust::Trust;
-use xds_api::rollouts::{LoadSeries, RolloutError, RolloutLoads, StartOptions, Started};
+use xds_api::rollouts::{LoadSeries, RolloutError, RolloutEvidence, RolloutLoads, StartOptions, Started};
 use xds_cache::Revision;
 use xds_control::BoxFuture;
 use xds_control::model::weights::RuleKey;
@@ -156,11 +158,12 @@ impl xds_api::rollouts::Rollouts for Rollouts {
         if concern.revision != served {
             *concern = Concern::new(&self.parts, spec);
         }
-        Some(concern.acks(publisher, board, change, &failing_before(board, revision)))
+        Some(concern.acks(publisher, board, change, &failing_before(board, revision)).0)
     }
 
-    fn loads_here(&self, spec: &RolloutSpec, since_ms: u64) -> Option<RolloutLoads> {
-        concern::loads(&self.parts, spec, since_ms)
+    fn evidence_here(&self, spec: &RolloutSpec, starts_ms: &[u64]) -> Option<RolloutEvidence> {
+        let behind = concern::ClustersBehind::new(&self.parts.publisher.groups().1);
+        concern::evidence(&self.parts, &behind.backends(&self.parts, spec), starts_ms)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

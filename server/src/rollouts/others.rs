@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use xds_api::rollouts::RolloutLoads;
+use xds_api::rollouts::RolloutEvidence;
 use xds_control::peers::{Answer, AskedServers, Peers, Question, Union};
-use xds_rollout::{AckStatus, Counts};
+use xds_rollout::{AckStatus, Traffic};
 
 /// What the clients of all other servers answered to a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,7 @@ impl OtherAcks {
         all.of = all.of.saturating_add(others.of);
         all.acked = all.acked.saturating_add(others.acked);
         all.n_nacked = all.n_nacked.saturating_add(others.n_nacked);
+        all.n_failing = all.n_failing.saturating_add(others.n_failing);
         all.nacked.extend(others.nacked.iter().cloned());
         all.nacked.truncate(MAX_NAMED);
         match (is_complete, all.n_nacked) {
@@ -58,29 +59,48 @@ pub(super) async fn ask_acks(peers: Arc<dyn Peers>, question: Question, change: 
         sum.of = sum.of.saturating_add(status.of);
         sum.acked = sum.acked.saturating_add(status.acked);
         sum.n_nacked = sum.n_nacked.saturating_add(status.n_nacked);
+        sum.n_failing = sum.n_failing.saturating_add(status.n_failing);
         sum.nacked.extend(status.nacked.iter().take(MAX_NAMED).cloned());
     }
     all
 }
 
-/// The requests of the clients of all servers, of which these are those of this server; none if they are not known.
-pub(super) async fn ask_loads(
+/// What the clients of all servers reported, of which this is what those of this server did; nothing if not all of it is known.
+pub(super) async fn ask_evidence(
     peers: Arc<dyn Peers>,
     question: Question,
-    own: Option<RolloutLoads>,
-) -> RolloutLoads {
+    own: Option<RolloutEvidence>,
+) -> RolloutEvidence {
     let union = ask(peers, question).await;
-    let Some(mut all) = own.filter(|_| union.is_complete()) else { return RolloutLoads::default() };
-    let add = |sum: &mut Counts, more: &Counts| {
-        sum.requests = sum.requests.saturating_add(more.requests);
-        sum.failures = sum.failures.saturating_add(more.failures);
-    };
+    let Some(mut all) = own.filter(|_| union.is_complete()) else { return RolloutEvidence::default() };
     for (_, answer) in union.answers() {
-        let Answer::RolloutLoads { canary, stable } = answer else { return RolloutLoads::default() };
-        add(&mut all.canary, canary);
-        add(&mut all.stable, stable);
+        let Answer::RolloutLoads { windows, silence, .. } = answer else { return RolloutEvidence::default() };
+        // A server of an earlier release says nothing of windows.
+        if windows.len() != all.windows.len() {
+            return RolloutEvidence::default();
+        }
+        for (sum, more) in all.windows.iter_mut().zip(windows) {
+            add(&mut sum.canary, &more.canary);
+            add(&mut sum.stable, &more.stable);
+            sum.clients.n = sum.clients.n.saturating_add(more.clients.n);
+            sum.clients.starved = sum.clients.starved.max(more.clients.starved);
+        }
+        all.silence.requests = all.silence.requests.saturating_add(silence.requests);
+        all.silence.silent = all.silence.silent.saturating_add(silence.silent);
     }
     all
+}
+
+fn add(sum: &mut Traffic, more: &Traffic) {
+    for (sum, more) in [
+        (&mut sum.counts.requests, more.counts.requests),
+        (&mut sum.counts.failures, more.counts.failures),
+        (&mut sum.issued, more.issued),
+        (&mut sum.dropped, more.dropped),
+        (&mut sum.in_progress, more.in_progress),
+    ] {
+        *sum = sum.saturating_add(more);
+    }
 }
 
 /// Asks all others at the same time. This server counts as one that has answered, and adds nothing.
@@ -107,7 +127,7 @@ mod tests {
     use super::*;
 
     fn status(of: u64, acked: u64, n_nacked: u64) -> AckStatus {
-        AckStatus { change: 7, of, acked, n_nacked, nacked: vec![] }
+        AckStatus { change: 7, of, acked, n_nacked, ..AckStatus::default() }
     }
 
     #[test]

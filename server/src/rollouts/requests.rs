@@ -9,9 +9,10 @@ use xds_control::model::weights::WeightedObject;
 use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{EntityTags, StepKind, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
 use xds_rollout::{DistributionError, Input, Rollout, RolloutSpec, RolloutStatus, Step, Verb};
+use xds_units::Percent;
 
 use super::channel::Request;
-use super::concern::failing;
+use super::concern::{Concern, failing};
 use super::driver::{Driver, wanted};
 use super::fetch::Caller;
 use super::keys::Key;
@@ -101,6 +102,7 @@ impl Driver {
         let id = self.new_id(spec, now_ms);
         let (rollout, outcome) = Rollout::start(id.clone(), spec.clone(), &weights, now_ms)
             .map_err(|error| unfit(spec, &error))?;
+        self.check_endpoint(&rollout)?;
         let started = Started { rollout: Arc::new(rollout.clone()), is_repeated: false };
         if options.dry_run {
             return Ok(started);
@@ -195,6 +197,19 @@ impl Driver {
             self.install(&id, record, outcome, failing(&self.parts.board));
         }
         Ok(done)
+    }
+
+    /// Refuses a rollout that would give the canary requests at once, of which none can succeed.
+    fn check_endpoint(&mut self, rollout: &Rollout) -> Result<(), RolloutError> {
+        self.served.refresh(self.parts.publisher.groups().1);
+        let backends = self.served.behind.backends(&self.parts, rollout.spec());
+        let concern = Concern::new(&self.parts, rollout.spec());
+        match self.served.no_endpoint(concern.clients(), &backends.canary) {
+            Some(detail) if rollout.canary() > Percent::NONE => {
+                Err(RolloutError::Unfit { pointer: "/canary".to_owned(), detail })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn check_loaded(&self) -> Result<(), RolloutError> {

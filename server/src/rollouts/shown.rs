@@ -47,7 +47,9 @@ impl ShownLoads {
             return *known;
         }
         let Some((_, behind)) = clusters else { return RolloutLoads::default() };
-        let new = loads_of(parts, rollout.spec(), now_ms.saturating_sub(LOADS_SHOWN_MS), behind);
+        // What was before is another rollout's.
+        let since_ms = now_ms.saturating_sub(LOADS_SHOWN_MS).max(rollout.began_ms());
+        let new = loads_of(parts, rollout.spec(), since_ms, behind);
         loads.insert(rollout.id().to_owned(), new);
         new
     }

@@ -1,14 +1,18 @@
 //! Rollouts over REST, with a control, its driver, and a store that fails on demand.
 
-use std::sync::atomic::Ordering;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::{Duration, Instant, sleep};
+use xds_cache::status::{EventKind, Sent, StreamEvent, StreamId, StreamInfo, Subscriber, Variant};
+use xds_cache::{Node, ViewChange};
 
+use super::documents::files;
 use super::rest::{Reply, Rest};
-use super::weights::{HALVES, RULE, load, route, served_weights, world};
+use super::weights::{HALVES, RULE, all, load, route, served_weights, world};
 use super::*;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -29,8 +33,57 @@ pub(super) async fn post(rest: &Rest, path: &str, body: &Value) -> Reply {
     rest.call("POST", path, &[JSON], &body.to_string()).await
 }
 
-/// Begins a rollout, as soon as the driver is there. Gives its path.
+/// A client that wants all routes.
+struct AllRoutes;
+
+impl Subscriber for AllRoutes {
+    fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
+        change.changes.keys().filter(|of| **of == ResourceType::RouteConfiguration).cloned().collect()
+    }
+}
+
+/// Connects a client that accepts all routes, for as long as the server is there.
+pub(super) fn connect_client(rest: &Rest) {
+    static STREAMS: AtomicU64 = AtomicU64::new(1_000_000);
+    let id = StreamId(STREAMS.fetch_add(1, Ordering::Relaxed));
+    let node = Arc::new(Node::with_id(&format!("client-{}", id.0)));
+    let wishes = Arc::new(AllRoutes);
+    let weak: Weak<AllRoutes> = Arc::downgrade(&wishes);
+    let info = StreamInfo {
+        id,
+        node: Arc::clone(&node),
+        address: "127.0.0.1:5".into(),
+        variant: Variant::Sotw,
+        service: None,
+        since: SystemTime::UNIX_EPOCH,
+        proofs: Arc::default(),
+    };
+    let entry = rest.server.board.register(info, weak);
+    let mut views = rest.server.publisher.follow(&node).into_inner();
+    tokio::spawn(async move {
+        let _wishes = wishes;
+        loop {
+            let view = views.borrow_and_update().clone();
+            if let Some(view) = view {
+                entry.record_view(view.key().clone(), false);
+                let revision = view.revision();
+                let version_info = format!("v{}", revision.0).into();
+                let sent = Sent { nonce: revision.0, version_info, revision, is_final: true };
+                for kind in [EventKind::Sent(sent.clone()), EventKind::Acked(sent)] {
+                    let event = StreamEvent { resource_type: ResourceType::RouteConfiguration, kind };
+                    entry.record(&event, SystemTime::UNIX_EPOCH);
+                }
+            }
+            if views.changed().await.is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// Begins a rollout, as soon as the driver is there, with a client that accepts its steps. Gives its path.
 pub(super) async fn start(rest: &Rest, fields: &Value) -> String {
+    connect_client(rest);
     let reply = post(rest, "/v1/rollouts", &rollout(fields)).await;
     assert_eq!(reply.status, 202, "{}", reply.text);
     let location = reply.headers["location"].to_str().unwrap().to_owned();
@@ -305,6 +358,7 @@ async fn a_rollout_goes_on_after_a_restart_with_the_weights_it_had() {
     let early = post(&rest, &format!("{path}:resume"), &json!({})).await;
     assert_eq!(early.status, 503, "{}", early.text);
     load(&rest, &route("", HALVES)).await;
+    connect_client(&rest);
     assert_eq!(served_weights(&rest, ROUTES), json!([80, 20]), "from the first publication on");
     let rollout = wait(&rest, &path, at("Paused", 2)).await;
     assert_eq!(rollout["weights"]["canary"], 20);
@@ -478,4 +532,39 @@ async fn a_step_that_breaks_a_route_test_does_not_happen() {
         assert_eq!(post(&rest, &format!("{path}:abort"), &json!({})).await.status, 200);
         assert_eq!(served_weights(&rest, ROUTES), json!([100, 0]));
     }
+}
+
+#[tokio::test]
+async fn a_canary_whose_assignment_becomes_empty_is_taken_back_at_once_and_a_rollout_to_one_is_refused() {
+    let rest = world().await;
+    let path = start(&rest, &json!({})).await;
+    wait(&rest, &path, at("Paused", 2)).await;
+    let empty = all(&route("", HALVES)).replace("endpoints: [{addresses: [10.0.0.2]}]", "endpoints: []");
+    rest.server.control.load_files(files(&[("r/a.yaml", &empty)])).await.unwrap();
+    let failed = wait(&rest, &path, |one| one["phase"] == "Failed").await;
+    assert_eq!(failed["weights"], json!({"stable": 100, "canary": 0}));
+    assert!(failed["reason"].as_str().unwrap().contains("the canary has no ready endpoint"), "{failed:#}");
+    let refused = post(&rest, "/v1/rollouts", &rollout(&json!({}))).await;
+    assert_eq!((refused.status, &refused.json()["errors"][0]["pointer"]), (422, &json!("#/canary")));
+}
+
+#[tokio::test]
+async fn without_a_client_no_step_is_passed() {
+    let rest = world().await;
+    let fields = json!({"steps": [{"setWeight": 20, "waitAck": "1s"}], "autoPromote": true});
+    let reply = post(&rest, "/v1/rollouts", &rollout(&fields)).await;
+    let path = reply.headers["location"].to_str().unwrap().to_owned();
+    let paused = wait(&rest, &path, at("Paused", 1)).await;
+    assert!(paused["message"].as_str().unwrap().contains("nobody has the step"), "{paused:#}");
+    assert_eq!(paused["acked"], json!({"n": 0, "of": 0, "nacked": 0}));
+}
+
+#[tokio::test]
+async fn the_answer_to_a_start_says_what_becomes_of_inconclusive_measurements() {
+    let rest = world().await;
+    let fields = json!({"steps": [{"setWeight": 20}, {"analysis": {"inconclusiveLimit": 3}}]});
+    let answer = post(&rest, "/v1/rollouts", &rollout(&fields)).await.json();
+    let said = answer["inconclusive"].as_str().unwrap();
+    assert!(said.contains("more than 3 in a row") && said.contains("onInconclusive: pause"), "{said}");
+    assert_eq!(answer["spec"]["onInconclusive"], "pause");
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::rest::Rest;
-use super::rollouts::{at, post, start, wait};
+use super::rollouts::{at, connect_client, post, start, wait};
 use super::weights::{HALVES, load, route, served_weights};
 use super::*;
 
@@ -24,6 +24,7 @@ impl Pair {
         let rests = [Rest::new(Server::with_files(&store)), Rest::new(Server::with_files(&store))];
         for rest in &rests {
             load(rest, &route("", HALVES)).await;
+            connect_client(rest);
             tokio::spawn(rest.server.control.clone().follow_store());
         }
         Self { store, rests }

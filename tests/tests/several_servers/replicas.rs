@@ -741,6 +741,13 @@ kind: Service
 metadata: {name: v2, namespace: prod}
 spec: {ports: [{port: 80}]}
 ---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: v2-0, namespace: prod, labels: {kubernetes.io/service-name: v2}}
+addressType: IPv4
+ports: [{port: 9}]
+endpoints: [{addresses: [127.0.0.1]}]
+---
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
 metadata: {name: web, namespace: prod}

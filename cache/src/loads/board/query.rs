@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::{Cluster, LoadBoard, LoadLimits, NodeReports, bucket};
+use super::{Cluster, LoadBoard, LoadLimits, NodeReports, STALE_AFTER, bucket};
 use crate::group::GroupName;
 use crate::loads::report::{Counts, Metrics, PriorityLocality};
 use crate::loads::window::{Millis, Period};
@@ -290,6 +290,3 @@ fn rate(counts: Counts, covered: Millis) -> f64 {
     }
     counts.issued.max(counts.finished()) as f64 / Duration::from_millis(covered).as_secs_f64()
 }
-
-/// After so many intervals without a report, requests in progress no longer count.
-const STALE_AFTER: u64 = 3;

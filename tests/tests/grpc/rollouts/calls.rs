@@ -8,10 +8,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use xds_tests::config::ConfigDir;
 use xds_tests::documents::service;
+use xds_tests::route_client::RouteClient;
 use xds_tests::server::{Server, Setup};
 use xds_tests::wait::PATIENCE;
 
-use crate::rollouts::support::{RULE, documents, start, wait_phase};
+use crate::rollouts::support::{ROUTES, RULE, documents, start, wait_phase};
 use xds_tests::certificates::{Authority, TlsFront};
 
 /// Answers everything with a go, which is also the number 7 for those who ask Prometheus.
@@ -46,6 +47,7 @@ async fn webhooks_and_prometheus_are_called_over_https_by_those_who_trust_them()
     let setup = Setup::new()?.watch(dir.path()).arg(format!("--rollout-ca={}", ca.path().display()));
     let server = Server::start_with(setup.arg("--log-level=trace")).await?;
     server.wait_ready().await?;
+    let _client = RouteClient::start(server.xds(), "edge-1", ROUTES);
 
     let url = |front: &TlsFront| format!("https://localhost:{}/gate?token=hunter2", front.addr.port());
     let prometheus =

@@ -4,10 +4,11 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 use xds_tests::config::ConfigDir;
 use xds_tests::documents::service;
+use xds_tests::route_client::RouteClient;
 use xds_tests::server::{Server, Setup, cli};
 use xds_tests::wait::PATIENCE;
 
-use crate::rollouts::support::{documents, wait_phase};
+use crate::rollouts::support::{ROUTES, documents, wait_phase};
 
 const ROLLOUT: &str = "
 route: {kind: HTTPRoute, namespace: default, name: web, rule: '0'}
@@ -29,6 +30,7 @@ async fn the_command_line_begins_steers_and_lists_rollouts_and_history_tells_the
     dir.write("routes.yaml", &documents("8080"))?;
     let server = Server::start_with(Setup::new()?.watch(dir.path())).await?;
     server.wait_ready().await?;
+    let _client = RouteClient::start(server.xds(), "edge-1", ROUTES);
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), ROLLOUT)?;
     let file = file.path().to_string_lossy().into_owned();

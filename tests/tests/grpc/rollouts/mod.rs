@@ -1,5 +1,6 @@
 //! Rollouts with the real server: judged by the load reports of a real Envoy, steered over REST, and killed on the way.
 
+mod absence;
 mod calls;
 mod cli;
 mod grpc;
@@ -27,7 +28,9 @@ use xds_tests::raw::{self, SotwStream, path};
 use xds_tests::server::{Server, Setup, Variant, cli};
 use xds_tests::wait::PATIENCE;
 
-use crate::rollouts::support::{Load, RULE, documents, fails_within_two_intervals, start, wait_phase, world};
+use crate::rollouts::support::{
+    Load, ROUTES, RULE, documents, fails_within_two_intervals, start, wait_phase, world,
+};
 
 #[tokio::test]
 async fn a_failing_canary_is_taken_back_by_load_reports_within_two_intervals() -> Result<()> {
@@ -150,8 +153,6 @@ async fn a_step_waits_for_every_client_and_a_nack_does_what_the_rollout_says() -
     Ok(())
 }
 
-/// The RouteConfiguration of the Gateway's listener.
-const ROUTES: &str = "default/web/8080";
 const ROUTE_TYPE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 
 /// How often the server is killed.

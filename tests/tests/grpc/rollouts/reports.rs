@@ -18,10 +18,11 @@ use tonic::{Code, Status, Streaming};
 use xds_tests::config::ConfigDir;
 use xds_tests::documents::service;
 use xds_tests::raw;
+use xds_tests::route_client::RouteClient;
 use xds_tests::server::{Server, Setup, xds_server};
 use xds_tests::wait::PATIENCE;
 
-use crate::rollouts::support::{RULE, documents, rollout, start, wait_phase, world};
+use crate::rollouts::support::{ROUTES, RULE, documents, rollout, start, wait_phase, world};
 
 /// A stream on which anything can be reported.
 struct Reports {
@@ -123,6 +124,8 @@ async fn reports_that_cannot_be_true_decide_nothing_and_weights_stay() -> Result
         };
         ensure!(refused.code() == Code::InvalidArgument && refused.message().contains("node"), "{refused:?}");
     }
+    let routes = format!("default/web/{}", world.port("web")?);
+    let _client = RouteClient::start(server.xds(), "edge-1", &routes);
     let fields = json!({"steps": [
         {"setWeight": 20},
         {"analysis": {"interval": "2s", "minRequests": 10, "maxErrorRate": 1, "inconclusiveLimit": 0}},
@@ -194,6 +197,7 @@ async fn a_canary_of_which_everything_fails_ends_the_watch_with_the_reason_and_a
     let setup = Setup::new()?.watch(dir.path()).arg("--load-report-interval=1s");
     let server = Server::start_with(setup).await?;
     server.wait_ready().await?;
+    let _client = RouteClient::start(server.xds(), "edge-1", ROUTES);
     let fields = json!({"steps": [
         {"setWeight": 20}, {"analysis": {"interval": "1h", "failureLimit": 100, "maxErrorRate": 1}},
     ]});

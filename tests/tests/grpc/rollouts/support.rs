@@ -14,6 +14,9 @@ use xds_tests::http::Connection;
 use xds_tests::server::{Server, Setup};
 use xds_tests::wait::{PATIENCE, wait_for};
 
+/// The RouteConfiguration of the Gateway's listener on port 8080.
+pub(crate) const ROUTES: &str = "default/web/8080";
+
 pub(crate) const RULE: &str = "/v1/weights/HTTPRoute/default/web/0";
 
 pub(crate) fn documents(port: &str) -> String {

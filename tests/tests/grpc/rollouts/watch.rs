@@ -8,10 +8,11 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::{sleep, timeout};
 use xds_tests::config::ConfigDir;
 use xds_tests::documents::service;
+use xds_tests::route_client::RouteClient;
 use xds_tests::server::{Server, Setup, xds_server};
 use xds_tests::wait::PATIENCE;
 
-use crate::rollouts::support::{documents, start, wait_phase};
+use crate::rollouts::support::{ROUTES, documents, start, wait_phase};
 
 /// More than twice as long as the command line waits between two looks.
 const LOOKS: Duration = Duration::from_millis(2_500);
@@ -27,6 +28,7 @@ async fn the_command_line_watches_on_across_a_restart_until_the_end() -> Result<
     let last_good = setup.data_dir().join("last-good");
     let mut server = Server::start_with(setup).await?;
     server.wait_ready().await?;
+    let _client = RouteClient::start(server.xds(), "edge-1", ROUTES);
     let id = start(&server, &json!({"steps": [{"setWeight": 20}, {"pause": {}}]})).await?;
     wait_phase(&server, &id, "Paused", PATIENCE).await?;
 
