@@ -234,7 +234,7 @@ impl Patterns {
     }
 
     /// Returns `true` if the name matches.
-    fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.0.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.value.matches(name)))
     }
 }
