@@ -309,7 +309,7 @@ mod tests {
             .chain([Selector::everyone()])
             .collect();
         let mut nodes = Vec::new();
-        for id in ["a-1", "a-2", "b-1", "c-1", "c"] {
+        for id in ["a-1", "a-2", "b-1", "b-2", "c-1", "c"] {
             for cluster in ["x", "y", "z"] {
                 for value in ["1", "2", "3"] {
                     let metadata = BTreeMap::from([("m".to_owned(), Scalar::String(value.to_owned()))]);
