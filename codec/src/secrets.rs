@@ -28,7 +28,7 @@ impl Context {
         let is_secret_header = message.name() == "envoy.config.core.v3.HeaderValue"
             && is_credential_header(&text(message, "key").unwrap_or_default());
         let is_hidden_match = message.name() == "envoy.config.route.v3.HeaderMatcher"
-            && is_credential_header(&text(message, "name").unwrap_or_default());
+            && is_hidden_in_matches(&text(message, "name").unwrap_or_default());
         let is_data_source = message.name() == "envoy.config.core.v3.DataSource";
         let is_symmetric_key = is_data_source && has_symmetric_key(message);
         message.fields().map(move |field| {
@@ -78,6 +78,11 @@ pub(crate) const SECRET_TYPE: &str = "/envoy.extensions.transport_sockets.tls.v3
 /// Returns `true` if a header of this name carries a credential.
 fn is_credential_header(name: &str) -> bool {
     SECRET_HEADERS.iter().any(|header| header.eq_ignore_ascii_case(name))
+}
+
+/// Returns `true` if a match of this header would show a credential. Cookies that routes match choose a backend.
+fn is_hidden_in_matches(name: &str) -> bool {
+    is_credential_header(name) && !name.to_ascii_lowercase().ends_with("cookie")
 }
 
 /// The fields of a match of a header that say nothing of its value.
