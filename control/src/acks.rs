@@ -7,10 +7,12 @@
 //! A server that takes in several commits of others at once publishes only the newest revision. That publication *covers* the others, so
 //! the ACKs of each of these revisions are those of the publication.
 
+mod late;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,8 @@ use xds_cache::{
     Changes, GroupName, Groups, Moved, Name, Node, Publication, Publisher, Resource, ResourceType, Revision,
     StatusBoard, View, ViewChange, ViewKey,
 };
+
+use late::InGroups;
 
 /// Publishes, and remembers the clients that each publication concerned.
 pub struct Acks {
@@ -124,7 +128,8 @@ const WITHHELD: &str = "withheld: it may be about resources out of scope";
 /// The most clients that each list of an [`AcksReport`] names; the counts include all of them.
 pub const MAX_LISTED: usize = 1_000;
 
-/// How many bytes the resources may have that are remembered because publications changed them; the newest publication is kept whole.
+/// How many bytes the resources may have that are remembered so that clients that come later are counted; those of the newest publication
+/// are kept in any case.
 const MAX_KEPT_BYTES: usize = 64 * 1024 * 1024;
 
 /// How many publications are remembered.
@@ -148,10 +153,13 @@ struct Kept {
     versions: HashSet<Arc<str>>,
 }
 
+#[derive(Default)]
 struct Concerned {
     revision: Revision,
     /// What it changed, by view.
-    changes: BTreeMap<ViewKey, Arc<Changed>>,
+    changes: BTreeMap<ViewKey, Changed>,
+    /// What it changed in views that came later.
+    in_groups: InGroups,
     /// The clients that were connected at the publication.
     clients: Vec<ConcernedClient>,
     /// Those that came later.
@@ -166,16 +174,20 @@ struct ConcernedClient {
     state: AckState,
 }
 
-/// The changes of one view, with the names of the changed resources, which are needed if clients reject something.
+/// A change of a view, as long as clients that come later are counted.
+#[derive(Clone)]
 struct Changed {
-    change: ViewChange,
-    /// By type; `None` if clients may know a changed resource by another name.
-    names: OnceLock<HashMap<ResourceType, Option<HashSet<Name>>>>,
+    change: Arc<ViewChange>,
+    names: Arc<Names>,
 }
+
+/// The names of the resources that were changed in a view, by type; `None` if clients may know one of them by another name, or there are
+/// very many.
+struct Names(HashMap<ResourceType, Option<HashSet<Name>>>);
 
 struct ConcernedStream {
     id: StreamId,
-    changed: Arc<Changed>,
+    names: Arc<Names>,
     /// The changed types that it subscribes to.
     types: Vec<ResourceType>,
 }
@@ -214,8 +226,14 @@ impl Acks {
     /// of the wave that it starts.
     pub fn publish_split(&self, revision: Revision, groups: Groups, behind: Option<Behind>) -> Publication {
         let at = Instant::now();
+        let (_, before) = self.publisher.groups();
+        // While some nodes are behind, whether a client that comes gets the change is for the wave to say.
+        let in_groups = match &behind {
+            None => InGroups::new(&before, &groups, &self.board),
+            Some(_) => InGroups::default(),
+        };
         let publication = self.publisher.publish_split(revision, groups, behind, at.into_std());
-        let concerned = self.concerned(&publication);
+        let concerned = Concerned { in_groups, ..self.concerned(&publication) };
         self.remember(&publication, concerned, at);
         self.published.send_replace(Some(revision));
         publication
@@ -321,8 +339,8 @@ impl Acks {
 
     /// The clients that a publication concerns: those of changed views, and those that may have moved to another view.
     fn concerned(&self, publication: &Publication) -> Concerned {
-        let changed = |change: &ViewChange| (change.key.clone(), Arc::new(Changed::new(change.clone())));
-        let changes: BTreeMap<ViewKey, Arc<Changed>> = publication.views.iter().map(changed).collect();
+        let changed = |change: &ViewChange| (change.key.clone(), Changed::new(change.clone()));
+        let changes: BTreeMap<ViewKey, Changed> = publication.views.iter().map(changed).collect();
         let former: HashMap<&ViewKey, &Arc<View>> =
             publication.former.iter().map(|view| (view.key(), view)).collect();
         let mut concerned = BTreeMap::new();
@@ -343,9 +361,8 @@ impl Acks {
                 });
                 let of_view = || key.and_then(|key| changes.get(key)).cloned();
                 let Some(changed) = moved.or_else(of_view) else { continue };
-                let types = entry.concerned(&changed.change);
-                if !types.is_empty() {
-                    concerned.insert(entry.id(), (entry, changed, types));
+                if let Some(stream) = changed.concerned(&entry) {
+                    concerned.insert(entry.id(), (entry, stream));
                 }
             }
         };
@@ -355,10 +372,10 @@ impl Acks {
             look_at(None);
         }
         let mut clients = Clients::default();
-        for (id, (entry, changed, types)) in concerned {
-            clients.add(&entry, ConcernedStream { id, changed, types });
+        for (entry, stream) in concerned.into_values() {
+            clients.add(&entry, stream);
         }
-        Concerned { revision: publication.revision, changes, clients: clients.list, late: Vec::new() }
+        Concerned { revision: publication.revision, changes, clients: clients.list, ..Concerned::default() }
     }
 
     fn remember(&self, publication: &Publication, concerned: Concerned, at: Instant) {
@@ -383,14 +400,18 @@ impl Acks {
         let concerned = Arc::new(Mutex::new(concerned));
         kept.insert(revision, Kept { after, concerned, n_clients, n_bytes, at, versions });
         let mut n_kept: usize = kept.values().map(|kept| kept.n_clients).sum();
-        let mut n_kept_bytes: usize = kept.values().map(|kept| kept.n_bytes).sum();
-        let is_full = |n_publications, n_clients, n_bytes| {
-            n_publications > MAX_KEPT || n_clients > MAX_KEPT_CLIENTS || n_bytes > MAX_KEPT_BYTES
-        };
-        while kept.len() > 1 && is_full(kept.len(), n_kept, n_kept_bytes) {
+        while kept.len() > 1 && (kept.len() > MAX_KEPT || n_kept > MAX_KEPT_CLIENTS) {
             let Some((_, oldest)) = kept.pop_first() else { break };
             n_kept -= oldest.n_clients;
-            n_kept_bytes -= oldest.n_bytes;
+        }
+        let mut n_kept_bytes: usize = kept.values().map(|kept| kept.n_bytes).sum();
+        let n_older = kept.len() - 1;
+        for older in kept.values_mut().take(n_older) {
+            if n_kept_bytes <= MAX_KEPT_BYTES {
+                break;
+            }
+            n_kept_bytes -= std::mem::take(&mut older.n_bytes);
+            older.concerned.lock().unwrap_or_else(PoisonError::into_inner).forget_changes();
         }
     }
 
@@ -450,21 +471,30 @@ impl Concerned {
     /// How many bytes the resources have that it keeps.
     fn n_bytes(&self) -> usize {
         let changes = self.changes.values().flat_map(|changed| changed.change.changes.values());
-        changes.flat_map(|changes| &changes.changed).map(|resource| resource.n_bytes()).sum()
+        let n_bytes: usize =
+            changes.flat_map(|changes| &changes.changed).map(|resource| resource.n_bytes()).sum();
+        n_bytes + self.in_groups.n_bytes()
+    }
+
+    /// From now on, no more clients are counted that come later.
+    fn forget_changes(&mut self) {
+        self.changes.clear();
+        self.in_groups = InGroups::default();
     }
 
     /// Finds the clients that came after the publication, and that it concerns.
     fn find_late(&mut self, board: &StatusBoard) {
         let counted = self.clients.iter().chain(&self.late).flat_map(|client| &client.streams);
         let counted: HashSet<StreamId> = counted.map(|stream| stream.id).collect();
+        let new = self.in_groups.in_new_views(board, |key| self.changes.contains_key(key));
+        let new = new.into_iter().map(|change| (change.key.clone(), Changed::new(change)));
+        self.changes.extend(new.collect::<Vec<_>>());
         let mut late = Clients::default();
         for (key, changed) in &self.changes {
             let came = board.streams_of(Some(key)).into_iter().filter(|entry| !counted.contains(&entry.id()));
             for entry in came {
-                let types = entry.concerned(&changed.change);
-                if !types.is_empty() {
-                    let (id, changed) = (entry.id(), Arc::clone(changed));
-                    late.add(&entry, ConcernedStream { id, changed, types });
+                if let Some(stream) = changed.concerned(&entry) {
+                    late.add(&entry, stream);
                 }
             }
         }
@@ -554,7 +584,7 @@ impl ConcernedClient {
                         pending = true;
                         continue;
                     };
-                    let answer = of_type.answer(revision, |name| stream.changed.has(resource_type, name));
+                    let answer = of_type.answer(revision, |name| stream.names.has(resource_type, name));
                     match answer {
                         TypeAnswer::Pending => pending = true,
                         TypeAnswer::Uses => by_newer |= is_newer(of_type, revision),
@@ -581,33 +611,42 @@ impl ConcernedClient {
 
 impl Changed {
     fn new(change: ViewChange) -> Self {
-        Self { change, names: OnceLock::new() }
+        let of_type = |(of, changes): (&ResourceType, &Arc<Changes>)| (of.clone(), names(changes));
+        let names = Arc::new(Names(change.changes.iter().map(of_type).collect()));
+        Self { change: Arc::new(change), names }
     }
 
-    /// Returns `true` if a resource that a client rejects by this name may be among those that were changed.
-    fn has(&self, resource_type: &ResourceType, name: &str) -> bool {
-        let names = self.names.get_or_init(|| {
-            let of_type =
-                |(of_type, changes): (&ResourceType, &Arc<Changes>)| (of_type.clone(), names(changes));
-            self.change.changes.iter().map(of_type).collect()
-        });
-        names.get(resource_type).is_some_and(|names| names.as_ref().is_none_or(|names| names.contains(name)))
+    /// The client of a stream, if the change concerns it.
+    fn concerned(&self, entry: &StreamEntry) -> Option<ConcernedStream> {
+        let types = entry.concerned(&self.change);
+        let is_any = !types.is_empty();
+        is_any.then(|| ConcernedStream { id: entry.id(), names: Arc::clone(&self.names), types })
     }
 }
 
-/// The names of the changed resources; `None` if clients may know one of them by another name.
+impl Names {
+    /// Returns `true` if a resource that a client rejects by this name may be among those that were changed.
+    fn has(&self, resource_type: &ResourceType, name: &str) -> bool {
+        self.0.get(resource_type).is_some_and(|names| names.as_ref().is_none_or(|names| names.contains(name)))
+    }
+}
+
 fn names(changes: &Changes) -> Option<HashSet<Name>> {
     let has_others = |resource: &Arc<Resource>| {
         *resource.resource_type() == ResourceType::VirtualHost
             || resource.is_host_pattern()
             || !resource.aliases().is_empty()
     };
-    if changes.changed.iter().any(has_others) {
+    let n_changed = changes.changed.len() + changes.removed.len();
+    if n_changed > MAX_NAMES || changes.changed.iter().any(has_others) {
         return None;
     }
     let changed = changes.changed.iter().map(|resource| resource.name());
     Some(changed.chain(&changes.removed).cloned().collect())
 }
+
+/// Of how many changed resources of a type the names are remembered.
+const MAX_NAMES: usize = 1_000;
 
 impl Rejected {
     fn of_node(&self, node: String, sight: Sight) -> NodeNack {
@@ -660,13 +699,13 @@ impl Clients {
 
 /// The changes for nodes that move to another view, by both views.
 #[derive(Default)]
-struct Moves(HashMap<(Option<ViewKey>, ViewKey), Arc<Changed>>);
+struct Moves(HashMap<(Option<ViewKey>, ViewKey), Changed>);
 
 impl Moves {
-    fn change(&mut self, old: Option<&View>, new: &View) -> Arc<Changed> {
+    fn change(&mut self, old: Option<&View>, new: &View) -> Changed {
         let key = (old.map(|view| view.key().clone()), new.key().clone());
-        let change = self.0.entry(key).or_insert_with(|| Arc::new(Changed::new(new.change_since(old))));
-        Arc::clone(change)
+        let change = self.0.entry(key).or_insert_with(|| Changed::new(new.change_since(old)));
+        change.clone()
     }
 }
 
@@ -703,8 +742,7 @@ mod tests {
             ConcernedClient { node: Arc::new(Node::default()), groups: [].into(), streams: vec![], state }
         };
         let clients = (0..4 * (MAX_LISTED + 1)).map(client).collect();
-        let concerned =
-            Concerned { revision: Revision(7), changes: BTreeMap::new(), clients, late: Vec::new() };
+        let concerned = Concerned { revision: Revision(7), clients, ..Concerned::default() };
         let mut report = concerned.report(|_| Sight::Words);
         let counts = |of: &AcksReport| [of.acked, of.n_pending, of.n_nacked, of.n_already_failing];
         let lists = |of: &AcksReport| [of.pending.len(), of.nacked.len(), of.already_failing.len()];
