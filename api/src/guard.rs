@@ -58,7 +58,10 @@ pub(crate) async fn guard(State(access): State<Arc<Access>>, request: Request, n
     record.done(&caller, event, response.status());
     match needs {
         Needs::Nothing => response,
-        Needs::Role(..) => stream::end_with_rights(response, access, credential, caller),
+        Needs::Role(..) => {
+            let identify = move |access: &Access| access.caller_with(&credential, SystemTime::now());
+            stream::end_with_rights(response, access, identify, caller)
+        }
     }
 }
 

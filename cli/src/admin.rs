@@ -3,6 +3,7 @@
 mod access;
 mod acks;
 mod advice;
+mod answers;
 mod apply;
 mod audit;
 mod certificates;

@@ -12,22 +12,22 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::{Duration, sleep};
 
-use super::Credential;
 use crate::access::Access;
 use crate::caller::Caller;
+use crate::problem::ApiError;
 
-/// The response, which ends once the policy does not give the same caller with the same rights for the credential any more, and at the end
-/// of the credential. A response whose length is known is whole already.
+/// The response, which ends once the policy does not give the same caller with the same rights any more, and at the end of the credential.
+/// `identify` finds the caller anew. A response whose length is known is whole already.
 pub(super) fn end_with_rights(
     response: Response,
     access: Arc<Access>,
-    credential: Credential,
+    identify: impl Fn(&Access) -> Result<Caller, ApiError> + Send + Sync + 'static,
     caller: Caller,
 ) -> Response {
     if response.body().size_hint().exact().is_some() {
         return response;
     }
-    let end = Box::pin(async move { until_others(&access, &credential, &caller).await });
+    let end = Box::pin(async move { until_others(&access, &identify, &caller).await });
     response.map(|body| Body::new(Ending { body, end }))
 }
 
@@ -53,13 +53,17 @@ impl<F: Future<Output = ()>> HttpBody for Ending<F> {
 }
 
 /// Waits until the credential is not that of this caller any more.
-async fn until_others(access: &Access, credential: &Credential, caller: &Caller) {
+async fn until_others(
+    access: &Access,
+    identify: &(impl Fn(&Access) -> Result<Caller, ApiError> + Sync),
+    caller: &Caller,
+) {
     let (mut policy, mut token) = (access.policy.clone(), access.token.clone());
     loop {
         // What changes after this wakes the loop.
         policy.mark_unchanged();
         token.mark_unchanged();
-        let Ok(now) = access.caller_with(credential, SystemTime::now()) else { return };
+        let Ok(now) = identify(access) else { return };
         let ends = match (&caller.identified, &now.identified) {
             (None, None) => None,
             (Some(before), Some(now)) if before.is_still(now) => now.ends,

@@ -9,8 +9,8 @@ use std::time::Duration;
 use http::Method;
 use serde_json::Value;
 
-use super::acks::who_has_not;
 use super::advice;
+use super::answers::who_has_not;
 use crate::failure::Failure;
 use crate::output::{Form, clean};
 use crate::tls::ClientTlsArgs;

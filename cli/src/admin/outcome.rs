@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::acks::who_has_not;
 use super::advice::for_shell;
+use super::answers::who_has_not;
 use super::phases::phases;
 use super::requests::requests;
 use crate::output::{Colour, Ink, cell, clean, items, one_line};

@@ -6,7 +6,6 @@ use xds_access::Scope;
 use xds_cache::layer::EffectiveGroup;
 use xds_cache::{Groups, NodeGroup, Selector};
 
-use super::out_of_scope;
 use crate::model::WriteError;
 
 /// Refuses a definition that takes nodes from groups out of scope. `before` are all groups before the change.
@@ -34,7 +33,7 @@ pub(super) fn check_definition(
             "a selector with {} patterns, which are too many to compare with all groups,",
             parts.len()
         );
-        return Err(out_of_scope(what));
+        return Err(WriteError::OutOfScope { what });
     }
     for selector in parts {
         let part = NodeGroup { selector, ..new.clone() };
@@ -48,7 +47,7 @@ pub(super) fn check_definition(
                 "a selector or priority of the group {} that takes nodes from groups out of scope",
                 new.name
             );
-            return Err(out_of_scope(what));
+            return Err(WriteError::OutOfScope { what });
         }
     }
     Ok(())
