@@ -403,10 +403,6 @@ async fn perform(
         Some(revision) => everyone::wait(&state, &caller, (revision, mode.min_clients), timeout).await,
         None => Waited::for_nobody(outcome.revision),
     };
-    let is_forgotten = awaited.is_none_or(|revision| state.acks.report(revision) == Applied::Forgotten);
-    if report.total == 0 && outcome.held.is_none() {
-        answer.warnings.push(Fault::new(if is_forgotten { FORGOTTEN } else { NOBODY }));
-    }
     let is_whole = doubt.is_none() && union.as_ref().is_none_or(Union::is_complete);
     if let Some(union) = union {
         let is_linked = state.peers.as_ref().is_some_and(|peers| peers.is_linked());
@@ -418,6 +414,10 @@ async fn perform(
             false => {}
         }
         answer.replicas = is_linked.then_some(replicas);
+    }
+    let is_forgotten = awaited.is_none_or(|revision| state.acks.report(revision) == Applied::Forgotten);
+    if report.total == 0 && is_whole && outcome.held.is_none() {
+        answer.warnings.push(Fault::new(if is_forgotten { FORGOTTEN } else { NOBODY }));
     }
     let short = mode.min_clients.saturating_sub(report.acked);
     answer.short = (short > 0).then_some(short);

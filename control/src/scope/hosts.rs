@@ -3,7 +3,7 @@
 //! A caller with namespaces may change routes there that documents of these namespaces bring: their own hosts, the clusters of their own
 //! Services, and the listeners of their own Gateways. A resource whose owner cannot be read from it is somebody else's.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_access::Scope;
@@ -63,9 +63,8 @@ impl Changed<'_> {
             ResourceType::Listener => self.has_owner(name),
             ResourceType::RouteConfiguration => self.is_own_table(old, new),
             ResourceType::VirtualHost => {
-                let values = [old, new].into_iter().flatten();
-                values.clone().count() > 0
-                    && values.into_iter().all(|host| self.is_own_host(name, &host.value()))
+                let [old, new] = [old, new].map(|host| host.map(|host| host.value()));
+                self.is_own_host(name, old.as_deref().map(|host| &**host), new.as_deref().map(|host| &**host))
             }
             ResourceType::Runtime
             | ResourceType::LbEndpoint
@@ -99,26 +98,42 @@ impl Changed<'_> {
         let [before, after] = [&old, &new].map(|table| table.as_ref().map(|table| Table::read(table)));
         match (before, after) {
             (Some(Some(before)), Some(Some(after))) => {
-                let mut changed = before.hosts.symmetric_difference(&after.hosts);
-                before.frame == after.frame && changed.all(|host| self.is_own_host(&name, host))
+                let (removed, added) = (before.without(&after), after.without(&before));
+                let names: BTreeSet<&str> = removed.keys().chain(added.keys()).copied().collect();
+                let is_own = |host: &str| {
+                    let [old, new] = [&removed, &added].map(|hosts| hosts.get(host).copied());
+                    self.is_own_host(&name, old, new)
+                };
+                before.frame == after.frame && names.into_iter().all(is_own)
             }
             (Some(Some(one)), None) | (None, Some(Some(one))) => {
-                one.hosts.iter().all(|host| self.is_own_host(&name, host))
+                one.hosts.iter().all(|host| self.is_own_host(&name, None, Some(host)))
             }
             _ => false,
         }
     }
 
-    /// Returns `true` if all routes of a virtual host of this RouteConfiguration are of documents in the caller's namespaces. A host of
-    /// the mesh belongs to its Service, whoever brings routes for it.
-    fn is_own_host(&self, table: &str, host: &[u8]) -> bool {
-        let Some((name, routes)) = read_host(host) else { return false };
+    /// Returns `true` if the routes that differ between two versions of a virtual host of this RouteConfiguration are of documents in the
+    /// caller's namespaces, and nothing else differs. A host of the mesh belongs to its Service, whoever brings routes for it.
+    fn is_own_host(&self, table: &str, old: Option<&[u8]>, new: Option<&[u8]>) -> bool {
+        let [old, new] = [old, new].map(|host| host.map(Host::read));
+        let Some(name) = [&old, &new].into_iter().flatten().flatten().map(|host| host.name).next() else {
+            return false;
+        };
         let is_own_service = match (table.strip_prefix(GRPC), table.starts_with(MESH)) {
             (Some(table), _) => table.strip_prefix(MESH).is_none_or(|service| self.has_owner(service)),
             (None, true) => self.has_owner(name),
             (None, false) => true,
         };
-        is_own_service && routes.into_iter().all(|route| self.is_own_route(route))
+        let is_own = |(route, _): &(&str, &[u8])| self.is_own_route(route);
+        is_own_service
+            && match (&old, &new) {
+                (Some(Some(old)), Some(Some(new))) => {
+                    old.frame == new.frame && old.routes.symmetric_difference(&new.routes).all(is_own)
+                }
+                (Some(Some(one)), None) | (None, Some(Some(one))) => one.routes.iter().all(is_own),
+                _ => false,
+            }
     }
 
     /// Returns `true` if a route is of a document in the caller's namespaces, by its name: `KIND/NAMESPACE/…`. Some routes are nobody's:
@@ -149,29 +164,54 @@ impl<'t> Table<'t> {
         }
         Some(Self { frame, hosts })
     }
+
+    /// The virtual hosts, by name, that the other one does not have just so.
+    fn without(&self, other: &Self) -> BTreeMap<&'t str, &'t [u8]> {
+        self.hosts.difference(&other.hosts).map(|host| (name_of_host(host), *host)).collect()
+    }
 }
 
-/// The name of a virtual host and those of its routes.
-fn read_host(message: &[u8]) -> Option<(&str, Vec<&str>)> {
-    let (mut name, mut routes) = ("", Vec::new());
+/// A virtual host: its routes, each with its name, and the fields around them.
+struct Host<'h> {
+    name: &'h str,
+    frame: Vec<&'h [u8]>,
+    routes: BTreeSet<(&'h str, &'h [u8])>,
+}
+
+impl<'h> Host<'h> {
+    fn read(message: &'h [u8]) -> Option<Self> {
+        let (mut name, mut frame, mut routes) = ("", Vec::new(), BTreeSet::new());
+        for field in Fields::of(message) {
+            let field = field.ok()?;
+            if field.number == HOST_ROUTES {
+                let route = field.bytes().ok()?;
+                routes.insert((text_of(route, ROUTE_NAME)?, route));
+                continue;
+            }
+            if field.number == HOST_NAME {
+                name = field.text().ok()?;
+            }
+            frame.push(field.raw);
+        }
+        Some(Self { name, frame, routes })
+    }
+}
+
+/// The name of a virtual host; empty if it has none that can be read.
+fn name_of_host(message: &[u8]) -> &str {
+    text_of(message, HOST_NAME).unwrap_or_default()
+}
+
+/// The last text of a field, empty if there is none; `None` if the message cannot be read.
+fn text_of(message: &[u8], number: u32) -> Option<&str> {
+    let mut text = "";
     for field in Fields::of(message) {
         let field = field.ok()?;
-        match field.number {
-            HOST_NAME => name = field.text().ok()?,
-            HOST_ROUTES => {
-                let mut route = "";
-                for field in Fields::of(field.bytes().ok()?) {
-                    let field = field.ok()?;
-                    if field.number == ROUTE_NAME {
-                        route = field.text().ok()?;
-                    }
-                }
-                routes.push(route);
-            }
-            _ => {}
+        if field.number == number {
+            text = field.text().ok()?;
         }
     }
-    Some((name, routes))
+    Some(text)
 }
 
 /// The beginning of names for gRPC clients, and that of names of the mesh.

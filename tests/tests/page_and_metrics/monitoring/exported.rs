@@ -150,7 +150,13 @@ pub(crate) async fn take_part(server: &Server, n_failed: u64) -> Result<SotwStre
         "stable": "one", "canary": "two", "steps": [{"setWeight": 5}, {"pause": {}}],
     });
     server.post("/v1/rollouts", &rollout).await?;
-    report_loads(server.xds(), n_failed).await?;
+    // A report counts from when all of its time is after the beginning of the rollout.
+    wait_for("requests of the rollout", PATIENCE, async || {
+        report_loads(server.xds(), n_failed).await?;
+        ensure!(metrics(server).await?.contains("xds_rollout_failure_ratio{"));
+        Ok(())
+    })
+    .await?;
     Ok(stream)
 }
 
