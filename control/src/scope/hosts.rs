@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use xds_access::Scope;
 use xds_cache::layer::{EffectiveGroup, Resources};
-use xds_cache::wire::{Field, Fields};
+use xds_cache::wire::{Field, Fields, bytes_of};
 use xds_cache::{DiffItem, Profile, Resource, ResourceType};
 use xds_routes::Kind;
 
@@ -114,7 +114,8 @@ impl Changed<'_> {
     }
 
     /// Returns `true` if the routes that differ between two versions of a virtual host of this RouteConfiguration are of documents in the
-    /// caller's namespaces, and nothing else differs. A host of the mesh belongs to its Service, whoever brings routes for it.
+    /// caller's namespaces, and nothing else differs. Of a host with routes of others, the caller may not change which requests go where
+    /// by what they match. A host of the mesh belongs to its Service, whoever brings routes for it.
     fn is_own_host(&self, table: &str, old: Option<&[u8]>, new: Option<&[u8]>) -> bool {
         let [old, new] = [old, new].map(|host| host.map(Host::read));
         let Some(name) = [&old, &new].into_iter().flatten().flatten().map(|host| host.name).next() else {
@@ -129,7 +130,10 @@ impl Changed<'_> {
         is_own_service
             && match (&old, &new) {
                 (Some(Some(old)), Some(Some(new))) => {
-                    old.frame == new.frame && old.routes.symmetric_difference(&new.routes).all(is_own)
+                    let is_shared = !old.routes.iter().chain(&new.routes).all(is_own);
+                    old.frame == new.frame
+                        && old.routes.symmetric_difference(&new.routes).all(is_own)
+                        && (!is_shared || old.matches_besides(new) == new.matches_besides(old))
                 }
                 (Some(Some(one)), None) | (None, Some(Some(one))) => one.routes.iter().all(is_own),
                 _ => false,
@@ -195,6 +199,12 @@ impl<'h> Host<'h> {
         }
         Some(Self { name, frame, routes })
     }
+
+    /// The names of the routes that the other one does not have just so, with what they match.
+    fn matches_besides(&self, other: &Self) -> BTreeSet<(&'h str, &'h [u8])> {
+        let differing = self.routes.difference(&other.routes);
+        differing.map(|(name, route)| (*name, bytes_of(route, ROUTE_MATCH).unwrap_or_default())).collect()
+    }
 }
 
 /// The name of a virtual host; empty if it has none that can be read.
@@ -225,4 +235,5 @@ const NOBODYS: [&str; 2] = ["misdirected", "no-route"];
 const VIRTUAL_HOSTS: u32 = 2;
 const HOST_NAME: u32 = 1;
 const HOST_ROUTES: u32 = 3;
+const ROUTE_MATCH: u32 = 1;
 const ROUTE_NAME: u32 = 14;
