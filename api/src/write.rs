@@ -415,8 +415,8 @@ async fn perform(
         }
         answer.replicas = is_linked.then_some(replicas);
     }
-    let is_forgotten = awaited.is_none_or(|revision| state.acks.report(revision) == Applied::Forgotten);
     if report.total == 0 && is_whole && outcome.held.is_none() {
+        let is_forgotten = awaited.is_none_or(|revision| state.acks.report(revision) == Applied::Forgotten);
         answer.warnings.push(Fault::new(if is_forgotten { FORGOTTEN } else { NOBODY }));
     }
     let short = mode.min_clients.saturating_sub(report.acked);
