@@ -78,7 +78,7 @@ pub(crate) struct WriteAnswer {
     pub committed: bool,
     /// The revision that holds it: a new one, or the last one if nothing changed.
     pub revision: u64,
-    /// How many clients it concerned at publication and are still connected.
+    /// How many connected clients it concerns, those that came after the publication included.
     pub total: usize,
     /// True if it changed anything.
     pub changed: bool,
@@ -447,7 +447,7 @@ const NOBODY: &str =
 const FORGOTTEN: &str = "nothing changed, and it is not known which clients have this: its last change is too old, or was made before the server started";
 
 /// What a caller that waits is told, if the servers with the same store do not ask each other.
-const OF_OTHERS: &str = "the clients of this server are counted alone: those of the other servers with the same store may not have the change     (--peer-listen lets the servers ask each other)";
+const OF_OTHERS: &str = "the clients of this server are counted alone: those of the other servers with the same store may not have the change (--peer-listen lets the servers ask each other)";
 
 /// The same if it is not known which servers there are.
 const STRANGERS: &str = "other servers may have joined whose clients are not counted";
