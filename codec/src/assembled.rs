@@ -45,6 +45,12 @@ impl PartialEq for VirtualHost {
 impl Eq for VirtualHost {}
 
 impl VirtualHost {
+    /// An estimate of its memory: of its encoded form and its references.
+    #[must_use]
+    pub fn n_bytes(&self) -> usize {
+        2 * self.field.len()
+    }
+
     /// The hashes of the texts that must be unique: its name and its domains.
     fn own(&self) -> impl Iterator<Item = u64> {
         // A name may be the domain of another host.

@@ -137,11 +137,13 @@ const MAX_NAME_ECHO: usize = 160;
 #[must_use]
 pub fn nearest<'a>(wrong: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let wrong: String = wrong.chars().take(MAX_NAME_ECHO).collect::<String>().to_lowercase();
+    let limit = |candidate: &str| candidate.len().min(wrong.len()) / 3 + 1;
+    // A difference in length is part of the distance, and takes no time.
+    let differs = |candidate: &str| candidate.chars().count().abs_diff(wrong.chars().count());
     candidates
+        .filter(|candidate| differs(candidate) <= limit(candidate))
         .map(|candidate| (strsim::damerau_levenshtein(&wrong, &candidate.to_lowercase()), candidate))
-        .filter(|(distance, candidate)| {
-            *distance <= candidate.len().min(wrong.len()) / 3 + 1 && *distance < wrong.len()
-        })
+        .filter(|(distance, candidate)| *distance <= limit(candidate) && *distance < wrong.len())
         .min_by_key(|(distance, candidate)| (*distance, candidate.len(), *candidate))
         .map(|(_, candidate)| candidate)
 }

@@ -55,6 +55,6 @@ pub use locate::move_to_fields;
 pub use node_group::identities_from_json;
 pub use profile::{Effect, Language, ProfileFinding};
 pub use re2::{check_regex, check_shared_regex};
-pub use references::{Dangling, dangling};
 pub use render::render;
+pub use secrets::{has_userinfo, is_credential_header, is_hidden_in_matches};
 pub use stencil::{Keys, Stencils};

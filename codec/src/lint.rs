@@ -56,6 +56,7 @@ const LINTS: &[Lint] = &[
     },
     Lint { message: "envoy.config.cluster.v3.Cluster", depends_on_texts: true, check: cluster },
     Lint { message: "envoy.type.matcher.v3.RegexMatcher", depends_on_texts: true, check: regex },
+    Lint { message: "envoy.service.runtime.v3.Runtime", depends_on_texts: true, check: runtime },
 ];
 
 /// Weights must have a sum from 1 to 2^32-1. `total_weight`, if it is set, should be the sum (pitfall 76); clients ignore it.
@@ -290,6 +291,37 @@ fn regex(message: &Message, path: &Path<'_>, findings: &mut Findings) {
         findings.push(Finding::error("bad-regex", &path.field("regex"), text));
     }
 }
+
+/// Values of a runtime are numbers, texts, truths and fractions. An Envoy keeps a layer with another value though it rejects that, and
+/// then rejects every change of all its layers until that one is corrected.
+fn runtime(message: &Message, path: &Path<'_>, findings: &mut Findings) {
+    if let Some(layer) = child(message, "layer") {
+        runtime_values(&layer, &path.field("layer"), findings);
+    }
+}
+
+fn runtime_values(values: &Message, path: &Path<'_>, findings: &mut Findings) {
+    for (key, value) in entries(values, "fields") {
+        let path = path.key(&key);
+        let has =
+            |field: &str| value.descriptor().get_field_by_name(field).is_some_and(|field| value.has(&field));
+        if let Some(inner) = child(&value, "struct_value") {
+            let is_fraction = entries(&inner, "fields").any(|(key, _)| FRACTION.contains(&key.as_str()));
+            if !is_fraction {
+                runtime_values(&inner, &path, findings);
+            }
+        } else if !["number_value", "string_value", "bool_value"].into_iter().any(has) {
+            let found = if has("list_value") { "a list" } else { "null" };
+            let text = format!(
+                "expected a number, a text, true, false or an object, found {found}, which no Envoy takes"
+            );
+            findings.push(Finding::error("bad-runtime-value", &path, text));
+        }
+    }
+}
+
+/// An Envoy reads what has one of these as a fraction, and looks no further.
+const FRACTION: [&str; 2] = ["numerator", "denominator"];
 
 #[cfg(test)]
 mod tests {

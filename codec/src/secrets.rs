@@ -53,7 +53,8 @@ impl Context {
 }
 
 /// Returns `true` if a text has a user and a password of a URI: `https://user:password@host`.
-pub(crate) fn has_userinfo(text: &str) -> bool {
+#[must_use]
+pub fn has_userinfo(text: &str) -> bool {
     text.match_indices("://").any(|(at, separator)| {
         let rest = text.get(at + separator.len()..).unwrap_or_default();
         let authority = rest.split(|end: char| "/?#\"'<>".contains(end) || end.is_whitespace()).next();
@@ -76,12 +77,14 @@ fn has_symmetric_key(data_source: &Message) -> bool {
 pub(crate) const SECRET_TYPE: &str = "/envoy.extensions.transport_sockets.tls.v3.Secret";
 
 /// Returns `true` if a header of this name carries a credential.
-fn is_credential_header(name: &str) -> bool {
+#[must_use]
+pub fn is_credential_header(name: &str) -> bool {
     SECRET_HEADERS.iter().any(|header| header.eq_ignore_ascii_case(name))
 }
 
 /// Returns `true` if a match of this header would show a credential. Cookies that routes match choose a backend.
-fn is_hidden_in_matches(name: &str) -> bool {
+#[must_use]
+pub fn is_hidden_in_matches(name: &str) -> bool {
     is_credential_header(name) && !name.to_ascii_lowercase().ends_with("cookie")
 }
 

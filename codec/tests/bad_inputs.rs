@@ -9,6 +9,7 @@ const LISTENER: &str = "'@type': type.googleapis.com/envoy.config.listener.v3.Li
 const ROUTES: &str = "'@type': type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 const ENDPOINTS: &str = "'@type': type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 const SECRET: &str = "'@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+const RUNTIME: &str = "'@type': type.googleapis.com/envoy.service.runtime.v3.Runtime";
 const HCM: &str = "'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 
 fn describe(file: &DecodedFile) -> String {
@@ -395,6 +396,17 @@ fn rules_beyond_pgv_that_are_broken() {
         ),
     ];
     report("rules_beyond_pgv_that_are_broken", &cases, "yaml");
+}
+
+#[test]
+fn values_that_no_runtime_has() {
+    let cases = [(
+        "a list, null, and a fraction",
+        format!(
+            "{RUNTIME}\nname: r\nlayer:\n  a: 1\n  b: [1]\n  c: {{d: null, e: {{numerator: [], denominator: x}}}}\n"
+        ),
+    )];
+    report("values_that_no_runtime_has", &cases, "yaml");
 }
 
 #[test]

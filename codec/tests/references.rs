@@ -1,10 +1,11 @@
 //! References of resources, field by field.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
-use xds_cache::{Resource, ResourceType};
-use xds_codec::{Codec, dangling};
+use xds_cache::layer::EffectiveGroup;
+use xds_cache::{MissingReferences, Node, NodeGroup, Profile, Publisher, Resource, ResourceType, Revision};
+use xds_codec::Codec;
 
 static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().unwrap());
 
@@ -202,9 +203,136 @@ fn pitfall_74_only_a_missing_target_is_dangling() {
     );
     let other = resource(&ResourceType::ClusterLoadAssignment, &json!({"cluster_name": "nobody-asks"}));
     let own = resource(&ResourceType::ClusterLoadAssignment, &json!({"cluster_name": "c"}));
-    let found = dangling([&cluster, &other].into_iter());
-    assert_eq!(found.len(), 1);
-    assert_eq!(found[0].from, *cluster.key());
-    assert_eq!(*found[0].reference.to, *own.key());
-    assert_eq!(dangling([&cluster, &other, &own].into_iter()), []);
+    let missing = |resources: &[&Resource]| {
+        MissingReferences::among(resources.iter().map(|one| Arc::new((*one).clone())).collect())
+    };
+    let found = missing(&[&cluster, &other]);
+    let found: Vec<_> = found.iter().map(|one| (&*one.from, &*one.to)).collect();
+    assert_eq!(found, [(cluster.key(), own.key())]);
+    assert!(missing(&[&cluster, &other, &own]).is_empty());
+}
+
+#[test]
+fn what_an_envoy_waits_for_without_a_limit_is_found_wherever_a_listener_names_it() {
+    let source = |limit: &str| json!({"ads": {}, "initial_fetch_timeout": limit});
+    let manager = |limit: &str| {
+        let manager = json!({
+            "stat_prefix": "x",
+            "rds": {"route_config_name": "r", "config_source": source(limit)},
+            "http_filters": [
+                {"name": "http", "config_discovery": {"config_source": source(limit), "type_urls": ["type.googleapis.com/x.Y"]}},
+                {"name": "own", "config_discovery": {"config_source": source(limit), "type_urls": ["type.googleapis.com/x.Y"],
+                    "default_config": any("filters.http.lua.v3.Lua", &json!({})), "apply_default_config_without_warming": true}},
+            ],
+        });
+        any("filters.network.http_connection_manager.v3.HttpConnectionManager", &manager)
+    };
+    let secret = |name: &str, limit: &str| json!({"name": name, "sds_config": source(limit)});
+    let listener = |limit: &str| {
+        let tls = json!({
+            "common_tls_context": {
+                "tls_certificate_sds_secret_configs": [secret("certificate", limit)],
+                "combined_validation_context": {
+                    "default_validation_context": {},
+                    "validation_context_sds_secret_config": secret("authorities", limit),
+                },
+            },
+        });
+        let tls = any("transport_sockets.tls.v3.DownstreamTlsContext", &tls);
+        let chain = json!({
+            "filters": [{"name": "manager", "typed_config": manager(limit)}],
+            "transport_socket": {"name": "tls", "typed_config": tls},
+        });
+        let network = json!({"config_source": source(limit), "type_urls": ["type.googleapis.com/x.Y"]});
+        let network = json!({"filters": [{"name": "network", "config_discovery": network}]});
+        let fields = json!({"name": "l", "filter_chains": [chain], "default_filter_chain": network});
+        let listener = resource(&ResourceType::Listener, &fields);
+        let mut names: Vec<String> = listener
+            .awaited_without_limit()
+            .iter()
+            .map(|key| format!("{} {}", key.resource_type, key.name))
+            .collect();
+        names.sort();
+        names
+    };
+    let all = [
+        "RouteConfiguration r",
+        "Secret authorities",
+        "Secret certificate",
+        "TypedExtensionConfig http",
+        "TypedExtensionConfig network",
+    ];
+    assert_eq!(listener("0s"), all);
+    assert_eq!(listener("1s"), [""; 0]);
+    assert_eq!(listener("0.5s"), [""; 0]);
+}
+
+/// What a gRPC client without older routes is sent of a resource, and the clusters to which it then has no routes.
+fn partial(resource: &Resource, clusters: &[&str]) -> Option<(Value, Vec<String>)> {
+    let cluster = |name: &&str| Arc::new(Resource::plain(ResourceType::Cluster, name, vec![]));
+    let resources = clusters.iter().map(cluster).chain([Arc::new(resource.clone())]).collect();
+    let publisher = Publisher::new();
+    let group = NodeGroup { client: Some(Profile::Grpc), ..NodeGroup::default_group() };
+    let groups = [(group.name.clone(), Arc::new(EffectiveGroup::new(group, resources)))];
+    publisher.publish(Revision(1), groups.into_iter().collect());
+    let view = publisher.follow(&Node::with_id("n")).take().unwrap();
+    let partial = view.partial(resource.key())?;
+    let left_out: Vec<String> = partial.left_out().iter().map(ToString::to_string).collect();
+    let mut named = partial.references().of_type(&ResourceType::Cluster);
+    assert!(named.all(|name| clusters.contains(&&**name)), "{:?}", partial.references());
+    Some((CODEC.to_json(&partial), left_out))
+}
+
+#[test]
+fn a_grpc_client_is_sent_routes_without_those_that_lead_nowhere() {
+    let to =
+        |prefix: &str, cluster: &str| json!({"match": {"prefix": prefix}, "route": {"cluster": cluster}});
+    let split = |prefix: &str, weights: &[(&str, u32)]| {
+        let members: Vec<Value> =
+            weights.iter().map(|(name, weight)| json!({"name": name, "weight": weight})).collect();
+        json!({"match": {"prefix": prefix}, "route": {"weighted_clusters": {"clusters": members}}})
+    };
+    let routes = json!({
+        "name": "r",
+        "virtual_hosts": [
+            {"name": "one", "domains": ["one"], "routes": [
+                to("/a", "here"),
+                to("/b", "gone"),
+                split("/c", &[("here", 1), ("away", 99), ("gone", 5)]),
+                split("/d", &[("here", 0), ("gone", 1)]),
+                {"match": {"prefix": "/e"}, "route": {"cluster_header": "x"}},
+                {"match": {"prefix": "/f"}, "redirect": {"host_redirect": "x"}},
+                to("/g", "xdstp://other/envoy.config.cluster.v3.Cluster/x"),
+            ]},
+            {"name": "two", "domains": ["two"], "routes": [to("/", "gone")]},
+        ],
+    });
+    let rest = json!({
+        "name": "r",
+        "virtual_hosts": [
+            {"name": "one", "domains": ["one"], "routes": [
+                to("/a", "here"),
+                split("/c", &[("here", 1)]),
+                {"match": {"prefix": "/e"}, "route": {"cluster_header": "x"}},
+                {"match": {"prefix": "/f"}, "redirect": {"host_redirect": "x"}},
+                to("/g", "xdstp://other/envoy.config.cluster.v3.Cluster/x"),
+            ]},
+            {"name": "two", "domains": ["two"]},
+        ],
+    });
+    let route_configuration = resource(&ResourceType::RouteConfiguration, &routes);
+    let elsewhere = "xdstp://other/envoy.config.cluster.v3.Cluster/x";
+    let (sent, left_out) = partial(&route_configuration, &["here", elsewhere]).unwrap();
+    let fields = |expected: &Value| CODEC.to_json(&resource(&ResourceType::RouteConfiguration, expected));
+    assert_eq!(sent, fields(&rest));
+    assert_eq!(left_out, ["away", "gone"]);
+    assert!(partial(&route_configuration, &["here", "away", "gone", elsewhere]).is_none());
+
+    let with_routes = |routes: &Value| {
+        let manager = hcm(&json!({"route_config": routes, "codec_type": "HTTP2"}));
+        resource(&ResourceType::Listener, &json!({"name": "l", "api_listener": {"api_listener": manager}}))
+    };
+    let (sent, left_out) = partial(&with_routes(&routes), &["here", elsewhere]).unwrap();
+    assert_eq!(sent, CODEC.to_json(&with_routes(&rest)));
+    assert_eq!(left_out, ["away", "gone"]);
 }

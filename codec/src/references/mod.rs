@@ -3,9 +3,7 @@
 //! [`table::ROWS`] lists the fields that refer to resources, with the type of the target. Messages are found anywhere in a resource, also
 //! inside `Any`s.
 
-use std::collections::HashSet;
-
-use xds_cache::{Name, Origin, Reference, References, Resource, ResourceKey, ResourceType};
+use xds_cache::{Name, Reference, References, ResourceKey, ResourceType};
 
 use crate::inner::Inner;
 use crate::message::{Message, child, enum_number, text, texts};
@@ -15,45 +13,6 @@ use crate::walk::walk;
 mod table;
 
 use table::{ROWS, Row, Served};
-
-/// A reference to a missing resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dangling {
-    /// The resource that refers.
-    pub from: ResourceKey,
-    /// The origin of that resource.
-    pub origin: Origin,
-    /// The target, and the field that names it.
-    pub reference: Reference,
-}
-
-/// The references of `resources` whose target is not among them.
-///
-/// They are only hints: a client may have the target in its bootstrap. A resource without references to it is no fault, because any
-/// client may request it (pitfall 74). Names that end in `*` are for resources on demand.
-pub fn dangling<'a>(resources: impl Iterator<Item = &'a Resource>) -> Vec<Dangling> {
-    let resources: Vec<&Resource> = resources.collect();
-    let mut known: HashSet<&ResourceKey> = resources.iter().map(|resource| resource.key()).collect();
-    let aliases: Vec<ResourceKey> = resources
-        .iter()
-        .flat_map(|resource| resource.aliases().iter().map(|alias| (resource.resource_type(), alias)))
-        .map(|(resource_type, alias)| ResourceKey {
-            resource_type: resource_type.clone(),
-            name: alias.clone(),
-        })
-        .collect();
-    known.extend(&aliases);
-    let mut found = Vec::new();
-    for resource in &resources {
-        for reference in resource.references() {
-            if !reference.to.means_all() && !known.contains(&*reference.to) {
-                let (from, origin) = (resource.key().clone(), resource.origin().clone());
-                found.push(Dangling { from, origin, reference: reference.clone() });
-            }
-        }
-    }
-    found
-}
 
 /// The references of a message, in the order of its fields.
 ///
