@@ -3,13 +3,15 @@
 //! A few run at once, a few wait, and none runs longer than [`DEADLINE`]. So they take from the streams of clients,
 //! and from writes, a bounded part of the machine.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use xds_cache::Refusals;
 use xds_cache::refusals::Reason;
 
+use crate::caller::Caller;
 use crate::problem::ApiError;
 
 /// The places of trials. Cheap to clone.
@@ -19,6 +21,8 @@ pub struct Trials {
     all: Arc<Semaphore>,
     /// Trials that run.
     running: Arc<Semaphore>,
+    /// How many of the trials that wait or run each principal has.
+    by_principal: Arc<Mutex<HashMap<Arc<str>, usize>>>,
     /// The room for bodies of validations, in KiB.
     room: Arc<Semaphore>,
     deadline: Duration,
@@ -42,6 +46,8 @@ pub(crate) struct Room {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     trials: Trials,
+    /// Its principal, if callers have to say who they are.
+    principal: Option<Arc<str>>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -58,7 +64,13 @@ impl Trials {
     /// Trials that may take so long.
     fn new(deadline: Duration) -> Self {
         let places = |n| Arc::new(Semaphore::new(n));
-        Self { all: places(MAX_TRIALS), running: places(MAX_RUNNING), room: places(MAX_BODIES_KIB), deadline }
+        Self {
+            all: places(MAX_TRIALS),
+            running: places(MAX_RUNNING),
+            by_principal: Arc::default(),
+            room: places(MAX_BODIES_KIB),
+            deadline,
+        }
     }
 
     /// Room for a body that is about to arrive; none yet.
@@ -66,19 +78,33 @@ impl Trials {
         Room { free: Arc::clone(&self.room), taken: None, n_bytes: 0 }
     }
 
-    /// Admits a trial once its body is there, so slow senders do not keep others out.
+    /// Admits a trial of `caller` once its body is there, so slow senders do not keep others out.
     ///
     /// # Errors
     ///
-    /// [`ApiError::Busy`] if too many are there.
-    pub(crate) fn enter(&self, refusals: &Refusals) -> Result<Waiting, ApiError> {
-        if let Ok(place) = Arc::clone(&self.all).try_acquire_owned() {
-            return Ok(Waiting { trials: self.clone(), _place: place });
+    /// [`ApiError::Busy`] if too many are there, or too many of this principal.
+    pub(crate) fn enter(&self, caller: &Caller, refusals: &Refusals) -> Result<Waiting, ApiError> {
+        let principal = caller.identified.as_ref().map(|identified| &identified.principal.name);
+        self.enter_as(principal.cloned(), refusals)
+    }
+
+    fn enter_as(&self, principal: Option<Arc<str>>, refusals: &Refusals) -> Result<Waiting, ApiError> {
+        let busy = |of: &str, n: usize| {
+            refusals.record(Reason::Trials, "a validation, dry run or explanation", SystemTime::now());
+            Err(ApiError::Busy(format!(
+                "{n} validations, dry runs and explanations{of} are running or waiting; try again in a moment"
+            )))
+        };
+        let Ok(place) = Arc::clone(&self.all).try_acquire_owned() else { return busy("", MAX_TRIALS) };
+        if let Some(name) = &principal {
+            let mut by_principal = self.by_principal.lock().unwrap_or_else(PoisonError::into_inner);
+            let n = by_principal.entry(Arc::clone(name)).or_default();
+            if *n >= MAX_OF_PRINCIPAL {
+                return busy(&format!(" of {name}"), MAX_OF_PRINCIPAL);
+            }
+            *n += 1;
         }
-        refusals.record(Reason::Trials, "a validation, dry run or explanation", SystemTime::now());
-        Err(ApiError::Busy(format!(
-            "{MAX_TRIALS} validations, dry runs and explanations are running or waiting; try again in a moment"
-        )))
+        Ok(Waiting { trials: self.clone(), principal, _place: place })
     }
 }
 
@@ -119,6 +145,19 @@ impl Waiting {
     }
 }
 
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Some(name) = &self.principal else { return };
+        let mut by_principal = self.trials.by_principal.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(n) = by_principal.get_mut(name) {
+            *n -= 1;
+            if *n == 0 {
+                by_principal.remove(name);
+            }
+        }
+    }
+}
+
 impl Running {
     /// Returns `true` if there is time left.
     pub(crate) fn goes_on(&self) -> bool {
@@ -144,6 +183,9 @@ const MAX_RUNNING: usize = 2;
 /// Includes waiting trials, because each holds its body of up to 64 MiB.
 const MAX_TRIALS: usize = 8;
 
+/// Half of them, so that nobody keeps all others out.
+const MAX_OF_PRINCIPAL: usize = MAX_TRIALS / 2;
+
 /// As much as that many validations with the longest bodies take, in KiB; those that arrive included.
 const MAX_BODIES_KIB: usize = MAX_TRIALS * 64 * 1024;
 
@@ -156,8 +198,9 @@ mod tests {
     #[tokio::test]
     async fn a_few_run_a_few_wait_and_the_others_are_refused_and_counted() {
         let (trials, refusals) = (Trials::default(), Refusals::default());
-        let mut waiting: Vec<Waiting> = (0..MAX_TRIALS).map(|_| trials.enter(&refusals).unwrap()).collect();
-        assert!(matches!(trials.enter(&refusals), Err(ApiError::Busy(_))));
+        let mut waiting: Vec<Waiting> =
+            (0..MAX_TRIALS).map(|_| trials.enter(&Caller::default(), &refusals).unwrap()).collect();
+        assert!(matches!(trials.enter(&Caller::default(), &refusals), Err(ApiError::Busy(_))));
         assert_eq!(refusals.counts()[&Reason::Trials], 1);
         let first = waiting.pop().unwrap().run().await.unwrap();
         let _second = waiting.pop().unwrap().run().await.unwrap();
@@ -166,7 +209,22 @@ mod tests {
         assert!(third.as_mut().now_or_never().is_none());
         drop(first);
         assert!(third.await.unwrap().goes_on());
-        assert!(trials.enter(&refusals).is_ok());
+        assert!(trials.enter(&Caller::default(), &refusals).is_ok());
+    }
+
+    #[test]
+    fn a_principal_has_half_of_the_places_and_leaves_the_others() {
+        let (trials, refusals) = (Trials::default(), Refusals::default());
+        let enter = |name: &str| trials.enter_as(Some(name.into()), &refusals);
+        let mut busy: Vec<Waiting> = (0..MAX_OF_PRINCIPAL).map(|_| enter("busy").unwrap()).collect();
+        let Err(ApiError::Busy(why)) = enter("busy") else { panic!("a fifth one") };
+        assert!(why.starts_with("4 validations, dry runs and explanations of busy are running"), "{why}");
+        let _other = enter("other").unwrap();
+        busy.pop();
+        busy.push(enter("busy").unwrap());
+        drop(busy);
+        assert_eq!(trials.by_principal.lock().unwrap().len(), 1);
+        assert_eq!(trials.all.available_permits(), MAX_TRIALS - 1);
     }
 
     #[test]
@@ -190,7 +248,12 @@ mod tests {
 
     #[tokio::test]
     async fn time_ends() {
-        let running = Trials::new(Duration::ZERO).enter(&Refusals::default()).unwrap().run().await.unwrap();
+        let running = Trials::new(Duration::ZERO)
+            .enter(&Caller::default(), &Refusals::default())
+            .unwrap()
+            .run()
+            .await
+            .unwrap();
         assert!(!running.goes_on());
     }
 }

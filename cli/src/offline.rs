@@ -116,7 +116,8 @@ impl Offline {
     ///
     /// # Errors
     ///
-    /// Only if this program itself is broken; what is wrong with files is among the diagnostics.
+    /// The files generate more than `--max-trial-memory` allows, or this program itself is broken; what else is wrong with files is among
+    /// the diagnostics.
     pub(crate) fn read(args: &FilesArgs, secrets: Secrets) -> Result<Self, Failure> {
         let (scan, hidden) = args.scan(&args.paths);
         let codec = args.descriptors.codec().map_err(|error| Failure::Failed(chain(&error)))?;
@@ -144,6 +145,7 @@ impl Offline {
         };
         let withholds = |group: &GroupName| secrets == Secrets::Identified && !is_guarded(group);
         let documents = documents::offline(&codec, &nothing, load.documents, &withholds);
+        let documents = documents.map_err(|error| Failure::Failed(chain(&error)))?;
         let translated = documents.translated;
         let group_places = load.files.values().flat_map(group_places).collect();
         let mut diagnostics: Vec<Diagnostic> =

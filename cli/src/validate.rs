@@ -23,7 +23,7 @@ use access::AccessCheck;
 use report::Report;
 use route_tests::Tested;
 use target::{Target, diagnostic, names_for, origin_of, reached_by, seen_by};
-use xds_cache::{Groups, Node, Profile, Publisher, ResourceKey, Revision, StatusBoard};
+use xds_cache::{Groups, MissingReferences, Node, Profile, Publisher, ResourceKey, Revision, StatusBoard};
 use xds_codec::document::Tree;
 use xds_codec::{Diagnostic, Effect, Language, Limits, Place, ProfileFinding, Severity, Syntax};
 use xds_control::check;
@@ -239,8 +239,9 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
 fn doubts(args: &ValidateArgs, offline: &Offline) -> Vec<Diagnostic> {
     let groups = offline.groups();
     let touched: BTreeSet<_> = groups.keys().collect();
+    let before = (&Groups::new(), &MissingReferences::default());
     let mut doubts =
-        check::doubts(&Groups::new(), &groups, &touched, &offline.unusable, &StatusBoard::new(), |_| true);
+        check::doubts(before, &groups, &touched, &offline.unusable, &StatusBoard::new(), |_| true);
     offline.texts.move_to_fields(&mut doubts);
     if args.strict {
         doubts = check::as_errors(doubts);

@@ -24,9 +24,9 @@ mod translate;
 pub mod weights;
 
 pub use conditions::{Condition, Conditions};
-pub use input::{Documents, GenerationLimits, Options, Placed};
+pub use input::{Bounds, Documents, GenerationLimits, Options, Placed, Purpose, Stopped};
 pub use memo::{Delta, Diagnostics, Work};
 pub use model::{Document, DocumentKey, Kind};
 pub use plan::split_roots;
 pub use read::{ReadObject, ReadOutcome, UnknownFields, left_out, read, stand_in};
-pub use translate::{Generated, GeneratedGroup, Translation, translate, translate_while};
+pub use translate::{Generated, GeneratedGroup, Translation, translate, translate_within};

@@ -10,7 +10,7 @@ pub use xds_cache::layer::{Generated, GeneratedGroup};
 
 use crate::conditions::{Conditions, GrpcFeature};
 use crate::encode::REFUSED;
-use crate::input::{Documents, Options};
+use crate::input::{Bounds, Documents, Options, Stopped};
 use crate::memo::{Delta, Diagnostics, Memo, Outputs, Work};
 
 /// The resources and conditions that documents give.
@@ -104,24 +104,26 @@ pub fn translate(
     options: &Options,
     previous: Option<&Translation>,
 ) -> Translation {
-    translate_while(codec, documents, options, previous, &|| true).unwrap_or_default()
+    translate_within(codec, documents, options, previous, Bounds::SERVING).unwrap_or_default()
 }
 
-/// Like [`translate`], but stops and returns `None` once `goes_on` returns `false`. It is called for each document and each resource, must
-/// be cheap, and must not return `true` after `false`.
-#[must_use]
-pub fn translate_while(
+/// Like [`translate`], within bounds.
+///
+/// # Errors
+///
+/// The bound at which it was stopped.
+pub fn translate_within(
     codec: &Codec,
     documents: &Documents,
     options: &Options,
     previous: Option<&Translation>,
-    goes_on: &dyn Fn() -> bool,
-) -> Option<Translation> {
+    bounds: Bounds<'_>,
+) -> Result<Translation, Stopped> {
     let same = previous.filter(|previous| previous.options == *options);
     let memo = same.map(|previous| &previous.memo);
-    let (memo, delta) = memo.unwrap_or(&Memo::default()).next(codec, documents, options, goes_on)?;
+    let (memo, delta) = memo.unwrap_or(&Memo::default()).next(codec, documents, options, bounds)?;
     let Outputs { groups, conditions, diagnostics, unsupported, .. } = memo.outputs().clone();
-    Some(Translation {
+    Ok(Translation {
         groups,
         conditions,
         diagnostics,

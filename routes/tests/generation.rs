@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use xds_cache::{GroupName, Profile};
 use xds_codec::{Codec, Limits, Syntax};
 use xds_routes::{
-    Documents, GenerationLimits, Options, Placed, ReadOutcome, Translation, read, translate, translate_while,
+    Bounds, Documents, GenerationLimits, Options, Placed, Purpose, ReadOutcome, Stopped, Translation, read,
+    translate, translate_within,
 };
 
 use crate::{ALLOCATOR, alone};
@@ -171,6 +172,78 @@ fn row_8_a_thousand_listeners_and_three_hundred_routes_stay_within_the_default()
 /// Bytes, at the worst moment.
 const MOST_FOR_A_ROUTE: usize = 20_000;
 
+/// Documents that generate far more than their text, each in another way.
+fn multiplying() -> [(&'static str, String); 4] {
+    let hosts = |n: usize| (0..n).map(|n| format!("h{n}.example.com")).collect::<Vec<_>>().join(", ");
+    let listeners =
+        (0..40).map(|n| format!("{{name: l{n}, port: {}, protocol: HTTP}}", 10_000 + n)).collect::<Vec<_>>();
+    let mut with_hosts = format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: g}}\nspec: {{gatewayClassName: x, listeners: [{}]}}\n",
+        listeners.join(", ")
+    );
+    let ports = (1..=100).map(|n| format!("{{name: p{n}, port: {n}}}")).collect::<Vec<_>>().join(", ");
+    let mut calls =
+        format!("apiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{ports: [{ports}]}}\n");
+    for n in 0..20 {
+        writeln!(
+            with_hosts,
+            "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: r{n}}}\nspec: {{parentRefs: [{{name: g}}], hostnames: [{}], rules: [{{}}]}}",
+            hosts(16)
+        )
+        .unwrap();
+        writeln!(
+            calls,
+            "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: r{n}}}\nspec: {{parentRefs: [{{group: \"\", kind: Service, name: s}}], rules: [{{}}]}}"
+        )
+        .unwrap();
+    }
+    let matches = (0..64).map(|n| format!("{{path: {{value: /{n}}}}}")).collect::<Vec<_>>().join(", ");
+    let names = (1..=64)
+        .map(|n| format!("{{name: a{n}, port: {n}, protocol: HTTP, hostname: h{n}.example.com}}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let mut rules = format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: g}}\nspec: {{gatewayClassName: x, listeners: [{names}]}}\n"
+    );
+    for n in 0..4 {
+        writeln!(
+            rules,
+            "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: r{n}}}\nspec: {{parentRefs: [{{name: g}}], rules: [{{matches: [{matches}]}}]}}"
+        )
+        .unwrap();
+    }
+    [
+        ("routes of many listeners", listeners_and_routes(60, 60)),
+        ("hosts of many listeners", with_hosts),
+        ("calls of many ports", calls),
+        ("matches at many hosts", rules),
+    ]
+}
+
+#[test]
+fn a_trial_takes_no_more_memory_than_its_documents_justify() {
+    let _alone = alone();
+    LazyLock::force(&CODEC);
+    for (shape, text) in multiplying() {
+        let all = documents(&text);
+        let run = |trial_bytes: usize| {
+            let limits = GenerationLimits { trial_bytes, ..GenerationLimits::default() };
+            let options = Options { limits, ..Options::default() };
+            ALLOCATOR.reset_peak_usage();
+            let before = ALLOCATOR.current_usage();
+            let bounds = Bounds { goes_on: &|| true, purpose: Purpose::Trial };
+            let done = translate_within(&CODEC, &all, &options, None, bounds);
+            (done.map(|_| ()), ALLOCATOR.peak_usage() - before)
+        };
+        let (done, whole) = run(64 << 20);
+        assert_eq!(done, Ok(()), "{shape}");
+        let (done, peak) = run(1_000);
+        let Err(Stopped::TooMuch { n_bytes, most, n_text, .. }) = done else { panic!("{shape}: {done:?}") };
+        assert!(n_bytes > most && whole > 3 * peak, "{shape}: {n_bytes} bytes of {most}, {peak} of {whole}");
+        assert!(peak < 2 * most + (256 << 10), "{shape}: {peak} bytes for {n_text} bytes of text");
+    }
+}
+
 #[test]
 fn it_stops_when_nobody_waits() {
     let _alone = alone();
@@ -178,7 +251,8 @@ fn it_stops_when_nobody_waits() {
     let n_steps = |most: usize| {
         let n_asked = AtomicUsize::new(0);
         let goes_on = || n_asked.fetch_add(1, Ordering::Relaxed) < most;
-        let is_done = translate_while(&CODEC, &all, &Options::default(), None, &goes_on).is_some();
+        let bounds = Bounds { goes_on: &goes_on, purpose: Purpose::Serving };
+        let is_done = translate_within(&CODEC, &all, &Options::default(), None, bounds).is_ok();
         (is_done, n_asked.into_inner())
     };
     let (is_done, n_whole) = n_steps(usize::MAX - 1);

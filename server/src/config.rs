@@ -177,6 +177,8 @@ pub struct Limits {
     pub max_names_per_type: usize,
     /// The bytes that may be kept about the nodes of all clients.
     pub max_node_memory: usize,
+    /// The bytes that may be kept of what all clients subscribe to.
+    pub max_subscription_memory: usize,
     /// Streams in all.
     pub max_streams: usize,
     /// Streams of one connection.
@@ -291,6 +293,7 @@ impl From<&args::LimitArgs> for Limits {
             is_naive: limits.naive_order,
             max_names_per_type: limits.max_names_per_type,
             max_node_memory: limits.max_node_memory,
+            max_subscription_memory: limits.max_subscription_memory,
             max_streams: limits.max_streams,
             max_streams_per_connection: limits.max_streams_per_connection,
         }

@@ -54,6 +54,10 @@ pub struct RouteArgs {
     #[arg(long, env = "XDS_SERVER_MAX_GENERATED_BYTES", value_name = "SIZE", default_value = "256MiB",
         value_parser = parse_size)]
     pub max_generated_bytes: usize,
+    /// Limit of memory for what a validation, dry run or comparison generates, besides 20 times the text of its documents
+    #[arg(long, env = "XDS_SERVER_MAX_TRIAL_MEMORY", value_name = "SIZE", default_value = "64MiB",
+        value_parser = parse_size)]
+    pub max_trial_memory: usize,
     /// How to report an unknown field of a Kubernetes kind; in the native form it is always an error
     #[arg(
         long,
@@ -100,6 +104,7 @@ impl From<&RouteArgs> for xds_routes::Options {
                 max_routes: args.max_generated_routes,
                 max_hosts: args.max_generated_hosts,
                 max_bytes: args.max_generated_bytes,
+                trial_bytes: args.max_trial_memory,
             },
             unknown_fields: match args.unknown_fields {
                 UnknownFields::Error => xds_routes::UnknownFields::Refuse,
@@ -137,7 +142,8 @@ mod tests {
     fn every_option_has_its_flag() {
         let line = "--controller-name a/b --implicit-gateway-port 0 --mesh-address none --merge-route-kinds \
                     --grpc-strict --smi-whole-path-regex=true --load-reports=false --max-generated-routes 7 \
-                    --max-generated-hosts 8 --max-generated-bytes 9KiB --unknown-fields warn";
+                    --max-generated-hosts 8 --max-generated-bytes 9KiB --max-trial-memory 10KiB \
+                    --unknown-fields warn";
         let expected = Options {
             controller_name: Some("a/b".to_owned()),
             implicit_port: None,
@@ -146,7 +152,12 @@ mod tests {
             is_grpc_strict: true,
             matches_whole_paths: true,
             reports_loads: false,
-            limits: GenerationLimits { max_routes: 7, max_hosts: 8, max_bytes: 9 << 10 },
+            limits: GenerationLimits {
+                max_routes: 7,
+                max_hosts: 8,
+                max_bytes: 9 << 10,
+                trial_bytes: 10 << 10,
+            },
             unknown_fields: xds_routes::UnknownFields::Warn,
         };
         assert_eq!(options(line).unwrap(), expected);

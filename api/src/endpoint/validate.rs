@@ -1,6 +1,5 @@
 //! `/v1/validate`: checks a body as if it were a file.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -9,13 +8,17 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde::Serialize;
 use utoipa::ToSchema;
-use xds_cache::{Generated, GroupName, Origin, ResourceKey};
+use xds_cache::{Generated, GroupName};
 use xds_codec::document::Position;
-use xds_codec::{Dangling, DecodedFile, Diagnostic, Limits, ObjectContent, Place, Severity, Syntax, Tree};
+use xds_codec::{DecodedFile, Diagnostic, Limits, ObjectContent, Place, Severity, Syntax, Tree};
+use xds_control::model::WriteError;
 use xds_control::route_tests::read_document;
-use xds_routes::{Documents, Options, Placed, ReadOutcome, UnknownFields, translate_while};
+use xds_routes::{
+    Bounds, Documents, Options, Placed, Purpose, ReadOutcome, Stopped, UnknownFields, translate_within,
+};
 
 use crate::answer::{Answer, Form};
+use crate::caller::Caller;
 use crate::endpoint::conditions::{self, ObjectConditions};
 use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, read_by_parts};
 use crate::problem::{ApiError, Fault};
@@ -37,6 +40,7 @@ pub(crate) struct ValidationAnswer {
 
 pub(crate) async fn validate(
     State(state): State<ApiState>,
+    caller: Caller,
     _: Params<NoParams>,
     headers: HeaderMap,
     body: Body,
@@ -44,7 +48,7 @@ pub(crate) async fn validate(
     let mut room = state.trials.room();
     let grow = |n_bytes| room.grow(n_bytes, &state.refusals);
     let (form, bytes) = read_by_parts(&headers, body, MAX_RESOURCES_BYTES, grow).await?;
-    let trial = state.trials.enter(&state.refusals)?.run().await?;
+    let trial = state.trials.enter(&caller, &state.refusals)?.run().await?;
     let options = state.control.documents().options;
     let refusals = Arc::clone(&state.refusals);
     // Trial and room go along, so that both are taken for as long as the work goes on.
@@ -54,17 +58,24 @@ pub(crate) async fn validate(
         judged
     })
     .await?;
-    Answer::ok(&judged.ok_or_else(|| trials::stopped(&refusals))?)
+    match judged {
+        Err(Stopped::NobodyWaits) => Err(trials::stopped(&refusals)),
+        judged => Answer::ok(&judged.map_err(WriteError::Stopped)?),
+    }
 }
 
-/// Judges a body as long as it goes on; `None` if it was stopped.
+/// Judges a body.
+///
+/// # Errors
+///
+/// The bound at which it was stopped.
 fn judge(
     state: &ApiState,
     form: Form,
     bytes: &Bytes,
     options: &Options,
     goes_on: &dyn Fn() -> bool,
-) -> Option<ValidationAnswer> {
+) -> Result<ValidationAnswer, Stopped> {
     // The name only says the form; places in the body have no file.
     let name = match form {
         Form::Json => "body.json",
@@ -83,7 +94,8 @@ fn judge(
             read.take(kind, tree, options.unknown_fields);
         }
     }
-    let translation = translate_while(codec, &read.documents, options, None, goes_on)?;
+    let bounds = Bounds { goes_on, purpose: Purpose::Trial };
+    let translation = translate_within(codec, &read.documents, options, None, bounds)?;
     let of_codec = decoded.all_diagnostics().into_iter().map(|found| (found.place.line, in_body(found)));
     let of_documents = read.diagnostics.iter().chain(&translation.diagnostics);
     let of_documents = of_documents.map(|found| (found.place.line, Fault::of(found, "")));
@@ -103,7 +115,7 @@ fn judge(
         ObjectContent::Unreadable(_) | ObjectContent::Other { .. } => false,
     };
     let n_readable = decoded.objects.iter().filter(|object| is_readable(&object.content)).count();
-    Some(ValidationAnswer {
+    Ok(ValidationAnswer {
         valid: diagnostics.iter().all(|fault| fault.severity.as_deref() != Some("error")),
         objects: n_readable + read.documents.len(),
         diagnostics,
@@ -154,34 +166,17 @@ impl ReadDocuments {
     }
 }
 
-/// The references of resources that lead to nothing in the body, each once, at the resource.
+/// The references of resources that lead to nothing in the body, each at the resource.
 fn dangling(decoded: &DecodedFile, generated: &Generated) -> Vec<Diagnostic> {
     let resources = decoded.objects.iter().filter_map(|object| match &object.content {
-        ObjectContent::Resource { outcome, .. } => outcome.as_ref().ok(),
+        ObjectContent::Resource { outcome, .. } => outcome.as_ref().ok().cloned().map(Arc::new),
         ObjectContent::NodeGroup { .. } | ObjectContent::Unreadable(_) | ObjectContent::Other { .. } => None,
     });
-    let profiles = generated.values().flat_map(|group| group.profiles.values());
-    let generated: BTreeSet<&Arc<ResourceKey>> = profiles.flat_map(|resources| resources.keys()).collect();
-    let all = xds_codec::dangling(resources);
-    let mut told = BTreeSet::new();
-    let mut found = Vec::new();
-    let mut n_more = 0;
-    for dangling in &all {
-        let Dangling { from, origin, reference } = dangling;
-        if generated.contains(&reference.to) || !told.insert((from, reference)) {
-            continue;
-        }
-        if found.len() >= MAX_DANGLING {
-            n_more += 1;
-            continue;
-        }
-        let place = match origin {
-            Origin::File { line, column, .. } => Place { file: "".into(), line: *line, column: *column },
-            Origin::Api => Place { file: "".into(), line: 0, column: 0 },
-        };
-        let message = format!("{from} names {}, which is not in this body", reference.to);
-        let doubt = diagnostic(Severity::Warning, "dangling-reference", place, message);
-        found.push(Diagnostic { path: reference.path.to_string(), ..doubt });
+    let mut found = xds_control::warnings_of_body(resources.collect(), generated);
+    let n_more = found.len().saturating_sub(MAX_DANGLING);
+    found.truncate(MAX_DANGLING);
+    for one in &mut found {
+        one.place.file = "".into();
     }
     if let Some(place) = found.last().map(|last| last.place.clone()).filter(|_| n_more > 0) {
         let message = format!("and {n_more} more references to nothing in this body");

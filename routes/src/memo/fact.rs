@@ -276,6 +276,20 @@ pub(crate) enum Value {
     Unsupported(Arc<[(GrpcFeature, usize)]>),
 }
 
+impl Value {
+    /// An estimate of the memory that it takes besides its place, if that can be much: the routes of hosts.
+    pub(super) fn n_bytes(&self) -> usize {
+        if let Self::Routes(routes) = self {
+            return routes.len() * ROUTE_BYTES;
+        }
+        let Self::Part(host) = self else { return 0 };
+        host.encoded.as_ref().map_or(0, |host| host.n_bytes())
+    }
+}
+
+/// A route of a host. Its texts are mostly shared with other hosts.
+const ROUTE_BYTES: usize = 2 * size_of::<PlannedRoute>();
+
 /// Routes, hosts and bytes that are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {

@@ -62,6 +62,13 @@ impl Made {
         [(fact, value)].into_iter().collect()
     }
 
+    /// An estimate of the memory that it takes.
+    pub(super) fn n_bytes(&self) -> usize {
+        let facts = self.facts.iter().map(|(_, value)| FACT_BYTES + value.n_bytes()).sum::<usize>();
+        let resources = self.given.resources().iter().map(|resource| RESOURCE_BYTES + resource.n_bytes());
+        facts + resources.sum::<usize>()
+    }
+
     pub(crate) fn push(&mut self, fact: (Fact, Value)) {
         self.facts.push(fact);
     }
@@ -90,3 +97,9 @@ impl Given {
         self.written.as_ref().map_or(&[], |written| &written.resources)
     }
 }
+
+/// A fact with its value, and its places in maps.
+const FACT_BYTES: usize = 300;
+
+/// A resource besides its encoded message: its name, its references and its places in maps.
+const RESOURCE_BYTES: usize = 2_000;

@@ -37,7 +37,7 @@ use self::made::{Given, Made};
 use self::side_by_side::{N_THREADS, Ran, Runner};
 use self::state::{Dirty, Done};
 use self::unit::Unit;
-use crate::input::{Documents, Options};
+use crate::input::{Bounds, Budget, Documents, GoesOn, Options, Stopped};
 
 pub(crate) use self::outputs::Outputs;
 pub use self::outputs::{Delta, Diagnostics};
@@ -47,25 +47,31 @@ pub(crate) use self::state::Memo;
 pub use self::state::Work;
 
 impl Memo {
-    /// The memo for changed documents, and the differences; `None` if it was stopped. Many units run in parallel on all processors.
+    /// The memo for changed documents, and the differences. Many units run in parallel on all processors.
+    ///
+    /// # Errors
+    ///
+    /// The bound at which it was stopped.
     pub(crate) fn next(
         &self,
         codec: &Codec,
         documents: &Documents,
         options: &Options,
-        goes_on: &dyn Fn() -> bool,
-    ) -> Option<(Self, Delta)> {
-        self.next_of(*N_THREADS, codec, documents, options, goes_on, &|_| true)
+        bounds: Bounds<'_>,
+    ) -> Result<(Self, Delta), Stopped> {
+        let budget = Budget::new(bounds.purpose, documents, &options.limits);
+        let next = self.next_of(*N_THREADS, codec, documents, options, (bounds.goes_on, &budget), &|_| true);
+        next.ok_or_else(|| budget.stopped())
     }
 
-    /// The same for some units, on this number of threads, which does not affect the result.
+    /// The same for some units, on this number of threads, which does not affect the result; `None` if it was stopped.
     fn next_of(
         &self,
         n_threads: usize,
         codec: &Codec,
         documents: &Documents,
         options: &Options,
-        goes_on: &dyn Fn() -> bool,
+        (is_awaited, budget): (GoesOn<'_>, &Budget),
         is_wanted: &dyn Fn(&Unit) -> bool,
     ) -> Option<(Self, Delta)> {
         let mut next = self.clone();
@@ -79,7 +85,8 @@ impl Memo {
         }
         next.documents = documents.clone();
         next.work = Work::default();
-        let mut runner = Runner::new(codec, options);
+        let goes_on = &|| is_awaited() && budget.lasts();
+        let mut runner = Runner::new(codec, options, budget);
         while let Some(units) = dirty.pop_kind() {
             let units: Vec<Unit> = filling(units.iter().filter(|unit| is_wanted(unit))).cloned().collect();
             if units.len() >= MIN_SIDE_BY_SIDE && n_threads > 1 {

@@ -11,7 +11,7 @@ use super::fact::{Fact, MeshPort, Value};
 use super::key::{HostKey, InGroup};
 use super::unit::Unit;
 use crate::conditions::Conditions;
-use crate::input::{Documents, Options};
+use crate::input::{Budget, Documents, Options};
 use crate::model::{DocumentKey, Kind};
 use crate::plan::{
     Chain, Front, Host, MeshService, Plan, PlannedRoute, Port, VirtualHost, certificate, mesh,
@@ -48,7 +48,14 @@ impl PlannedGroup {
 
 /// Plans documents.
 pub(crate) fn plan(documents: &Documents, options: &Options) -> Planned {
-    let memo = Memo::default().next_of(1, &CODEC, documents, options, &|| true, &is_planning);
+    let memo = Memo::default().next_of(
+        1,
+        &CODEC,
+        documents,
+        options,
+        (&|| true, &Budget::unlimited()),
+        &is_planning,
+    );
     let (memo, _) = memo.expect("nobody stops it");
     let conditions = memo.outputs().conditions.clone();
     let mut planned = Planned { groups: BTreeMap::new(), conditions, diagnostics: Vec::new() };

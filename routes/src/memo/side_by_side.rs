@@ -16,7 +16,7 @@ use super::state::Memo;
 use super::unit::Unit;
 use super::units;
 use crate::encode::Encoder;
-use crate::input::Options;
+use crate::input::{Budget, Options};
 
 /// Runs units on one thread.
 pub(super) struct Runner<'r> {
@@ -24,6 +24,7 @@ pub(super) struct Runner<'r> {
     encoder: Encoder<'r>,
     names: Arc<NamePool>,
     options: &'r Options,
+    budget: &'r Budget,
 }
 
 /// The result of a unit, and the facts that it read, sorted.
@@ -34,9 +35,16 @@ pub(super) struct Ran {
     pub(super) reads: Vec<Fact>,
 }
 
+impl Ran {
+    /// An estimate of the memory that the result takes.
+    fn n_bytes(&self) -> usize {
+        self.made.as_ref().map_or(0, Made::n_bytes) + self.reads.len() * READ_BYTES
+    }
+}
+
 impl<'r> Runner<'r> {
-    pub(super) fn new(codec: &'r Codec, options: &'r Options) -> Self {
-        Self { codec, encoder: Encoder::new(codec), names: Arc::default(), options }
+    pub(super) fn new(codec: &'r Codec, options: &'r Options, budget: &'r Budget) -> Self {
+        Self { codec, encoder: Encoder::new(codec), names: Arc::default(), options, budget }
     }
 
     /// Runs a unit.
@@ -57,7 +65,9 @@ impl<'r> Runner<'r> {
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
             resume_unwind(Box::new(format!("{unit:?}: {text}")))
         });
-        Ran { made, reads: reader.finish() }
+        let ran = Ran { made, reads: reader.finish() };
+        self.budget.take(ran.n_bytes());
+        ran
     }
 
     /// Runs units of one kind on up to `n_threads` threads, including that of the caller, and passes the results to `take` in the order of the
@@ -79,17 +89,20 @@ impl<'r> Runner<'r> {
             let index = n_claimed.fetch_add(1, Relaxed);
             Some((index, units.chunks(BATCH).nth(index)?))
         };
-        let Self { codec, options, .. } = *self;
+        let Self { codec, options, budget, .. } = *self;
         let (names, keys) = (Arc::clone(&self.names), Arc::clone(self.encoder.keys()));
         let run = |runner: &mut Self, batch: &[Unit], goes_on: &dyn Fn() -> bool| -> Vec<Ran> {
             batch.iter().map_while(|unit| goes_on().then(|| runner.run(memo, unit, goes_on))).collect()
         };
         let work = |sender: mpsc::SyncSender<_>| {
             let encoder = Encoder::with_keys(codec, Arc::clone(&keys));
-            let mut runner = Runner { codec, encoder, names: Arc::clone(&names), options };
+            let mut runner = Runner { codec, encoder, names: Arc::clone(&names), options, budget };
             while let Some((index, batch)) = claim() {
                 // If it was stopped, nobody receives.
-                if sender.send((index, run(&mut runner, batch, &|| !is_stopped.load(Relaxed)))).is_err() {
+                if sender
+                    .send((index, run(&mut runner, batch, &|| !is_stopped.load(Relaxed) && budget.lasts())))
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -138,6 +151,9 @@ impl<'r> Runner<'r> {
 /// The number of processors. It is stored, because asking takes longer than a small change.
 pub(super) static N_THREADS: LazyLock<usize> =
     LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
+
+/// A fact that a unit has read takes a place in the unit's list and one among the fact's readers.
+const READ_BYTES: usize = 64;
 
 /// The number of units that a thread takes at a time: some milliseconds of work.
 const BATCH: usize = 64;

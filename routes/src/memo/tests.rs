@@ -18,7 +18,7 @@ use xds_cache::GroupName;
 use xds_codec::{Codec, Tree};
 
 use super::{MIN_SIDE_BY_SIDE, Memo};
-use crate::input::{Documents, Options, Placed};
+use crate::input::{Bounds, Budget, Documents, Options, Placed};
 use crate::model::Spec;
 use crate::{ReadOutcome, UnknownFields, read};
 
@@ -161,7 +161,7 @@ fn shown(memo: &Memo) -> String {
 }
 
 fn next(memo: &Memo, documents: &Documents) -> Memo {
-    memo.next(&CODEC, documents, &Options::default(), &|| true).unwrap().0
+    memo.next(&CODEC, documents, &Options::default(), Bounds::SERVING).unwrap().0
 }
 
 #[test]
@@ -224,7 +224,14 @@ fn on_any_number_of_threads_the_same_is_made() {
     let documents = many(2 * MIN_SIDE_BY_SIDE);
     let on = |n_threads| {
         Memo::default()
-            .next_of(n_threads, &CODEC, &documents, &Options::default(), &|| true, &|_| true)
+            .next_of(
+                n_threads,
+                &CODEC,
+                &documents,
+                &Options::default(),
+                (&|| true, &Budget::unlimited()),
+                &|_| true,
+            )
             .unwrap()
     };
     let (one, delta_of_one) = on(1);
@@ -245,7 +252,14 @@ fn on_several_threads_it_can_be_stopped_at_any_time() {
             n_asked.set(n_asked.get() + 1);
             n_asked.get() <= limit
         };
-        let made = Memo::default().next_of(4, &CODEC, &documents, &Options::default(), &goes_on, &|_| true);
+        let made = Memo::default().next_of(
+            4,
+            &CODEC,
+            &documents,
+            &Options::default(),
+            (&goes_on, &Budget::unlimited()),
+            &|_| true,
+        );
         (made.is_some(), n_asked.get())
     };
     for limit in [0, 1, 2, 20, 100, 200] {
@@ -261,7 +275,14 @@ fn a_panic_says_in_which_unit_it_was() {
         let documents = many(n_routes);
         let memo = Memo { panics_at: Some("Rules("), ..Memo::default() };
         let made = catch_unwind(AssertUnwindSafe(|| {
-            memo.next_of(n_threads, &CODEC, &documents, &Options::default(), &|| true, &|_| true)
+            memo.next_of(
+                n_threads,
+                &CODEC,
+                &documents,
+                &Options::default(),
+                (&|| true, &Budget::unlimited()),
+                &|_| true,
+            )
         }));
         let Err(panic) = made else { panic!("it did not panic") };
         let text = panic.downcast_ref::<String>().unwrap();

@@ -168,7 +168,7 @@ impl<'d> Ledger<'d> {
     fn charge(&mut self, group: &'d GroupName, cost: Cost) -> Result<(), Fault> {
         let mut sum = self.groups.get(group).copied().unwrap_or_default();
         sum.add(cost);
-        let GenerationLimits { max_routes, max_hosts, max_bytes } = self.limits;
+        let GenerationLimits { max_routes, max_hosts, max_bytes, .. } = self.limits;
         let bounds = [
             (sum.routes, max_routes, cost.routes, "routes in virtual hosts", "--max-generated-routes"),
             (sum.hosts, max_hosts, cost.hosts, "virtual hosts", "--max-generated-hosts"),

@@ -232,7 +232,9 @@ fn read_edited_name<'t>(value: &Value<'t>, reader: &mut Reader) -> Option<&'t st
 fn read_header_value<'t>(value: &Value<'t>, reader: &mut Reader) -> Option<&'t str> {
     let text = value.bounded_text(1, 4_096, reader)?;
     if text.contains(|one: char| one != '\t' && one.is_control()) {
-        reader.error("bad-header-value", &value.spot, format!("{} has control characters", echo(text)));
+        // It may be a credential.
+        let message = "the value of a header cannot have control characters, such as line breaks";
+        reader.error("bad-header-value", &value.spot, message);
         return None;
     }
     Some(text)

@@ -8,8 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-use xds_cache::{GroupName, Profile, Resource, ResourceType};
-use xds_codec::{Codec, Diagnostic, Effect, Limits, ProfileFinding, Syntax, dangling};
+use xds_cache::{GroupName, MissingReferences, Profile, Resource, ResourceType};
+use xds_codec::{Codec, Diagnostic, Effect, Limits, ProfileFinding, Syntax};
 use xds_routes::{Documents, Options, Placed, ReadOutcome, Translation, read, translate};
 
 pub(crate) static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("a codec"));
@@ -179,6 +179,7 @@ pub(crate) fn lint(translation: &Translation) -> Vec<String> {
     let mut found = Vec::new();
     for (name, group) in &translation.groups {
         for (profile, resources) in &group.profiles {
+            let missing = MissingReferences::among(resources.clone());
             let resources = || resources.values().map(|resource| &**resource);
             let findings = CODEC.lint_profile(resources(), *profile);
             let is_meant = |one: &ProfileFinding| match one.row {
@@ -189,8 +190,7 @@ pub(crate) fn lint(translation: &Translation) -> Vec<String> {
             };
             let told = findings.iter().filter(|one| !is_meant(one));
             found.extend(told.map(|one| format!("{name} {profile:?}: {one:?}")));
-            let lost =
-                dangling(resources()).into_iter().filter(|one| &*one.reference.to.name != "xds-server/error");
+            let lost = missing.iter().filter(|one| &*one.to.name != "xds-server/error");
             found.extend(lost.map(|one| format!("{name} {profile:?}: {one:?}")));
         }
     }

@@ -353,6 +353,10 @@ pub struct LimitArgs {
     #[arg(long, env = "XDS_SERVER_MAX_NODE_MEMORY", value_name = "SIZE", default_value = "512MiB",
         value_parser = parse_size)]
     pub max_node_memory: usize,
+    /// Memory limit for the names that clients subscribe to, for all clients together; half of it for one address, a sixteenth for one client
+    #[arg(long, env = "XDS_SERVER_MAX_SUBSCRIPTION_MEMORY", value_name = "SIZE", default_value = "1GiB",
+        value_parser = parse_size)]
+    pub max_subscription_memory: usize,
     /// Limit of streams
     #[arg(long, env = "XDS_SERVER_MAX_STREAMS", value_name = "N", default_value = "200000")]
     pub max_streams: usize,

@@ -63,6 +63,8 @@ pub(super) fn check(args: &ServeArgs) -> Result<(), ConfigError> {
         (args.polling.max_polls >= 1, "max-polls", "1"),
         // A few large nodes.
         (limits.max_node_memory >= 1 << 20, "max-node-memory", "1MiB"),
+        // A sixteenth of it is for one client.
+        (limits.max_subscription_memory >= 16 << 20, "max-subscription-memory", "16MiB"),
         (limits.max_streams >= 1, "max-streams", "1"),
         (limits.max_streams_per_connection >= 1, "max-streams-per-connection", "1"),
     ];

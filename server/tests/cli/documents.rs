@@ -150,7 +150,7 @@ fn a_server_shows_what_became_of_its_documents() {
     let one: Value = serde_json::from_str(&one).unwrap();
     assert_eq!(one["objects"].as_array().unwrap().len(), 1, "{one:#}");
     let (code, _, stderr) = outcome(dir, &format!("conditions --kind Pod --admin {}", server.admin));
-    assert_eq!(code, 1);
+    assert_eq!(code, 2);
     assert!(stderr.contains("not a kind of route documents"), "{stderr}");
     let got = server.wait(dir, "get --node-id n --type clusters --xds-address XDS --output json", is_done);
     assert!(got.contains("prod/shop/80"), "{got}");

@@ -8,9 +8,9 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value as Json, json};
 
 use super::{CODEC, Memo, add, history, shown};
-use crate::GenerationLimits;
 use crate::input::{Documents, Options};
 use crate::model::{DocumentKey, Kind};
+use crate::{Bounds, GenerationLimits};
 
 /// All that are read, or because of which there are units.
 const KINDS: [&str; 23] = [
@@ -201,7 +201,7 @@ fn neighbours() -> Vec<Story> {
 }
 
 fn next(memo: &Memo, documents: &Documents, options: &Options) -> Memo {
-    memo.next(&CODEC, documents, options, &|| true).unwrap().0
+    memo.next(&CODEC, documents, options, Bounds::SERVING).unwrap().0
 }
 
 fn told((options, steps): Story) -> (Options, Vec<Documents>) {

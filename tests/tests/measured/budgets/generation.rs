@@ -8,7 +8,7 @@ use xds_tests::config::ConfigDir;
 use xds_tests::footprint::Meter;
 use xds_tests::healthy::Healthy;
 use xds_tests::http::{Answer, Http};
-use xds_tests::server::{Server, Setup};
+use xds_tests::server::{Server, Setup, cli};
 
 /// A tenth of the default, so that a debug build takes a moment.
 const LIMIT: &str = "--max-generated-routes=10000";
@@ -27,6 +27,7 @@ fn listeners_and_routes(n_listeners: usize, n_routes: usize) -> String {
 async fn row_8_a_short_text_gives_no_more_than_its_group_may_have() -> Result<()> {
     let dir = ConfigDir::new()?;
     let setup = Setup::metered()?.watch(dir.path()).arg("--partial-start").arg(LIMIT);
+    let setup = setup.arg("--max-trial-memory=1GiB");
     let server = Server::start_with(setup).await?;
     let healthy = Healthy::start(&server).await?;
     let text = listeners_and_routes(1_000, 300);
@@ -52,6 +53,43 @@ async fn row_8_a_short_text_gives_no_more_than_its_group_may_have() -> Result<()
     let snapshot = server.get_json("/v1/groups/default/snapshot").await?.to_string();
     ensure!(snapshot.contains("10999"), "the last listener is not served: {snapshot:.2000}");
     println!("healthy: {:?}", healthy.check().await?.worst);
+    Ok(())
+}
+
+/// A text that generates thousands of times its length may be served, and is not tried: everybody who may validate could repeat it.
+#[tokio::test]
+async fn trials_take_memory_by_the_length_of_what_is_tried() -> Result<()> {
+    let server = Server::start_with(Setup::metered()?.arg("--max-trial-memory=1MiB")).await?;
+    let healthy = Healthy::start(&server).await?;
+    let text = listeners_and_routes(100, 100);
+    let files = serde_json::json!({"from": "current", "to": {"files": {"a.yaml": text}}}).to_string();
+    let json = [("content-type", "application/json")];
+    let fits = listeners_and_routes(5, 5);
+    server.request("POST", "/v1/validate", &YAML, fits.clone()).await?.success()?;
+    for (path, headers, body) in
+        [("/v1/validate", &YAML, &text), ("/v1/apply?dryRun=true", &YAML, &text), ("/v1/diff", &json, &files)]
+    {
+        let measurement = Meter::of(&server)?.begin()?;
+        let answer = server.request("POST", path, headers, body.clone()).await?;
+        let cost = measurement.cost()?;
+        println!("{path} with {} bytes: {cost}", body.len());
+        ensure!(answer.status == StatusCode::UNPROCESSABLE_ENTITY, "{path}: {}", answer.text());
+        let told = answer.text();
+        for part in ["too-much-generated", "bytes so far", "--max-trial-memory", "fewer listeners"] {
+            ensure!(told.contains(part), "{path}: {told}");
+        }
+        ensure!(cost.peak <= (20 << 20) + 20 * body.len() as u64, "{path}: {cost}");
+    }
+    let text = listeners_and_routes(30, 30);
+    server.request("POST", "/v1/apply", &YAML, text.clone()).await?.success()?;
+    healthy.check().await?;
+
+    let dir = ConfigDir::new()?;
+    dir.write("many.yaml", &text)?;
+    let path = dir.path().display().to_string();
+    cli(&["validate", &path]).await?;
+    let told = cli(&["validate", "--max-trial-memory=100KiB", &path]).await.err().context("it is refused")?;
+    ensure!(format!("{told:#}").contains("--max-trial-memory"), "{told:#}");
     Ok(())
 }
 

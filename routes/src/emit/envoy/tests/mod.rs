@@ -9,11 +9,11 @@ mod rules;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::Value as Json;
-use xds_cache::{Profile, Resource, ResourceType};
-use xds_codec::{Codec, Tree, dangling};
+use xds_cache::{MissingReferences, Profile, Resource, ResourceType};
+use xds_codec::{Codec, Tree};
 
 use super::action::ERROR;
 use super::envoy;
@@ -69,8 +69,9 @@ fn faults(resources: &[Resource]) -> Vec<String> {
         }
     }
     // One cluster is meant to be missing.
-    let dangling = dangling(resources.iter()).into_iter().filter(|it| *it.reference.to.name != *ERROR);
-    faults.extend(dangling.map(|dangling| format!("{dangling:?}")));
+    let missing = MissingReferences::among(resources.iter().cloned().map(Arc::new).collect());
+    let missing = missing.iter().filter(|one| *one.to.name != *ERROR);
+    faults.extend(missing.map(|one| format!("{one:?}")));
     // The plan decides which clusters have sessions, and plans made for tests decide as they like (C87). Fractions may be too fine
     // to be independent of each other, but weights never depend on one (C10). Certificates of these tests are short texts (D116).
     let found = CODEC.lint_profile(resources.iter(), Profile::Envoy).into_iter();
