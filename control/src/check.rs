@@ -3,19 +3,25 @@
 //! References need not match exactly (pitfall 74): an unused resource is fine, and a missing one is a warning, because it may come
 //! later or from elsewhere. With `--strict`, both kinds of warnings are errors.
 
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_cache::layer::{self, EffectiveGroup, Resources};
+use xds_cache::layer::{self, EffectiveGroup};
 use xds_cache::status::StreamEntry;
-use xds_cache::{DiffItem, GroupName, Groups, Node, Origin, Profile, Resource, ResourceKey, StatusBoard};
-use xds_codec::{Diagnostic, Place, Severity};
+use xds_cache::{
+    GroupName, Groups, MissingReference, MissingReferences, Node, Origin, Profile, Resource, ResourceKey,
+    StatusBoard,
+};
+use xds_codec::{Diagnostic, Severity};
+
+use crate::missing;
+use crate::warning::{place, warning};
 
 /// Doubts about `after`: of the resources that `counts` takes in the `touched` groups, and what their change made doubtful
-/// elsewhere. A reference to what is `unusable` is none: that it is broken is reported where it stands.
+/// elsewhere. A reference to what is `unusable` is none: that it is broken is reported where it stands. `missing` are the missing references
+/// of `before`.
 pub fn doubts(
-    before: &Groups,
+    (before, missing): (&Groups, &MissingReferences),
     after: &Groups,
     touched: &BTreeSet<&GroupName>,
     unusable: &BTreeSet<ResourceKey>,
@@ -23,9 +29,16 @@ pub fn doubts(
     counts: impl Fn(&Resource) -> bool,
 ) -> Vec<Diagnostic> {
     let mut doubts = Vec::new();
+    let after_missing = missing.changed(before, after);
+    let is_of_change = |one: &&MissingReference| {
+        let from = after.get(&one.group).and_then(|group| group.resources.get(&one.from));
+        touched.contains(&one.group) && from.is_some_and(|from| counts(from))
+    };
+    let is_reported = |one: &&MissingReference| !unusable.contains(&one.to);
     for name in touched {
         if let Some(group) = after.get(*name) {
-            doubts.extend(dangling(after, group, |resource, to| counts(resource) && !unusable.contains(to)));
+            let of_group = after_missing.of_group(name).filter(is_of_change).filter(is_reported);
+            doubts.extend(of_group.take(MAX_DOUBTS).flat_map(|one| missing::warnings(after, one)));
             doubts.extend(conflicts(after, group, board));
         }
     }
@@ -39,16 +52,8 @@ pub fn doubts(
             doubts.extend(conflicts(after, group, board));
         }
     }
-    let removed = removed(before, after, &changed);
-    if !removed.is_empty() {
-        for group in after.values() {
-            let is_news = |resource: &Resource, to: &ResourceKey| {
-                let was_told = touched.contains(&group.definition.name) && counts(resource);
-                removed.contains(to) && !unusable.contains(to) && !was_told
-            };
-            doubts.extend(dangling(after, group, is_news));
-        }
-    }
+    let news = after_missing.news(missing).filter(|one| !is_of_change(one)).filter(is_reported);
+    doubts.extend(news.take(MAX_DOUBTS).flat_map(|one| missing::warnings(after, one)));
     doubts.truncate(MAX_DOUBTS);
     doubts
 }
@@ -88,69 +93,9 @@ pub(crate) fn nodeless(
     made.into_keys().map(doubt).collect()
 }
 
-/// A warning at a field of the written document; an empty `path` means the whole document.
-pub(crate) fn warning(code: &'static str, path: &str, message: String) -> Diagnostic {
-    Diagnostic {
-        severity: Severity::Warning,
-        code,
-        place: Place { file: "".into(), line: 0, column: 0 },
-        path: path.to_owned(),
-        message,
-        suggestion: None,
-        related: vec![],
-        is_sensitive: false,
-    }
-}
-
 /// Makes errors of doubts.
 pub fn as_errors(doubts: Vec<Diagnostic>) -> Vec<Diagnostic> {
     doubts.into_iter().map(|doubt| Diagnostic { severity: Severity::Error, ..doubt }).collect()
-}
-
-/// The references of a group's resources that lead nowhere, of those that `counts` takes.
-fn dangling<'a>(
-    groups: &'a Groups,
-    group: &'a EffectiveGroup,
-    counts: impl Fn(&Resource, &ResourceKey) -> bool,
-) -> Vec<Diagnostic> {
-    let has = |profiles: &[Profile], key: &ResourceKey, group: &EffectiveGroup| {
-        profiles.iter().any(|profile| group.has(*profile, key))
-    };
-    let default = groups.get(&GroupName::default_group()).map(|group| &**group);
-    // Few references lead to other groups.
-    let others: OnceCell<Vec<&EffectiveGroup>> = OnceCell::new();
-    let others =
-        || others.get_or_init(|| groups.values().map(|g| &**g).filter(|g| may_meet(group, g)).collect());
-    let exists = |profiles: &[Profile], key: &ResourceKey| {
-        let mut nearest = [Some(group), default].into_iter().flatten();
-        nearest.any(|group| has(profiles, key, group))
-            || others().iter().any(|group| has(profiles, key, group))
-    };
-    // A resource for all kinds of clients is fine if one kind can use it. What is generated is not judged: it names on purpose
-    // what does not exist where a document wants requests to fail.
-    let profiles = group.profiles();
-    let mut found = Vec::new();
-    let mut told = BTreeSet::new();
-    for resource in group.resources.values() {
-        for reference in resource.references() {
-            if found.len() >= MAX_DOUBTS {
-                return found;
-            }
-            let to = &reference.to;
-            let is_dangling = counts(resource, to) && !to.means_all() && !exists(profiles, to);
-            if is_dangling && told.insert((resource.key(), reference)) {
-                let message = format!(
-                    "{} of {} names {}, which does not exist",
-                    resource.key(),
-                    group.definition.name,
-                    reference.to
-                );
-                let doubt = warning("dangling-reference", &reference.path, message);
-                found.push(Diagnostic { place: place(resource), ..doubt });
-            }
-        }
-    }
-    found
 }
 
 /// The resources of a group that hide one which documents give, if `counts` takes one of the two.
@@ -179,63 +124,6 @@ fn shadows(group: &EffectiveGroup, counts: impl Fn(&Resource) -> bool) -> Vec<Di
         found.push(Diagnostic { place: here, related: there.into_iter().collect(), ..doubt });
     }
     found
-}
-
-fn place(resource: &Resource) -> Place {
-    match resource.origin() {
-        Origin::File { path, line, column } => Place { file: Arc::clone(path), line: *line, column: *column },
-        Origin::Api => Place { file: "".into(), line: 0, column: 0 },
-    }
-}
-
-/// Returns `true` if a node may be in both groups: the default group has every node, and globs and metadata cannot be compared.
-fn may_meet(a: &EffectiveGroup, b: &EffectiveGroup) -> bool {
-    let ids = |group: &EffectiveGroup| -> Option<BTreeSet<String>> {
-        let ids = group.definition.selector.literal_node_ids()?;
-        Some(ids.into_iter().map(str::to_owned).collect())
-    };
-    if a.definition.name == b.definition.name {
-        return true;
-    }
-    match (ids(a), ids(b)) {
-        (Some(a), Some(b)) => !a.is_disjoint(&b),
-        (_, _) => true,
-    }
-}
-
-/// The keys that a touched group had and no longer has.
-fn removed<'a>(
-    before: &'a Groups,
-    after: &'a Groups,
-    touched: &BTreeSet<&GroupName>,
-) -> BTreeSet<ResourceKey> {
-    let mut removed = BTreeSet::new();
-    for name in touched {
-        let Some(old) = before.get(*name) else { continue };
-        let new = after.get(*name);
-        let new = new.map(|new| &**new);
-        for profile in Profile::ALL {
-            let generated = |group: Option<&'a EffectiveGroup>| group?.generated.get(&profile);
-            let gone = absent(Some(&old.resources), new.map(|new| &new.resources))
-                .chain(absent(generated(Some(old)), generated(new)));
-            removed.extend(gone.filter(|key| !new.is_some_and(|new| new.has(profile, key))).cloned());
-        }
-    }
-    removed
-}
-
-/// The keys of `before` that `after` has not.
-fn absent<'a>(
-    before: Option<&'a Resources>,
-    after: Option<&'a Resources>,
-) -> impl Iterator<Item = &'a ResourceKey> {
-    let all = before.filter(|_| after.is_none()).into_iter().flat_map(|all| all.keys());
-    let gone = before.zip(after).into_iter().flat_map(|(before, after)| before.diff(after));
-    let gone = gone.filter_map(|item| match item {
-        DiffItem::Remove(key, _) => Some(key),
-        DiffItem::Add(..) | DiffItem::Update { .. } => None,
-    });
-    all.chain(gone).map(|key| &**key)
 }
 
 /// The groups of equal priority that have a resource in common with `group` and a connected node too (D3).
@@ -283,7 +171,7 @@ const MAX_DOUBTS: usize = 100;
 
 #[cfg(test)]
 mod tests {
-    use xds_cache::layer::{Generated, GeneratedGroup, LayerGroup, merge};
+    use xds_cache::layer::{Generated, GeneratedGroup, LayerGroup, Resources, merge};
     use xds_cache::{Layer, Reference, ResourceDraft, ResourceType};
 
     use super::*;
@@ -324,8 +212,11 @@ mod tests {
         let before = merge(&base, &Layer::default(), &generated);
         let told = |before: &Groups, after: &Groups, counts: bool| {
             let touched: BTreeSet<&GroupName> = after.keys().collect();
+            let missing = MissingReferences::default().changed(&Groups::new(), before);
+            let before = (before, &missing);
             let doubts = doubts(before, after, &touched, &BTreeSet::new(), &StatusBoard::new(), |_| counts);
-            doubts.into_iter().map(|doubt| doubt.message).collect::<Vec<_>>()
+            let first = |doubt: Diagnostic| doubt.message.split(": ").next().map(str::to_owned);
+            doubts.into_iter().filter_map(first).collect::<Vec<_>>()
         };
         let of_nobody =
             "RouteConfiguration \"raw\" of default names Cluster \"of-nobody\", which does not exist";

@@ -26,8 +26,12 @@ enum Kind {
 impl Kind {
     /// A listener, and what it needs, except the resource `name` that may be missing.
     fn needs(self, listener: &str, name: &str, backend: SocketAddr) -> Vec<Value> {
-        // An Envoy waits for the resource so long before it goes on without.
-        let ads = json!({"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "2s"});
+        self.needs_within("2s", listener, name, backend)
+    }
+
+    /// The same for an Envoy that waits so long for a resource before it goes on without.
+    fn needs_within(self, limit: &str, listener: &str, name: &str, backend: SocketAddr) -> Vec<Value> {
+        let ads = json!({"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": limit});
         let (route, cluster) = match self {
             Self::Route => (name.to_owned(), format!("{listener}-cluster")),
             Self::Endpoints => (format!("{listener}-route"), name.to_owned()),
@@ -81,12 +85,16 @@ struct World {
 impl World {
     /// A server with the listener `good`, which has everything, and `two`, which lacks something.
     async fn start(kind: Kind) -> Result<Self> {
+        Self::start_within("2s", kind).await
+    }
+
+    async fn start_within(limit: &str, kind: Kind) -> Result<Self> {
         let backend = Backend::start("b").await?;
         let config = ConfigDir::new()?;
         let mut good = kind.needs("good", "for-good", backend.addr());
         good.push(kind.resource("good", "for-good", backend.addr()));
         config.write_resources("good.yaml", &good)?;
-        config.write_resources("two.yaml", &kind.needs("two", "for-two", backend.addr()))?;
+        config.write_resources("two.yaml", &kind.needs_within(limit, "two", "for-two", backend.addr()))?;
         let setup = Setup::new()?.watch(config.path()).fixed_xds_port()?;
         let server = Server::start_with(setup).await?;
         Ok(Self { config, backend, server })
@@ -130,11 +138,46 @@ async fn an_envoy_starts_without_it(kind: Kind, variant: Variant) -> Result<()> 
     world.expect(&envoy, "good", StatusCode::OK).await
 }
 
+/// Without a limit, an Envoy would wait for the resource before it opens any listener. So it gets the listener only with it.
+async fn an_envoy_is_not_sent_what_it_would_wait_for(kind: Kind, variant: Variant) -> Result<()> {
+    let world = World::start_within("0s", kind).await?;
+    let bootstrap = world.server.bootstrap_envoy("n", variant).await?;
+    let envoy = Envoy::start(&bootstrap).await?;
+    envoy.wait_live().await.context("a fresh Envoy")?;
+    world.expect(&envoy, "good", StatusCode::OK).await?;
+    let is_held = |node: &Value| node.to_string().contains("\"two\"") && node.to_string().contains("for-");
+    world.server.wait_json("/v1/nodes/n", is_held).await?;
+    let problems = world.server.get_json("/readyz").await?["problems"].to_string();
+    ensure!(problems.contains("is not sent this listener"), "{problems}");
+
+    // What goes on meanwhile is not in its way.
+    let three = kind.needs("three", "for-three", world.backend.addr());
+    let more = [three, vec![kind.resource("three", "for-three", world.backend.addr())]].concat();
+    world.config.write_resources("three.yaml", &more)?;
+    world.expect(&envoy, "three", StatusCode::OK).await?;
+    let resource = kind.resource("two", "for-two", world.backend.addr());
+    world.config.write_resources("for-two.yaml", &[resource])?;
+    world.expect(&envoy, "two", StatusCode::OK).await?;
+
+    // A version that names something else that is missing leaves the Envoy with the former one.
+    let other = kind.needs_within("0s", "two", "for-other", world.backend.addr());
+    world.config.write_resources("two.yaml", &other)?;
+    let names_other = |ready: &Value| ready["problems"].to_string().contains("for-other");
+    world.server.wait_json("/readyz", names_other).await?;
+    world.server.wait_json("/v1/nodes/n", is_held).await?;
+    world.expect(&envoy, "two", StatusCode::OK).await?;
+    let resource = kind.resource("two", "for-other", world.backend.addr());
+    world.config.write_resources("for-other.yaml", &[resource])?;
+    let is_fine = |ready: &Value| ready["problems"] == json!([]);
+    world.server.wait_json("/readyz", is_fine).await?;
+    world.expect(&envoy, "two", StatusCode::OK).await
+}
+
 /// Makes a test of each kind for each variant: `sotw::a_route`.
 macro_rules! with_each_variant {
     ($($module:ident: $variant:ident),+) => {
         $(mod $module {
-            use super::{Kind, an_envoy_starts_without_it};
+            use super::{Kind, an_envoy_is_not_sent_what_it_would_wait_for, an_envoy_starts_without_it};
             use xds_tests::server::Variant::$variant as VARIANT;
 
             #[tokio::test]
@@ -150,6 +193,16 @@ macro_rules! with_each_variant {
             #[tokio::test]
             async fn an_envoy_starts_without_endpoints() -> anyhow::Result<()> {
                 an_envoy_starts_without_it(Kind::Endpoints, VARIANT).await
+            }
+
+            #[tokio::test]
+            async fn an_envoy_is_not_sent_a_listener_that_would_wait_for_routes() -> anyhow::Result<()> {
+                an_envoy_is_not_sent_what_it_would_wait_for(Kind::Route, VARIANT).await
+            }
+
+            #[tokio::test]
+            async fn an_envoy_is_not_sent_a_listener_that_would_wait_for_an_extension() -> anyhow::Result<()> {
+                an_envoy_is_not_sent_what_it_would_wait_for(Kind::Extension, VARIANT).await
             }
         })+
     };

@@ -3,6 +3,8 @@
 //! C-core and grpc-go open a stream for each target; only grpc-js has one for all. What is to happen on one stream
 //! must therefore happen to one target.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use xds_tests::backend::Backend;
@@ -37,6 +39,8 @@ with_each_library!(
     several_targets_are_watched_and_unwatched,
     giving_up_the_last_name_is_no_wildcard,
     a_change_while_the_server_was_away_arrives,
+    a_new_client_uses_the_routes_that_lead_somewhere,
+    routes_wait_for_a_cluster_that_is_not_there,
 );
 
 async fn calls_follow_the_shipped_example(library: Library) -> Result<()> {
@@ -285,6 +289,76 @@ async fn wait_watched(worker: &Worker, type_url: &str, names: &[&str]) -> Result
     })
     .await
 }
+
+async fn a_new_client_uses_the_routes_that_lead_somewhere(library: Library) -> Result<()> {
+    let backends = [Backend::start("b0").await?, Backend::start("b1").await?];
+    let config = ConfigDir::new()?;
+    write_service(&config, "a", &backends[0])?;
+    let routes = [
+        ("/gone/", config::to("gone")),
+        ("/both/", config::split(&[("a", 1), ("gone", 99)])),
+        ("/echo.", config::to("a")),
+    ];
+    let path = "/v1/groups/default/resources/routes/a";
+    let server = Server::start(config.path()).await?;
+    server.wait_ready().await?;
+    server.put(path, &config::route_config("a", &routes)).await?;
+    let Some(worker) = Worker::start(library, &server.bootstrap_grpc(NODE).await?).await? else {
+        return Ok(());
+    };
+    let channel = worker.open("xds:///a").await?;
+    let calls = |method: &str| Calls { method: method.to_owned(), limit: SOON, ..Calls::new(8) };
+    let counts = channel.call(&calls("/echo.Echo/Who")).await?;
+    assert_eq!(counts.n_of("b0"), 8, "{counts:?}");
+    let counts = channel.call(&calls("/both/Who")).await?;
+    assert_eq!(counts.n_of("b0"), 8, "{counts:?}");
+    let counts = channel.call(&calls("/gone/Who")).await?;
+    assert_eq!(counts.errors.keys().collect::<Vec<_>>(), ["UNAVAILABLE"], "{counts:?}");
+    let node = server.get_json(&format!("/v1/nodes/{NODE}")).await?;
+    ensure!(node["streams"].to_string().contains("\"gone\""), "nothing waits for the cluster: {node:#}");
+    let fleet = server.get_json("/v1/fleet").await?;
+    assert_eq!(fleet["states"]["acknowledged"].as_u64().unwrap_or(0), 0, "{fleet:#}");
+
+    let cluster = [config::cluster("gone"), config::endpoints("gone", &[backends[1].addr()])];
+    config.write_resources("gone.yaml", &cluster)?;
+    wait_answers(&channel, [("/gone/Who", "b1"), ("/echo.Echo/Who", "b0")]).await?;
+    wait_synced(&server).await?;
+    Ok(())
+}
+
+async fn routes_wait_for_a_cluster_that_is_not_there(library: Library) -> Result<()> {
+    let backends = [Backend::start("b0").await?, Backend::start("b1").await?];
+    let config = ConfigDir::new()?;
+    write_service(&config, "a", &backends[0])?;
+    let server = Server::start(config.path()).await?;
+    let Some(worker) = Worker::start(library, &server.bootstrap_grpc(NODE).await?).await? else {
+        return Ok(());
+    };
+    let channel = worker.open("xds:///a").await?;
+    assert_eq!(channel.who().await?, "b0");
+    let hold = channel.hold(&Calls { limit: SOON, ..Calls::new(0) }, 100).await?;
+    let routes = config::route_config("a", &[("/", config::to("gone"))]);
+    let path = "/v1/groups/default/resources/routes/a?wait=acked&timeout=2s";
+    let answer = server.put(path, &routes).await?;
+    assert_eq!(answer["nPending"], 1, "{answer:#}");
+    let node = server.get_json(&format!("/v1/nodes/{NODE}")).await?;
+    assert_eq!(node["types"][ROUTE]["status"], "STALE", "{node:#}");
+    assert_eq!(channel.who().await?, "b0");
+
+    let cluster = [config::cluster("gone"), config::endpoints("gone", &[backends[1].addr()])];
+    config.write_resources("gone.yaml", &cluster)?;
+    wait_who(&channel, "b1").await?;
+    let counts = hold.stop().await?;
+    let is_known = |error: &String| error.starts_with("unknown cluster selected for RPC");
+    let is_excused = library == Library::GrpcGo && counts.first_error.as_ref().is_some_and(is_known);
+    let n_excused = if is_excused { 5 } else { 0 };
+    assert!(counts.errors.values().sum::<u64>() <= n_excused, "{counts:?}");
+    wait_synced(&server).await?;
+    Ok(())
+}
+
+/// Clients wait 15 s for a cluster that does not exist.
+const SOON: Duration = Duration::from_secs(8);
 
 async fn wait_synced(server: &Server) -> Result<Value> {
     let is_synced = |node: &Value| {

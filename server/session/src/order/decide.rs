@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xds_cache::{Name, References, Resource, ResourceKey, ResourceType, WaitsFor};
+use xds_cache::{Name, Resource, ResourceKey, ResourceType, WaitsFor};
 
 use super::facts::{At, Facts, Need, Place, User, wants};
 use crate::ledger::Answer;
@@ -110,6 +110,18 @@ fn hold_alone(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
     let mut decision = Decision::new(Step::Send);
     for place in facts.places(key) {
         let At::Owed(resource) = &place.at else { continue };
+        // One that came back has started: what it is sent waits alone.
+        let missing = facts.missing_without_limit(resource).filter(|_| !place.state.ledger.came_back());
+        if let Some(missing) = missing {
+            decision.step = place.as_it_is(facts, key);
+            decision.because.get_or_insert(WaitsFor::Sending(missing));
+            continue;
+        }
+        if let Some((step, missing)) = place.partial(facts, resource) {
+            decision.step = step;
+            decision.because.get_or_insert(WaitsFor::Sending(missing));
+            continue;
+        }
         let obstacles = facts.obstacles_of_update(place, resource);
         let (overdue, open): (Vec<_>, Vec<_>) =
             obstacles.iter().cloned().partition(|obstacle| facts.is_awaited_too_long(place, obstacle));
@@ -234,12 +246,19 @@ impl Facts<'_> {
     fn obstacles_of_update(&self, place: &Place<'_>, resource: &Resource) -> Vec<WaitsFor> {
         let of = resource.resource_type();
         let sent = place.state.sent(resource.name());
-        let new: Vec<ResourceKey> = if place.state.ledger.came_back() {
-            place.state.new_references(resource)
-        } else {
-            let none = References::default();
-            let new = resource.references().missing_in(sent.map_or(&none, |sent| sent.references()));
-            new.map(|to| ResourceKey::clone(to)).collect()
+        let new: Vec<ResourceKey> = match sent {
+            _ if place.state.ledger.came_back() => place.state.new_references(resource),
+            Some(sent) => {
+                let new = resource.references().missing_in(sent.references());
+                new.map(|to| ResourceKey::clone(to)).collect()
+            }
+            // Whichever version the client uses, that refers to what all of them refer to.
+            None if place.state.is_offered_again(resource) => {
+                let used: Vec<_> = place.state.ledger.in_use(resource.name()).collect();
+                let is_new = |to: &&ResourceKey| used.iter().any(|used| !used.references().has(to));
+                resource.references().targets().filter(is_new).cloned().collect()
+            }
+            None => resource.references().targets().cloned().collect(),
         };
         // New clusters that refer to each other come together.
         let is_mutual = |to: &ResourceKey| sent.is_none() && to.resource_type == *of;
@@ -385,6 +404,37 @@ impl Place<'_> {
                 Step::Keep(Arc::clone(kept))
             }
             kept => Step::Hide(kept.cloned()),
+        }
+    }
+
+    /// The step of a gRPC client, and a cluster that is not served, if it would not use these routes before it has that. It goes on with
+    /// what it has; one that has nothing, or was sent its routes without those to the same clusters, is sent these without them. A
+    /// cluster that went after the client had routes to it makes no difference: the client has heard of that.
+    fn partial(&self, facts: &Facts<'_>, resource: &Resource) -> Option<(Step, ResourceKey)> {
+        let (key, name) = (resource.key(), resource.name());
+        let partial = facts.input.view.partial(key)?;
+        let cluster =
+            |name: &Name| ResourceKey { resource_type: ResourceType::Cluster, name: Arc::clone(name) };
+        let missing = cluster(partial.left_out().first()?);
+        if self.state.ledger.came_back() {
+            let step = match self.as_it_came(facts, key) {
+                Step::PutOff => Step::Keep(partial),
+                step @ (Step::Send | Step::Keep(_) | Step::Hide(_)) => step,
+            };
+            return Some((step, missing));
+        }
+        let had: Vec<&Arc<Resource>> = match self.state.sent(name) {
+            Some(sent) => vec![sent],
+            None => self.state.ledger.in_use(name).collect(),
+        };
+        let is_new = |missing: &&Name| {
+            !had.iter()
+                .any(|had| had.left_out().contains(*missing) || had.references().has(&cluster(missing)))
+        };
+        match partial.left_out().iter().find(is_new) {
+            Some(new) if !had.is_empty() => Some((self.as_it_is(facts, key), cluster(new))),
+            None if had.iter().all(|had| had.left_out().is_empty()) => None,
+            Some(_) | None => Some((Step::Keep(partial), missing)),
         }
     }
 

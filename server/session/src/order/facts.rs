@@ -162,23 +162,28 @@ impl<'a> Facts<'a> {
                     let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
                     open.entry(key).or_default().push(Place { state, at });
                 };
-                if state.ledger.came_back() {
-                    self.places_of_returned(state).into_iter().for_each(|(name, at)| note(&name, at));
-                }
-                if !state.ledger.came_back() && self.may_hold(of) && !state.ledger.is_at(table) {
+                let came_back = state.ledger.came_back();
+                let returned = if came_back { self.places_of_returned(state) } else { vec![] };
+                let is_noted: BTreeSet<Name> = returned.iter().map(|(name, _)| Arc::clone(name)).collect();
+                returned.into_iter().for_each(|(name, at)| note(&name, at));
+                let may_hold = self.may_hold(of) && !came_back;
+                let awaits = self.has_quirk(Quirk::AwaitsWithoutLimit, of) && !came_back;
+                let is_partial = self.has_quirk(Quirk::WaitsForAllClusters, of);
+                if (may_hold || awaits || is_partial) && !state.ledger.is_at(table) {
                     for resource in state.lacks(table).changed {
                         // A resource that is made of a pattern has no name of its own.
                         let is_own =
                             table.find(resource.name()).is_some_and(|own| Arc::ptr_eq(own, &resource));
-                        if is_own && self.may_wait(state, &resource) {
+                        let is_open = (may_hold && self.may_wait(state, &resource))
+                            || (awaits && self.missing_without_limit(&resource).is_some())
+                            || (is_partial && self.input.view.partial(resource.key()).is_some());
+                        if is_own && is_open && !is_noted.contains(resource.name()) {
                             note(&Arc::clone(resource.name()), At::Owed(resource));
                         }
                     }
                 }
                 if references::is_referred_to(of) {
-                    for resource in
-                        state.ledger.gone_from(table).into_iter().filter(|_| !state.ledger.came_back())
-                    {
+                    for resource in state.ledger.gone_from(table).into_iter().filter(|_| !came_back) {
                         note(&Arc::clone(resource.name()), At::Gone(resource));
                     }
                     // A client may ask for any number of names; few are those of something that it may be using.
@@ -193,8 +198,7 @@ impl<'a> Facts<'a> {
                         }
                     }
                 }
-                if !state.ledger.came_back() && !Quirk::UsedOnlyWhenAsked.is_of(of) && references::refers(of)
-                {
+                if !came_back && !Quirk::UsedOnlyWhenAsked.is_of(of) && references::refers(of) {
                     for resource in state.ledger.changed_from(table) {
                         note(&Arc::clone(resource.name()), At::Changed(resource));
                     }
@@ -221,6 +225,19 @@ impl<'a> Facts<'a> {
         };
         let refers = resource.references().targets().next().is_some();
         self.input.is_back || Quirk::ChangeTogether.is_of(&state.resource_type) || (refers && has_new())
+    }
+
+    fn has_quirk(&self, quirk: Quirk, of: &ResourceType) -> bool {
+        quirk.is_of_profile(of, self.input.view.key().profile)
+    }
+
+    /// The resource that the client would wait for without a limit if it were sent this one, because the view does not have it.
+    pub(super) fn missing_without_limit(&self, resource: &Resource) -> Option<ResourceKey> {
+        let view = self.input.view;
+        let is_missing = |to: &ResourceKey| view.resolve(&to.resource_type, &to.name).is_none();
+        let may_await = self.has_quirk(Quirk::AwaitsWithoutLimit, resource.resource_type())
+            && resource.references().targets().any(&is_missing);
+        may_await.then(|| resource.awaited_without_limit().into_iter().find(is_missing)).flatten()
     }
 
     /// Returns `true` if anything refers to a resource of all that the client may have.
