@@ -8,7 +8,8 @@
 //! This crate does no I/O, reads no clock and starts no task. It does not know the transport protocol (`xds-session`), and has no
 //! descriptors (`xds-codec`). To it, a resource is a name, a type, encoded bytes and a content version. It reads the bytes only where
 //! serving depends on them, field by field ([`wire`]): how long a [`cluster`] and its endpoints drain, whether a client needs time to
-//! make it ready, and which virtual hosts a RouteConfiguration consists of.
+//! make it ready, what an Envoy waits for without a limit before it opens a listener, and which virtual hosts a RouteConfiguration
+//! consists of.
 
 pub mod admission;
 pub mod cluster;
@@ -22,8 +23,11 @@ mod host;
 mod host_sum;
 pub mod identity;
 pub mod layer;
+mod listener;
 pub mod loads;
+mod missing;
 mod node;
+mod partial;
 mod publisher;
 mod reconnects;
 mod references;
@@ -51,12 +55,14 @@ pub use imbl::{OrdMap, OrdSet};
 pub use drain::{DrainPolicy, Draining};
 pub use encoded::{Encoded, RouteConfigParts};
 pub use filling::filling;
+pub use glob::Glob;
 pub use group::{GroupName, NodeGroup, Selector};
 pub use held_back::{HeldBack, Phase, WaitsFor};
 pub use host_sum::{HostHash, HostSum};
 pub use identity::{Identity, Proof, Proofs, Subject};
 pub use layer::{Generated, Groups, Layer};
 pub use loads::LoadBoard;
+pub use missing::{MissingReference, MissingReferences};
 pub use node::{Locality, Node, Profile, Scalar};
 pub use publisher::{AHEAD, Moved, Preview, Publication, Publisher, ViewReceiver};
 pub use references::{Reference, References};

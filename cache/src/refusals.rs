@@ -45,6 +45,8 @@ reasons! {
     MessageSize = "message-size", "--max-message-bytes";
     /// A client subscribes to too many names of one type, or to one that is too long.
     Names = "names", "--max-names-per-type";
+    /// There is no room for the names that a client subscribes to.
+    SubscriptionMemory = "subscription-memory", "--max-subscription-memory";
     /// A client subscribes to too many types on one stream.
     Types = "types", "100 types on a stream";
     /// A rollout would call a host that may not be called.

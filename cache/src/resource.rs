@@ -12,7 +12,7 @@ use crate::references::References;
 use crate::resource_key::{Name, ResourceKey};
 use crate::resource_type::ResourceType;
 use crate::version::{LazyVersion, Version, VersionHasher};
-use crate::{cluster, host, xdstp};
+use crate::{cluster, host, listener, xdstp};
 
 /// Where a resource came from. This is not part of its content: equal resources of different origin have equal versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -95,14 +95,16 @@ struct Content {
 }
 
 /// Properties that few resources have.
+#[derive(Default, PartialEq)]
 struct Rare {
     ttl: Option<Duration>,
     aliases: Box<[Name]>,
+    left_out: Box<[Name]>,
 }
 
 impl Rare {
-    fn of(ttl: Option<Duration>, aliases: Box<[Name]>) -> Option<Box<Self>> {
-        (ttl.is_some() || !aliases.is_empty()).then(|| Box::new(Self { ttl, aliases }))
+    fn boxed(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| Box::new(self))
     }
 }
 
@@ -118,13 +120,18 @@ impl Resource {
     /// alias, so that the resource is found under each of its spellings (row A144).
     #[must_use]
     pub fn new(draft: ResourceDraft) -> Self {
+        Self::partial(draft, Box::default())
+    }
+
+    /// A resource without the routes to these clusters.
+    pub(crate) fn partial(draft: ResourceDraft, left_out: Box<[Name]>) -> Self {
         let ResourceDraft { key, value, ttl, aliases, references, origin, in_wildcard, host_pattern } = draft;
         let aliases = with_canonical(&key.name, aliases);
         let content = Arc::new(Content {
             value,
             references,
             origin,
-            rare: Rare::of(ttl, aliases),
+            rare: Rare { ttl, aliases, left_out }.boxed(),
             settles_alone: OnceLock::new(),
         });
         let version = LazyVersion::default();
@@ -146,7 +153,7 @@ impl Resource {
                 value,
                 references,
                 origin,
-                rare: Rare::of(self.ttl(), aliases),
+                rare: Rare { ttl: self.ttl(), aliases, left_out: self.left_out().into() }.boxed(),
                 settles_alone: OnceLock::new(),
             })
         };
@@ -298,6 +305,12 @@ impl Resource {
         self.content.rare.as_ref().map(|rare| &*rare.aliases).unwrap_or_default()
     }
 
+    /// The clusters to which it has no routes only because they are not served; see [`View::partial`](crate::View::partial).
+    #[must_use]
+    pub fn left_out(&self) -> &[Name] {
+        self.content.rare.as_ref().map(|rare| &*rare.left_out).unwrap_or_default()
+    }
+
     /// The resource's references.
     #[must_use]
     pub fn references(&self) -> &References {
@@ -328,6 +341,16 @@ impl Resource {
     pub fn settles_alone(&self) -> bool {
         let find = || cluster::settles_alone(self.content.value.bytes());
         self.key.resource_type == ResourceType::Cluster && *self.content.settles_alone.get_or_init(find)
+    }
+
+    /// The resources that an Envoy waits for without a limit once it has this one. Only listeners have any; their bytes are read each
+    /// time.
+    #[must_use]
+    pub fn awaited_without_limit(&self) -> Vec<ResourceKey> {
+        if self.key.resource_type != ResourceType::Listener {
+            return vec![];
+        }
+        listener::awaited_without_limit(self.content.value.bytes())
     }
 }
 

@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::SystemTime;
 
@@ -51,7 +50,7 @@ pub enum ConfigStatus {
     Synced,
     /// Nothing was sent: nothing that the client asks for exists.
     NotSent,
-    /// Sent and neither ACKed nor NACKed.
+    /// Sent and neither ACKed nor NACKed, or a change is not sent yet.
     Stale,
     /// The last response was NACKed.
     Error,
@@ -94,6 +93,8 @@ pub enum EventKind {
         sent: Sent,
         /// The client's words, at most [`MAX_NACK_MESSAGE`] bytes of them.
         message: Arc<str>,
+        /// The resources that they name.
+        named: Named,
     },
     /// The resources that the client does not accept are others than before.
     Standing(Arc<Standing>),
@@ -197,12 +198,16 @@ pub struct TypeStatus {
     pub standing: Option<Arc<Standing>>,
     /// The last answer was a NACK that nothing in `standing` explains.
     is_response_rejected: bool,
-    /// The listeners that an Envoy named in it, and the publication of the first such answer without a break.
-    named: Vec<(Name, Revision)>,
+    /// The resources that the client named in it.
+    named: Vec<NamedRejection>,
+    /// It rejects no others of that response.
+    names_all: bool,
     /// The publication up to which the client has accepted everything. It never falls.
     acknowledged: Option<Revision>,
     /// True if the last response was not answered.
     pub is_outstanding: bool,
+    /// True if a change is not sent yet, because of what the client has or does not have.
+    is_held_back: bool,
     /// True if the client said, in its first request, that it holds configuration from an earlier stream.
     pub came_back: bool,
     /// True if the client arrived with everything that it would have been sent.
@@ -213,27 +218,31 @@ pub struct TypeStatus {
     pub updated_at: Option<SystemTime>,
 }
 
-impl Nack {
-    /// The listeners that an Envoy names, each with its words.
-    fn listeners(&self) -> impl Iterator<Item = (&str, &str)> {
-        let listeners = self.message.strip_prefix(LISTENERS).unwrap_or_default();
-        listeners.lines().filter_map(|line| line.split_once(": "))
-    }
-
-    /// Returns `true` if an Envoy names all listeners that it rejects. The end of a long text is not kept.
-    fn names_listeners(&self) -> bool {
-        self.message.starts_with(LISTENERS) && self.message.len() < MAX_NACK_MESSAGE
-    }
+/// The resources that a client names as those that it rejects of a response.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// Their names, each with the client's words about it.
+    pub resources: Vec<(Name, Arc<str>)>,
+    /// True if it rejects no others.
+    pub is_all: bool,
 }
 
-/// The beginning of an Envoy's words for listeners, before a line for each.
-const LISTENERS: &str = "Error adding/updating listener(s) ";
+/// A resource that a client named in its last rejection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct NamedRejection {
+    name: Name,
+    words: Arc<str>,
+    /// The publication of the first rejection without a break that named it.
+    since: Revision,
+}
 
 /// The answer of a client to what a publication changed of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TypeAnswer {
-    /// It has not answered everything yet, or it is not known yet which of the resources it rejects.
+    /// It has not answered everything yet.
     Pending,
+    /// It rejected a response, and it is not known yet which of the resources it rejects.
+    Unknown,
     /// It uses all of that, or something newer.
     Uses,
     /// It rejects some of that.
@@ -253,6 +262,7 @@ impl TypeStatus {
     pub fn status(&self) -> ConfigStatus {
         match &self.sent {
             _ if self.is_error => ConfigStatus::Error,
+            _ if self.is_held_back => ConfigStatus::Stale,
             None if self.came_up_to_date => ConfigStatus::Synced,
             None => ConfigStatus::NotSent,
             Some(_) if self.is_outstanding => ConfigStatus::Stale,
@@ -276,13 +286,6 @@ impl TypeStatus {
     #[must_use]
     pub fn failed_before(&self, revision: Revision) -> bool {
         self.failing_since.is_some_and(|since| since < revision)
-    }
-
-    /// The rejection that stands when the client has answered everything of publication `revision`, or a response of that or later.
-    #[must_use]
-    pub fn nack_since(&self, revision: Revision) -> Option<&Nack> {
-        let has_answered = !self.is_outstanding && self.current >= revision;
-        self.last_nack.as_ref().filter(|nack| self.is_error && (has_answered || nack.revision >= revision))
     }
 
     /// The answer of the client to what publication `revision` changed of the type: to the resources for whose names `is_changed` is `true`.
@@ -310,44 +313,56 @@ impl TypeStatus {
             return TypeAnswer::Pending;
         };
         let is_known = match self.is_response_rejected {
-            true => nack.names_listeners(),
+            true => self.names_all,
             false => standing.n_unknown == 0 && standing.rejected.len() == standing.n_rejected,
         };
         if is_known && !is_answer(nack.revision) {
             return TypeAnswer::Pending;
         }
-        let named = self.named.iter().find(|(name, _)| self.is_response_rejected && is_changed(name));
-        if let Some((name, since)) = named {
-            let words = nack.listeners().find(|(listener, _)| *listener == &**name);
+        if let Some(one) = self.named.iter().find(|one| self.is_response_rejected && is_changed(&one.name)) {
             return TypeAnswer::Rejects {
-                resource: Some(Arc::clone(name)),
-                message: words.map_or_else(|| Arc::clone(&nack.message), |(_, words)| words.into()),
-                failed_before: *since < revision,
+                resource: Some(Arc::clone(&one.name)),
+                message: Arc::clone(&one.words),
+                failed_before: one.since < revision,
             };
         }
         if is_known {
             return if has_answered { TypeAnswer::Uses } else { TypeAnswer::Pending };
         }
         let is_sought = standing.n_unknown > 0 && !has_answered;
-        if is_sought || !is_answer(nack.revision) {
+        if is_sought {
+            return TypeAnswer::Unknown;
+        }
+        if !is_answer(nack.revision) {
             return TypeAnswer::Pending;
         }
         let failed_before = self.failed_before(revision);
         TypeAnswer::Rejects { resource: None, message: Arc::clone(&nack.message), failed_before }
     }
 
+    /// The names of all resources that the client rejects; `None` if it is not known which these are.
+    #[must_use]
+    pub fn rejected_names(&self) -> Option<impl Iterator<Item = &Name>> {
+        let standing = self.standing.as_deref();
+        let is_known = standing.is_none_or(|all| all.n_unknown == 0 && all.rejected.len() == all.n_rejected)
+            && (!self.is_response_rejected || self.names_all);
+        let standing = standing.into_iter().flat_map(|standing| &standing.rejected).map(|one| &one.name);
+        let named = self.named.iter().filter(|_| self.is_response_rejected).map(|one| &one.name);
+        is_known.then(|| standing.chain(named))
+    }
+
     /// The resources that the client rejects; `None` before its first answer.
     ///
-    /// The session finds which resources of a response are rejected. An Envoy also names each listener that it rejects.
+    /// The session finds which resources of a response are rejected. An Envoy also names each listener and each cluster that it rejects.
     #[must_use]
     pub fn rejections(&self) -> Option<Rejections> {
-        let Some(nack) = self.last_nack.as_ref().filter(|_| self.is_error) else {
+        if !self.is_error {
             let has_answered = self.acked.is_some() || self.came_up_to_date;
             return has_answered.then(Rejections::default);
-        };
-        let named = nack.listeners().take(MAX_REJECTIONS);
+        }
+        let named = self.named.iter().take(MAX_REJECTIONS);
         let mut rejections: BTreeMap<Name, Arc<str>> =
-            named.map(|(name, words)| (name.into(), words.into())).collect();
+            named.map(|one| (Arc::clone(&one.name), Arc::clone(&one.words))).collect();
         for rejection in self.standing.iter().flat_map(|standing| &standing.rejected) {
             let words = || Arc::clone(&rejection.message);
             rejections.entry(Arc::clone(&rejection.name)).or_insert_with(words);
@@ -380,7 +395,7 @@ impl TypeStatus {
                 self.note_settled();
                 self.acked = Some(sent.clone());
             }
-            EventKind::Nacked { sent, message } => {
+            EventKind::Nacked { sent, message, named } => {
                 self.is_outstanding = self.sent.as_ref() != Some(sent);
                 self.is_response_rejected = true;
                 self.note_error();
@@ -391,11 +406,14 @@ impl TypeStatus {
                     message: Arc::clone(message),
                     at,
                 };
-                self.note_named(&nack);
+                self.note_named(named, sent.revision);
                 self.last_nack = Some(nack);
             }
             EventKind::Standing(standing) => {
                 self.is_response_rejected = false;
+                // While a search goes on, what the client named is the best that is known.
+                let stands = |name: &Name| standing.rejected.iter().any(|one| one.name == *name);
+                self.named.retain(|one| standing.n_unknown > 0 || stands(&one.name));
                 self.standing = (!standing.is_empty()).then(|| Arc::clone(standing));
                 self.note_error();
                 self.show_standing(at);
@@ -405,13 +423,15 @@ impl TypeStatus {
         self.updated_at = Some(at);
     }
 
-    /// Remembers since when an Envoy has rejected the listeners that it names.
-    fn note_named(&mut self, nack: &Nack) {
-        let since =
-            |name: &str| self.named.iter().find(|(named, _)| **named == *name).map(|(_, since)| *since);
-        let named =
-            nack.listeners().map(|(name, _)| (Name::from(name), since(name).unwrap_or(nack.revision)));
-        self.named = named.collect();
+    /// Remembers since when the client has rejected the resources that it names.
+    fn note_named(&mut self, named: &Named, revision: Revision) {
+        let since = |name: &Name| self.named.iter().find(|one| one.name == *name).map(|one| one.since);
+        let named_rejection = |(name, words): &(Name, Arc<str>)| NamedRejection {
+            name: Arc::clone(name),
+            words: Arc::clone(words),
+            since: since(name).unwrap_or(revision),
+        };
+        (self.named, self.names_all) = (named.resources.iter().map(named_rejection).collect(), named.is_all);
     }
 
     /// Nothing is on its way: the client has accepted all that it was owed, unless it rejects something.
@@ -492,6 +512,12 @@ pub struct StreamStatus {
 }
 
 impl StreamStatus {
+    /// Returns `true` if a change is not sent yet, because of what the client has or does not have.
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
+        self.types.values().any(|of_type| of_type.is_held_back)
+    }
+
     /// The worst status of its types; `NotSent` if it asked for nothing.
     #[must_use]
     pub fn status(&self) -> ConfigStatus {
@@ -514,7 +540,6 @@ pub struct StreamEntry {
     board: Weak<StatusBoard>,
     id: StreamId,
     reconnects: u32,
-    is_held_back: AtomicBool,
 }
 
 impl fmt::Debug for StreamEntry {
@@ -570,16 +595,12 @@ impl StreamEntry {
         }
     }
 
-    /// Records whether changes wait that the stream's client is not sent yet.
-    pub fn record_held_back(&self, is_held_back: bool) {
-        self.is_held_back.store(is_held_back, Ordering::Relaxed);
-    }
-
-    /// Returns `true` if there are [changes that the client is not sent yet](Self::held_back), as was recorded last. Waits for no
-    /// client.
-    #[must_use]
-    pub fn is_held_back(&self) -> bool {
-        self.is_held_back.load(Ordering::Relaxed)
+    /// Records the changes that the stream's client is not sent yet, in the order of their keys.
+    pub fn record_held_back(&self, held_back: &[HeldBack]) {
+        for (of, status) in &mut self.lock().types {
+            let first = held_back.partition_point(|held| held.resource.resource_type < *of);
+            status.is_held_back = held_back.get(first).is_some_and(|held| held.resource.resource_type == *of);
+        }
     }
 
     /// Records an event, and notifies those who wait for it.
@@ -743,8 +764,7 @@ impl StatusBoard {
         let mut streams = self.write();
         let reconnects = streams.reconnects.arrive(&info.node.id, info.service.as_ref(), info.since);
         let (status, board) = (Mutex::new(status), Arc::downgrade(self));
-        let is_held_back = AtomicBool::new(false);
-        let entry = Arc::new(StreamEntry { status, subscriber, board, id, reconnects, is_held_back });
+        let entry = Arc::new(StreamEntry { status, subscriber, board, id, reconnects });
         streams.all.insert(id, Arc::downgrade(&entry));
         streams.join(None, id);
         drop(streams);

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::drain::{Drain, Draining};
+use crate::node::Profile;
+use crate::partial::PartialRoutes;
 use crate::resource::Resource;
 use crate::resource_key::ResourceKey;
 use crate::resource_type::ResourceType;
@@ -44,6 +46,7 @@ pub struct View {
     drain: Drain,
     /// What was served before.
     past: Arc<Past>,
+    partial: PartialRoutes,
 }
 
 /// The changes in one view.
@@ -75,6 +78,7 @@ impl View {
             labels: BTreeMap::new(),
             drain: Drain::default(),
             past: Arc::default(),
+            partial: PartialRoutes::default(),
         }
     }
 
@@ -153,6 +157,19 @@ impl View {
     #[must_use]
     pub fn resolve(&self, resource_type: &ResourceType, name: &str) -> Option<Arc<Resource>> {
         self.table(resource_type).resolve(&xdstp::canonical(name))
+    }
+
+    /// A served route configuration, or listener with routes, without its routes to clusters that are not served; `None` if it has no
+    /// such routes. For gRPC clients only: until they have every cluster, or for 15 s, C-core and grpc-js use none of the routes.
+    #[must_use]
+    pub fn partial(&self, key: &ResourceKey) -> Option<Arc<Resource>> {
+        let has_routes =
+            matches!(key.resource_type, ResourceType::RouteConfiguration | ResourceType::Listener);
+        if self.key.profile != Profile::Grpc || !has_routes {
+            return None;
+        }
+        let resource = self.table(&key.resource_type).find(&key.name)?;
+        self.partial.of(resource, self.table(&ResourceType::Cluster))
     }
 
     /// Returns `true` if only the default group selects the node, and that group is empty (D3): then the server does not know

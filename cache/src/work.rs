@@ -16,11 +16,13 @@ pub(crate) enum Work {
     Stream,
     /// A byte that is copied to put a message together.
     Copied,
+    /// A reference that is judged.
+    Reference,
 }
 
 #[cfg(test)]
 thread_local! {
-    static COUNTED: [Cell<usize>; 5] = const { [const { Cell::new(0) }; 5] };
+    static COUNTED: [Cell<usize>; 6] = const { [const { Cell::new(0) }; 6] };
 }
 
 /// `n` of these were done.
@@ -31,8 +33,8 @@ pub(crate) fn count(work: Work, n: usize) {
     COUNTED.with(|counted| counted[work as usize].set(counted[work as usize].get() + n));
 }
 
-/// How many views, resources, bytes, streams and copied bytes this thread counted since this was asked last.
+/// How many views, resources, bytes, streams, copied bytes and references this thread counted since this was asked last.
 #[cfg(test)]
-pub(crate) fn take() -> [usize; 5] {
-    COUNTED.with(|counted| [0, 1, 2, 3, 4].map(|work: usize| counted[work].take()))
+pub(crate) fn take() -> [usize; 6] {
+    COUNTED.with(|counted| [0, 1, 2, 3, 4, 5].map(|work: usize| counted[work].take()))
 }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
 use xds_cache::status::{
-    ConfigStatus, EventKind, News, Rejection, Sent, Standing, StreamEntry, StreamEvent, StreamId, StreamInfo,
-    Subscriber, TypeStatus, Variant,
+    ConfigStatus, EventKind, Named, News, Rejection, Sent, Standing, StreamEntry, StreamEvent, StreamId,
+    StreamInfo, Subscriber, TypeAnswer, TypeStatus, Variant,
 };
 use xds_cache::{Node, ResourceType, Revision, StatusBoard, Version, ViewChange};
 
@@ -46,7 +46,7 @@ fn status_after(events: &[EventKind]) -> TypeStatus {
 }
 
 fn nacked(sent: Sent) -> EventKind {
-    EventKind::Nacked { sent, message: "bad".into() }
+    EventKind::Nacked { sent, message: "bad".into(), named: Named::default() }
 }
 
 #[test]
@@ -92,10 +92,12 @@ fn acknowledged_is_a_final_response_or_that_nothing_was_owed() {
 fn a_rejection_counts_for_its_publication_and_those_before_until_it_heals() {
     let rejected = [EventKind::Sent(sent(1, 3, true)), nacked(sent(1, 3, true))];
     let status = status_after(&rejected);
-    assert!(status.nack_since(Revision(3)).is_some() && status.nack_since(Revision(4)).is_none());
+    let answer = |status: &TypeStatus, revision| status.answer(Revision(revision), |_| true);
+    let rejects = |answer| matches!(answer, TypeAnswer::Rejects { .. });
+    assert!(rejects(answer(&status, 3)) && answer(&status, 4) == TypeAnswer::Pending);
     let healed = [EventKind::Sent(sent(2, 4, true)), EventKind::Acked(sent(2, 4, true))];
     let status = status_after(&[&rejected[..], &healed[..]].concat());
-    assert!(status.nack_since(Revision(3)).is_none());
+    assert_eq!(answer(&status, 3), TypeAnswer::Uses);
     assert_eq!(
         status.last_nack.map(|nack| nack.message.to_string()).as_deref(),
         Some("bad"),
@@ -142,8 +144,11 @@ fn the_rejection_of_a_resource_stands_while_others_are_accepted_and_lowers_no_re
     let status = status_after(&[&first[..], &rejected[..], &later[..]].concat());
     assert_eq!((status.status(), status.acknowledged()), (ConfigStatus::Error, Some(Revision(2))));
     assert!(status.failed_before(Revision(4)) && !status.has_acked(Revision(4)));
-    assert!(status.nack_since(Revision(4)).is_some(), "it has answered, and still rejects a resource");
-    assert!(status.nack_since(Revision(5)).is_none(), "it has not answered that");
+    let of = |name: &'static str, revision| status.answer(Revision(revision), move |one| one == name);
+    assert!(matches!(of("a", 4), TypeAnswer::Rejects { failed_before: true, .. }), "it still rejects it");
+    assert_eq!(of("b", 4), TypeAnswer::Uses, "it has answered, and rejects another one");
+    assert_eq!((of("a", 5), of("b", 5)), (TypeAnswer::Pending, TypeAnswer::Pending), "it has not answered");
+    assert_eq!(status.rejected_names().unwrap().map(|name| &**name).collect::<Vec<_>>(), ["a"]);
     let status = status_after(&[&first[..], &rejected[..], &later[..], &healed[..]].concat());
     assert_eq!((status.status(), status.acknowledged()), (ConfigStatus::Synced, Some(Revision(5))));
     assert!(!status.failed_before(Revision(6)));

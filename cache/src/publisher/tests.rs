@@ -173,10 +173,10 @@ fn cost_of_a_host(n_hosts: usize) -> [usize; 3] {
     routes.set(n_hosts / 2, 1);
     put(&mut groups, "default", [routes.resource()]);
     let views = publisher.publish(Revision(3), groups).views;
-    let [_, _, hashed, _, copied] = work::take();
+    let [_, _, hashed, _, copied, _] = work::take();
     let changed = views.iter().flat_map(|view| &view.changes[&ResourceType::RouteConfiguration].changed);
     changed.for_each(|resource| assert!(resource.value().len() > 100 * n_hosts));
-    let [_, _, _, _, copied_later] = work::take();
+    let [_, _, _, _, copied_later, _] = work::take();
     assert_eq!(views.len(), 2);
     [hashed, copied, copied_later / n_hosts]
 }
@@ -220,7 +220,7 @@ fn the_board_finds_the_streams_of_a_view_without_looking_at_others() {
     entries.iter().enumerate().for_each(|(id, entry)| entry.record_view(view(&format!("n{id}")), false));
     work::take();
     assert_eq!(board.streams_of(Some(&view("n7"))).len(), 1);
-    let [_, _, _, streams, _] = work::take();
+    let [_, _, _, streams, ..] = work::take();
     assert_eq!(streams, 1);
     assert_eq!(board.views_of(&GroupName::default_group()).len(), 100);
     entries[7].record_view(view("n8"), false);

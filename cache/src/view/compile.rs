@@ -11,6 +11,7 @@ use super::own::Own;
 use crate::drain::next::{Former, Terms};
 use crate::drain::{Drain, DrainPolicy};
 use crate::layer::Groups;
+use crate::partial::PartialRoutes;
 use crate::resource_key::ResourceKey;
 use crate::resource_type::ResourceType;
 use crate::table::{Edit, TypeTable};
@@ -59,7 +60,19 @@ pub(crate) fn compile(key: ViewKey, groups: &Groups, circumstances: Circumstance
     };
     let labels = labels(&members, &own, base, &tables, &drain);
     let base = Arc::clone(base);
-    View { key, revision, epoch, members, base, own, tables, labels, drain, past: past.unwrap_or_default() }
+    View {
+        key,
+        revision,
+        epoch,
+        members,
+        base,
+        own,
+        tables,
+        labels,
+        drain,
+        past: past.unwrap_or_default(),
+        partial: PartialRoutes::default(),
+    }
 }
 
 /// The resources of all groups except the default one, and the keys under which they may have changed.

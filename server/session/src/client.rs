@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use xds_cache::status::{StreamEvent, StreamId, Variant};
-use xds_cache::{Changes, HeldBack, Name, Node, Profile, Resource, ResourceType, Version, View, ViewChange};
+use xds_cache::status::{EventKind, StreamEvent, StreamId, Variant};
+use xds_cache::{
+    Changes, HeldBack, Name, Node, Profile, Resource, ResourceKey, ResourceType, Version, View, ViewChange,
+};
 
+use crate::culprits::{Culprits, KnownCulprits};
 use crate::error::SessionError;
 use crate::limits::Limits;
 use crate::order::Order;
 use crate::quirks::Quirk;
-use crate::references::{ROWS, Row, all_hosts, is_referred_to, refers, rows_from};
+use crate::references::{ROWS, Row, all_hosts, is_referred_to, refers, rows_from, rows_to};
 use crate::request::Request;
 use crate::response::Response;
 use crate::stream::Stream;
@@ -30,6 +33,8 @@ use crate::type_state::{ClientTraits, TypeState, Update};
 #[derive(Clone, Debug)]
 pub struct Client {
     limits: Limits,
+    /// What clients of its program reject.
+    culprits: Arc<Culprits>,
     node: Option<Arc<Node>>,
     view: Option<Arc<View>>,
     streams: BTreeMap<StreamId, Stream>,
@@ -39,6 +44,8 @@ pub struct Client {
     has_lost_groups: bool,
     /// The resources that are not sent yet, and those that are served instead.
     order: Order,
+    /// The sum of [`Stream::kept_bytes`] over the streams.
+    kept_bytes: usize,
     /// Something was asked for since the last response that may not exist.
     may_ask_in_vain: bool,
     /// The search for resources that it refuses; few clients have any.
@@ -62,17 +69,25 @@ pub struct Holding {
 }
 
 impl Client {
-    /// A client without streams, of which nothing is known.
+    /// A client without streams, of which nothing is known, alone.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
+        Self::sharing(limits, Arc::default())
+    }
+
+    /// A client without streams, of which nothing is known. It shares what it finds of rejected resources with the others.
+    #[must_use]
+    pub fn sharing(limits: Limits, culprits: Arc<Culprits>) -> Self {
         Self {
             limits,
+            culprits,
             node: None,
             view: None,
             streams: BTreeMap::new(),
             shows_configuration: false,
             has_lost_groups: false,
             order: Order::default(),
+            kept_bytes: 0,
             may_ask_in_vain: false,
             trials: None,
             events: VecDeque::new(),
@@ -99,13 +114,19 @@ impl Client {
     /// The client broke the protocol or passed a limit: the stream must be ended. Other streams are not touched.
     pub fn handle_request(&mut self, stream: StreamId, request: Request) -> Result<(), SessionError> {
         let state = self.streams.get_mut(&stream).ok_or(SessionError::WrongStream)?;
+        let before = state.kept_bytes();
         let intake = state.handle_request(&request, &self.limits)?;
+        self.kept_bytes = self.kept_bytes - before + state.kept_bytes();
+        let lifted = state.take_lifted();
         if self.node.is_none() {
             self.node = request.node().cloned();
         }
         let is_unknown = self.view.as_ref().is_none_or(|view| view.is_unmatched());
         if intake.is_first_of_type {
             self.announce_known_hosts(stream, &intake.events);
+        }
+        if !lifted.is_empty() {
+            self.retry_referrers(stream, &lifted);
         }
         let came_back = intake.is_first_of_type && request.shows_configuration();
         self.shows_configuration |= is_unknown && came_back;
@@ -115,8 +136,26 @@ impl Client {
         if let Some(trials) = self.trials.as_mut().filter(|_| request.is_answer()) {
             self.woken.append(&mut trials.take_waiting());
         }
+        self.share_rejections(stream, &intake.events);
         self.events.extend(intake.events.into_iter().map(|event| (stream, event)));
         Ok(())
+    }
+
+    /// Tells other clients what this one rejects, and that it searches no more.
+    fn share_rejections(&self, stream: StreamId, events: &[StreamEvent]) {
+        let Some(node) = &self.node else { return };
+        let known = KnownCulprits { all: &self.culprits, node, stream };
+        for StreamEvent { resource_type, kind } in events {
+            let EventKind::Standing(standing) = kind else { continue };
+            for rejection in &standing.rejected {
+                let name = Arc::clone(&rejection.name);
+                known.add(ResourceKey { resource_type: resource_type.clone(), name }, rejection.version);
+            }
+            let state = self.streams.get(&stream).and_then(|stream| stream.find(resource_type));
+            if !state.is_some_and(TypeState::is_searching) {
+                known.end_search(resource_type);
+            }
+        }
     }
 
     /// Follows another view from now on.
@@ -138,6 +177,7 @@ impl Client {
     /// Ends a stream.
     pub fn handle_close(&mut self, stream: StreamId) {
         if let Some(closed) = self.streams.remove(&stream) {
+            self.kept_bytes -= closed.kept_bytes();
             self.order.handle_close(&closed);
         }
         self.woken.remove(&stream);
@@ -182,7 +222,9 @@ impl Client {
         if self.is_withheld() {
             return None;
         }
-        let traits = ClientTraits::new(&node, &view, self.limits.max_response_bytes);
+        let culprits = Arc::clone(&self.culprits);
+        let known = KnownCulprits { all: &culprits, node: &node, stream };
+        let traits = ClientTraits::new(known, &view, self.limits.max_response_bytes);
         let turn = loop {
             self.plan(stream, &view, now);
             let mut events = Vec::new();
@@ -190,8 +232,8 @@ impl Client {
             let target = self.order.target(&view);
             let state = self.streams.get_mut(&stream)?;
             let turn = state.poll_response(target, traits, now, &mut gate, &mut events);
-            if let (true, Some(trials)) = (gate.is_waited_at, &mut self.trials) {
-                trials.wait(stream, gate.opens_at());
+            if gate.is_waited_at {
+                self.trials.get_or_insert_default().wait(stream, gate.opens_at());
             }
             // To have nothing to send can be news too.
             self.order.is_due |= turn.is_none() && state.has_news();
@@ -210,7 +252,8 @@ impl Client {
     /// The gate for trials: responses that offer again a part of a rejected one.
     fn gate(&self, now: Instant) -> Gate {
         let n_in_flight = || self.streams.values().map(Stream::n_trials).sum();
-        Gate::new(self.trials.as_ref().map_or(Room::Now, |trials| trials.room(n_in_flight(), now)))
+        let room = self.trials.as_ref().map_or(Room::Now, |trials| trials.room(n_in_flight(), now));
+        Gate::new(room, now)
     }
 
     /// Finds what has to wait, if something happened that may change it. What is no more has to be sent, maybe on other streams.
@@ -262,6 +305,12 @@ impl Client {
         types.map(|state| state.wants.names().len()).sum()
     }
 
+    /// About how many bytes are kept of what its streams subscribe to, as of the last request of each.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
     /// Returns `true` if a stream waits for an answer about something that does not exist and that others refer to.
     fn asks_in_vain(&self, view: &View) -> bool {
         let asks_in_vain = |state: &TypeState| {
@@ -295,6 +344,24 @@ impl Client {
                 let routes = update.changed.iter();
                 let all = routes.flat_map(|route| route.references().of_type(&row.to)).cloned();
                 self.announce_hosts(&row.to, &all.collect::<Vec<_>>());
+            }
+        }
+    }
+
+    /// The client accepts what it had rejected. An Envoy rejects a listener or a cluster also because of a secret or an extension that it
+    /// rejected before, so what it rejects and refers to these is offered again.
+    fn retry_referrers(&mut self, accepting: StreamId, lifted: &[ResourceKey]) {
+        let Some(view) = &self.view else { return };
+        for to in lifted {
+            for row in rows_to(&to.resource_type) {
+                let referrers: Vec<&Arc<Resource>> = view.table(&row.from).referrers(to).collect();
+                for (stream, state) in &mut self.streams {
+                    let Some(state) = state.find_mut(&row.from) else { continue };
+                    let n_owed = referrers.iter().filter(|referrer| state.retry(referrer.name())).count();
+                    if n_owed > 0 && *stream != accepting {
+                        self.woken.insert(*stream);
+                    }
+                }
             }
         }
     }

@@ -107,7 +107,7 @@ pub(crate) fn compose(
     target: Target<'_>,
     mut owed: Owed,
     later: Vec<Name>,
-    client: ClientTraits,
+    client: ClientTraits<'_>,
 ) -> Option<Update> {
     let table = target.table(&state.resource_type);
     if client.is_envoy && state.has(Quirk::StuckIfToldMissing) {
@@ -167,7 +167,7 @@ fn full_for_hosts(resources: &[Arc<Resource>], wants: &Wants, table: &TypeTable)
 }
 
 /// The form of this type's responses for this client.
-pub(crate) fn form(state: &TypeState, client: ClientTraits) -> Form {
+pub(crate) fn form(state: &TypeState, client: ClientTraits<'_>) -> Form {
     // Without heartbeats a time to live would end the resource.
     Form::Delta { with_ttl: client.takes_ttl && !state.has(Quirk::NoHeartbeats) }
 }

@@ -36,6 +36,16 @@ pub enum SessionError {
         /// How many there may be.
         limit: usize,
     },
+    /// Too many names are subscribed to, dropped ones included, of types that the server does not know.
+    ///
+    /// Sent as `RESOURCE_EXHAUSTED`.
+    #[error(
+        "more than {limit} names of resource types that this server does not know are subscribed to on this stream, all such types together"
+    )]
+    TooManyUnknown {
+        /// How many there may be.
+        limit: usize,
+    },
     /// Too many names were dropped while responses were not answered: the client may take up again what it dropped until it has seen
     /// those, so the server has to remember it.
     ///

@@ -18,6 +18,7 @@ pub(crate) use responses::{Answered, Load};
 pub(crate) use sending::{Accepted, Answer};
 
 use crate::owed::Owed;
+use crate::response::Entries;
 use crate::steps::counted;
 use crate::wants::Wants;
 use dropped::Dropped;
@@ -70,6 +71,8 @@ pub(crate) struct Carried<'a> {
     pub(crate) is_complete: bool,
     /// It has only resources that came in a rejected response before.
     pub(crate) is_trial: bool,
+    /// The complete list that it is.
+    pub(crate) list: Option<&'a Entries>,
 }
 
 impl Carried<'_> {
@@ -77,9 +80,14 @@ impl Carried<'_> {
     fn load(&self) -> Load {
         let brought = |resource: &Arc<Resource>| (Arc::clone(resource.name()), resource.version());
         let named = if self.is_complete { &[][..] } else { self.changed };
-        Load { brought: named.iter().map(brought).collect(), is_trial: self.is_trial }
+        let list = self.list.filter(|entries| entries.len() <= MAX_LISTED);
+        let listed = list.into_iter().flat_map(Entries::names).cloned().collect();
+        Load { brought: named.iter().map(brought).collect(), is_trial: self.is_trial, listed }
     }
 }
+
+/// The longest list whose order is remembered until it is answered.
+const MAX_LISTED: usize = 100;
 
 static NOTHING: LazyLock<Arc<TypeTable>> = LazyLock::new(Arc::default);
 
@@ -127,8 +135,14 @@ impl Ledger {
     /// The client was sent heartbeats, which change nothing. `is_whole`: it is owed nothing.
     pub(crate) fn record_heartbeats(&mut self, wants: &Wants, sent: Sent, is_whole: bool) {
         let table = Arc::clone(self.newest_table());
-        let carried =
-            Carried { changed: &[], removed: &[], is_list: false, is_complete: false, is_trial: false };
+        let carried = Carried {
+            changed: &[],
+            removed: &[],
+            is_list: false,
+            is_complete: false,
+            is_trial: false,
+            list: None,
+        };
         let is_everything = self.came_back && is_whole;
         self.add(sent.nonce, &table, carried, is_everything, is_whole);
         if is_whole {

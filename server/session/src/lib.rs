@@ -16,6 +16,7 @@
 mod client;
 #[cfg(test)]
 mod cost_tests;
+mod culprits;
 mod delta;
 mod error;
 #[cfg(any(test, fuzzing))]
@@ -39,6 +40,7 @@ mod type_state;
 mod wants;
 
 pub use client::{Client, Holding};
+pub use culprits::Culprits;
 pub use error::SessionError;
 pub use limits::Limits;
 pub use phases::{MAX_PHASES, phases};

@@ -7,6 +7,9 @@ use std::time::Duration;
 pub struct Limits {
     /// Names of one type on one stream.
     pub max_names_per_type: usize,
+    /// Names of all types on one stream together that the server does not know ([`ResourceType::Other`](xds_cache::ResourceType::Other)),
+    /// if `max_names_per_type` is not less. Clients ask for few of these, so that many are a mistake or an attack.
+    pub max_unknown_names: u32,
     /// Bytes of one name.
     pub max_name_bytes: usize,
     /// Types on one stream.
@@ -28,6 +31,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_names_per_type: 250_000,
+            max_unknown_names: 1000,
             max_name_bytes: 4096,
             max_types: 100,
             max_response_bytes: 3 * 1024 * 1024,

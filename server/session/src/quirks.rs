@@ -49,6 +49,12 @@ pub(crate) enum Quirk {
     /// An Envoy that is told of the removal of what it never received waits for that without a limit: the answer ends its
     /// `initial_fetch_timeout`, and not its wait. It stays `INITIALIZING`, and no listener of it accepts connections.
     StuckIfToldMissing,
+    /// Envoy waits for what it names with `initial_fetch_timeout: 0` without a limit, and if it gets it while it starts, no listener
+    /// accepts connections. So it is not sent it before that is there.
+    AwaitsWithoutLimit,
+    /// C-core and grpc-js use none of the routes before they have every cluster, and wait 15 s for one that does not exist. So routes
+    /// to clusters that are not served wait for these, and a client without older routes is sent the others.
+    WaitsForAllClusters,
     /// Envoy compares what it is sent with what it was sent last, even if it could not use that: it acknowledges a resource that it has
     /// rejected when it is offered again, and does not use it. So each goes in a response of its own, where a rejection is of that.
     RejectsOnlyOnce,
@@ -105,6 +111,11 @@ const ROWS: &[Row] = &[
         variant: Some(Variant::Delta),
         by_name: true,
         ..row(Quirk::StuckIfToldMissing, &[ResourceType::RouteConfiguration, ResourceType::ExtensionConfig])
+    },
+    Row { profile: Some(Profile::Envoy), ..row(Quirk::AwaitsWithoutLimit, &[ResourceType::Listener]) },
+    Row {
+        profile: Some(Profile::Grpc),
+        ..row(Quirk::WaitsForAllClusters, &[ResourceType::Listener, ResourceType::RouteConfiguration])
     },
     row(Quirk::RejectsOnlyOnce, &[ResourceType::ExtensionConfig, ResourceType::Secret]),
 ];

@@ -38,6 +38,9 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest, is_fi
         Answered::Older(sent, load) if error_detail.is_some() => {
             events.extend(state.answered(sent, &load, error_detail));
         }
+        Answered::Again(_) if error_detail.is_some_and(|words| state.was_rejected_with(words)) => {
+            events.extend(state.report_rejections());
+        }
         Answered::Again(sent) if error_detail.is_some() => {
             events.extend(state.answered(sent, &Load::default(), error_detail));
         }
@@ -106,7 +109,7 @@ pub(crate) fn compose(
     state: &mut TypeState,
     target: Target<'_>,
     mut owed: Owed,
-    client: ClientTraits,
+    client: ClientTraits<'_>,
 ) -> Option<Update> {
     let table = target.table(&state.resource_type);
     owed.missing.retain(|name| state.wants.names().contains(name));
@@ -138,12 +141,12 @@ pub(crate) fn compose(
 }
 
 /// Resources are wrapped only where a time to live has to travel with them, and only for a client that reads both (A135, A136).
-fn contents(state: &TypeState, target: Target<'_>, entries: Entries, client: ClientTraits) -> Contents {
+fn contents(state: &TypeState, target: Target<'_>, entries: Entries, client: ClientTraits<'_>) -> Contents {
     state.contents(target, form(state, target, client), entries)
 }
 
 /// The form of this type's responses for this client.
-pub(crate) fn form(state: &TypeState, target: Target<'_>, client: ClientTraits) -> Form {
+pub(crate) fn form(state: &TypeState, target: Target<'_>, client: ClientTraits<'_>) -> Form {
     let has_ttl = || state.heartbeat_interval(target.table(&state.resource_type)).is_some();
     if client.takes_ttl && client.takes_wrapped_resources && has_ttl() {
         Form::SotwWrapped

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use xds_cache::status::{EventKind, StreamEvent, Variant};
-use xds_cache::{Name, ResourceType};
+use xds_cache::{Name, ResourceKey, ResourceType};
 
 use crate::error::SessionError;
 use crate::limits::Limits;
@@ -28,6 +28,8 @@ pub(crate) struct Stream {
     next_nonce: u64,
     /// Sorted by type, which is the order of sending (R12).
     types: Vec<TypeState>,
+    /// What is kept of the subscriptions, in bytes.
+    kept_bytes: usize,
 }
 
 /// The result of a request.
@@ -57,7 +59,7 @@ struct Next {
 
 impl Stream {
     pub(crate) fn new(variant: Variant, service: Option<ResourceType>, first_nonce: u64) -> Self {
-        Self { variant, service, has_node: false, next_nonce: first_nonce, types: vec![] }
+        Self { variant, service, has_node: false, next_nonce: first_nonce, types: vec![], kept_bytes: 0 }
     }
 
     /// Takes in a request.
@@ -71,7 +73,7 @@ impl Stream {
             self.has_node = has_id.then_some(true).ok_or(SessionError::MissingNode)?;
         }
         let resource_type = self.type_of(request.type_url())?;
-        check_names(request, limits)?;
+        let longest = check_names(request, &resource_type, limits)?;
         if !request.is_of(self.variant) {
             return Err(SessionError::WrongStream);
         }
@@ -80,17 +82,32 @@ impl Stream {
             return Ok(Intake { events: vec![], is_first_of_type });
         }
         let state = self.type_state(resource_type, limits)?;
+        state.longest_name = state.longest_name.max(u16::try_from(longest).unwrap_or(u16::MAX));
         let kinds = match request {
             Request::Sotw(request) => sotw::handle_request(state, request, is_first_of_type),
             Request::Delta(request) => delta::handle_request(state, request, is_first_of_type),
         };
         check_kept(state, limits)?;
         let resource_type = state.resource_type.clone();
+        self.check_unknown(&resource_type, limits)?;
+        self.kept_bytes = self.types.iter().map(TypeState::kept_bytes).sum();
         let event = |kind| StreamEvent { resource_type: resource_type.clone(), kind };
         // First, so that nobody sees a client that came back and takes it for a new one.
         let came_back = (is_first_of_type && request.shows_configuration()).then_some(EventKind::CameBack);
         let events = came_back.into_iter().chain(kinds).map(event).collect();
         Ok(Intake { events, is_first_of_type })
+    }
+
+    /// Refuses too many names of types that the server does not know, once one of these has changed.
+    fn check_unknown(&self, changed: &ResourceType, limits: &Limits) -> Result<(), SessionError> {
+        if !is_unknown(changed) {
+            return Ok(());
+        }
+        let unknown = self.types.iter().filter(|state| is_unknown(&state.resource_type));
+        let n_kept: usize =
+            unknown.map(|state| state.n_kept()).map(|(n_names, n_dropped)| n_names + n_dropped).sum();
+        let limit = max_unknown(limits);
+        if n_kept > limit { Err(SessionError::TooManyUnknown { limit }) } else { Ok(()) }
     }
 
     /// About how many names and resources it takes to handle a request.
@@ -173,7 +190,7 @@ impl Stream {
     pub(crate) fn poll_response(
         &mut self,
         target: Target<'_>,
-        client: ClientTraits,
+        client: ClientTraits<'_>,
         now: Instant,
         gate: &mut Gate,
         events: &mut Vec<StreamEvent>,
@@ -195,7 +212,7 @@ impl Stream {
     fn next_heartbeats(
         &mut self,
         target: Target<'_>,
-        client: ClientTraits,
+        client: ClientTraits<'_>,
         now: Instant,
     ) -> Option<(usize, Update)> {
         for (position, state) in self.types.iter_mut().enumerate() {
@@ -226,7 +243,7 @@ impl Stream {
     fn next_update(
         &mut self,
         target: Target<'_>,
-        client: ClientTraits,
+        client: ClientTraits<'_>,
         gate: &mut Gate,
         events: &mut Vec<StreamEvent>,
     ) -> Option<Next> {
@@ -247,7 +264,9 @@ impl Stream {
                 }
                 continue;
             };
-            if state.owes_only_trials(&owed, client.profile) && gate.stops() {
+            if state.owes_only_trials(&owed, client.profile)
+                && gate.stops(&state.resource_type, client.culprits)
+            {
                 continue;
             }
             if let Some(update) = &mut update {
@@ -273,7 +292,7 @@ impl Stream {
         update.or(removal.map(|removal| Next { is_alone: true, ..removal }))
     }
 
-    fn compose(&mut self, next: Next, target: Target<'_>, client: ClientTraits) -> Option<Update> {
+    fn compose(&mut self, next: Next, target: Target<'_>, client: ClientTraits<'_>) -> Option<Update> {
         let state = self.types.get_mut(next.position)?;
         let mut owed = next.owed;
         match self.variant {
@@ -290,7 +309,7 @@ impl Stream {
         &mut self,
         position: usize,
         target: Target<'_>,
-        client: ClientTraits,
+        client: ClientTraits<'_>,
         update: Update,
         now: Instant,
         events: &mut Vec<StreamEvent>,
@@ -317,6 +336,21 @@ impl Stream {
             events.push(StreamEvent { resource_type: resource_type.clone(), kind });
         }
         Turn { response: Response { nonce, contents: update.contents.clone() }, update, is_trial }
+    }
+
+    /// About how many bytes are kept of what the client subscribes to, as of its last request.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// Takes the resources that the client accepts after it had rejected them.
+    pub(crate) fn take_lifted(&mut self) -> Vec<ResourceKey> {
+        let of_type = |state: &mut TypeState| {
+            let resource_type = state.resource_type.clone();
+            let lifted = state.take_lifted().into_iter();
+            lifted.map(move |name| ResourceKey { resource_type: resource_type.clone(), name })
+        };
+        self.types.iter_mut().flat_map(of_type).collect()
     }
 
     /// How many trials the client has not answered.
@@ -360,16 +394,19 @@ impl Stream {
     }
 }
 
-fn form(variant: Variant, state: &TypeState, target: Target<'_>, client: ClientTraits) -> Form {
+fn form(variant: Variant, state: &TypeState, target: Target<'_>, client: ClientTraits<'_>) -> Form {
     match variant {
         Variant::Sotw => sotw::form(state, target, client),
         Variant::Delta => delta::form(state, client),
     }
 }
 
-/// Refuses what a client could make grow without bound, before anything is kept of it.
-fn check_names(request: &Request, limits: &Limits) -> Result<(), SessionError> {
-    let limit = limits.max_names_per_type;
+/// Refuses what a client could make grow without bound, before anything is kept of it. Returns the length of the longest name.
+fn check_names(
+    request: &Request,
+    resource_type: &ResourceType,
+    limits: &Limits,
+) -> Result<usize, SessionError> {
     let (names, dropped, held) = match request {
         Request::Sotw(request) => (&request.resource_names, None, None),
         Request::Delta(request) => (
@@ -380,16 +417,27 @@ fn check_names(request: &Request, limits: &Limits) -> Result<(), SessionError> {
     };
     let n_dropped = dropped.map_or(0, Vec::len);
     let n_held = held.map_or(0, BTreeMap::len);
-    if names.len().max(n_dropped).max(n_held) > limit {
-        return Err(SessionError::TooManyNames { limit });
+    let n_most = names.len().max(n_dropped).max(n_held);
+    if n_most > limits.max_names_per_type {
+        return Err(SessionError::TooManyNames { limit: limits.max_names_per_type });
+    }
+    if is_unknown(resource_type) && n_most > max_unknown(limits) {
+        return Err(SessionError::TooManyUnknown { limit: max_unknown(limits) });
     }
     let limit = limits.max_name_bytes;
     let names = names.iter().chain(dropped.into_iter().flatten());
     let names = names.chain(held.into_iter().flat_map(BTreeMap::keys));
-    match names.map(String::len).find(|length| *length > limit) {
-        Some(length) => Err(SessionError::NameTooLong { length, limit }),
-        None => Ok(()),
-    }
+    let length = names.map(String::len).max().unwrap_or_default();
+    if length > limit { Err(SessionError::NameTooLong { length, limit }) } else { Ok(length) }
+}
+
+/// Returns `true` if the server serves resources of the type only if somebody gave them to it as such.
+fn is_unknown(resource_type: &ResourceType) -> bool {
+    matches!(resource_type, ResourceType::Other(_))
+}
+
+fn max_unknown(limits: &Limits) -> usize {
+    usize::try_from(limits.max_unknown_names).unwrap_or(usize::MAX).min(limits.max_names_per_type)
 }
 
 /// Refuses what a client made grow by many requests: names that it asks for, and names that it dropped and does not answer for.

@@ -3,7 +3,10 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use xds_cache::ResourceType;
 use xds_cache::status::StreamId;
+
+use crate::culprits::KnownCulprits;
 
 /// How many trials a client was sent lately: responses that offer again a part of a rejected one.
 #[derive(Clone, Debug, Default)]
@@ -24,32 +27,40 @@ pub(crate) const MAX_A_MINUTE: usize = 256;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Lets trials through while there is room.
+/// Lets trials through while there is room, and while no other client searches for the same.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gate {
     room: Room,
+    now: Instant,
     /// A trial was not let through.
     pub(crate) is_waited_at: bool,
+    /// When the first trial that waits may go on by itself.
+    opens_at: Option<Instant>,
 }
 
 impl Gate {
-    pub(crate) fn new(room: Room) -> Self {
-        Self { room, is_waited_at: false }
+    pub(crate) fn new(room: Room, now: Instant) -> Self {
+        Self { room, now, is_waited_at: false, opens_at: None }
     }
 
-    /// Returns `true` if a trial has to wait.
-    pub(crate) fn stops(&mut self) -> bool {
-        let is_shut = self.room != Room::Now;
-        self.is_waited_at |= is_shut;
-        is_shut
+    /// Returns `true` if a trial of a type has to wait.
+    pub(crate) fn stops(&mut self, of: &ResourceType, culprits: KnownCulprits<'_>) -> bool {
+        let opens_at = match self.room {
+            Room::Now => match culprits.search(of, self.now) {
+                Ok(()) => return false,
+                Err(until) => Some(until),
+            },
+            Room::At(due) => Some(due),
+            Room::AfterAnswer => None,
+        };
+        self.is_waited_at = true;
+        self.opens_at = self.opens_at.into_iter().chain(opens_at).min();
+        true
     }
 
     /// When it opens by itself, for a trial that waits.
     pub(crate) fn opens_at(&self) -> Option<Instant> {
-        match self.room {
-            Room::At(due) if self.is_waited_at => Some(due),
-            Room::At(_) | Room::Now | Room::AfterAnswer => None,
-        }
+        self.opens_at
     }
 }
 

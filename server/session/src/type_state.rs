@@ -4,14 +4,16 @@ mod owed;
 mod rejections;
 mod subscribe;
 mod tried;
+mod words;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xds_cache::status::{Sent, Variant};
-use xds_cache::{Name, Node, Profile, Resource, ResourceKey, ResourceType, Revision, TypeTable, View};
+use xds_cache::{Name, Profile, Resource, ResourceKey, ResourceType, Revision, TypeTable, View};
 
+use crate::culprits::KnownCulprits;
 use crate::ledger::{Answered, Carried, Ledger};
 use crate::owed::Owed;
 use crate::quirks::{Asker, Quirk};
@@ -20,7 +22,7 @@ use crate::request::Nonce;
 use crate::response::{Contents, Entries, Entry, Form};
 use crate::target::Target;
 use crate::wants::Wants;
-use rejections::Rejections;
+use rejections::{LastRejection, Rejections};
 
 /// The state of one type on one stream.
 #[derive(Clone, Debug)]
@@ -44,10 +46,14 @@ pub(crate) struct TypeState {
     /// streams ever have any.
     #[expect(clippy::box_collection, reason = "a stream has one of these for each type, mostly none")]
     pub(crate) awaited: Option<Box<BTreeSet<Name>>>,
+    /// The length of the longest name in its requests, in bytes.
+    pub(crate) longest_name: u16,
     /// When the next heartbeat is due; `None` while the client has nothing with a time to live.
     pub(crate) next_heartbeat: Option<Instant>,
     /// The resources that came in rejected responses.
     rejections: Option<Box<Rejections>>,
+    /// The client rejected the last response.
+    last_rejection: Option<Box<LastRejection>>,
 }
 
 /// A response of one type: the contents, and the resources in them that are news to the client.
@@ -72,8 +78,10 @@ impl TypeState {
             is_answer_owed: false,
             renewed: BTreeSet::new(),
             awaited: None,
+            longest_name: 0,
             next_heartbeat: None,
             rejections: None,
+            last_rejection: None,
         }
     }
 
@@ -155,7 +163,8 @@ impl TypeState {
         let removed = &update.contents.told_gone();
         let is_complete = self.has(Quirk::CompleteLists);
         let is_trial = !is_complete && self.is_trial(&update.changed);
-        let carried = Carried { changed: &update.changed, removed, is_list, is_complete, is_trial };
+        let list = is_complete.then_some(&update.contents.entries);
+        let carried = Carried { changed: &update.changed, removed, is_list, is_complete, is_trial, list };
         self.ledger.record(&self.wants, sent, table, carried, &update.rest);
         self.review_rejections(target);
         is_trial
@@ -243,23 +252,26 @@ pub(crate) fn full(resources: &[Arc<Resource>]) -> Entries {
 
 /// The traits of a client on which its responses depend.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientTraits {
+pub(crate) struct ClientTraits<'a> {
     pub(crate) profile: Profile,
     /// It says that it is an Envoy. Of other proxies' quirks nothing is known.
     pub(crate) is_envoy: bool,
     pub(crate) takes_ttl: bool,
     pub(crate) takes_wrapped_resources: bool,
     pub(crate) max_response_bytes: usize,
+    pub(crate) culprits: KnownCulprits<'a>,
 }
 
-impl ClientTraits {
-    pub(crate) fn new(node: &Node, view: &View, max_response_bytes: usize) -> Self {
+impl<'a> ClientTraits<'a> {
+    pub(crate) fn new(culprits: KnownCulprits<'a>, view: &View, max_response_bytes: usize) -> Self {
+        let node = culprits.node;
         Self {
             profile: view.key().profile,
             is_envoy: node.user_agent_name == "envoy",
             takes_ttl: node.takes_ttl(),
             takes_wrapped_resources: node.takes_wrapped_resources(),
             max_response_bytes,
+            culprits,
         }
     }
 }
@@ -280,6 +292,6 @@ mod tests {
     #[test]
     fn an_idle_stream_is_small() {
         let sizes = [size_of::<Client>(), size_of::<Stream>(), size_of::<TypeState>()];
-        assert!(sizes.iter().zip([280, 88, 304]).all(|(size, limit)| *size <= limit), "{sizes:?}");
+        assert!(sizes.iter().zip([296, 64, 320]).all(|(size, limit)| *size <= limit), "{sizes:?}");
     }
 }

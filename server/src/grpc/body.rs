@@ -20,7 +20,7 @@ use tracing::debug;
 use xds_cache::{Resource, ResourceType, ViewReceiver};
 use xds_session::{Contents, Entries, Entry, Request, Response};
 
-use crate::aside::{self, Queue, Room};
+use crate::aside::{self, Queue, Room, Size};
 use crate::grpc::Grpc;
 use crate::grpc::call::trailers;
 use crate::grpc::client::{ClientStream, MAX_AT_ONCE, SharedClient, TakesLong};
@@ -248,16 +248,34 @@ impl DiscoveryBody {
 
     /// Does something that takes long, now or when it is its turn.
     fn go_aside(&mut self, work: Work) -> Result<(), Status> {
-        match self.grpc.aside.try_enter() {
+        let size = self.size(&work);
+        match self.grpc.aside.try_enter(size) {
             Some(room) => self.perform(work, &room),
             None => {
-                self.outgoing = Outgoing::Aside(Box::new((work, self.grpc.aside.enter())));
+                self.outgoing = Outgoing::Aside(Box::new((work, self.grpc.aside.enter(size))));
                 Ok(())
             }
         }
     }
 
+    fn size(&self, work: &Work) -> Size {
+        match (work, &self.joined) {
+            (Work::Message(message), _) => Size::of_message(message.len()),
+            (Work::Request(incoming), Some(joined)) => {
+                joined.client.size_of_request(self.open.id, &incoming.request)
+            }
+            (Work::Request(incoming), None) => Size::of(incoming.request.n_names()),
+            (Work::Respond, Some(joined)) => {
+                joined.client.size_of_response(self.open.id, Instant::now().into_std())
+            }
+            (Work::Respond, None) => Size::Large,
+            (Work::Encode(response, _), _) => Size::of(n_entries(&response.contents)),
+        }
+    }
+
     fn perform(&mut self, work: Work, room: &Room) -> Result<(), Status> {
+        let client = self.joined.as_ref().map(|joined| Arc::clone(&joined.client));
+        let _busy = client.as_ref().filter(|_| room.is_huge()).map(|client| client.busy());
         match work {
             Work::Message(message) => aside::work(room, || {
                 let incoming = self.decode(&message)?;
@@ -301,7 +319,7 @@ impl DiscoveryBody {
         let is_claim = incoming.request.may_claim() && !self.grpc.currency.is_current();
         let claim = is_claim.then(|| incoming.request.clone());
         let taken = client.handle_request(&self.grpc.clients, self.open.id, incoming.request);
-        taken.map_err(|error| self.grpc.end_of(self.caller.peer(), &error.into()))?;
+        taken.map_err(|error| self.grpc.end_of(self.caller.peer(), &error))?;
         if let Some(receiver) = first {
             let followed = client.follow(&self.grpc.clients, receiver, self.kind.variant);
             let receiver = followed.map_err(|denial| self.grpc.clients.deny(self.caller.peer(), &denial))?;

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
@@ -21,14 +21,14 @@ use xds_cache::{
     HeldBack, Node, Proof, Publisher, Reason, Refusals, ResourceType, StatusBoard, View, ViewChange,
     ViewReceiver,
 };
-use xds_session::{Client, Holding, Limits, Request, Response, SessionError};
+use xds_session::{Client, Culprits, Holding, Limits, Request, Response, SessionError};
 
-use crate::aside;
+use crate::aside::{self, Size};
 use crate::grpc::arrivals::Arrivals;
 use crate::grpc::boards::Boards;
 use crate::grpc::budget::{Budget, Reserved};
 use crate::grpc::config::GrpcConfig;
-use crate::grpc::convert::SentNode;
+use crate::grpc::convert::{RequestError, SentNode};
 use crate::grpc::gate::{self, Caller, GateRefusal};
 use crate::grpc::identity::{Identities, Identity};
 use crate::grpc::kinds::StreamKind;
@@ -36,6 +36,7 @@ use crate::grpc::nacks::{Nacks, Repeats};
 use crate::grpc::node::{MAX_TEXT_BYTES, kept_bytes};
 use crate::grpc::status::{end_of, refuse};
 use crate::grpc::streams::{OpenStream, StreamHandle, Streams};
+use crate::grpc::subscriptions::{Share, Subscriptions};
 use crate::listen::Peer;
 use crate::metrics::Metrics;
 use crate::traces::{Answer, Traces};
@@ -43,6 +44,9 @@ use crate::traces::{Answer, Traces};
 /// Something takes so long that it is done aside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TakesLong;
+
+/// Huge work on a client: whoever waits for it waits as long as if the work were its own.
+pub(crate) struct HugeWork<'c>(&'c SharedClient);
 
 /// One client, shared by the bodies of its streams.
 pub(crate) struct SharedClient {
@@ -55,6 +59,8 @@ pub(crate) struct SharedClient {
     key: Option<ClientKey>,
     clients: Weak<Clients>,
     state: Mutex<ConnectedState>,
+    /// How much huge work on it goes on.
+    n_huge: AtomicU32,
     doubt: Doubt,
 }
 
@@ -67,11 +73,15 @@ struct Doubt {
 
 struct ConnectedState {
     client: Client,
+    /// The memory for what the client subscribes to.
+    share: Share,
     /// The view that the client follows; not kept alive here.
     view: Weak<View>,
     members: HashMap<StreamId, Member>,
     /// When the first stream was logged; `None` until then, and after the last one.
     logged: Option<Instant>,
+    /// The status board was told last that something is held back.
+    is_held_back: bool,
 }
 
 /// One stream of a client.
@@ -92,11 +102,15 @@ pub(crate) struct Clients {
     traces: Option<Arc<Traces>>,
     metrics: Arc<Metrics>,
     limits: Limits,
+    /// What clients of one program reject.
+    culprits: Arc<Culprits>,
     /// True if identities are only tried.
     is_dry_run: bool,
     /// Room for what is kept of the nodes to decide by.
     nodes: Arc<Budget>,
     identities: Identities,
+    /// Room for what clients subscribe to.
+    subscriptions: Arc<Subscriptions>,
     pub(super) arrivals: Arrivals,
     pub(super) nacks: Nacks,
     unmatched: UnmatchedLog,
@@ -133,9 +147,11 @@ impl Clients {
             traces: boards.traces.clone(),
             metrics,
             limits: config.limits,
+            culprits: Arc::default(),
             is_dry_run: config.access_dry_run,
             nodes: Budget::new(config.max_node_memory / 2),
             identities: Identities::new(config.max_node_memory / 2),
+            subscriptions: Subscriptions::new(config.max_subscription_memory),
             arrivals: Arrivals::default(),
             nacks: Nacks::default(),
             unmatched: UnmatchedLog::default(),
@@ -381,23 +397,32 @@ impl SharedClient {
         (identity, reserved): (Identity, Reserved),
         key: Option<ClientKey>,
     ) -> Self {
-        let client = Client::new(clients.limits);
+        let client = Client::sharing(clients.limits, Arc::clone(&clients.culprits));
+        let share = clients.subscriptions.share(caller.peer().source());
+        let (view, members) = (Weak::new(), HashMap::new());
         let state =
-            Mutex::new(ConnectedState { client, view: Weak::new(), members: HashMap::new(), logged: None });
+            Mutex::new(ConnectedState { client, share, view, members, logged: None, is_held_back: false });
         let (caller, clients) = (caller.clone(), Arc::downgrade(clients));
         let doubt = Doubt::default();
-        Self { caller, node, identity, _reserved: reserved, key, clients, state, doubt }
+        let n_huge = AtomicU32::new(0);
+        Self { caller, node, identity, _reserved: reserved, key, clients, state, doubt, n_huge }
     }
 
     /// Takes in a request of a stream.
+    ///
+    /// # Errors
+    ///
+    /// The client broke the protocol or passed a limit: the stream must be ended.
     pub(crate) fn handle_request(
         &self,
         clients: &Clients,
         stream: StreamId,
         request: Request,
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), RequestError> {
         let mut state = self.lock();
         state.client.handle_request(stream, request)?;
+        let n_kept = state.client.kept_bytes();
+        state.share.resize(n_kept)?;
         state.settle(clients, &self.node);
         Ok(())
     }
@@ -495,6 +520,9 @@ impl SharedClient {
     pub(crate) fn handle_close(&self, clients: &Clients, stream: StreamId, reason: &str) {
         let mut state = self.lock();
         state.client.handle_close(stream);
+        let n_kept = state.client.kept_bytes();
+        // Less always fits.
+        let _ = state.share.resize(n_kept);
         let member = state.members.remove(&stream);
         state.settle(clients, &self.node);
         let logged = if state.members.is_empty() { state.logged.take() } else { None };
@@ -534,6 +562,31 @@ impl SharedClient {
     pub(crate) fn takes_long(&self, stream: StreamId, request: &Request) -> bool {
         let Some(state) = aside::try_lock(&self.state) else { return true };
         state.client.request_size(stream, request) > MAX_AT_ONCE
+    }
+
+    /// How much work it is to take in a request.
+    pub(crate) fn size_of_request(&self, stream: StreamId, request: &Request) -> Size {
+        self.size(|client| client.request_size(stream, request))
+    }
+
+    /// How much work it is to make the next response of a stream.
+    pub(crate) fn size_of_response(&self, stream: StreamId, now: Instant) -> Size {
+        self.size(|client| client.response_size(stream, now))
+    }
+
+    /// How much work something is, or how long it has to wait for what somebody else does with the client.
+    fn size(&self, of: impl FnOnce(&Client) -> usize) -> Size {
+        match aside::try_lock(&self.state) {
+            Some(state) => Size::of(of(&state.client)),
+            None if self.n_huge.load(Ordering::Acquire) > 0 => Size::Huge,
+            None => Size::Large,
+        }
+    }
+
+    /// Huge work on the client goes on until the value is dropped.
+    pub(crate) fn busy(&self) -> HugeWork<'_> {
+        self.n_huge.fetch_add(1, Ordering::AcqRel);
+        HugeWork(self)
     }
 
     /// Returns `true` if it takes long to end a stream.
@@ -578,6 +631,18 @@ impl SharedClient {
 
     fn lock(&self) -> MutexGuard<'_, ConnectedState> {
         aside::lock(&self.state)
+    }
+}
+
+impl Drop for HugeWork<'_> {
+    fn drop(&mut self) {
+        self.0.n_huge.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl fmt::Debug for HugeWork<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HugeWork({})", self.0.node.id)
     }
 }
 
@@ -631,8 +696,11 @@ impl ConnectedState {
             }
             member.entry.record(&event, SystemTime::now());
         }
-        let is_held_back = !self.client.held_back().is_empty();
-        self.members.values().for_each(|member| member.entry.record_held_back(is_held_back));
+        let held_back = self.client.held_back();
+        let is_held_back = !held_back.is_empty();
+        if std::mem::replace(&mut self.is_held_back, is_held_back) || is_held_back {
+            self.members.values().for_each(|member| member.entry.record_held_back(held_back));
+        }
         while let Some(stream) = self.client.poll_wake() {
             if let Some(member) = self.members.get(&stream) {
                 member.handle.wake();
@@ -650,7 +718,7 @@ impl Member {
                     metrics.acked(sent.revision, self.since);
                 }
             }
-            EventKind::Nacked { sent, message } => {
+            EventKind::Nacked { sent, message, .. } => {
                 metrics.nacked(&event.resource_type);
                 let said = (&*sent.version_info, &**message);
                 clients.nacks.log(&mut self.nacks, node, &event.resource_type, said, Instant::now());
@@ -672,7 +740,7 @@ fn trace(traces: &Traces, node: &Node, stream: StreamId, event: &StreamEvent) {
     match &event.kind {
         EventKind::Sent(sent) => traces.sent(stream, &node.id, &event.resource_type, sent),
         EventKind::Acked(sent) => traces.answered(stream, sent, Answer::Ack),
-        EventKind::Nacked { sent, message } => traces.answered(stream, sent, Answer::Nack(message)),
+        EventKind::Nacked { sent, message, .. } => traces.answered(stream, sent, Answer::Nack(message)),
         EventKind::Subscribed
         | EventKind::Standing(_)
         | EventKind::CameBack

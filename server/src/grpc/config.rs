@@ -38,6 +38,8 @@ pub struct GrpcConfig {
     /// The bytes that are kept of the nodes of all clients: one half for the fields by which the server decides, and the other for those
     /// that it only shows to operators.
     pub max_node_memory: usize,
+    /// The bytes that may be kept of what all clients subscribe to.
+    pub max_subscription_memory: usize,
     /// Bytes of incomplete messages.
     pub receive: ReceiveLimits,
     /// How long a stream may be silent before it names its node.
@@ -85,6 +87,7 @@ impl Default for GrpcConfig {
             hosts: vec![],
             needs_credential: false,
             max_node_memory: 512 * 1024 * 1024,
+            max_subscription_memory: 1024 * 1024 * 1024,
             receive: ReceiveLimits {
                 process: 1024 * 1024 * 1024,
                 per_source: 256 * 1024 * 1024,

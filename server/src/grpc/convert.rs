@@ -11,6 +11,7 @@ use xds_session::{DeltaRequest, Limits, Nonce, Request, SessionError, SotwReques
 
 use crate::grpc::load_report::ReportError;
 use crate::grpc::node::{NodeError, NodeParts, check_text};
+use crate::grpc::subscriptions::NoRoom;
 
 /// A request, and the node as it came; the session's request holds what of it the server decides by.
 #[derive(Debug)]
@@ -50,6 +51,9 @@ pub(crate) enum RequestError {
     /// There are too many names.
     #[error(transparent)]
     Session(#[from] SessionError),
+    /// There is no room for what the client subscribes to.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
 }
 
 impl Incoming {

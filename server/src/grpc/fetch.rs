@@ -16,7 +16,7 @@ use xds_cache::admission::Denial;
 use xds_cache::status::Variant;
 use xds_session::{Client, Contents, Entries, Form, Limits, Nonce, Request, SessionError, SotwRequest};
 
-use crate::aside;
+use crate::aside::{self, Size};
 use crate::grpc::Grpc;
 use crate::grpc::call::trailers;
 use crate::grpc::convert::{Incoming, RequestError};
@@ -94,7 +94,7 @@ pub(crate) async fn unary(
     let message = poll_fn(|cx| requests.poll_message(cx)).await;
     let message = message.ok_or_else(|| Status::invalid_argument("the request is missing"))??;
     // The answer is everything that there is, in one message.
-    let room = grpc.aside.enter().await;
+    let room = grpc.aside.enter(Size::of_message(message.len())).await;
     aside::work(&room, || answer(grpc, service, caller, &message))
 }
 

@@ -17,6 +17,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
@@ -28,7 +29,7 @@ use xds_cache::Reason;
 use crate::grpc::Grpc;
 use crate::grpc::call::is_grpc;
 use crate::grpc::gate::{Admitted, GateRefusal};
-use crate::listen::Peer;
+use crate::listen::{Peer, Untaken};
 
 /// Why a request is refused before anything is read of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,15 +50,20 @@ enum Refusal {
     Host { host: String },
 }
 
-/// Refuses requests that a browser could have been made to send.
-pub(crate) async fn guard(State(grpc): State<Arc<Grpc>>, mut request: Request, next: Next) -> Response {
+/// Refuses requests that a browser could have been made to send. Of every answer it is known whether the client takes it.
+pub(crate) async fn guard(State(grpc): State<Arc<Grpc>>, request: Request, next: Next) -> Response {
     let peer = Peer::of(request.extensions());
+    let answer = answer(grpc, &peer, request, next).await;
+    answer.map(|body| Body::new(Untaken::new(body, peer)))
+}
+
+async fn answer(grpc: Arc<Grpc>, peer: &Peer, mut request: Request, next: Next) -> Response {
     let refusal = match check(&request, &grpc.config.hosts) {
         Ok(()) if request.uri().path().starts_with(HEALTH) => return next.run(request).await,
-        Ok(()) => match grpc.gate.admit(&peer, request.headers(), SystemTime::now()) {
+        Ok(()) => match grpc.gate.admit(peer, request.headers(), SystemTime::now()) {
             Ok(Admitted { caller, waived }) => {
                 if let Some(refusal) = waived {
-                    grpc.clients.waive_refusal(&peer, &refusal);
+                    grpc.clients.waive_refusal(peer, &refusal);
                 }
                 request.extensions_mut().insert(caller);
                 return next.run(request).await;
@@ -71,16 +77,16 @@ pub(crate) async fn guard(State(grpc): State<Arc<Grpc>>, mut request: Request, n
         Refusal::Browser { .. } => (StatusCode::FORBIDDEN, Reason::Browser),
         Refusal::Host { .. } => (StatusCode::MISDIRECTED_REQUEST, Reason::Host),
     };
-    grpc.refuse(reason, &peer, &refusal);
+    grpc.refuse(reason, peer, &refusal);
     if let Refusal::Gate(refusal) = &refusal {
-        grpc.clients.record_refusal(&peer, refusal);
+        grpc.clients.record_refusal(peer, refusal);
     }
     if is_grpc(request.headers()) {
         let code = match refusal {
             Refusal::Gate(_) => tonic::Code::Unauthenticated,
             Refusal::Browser { .. } | Refusal::Host { .. } => tonic::Code::PermissionDenied,
         };
-        return tonic::Status::new(code, refusal.to_string()).into_http::<axum::body::Body>();
+        return tonic::Status::new(code, refusal.to_string()).into_http::<Body>();
     }
     (status, format!("{refusal}\n")).into_response()
 }

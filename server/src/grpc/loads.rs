@@ -25,7 +25,7 @@ use xds_cache::loads::{Recorded, Reporter};
 use xds_cache::{Node, ResourceType, TypeTable, View, ViewReceiver};
 use xds_session::SessionError;
 
-use crate::aside;
+use crate::aside::{self, Size};
 use crate::grpc::budget::Reserved;
 use crate::grpc::client::ClientStream;
 use crate::grpc::convert::SentNode;
@@ -185,7 +185,7 @@ impl LoadStream {
         let room = tokio::select! {
             biased;
             ending = poll_fn(|cx| self.open.poll_ending(cx)) => return Err(ending.into()),
-            room = self.grpc.aside.enter() => room,
+            room = self.grpc.aside.enter(Size::of_message(message.len())) => room,
         };
         aside::work(&room, || self.handle_request(message))
     }

@@ -47,6 +47,7 @@ mod shared;
 mod state;
 mod status;
 mod streams;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod trace;

@@ -38,12 +38,14 @@ fn reason_of(error: &RequestError) -> Option<Reason> {
             Some(Reason::LoadReport)
         }
         RequestError::Session(error) => reason_of_session(error),
+        RequestError::NoRoom(_) => Some(Reason::SubscriptionMemory),
     }
 }
 
 fn reason_of_session(error: &SessionError) -> Option<Reason> {
     match error {
         SessionError::TooManyNames { .. }
+        | SessionError::TooManyUnknown { .. }
         | SessionError::TooManyDropped { .. }
         | SessionError::NameTooLong { .. } => Some(Reason::Names),
         SessionError::TooManyTypes { .. } => Some(Reason::Types),
@@ -62,9 +64,8 @@ pub(crate) fn status_of(error: &RequestError) -> Status {
         | RequestError::Node(NodeError::Malformed(_))
         | RequestError::Report(ReportError::Malformed(_)) => Status::invalid_argument(message),
         RequestError::Node(NodeError::TooLong { .. } | NodeError::TooMany { .. })
-        | RequestError::Report(ReportError::TooLong { .. } | ReportError::TooMany { .. }) => {
-            Status::resource_exhausted(message)
-        }
+        | RequestError::Report(ReportError::TooLong { .. } | ReportError::TooMany { .. })
+        | RequestError::NoRoom(_) => Status::resource_exhausted(message),
         RequestError::Session(error) => status_of_session(error, message),
     }
 }
@@ -75,6 +76,7 @@ fn status_of_session(error: &SessionError, message: String) -> Status {
             Status::invalid_argument(message)
         }
         SessionError::TooManyNames { .. }
+        | SessionError::TooManyUnknown { .. }
         | SessionError::TooManyDropped { .. }
         | SessionError::NameTooLong { .. }
         | SessionError::TooManyTypes { .. } => Status::resource_exhausted(message),
@@ -100,7 +102,7 @@ impl From<StreamEnding> for Status {
         let message = ending.to_string();
         match ending {
             StreamEnding::Shutdown | StreamEnding::Aged | StreamEnding::Shed => Self::unavailable(message),
-            StreamEnding::Displaced => Self::resource_exhausted(message),
+            StreamEnding::Displaced | StreamEnding::Crowded => Self::resource_exhausted(message),
             StreamEnding::Silent => Self::deadline_exceeded(message),
             StreamEnding::Expired { .. }
             | StreamEnding::Untrusted { .. }

@@ -13,11 +13,12 @@ use xds_api::rfc3339;
 use xds_cache::status::StreamId;
 use xds_cache::{Proof, Proofs, Reason, Refusals, Subject};
 
-use crate::listen::{Busy, Distrust, Peer};
+use crate::listen::{Busy, Crowds, Distrust, Peer};
 
 /// The open streams of a kind, up to a limit.
 ///
-/// At the limit, a new stream displaces the oldest one that has not named its node. `C` is the client that a stream belongs to. The
+/// At the limit, a new stream displaces the oldest one that has not named its node, or else the oldest one of another address that has
+/// more than half of them. `C` is the client that a stream belongs to. The
 /// streams' owner keeps it alive, and it can be looked up here.
 #[derive(Debug)]
 pub(crate) struct Streams<C> {
@@ -33,6 +34,8 @@ pub(crate) struct Streams<C> {
 #[derive(Debug)]
 struct Open<C> {
     all: BTreeMap<StreamId, Arc<StreamHandle<C>>>,
+    /// Those that were not told to leave, by address.
+    crowds: Crowds,
     /// Those that have not named a node, by age.
     silent: BTreeMap<StreamId, Instant>,
     /// Those that were told to end because of their silence, and when. They have no place any more.
@@ -89,6 +92,11 @@ pub(crate) enum StreamEnding {
         "the server has reached its limit of streams, and this one has gone longest without naming a node"
     )]
     Displaced,
+    /// A new stream of another address needs its place.
+    #[error(
+        "the server has reached its limit of streams, and the clients of this address have more than half of them"
+    )]
+    Crowded,
     /// It has not named a node in time.
     #[error("the first request did not arrive in time (--first-request-timeout)")]
     Silent,
@@ -167,9 +175,13 @@ impl StreamEnding {
         match self {
             Self::Expired { by, .. } | Self::Denied { by } => by == Credential::Certificate,
             Self::Untrusted { .. } => true,
-            Self::Shutdown | Self::Aged | Self::Shed | Self::Displaced | Self::Silent | Self::Distrusted => {
-                false
-            }
+            Self::Shutdown
+            | Self::Aged
+            | Self::Shed
+            | Self::Displaced
+            | Self::Crowded
+            | Self::Silent
+            | Self::Distrusted => false,
         }
     }
 
@@ -179,6 +191,7 @@ impl StreamEnding {
             Self::Aged => AGED,
             Self::Shed => SHED,
             Self::Displaced => DISPLACED,
+            Self::Crowded => CROWDED,
             Self::Silent => SILENT,
             Self::Expired { .. } => EXPIRED,
             Self::Untrusted { .. } => UNTRUSTED,
@@ -212,6 +225,7 @@ impl<C> Streams<C> {
             is_draining: AtomicBool::new(false),
             open: Mutex::new(Open {
                 all: BTreeMap::new(),
+                crowds: Crowds::new(max / 2),
                 silent: BTreeMap::new(),
                 leaving: BTreeMap::new(),
                 expiring: BTreeSet::new(),
@@ -239,7 +253,7 @@ impl<C> Streams<C> {
         }
         let mut displaced = None;
         if open.all.len() - open.leaving.len() >= self.max {
-            displaced = open.displace_oldest(now);
+            displaced = open.displace_silent(now).or_else(|| open.displace_crowd(peer, now));
             if displaced.is_none() {
                 drop(open);
                 let error = OpenError::TooMany { limit: self.max };
@@ -258,11 +272,12 @@ impl<C> Streams<C> {
             proofs: Arc::clone(proofs),
         });
         open.all.insert(id, Arc::clone(&handle));
+        open.crowds.add(peer.source());
         open.silent.insert(id, now);
         open.expiring.extend(Proof::first_end(proofs).map(|end| (end, id)));
         drop(open);
-        if let Some(displaced) = displaced {
-            self.refuse(&displaced.peer, &StreamEnding::Displaced);
+        if let Some((displaced, why)) = displaced {
+            self.refuse(&displaced.peer, &why);
         }
         Ok(OpenStream { id, handle, streams: Arc::clone(self) })
     }
@@ -376,9 +391,21 @@ impl<C> Streams<C> {
 
 impl<C> Open<C> {
     /// Ends the stream that has been silent for longest.
-    fn displace_oldest(&mut self, now: Instant) -> Option<Arc<StreamHandle<C>>> {
+    fn displace_silent(&mut self, now: Instant) -> Option<(Arc<StreamHandle<C>>, StreamEnding)> {
         let (id, _) = self.silent.pop_first()?;
-        self.leave(id, now, DISPLACED)
+        Some((self.leave(id, now, DISPLACED)?, StreamEnding::Displaced))
+    }
+
+    /// Ends the oldest stream of an address that has more than its share, for one of another address.
+    fn displace_crowd(
+        &mut self,
+        newcomer: &Peer,
+        now: Instant,
+    ) -> Option<(Arc<StreamHandle<C>>, StreamEnding)> {
+        let crowd = self.crowds.displaced_by(newcomer.source())?;
+        let mut stays = self.all.iter().filter(|(id, _)| !self.leaving.contains_key(id));
+        let (id, _) = stays.find(|(_, handle)| handle.peer.source() == crowd)?;
+        Some((self.leave(*id, now, CROWDED)?, StreamEnding::Crowded))
     }
 
     /// Ends the streams that were silent for `timeout`.
@@ -411,7 +438,9 @@ impl<C> Open<C> {
 
     fn leave(&mut self, id: StreamId, now: Instant, ending: u8) -> Option<Arc<StreamHandle<C>>> {
         let handle = self.all.get(&id)?;
-        self.leaving.insert(id, now);
+        if self.leaving.insert(id, now).is_none() {
+            self.crowds.remove(handle.peer.source());
+        }
         handle.end_as(ending);
         Some(Arc::clone(handle))
     }
@@ -492,6 +521,7 @@ impl<C> OpenStream<C> {
             AGED => Some(StreamEnding::Aged),
             SHED => Some(StreamEnding::Shed),
             DISPLACED => Some(StreamEnding::Displaced),
+            CROWDED => Some(StreamEnding::Crowded),
             SILENT => Some(StreamEnding::Silent),
             EXPIRED => StreamEnding::by_time(&self.handle.proofs),
             UNTRUSTED => self.handle.peer.distrust().map(|why| StreamEnding::Untrusted { why }),
@@ -519,7 +549,9 @@ impl<C> Drop for OpenStream<C> {
         let mut open = self.streams.lock();
         open.all.remove(&self.id);
         open.silent.remove(&self.id);
-        open.leaving.remove(&self.id);
+        if open.leaving.remove(&self.id).is_none() {
+            open.crowds.remove(self.handle.peer.source());
+        }
         if let Some(end) = Proof::first_end(&self.handle.proofs) {
             open.expiring.remove(&(end, self.id));
         }
@@ -540,12 +572,37 @@ const DISTRUSTED: u8 = 7;
 const UNTRUSTED: u8 = 8;
 const AGED: u8 = 9;
 const SHED: u8 = 10;
+const CROWDED: u8 = 11;
 /// How long a stream may take to end that is told to; it takes longer only where the client does not let it write.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_with_more_than_half_of_the_streams_makes_room_for_another_one() {
+        let refusals = Arc::new(Refusals::default());
+        let streams: Arc<Streams<()>> = Streams::new(4, Arc::clone(&refusals));
+        let peer = |last: u8| Peer::new(std::net::SocketAddr::from(([192, 0, 2, last], 1)));
+        let open = |last: u8| {
+            let opened = streams.open(&peer(last), &Proofs::default())?;
+            opened.set_named();
+            Ok::<_, OpenError>(opened)
+        };
+        let many: Vec<_> = (0..4).map(|_| open(1).unwrap()).collect();
+        assert_eq!(
+            open(1).unwrap_err(),
+            OpenError::TooMany { limit: 4 },
+            "for its own address it makes none"
+        );
+        let others = [open(2).unwrap(), open(3).unwrap()];
+        let endings: Vec<_> = many.iter().map(OpenStream::ending).collect();
+        assert_eq!(endings, [Some(StreamEnding::Crowded), Some(StreamEnding::Crowded), None, None]);
+        assert_eq!(open(4).unwrap_err(), OpenError::TooMany { limit: 4 }, "half is its own");
+        drop((many, others));
+        assert_eq!(streams.lock().crowds.displaced_by(peer(9).source()), None);
+    }
 
     #[test]
     fn a_stream_that_was_told_to_end_is_neither_told_nor_counted_again() {

@@ -11,12 +11,12 @@ use super::sending::{Answer, MAX_LATER, Sending};
 use crate::steps::counted;
 
 impl Ledger {
-    /// The client rejected a complete list.
-    pub(crate) fn handle_nack_of_list(&mut self, sent: &Sent) {
-        let Some(position) = self.position(sent.nonce) else { return };
-        if let Some(sending) = self.later.get_mut(position) {
-            sending.answer = Answer::Rejected;
-        }
+    /// The client rejected a complete list. Returns the table that it is of, if that is still known.
+    pub(crate) fn handle_nack_of_list(&mut self, sent: &Sent) -> Option<&Arc<TypeTable>> {
+        let position = self.position(sent.nonce)?;
+        let sending = self.later.get_mut(position)?;
+        sending.answer = Answer::Rejected;
+        Some(&sending.table)
     }
 
     /// The client rejected a response that brought these. It obeys the removals in it nevertheless. `is_leaf` as for an ACK.

@@ -30,6 +30,8 @@ pub(crate) struct Load {
     pub(crate) brought: Box<[(Name, Version)]>,
     /// All of them came in a rejected response before.
     pub(crate) is_trial: bool,
+    /// The names in a short complete list, in its order: the client may ask for something else by now. Empty for a longer one.
+    pub(crate) listed: Box<[Name]>,
 }
 
 /// How many resources of unanswered responses are remembered at least. The client rejects what is forgotten as a whole.

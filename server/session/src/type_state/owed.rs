@@ -14,6 +14,9 @@ use crate::wants::WILDCARD;
 /// How many hosts of one virtual host are looked at to find whether the client was given that; with more, it may have been.
 const MAX_HOSTS: usize = 8;
 
+/// About how much memory a name takes besides its text: itself, its places in the sets of names asked for and of exceptions.
+const BYTES_PER_NAME: usize = 128;
+
 impl TypeState {
     /// Returns what the client lacks of `table`. Calling it twice returns the same: only records in the ledger and changes of the
     /// subscription move on. A refused resource counts as sent, and what else came with it has become unknown (R6): nothing here knows
@@ -218,6 +221,14 @@ impl TypeState {
         let (n_exceptions, n_dropped) = self.ledger.n_names();
         let n_unexplained = n_exceptions.saturating_sub(n_names + n_settled);
         (n_names, n_dropped.saturating_sub(n_settled) + n_unexplained)
+    }
+
+    /// About how many bytes are kept of what the client subscribes to. Names that the client dropped count as if each were the longest
+    /// that it ever sent.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let (n_names, n_others) = self.n_kept();
+        let of_names = n_names * BYTES_PER_NAME + self.wants.names().n_bytes();
+        size_of::<Self>() + of_names + n_others * (BYTES_PER_NAME + usize::from(self.longest_name))
     }
 
     /// About how many names and resources are looked at to change what is asked for: all of them if that is wide, as with a wildcard, a

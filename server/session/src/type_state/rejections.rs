@@ -17,6 +17,8 @@ pub(crate) struct Rejections {
     /// The client may have taken these up, or not.
     suspects: BTreeMap<Name, Suspect>,
     n_groups: u64,
+    /// The client accepts these since they were last [taken](Self::take_lifted).
+    lifted: Vec<Name>,
     /// Something changed since it was last [reported](Self::report).
     is_news: bool,
 }
@@ -29,6 +31,16 @@ struct Suspect {
     group: u64,
     /// The publication of the first response that was rejected because of it or its neighbours.
     since: Revision,
+}
+
+/// The client's rejection of the last response.
+#[derive(Clone, Debug)]
+pub(crate) struct LastRejection {
+    pub(super) words: Arc<str>,
+    /// What it named of a list, and still asks for. Empty if its words may leave something out.
+    pub(super) of_list: Vec<Rejection>,
+    /// The status board was told that it does not ask for some of that any more.
+    pub(super) is_told: bool,
 }
 
 /// A rejected response.
@@ -93,13 +105,26 @@ impl Rejections {
     pub(crate) fn handle_ack(&mut self, brought: &[(Name, Version)], proves_use: bool) {
         for (name, version) in brought {
             let is_refused = |refused: &Rejection| !proves_use && refused.version == *version;
-            if !self.refused.get(name).is_some_and(is_refused) {
-                self.is_news |= self.refused.remove(name).is_some();
+            if !self.refused.get(name).is_some_and(is_refused) && self.refused.remove(name).is_some() {
+                self.lifted.push(Arc::clone(name));
             }
             let is_it =
                 proves_use && self.suspects.get(name).is_some_and(|suspect| suspect.version == *version);
-            self.is_news |= is_it && self.suspects.remove(name).is_some();
+            if is_it && self.suspects.remove(name).is_some() {
+                self.lifted.push(Arc::clone(name));
+            }
         }
+        self.is_news |= !self.lifted.is_empty();
+    }
+
+    /// Takes the resources that the client accepts after it had rejected them.
+    pub(crate) fn take_lifted(&mut self) -> Vec<Name> {
+        std::mem::take(&mut self.lifted)
+    }
+
+    /// Returns `true` if the resource is known to be refused.
+    pub(crate) fn refuses(&self, name: &str) -> bool {
+        self.refused.contains_key(name)
     }
 
     /// Keeps only what is still to be had. What is sent in another version has been tried.
@@ -121,28 +146,55 @@ impl Rejections {
         self.group_of(resource).is_some()
     }
 
-    /// The group of a suspect. What is refused and asked for again comes last, alone.
-    fn group_of(&self, resource: &Resource) -> Option<(u64, Option<Name>)> {
+    /// The group of a suspect.
+    fn group_of(&self, resource: &Resource) -> Option<u64> {
         let (name, version) = (resource.name(), resource.version());
         if self.refused.get(name).is_some_and(|refused| refused.version == version) {
-            return Some((u64::MAX, Some(Arc::clone(name))));
+            return Some(REFUSED);
         }
         let suspect = self.suspects.get(name).filter(|suspect| suspect.version == version)?;
-        Some((suspect.group, None))
+        Some(suspect.group)
     }
 
-    /// Takes the first group out of these.
-    pub(crate) fn take_group(&self, apart: &mut Vec<Arc<Resource>>) -> Vec<Arc<Resource>> {
-        let first = apart.iter().filter_map(|resource| self.group_of(resource)).min();
-        let (group, others) =
-            std::mem::take(apart).into_iter().partition(|resource| self.group_of(resource) == first);
-        *apart = others;
-        group
+    /// Takes the first group out of these. What others refuse comes after all groups, and what this client has refused and asks for
+    /// again comes last, each alone.
+    pub(crate) fn take_group(
+        &self,
+        apart: &mut Vec<Arc<Resource>>,
+        others_refuse: impl Fn(&Resource) -> bool,
+    ) -> Vec<Arc<Resource>> {
+        let group = |resource: &Resource| match self.group_of(resource) {
+            Some(REFUSED) => REFUSED,
+            Some(_) | None if others_refuse(resource) => KNOWN_CULPRIT,
+            Some(group) => group,
+            None => KNOWN_CULPRIT,
+        };
+        let groups: Vec<u64> = apart.iter().map(|resource| group(resource)).collect();
+        let first = groups.iter().copied().min();
+        let is_alone = match first {
+            Some(REFUSED) => true,
+            // Those of which there are too many are searched like others.
+            Some(KNOWN_CULPRIT) => groups.iter().filter(|of| **of == KNOWN_CULPRIT).count() <= MAX_ALONE,
+            Some(_) | None => false,
+        };
+        let mut taken = Vec::new();
+        let mut rest = Vec::new();
+        for (resource, of) in std::mem::take(apart).into_iter().zip(groups) {
+            let is_full = is_alone && !taken.is_empty();
+            if Some(of) == first && !is_full { taken.push(resource) } else { rest.push(resource) }
+        }
+        *apart = rest;
+        taken
     }
 
     /// Returns `true` if there is nothing to remember, and nobody waits to hear of that.
     pub(crate) fn is_over(&self) -> bool {
-        self.refused.is_empty() && self.suspects.is_empty() && !self.is_news
+        self.refused.is_empty() && self.suspects.is_empty() && self.lifted.is_empty() && !self.is_news
+    }
+
+    /// Returns `true` if resources are still offered again.
+    pub(crate) fn is_searching(&self) -> bool {
+        !self.suspects.is_empty()
     }
 
     /// How many resources are remembered.
@@ -187,10 +239,17 @@ fn groups_of<'a>(nack: Nack<'_>, mut open: Group<'a>) -> Vec<Group<'a>> {
 }
 
 /// The words of a message, without the punctuation around them.
-fn words_of(message: &str) -> BTreeSet<&str> {
+pub(super) fn words_of(message: &str) -> BTreeSet<&str> {
     let is_around = |c: char| ":,;'\"`()[]{}<>".contains(c);
     message.split_whitespace().map(|word| word.trim_matches(is_around)).collect()
 }
+
+/// The groups of what the client has refused, and of what other clients of its program refuse.
+const REFUSED: u64 = u64::MAX;
+const KNOWN_CULPRIT: u64 = u64::MAX - 1;
+
+/// How many resources that other clients refuse go each in a response of its own.
+const MAX_ALONE: usize = 16;
 
 /// If the words name more resources than this, they are not taken for the names of what is refused.
 const MAX_NAMED: usize = 8;

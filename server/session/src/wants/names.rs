@@ -17,6 +17,8 @@ pub(crate) const WILDCARD: &str = "*";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     all: BTreeSet<Name>,
+    /// Their lengths together.
+    n_bytes: usize,
     /// How many of them are globs.
     n_globs: usize,
     /// The names by route configuration, if names of the type are hosts.
@@ -27,7 +29,7 @@ impl Names {
     /// None yet.
     pub(crate) fn new(resource_type: &ResourceType) -> Self {
         let by_route = Quirk::NamesAreHosts.is_of(resource_type).then(Box::default);
-        Self { all: BTreeSet::new(), n_globs: 0, by_route }
+        Self { all: BTreeSet::new(), n_bytes: 0, n_globs: 0, by_route }
     }
 
     /// Adds a name; tells whether it is new.
@@ -35,6 +37,7 @@ impl Names {
         step();
         let is_new = self.all.insert(Arc::clone(&name));
         if is_new {
+            self.n_bytes += name.len();
             self.n_globs += usize::from(xdstp::is_glob(&name));
             if let (Some(by_route), Some(route)) = (&mut self.by_route, route_of(&name)) {
                 by_route.insert(route.into(), name);
@@ -47,6 +50,7 @@ impl Names {
     pub(crate) fn take(&mut self, name: &str) -> Option<Name> {
         step();
         let name = self.all.take(name)?;
+        self.n_bytes -= name.len();
         self.n_globs -= usize::from(xdstp::is_glob(&name));
         if let (Some(by_route), Some(route)) = (&mut self.by_route, route_of(&name)) {
             by_route.remove(&route.into(), &name);
@@ -64,7 +68,11 @@ impl Names {
                 }
             }
         }
-        self.n_globs = counted(wanted.iter()).filter(|name| xdstp::is_glob(name)).count();
+        (self.n_bytes, self.n_globs) = (0, 0);
+        for name in counted(wanted.iter()) {
+            self.n_bytes += name.len();
+            self.n_globs += usize::from(xdstp::is_glob(name));
+        }
         self.all = wanted;
     }
 
@@ -128,6 +136,11 @@ impl Names {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
+    }
+
+    /// Their lengths together, in bytes.
+    pub(crate) fn n_bytes(&self) -> usize {
+        self.n_bytes
     }
 
     /// Returns `true` if there are none.

@@ -88,6 +88,13 @@ impl Config {
         Self { listeners, scopes, hosts, routes, ..Self::new(is_scoped, is_on_demand) }
     }
 
+    /// Two of each kind but secrets.
+    pub(crate) fn two_of_each(is_scoped: bool) -> Self {
+        let listeners = [Some((true, 0, None)), Some((true, 1, None))];
+        let scopes = [is_scoped.then_some(0), is_scoped.then_some(1)];
+        Self { listeners, scopes, routes: [1, 2, 1], ..Self::new(is_scoped, false) }
+    }
+
     pub(crate) fn edit(&mut self, edit: &Edit) {
         let (kind, index) = match edit {
             Edit::Route { route, clusters } => {

@@ -23,7 +23,7 @@ use xds_cache::View;
 use crate::hitless::config::{Config, Edit};
 use crate::hitless::splitmix::Random;
 use crate::hitless::wire::Verdict;
-use crate::hitless::world::{Setup, World};
+use crate::hitless::world::{Culprit, Setup, World};
 use crate::hitless::{end, expected};
 
 /// One thing that happens.
@@ -216,6 +216,9 @@ impl Explorer {
             return end(&mut point.world, self.setup);
         }
         let (has, expected) = (point.world.has(), expected(&point.world, self.setup.is_grpc));
+        if point.world.culprit.is_some() {
+            return point.world.check_all_but_the_culprit(&expected);
+        }
         let held_back = point.world.held_back();
         if has != expected || !held_back.is_empty() {
             return Err(format!("it ends with {has:?} instead of {expected:?}, held back: {held_back:?}"));
@@ -231,21 +234,27 @@ fn explore(setup: Setup, script: &[&[Edit]], allowed: Incidents) -> Result<Explo
 
 /// An explorer, and the world that it begins in.
 fn begin(setup: Setup, script: &[&[Edit]], allowed: Incidents) -> (Explorer, World) {
-    let mut world = World::with(setup, Config::small(setup.is_grpc, setup.is_scoped, setup.is_on_demand));
+    let small = Config::small(setup.is_grpc, setup.is_scoped, setup.is_on_demand);
+    let (mut explorer, world) = begin_with(setup, small, allowed);
+    let mut publishing = world.clone();
+    for edits in script {
+        edits.iter().for_each(|edit| publishing.config.edit(edit));
+        publishing.publish();
+        explorer.script.push(publishing.published());
+    }
+    (explorer, world)
+}
+
+/// The same with this configuration, and nothing to be published.
+fn begin_with(setup: Setup, config: Config, allowed: Incidents) -> (Explorer, World) {
+    let mut world = World::with(setup, config);
     world.drain().expect("a client that comes gets everything");
     if world.request("r0/h0") {
         world.drain().expect("a host that is asked for is sent");
     }
     world.establish();
-    let mut published = Vec::new();
-    let mut publishing = world.clone();
-    for edits in script {
-        edits.iter().for_each(|edit| publishing.config.edit(edit));
-        publishing.publish();
-        published.push(publishing.published());
-    }
     let (seen, explored) = (HashSet::new(), Explored::default());
-    (Explorer { setup, script: published, allowed, seen, explored }, world)
+    (Explorer { setup, script: vec![], allowed, seen, explored }, world)
 }
 
 fn number(key: &str) -> Option<usize> {
@@ -279,6 +288,41 @@ fn explore_all(setup: Setup) {
         }
         println!("{setup:?} {allowed:?}: {all:?}");
     }
+}
+
+/// Plays each publication, and one that changes everything, to clients of one kind of which each refuses another of the new resources,
+/// whenever that comes.
+#[expect(clippy::print_stdout, reason = "says how much was explored")]
+fn explore_culprits(setup: Setup) {
+    let allowed = Incidents { n_rejected: 0, n_lost: 0, n_requests: 0 };
+    let small = Config::small(setup.is_grpc, setup.is_scoped, false);
+    let edited = publications(setup).into_iter().map(|edits| {
+        let mut config = small.clone();
+        edits.iter().for_each(|edit| config.edit(edit));
+        (small.clone(), config)
+    });
+    let two = Config::two_of_each(setup.is_scoped);
+    let mut renewed = two.clone();
+    renewed.renew();
+    let mut all = Explored::default();
+    for (config, next) in edited.chain([(two, renewed)]) {
+        let before = config.resources();
+        let new = next.resources().into_iter().filter(|(key, content)| before.get(key) != Some(content));
+        for ((kind, name), content) in new {
+            let culprit = Culprit { kind, name, content };
+            let (mut explorer, mut world) = begin_with(setup, config.clone(), allowed);
+            let mut publishing = world.clone();
+            publishing.config = next.clone();
+            publishing.publish();
+            explorer.script.push(publishing.published());
+            world.culprit = Some(culprit.clone());
+            let explored = explorer.explore(world);
+            let explored = explored.unwrap_or_else(|fault| panic!("{setup:?} {culprit:?}: {fault}"));
+            all.n_states += explored.n_states;
+            all.n_ends += explored.n_ends;
+        }
+    }
+    println!("{setup:?}: {all:?}");
 }
 
 /// Plays every two of the publications to one kind of client on some ways.
@@ -420,6 +464,19 @@ fn an_envoy_with_hosts_on_demand_in_every_way() {
 #[ignore = "takes a release build minutes"]
 fn an_envoy_without_ads_with_hosts_on_demand_in_every_way() {
     explore_all(Setup { is_on_demand: true, ..setup(true, true) });
+}
+
+#[test]
+fn clients_that_refuse_one_resource_get_the_others_in_every_way() {
+    explore_culprits(setup(false, false));
+    explore_culprits(setup(true, false));
+    explore_culprits(Setup { is_grpc: true, ..setup(false, false) });
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn an_incremental_envoy_that_refuses_one_scope_gets_the_others_in_every_way() {
+    explore_culprits(Setup { is_scoped: true, ..setup(true, false) });
 }
 
 #[test]

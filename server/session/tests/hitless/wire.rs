@@ -55,12 +55,19 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
+    /// The part of removals.
+    pub(crate) const REMOVALS: u8 = 16;
+
+    /// The part of names like this one.
+    pub(crate) fn part(name: &str) -> u8 {
+        1 << (name.bytes().last().unwrap_or_default() % 4)
+    }
+
     pub(crate) fn takes(&self, name: &str) -> bool {
-        let index = name.bytes().last().unwrap_or_default() % 4;
-        !self.is_nack || self.parts & (1 << index) != 0
+        !self.is_nack || self.parts & Self::part(name) != 0
     }
 
     pub(crate) fn takes_removals(&self) -> bool {
-        !self.is_nack || self.parts & 16 != 0
+        !self.is_nack || self.parts & Self::REMOVALS != 0
     }
 }

@@ -5,12 +5,14 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use xds_cache::layer::{EffectiveGroup, Groups};
-use xds_cache::status::{StreamId, Variant};
-use xds_cache::{HeldBack, Node, NodeGroup, Publisher, Resource, Revision, View, ViewReceiver};
+use xds_cache::status::{EventKind, Standing, StreamId, Variant};
+use xds_cache::{
+    HeldBack, Node, NodeGroup, Publisher, Resource, ResourceKey, ResourceType, Revision, View, ViewReceiver,
+};
 use xds_session::{Client, DeltaRequest, Entries, Entry, Limits, Nonce, Request, SotwRequest};
 
 use crate::hitless::config::{
-    CLUSTER, Config, ENDPOINTS, HOST, LISTENER, N_KINDS, ROUTE, SCOPE, resource, resource_type,
+    CLUSTER, Config, ENDPOINTS, HOST, LISTENER, N_KINDS, ROUTE, SCOPE, references, resource, resource_type,
 };
 use crate::hitless::envoy::Envoy;
 use crate::hitless::grpc::Grpc;
@@ -53,6 +55,31 @@ struct Pipe {
     nonces: [Option<u64>; N_KINDS],
 }
 
+/// How the model of an Envoy shows what is not in use yet.
+const WARMING: &str = "warming ";
+
+/// A resource that the client refuses.
+#[derive(Clone, Debug)]
+pub(crate) struct Culprit {
+    pub(crate) kind: usize,
+    pub(crate) name: String,
+    pub(crate) content: String,
+}
+
+impl Culprit {
+    /// What a real client thinks of a response: docs/client-status.md has the table.
+    fn verdict(&self, reply: &Reply, setup: Setup) -> Verdict {
+        let is_nack = reply.kind == self.kind && reply.resources.get(&self.name) == Some(&self.content);
+        if !is_nack {
+            return Verdict { is_nack, parts: 0 };
+        }
+        let takes_others = setup.is_grpc || [CLUSTER, LISTENER].contains(&self.kind);
+        let names =
+            reply.resources.keys().filter(|name| **name < self.name || (takes_others && **name > self.name));
+        Verdict { is_nack, parts: names.fold(Verdict::REMOVALS, |parts, name| parts | Verdict::part(name)) }
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct World {
     setup: Setup,
@@ -72,6 +99,12 @@ pub(crate) struct World {
     /// for nothing.
     is_established: bool,
     has_rejected: bool,
+    /// What the client refuses whenever it comes, of all that the script publishes.
+    pub(crate) culprit: Option<Culprit>,
+    /// The standing rejections of each type that the server told of last.
+    standing: BTreeMap<ResourceType, Arc<Standing>>,
+    /// The types of which the client's last answer was a rejection.
+    rejected_last: BTreeSet<ResourceType>,
     /// Of which kinds, or streams, the client ever accepted a response: that is the version that it shows when it comes back.
     accepted: BTreeSet<(usize, (u64, String))>,
     /// The clusters, listeners and scopes that every configuration had.
@@ -113,6 +146,9 @@ impl World {
             n_asks: 0,
             is_established: false,
             has_rejected: false,
+            culprit: None,
+            standing: BTreeMap::new(),
+            rejected_last: BTreeSet::new(),
             accepted: BTreeSet::new(),
             lasting: BTreeSet::new(),
             n_clusters: 0,
@@ -187,7 +223,7 @@ impl World {
         let resources = self.config.resources().into_iter();
         let resources = resources.map(|((kind, name), content)| resource(kind, &name, &content));
         // So that the node is never one that the server knows nothing of.
-        let always = Resource::plain(xds_cache::ResourceType::Runtime, "always", "1");
+        let always = Resource::plain(ResourceType::Runtime, "always", "1");
         let resources = resources.chain([always]).map(Arc::new).collect();
         let definition = NodeGroup::default_group();
         let name = definition.name.clone();
@@ -413,6 +449,10 @@ impl World {
         let Some(pipe) = self.pipes.get_mut(position) else { return Ok(false) };
         let Some(reply) = pipe.to_client.pop_front() else { return Ok(false) };
         let id = pipe.id;
+        let verdict = match &self.culprit {
+            Some(culprit) if !verdict.is_nack => culprit.verdict(&reply, self.setup),
+            Some(_) | None => verdict,
+        };
         if !verdict.is_nack {
             let key = pipe.key.as_ref().map_or_else(Default::default, |(_, stream)| stream.clone());
             self.accepted.insert((reply.kind, key));
@@ -512,6 +552,30 @@ impl World {
         Err("the session does not fall silent".into())
     }
 
+    /// Delivers everything, as over a connection on which bytes take so long that all else takes no time, and returns how many times the
+    /// server has sent something and got an answer.
+    pub(crate) fn round_trips(&mut self) -> Result<usize, String> {
+        let yes = Verdict { is_nack: false, parts: 0 };
+        for n in 0..100 {
+            for position in 0..self.pipes.len() {
+                while self.deliver_request(position) {}
+            }
+            let mut has_sent = false;
+            for position in 0..self.pipes.len() {
+                while self.poll(position)? {
+                    has_sent = true;
+                }
+            }
+            if !has_sent {
+                return Ok(n);
+            }
+            for position in 0..self.pipes.len() {
+                while self.deliver_response(position, yes)? {}
+            }
+        }
+        Err("the session does not fall silent".into())
+    }
+
     /// Lets time pass.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.now += time;
@@ -520,7 +584,84 @@ impl World {
     }
 
     fn take_events(&mut self) {
-        while self.client.poll_event().is_some() || self.client.poll_wake().is_some() {}
+        while let Some((_, event)) = self.client.poll_event() {
+            let of = event.resource_type;
+            match event.kind {
+                EventKind::Standing(standing) => drop(self.standing.insert(of, standing)),
+                EventKind::Nacked { .. } => drop(self.rejected_last.insert(of)),
+                EventKind::Acked(_) => drop(self.rejected_last.remove(&of)),
+                EventKind::Subscribed
+                | EventKind::Sent(_)
+                | EventKind::CameBack
+                | EventKind::CameUpToDate
+                | EventKind::Current(_)
+                | EventKind::HeldBack
+                | EventKind::GraceExpired => {}
+            }
+        }
+        while self.client.poll_wake().is_some() {}
+    }
+
+    /// A client that refuses one resource has everything else that does not wait for that, and the server says what it refuses.
+    pub(crate) fn check_all_but_the_culprit(
+        &self,
+        expected: &BTreeMap<(usize, String), String>,
+    ) -> Result<(), String> {
+        let Some(Culprit { kind, name, content }) = &self.culprit else { return Ok(()) };
+        let (has, held) = (self.has(), self.client.held_back());
+        let key_of = |key: &ResourceKey| {
+            let kind = (0..N_KINDS).find(|kind| resource_type(*kind) == key.resource_type);
+            (kind.unwrap_or(N_KINDS), key.name.to_string())
+        };
+        let mut waiting = BTreeSet::from([(*kind, name.clone())]);
+        let mut is_whole = true;
+        for (key, content) in has.iter().filter(|(_, content)| content.starts_with(WARMING)) {
+            // It waits for what is refused, and is what was sent.
+            is_whole &= expected.get(key).is_none_or(|expected| content.ends_with(expected));
+            waiting.insert(key.clone());
+        }
+        if !is_whole {
+            return Err(format!("{has:?} warms, and {expected:?} is published"));
+        }
+        while let Some(next) = held.iter().find(|held| {
+            waiting.contains(&key_of(held.waits_for.resource())) && !waiting.contains(&key_of(&held.resource))
+        }) {
+            waiting.insert(key_of(&next.resource));
+        }
+        // What waits leads to others than the client uses.
+        let mut led_to: BTreeSet<(usize, String)> = BTreeSet::new();
+        let mut open: Vec<(usize, String)> = waiting.iter().cloned().collect();
+        while let Some(key) = open.pop() {
+            for content in [has.get(&key), expected.get(&key)].into_iter().flatten() {
+                let content = content.trim_start_matches(WARMING);
+                open.extend(references(content).into_iter().filter(|to| led_to.insert(to.clone())));
+            }
+        }
+        // What is to go may be in use by what waits.
+        for (key, published) in expected.iter().filter(|(key, _)| !waiting.contains(*key)) {
+            let found = has.get(key);
+            if found != Some(published) && (found.is_some() || !led_to.contains(key)) {
+                let held = self.held_back();
+                return Err(format!(
+                    "of {key:?} the client has {found:?} instead of {published}, and refuses {name}; {waiting:?} wait, held back: {held:?}"
+                ));
+            }
+        }
+        if has.get(&(*kind, name.clone())) == Some(content) {
+            return Err(format!("the client uses {content}, which it refuses"));
+        }
+        let of = resource_type(*kind);
+        let standing = self.standing.get(&of).filter(|standing| !standing.is_empty());
+        let is_said = match standing {
+            Some(standing) => {
+                standing.n_unknown == 0 && standing.rejected.iter().map(|one| &*one.name).eq([name.as_str()])
+            }
+            None => self.rejected_last.contains(&of),
+        };
+        if self.has_rejected && !is_said {
+            return Err(format!("the client refuses {name}, and the server says {standing:?}"));
+        }
+        Ok(())
     }
 
     /// All that decides what can happen from here on, but for what is published.
@@ -532,8 +673,14 @@ impl World {
             ask.number = numbers.range(..ask.number).count() as u64;
         }
         format!(
-            "{:?} {:?} {pipes:?} {} {} {:?}",
-            self.client, self.model, self.is_established, self.has_rejected, self.accepted
+            "{:?} {:?} {pipes:?} {} {} {:?} {:?} {:?}",
+            self.client,
+            self.model,
+            self.is_established,
+            self.has_rejected,
+            self.accepted,
+            self.standing,
+            self.rejected_last
         )
     }
 

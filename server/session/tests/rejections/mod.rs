@@ -11,12 +11,12 @@ use xds_cache::status::{StreamEntry, StreamId, StreamInfo, Subscriber, TypeStatu
 use xds_cache::{
     Node, NodeGroup, Publisher, Resource, ResourceType, Revision, StatusBoard, ViewChange, ViewReceiver,
 };
-use xds_session::{Client, DeltaRequest, Entries, Entry, Limits, Nonce, Request, Response, SotwRequest};
+use xds_session::{
+    Client, Culprits, DeltaRequest, Entries, Entry, Limits, Nonce, Request, Response, SotwRequest,
+};
 
 use crate::check::check;
 use crate::properties::SEED;
-
-const STREAM: StreamId = StreamId(1);
 
 /// A client that asks for all resources of a type by name, and stops at the first of a response that it refuses, or goes on.
 struct World {
@@ -24,6 +24,7 @@ struct World {
     receiver: Option<ViewReceiver>,
     entry: Arc<StreamEntry>,
     client: Client,
+    stream: StreamId,
     node: Arc<Node>,
     variant: Variant,
     of: ResourceType,
@@ -52,9 +53,21 @@ impl Subscriber for Nobody {
 
 impl World {
     fn new(variant: Variant, of: ResourceType, n: usize, stops: bool) -> Self {
+        Self::sharing(&Arc::default(), 1, (variant, of), n, stops)
+    }
+
+    /// One of several clients that share what they find.
+    fn sharing(
+        culprits: &Arc<Culprits>,
+        number: u64,
+        (variant, of): (Variant, ResourceType),
+        n: usize,
+        stops: bool,
+    ) -> Self {
+        let stream = StreamId(number);
         let node = Arc::new(Node { user_agent_name: "envoy".to_owned(), ..Node::with_id("n") });
         let info = StreamInfo {
-            id: STREAM,
+            id: stream,
             node: Arc::clone(&node),
             address: "here".into(),
             variant,
@@ -63,13 +76,14 @@ impl World {
             proofs: Arc::default(),
         };
         let nobody: Weak<dyn Subscriber> = Weak::<Nobody>::new();
-        let mut client = Client::new(Limits::default());
-        client.open(STREAM, variant, None, 1);
+        let mut client = Client::sharing(Limits::default(), Arc::clone(culprits));
+        client.open(stream, variant, None, 1);
         Self {
             publisher: Publisher::new(),
             receiver: None,
             entry: StatusBoard::new().register(info, nobody),
             client,
+            stream,
             node,
             variant,
             of,
@@ -143,7 +157,7 @@ impl World {
                 request.into()
             }
         };
-        self.client.handle_request(STREAM, request).expect("a client within the protocol");
+        self.client.handle_request(self.stream, request).expect("a client within the protocol");
         self.tell_events();
     }
 
@@ -156,17 +170,21 @@ impl World {
 
     /// Delivers everything without letting time pass.
     fn drain(&mut self) {
-        loop {
-            while let Some(response) = self.client.poll_response(STREAM, self.now) {
-                self.tell_events();
-                self.n_responses += 1;
-                self.to_client.push_back(response);
-            }
+        while self.go_on() {}
+    }
+
+    /// Sends everything, and delivers one response; tells whether there was any.
+    fn go_on(&mut self) -> bool {
+        while let Some(response) = self.client.poll_response(self.stream, self.now) {
             self.tell_events();
-            self.max_on_their_way = self.max_on_their_way.max(self.to_client.len());
-            let Some(response) = self.to_client.pop_front() else { return };
-            self.receive(&response);
+            self.n_responses += 1;
+            self.to_client.push_back(response);
         }
+        self.tell_events();
+        self.max_on_their_way = self.max_on_their_way.max(self.to_client.len());
+        let Some(response) = self.to_client.pop_front() else { return false };
+        self.receive(&response);
+        true
     }
 
     /// Lets time pass until there is something to send; tells whether there is.
@@ -398,4 +416,68 @@ fn a_revision_does_not_fall_because_of_a_rejection() {
     world.publish("3", &BTreeSet::new());
     world.drain();
     assert_eq!(world.status().acknowledged(), Some(Revision(4)));
+}
+
+#[test]
+fn clients_of_one_program_search_once() {
+    let (n, bad) = (1000, BTreeSet::from([7, 500]));
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let culprits = Arc::default();
+        let new =
+            |number| World::sharing(&culprits, number, (variant, ResourceType::RouteConfiguration), n, true);
+        let mut worlds: Vec<World> = (1..=20).map(new).collect();
+        let start = worlds[0].now;
+        for world in &mut worlds {
+            world.now = start;
+            world.publish("1", &BTreeSet::new());
+            world.ask();
+            world.drain();
+            world.publish("2", &bad);
+        }
+        while worlds.iter_mut().filter_map(|world| world.go_on().then_some(())).count() > 0 {}
+        for world in &mut worlds {
+            while world.held.values().any(|held| held == "1") && world.pass_time() {
+                world.drain();
+            }
+        }
+        let mut n_nacks: Vec<usize> = worlds.iter().map(|world| world.n_nacks).collect();
+        n_nacks.sort_unstable();
+        let first = n_nacks.pop().expect("a client");
+        assert!(first <= 1 + bound(n, bad.len()), "{first} rejections");
+        assert_eq!(n_nacks, [1 + bad.len(); 19], "only the response, and each culprit");
+        for world in &worlds {
+            assert_eq!(world.held.values().filter(|held| *held == "2").count(), n - bad.len());
+            assert_eq!(world.standing(), (vec!["r0007".to_owned(), "r0500".to_owned()], 0));
+            assert!(world.now - start <= Duration::from_secs(1), "{:?}", world.now - start);
+        }
+        // One that comes later is sent the culprits apart at once.
+        let mut late = new(21);
+        late.publish("2", &bad);
+        late.ask();
+        late.drain();
+        assert_eq!(late.n_nacks, bad.len());
+    }
+}
+
+#[test]
+fn a_client_that_gives_up_its_search_holds_up_others_for_a_moment() {
+    let (n, bad) = (100, BTreeSet::from([7]));
+    let culprits = Arc::default();
+    let of = (Variant::Sotw, ResourceType::RouteConfiguration);
+    let mut worlds = [1, 2].map(|number| World::sharing(&culprits, number, of.clone(), n, true));
+    let start = worlds[0].now;
+    for world in &mut worlds {
+        world.now = start;
+        world.publish("2", &bad);
+        world.ask();
+        world.go_on();
+    }
+    let [first, second] = &mut worlds;
+    assert!(first.client.poll_response(first.stream, first.now).is_some(), "the first searches, and stops");
+    second.drain();
+    assert_eq!(second.held.len(), 7, "what came before the culprit");
+    assert!(second.pass_time());
+    second.drain();
+    assert_eq!(second.held.len(), n - 1);
+    assert!(second.now - start <= Duration::from_secs(1));
 }

@@ -2,10 +2,12 @@
 //!
 //! Commands, one a line; a line that begins with two spaces continues the one before:
 //!
-//! * `set TYPE NAME=CONTENT… [group=G] [ttl=5s] [alias=N,…] [refs=TYPE/NAME,…] [size=BYTES] [outside] [hosts] [dns]`,
+//! * `set TYPE NAME=CONTENT… [group=G] [ttl=5s] [alias=N,…] [refs=TYPE/NAME,…] [size=BYTES] [outside] [hosts] [dns]
+//!   [routed]`,
 //!   `remove TYPE NAME… [group=G]`, `group NAME [ids=GLOB,…] [agents=GLOB,…] [meta=PATH:TEXT] [priority=N] [client=grpc]
 //!   [label=V]`, `ungroup NAME`: change what will be published. `outside`: no part of the wildcard.
-//!   `dns`: the cluster resolves names. `hosts`: the name is a pattern of hosts; with a `*` in it, it is no part of the wildcard either.
+//!   `dns`: the cluster resolves names. `routed`: a route configuration with a route to each cluster that it refers to, which are
+//!   shown after its content. `hosts`: the name is a pattern of hosts; with a `*` in it, it is no part of the wildcard either.
 //! * `publish [as for set]`: the same as `set` if there is anything behind it, then publishes.
 //! * `connect STREAM sotw|delta [node=ID] [agent=NAME] [features=F,…] [meta=PATH:TEXT] [service=TYPE] [client=NAME]`: opens a
 //!   stream. Streams of one client name are one client. Nonces are counted from 1 on every stream.

@@ -136,6 +136,7 @@ impl Server {
         let in_wildcard = !words.take_flag("outside");
         let host_pattern = words.take_flag("hosts");
         let is_dns = words.take_flag("dns");
+        let is_routed = words.take_flag("routed");
         for word in words.plain.clone() {
             let (name, content) = word.rsplit_once('=').ok_or_else(|| format!("{word}: NAME=CONTENT"))?;
             let resource = resource(resource_type.clone(), name, content, &words)?;
@@ -145,6 +146,9 @@ impl Server {
             } else {
                 resource.value().into_owned()
             };
+            let clusters: Vec<&str> =
+                resource.references().of_type(&ResourceType::Cluster).map(|name| &**name).collect();
+            let value = if is_routed { show::routed(&value, &clusters) } else { value };
             let value = if is_dns { [show::DNS, &value].concat().into() } else { value.into() };
             let resource =
                 Resource::new(ResourceDraft { value, in_wildcard, host_pattern, ..resource.to_draft() });
@@ -203,6 +207,7 @@ impl Server {
     fn limit(&mut self, mut words: Words) -> Result<(), String> {
         let limits = &mut self.limits;
         limits.max_names_per_type = words.number("names")?.unwrap_or(limits.max_names_per_type);
+        limits.max_unknown_names = words.number("unknown")?.unwrap_or(limits.max_unknown_names);
         limits.max_types = words.number("types")?.unwrap_or(limits.max_types);
         limits.max_response_bytes = words.number("bytes")?.unwrap_or(limits.max_response_bytes);
         limits.max_name_bytes = words.number("size")?.unwrap_or(limits.max_name_bytes);

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use xds_cache::status::{EventKind, Sent, StreamEvent};
+use xds_cache::wire;
 use xds_cache::{HeldBack, Resource, ResourceKey, ResourceType};
 use xds_session::{Entries, Entry, Form, Response};
 
@@ -88,12 +89,41 @@ pub(crate) fn content(resource: &Resource) -> String {
     if let Some(rest) = bytes.strip_prefix(DNS) {
         return text(rest) + "(dns)";
     }
+    if bytes.starts_with(ROUTED) {
+        let of = |message, number| wire::all_of(message, number);
+        let routes = of(&value, VIRTUAL_HOSTS).flat_map(|host| of(host, ROUTES));
+        let clusters = routes.flat_map(|route| of(route, ACTION)).flat_map(|action| of(action, CLUSTER));
+        let clusters: Vec<String> = clusters.map(text).collect();
+        let content = wire::bytes_of(&value, CONTENT).map(text).unwrap_or_default();
+        return format!("{content}({})", clusters.join(","));
+    }
     let Some((length, rest)) = bytes.strip_prefix(b"\n").and_then(|rest| rest.split_first()) else {
         return text(bytes);
     };
     let (name, content) = rest.split_at(usize::from(*length));
     if *name == *resource.name().as_bytes() { text(content) } else { text(content) + "(" + &text(name) + ")" }
 }
+
+/// An encoded RouteConfiguration with this content and a route to each cluster; short names only.
+pub(crate) fn routed(content: &[u8], clusters: &[&str]) -> Bytes {
+    let field = |number: u32, value: &[u8]| {
+        let length = u8::try_from(value.len()).expect("a short value");
+        assert!(length < 0x80 && number < 16, "a short value");
+        [&[(number as u8) << 3 | 2, length][..], value].concat()
+    };
+    let route = |cluster: &&str| field(ROUTES, &field(ACTION, &field(CLUSTER, cluster.as_bytes())));
+    let routes: Vec<u8> = clusters.iter().flat_map(route).collect();
+    [field(CONTENT, content), field(VIRTUAL_HOSTS, &routes)].concat().into()
+}
+
+/// The first byte of what [`routed`] makes: the key of `internal_only_headers`, where the content is.
+const ROUTED: &[u8] = b"\x1a";
+const CONTENT: u32 = 3;
+/// `RouteConfiguration.virtual_hosts`, `VirtualHost.routes`, `Route.route`, `RouteAction.cluster`.
+const VIRTUAL_HOSTS: u32 = 2;
+const ROUTES: u32 = 3;
+const ACTION: u32 = 2;
+const CLUSTER: u32 = 1;
 
 /// What an encoded Cluster has that resolves names: `type: STRICT_DNS`.
 pub(crate) const DNS: &[u8] = b"\x10\x01";
@@ -137,7 +167,7 @@ pub(crate) fn event(stream: &str, first_nonce: u64, event: &StreamEvent) -> Opti
     let nonce = |sent: &Sent| sent.nonce - first_nonce + 1;
     match &event.kind {
         EventKind::Acked(sent) => Some(format!("{stream} ack #{} {resource_type}", nonce(sent))),
-        EventKind::Nacked { sent, message } => {
+        EventKind::Nacked { sent, message, .. } => {
             Some(format!("{stream} nack #{} {resource_type} {message:?}", nonce(sent)))
         }
         EventKind::Standing(standing) if standing.is_empty() => {

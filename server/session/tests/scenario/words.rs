@@ -12,9 +12,9 @@ pub(crate) struct Words {
 }
 
 /// What stands before `=` in an option; any other word may hold a `=`.
-const OPTIONS: [&str; 25] = [
+const OPTIONS: [&str; 26] = [
     "group", "ttl", "alias", "refs", "size", "ids", "agents", "meta", "priority", "client", "label", "node",
-    "agent", "features", "service", "nonce", "version", "error", "irv", "names", "types", "bytes",
+    "agent", "features", "service", "nonce", "version", "error", "irv", "names", "unknown", "types", "bytes",
     "addition", "removal", "settle",
 ];
 

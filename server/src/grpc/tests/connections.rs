@@ -219,3 +219,57 @@ async fn pitfall_62_streams_that_come_and_go_leave_nothing_behind() {
     within("no stream", server.world.grpc.streams.wait_empty()).await;
     assert_eq!(server.world.grpc.clients.len(), 0);
 }
+
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).unwrap();
+    [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+/// A connection whose client asks for all clusters, in bytes.
+async fn asking(server: &Server) -> tokio::net::TcpStream {
+    // A literal of HPACK; its name is the number of one.
+    let literal =
+        |name: &[u8], value: &str| [name, &[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
+    // SETTINGS, HEADERS of a POST of gRPC, and DATA with one message.
+    let headers =
+        [vec![0x83, 0x86], literal(&[0x04], ADS), literal(&[0x0f, 0x10], "application/grpc")].concat();
+    let message = prost::Message::encode_to_vec(&all_clusters("closed"));
+    let message = [&[0, 0, 0, 0, u8::try_from(message.len()).unwrap()], &*message].concat();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let all = [preface, &*frame(4, 0, 0, &[]), &frame(1, 4, 1, &headers), &frame(0, 0, 1, &message)].concat();
+    let mut stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(&all).await.unwrap();
+    stream
+}
+
+/// Whoever connected first keeps every place of a port for ever otherwise: nothing is wrong with the connections but that their clients
+/// take nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_take_no_answer_shut_nobody_out() {
+    const N: usize = 4;
+    let server = Server::of_connections(GrpcConfig::default(), None, N).await;
+    server.world.publish([cluster("a", "1")]);
+    let mut closed = Vec::new();
+    for _ in 0..N {
+        closed.push(asking(&server).await);
+    }
+    server.world.wait("all to be served", |world| world.board.n_streams() == N).await;
+    for stream in &mut closed {
+        // SETTINGS with INITIAL_WINDOW_SIZE 0: the window of HTTP/2 is closed.
+        stream.write_all(&frame(4, 0, 0, &[0, 4, 0, 0, 0, 0])).await.unwrap();
+    }
+    // They have to stand still for a while first.
+    let served = async {
+        for n in 2.. {
+            server.world.publish([cluster("a", &n.to_string())]);
+            let Ok(channel) = server.endpoint().connect().await else { continue };
+            let Ok(mut stream) = Sotw::open(&channel, ADS).await else { continue };
+            stream.send(all_clusters("good"));
+            if let Ok(Some(response)) = stream.responses.message().await {
+                return texts(&response).len();
+            }
+        }
+        0
+    };
+    assert_eq!(within("a place", served).await, 1);
+}

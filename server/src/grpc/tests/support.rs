@@ -127,6 +127,15 @@ impl Server {
 
     /// With TLS, if it is given.
     pub(super) async fn on(config: GrpcConfig, tls: Option<Arc<Tls>>) -> Self {
+        Self::of_connections(config, tls, 100_000).await
+    }
+
+    /// With room for so many connections.
+    pub(super) async fn of_connections(
+        config: GrpcConfig,
+        tls: Option<Arc<Tls>>,
+        max_connections: usize,
+    ) -> Self {
         let world = Arc::new(World::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -135,12 +144,13 @@ impl Server {
         let silence = grpc.config().keepalive_interval + grpc.config().keepalive_timeout;
         let rules = PortRules {
             name: "xds",
-            max_connections: 100_000,
+            max_connections,
             reason: Reason::Connections,
             opening: silence,
             idle: Duration::from_secs(600),
             stalled: silence,
-            max_of_address: usize::MAX,
+            may_take_later: true,
+            max_of_address: max_connections / 2,
             is_http1_only: false,
         };
         let port = Port::new(rules, tls, Arc::clone(&world.refusals));

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use serde_json::json;
 use xds_tests::config::{CLUSTER, ENDPOINTS, endpoints};
 use xds_tests::raw;
 use xds_tests::seen::{delta_names, names, plain_cluster, timeout_of};
@@ -189,6 +190,84 @@ async fn pitfall_10_and_12_an_answer_counts_for_its_own_type_only() -> Result<()
     stream.nack(&assignment, &["e"], "", "no").await?;
     world.wait_type("n", ENDPOINTS, |status| status["status"] == "ERROR").await?;
     world.wait_type("n", CLUSTER, |status| status["status"] != "ERROR").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_node_rejects_what_it_rejects_on_any_of_its_streams() -> Result<()> {
+    let world = World::serving(&[of("a", 1), of("b", 1), of("c", 1)]).await?;
+    let mut streams = Vec::new();
+    for name in ["a", "b", "c"] {
+        let mut stream = world.sotw("n");
+        stream.subscribe(ENDPOINTS, &[name]).await?;
+        let first = stream.expect_type(ENDPOINTS).await?;
+        match name {
+            "c" => stream.ack(&first, &["c"]).await?,
+            _ => stream.nack(&first, &[name], "", &format!("no {name}")).await?,
+        }
+        streams.push(stream);
+    }
+    let rejected = json!([{"name": "a", "message": "no a"}, {"name": "b", "message": "no b"}]);
+    let status = world.wait_type("n", ENDPOINTS, |status| status["rejected"] == rejected).await?;
+    assert_eq!(status["status"], "ERROR");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_client_rejects_no_more_what_it_does_not_ask_for_any_more() -> Result<()> {
+    let world =
+        World::serving(&[plain_cluster("a", 1), plain_cluster("b", 1), plain_cluster("c", 1)]).await?;
+    let mut stream = world.sotw("n");
+    stream.subscribe(CLUSTER, &["a", "b", "c"]).await?;
+    let first = stream.expect_type(CLUSTER).await?;
+    // What grpc-js says.
+    let words =
+        "xDS response validation errors: [resource index 0: no such type; resource index 2: nor this]";
+    stream.nack(&first, &["a", "b", "c"], "", words).await?;
+    let rejects = |names: &'static [&str]| {
+        move |status: &serde_json::Value| {
+            let rejected = status["rejected"].as_array().map_or(&[][..], Vec::as_slice);
+            rejected.iter().map(|one| &one["name"]).eq(names.iter().copied())
+        }
+    };
+    world.wait_type("n", CLUSTER, rejects(&["a", "c"])).await?;
+    // It says so again whenever it asks for other names.
+    stream.nack(&first, &["b", "c"], "", words).await?;
+    let status = world.wait_type("n", CLUSTER, rejects(&["c"])).await?;
+    assert_eq!(status["status"], "ERROR");
+    // The correction counts, though one of those that were rejected with it was dropped.
+    world.publish(&[plain_cluster("a", 1), plain_cluster("b", 1), plain_cluster("c", 2)]).await?;
+    let second = stream.expect_type(CLUSTER).await?;
+    stream.ack(&second, &["b", "c"]).await?;
+    world.wait_type("n", CLUSTER, |status| status["status"] == "SYNCED").await?;
+    // And so does it that the client drops all that it rejects.
+    world.publish(&[plain_cluster("a", 1), plain_cluster("b", 1), plain_cluster("c", 3)]).await?;
+    let third = stream.expect_type(CLUSTER).await?;
+    let words = "xDS response validation errors: [resource index 1: no such type]";
+    stream.nack(&third, &["b", "c"], &second.version_info, words).await?;
+    world.wait_type("n", CLUSTER, rejects(&["c"])).await?;
+    stream.ack(&third, &["b"]).await?;
+    world.wait_type("n", CLUSTER, |status| status["status"] == "SYNCED").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_same_words_about_another_response_are_another_rejection() -> Result<()> {
+    let clusters = |version: u64| -> Vec<serde_json::Value> {
+        let kept = (0..120).map(|i| plain_cluster(&format!("c{i}"), 1));
+        kept.chain([plain_cluster("changing", version)]).collect()
+    };
+    let world = World::serving(&clusters(1)).await?;
+    let mut stream = world.sotw("n");
+    stream.subscribe(CLUSTER, &[]).await?;
+    let words = "Error adding/updating cluster(s) c7: no such type";
+    let first = stream.expect_type(CLUSTER).await?;
+    stream.nack(&first, &[], "", words).await?;
+    world.wait_type("n", CLUSTER, |status| status["lastNack"]["version"] == first.version_info).await?;
+    world.publish(&clusters(2)).await?;
+    let second = stream.expect_type(CLUSTER).await?;
+    stream.nack(&second, &[], "", words).await?;
+    world.wait_type("n", CLUSTER, |status| status["lastNack"]["version"] == second.version_info).await?;
     Ok(())
 }
 

@@ -87,7 +87,8 @@ async fn pitfall_78_and_79_a_nack_is_424_and_the_write_stays() -> Result<()> {
     let answer = answer?;
     assert_eq!(answer.status, StatusCode::FAILED_DEPENDENCY, "{}", answer.text());
     let body = answer.json()?;
-    let nack = |message: &str| json!([{"node": "bad", "message": message, "typeUrl": CLUSTER}]);
+    let nack =
+        |message: &str| json!([{"node": "bad", "message": message, "typeUrl": CLUSTER, "resource": "a"}]);
     assert_eq!(body["nacked"], nack("no such filter"), "{body}");
     assert_eq!((&body["committed"], &body["reverted"]), (&json!(true), &Value::Null));
     // One bad client does not roll back the others.
