@@ -131,8 +131,10 @@ enum Command<S: Serve> {
     Certificates(admin::CertificatesArgs),
     /// List the connected clients, or show one
     Nodes(admin::NodesArgs),
-    /// Show who has accepted a change
+    /// Show who has acknowledged a change
     Acks(admin::AcksArgs),
+    /// Wait until clients use a revision or an object
+    Wait(admin::WaitArgs),
     /// Show the xDS server that this one relays, and what it sends
     Relay(admin::RelayArgs),
     /// List the servers that share the store, or forget one that vanished
@@ -217,6 +219,7 @@ fn execute<S: Serve>(command: Command<S>) -> Result<(), Failure> {
         Command::Rollout(args) => admin::rollout(&args),
         Command::Rollback(args) => admin::rollback(&args),
         Command::Conditions(args) => admin::conditions(&args),
+        Command::Wait(args) => admin::wait(&args),
         Command::Waves(args) => admin::waves(&args),
         Command::Weights(args) => admin::weights(&args),
         Command::Validate(args) => validate::run(&args),

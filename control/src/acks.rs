@@ -7,7 +7,12 @@
 //! A server that takes in several commits of others at once publishes only the newest revision. That publication *covers* the others, so
 //! the ACKs of each of these revisions are those of the publication.
 
+mod changed;
+mod concerned;
+mod fold;
 mod late;
+mod query;
+mod report;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -18,15 +23,17 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
-use utoipa::ToSchema;
-use xds_cache::status::{StreamEntry, StreamId, TypeAnswer, TypeStatus};
 use xds_cache::wave::Behind;
 use xds_cache::{
-    Changes, GroupName, Groups, Moved, Name, Node, Publication, Publisher, Resource, ResourceType, Revision,
-    StatusBoard, View, ViewChange, ViewKey,
+    GroupName, Groups, Moved, Publication, Publisher, Revision, StatusBoard, View, ViewChange, ViewKey,
 };
 
+pub use changed::{Changed, ConcernedStream};
+use concerned::{Clients, Concerned};
+pub use fold::{AckState, Fold, Rejected};
 use late::InGroups;
+pub use query::{AcksQuery, Whose};
+pub use report::{AcksReport, MAX_LISTED, NodeNack, Progress, Sight};
 
 /// Publishes, and remembers the clients that each publication concerned.
 pub struct Acks {
@@ -49,85 +56,6 @@ pub enum Applied {
     Forgotten,
 }
 
-/// The clients that have applied a publication, and those that have not. `total` is the sum of `acked`, `n_pending`, `n_nacked` and
-/// `n_already_failing`. No list has more than [`MAX_LISTED`] entries.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AcksReport {
-    /// The revision asked for.
-    pub revision: u64,
-    /// The clients that are concerned and connected; those that came later count too.
-    pub total: usize,
-    /// The number of them that have accepted everything that it changed for them.
-    pub acked: usize,
-    /// The number of those that have not answered yet.
-    pub n_pending: usize,
-    /// Their node ids.
-    pub pending: Vec<String>,
-    /// The number of clients that rejected a response with something that it changed.
-    pub n_nacked: usize,
-    /// Who they are.
-    pub nacked: Vec<NodeNack>,
-    /// The number of clients that rejected it too, but were in ERROR on that type before.
-    pub n_already_failing: usize,
-    /// Who they are.
-    pub already_failing: Vec<NodeNack>,
-    /// How many of `acked` accepted it as part of a newer response.
-    pub superseded: usize,
-}
-
-/// The clients that a publication concerns and that are still connected, or accepted it before they left, as numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// All of them.
-    pub total: usize,
-    /// Those that have accepted everything that it changed for them.
-    pub acked: usize,
-    /// Those that have not answered yet.
-    pub pending: usize,
-}
-
-/// A client's rejection.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeNack {
-    /// The node id.
-    pub node: String,
-    /// The client's words.
-    pub message: String,
-    /// The type of the resource that it rejects; missing if that is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub type_url: Option<String>,
-    /// The name of that resource; missing if it is not known which one of the type it rejects.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource: Option<String>,
-}
-
-/// How much of what a client answered is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
-    /// Nothing, as if there were no such client.
-    Nothing,
-    /// Whether it accepts, and not its words: they may name resources of groups out of scope.
-    Outcome,
-    /// Its words too.
-    Words,
-}
-
-impl Sight {
-    /// The client's words, if they are shown.
-    #[must_use]
-    pub fn words(self, words: &str) -> String {
-        if self == Self::Words { words.to_owned() } else { WITHHELD.to_owned() }
-    }
-}
-
-/// In place of what a client said, if that may be about resources that are not shown.
-const WITHHELD: &str = "withheld: it may be about resources out of scope";
-
-/// The most clients that each list of an [`AcksReport`] names; the counts include all of them.
-pub const MAX_LISTED: usize = 1_000;
-
 /// How many bytes the resources may have that are remembered so that clients that come later are counted; those of the newest publication
 /// are kept in any case.
 const MAX_KEPT_BYTES: usize = 64 * 1024 * 1024;
@@ -141,6 +69,9 @@ const MAX_KEPT_CLIENTS: usize = 500_000;
 /// The shortest time between two looks at the clients: a push to thousands ends in thousands of ticks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
+/// How many times as long as the last look the time to the next one is: a question about 100,000 clients takes a tenth of a thread.
+const PAUSE_OF_LOOK: u32 = 10;
+
 struct Kept {
     /// The publication before it: revisions between the two are covered by it.
     after: Revision,
@@ -151,63 +82,6 @@ struct Kept {
     at: Instant,
     /// The `version_info`s that the publication gave to changed types.
     versions: HashSet<Arc<str>>,
-}
-
-#[derive(Default)]
-struct Concerned {
-    revision: Revision,
-    /// What it changed, by view.
-    changes: BTreeMap<ViewKey, Changed>,
-    /// What it changed in views that came later.
-    in_groups: InGroups,
-    /// The clients that were connected at the publication.
-    clients: Vec<ConcernedClient>,
-    /// Those that came later.
-    late: Vec<ConcernedClient>,
-}
-
-struct ConcernedClient {
-    node: Arc<Node>,
-    /// Those that it had at the publication.
-    groups: Arc<[GroupName]>,
-    streams: Vec<ConcernedStream>,
-    state: AckState,
-}
-
-/// A change of a view, as long as clients that come later are counted.
-#[derive(Clone)]
-struct Changed {
-    change: Arc<ViewChange>,
-    names: Arc<Names>,
-}
-
-/// The names of the resources that were changed in a view, by type; `None` if clients may know one of them by another name, or there are
-/// very many.
-struct Names(HashMap<ResourceType, Option<HashSet<Name>>>);
-
-struct ConcernedStream {
-    id: StreamId,
-    names: Arc<Names>,
-    /// The changed types that it subscribes to.
-    types: Vec<ResourceType>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum AckState {
-    Pending,
-    Acked { by_newer: bool },
-    Nacked(Rejected),
-    Gone,
-}
-
-/// A client's rejection of something that was changed.
-#[derive(Clone, Debug, PartialEq)]
-struct Rejected {
-    resource_type: ResourceType,
-    /// `None` if it is not known which resource it is.
-    resource: Option<Name>,
-    message: Arc<str>,
-    failed_before: bool,
 }
 
 impl Acks {
@@ -256,14 +130,18 @@ impl Acks {
     /// The clients that have applied a revision by now.
     #[must_use]
     pub fn report(&self, revision: Revision) -> Applied {
-        self.report_of(revision, |_| Sight::Words)
+        self.report_of(&AcksQuery::concerned(revision), |_| Sight::Words)
     }
 
-    /// The same of clients by the groups that they had when it was published.
+    /// The same of the clients that are asked about, by the groups that they had when it was published.
     #[must_use]
-    pub fn report_of(&self, revision: Revision, sight: impl Fn(&[GroupName]) -> Sight) -> Applied {
+    pub fn report_of(&self, query: &AcksQuery, sight: impl Fn(&[GroupName]) -> Sight) -> Applied {
+        let revision = query.revision;
         if *self.published.borrow() < Some(revision) {
             return Applied::Behind;
+        }
+        if query.of == Whose::Everyone {
+            return Applied::Known(concerned::of_everyone(&self.board, query, sight));
         }
         let covering = {
             let kept = self.lock();
@@ -275,7 +153,7 @@ impl Acks {
         let mut concerned = concerned.lock().unwrap_or_else(PoisonError::into_inner);
         concerned.find_late(&self.board);
         concerned.look(&self.board);
-        Applied::Known(AcksReport { revision: revision.0, ..concerned.report(sight) })
+        Applied::Known(AcksReport { revision: revision.0, ..concerned.report(query, sight) })
     }
 
     /// The last publication, as it changes; `None` before the first.
@@ -306,16 +184,19 @@ impl Acks {
     /// rejected it, or the time is up. A publication that is no longer remembered has no concerned clients. Never
     /// [forgotten](Applied::Forgotten).
     pub async fn wait(&self, revision: Revision, timeout: Duration) -> Applied {
-        self.wait_for((revision, 0), timeout, |_| Sight::Words).await
+        self.wait_for(&AcksQuery::concerned(revision), 0, timeout, |_| Sight::Words).await
     }
 
-    /// The same of clients by the groups that they had when it was published, and until at least so many have accepted it.
+    /// The same of the clients that are asked about, by the groups that they had when it was published, and until at least `min_clients`
+    /// of them have accepted it.
     pub async fn wait_for(
         &self,
-        (revision, min_clients): (Revision, usize),
+        query: &AcksQuery,
+        min_clients: usize,
         timeout: Duration,
         sight: impl Fn(&[GroupName]) -> Sight,
     ) -> Applied {
+        let revision = query.revision;
         let deadline = Instant::now() + timeout;
         let mut published = self.published.subscribe();
         // The sender lives as long as this.
@@ -323,7 +204,8 @@ impl Acks {
         let mut ticks = self.board.ticks();
         loop {
             ticks.mark_unchanged();
-            let report = match self.report_of(revision, &sight) {
+            let began = Instant::now();
+            let report = match self.report_of(query, &sight) {
                 Applied::Known(report) => report,
                 Applied::Behind => return Applied::Behind,
                 Applied::Forgotten => AcksReport { revision: revision.0, ..AcksReport::default() },
@@ -332,8 +214,9 @@ impl Acks {
                 return Applied::Known(report);
             }
             // In any case, the clients are looked at once more: the board may be gone, or the time may be up.
+            let pause = LOOK_INTERVAL.max(PAUSE_OF_LOOK * began.elapsed());
             let _ = timeout_at(deadline, ticks.changed()).await;
-            sleep(LOOK_INTERVAL.min(deadline.saturating_duration_since(Instant::now()))).await;
+            sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
         }
     }
 
@@ -437,266 +320,6 @@ impl Applied {
     }
 }
 
-impl AcksReport {
-    /// Returns `true` if an answer is still to come and none has failed the publication yet.
-    #[must_use]
-    pub fn is_waiting(&self) -> bool {
-        self.n_nacked == 0 && self.n_pending > 0
-    }
-
-    /// The same if at least so many clients must accept it.
-    #[must_use]
-    pub fn is_waiting_for(&self, min_clients: usize) -> bool {
-        self.is_waiting() || (self.n_nacked + self.n_already_failing == 0 && self.acked < min_clients)
-    }
-
-    /// Counts the clients of another server too. A client of both counts twice, because each of its streams has to answer.
-    pub fn add(&mut self, other: &Self) {
-        self.total = self.total.saturating_add(other.total);
-        self.acked = self.acked.saturating_add(other.acked);
-        self.superseded = self.superseded.saturating_add(other.superseded);
-        self.n_pending = self.n_pending.saturating_add(other.n_pending);
-        self.n_nacked = self.n_nacked.saturating_add(other.n_nacked);
-        self.n_already_failing = self.n_already_failing.saturating_add(other.n_already_failing);
-        other.pending.iter().for_each(|node| list(&mut self.pending, node.clone()));
-        for (own, others) in
-            [(&mut self.nacked, &other.nacked), (&mut self.already_failing, &other.already_failing)]
-        {
-            others.iter().for_each(|nack| list(own, nack.clone()));
-        }
-    }
-}
-
-impl Concerned {
-    /// How many bytes the resources have that it keeps.
-    fn n_bytes(&self) -> usize {
-        let changes = self.changes.values().flat_map(|changed| changed.change.changes.values());
-        let n_bytes: usize =
-            changes.flat_map(|changes| &changes.changed).map(|resource| resource.n_bytes()).sum();
-        n_bytes + self.in_groups.n_bytes()
-    }
-
-    /// From now on, no more clients are counted that come later.
-    fn forget_changes(&mut self) {
-        self.changes.clear();
-        self.in_groups = InGroups::default();
-    }
-
-    /// Finds the clients that came after the publication, and that it concerns.
-    fn find_late(&mut self, board: &StatusBoard) {
-        let counted = self.clients.iter().chain(&self.late).flat_map(|client| &client.streams);
-        let counted: HashSet<StreamId> = counted.map(|stream| stream.id).collect();
-        let new = self.in_groups.in_new_views(board, |key| self.changes.contains_key(key));
-        let new = new.into_iter().map(|change| (change.key.clone(), Changed::new(change)));
-        self.changes.extend(new.collect::<Vec<_>>());
-        let mut late = Clients::default();
-        for (key, changed) in &self.changes {
-            let came = board.streams_of(Some(key)).into_iter().filter(|entry| !counted.contains(&entry.id()));
-            for entry in came {
-                if let Some(stream) = changed.concerned(&entry) {
-                    late.add(&entry, stream);
-                }
-            }
-        }
-        self.late.extend(late.list);
-    }
-
-    /// Reads what the clients have answered since the last look.
-    fn look(&mut self, board: &StatusBoard) {
-        self.late.retain(|client| client.streams.iter().any(|stream| board.stream(stream.id).is_some()));
-        for client in self.clients.iter_mut().chain(&mut self.late) {
-            match client.state {
-                AckState::Acked { .. } | AckState::Gone => {}
-                AckState::Pending | AckState::Nacked(_) => {
-                    client.state = client.look(board, self.revision);
-                }
-            }
-            // The state of a client that left is of no use, and neither is a settled one's after it left.
-            if client.streams.iter().all(|stream| board.stream(stream.id).is_none()) {
-                client.state = match &client.state {
-                    acked @ AckState::Acked { .. } => acked.clone(),
-                    AckState::Pending | AckState::Nacked(_) | AckState::Gone => AckState::Gone,
-                };
-            }
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        let mut progress = Progress::default();
-        for client in &self.clients {
-            match &client.state {
-                AckState::Gone => continue,
-                AckState::Pending => progress.pending += 1,
-                AckState::Acked { .. } => progress.acked += 1,
-                AckState::Nacked(_) => {}
-            }
-            progress.total += 1;
-        }
-        progress
-    }
-
-    fn report(&self, sight: impl Fn(&[GroupName]) -> Sight) -> AcksReport {
-        let mut report = AcksReport { revision: self.revision.0, ..AcksReport::default() };
-        for client in self.clients.iter().chain(&self.late) {
-            let sight = sight(&client.groups);
-            if sight == Sight::Nothing {
-                continue;
-            }
-            let node = || client.node.id.clone();
-            match &client.state {
-                AckState::Gone => continue,
-                AckState::Pending => {
-                    report.n_pending += 1;
-                    list(&mut report.pending, node());
-                }
-                AckState::Acked { by_newer } => {
-                    report.acked += 1;
-                    report.superseded += usize::from(*by_newer);
-                }
-                AckState::Nacked(rejected) => {
-                    let nack = rejected.of_node(node(), sight);
-                    let (n, listed) = match rejected.failed_before {
-                        true => (&mut report.n_already_failing, &mut report.already_failing),
-                        false => (&mut report.n_nacked, &mut report.nacked),
-                    };
-                    *n += 1;
-                    list(listed, nack);
-                }
-            }
-            report.total += 1;
-        }
-        report
-    }
-}
-
-impl ConcernedClient {
-    fn look(&self, board: &StatusBoard, revision: Revision) -> AckState {
-        let mut n_open = 0;
-        let mut pending = false;
-        let mut by_newer = false;
-        let mut rejected: Option<Rejected> = None;
-        for stream in &self.streams {
-            let Some(entry) = board.stream(stream.id) else { continue };
-            n_open += 1;
-            entry.with(|status| {
-                for resource_type in &stream.types {
-                    let Some(of_type) = status.types.get(resource_type) else {
-                        pending = true;
-                        continue;
-                    };
-                    let answer = of_type.answer(revision, |name| stream.names.has(resource_type, name));
-                    match answer {
-                        TypeAnswer::Pending => pending = true,
-                        TypeAnswer::Uses => by_newer |= is_newer(of_type, revision),
-                        TypeAnswer::Rejects { resource, message, failed_before } => {
-                            if rejected.as_ref().is_none_or(|rejected| rejected.failed_before) {
-                                let resource_type = resource_type.clone();
-                                rejected = Some(Rejected { resource_type, resource, message, failed_before });
-                            }
-                        }
-                    }
-                }
-            });
-        }
-        match rejected {
-            _ if n_open == 0 => AckState::Gone,
-            // A resource that was rejected before does not end the wait for the others.
-            Some(rejected) if rejected.failed_before && pending => AckState::Pending,
-            Some(rejected) => AckState::Nacked(rejected),
-            None if pending => AckState::Pending,
-            None => AckState::Acked { by_newer },
-        }
-    }
-}
-
-impl Changed {
-    fn new(change: ViewChange) -> Self {
-        let of_type = |(of, changes): (&ResourceType, &Arc<Changes>)| (of.clone(), names(changes));
-        let names = Arc::new(Names(change.changes.iter().map(of_type).collect()));
-        Self { change: Arc::new(change), names }
-    }
-
-    /// The client of a stream, if the change concerns it.
-    fn concerned(&self, entry: &StreamEntry) -> Option<ConcernedStream> {
-        let types = entry.concerned(&self.change);
-        let is_any = !types.is_empty();
-        is_any.then(|| ConcernedStream { id: entry.id(), names: Arc::clone(&self.names), types })
-    }
-}
-
-impl Names {
-    /// Returns `true` if a resource that a client rejects by this name may be among those that were changed.
-    fn has(&self, resource_type: &ResourceType, name: &str) -> bool {
-        self.0.get(resource_type).is_some_and(|names| names.as_ref().is_none_or(|names| names.contains(name)))
-    }
-}
-
-fn names(changes: &Changes) -> Option<HashSet<Name>> {
-    let has_others = |resource: &Arc<Resource>| {
-        *resource.resource_type() == ResourceType::VirtualHost
-            || resource.is_host_pattern()
-            || !resource.aliases().is_empty()
-    };
-    let n_changed = changes.changed.len() + changes.removed.len();
-    if n_changed > MAX_NAMES || changes.changed.iter().any(has_others) {
-        return None;
-    }
-    let changed = changes.changed.iter().map(|resource| resource.name());
-    Some(changed.chain(&changes.removed).cloned().collect())
-}
-
-/// Of how many changed resources of a type the names are remembered.
-const MAX_NAMES: usize = 1_000;
-
-impl Rejected {
-    fn of_node(&self, node: String, sight: Sight) -> NodeNack {
-        let resource = self.resource.as_ref().filter(|_| sight == Sight::Words);
-        NodeNack {
-            node,
-            message: sight.words(&self.message),
-            type_url: Some(self.resource_type.type_url().to_owned()),
-            resource: resource.map(|name| name.to_string()),
-        }
-    }
-}
-
-fn is_newer(status: &TypeStatus, revision: Revision) -> bool {
-    status.acked.as_ref().is_some_and(|acked| acked.revision > revision)
-}
-
-fn list<T>(entries: &mut Vec<T>, entry: T) {
-    if entries.len() < MAX_LISTED {
-        entries.push(entry);
-    }
-}
-
-/// Collects concerned streams into clients.
-#[derive(Default)]
-struct Clients {
-    list: Vec<ConcernedClient>,
-    /// Clients of per-type streams by connection and node id.
-    by_connection: HashMap<(Arc<str>, String), usize>,
-}
-
-impl Clients {
-    fn add(&mut self, entry: &StreamEntry, stream: ConcernedStream) {
-        let (node, groups, connection) = entry.with(|status| {
-            let info = &status.info;
-            let connection = info.service.as_ref().map(|_| (Arc::clone(&info.address), info.node.id.clone()));
-            let groups = status.view.as_ref().map(|view| Arc::clone(&view.groups)).unwrap_or_default();
-            (Arc::clone(&info.node), groups, connection)
-        });
-        if let Some(connection) = connection {
-            let position = *self.by_connection.entry(connection).or_insert(self.list.len());
-            if let Some(client) = self.list.get_mut(position) {
-                client.streams.push(stream);
-                return;
-            }
-        }
-        self.list.push(ConcernedClient { node, groups, streams: vec![stream], state: AckState::Pending });
-    }
-}
-
 /// The changes for nodes that move to another view, by both views.
 #[derive(Default)]
 struct Moves(HashMap<(Option<ViewKey>, ViewKey), Changed>);
@@ -715,42 +338,4 @@ pub fn view_key_of_group(group: &GroupName, profile: xds_cache::Profile) -> View
     let default = GroupName::default_group();
     let groups = if group.is_default() { vec![default] } else { vec![group.clone(), default] };
     ViewKey { groups: groups.into(), profile, cohort: 0 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clients_that_are_not_named_count() {
-        let client = |n: usize| {
-            let nack = |failed_before| {
-                let resource_type = ResourceType::Listener;
-                AckState::Nacked(Rejected {
-                    resource_type,
-                    resource: None,
-                    message: "no".into(),
-                    failed_before,
-                })
-            };
-            let state = match n % 4 {
-                0 => AckState::Acked { by_newer: false },
-                1 => AckState::Pending,
-                2 => nack(false),
-                _ => nack(true),
-            };
-            ConcernedClient { node: Arc::new(Node::default()), groups: [].into(), streams: vec![], state }
-        };
-        let clients = (0..4 * (MAX_LISTED + 1)).map(client).collect();
-        let concerned = Concerned { revision: Revision(7), clients, ..Concerned::default() };
-        let mut report = concerned.report(|_| Sight::Words);
-        let counts = |of: &AcksReport| [of.acked, of.n_pending, of.n_nacked, of.n_already_failing];
-        let lists = |of: &AcksReport| [of.pending.len(), of.nacked.len(), of.already_failing.len()];
-        assert_eq!((counts(&report), lists(&report)), ([MAX_LISTED + 1; 4], [MAX_LISTED; 3]));
-        assert_eq!(report.total, counts(&report).iter().sum::<usize>());
-        let other = report.clone();
-        report.add(&other);
-        assert_eq!((counts(&report), lists(&report)), ([2 * (MAX_LISTED + 1); 4], [MAX_LISTED; 3]));
-        assert_eq!(report.total, counts(&report).iter().sum::<usize>());
-    }
 }

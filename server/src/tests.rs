@@ -2,6 +2,7 @@
 
 mod access;
 mod acked;
+mod acks_waited;
 mod ages;
 mod catch_up;
 mod clock;

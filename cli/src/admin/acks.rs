@@ -1,4 +1,4 @@
-//! `acks`: the clients that have applied a publication.
+//! `acks`: the clients that have acknowledged a publication.
 
 use serde_json::Value;
 
@@ -35,8 +35,10 @@ pub(crate) fn acks(args: &AcksArgs) -> Result<(), Failure> {
 
 fn render(found: &Value) -> String {
     let [revision, acked, total] = ["revision", "acked", "total"].map(|key| cell(&found[key]));
-    let mut text =
-        format!("revision {revision}: {acked} of {total} clients have accepted it\n{}", who_has_not(found));
+    let mut text = format!(
+        "revision {revision}: {acked} of {total} clients have acknowledged it\n{}",
+        who_has_not(found)
+    );
     for replica in items(&found["replicas"]["missing"]).take(MAX_SHOWN) {
         let [id, why, since] = ["id", "why", "since"].map(|key| one_line(&cell(&replica[key])));
         text.push_str(&format!("not counted: the clients of the server {id}: {why}, since {since}\n"));
@@ -58,9 +60,9 @@ mod tests {
         assert_eq!(
             render(&found),
             format!(
-                "revision 7: 1 of 33 clients have accepted it\n{}not yet: 11 more\nrejected by c\\u{{1b}}: no\\nfilter\n\
+                "revision 7: 1 of 33 clients have acknowledged it\n{}pending: 11 more\nrejected by c\\u{{1b}}: no\\nfilter\n\
                  not counted: the clients of the server x: it is silent, since T\n",
-                "not yet: b\n".repeat(20)
+                "pending: b\n".repeat(20)
             )
         );
     }

@@ -4,13 +4,21 @@ use serde_json::Value;
 
 use crate::output::{cell, items, one_line};
 
-/// The clients that have not accepted a revision.
+/// The clients that have not acknowledged a revision, and why: they reject something of it, it is pending or unknown, or there are too
+/// few clients.
 pub(super) fn who_has_not(acks: &Value) -> String {
     let mut text = String::new();
-    for node in items(&acks["pending"]).take(MAX_SHOWN) {
-        text.push_str(&format!("not yet: {}\n", one_line(&cell(node))));
+    // Those of which it is unknown are pending, too.
+    let unknown: Vec<&Value> = items(&acks["unknown"]).collect();
+    let pending = items(&acks["pending"]).filter(|node| !unknown.contains(node)).collect();
+    let n_unknown = acks["nUnknown"].as_u64().unwrap_or_default();
+    let n_pending = acks["nPending"].as_u64().unwrap_or_default().saturating_sub(n_unknown);
+    for (word, nodes, n) in [("pending", pending, n_pending), ("unknown", unknown, n_unknown)] {
+        for node in nodes.into_iter().take(MAX_SHOWN) {
+            text.push_str(&format!("{word}: {}\n", one_line(&cell(node))));
+        }
+        text.push_str(&more(word, n));
     }
-    text.push_str(&more("not yet", &acks["nPending"]));
     for (list, n, said) in
         [("nacked", "nNacked", "rejected"), ("alreadyFailing", "nAlreadyFailing", "rejected, as before,")]
     {
@@ -18,7 +26,10 @@ pub(super) fn who_has_not(acks: &Value) -> String {
             let (node, message) = (one_line(&cell(&nack["node"])), one_line(&cell(&nack["message"])));
             text.push_str(&format!("{said} by {node}: {}{message}\n", rejected(nack)));
         }
-        text.push_str(&more(said, &acks[n]));
+        text.push_str(&more(said, acks[n].as_u64().unwrap_or_default()));
+    }
+    if let Some(short) = acks["short"].as_u64() {
+        text.push_str(&format!("short: {short} more clients must acknowledge it\n"));
     }
     text
 }
@@ -36,8 +47,8 @@ fn rejected(nack: &Value) -> String {
 }
 
 /// A line that says how many are not shown, if some are not.
-fn more(said: &str, n: &Value) -> String {
-    match n.as_u64().unwrap_or_default().saturating_sub(MAX_SHOWN as u64) {
+fn more(said: &str, n: u64) -> String {
+    match n.saturating_sub(MAX_SHOWN as u64) {
         0 => String::new(),
         n_more => format!("{said}: {n_more} more\n"),
     }

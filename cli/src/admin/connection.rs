@@ -225,11 +225,19 @@ impl Answer {
         self.status == 202
     }
 
+    /// The body of an answer that says that it is done: the one place that makes an exit code of a status.
     pub(crate) fn success(self) -> Result<Value, Failure> {
         if (200..300).contains(&self.status) {
             return Ok(self.body);
         }
-        Err(Failure::Failed(describe_problem(self.status, &self.body)))
+        // Parameters that the server cannot read are those of the command line.
+        let is_usage = self.body["type"].as_str().is_some_and(|kind| kind.ends_with("/bad-request"));
+        Err(if is_usage { Failure::Usage(self.problem()) } else { Failure::Failed(self.problem()) })
+    }
+
+    /// What is wrong, in words.
+    pub(crate) fn problem(&self) -> String {
+        describe_problem(self.status, &self.body)
     }
 }
 

@@ -48,13 +48,12 @@ pub(crate) struct FleetArgs {
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 #[value(rename_all = "camelCase")]
 enum State {
-    Rejects,
+    Rejected,
     HeldBack,
-    Unanswered,
+    Pending,
     Unmatched,
-    Missing,
-    Behind,
-    Current,
+    Absent,
+    Acknowledged,
 }
 
 /// The order of nodes.
@@ -71,8 +70,8 @@ pub(crate) fn fleet(args: &FleetArgs) -> Result<(), Failure> {
     if args.watch {
         let look = |admin: &Admin| watch::look(admin, &path);
         let essence = |fleet: &Value| json!([summary(fleet), list(fleet).cells(), of_all(fleet)]);
-        let watched =
-            Watched { look: &look, view: View::List(list), essence, carry: |_, _| {}, end: |_| None };
+        let (view, carry) = (View::List(list), |_: &Value, _: &mut Value| {});
+        let watched = Watched { look: &look, view, essence, carry, end: |_| None, limit: None };
         return watch::follow(&admin, &watched, args.admin.output);
     }
     let found = admin.get(&path)?;
@@ -102,13 +101,12 @@ fn path(args: &FleetArgs) -> String {
 impl State {
     const fn as_str(self) -> &'static str {
         match self {
-            Self::Rejects => "rejects",
+            Self::Rejected => "rejected",
             Self::HeldBack => "heldBack",
-            Self::Unanswered => "unanswered",
+            Self::Pending => "pending",
             Self::Unmatched => "unmatched",
-            Self::Missing => "missing",
-            Self::Behind => "behind",
-            Self::Current => "current",
+            Self::Absent => "absent",
+            Self::Acknowledged => "acknowledged",
         }
     }
 }
@@ -159,15 +157,8 @@ fn of_all(fleet: &Value) -> String {
 }
 
 /// All states, the worst first.
-const STATES: [State; 7] = [
-    State::Rejects,
-    State::HeldBack,
-    State::Unanswered,
-    State::Unmatched,
-    State::Missing,
-    State::Behind,
-    State::Current,
-];
+const STATES: [State; 6] =
+    [State::Rejected, State::HeldBack, State::Pending, State::Unmatched, State::Absent, State::Acknowledged];
 
 #[cfg(test)]
 mod tests {
@@ -183,15 +174,15 @@ mod tests {
 
     #[test]
     fn the_fleet_is_counted_before_its_worst_nodes() {
-        let fleet = json!({"revision": 7, "total": 1200, "found": 2, "states": {"current": 1199, "rejects": 1}, "nodes": [
-            {"id": "edge-1", "state": "rejects", "since": "T", "client": "envoy 1.36.0", "groups": ["edge", "default"],
+        let fleet = json!({"revision": 7, "total": 1200, "found": 2, "states": {"acknowledged": 1199, "rejected": 1}, "nodes": [
+            {"id": "edge-1", "state": "rejected", "since": "T", "client": "envoy 1.36.0", "groups": ["edge", "default"],
                 "revision": null, "rejection": "no\nfilter"},
         ], "replicas": {"missing": [{"id": "b", "why": "it is silent", "since": "T"}]}});
         assert_eq!(
             list(&fleet).render(),
-            "1200 nodes at revision 7: 1 rejects, 1199 current\n\
-             ID      STATE    SINCE  CLIENT        GROUPS        REVISION  REJECTION\n\
-             edge-1  rejects  T      envoy 1.36.0  edge,default  -         no\\nfilter\n\
+            "1200 nodes at revision 7: 1 rejected, 1199 acknowledged\n\
+             ID      STATE     SINCE  CLIENT        GROUPS        REVISION  REJECTION\n\
+             edge-1  rejected  T      envoy 1.36.0  edge,default  -         no\\nfilter\n\
              1 of 2 nodes; --page, --limit or a filter shows others\n\
              not counted: the clients of the server b: it is silent, since T\n"
         );

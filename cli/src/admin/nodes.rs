@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::connection::{Admin, AdminArgs, segment};
 use super::watch::{self, View, Watched};
 use crate::failure::Failure;
-use crate::output::{Table, cell, items, print_in, print_list};
+use crate::output::{Table, cell, items, one_line, print_in, print_list};
 
 /// The flags of `nodes`.
 #[derive(Clone, Debug, clap::Args)]
@@ -47,8 +47,8 @@ pub(crate) fn nodes(args: &NodesArgs) -> Result<(), Failure> {
             if first["next"].is_null() { Ok(first) } else { admin.get_pages(&path, "nodes") }
         };
         let essence = |nodes: &Value| list(nodes).cells();
-        let watched =
-            Watched { look: &look, view: View::List(list), essence, carry: |_, _| {}, end: |_| None };
+        let (view, carry) = (View::List(list), |_: &Value, _: &mut Value| {});
+        let watched = Watched { look: &look, view, essence, carry, end: |_| None, limit: None };
         return watch::follow(&admin, &watched, args.admin.output);
     }
     let nodes = all_nodes(&admin, &filters)?;
@@ -151,7 +151,25 @@ fn node_in_full(node: &Value) -> String {
         ];
         types.push(cells.into_iter().chain([nack]).collect());
     }
-    format!("{}\n{}", text.render(), types.render())
+    format!("{}\n{}{}", text.render(), types.render(), rejected(node))
+}
+
+/// A line for each resource that the node rejects, and for each type of which it is not known what the node uses.
+fn rejected(node: &Value) -> String {
+    let mut text = String::new();
+    for (url, status) in node["types"].as_object().into_iter().flatten() {
+        let of = url.rsplit('.').next().unwrap_or(url);
+        for one in items(&status["rejected"]) {
+            let [name, message] = ["name", "message"].map(|key| one_line(&cell(&one[key])));
+            text.push_str(&format!("rejected: {of} {name}: {message}\n"));
+        }
+        if let Some(n) = status["unknownCount"].as_u64() {
+            text.push_str(&format!(
+                "unknown: {n} resources of {of} came in a rejected response and are offered again\n"
+            ));
+        }
+    }
+    text
 }
 
 /// Up to which publication the node has accepted everything, or on which side of a wave deployment it is; `-` if there is none.
@@ -173,6 +191,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn rejected_resources_of_a_node_are_told_one_by_one() {
+        let node = json!({"types": {
+            "type.googleapis.com/envoy.config.route.v3.RouteConfiguration": {
+                "status": "ERROR", "rejected": [{"name": "r1", "message": "bad\nscript"}], "unknownCount": 2},
+            "type.googleapis.com/envoy.config.cluster.v3.Cluster": {"status": "SYNCED"},
+        }});
+        assert_eq!(
+            rejected(&node),
+            "rejected: RouteConfiguration r1: bad\\nscript\n\
+             unknown: 2 resources of RouteConfiguration came in a rejected response and are offered again\n"
+        );
+    }
 
     #[test]
     fn a_node_is_one_row() {

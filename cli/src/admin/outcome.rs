@@ -4,8 +4,10 @@ use serde_json::{Value, json};
 
 use super::advice::for_shell;
 use super::answers::who_has_not;
+use super::connection::Answer;
 use super::phases::phases;
 use super::requests::requests;
+use crate::failure::Failure;
 use crate::output::{Colour, Ink, cell, clean, items, one_line};
 
 /// Prints the outcome of a write or a dry run after `heading`. Objects that files own and keep are among the warnings.
@@ -23,14 +25,34 @@ pub(super) fn outcome(answer: &Value, heading: &str, ink: Ink) -> String {
     for warning in items(&answer["warnings"]) {
         text.push_str(&format!("warning: {}\n", one_line(&for_shell(&cell(&warning["detail"])))));
     }
-    if let Some(acked) = answer["acked"].as_u64() {
-        text.push_str(&format!("{acked} of {} clients have accepted it\n", cell(&answer["total"])));
-    }
-    if let Some(short) = answer["short"].as_u64() {
-        text.push_str(&format!("{short} more clients must accept it\n"));
-    }
-    text.push_str(&who_has_not(answer));
+    text.push_str(&acknowledged(answer));
     text
+}
+
+/// How many clients have acknowledged it, if they were waited for.
+pub(super) fn acknowledged(answer: &Value) -> String {
+    let Some(acked) = answer["acked"].as_u64() else { return String::new() };
+    format!("{acked} of {} clients have acknowledged it\n", cell(&answer["total"]))
+}
+
+/// The end of a command that waits for clients: shows the answer, and says by its exit code what they make of it. `not_yet` says what
+/// it means that they do not all have it in time.
+pub(super) fn finish(
+    answer: Answer,
+    not_yet: &str,
+    show: impl FnOnce(&Value) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let is_pending = answer.is_pending();
+    let answer = answer.success()?;
+    show(&answer)?;
+    if !is_pending {
+        return Ok(());
+    }
+    let mut text = not_yet.to_owned();
+    for line in who_has_not(&answer).lines() {
+        text.push_str(&format!("\n  {line}"));
+    }
+    Err(Failure::NotYet(text))
 }
 
 /// The objects that differ, each with the lines that do.
@@ -62,9 +84,20 @@ mod tests {
     #[test]
     fn an_outcome_says_what_became_of_it() {
         let answer = json!({"committed": true, "changed": true, "revision": 7, "warnings": [], "acked": 1, "total": 2, "pending": ["a"]});
-        assert_eq!(
-            outcome(&answer, "", Ink::PLAIN),
-            "revision 7\n1 of 2 clients have accepted it\nnot yet: a\n"
+        assert_eq!(outcome(&answer, "", Ink::PLAIN), "revision 7\n1 of 2 clients have acknowledged it\n");
+        let shown = |status, body: &Value| {
+            let answer = Answer { status, body: body.clone() };
+            finish(answer, "not yet", |_| Ok(())).map_err(|failure| (failure.to_string(), failure))
+        };
+        assert!(shown(200, &answer).is_ok());
+        let (text, failure) = shown(202, &answer).unwrap_err();
+        assert!(matches!(failure, Failure::NotYet(_)) && text == "not yet\n  pending: a", "{text}");
+        let rejected = json!({"title": "a client rejected the change", "nNacked": 1,
+            "nacked": [{"node": "a", "typeUrl": "x.Listener", "resource": "l", "message": "no"}]});
+        let (text, failure) = shown(424, &rejected).unwrap_err();
+        assert!(
+            matches!(failure, Failure::Failed(_)) && text.ends_with("\n  rejected by a: Listener l: no"),
+            "{text}"
         );
         assert_eq!(
             outcome(&json!({"committed": true, "changed": false}), "", Ink::PLAIN),

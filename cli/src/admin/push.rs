@@ -41,7 +41,7 @@ pub(crate) struct PushArgs {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 pushed, or nothing to do, 1 refused: errors in the files, or it needs --confirm, 2 wrong command \
-line, 3 cannot reach the server";
+line, 3 cannot reach the server, 4 pushed, and not all clients have it in time (--wait)";
 
 pub(crate) fn push(args: &PushArgs) -> Result<(), Failure> {
     let root = &args.directory;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use xds_codec::Syntax;
 
 use super::connection::{Admin, AdminArgs, segment};
-use super::watch::{self, View, Watched, bar, spark};
+use super::watch::{self, View, WatchFlags, Watched, bar, spark};
 use crate::failure::Failure;
 use crate::output::{Form, Table, cell, clean, items, print_in, print_list};
 
@@ -56,6 +56,8 @@ struct StartArgs {
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
+    limit: WatchFlags,
+    #[command(flatten)]
     admin: AdminArgs,
 }
 
@@ -67,6 +69,8 @@ struct StatusArgs {
     /// Show the rollout whenever it changes, until it ends; in a pipe, one JSON object per line
     #[arg(long, requires = "id")]
     watch: bool,
+    #[command(flatten)]
+    limit: WatchFlags,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -107,7 +111,9 @@ struct DeleteArgs {
 pub(crate) fn rollout(args: &RolloutArgs) -> Result<(), Failure> {
     match &args.command {
         RolloutCommand::Start(args) => start(args),
-        RolloutCommand::Status(StatusArgs { id: Some(id), watch, admin }) => status(id, *watch, admin),
+        RolloutCommand::Status(StatusArgs { id: Some(id), watch, limit, admin }) => {
+            status(id, watch.then_some(limit), admin)
+        }
         RolloutCommand::Status(StatusArgs { id: None, admin, .. })
         | RolloutCommand::List(ListArgs { admin }) => list(admin),
         RolloutCommand::Pause(args) => ask(args, "pause", &json!({})),
@@ -143,7 +149,7 @@ fn start(args: &StartArgs) -> Result<(), Failure> {
     let admin = args.admin.connect()?;
     let answer = admin.post(path, &document.to_json())?;
     if args.watch {
-        return watch(&admin, &cell(&answer["id"]), args.admin.output);
+        return watch(&admin, &cell(&answer["id"]), &args.limit, args.admin.output);
     }
     print_in(args.admin.output, &answer, || match args.dry_run {
         true => format!("would progress to {} %\n", list_of(&answer["plan"])),
@@ -163,10 +169,10 @@ fn ask(args: &VerbArgs, verb: &str, body: &Value) -> Result<(), Failure> {
     show(&answer, args.admin.output)
 }
 
-fn status(id: &str, is_watched: bool, args: &AdminArgs) -> Result<(), Failure> {
+fn status(id: &str, watched: Option<&WatchFlags>, args: &AdminArgs) -> Result<(), Failure> {
     let admin = args.connect()?;
-    if is_watched {
-        return watch(&admin, id, args.output);
+    if let Some(limit) = watched {
+        return watch(&admin, id, limit, args.output);
     }
     show(&read(&admin, id, Form::or_default(args.output))?, args.output)
 }
@@ -183,11 +189,12 @@ fn read(admin: &Admin, id: &str, form: Form) -> Result<Value, Failure> {
 }
 
 /// Shows a rollout until it ends, which is a failure unless it succeeds.
-fn watch(admin: &Admin, id: &str, output: Option<Form>) -> Result<(), Failure> {
+fn watch(admin: &Admin, id: &str, limit: &WatchFlags, output: Option<Form>) -> Result<(), Failure> {
     let form = Form::or_default(output);
     let look = |admin: &Admin| read(admin, id, form);
     let view = View::Text(in_full);
-    let watched = Watched { look: &look, view, essence: without_time, carry: keep_loads, end };
+    let watched =
+        Watched { look: &look, view, essence: without_time, carry: keep_loads, end, limit: limit.timeout };
     watch::follow(admin, &watched, output)
 }
 
@@ -371,7 +378,8 @@ fn list_of(values: &Value) -> String {
     items(values).map(cell).collect::<Vec<_>>().join(", ")
 }
 
-const EXIT_CODES: &str = "Exit codes with --watch: 0 Succeeded, 1 Aborted or Failed, 2 wrong command line, 3 cannot reach the server";
+const EXIT_CODES: &str = "Exit codes with --watch: 0 Succeeded, 1 Aborted or Failed, 2 wrong command line, \
+3 cannot reach the server, 4 not ended in time";
 
 const TERMINAL: [&str; 3] = ["Succeeded", "Aborted", "Failed"];
 

@@ -2,13 +2,14 @@
 
 use std::io::{self, IsTerminal as _};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use xds_units::Span;
 
 use super::connection::Admin;
 use crate::failure::Failure;
-use crate::output::{Form, Table, in_turn, print};
+use crate::output::{Form, Table, clean, in_turn, print};
 
 /// The thing to follow, and how to show it.
 pub(super) struct Watched<'a> {
@@ -21,6 +22,16 @@ pub(super) struct Watched<'a> {
     pub(super) carry: fn(&Value, &mut Value),
     /// How it ended; `None` as long as something follows.
     pub(super) end: fn(&Value) -> Option<Result<(), Failure>>,
+    /// How long it is followed at most.
+    pub(super) limit: Option<Span>,
+}
+
+/// How long something is followed that ends.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct WatchFlags {
+    /// Time limit for --watch, such as 10m; if it has not ended by then, the exit code is 4 [default: none]
+    #[arg(long, value_name = "TIME", requires = "watch")]
+    pub(super) timeout: Option<Span>,
 }
 
 /// How it is shown to people.
@@ -57,12 +68,17 @@ pub(super) fn follow(admin: &Admin, watched: &Watched<'_>, output: Option<Form>)
     let is_ticking = clears && matches!(watched.view, View::Text(_));
     let mut told: Option<(Value, Value)> = None;
     let mut n_failed = 0;
+    let deadline = watched.limit.and_then(|limit| Instant::now().checked_add(limit.duration()));
+    let pause = || {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        sleep(left.map_or(LOOK_INTERVAL, |left| left.min(LOOK_INTERVAL)));
+        left.is_none_or(|left| !left.is_zero())
+    };
     loop {
         let mut found = match (watched.look)(admin) {
             Ok(found) => found,
-            Err(Failure::Unreachable(_)) if told.is_some() && n_failed < MAX_FAILED_LOOKS => {
+            Err(Failure::Unreachable(_)) if told.is_some() && n_failed < MAX_FAILED_LOOKS && pause() => {
                 n_failed += 1;
-                sleep(LOOK_INTERVAL);
                 continue;
             }
             Err(failure) => return Err(failure),
@@ -82,9 +98,21 @@ pub(super) fn follow(admin: &Admin, watched: &Watched<'_>, output: Option<Form>)
         if let Some(end) = (watched.end)(&found) {
             return end;
         }
+        if !pause() {
+            return Err(Failure::NotYet(not_ended(&found)));
+        }
         told = Some((found, essence));
-        sleep(LOOK_INTERVAL);
     }
+}
+
+/// How something is that has not ended in time.
+fn not_ended(found: &Value) -> String {
+    let text = |key: &str| found.get(key).and_then(Value::as_str).map(clean);
+    let why = text("message").or_else(|| text("reason")).map(|why| format!(", {why}")).unwrap_or_default();
+    format!(
+        "it has not ended in time: it is {}{why}",
+        text("phase").unwrap_or_else(|| "on its way".to_owned())
+    )
 }
 
 /// Reads something. A server that does not serve yet is as good as away.

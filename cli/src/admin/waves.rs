@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::advice::for_shell;
 use super::connection::{Admin, AdminArgs};
-use super::watch::{self, View, Watched, bar};
+use super::watch::{self, View, WatchFlags, Watched, bar};
 use crate::failure::Failure;
 use crate::output::{Form, Table, cell, clean, items, one_line, print_in, print_list};
 
@@ -20,6 +20,8 @@ pub(crate) struct WavesArgs {
     /// Show it again whenever it changes; a single wave deployment until it ends; in a pipe, one JSON object per line
     #[arg(long)]
     watch: bool,
+    #[command(flatten)]
+    limit: WatchFlags,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -60,7 +62,8 @@ pub(crate) fn waves(args: &WavesArgs) -> Result<(), Failure> {
         let path = args.id.map_or("/v1/waves".to_owned(), |id| format!("/v1/waves/{id}"));
         let view = if args.id.is_some() { View::Text(in_full) } else { View::List(list) };
         let look = |admin: &Admin| watch::look(admin, &path);
-        let watched = Watched { look: &look, view, essence: Value::clone, carry: |_, _| {}, end };
+        let limit = args.limit.timeout;
+        let watched = Watched { look: &look, view, essence: Value::clone, carry: |_, _| {}, end, limit };
         return watch::follow(&admin, &watched, args.admin.output);
     }
     let Some(id) = args.id else {
@@ -138,7 +141,7 @@ fn in_full(one: &Value) -> String {
     let mut text = table.render();
     text.push_str(&values(one));
     for node in items(&one["pending"]).take(MAX_PENDING) {
-        text.push_str(&format!("not yet: {}\n", one_line(&cell(node))));
+        text.push_str(&format!("pending: {}\n", one_line(&cell(node))));
     }
     for lost in items(&one["lost"]).take(MAX_PENDING) {
         text.push_str(&format!(
@@ -192,7 +195,7 @@ const MAX_PENDING: usize = 20;
 const MAX_VALUES: usize = 50;
 
 const EXIT_CODES: &str = "Exit codes with --watch: 0 completed or promoted, 1 held, reverted or superseded, 2 wrong command line, \
-3 cannot reach the server";
+3 cannot reach the server, 4 not ended in time";
 
 /// The phases that last until an operator acts.
 const ENDED: [&str; 5] = ["held", "completed", "promoted", "reverted", "superseded"];
@@ -214,7 +217,7 @@ mod tests {
         assert!(ahead.contains("SHARE       [###...........................] 10%\n"), "{ahead}");
         assert!(
             ahead.contains(
-                "1% (revision 7), 10% (revision 8)\nLOST        1\nBEHIND      90 (at revision 6)\nnot yet: edge-2\nlost: edge-3: gone\n"
+                "1% (revision 7), 10% (revision 8)\nLOST        1\nBEHIND      90 (at revision 6)\npending: edge-2\nlost: edge-3: gone\n"
             ),
             "{ahead}"
         );

@@ -9,7 +9,7 @@ use http::Method;
 
 use super::connection::{AdminArgs, segment};
 use super::in_waves::WaveFlags;
-use super::outcome::outcome;
+use super::outcome::{finish, outcome};
 use crate::failure::Failure;
 use crate::output::{Ink, print_in};
 use crate::progress::Progress;
@@ -20,13 +20,13 @@ pub(super) struct WriteFlags {
     /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Wait until every client concerned has accepted the change
+    /// Wait until every client concerned has acknowledged the change
     #[arg(long)]
     wait: bool,
     /// Time limit for --wait, such as 1m, at most 5m [default: 10s]
     #[arg(long, value_name = "TIME", requires = "wait")]
     timeout: Option<String>,
-    /// With --wait: how many clients must accept the change at least, those that connect later included
+    /// With --wait: how many clients must acknowledge the change at least, those that connect later included
     #[arg(long, value_name = "N", requires = "wait")]
     expect: Option<usize>,
     /// What to do if a client rejects the change: revert it, or keep it
@@ -79,24 +79,19 @@ impl WriteFlags {
         }));
         let admin = self.admin.connect_for(Some(WRITE_TIMEOUT))?;
         let awaited =
-            if self.wait { "waiting until clients have accepted it" } else { "waiting for the server" };
+            if self.wait { "waiting until clients have acknowledged it" } else { "waiting for the server" };
         let progress = Progress::of_wait(awaited);
         let answer = admin.send(method, &format!("{path}?{}", query.join("&")), headers, body);
         drop(progress);
-        let answer = answer?;
-        let is_pending = answer.is_pending();
-        let answer = answer.success().map_err(|failure| match failure {
+        let shown = finish(answer?, COMMITTED, |answer| {
+            print_in(self.admin.output, answer, || outcome(answer, "would change:\n", Ink::of_stdout()))
+        });
+        shown.map_err(|failure| match failure {
             Failure::Failed(text) => refused(text),
             other @ (Failure::Silent | Failure::Usage(_) | Failure::Unreachable(_) | Failure::NotYet(_)) => {
                 other
             }
-        })?;
-        print_in(self.admin.output, &answer, || outcome(&answer, "would change:\n", Ink::of_stdout()))?;
-        if is_pending {
-            let committed = "the change is made, but not all clients that must have it have accepted it yet";
-            return Err(Failure::NotYet(committed.to_owned()));
-        }
-        Ok(())
+        })
     }
 }
 
@@ -131,6 +126,8 @@ pub(super) fn split_object<'a>(kind: &str, object: &'a str) -> Result<(&'a str, 
     Ok((namespace, name))
 }
 
+/// What it means that clients do not all have a change in time.
+const COMMITTED: &str = "the change is made, but not all clients that must have it have acknowledged it yet";
 /// The media type of YAML.
 pub(super) const YAML: &str = "application/yaml";
 /// As long as a write may wait for its clients, and some more.

@@ -15,6 +15,7 @@ use xds_cache::{
     ViewChange, ViewKey,
 };
 use xds_control::Control;
+use xds_control::acks::{AckState, Changed, Fold, Sight};
 use xds_control::model::rollouts::rule_key;
 use xds_control::model::weights::WeightedObject;
 use xds_rollout::{AckStatus, Counts, PerClient, RolloutSpec, Silence, Traffic, Window};
@@ -109,39 +110,39 @@ impl Concern {
         let views: BTreeSet<ViewKey> = groups.into_iter().flat_map(|group| board.views_of(group)).collect();
         let mut streams = BTreeMap::new();
         for key in views {
-            let change = self.of_view(&key);
-            if change.changes.is_empty() {
-                continue;
-            }
+            let change = Changed::new(self.of_view(&key));
             let revision = publisher.view_at(&key).map(|view| view.revision()).unwrap_or_default();
             let concerned = board.streams_of(Some(&key)).into_iter().filter_map(|entry| {
-                let types = entry.concerned(&change);
-                (!types.is_empty()).then(|| (entry.id(), (entry, types, revision)))
+                let stream = change.concerned(&entry)?;
+                Some((entry.id(), (entry, stream, revision)))
             });
             streams.extend(concerned);
         }
-        for (entry, types, revision) in streams.values() {
-            entry.with(|stream| {
-                let of_types = || types.iter().map(|of_type| stream.types.get(of_type));
-                let failed = of_types().flatten().find(|routes| routes.is_error);
-                if failed.is_some() && failing.contains(&stream.info.id) {
-                    status.n_failing += 1;
-                    return;
-                }
-                let node = present.entry(stream.info.node.id.as_str().into()).or_default();
-                node.insert(client_of(&stream.info), true);
-                status.of += 1;
-                if of_types().all(|routes| routes.is_some_and(|routes| routes.has_acked(*revision))) {
-                    status.acked += 1;
-                } else if let Some(routes) = failed {
+        for (entry, stream, revision) in streams.values() {
+            let mut fold = Fold::default();
+            fold.count();
+            fold.read(entry, stream, *revision, |_, _| false);
+            let state = fold.state();
+            if matches!(state, AckState::Nacked(_)) && failing.contains(&entry.id()) {
+                status.n_failing += 1;
+                continue;
+            }
+            let (node, client) =
+                entry.with(|status| (Arc::clone(&status.info.node), client_of(&status.info)));
+            present.entry(node.id.as_str().into()).or_default().insert(client, true);
+            status.of += 1;
+            match state {
+                AckState::Acked { .. } => status.acked += 1,
+                AckState::Pending | AckState::Unknown | AckState::Gone => {}
+                AckState::Nacked(rejected) => {
                     status.n_nacked += 1;
-                    let message = routes.last_nack.as_ref();
-                    let message = message.map_or_else(String::new, |nack| nack.message.to_string());
                     if status.nacked.len() < MAX_NAMED {
-                        status.nacked.push((stream.info.node.id.clone(), message));
+                        let nack = rejected.of_node(node.id.clone(), Sight::Words);
+                        let words = nack.words();
+                        status.nacked.push((nack.node, words));
                     }
                 }
-            });
+            }
         }
         (status, present)
     }

@@ -1,5 +1,6 @@
 //! Principals: who may use which endpoint, for which objects, and what is on record of it.
 
+mod bounded;
 mod bounds;
 mod learned;
 

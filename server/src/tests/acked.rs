@@ -5,7 +5,8 @@ use std::sync::Weak;
 use serde_json::Value;
 use xds_cache::identity::{DnsName, SpiffeId, Subject, Token};
 use xds_cache::status::{
-    EventKind, Rejection, Sent, Standing, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant,
+    EventKind, Named, Rejection, Sent, Standing, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber,
+    Variant,
 };
 use xds_cache::{Node, Proof, Version, ViewChange, ViewReceiver};
 
@@ -75,10 +76,10 @@ impl AckingClient {
 
     pub(super) fn nack(&self, revision: u64) {
         let sent = self.sent(revision);
-        self.record(EventKind::Nacked { sent, message: "no such filter".into() });
+        self.record(EventKind::Nacked { sent, message: "no such filter".into(), named: Named::default() });
     }
 
-    fn record(&self, kind: EventKind) {
+    pub(super) fn record(&self, kind: EventKind) {
         self.entry
             .record(&StreamEvent { resource_type: ResourceType::Cluster, kind }, SystemTime::UNIX_EPOCH);
     }
@@ -87,6 +88,21 @@ impl AckingClient {
 /// The rejection of a response, of which no resource is known.
 fn nack_of(node: &str) -> Value {
     json!({"node": node, "message": "no such filter", "typeUrl": ResourceType::Cluster.type_url()})
+}
+
+/// A resource is rejected since a revision.
+pub(super) fn standing(name: &str, since: u64) -> EventKind {
+    let since = Revision(since);
+    let rejection = Rejection {
+        name: name.into(),
+        version: Version::of(b"1"),
+        message: "no".into(),
+        version_info: "v".into(),
+        revision: since,
+        since,
+    };
+    let since = Some(since);
+    EventKind::Standing(Arc::new(Standing { rejected: vec![rejection], n_rejected: 1, n_unknown: 0, since }))
 }
 
 fn rest() -> Rest {
@@ -180,23 +196,6 @@ async fn some_clients_can_be_demanded_and_late_ones_count() {
 async fn only_a_rejection_of_what_was_changed_counts() {
     let rest = rest();
     let client = AckingClient::connect(&rest.server, 1, "n1");
-    let standing = |name: &str, since: u64| {
-        let rejection = Rejection {
-            name: name.into(),
-            version: Version::of(b"1"),
-            message: "no".into(),
-            version_info: "v".into(),
-            revision: Revision(since),
-            since: Revision(since),
-        };
-        let since = Some(Revision(since));
-        EventKind::Standing(Arc::new(Standing {
-            rejected: vec![rejection],
-            n_rejected: 1,
-            n_unknown: 0,
-            since,
-        }))
-    };
     let answer_of = |answer: &Value| answer["nacked"][0].clone();
     let (status, answer) = put_and(&rest, "timeout=100ms", "1", || {
         client.nack(1);

@@ -34,11 +34,11 @@ async fn the_worst_come_first_and_everybody_is_counted() {
     assert_eq!(
         states(&fleet),
         [
-            ("n-bad", "rejects"),
-            ("n-silent", "unanswered"),
-            ("m-new", "missing"),
-            ("n-old", "behind"),
-            ("n-good", "current")
+            ("n-bad", "rejected"),
+            ("n-old", "pending"),
+            ("n-silent", "pending"),
+            ("m-new", "absent"),
+            ("n-good", "acknowledged")
         ],
         "{fleet:#}"
     );
@@ -46,25 +46,22 @@ async fn the_worst_come_first_and_everybody_is_counted() {
         (&fleet["total"], &fleet["found"], &fleet["revision"]),
         (&json!(5), &json!(5), &json!(second))
     );
-    assert_eq!(
-        fleet["states"],
-        json!({"rejects": 1, "unanswered": 1, "missing": 1, "behind": 1, "current": 1})
-    );
+    assert_eq!(fleet["states"], json!({"rejected": 1, "pending": 2, "absent": 1, "acknowledged": 1}));
     assert_eq!(fleet["nodes"][0]["rejection"], "no such filter");
     assert_eq!(fleet["by"]["group"], json!([{"value": "default", "n": 5}]));
     assert_eq!(
-        (&fleet["nodes"][3]["revision"], &fleet["nodes"][4]["revision"]),
+        (&fleet["nodes"][1]["revision"], &fleet["nodes"][4]["revision"]),
         (&json!(first), &json!(second))
     );
 
     // A filter changes what is found, not what is counted.
-    let found = rest.get("/v1/fleet?state=rejects").await.json();
+    let found = rest.get("/v1/fleet?state=rejected").await.json();
     assert_eq!(
         (states(&found), &found["total"], &found["found"]),
-        (vec![("n-bad", "rejects")], &json!(5), &json!(1))
+        (vec![("n-bad", "rejected")], &json!(5), &json!(1))
     );
     let found = rest.get("/v1/fleet?search=m-").await.json();
-    assert_eq!(states(&found), [("m-new", "missing")]);
+    assert_eq!(states(&found), [("m-new", "absent")]);
     let of = |path: &'static str| {
         let rest = &rest;
         async move {
@@ -75,7 +72,7 @@ async fn the_worst_come_first_and_everybody_is_counted() {
     assert_eq!(of("/v1/fleet?sort=id&limit=2&page=2").await, ["n-good", "n-old"]);
     assert_eq!(of("/v1/fleet?sort=id&limit=2&page=3").await, ["n-silent"]);
     assert_eq!(of("/v1/fleet?sort=id&limit=2&page=4").await, Vec::<String>::new());
-    assert_eq!(of("/v1/fleet?limit=1&page=2").await, ["n-silent"]);
+    assert_eq!(of("/v1/fleet?limit=1&page=2").await, ["n-old"]);
     for bad in [
         "limit=0",
         "limit=1001",
@@ -101,14 +98,14 @@ async fn a_node_with_several_streams_is_as_its_worst_one_is() {
     one.ack(revision);
     other.nack(revision);
     let fleet = rest.get("/v1/fleet").await.json();
-    assert_eq!((states(&fleet), &fleet["total"]), (vec![("n", "rejects")], &json!(1)));
+    assert_eq!((states(&fleet), &fleet["total"]), (vec![("n", "rejected")], &json!(1)));
     assert_eq!((&fleet["nodes"][0]["streams"], &fleet["nodes"][0]["revision"]), (&json!(2), &Value::Null));
     other.ack(revision);
-    assert_eq!(states(&rest.get("/v1/fleet").await.json()), [("n", "current")]);
+    assert_eq!(states(&rest.get("/v1/fleet").await.json()), [("n", "acknowledged")]);
     assert_eq!(fleet["nodes"][0]["reconnects"], 1, "two streams of one service are one that came back");
     let steady = AckingClient::connect(&rest.server, 3, "a");
     let fleet = rest.get("/v1/fleet?sort=reconnects").await.json();
-    assert_eq!(states(&fleet), [("n", "current"), ("a", "missing")]);
+    assert_eq!(states(&fleet), [("n", "acknowledged"), ("a", "absent")]);
     drop(steady);
 }
 

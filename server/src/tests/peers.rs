@@ -277,6 +277,38 @@ async fn a_write_waits_for_the_slowest_client_of_another_server() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn clients_of_all_servers_are_waited_for_without_a_write() {
+    let three = Three::new();
+    let first = AckingClient::connect(&three.rests[0].server, 1, "edge-1");
+    three.put_and("timeout=1s", "1", |revision| first.ack(revision)).await;
+    let wait = async || {
+        let path = "/v1/acks?uses=current&nodes=edge-*&minClients=2&wait=acked&timeout=2s";
+        let reply = three.rests[1].get(path).await;
+        (reply.status, reply.json())
+    };
+    let (status, answer) = wait().await;
+    assert_eq!((status, &answer["acked"], &answer["short"]), (202, &json!(1), &json!(1)), "{answer:#}");
+    let second = AckingClient::connect(&three.rests[2].server, 2, "edge-2");
+    second.ack(1);
+    let other = AckingClient::connect(&three.rests[2].server, 3, "mesh-1");
+    other.leave_open(1);
+    let (status, answer) = wait().await;
+    assert_eq!((status, &answer["acked"]), (200, &json!(2)), "{answer:#}");
+    assert_eq!(answer["replicas"], json!({"known": 3, "answered": 3, "missing": []}));
+    three
+        .put_and("timeout=1s", "2", |revision| {
+            first.ack(revision);
+            second.nack(revision);
+        })
+        .await;
+    let (status, answer) = wait().await;
+    let rejecting = [&answer["nacked"], &answer["alreadyFailing"]].map(|all| all[0]["node"].as_str());
+    assert!(status == 424 && rejecting.contains(&Some("edge-2")), "{answer:#}");
+    three.set_silent(&["c"]);
+    assert_eq!(wait().await.0, 202, "the clients of c are not known");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_is_named_and_never_taken_for_done() {
     let three = Three::new();
     three.set_silent(&["c"]);
@@ -371,7 +403,7 @@ async fn nodes_are_those_of_all_servers_in_pages_without_gaps() {
     let nodes: Vec<String> = fleet["nodes"].as_array().unwrap().iter().map(shown).collect();
     assert_eq!(nodes, ["n3 a", "n3 b"], "{fleet:#}");
     assert_eq!(
-        (&fleet["total"], &fleet["states"]["missing"], &fleet["replicas"]["answered"]),
+        (&fleet["total"], &fleet["states"]["absent"], &fleet["replicas"]["answered"]),
         (&json!(6), &json!(6), &json!(3))
     );
     assert_eq!(fleet["by"]["group"], json!([{"value": "default", "n": 6}]));

@@ -357,3 +357,83 @@ async fn a_wave_that_breaks_a_test_does_not_start() {
     assert_eq!(report.reached.len(), 1);
     server.control.wave(id, xds_control::model::wave::WaveVerb::Promote, "me".to_owned()).await.unwrap();
 }
+
+/// Puts these documents into a group, or leaves them where they are, in a scope.
+fn apply_in(name: &str, text: &str, scope: Option<(&[&str], &[&str])>) -> (Write, WriteOptions) {
+    let Write::ApplyDocuments { documents, warnings, .. } = apply(text) else { unreachable!("documents") };
+    let patterns = |texts: &[&str]| {
+        let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+        xds_access::Patterns::of_texts((!texts.is_empty()).then_some(&*texts))
+    };
+    let scope = scope
+        .map(|(groups, namespaces)| Arc::new(xds_access::Scope::new(patterns(groups), patterns(namespaces))));
+    let group = (!name.is_empty()).then(|| group(name));
+    (Write::ApplyDocuments { group, documents, warnings }, WriteOptions { scope, ..WriteOptions::default() })
+}
+
+/// The routes of a group of its own, and a RouteTest in a namespace.
+fn edge_routes() -> String {
+    let edge = ROUTES.replace("10000", "10001").replace("edge:", "inner:").replace("a.test", "b.test");
+    edge.replace("web:", "own:").replace("one", "first").replace("two", "second")
+}
+
+fn test_of(namespace: &str, host: &str, backend: &str) -> String {
+    let test = wants(backend, "refuse").replace("a.test", host);
+    test.replace("name: t }", &format!("name: t, namespace: {namespace} }}"))
+}
+
+#[tokio::test]
+async fn the_policy_of_a_test_counts_only_for_changes_in_the_scope_of_its_author() {
+    let store = MemoryStore::new();
+    let server = Server::open(store.clone(), options(TestPolicy::Tell));
+    load(&server, &[("a.yaml", ROUTES)]).await;
+    server.write(Write::PutGroup(NodeGroup::for_node_id(group("edge")))).await.unwrap();
+    let author: Option<(&[&str], &[&str])> = Some((&["edge"], &[]));
+    let write = async |(write, options)| server.control.write(write, options).await;
+    write(apply_in("edge", &edge_routes(), None)).await.unwrap();
+    for test in [test_of("one", "a.test", "default/one"), test_of("two", "b.test", "default/first")] {
+        write(apply_in("edge", &test, author)).await.unwrap();
+    }
+    // What its author may not change, others may.
+    let before = routes(&server);
+    server.write(apply(&moved())).await.unwrap();
+    assert_ne!(routes(&server), before);
+    let broken = edge_routes().replace("to: first", "to: second");
+    let refused = write(apply_in("edge", &broken, None)).await;
+    let Err(WriteError::Invalid(faults)) = refused else { panic!("{refused:?}") };
+    assert!(faults[0].message.starts_with("RouteTest two/t: all"), "{faults:?}");
+    // A restart does not forget it.
+    drop(server);
+    let server = Server::open(store, options(TestPolicy::Tell));
+    load(&server, &[("a.yaml", ROUTES)]).await;
+    load(&server, &[("a.yaml", &moved())]).await;
+    assert_eq!(server.control.served_load(), xds_control::model::ServedLoad::Current);
+    let (again, options) = apply_in("edge", &broken, None);
+    assert!(matches!(server.control.write(again, options).await, Err(WriteError::Invalid(_))));
+}
+
+#[tokio::test]
+async fn a_refusal_shows_nothing_out_of_scope() {
+    let server = open(TestPolicy::Tell);
+    load(&server, &[]).await;
+    server.write(Write::PutGroup(NodeGroup::for_node_id(group("edge")))).await.unwrap();
+    let write = async |(write, options)| server.control.write(write, options).await;
+    write(apply_in("edge", &edge_routes(), None)).await.unwrap();
+    for namespace in ["hidden", "default"] {
+        write(apply_in("edge", &test_of(namespace, "b.test", "default/first"), None)).await.unwrap();
+    }
+    let broken = edge_routes().replace("to: first", "to: second");
+    for (scope, hidden) in [
+        (None, ""),
+        (Some((&["edge"][..], &["default"][..])), "a RouteTest out of scope fails"),
+        (Some((&[][..], &["default"][..])), "a RouteTest out of scope fails"),
+    ] {
+        let refused = write(apply_in("", &broken, scope)).await;
+        let text = format!("{refused:?}");
+        let Err(WriteError::Invalid(faults)) = refused else { panic!("{scope:?}: {text}") };
+        assert_eq!((faults.len(), text.contains("hidden/t")), (2, hidden.is_empty()), "{scope:?}: {text}");
+        assert!(text.contains(hidden) && text.contains("RouteTest default/t"), "{scope:?}: {text}");
+        let shows_routes = text.contains("default/second");
+        assert_eq!(shows_routes, scope.is_none_or(|(groups, _)| !groups.is_empty()), "{scope:?}: {text}");
+    }
+}

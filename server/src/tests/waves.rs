@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use xds_cache::WavePolicy;
+use xds_cache::status::Variant;
 use xds_control::model::WaveChoice;
 use xds_control::model::wave::{WavePhase, WaveVerb};
 
@@ -142,18 +143,49 @@ async fn a_policy_may_tolerate_single_bad_clients() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_was_failing_before_does_not_stop_a_deployment() {
+async fn the_rejection_of_another_resource_neither_stops_a_wave_nor_keeps_a_client_from_counting() {
     let (server, mut fleet) = fleet(&MemoryStore::new()).await;
-    let everyone: Vec<String> = fleet.clients.iter().map(|client| client.node.id.clone()).collect();
     let members = fleet.expected(server.revision() + 2, "10%");
-    fleet.reject(&members[..1], Some("broken"));
+    // A complete list is rejected whole.
+    let deltas: Vec<String> =
+        members.iter().filter(|node| fleet.variant(node) == Variant::Delta).cloned().collect();
+    fleet.reject(&deltas, Some("broken"));
     server.write(put("default", "b", "broken")).await.unwrap();
     fleet.pump(&server);
     begin(&server, "2", &policy("10%", 5)).await;
     let report = fleet.until_held_at(&server, "10%").await;
-    assert!(report.members.already_failing.len() <= 1 && report.members.n_nacked == 0, "{report:?}");
+    let counts = (report.members.n_acked, report.members.n_nacked, report.members.already_failing.len());
+    assert!(!deltas.is_empty() && counts == (members.len(), 0, 0), "{report:?}");
     fleet.until_phase(&server, WavePhase::Completed).await;
-    fleet.reject(&everyone, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_rejects_the_change_stops_it_whatever_else_it_rejected_before() {
+    let (server, mut fleet) = fleet(&MemoryStore::new()).await;
+    let mut members = fleet.expected(server.revision() + 2, "10%");
+    members.retain(|node| fleet.variant(node) == Variant::Delta);
+    fleet.reject(&members[..1], Some("bad"));
+    server.write(put("default", "b", "bad")).await.unwrap();
+    fleet.pump(&server);
+    begin(&server, "bad", &policy("10%", 5)).await;
+    let report = fleet.until_phase(&server, WavePhase::Reverted).await;
+    let nacked = &report.members.nacked;
+    assert_eq!((nacked.len(), nacked[0].resource.as_deref()), (1, Some("a")), "{report:?}");
+    assert!(report.reason.is_some_and(|reason| reason.contains(&format!("{}: Cluster a: ", members[0]))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_rejected_the_same_resource_before_does_not_stop_a_deployment() {
+    let (server, mut fleet) = fleet(&MemoryStore::new()).await;
+    let members = fleet.expected(server.revision() + 2, "10%");
+    fleet.reject(&members[..1], Some("broken"));
+    server.write(put("default", "a", "broken")).await.unwrap();
+    fleet.pump(&server);
+    fleet.reject(&members[..1], Some("2"));
+    begin(&server, "2", &policy("10%", 5)).await;
+    let report = fleet.until_held_at(&server, "10%").await;
+    assert_eq!((report.members.already_failing.len(), report.members.n_nacked), (1, 0), "{report:?}");
+    fleet.until_phase(&server, WavePhase::Completed).await;
 }
 
 #[tokio::test(start_paused = true)]

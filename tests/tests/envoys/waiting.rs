@@ -62,10 +62,12 @@ async fn the_exit_code_is_what_the_envoy_says(variant: Variant) -> Result<()> {
     // Nobody is there.
     expect(&world.put("first", 0, &[]).await?, 0, &["no connected client asks for"])?;
     let nobody = world.put("first", 0, &["--timeout", "100ms", "--expect", "1"]).await?;
-    expect(&nobody, 4, &["1 more clients must accept it"])?;
+    expect(&nobody, 4, &["1 more clients must acknowledge it"])?;
 
     let envoy = world.envoy("n", variant).await?;
-    expect(&world.put("second", 0, &["--expect", "1"]).await?, 0, &["1 of 1 clients have accepted it"])?;
+    expect(&wait(&world, &[]).await?, 0, &["1 of 1 clients have acknowledged it"])?;
+    expect(&wait(&world, &["--count", "2", "--timeout", "100ms"]).await?, 4, &["short: 1 more"])?;
+    expect(&world.put("second", 0, &["--expect", "1"]).await?, 0, &["1 of 1 clients have acknowledged it"])?;
 
     // A port that is taken: the Envoy rejects the listener, every time.
     let held = TcpListener::bind("127.0.0.1:0")?;
@@ -74,9 +76,16 @@ async fn the_exit_code_is_what_the_envoy_says(variant: Variant) -> Result<()> {
         let rejected = world.put("third", port, &[]).await?;
         expect(&rejected, 1, &["rejected by n: Listener third: ", "cannot bind", &port.to_string()])?;
     }
+    expect(&wait(&world, &[]).await?, 1, &["by n: Listener third: ", "cannot bind", &port.to_string()])?;
     // Others are not to blame for that.
-    expect(&world.put("fourth", 0, &[]).await?, 0, &["1 of 1 clients have accepted it"])?;
-    expect(&world.put("second", 0, &[]).await?, 0, &["nothing changes", "1 of 1 clients have accepted it"])?;
+    expect(&world.put("fourth", 0, &[]).await?, 0, &["1 of 1 clients have acknowledged it"])?;
+    expect(&wait(&world, &["--object", "default/listeners/fourth"]).await?, 0, &["1 of 1 clients"])?;
+    expect(&wait(&world, &["--object", "default/listeners/third"]).await?, 1, &["Listener third: "])?;
+    expect(
+        &world.put("second", 0, &[]).await?,
+        0,
+        &["nothing changes", "1 of 1 clients have acknowledged it"],
+    )?;
     // The rejection is older than what comes with it now, so nothing is taken back.
     let older = world.put("third", port, &["--on-nack", "revert"]).await?;
     expect(&older, 1, &["cannot bind"])?;
@@ -90,13 +99,26 @@ async fn the_exit_code_is_what_the_envoy_says(variant: Variant) -> Result<()> {
     stopped(&world, envoy).await
 }
 
+/// The command without a write.
+async fn wait(world: &World, args: &[&str]) -> Result<Output> {
+    let mut command = xds_server().await?;
+    command
+        .args(["wait", "--nodes", "n*", "--output", "table", "--admin"])
+        .arg(world.server.url(""))
+        .args(args);
+    Ok(command.output().await?)
+}
+
 /// An Envoy that does not answer.
 async fn stopped(world: &World, mut envoy: Envoy) -> Result<()> {
     envoy.process_mut().signal(Signal::STOP)?;
     let pending = world.put("sixth", 0, &["--timeout", "500ms"]).await?;
-    expect(&pending, 4, &["0 of 1 clients have accepted it", "not yet: n", "have accepted it yet"])?;
+    expect(&pending, 4, &["0 of 1 clients have acknowledged it", "pending: n", "have acknowledged it yet"])?;
+    let sixth = ["--object", "default/listeners/sixth", "--timeout", "300ms"];
+    expect(&wait(world, &sixth).await?, 4, &["not all of these clients use it yet", "pending: n"])?;
     envoy.process_mut().signal(Signal::CONT)?;
-    expect(&world.put("sixth", 0, &[]).await?, 0, &["nothing changes", "1 of 1 clients have accepted it"])
+    expect(&wait(world, &sixth[..2]).await?, 0, &[])?;
+    expect(&world.put("sixth", 0, &[]).await?, 0, &["nothing changes", "1 of 1 clients have acknowledged it"])
 }
 
 #[tokio::test]

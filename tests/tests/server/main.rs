@@ -7,6 +7,7 @@ mod fixtures;
 mod image;
 mod kill;
 mod log;
+mod missing;
 mod openapi;
 mod pitfalls;
 mod raw;

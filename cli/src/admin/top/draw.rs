@@ -120,11 +120,11 @@ mod tests {
 
     fn feed() -> Feed {
         Feed {
-            fleet: json!({"revision": 7, "total": 3, "states": {"rejects": 1, "current": 2}, "nodes": [
-                {"id": "edge-1", "state": "rejects", "since": "2026-11-27T10:00:00Z", "client": "envoy 1.36.0", "groups": ["edge"],
+            fleet: json!({"revision": 7, "total": 3, "states": {"rejected": 1, "acknowledged": 2}, "nodes": [
+                {"id": "edge-1", "state": "rejected", "since": "2026-11-27T10:00:00Z", "client": "envoy 1.36.0", "groups": ["edge"],
                     "revision": 6, "locality": "here/a", "cluster": "edge", "rejectedType": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
                     "rejection": "no such\nfilter\u{1b}[2J"},
-                {"id": "edge-2", "state": "current", "since": "T", "client": "gRPC Go 1.70", "groups": [], "revision": 7, "locality": ""},
+                {"id": "edge-2", "state": "acknowledged", "since": "T", "client": "gRPC Go 1.70", "groups": [], "revision": 7, "locality": ""},
             ]}),
             history: json!({"revisions": [
                 {"revision": 7, "at": "2026-11-27T10:00:00Z", "actor": "ada", "source": "api", "summary": "1 changed"},

@@ -88,8 +88,8 @@ pub(super) fn rows(view: View, feed: &Feed) -> Vec<Row> {
 /// How nodes of a state look.
 pub(super) fn tone_of(state: &str) -> Tone {
     match state {
-        "current" => Tone::Well,
-        "rejects" | "unmatched" => Tone::Bad,
+        "acknowledged" => Tone::Well,
+        "rejected" | "unmatched" => Tone::Bad,
         _ => Tone::Waiting,
     }
 }
@@ -124,13 +124,13 @@ fn change(revision: &Value, acks: &Value) -> Row {
             0 => Tone::Waiting,
             _ => Tone::Bad,
         };
-        details.push(format!("accepted {} {acked}", bar(percent(n, total))));
+        details.push(format!("acknowledged {} {acked}", bar(percent(n, total))));
         for nack in items(&acks["nacked"]).take(MAX_NAMED) {
             details.push(format!("rejected by {}: {}", line(&nack["node"]), line(&nack["message"])));
         }
         let pending: Vec<String> = items(&acks["pending"]).take(MAX_NAMED).map(line).collect();
         if !pending.is_empty() {
-            details.push(format!("not yet: {}", pending.join(", ")));
+            details.push(format!("pending: {}", pending.join(", ")));
         }
     }
     let [number, at, actor, source, summary] =
@@ -149,7 +149,7 @@ fn rollout(rollout: &Value) -> Row {
     };
     let [kind, namespace, name] = ["kind", "namespace", "name"].map(|key| line(&rollout["route"][key]));
     let mut details = vec![format!(
-        "step {} of {}: {} accepted by {n} of {of} clients",
+        "step {} of {}: {} acknowledged by {n} of {of} clients",
         line(&rollout["step"]),
         line(&rollout["nSteps"]),
         bar(percent(n, of))

@@ -94,6 +94,8 @@ async fn the_words_of_a_node_that_others_serve_too_are_withheld() {
         (ask(&rest, "reader", "GET", &acks, "").await, ask(&rest, "admin", "GET", &acks, "").await);
     assert_eq!((words(&seen), words(&all)), (1, 3), "{seen:?} {all:?}");
     assert_eq!(seen.json()["total"], 2, "{seen:?}");
+    let fleet = async |who: &str| ask(&rest, who, "GET", "/v1/fleet", "").await;
+    assert_eq!((words(&fleet("reader").await), words(&fleet("admin").await)), (1, 3));
 }
 
 #[tokio::test]

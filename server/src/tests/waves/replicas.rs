@@ -148,9 +148,10 @@ async fn a_client_of_another_server_that_failed_before_does_not_count() {
     let mut world = World::new().await;
     let all: Vec<String> = (0..N_EACH).map(|n| format!("c-{n}")).collect();
     world.fleets[2].reject(&all[..5], Some("broken"));
-    world.server(0).write(put("default", "b", "broken")).await.unwrap();
+    world.server(0).write(put("default", "a", "broken")).await.unwrap();
     world.three.caught_up().await;
-    world.until("the other cluster", |world| world.fleets[1].with("b", "broken").len() == N_EACH).await;
+    world.until("the bad cluster", |world| world.fleets[1].with("a", "broken").len() == N_EACH).await;
+    world.fleets[2].reject(&all[..5], Some("2"));
     begin(world.server(0), "2", &policy("100%", 5)).await;
     let report = world.until_phase(0, WavePhase::Completed).await;
     assert!(!report.members.already_failing.is_empty() && report.members.n_nacked == 0, "{report:#?}");

@@ -334,8 +334,9 @@ async fn a_node_that_was_failing_before_does_not_stop_a_deployment_after_a_resta
     let members = fleet.expected(first.server.revision() + 2, "10%");
     let bad = &members[..1];
     fleet.reject(bad, Some("broken"));
-    first.server.write(put("default", "b", "broken")).await.unwrap();
+    first.server.write(put("default", "a", "broken")).await.unwrap();
     fleet.pump(&first.server);
+    fleet.reject(bad, Some("2"));
     let id = begin(&first.server, "2", &policy("10%", 5)).await;
     fleet.pump(&first.server);
     first.kill().await;

@@ -9,4 +9,5 @@ mod pairs;
 mod revisions;
 mod route_tests;
 mod terminal;
+mod waiting;
 mod writes;

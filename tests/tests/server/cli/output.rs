@@ -46,7 +46,7 @@ async fn the_server_knows_every_state_and_order_of_the_fleet() -> Result<()> {
     let server = Server::start_with(Setup::new()?).await?;
     server.wait_ready().await?;
     let admin = format!("--admin=http://{}", server.admin());
-    for state in ["rejects", "heldBack", "unanswered", "unmatched", "missing", "behind", "current"] {
+    for state in ["rejected", "heldBack", "pending", "unmatched", "absent", "acknowledged"] {
         cli(&["fleet", "--state", state, &admin]).await?;
     }
     for order in ["worst", "id", "revision", "reconnects"] {

@@ -41,7 +41,7 @@ const PAIRS: [Pair; 61] = [
     Pair("GET /v1/nodes", Ok("nodes")),
     Pair("GET /v1/nodes/{}", Ok("nodes")),
     Pair("GET /v1/nodes/{}/snapshot", Ok("snapshot")),
-    Pair("GET /v1/acks", Ok("acks")),
+    Pair("GET /v1/acks", Ok("acks,wait")),
     Pair("GET /v1/relay", Ok("relay")),
     Pair("GET /v1/replicas", Ok("replicas")),
     Pair("DELETE /v1/replicas/{}", Ok("replicas forget")),

@@ -142,7 +142,7 @@ async fn groups_resources_events_and_acks_are_written_and_shown() -> Result<()> 
     assert_eq!(shell.json(&["waves", "promote", &id]).await?["phase"], "promoted");
     shell.json(&["resources", "delete", "edge", "clusters", "d"]).await?;
     let acks = shell.table(&["acks"]).await?;
-    ensure!(acks.contains("0 of 0 clients have accepted it"), "{acks}");
+    ensure!(acks.contains("0 of 0 clients have acknowledged it"), "{acks}");
     shell.json(&["reload"]).await?;
 
     let events = cli(&["events", "--output", "json", "--admin", &shell.admin]).await?;
