@@ -9,6 +9,7 @@ use xds_codec::{Codec, Place};
 
 use crate::differing::differing;
 use crate::fingerprint::entry;
+use crate::missing::Missing;
 use crate::model::document::{DocumentState, GroupedDocument, GroupedDocuments, content_hash};
 use crate::model::group;
 use crate::model::rollouts::RolloutRecords;
@@ -45,6 +46,8 @@ pub(crate) struct Accepted {
     pub(crate) stored_statuses: Arc<StoredStatuses>,
     /// The groups merged from all of them.
     pub(crate) groups: Groups,
+    /// What resources of the groups name, and is in none of them. A new accepted state gets its own once it is accepted.
+    pub(crate) missing: Arc<Missing>,
     /// The stored records that could not be read: why, by key.
     pub(crate) unreadable: Arc<BTreeMap<String, String>>,
     /// The watched files; those of the store, if servers share it.

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use xds_access::Scope;
 use xds_cache::layer::{LayerGroup, Resources};
 use xds_cache::{GroupName, NodeGroup, Resource, ResourceKey, Selector};
 use xds_codec::{Diagnostic, Severity};
 use xds_routes::{Document, DocumentKey};
 
 use crate::accepted::{Accepted, Base, ContentSum, Files};
-use crate::check::warning;
 use crate::documents::DocumentPatch;
 use crate::key::resource_name;
 use crate::model::document::GroupedDocument;
@@ -16,6 +16,7 @@ use crate::model::rollouts::RolloutPatch;
 use crate::model::tag;
 use crate::model::{ChangeSource, EntityTags, Write, WriteError, WriteOptions};
 use crate::plan::{Patch, Plan};
+use crate::warning::warning;
 use crate::weights::WeightPatch;
 
 /// The overrides that a write would make; not checked against the rest yet.
@@ -144,6 +145,7 @@ pub(crate) fn apply_documents(
     applied: Vec<Arc<Document>>,
     group: Option<&GroupName>,
     warnings: Vec<Diagnostic>,
+    scope: Option<&Arc<Scope>>,
 ) -> Candidate {
     let names: Vec<String> =
         applied.iter().take(MAX_NAMED).map(|document| document.key.to_string()).collect();
@@ -154,7 +156,8 @@ pub(crate) fn apply_documents(
         let present = accepted.documents.translated.documents.get(&document.key);
         let group = group.or(present.map(|placed| &placed.group)).cloned();
         let group = group.unwrap_or_else(GroupName::default_group);
-        documents.insert(document.key.clone(), Some(GroupedDocument { document, group }));
+        let scope = scope.filter(|_| document.key.kind.is_test()).cloned();
+        documents.insert(document.key.clone(), Some(GroupedDocument { document, group, scope }));
     }
     Candidate::of_documents(documents, warnings, summary)
 }

@@ -23,6 +23,7 @@ use crate::fingerprint::{Fingerprint, Fingerprints};
 use crate::judged::{self, Asked, Refused, Served};
 use crate::key::StoreKey;
 use crate::load::Blame;
+use crate::missing::Missing;
 use crate::model::{Event, TraceParent, WriteError};
 use crate::oracle::{Judgement, OraclePolicy};
 use crate::own_files::{Memory, Watched};
@@ -129,7 +130,8 @@ const MAX_WRITES: usize = 256;
 const MAX_KIB: usize = 128 * 1024;
 
 impl Shared {
-    pub(crate) fn new(env: Env, accepted: Accepted) -> Self {
+    pub(crate) fn new(env: Env, mut accepted: Accepted) -> Self {
+        accepted.missing = Arc::new(Missing::default().changed(&Groups::new(), &accepted.groups));
         let mut fingerprints = Fingerprints::default();
         fingerprints
             .push(accepted.revision, Fingerprint::default().changed(&Groups::new(), &accepted.groups));
@@ -525,7 +527,7 @@ impl Shared {
     /// served.
     fn accept(
         &self,
-        next: Accepted,
+        mut next: Accepted,
         (label, parent): (&Label, Option<TraceParent>),
         is_published: bool,
         told: Vec<Event>,
@@ -535,7 +537,9 @@ impl Shared {
             true => self.publish(&next, label, parent),
             false => Publication { revision: next.revision, ..Publication::default() },
         };
-        let before = self.accepted.send_replace(Arc::new(next));
+        let before = self.accepted();
+        next.missing = Arc::new(before.missing.changed(&before.groups, &next.groups));
+        self.accepted.send_replace(Arc::new(next));
         let after = self.accepted();
         let mut fingerprints = self.fingerprints();
         let fingerprint = fingerprints.newest().1.changed(&before.groups, &after.groups);
@@ -550,6 +554,11 @@ impl Shared {
         }
         secrets::log_news(&before.groups, &after);
         self.note(notes);
+        let former = if before.is_loaded { &before.missing } else { &Arc::default() };
+        for problem in after.missing.news(&after.groups, former).into_iter().filter(|_| after.is_loaded) {
+            tracing::error!("{problem}");
+            self.tell(Event::Problem { message: problem });
+        }
         if is_published {
             let (revision, source, summary) = (after.revision, label.source, label.summary.clone());
             let groups = differing(&before.groups, &after.groups).into_iter().cloned().collect();

@@ -19,6 +19,7 @@ use crate::env::{At, Condition, ControlParts, Env, Options, Reload, Sharing, rev
 use crate::fingerprint::Fingerprint;
 use crate::key::StoreKey;
 use crate::load::Load;
+use crate::missing::MISSING_REFERENCES;
 use crate::model::document::{DocumentState, GroupedDocuments};
 use crate::model::rollouts::RolloutRecords;
 use crate::model::wave::{WaveClients, WaveQuestion, WaveReport, WaveVerb};
@@ -522,6 +523,13 @@ impl Control {
         self.problems_by_subject().into_iter().map(|(_, problem)| problem).collect()
     }
 
+    /// Those of the problems that are about groups which `sees` takes, and nothing else.
+    #[must_use]
+    pub fn problems_of_groups(&self, sees: impl Fn(&GroupName) -> bool) -> Vec<String> {
+        let accepted = self.shared.accepted();
+        if accepted.is_loaded { accepted.missing.problems_of(&accepted.groups, sees) } else { vec![] }
+    }
+
     /// The same, each with what it is about.
     fn problems_by_subject(&self) -> Vec<(&'static str, String)> {
         let accepted = self.shared.accepted();
@@ -547,7 +555,12 @@ impl Control {
         let own = self.own_files().and_then(|own| own.problem(self.shared.env.options.is_relay));
         let of_state = [(HELD, wave), (UNCONFIRMED, unconfirmed), (WITHHELD, withheld), (OWN_FILES, own)];
         let of_state = of_state.into_iter().filter_map(|(subject, problem)| Some((subject, problem?)));
-        unreadable.chain(noted).chain(broken).chain(generated).chain(of_state).collect()
+        let missing = match accepted.is_loaded {
+            true => accepted.missing.problems(&accepted.groups),
+            false => &[],
+        };
+        let missing = missing.iter().map(|problem| (MISSING_REFERENCES, problem.clone()));
+        unreadable.chain(noted).chain(broken).chain(generated).chain(of_state).chain(missing).collect()
     }
 
     /// The current wave deployment and the last ones, newest first.
@@ -619,7 +632,15 @@ impl Control {
         let unsupported = &accepted.documents.translated.translation.grpc_unsupported;
         let Some(observer) = &self.shared.env.parts.observer else { return String::new() };
         let noted = ProblemSubject::ALL.map(ProblemSubject::as_str).into_iter();
-        let subjects = noted.chain([UNREADABLE, BROKEN_FILES, HELD, UNCONFIRMED, WITHHELD, OWN_FILES]);
+        let subjects = noted.chain([
+            UNREADABLE,
+            BROKEN_FILES,
+            HELD,
+            UNCONFIRMED,
+            WITHHELD,
+            OWN_FILES,
+            MISSING_REFERENCES,
+        ]);
         let mut problems: BTreeMap<&'static str, usize> = subjects.map(|subject| (subject, 0)).collect();
         for (subject, _) in self.problems_by_subject() {
             *problems.entry(subject).or_default() += 1;

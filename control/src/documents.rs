@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
+use xds_access::{Patterns, Scope};
 use xds_cache::{Generated, GroupName, filling};
 use xds_codec::{Codec, Diagnostic, Severity, Tree};
 use xds_routes::{
-    Delta, Document, DocumentKey, Documents, Kind, Placed, ReadOutcome, Translation, UnknownFields,
-    split_roots, translate_while,
+    Bounds, Delta, Document, DocumentKey, Documents, Kind, Placed, Purpose, ReadOutcome, Translation,
+    UnknownFields, split_roots, translate_within,
 };
 
 use crate::differing::differing;
@@ -46,8 +47,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) stored_statuses: &'a StoredStatuses,
     /// The time.
     pub(crate) now: SystemTime,
-    /// Returns `true` while a caller still waits for the result.
-    pub(crate) goes_on: &'a dyn Fn() -> bool,
+    /// How far the translation goes.
+    pub(crate) bounds: Bounds<'a>,
     /// Returns `true` for a group whose Gateways must have no secrets.
     pub(crate) withholds: &'a dyn Fn(&GroupName) -> bool,
 }
@@ -59,7 +60,7 @@ impl<'a> Terms<'a> {
         now: SystemTime,
         withholds: &'a dyn Fn(&GroupName) -> bool,
     ) -> Self {
-        Self { codec, stored_statuses, now, goes_on: &|| true, withholds }
+        Self { codec, stored_statuses, now, bounds: Bounds::SERVING, withholds }
     }
 }
 
@@ -67,14 +68,14 @@ impl<'a> Terms<'a> {
 ///
 /// # Errors
 ///
-/// [`WriteError::Stopped`] if no caller waits for the result any more.
+/// [`WriteError::Stopped`] at a bound.
 pub(crate) fn next(
     before: &DocumentState,
     said: Said,
     terms: Terms<'_>,
 ) -> Result<DocumentState, WriteError> {
     let Said { files, owned, weights } = said;
-    let Terms { codec, stored_statuses, now, goes_on, withholds } = terms;
+    let Terms { codec, stored_statuses, now, bounds, withholds } = terms;
     let present = &before.translated.documents;
     let written = |key: &DocumentKey| owned.get(key).or_else(|| files.get(key));
     let changed: BTreeSet<&DocumentKey> = differing(&before.files, &files)
@@ -95,24 +96,30 @@ pub(crate) fn next(
         return Ok(DocumentState { files, owned, weights, translated, options });
     }
     let previous = Some(&before.translated.translation);
-    let translation = translate_while(codec, &documents, &options, previous, goes_on);
-    let translation = translation.ok_or(WriteError::Stopped)?;
+    let translation = translate_within(codec, &documents, &options, previous, bounds);
+    let translation = translation.map_err(WriteError::Stopped)?;
     let translated = Arc::new(translated(&before.translated, documents, translation, stored_statuses, now));
     Ok(DocumentState { files, owned, weights, translated, options })
 }
 
 /// Generates the resources of files without serving them. `withholds` returns `true` for a group whose Gateways must have no secrets.
+///
+/// # Errors
+///
+/// The files would generate more than a trial may take.
 pub fn offline(
     codec: &Codec,
     nothing: &DocumentState,
     files: Arc<GroupedDocuments>,
     withholds: &dyn Fn(&GroupName) -> bool,
-) -> DocumentState {
+) -> Result<DocumentState, WriteError> {
     let said = Said { files, owned: Arc::default(), weights: Arc::default() };
     let stored_statuses = StoredStatuses::default();
-    let terms = Terms::awaited((codec, &stored_statuses), SystemTime::UNIX_EPOCH, withholds);
-    // Nobody stops it.
-    next(nothing, said, terms).unwrap_or_else(|_| nothing.clone())
+    let terms = Terms {
+        bounds: Bounds { goes_on: &|| true, purpose: Purpose::Check },
+        ..Terms::awaited((codec, &stored_statuses), SystemTime::UNIX_EPOCH, withholds)
+    };
+    next(nothing, said, terms)
 }
 
 /// The documents that count, each with its generation, after some of them were `written`.
@@ -125,7 +132,7 @@ fn effective<'d>(
     let mut documents = before.clone();
     let mut has_new_service = false;
     for key in filling(changed.iter()) {
-        let Some(GroupedDocument { document, group }) = written(key) else {
+        let Some(GroupedDocument { document, group, .. }) = written(key) else {
             documents.remove(*key);
             continue;
         };
@@ -280,9 +287,14 @@ pub(crate) fn record_with_path(document: &GroupedDocument) -> Bytes {
 
 /// The source is JSON text already, written as this would be.
 fn record_of(document: &GroupedDocument, rest: &str) -> Bytes {
-    let GroupedDocument { document, group } = document;
-    format!("{{\"group\":{},\"source\":{}{rest}}}", Value::from(group.as_str()), document.source.text())
-        .into()
+    let GroupedDocument { document, group, scope } = document;
+    let scope = scope.as_ref().map(|scope| {
+        let [groups, namespaces] = scope.texts();
+        format!(",\"scope\":{}", json!({ "groups": groups, "namespaces": namespaces }))
+    });
+    let scope = scope.unwrap_or_default();
+    let (group, source) = (Value::from(group.as_str()), document.source.text());
+    format!("{{\"group\":{group},\"source\":{source}{scope}{rest}}}").into()
 }
 
 /// Reads what [`record`] or [`record_with_path`] wrote.
@@ -298,7 +310,18 @@ pub(crate) fn read_record(key: &DocumentKey, value: &[u8]) -> Result<GroupedDocu
     if let Some(path) = value.get("path").and_then(Value::as_str) {
         Arc::make_mut(&mut document).place.file = path.into();
     }
-    Ok(GroupedDocument { document, group })
+    let scope = value.get("scope").map(read_scope).transpose()?.map(Arc::new);
+    Ok(GroupedDocument { document, group, scope })
+}
+
+/// Reads the scope in which a test was applied.
+fn read_scope(value: &Value) -> Result<Scope, String> {
+    let patterns = |name: &str| {
+        let texts: Option<Vec<String>> = serde_json::from_value(value.get(name).cloned().unwrap_or_default())
+            .map_err(|error| format!("scope.{name}: {error}"))?;
+        Ok::<_, String>(Patterns::of_texts(texts.as_deref()))
+    };
+    Ok(Scope::new(patterns("groups")?, patterns("namespaces")?))
 }
 
 /// The [stand-in](xds_routes::stand_in) for a record that cannot be read.
@@ -310,7 +333,7 @@ pub(crate) fn stand_in_of_record(key: &DocumentKey, value: &[u8]) -> Option<Grou
         return None;
     };
     let document = objects.into_iter().find(|object| object.key == *key)?.stand_in?;
-    Some(GroupedDocument { document, group: group.unwrap_or_else(GroupName::default_group) })
+    Some(GroupedDocument::new(document, group.unwrap_or_else(GroupName::default_group)))
 }
 
 /// The plan for the store that applies `patch` to `owned`.
@@ -416,8 +439,6 @@ const MAX_DOUBTS: usize = 100;
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -433,7 +454,7 @@ mod tests {
             unreachable!("a document")
         };
         let document = objects.into_iter().next().unwrap().outcome.unwrap().0;
-        let of_file = GroupedDocument { document, group: GroupName::new("a \"b\"").unwrap() };
+        let of_file = GroupedDocument::new(document, GroupName::new("a \"b\"").unwrap());
         let mut document = Document::clone(&of_file.document);
         document.place.file = "".into();
         let of_api = GroupedDocument { document: Arc::new(document), ..of_file.clone() };

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use xds_access::Scope;
 use xds_cache::{AHEAD, Groups};
 use xds_codec::Diagnostic;
 
@@ -15,7 +16,7 @@ use crate::env::{At, Env};
 use crate::key::StoreKey;
 use crate::model::wave::WavePhase;
 use crate::model::{StepKind, WaveChoice, Write, WriteError};
-use crate::route_gate::{Broken, State, broken};
+use crate::route_gate::{Broken, BrokenTest, State, broken, told};
 use crate::wave::ended::EndedWave;
 use crate::wave::value::{PreviousValues, Tests, Wave};
 use crate::wave::{begin, close, former};
@@ -26,7 +27,7 @@ pub(crate) enum Verdict {
     /// It is published. What is held stays held.
     Goes,
     /// It is accepted, and not published, because of these failures.
-    Holds(Vec<Diagnostic>),
+    Holds(Vec<BrokenTest>),
     /// It is published, with everything that was held.
     Frees,
 }
@@ -49,12 +50,18 @@ impl Change<'_> {
     ///
     /// [`WriteError::Invalid`] with the tests that refuse it, or that would hold it if it could be held. [`WriteError::WaveActive`] if it
     /// cannot be held beside a wave deployment.
-    pub(crate) fn of_write(self, write: &Write, waves: &WaveChoice) -> Result<Verdict, WriteError> {
+    pub(crate) fn of_write(
+        self,
+        write: &Write,
+        waves: &WaveChoice,
+        scope: Option<&Scope>,
+    ) -> Result<Verdict, WriteError> {
+        let refused = |broken: &[BrokenTest]| WriteError::Invalid(told(broken, scope));
         match write {
             Write::EndOverrides | Write::StepRollouts { kind: StepKind::Back, .. } => Ok(Verdict::Goes),
             Write::StepRollouts { kind: StepKind::Onward, .. } => {
                 let broken = self.beside()?.all();
-                if broken.is_empty() { Ok(Verdict::Goes) } else { Err(WriteError::Invalid(broken)) }
+                if broken.is_empty() { Ok(Verdict::Goes) } else { Err(refused(&broken)) }
             }
             Write::StepRollouts { kind: StepKind::ByHand, .. }
             | Write::PutGroup(_)
@@ -70,9 +77,10 @@ impl Change<'_> {
             | Write::Revert { .. } => self.can_be_held(
                 self.judge(|refuse| match refuse.is_empty() {
                     true => Ok(()),
-                    false => Err(WriteError::Invalid(refuse.to_vec())),
+                    false => Err(refused(refuse)),
                 })?,
                 waves,
+                scope,
             ),
         }
     }
@@ -86,7 +94,7 @@ impl Change<'_> {
         self.judge(|_| Ok(()))
     }
 
-    fn judge(self, refuse: impl Fn(&[Diagnostic]) -> Result<(), WriteError>) -> Result<Verdict, WriteError> {
+    fn judge(self, refuse: impl Fn(&[BrokenTest]) -> Result<(), WriteError>) -> Result<Verdict, WriteError> {
         let Self { env, accepted, next, touched, .. } = self;
         let Some(held) = accepted.wave.as_deref().filter(|wave| wave.awaits_tests()) else {
             let broken = self.added();
@@ -133,11 +141,16 @@ impl Change<'_> {
         Ok(broken(env, before, after, BEHIND))
     }
 
-    fn can_be_held(self, verdict: Verdict, waves: &WaveChoice) -> Result<Verdict, WriteError> {
+    fn can_be_held(
+        self,
+        verdict: Verdict,
+        waves: &WaveChoice,
+        scope: Option<&Scope>,
+    ) -> Result<Verdict, WriteError> {
         let Verdict::Holds(broken) = verdict else { return Ok(verdict) };
         if self.touched.is_empty() {
             // The nodes of a group change for all at once.
-            return Err(WriteError::Invalid(broken));
+            return Err(WriteError::Invalid(told(&broken, scope)));
         }
         let active = self.accepted.wave.as_deref().filter(|wave| !wave.awaits_tests());
         let wants_waves = matches!(waves, WaveChoice::By(_)) && self.accepted.wave.is_some();
@@ -147,7 +160,7 @@ impl Change<'_> {
                 message: format!(
                     "the change {}, and cannot be held while the wave deployment {} ({}) has not finished: wait, end it with \
                      /v1/waves/{}:promote or :abort, or write with force=true, which aborts it first",
-                    reason(&broken),
+                    reason(&told(&broken, scope)),
                     wave.id,
                     wave.summary,
                     wave.id
@@ -173,7 +186,7 @@ pub(crate) fn look(env: &Env, accepted: &Accepted) -> Option<Result<(), Vec<Diag
 pub(crate) fn of_wave(env: &Env, accepted: &Accepted) -> Vec<Diagnostic> {
     let Some(served) = served_groups(env) else { return vec![] };
     let served = State { documents: accepted.former_documents(), groups: &served };
-    broken(env, served, accepted.into(), BEHIND).all()
+    told(&broken(env, served, accepted.into(), BEHIND).all(), None)
 }
 
 fn served_groups(env: &Env) -> Option<Groups> {

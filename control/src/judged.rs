@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use xds_cache::layer::{EffectiveGroup, changed_keys, differing};
-use xds_cache::{GroupName, Groups, Origin, Profile, Resource, ResourceKey, ResourceType, Version};
-use xds_codec::{Codec, Diagnostic, Place, Severity};
+use xds_cache::{GroupName, Groups, Profile, Resource, ResourceKey, ResourceType, Version};
+use xds_codec::{Codec, Diagnostic, Severity};
 
-use crate::check::warning;
 use crate::oracle::Judgement;
+use crate::warning::{place, warning};
 
 /// A resource of a group.
 pub(crate) type Asked = (GroupName, Arc<Resource>);
@@ -178,13 +178,6 @@ fn is_for_grpc(codec: &Codec, groups: &Groups, name: &GroupName, resource: &Reso
         .map(|(key, resource)| (&**key, &**resource))
         .collect();
     codec.reached_by(seen.into_values(), Profile::Grpc).contains(resource.key())
-}
-
-fn place(resource: &Resource) -> Place {
-    match resource.origin() {
-        Origin::File { path, line, column } => Place { file: Arc::clone(path), line: *line, column: *column },
-        Origin::Api => Place { file: "".into(), line: 0, column: 0 },
-    }
 }
 
 /// The code of these faults; that of `validate --oracle`, too.

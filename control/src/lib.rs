@@ -9,7 +9,7 @@
 //! last contents of the files, without secrets, for differences and for the next start. A store that several servers share has the base
 //! itself, whole ([`shared_files`]).
 //!
-//! The causes: [`mod@write`] builds a [`candidate`] of the overrides ([`undo`], [`rules`]), or of the files of a shared store ([`push`]), and [`check`]s it. [`own_files`] decides when the files that a server of such a store watches are pushed, and [`follow_files`] does it. [`load`] takes in the
+//! The causes: [`mod@write`] builds a [`candidate`] of the overrides ([`undo`], [`rules`]), or of the files of a shared store ([`push`]), and [`check`]s it. [`missing`] says which served resources name what is not served. [`own_files`] decides when the files that a server of such a store watches are pushed, and [`follow_files`] does it. [`load`] takes in the
 //! files ([`stored_files`], [`mass_removal`]), and [`others`] takes in the store ([`stored_overrides`], [`stored_statuses`]).
 //! [`wave::step`] gives a change to one share of the nodes after the other. [`plan`] says what has to be stored under which [`key`].
 //! [`route_tests`] runs RouteTests, and [`route_gate`] finds those that a change breaks, [`hold`] refuses or holds the change, and [`tested`] is their outcome on what is served.
@@ -45,6 +45,7 @@ mod judged;
 mod key;
 mod load;
 mod mass_removal;
+mod missing;
 pub mod model;
 mod oracle;
 mod others;
@@ -76,6 +77,7 @@ mod tested;
 mod transition;
 mod undo;
 mod verify;
+mod warning;
 mod wave;
 mod weights;
 mod whole_state;
@@ -88,6 +90,7 @@ pub use causes::chain;
 pub use control::{Control, RuleState, WeakControl};
 pub use env::{Condition, ControlParts, Observer, Options, Reload, Sharing, Verify};
 pub use fingerprint::Fingerprint;
+pub use missing::{MISSING_REFERENCES, warnings_of_body};
 pub use oracle::{Judgement, Oracle, OraclePolicy};
 pub use own_files::{OwnFiles, OwnState, SaveSet};
 pub use places::Places;

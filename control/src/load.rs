@@ -26,6 +26,7 @@ use crate::model::{
     WriteError,
 };
 use crate::plan::{Patch, Plan, difference, plan};
+use crate::route_gate::told;
 use crate::rules::Objects;
 use crate::stored_files::{
     self, Kept, equal_documents, equal_overrides, has_contents, hash_alone, is_recorded, summary,
@@ -407,7 +408,8 @@ fn doubts_of(env: &Env, accepted: &Accepted, load: &Load, step: &Step) -> Vec<Di
     let is_of_file = |resource: &Resource| *resource.origin() != Origin::Api;
     let nothing = BTreeSet::new();
     let unusable = if env.options.strict { &nothing } else { &*load.unusable };
-    check::doubts(&accepted.groups, &step.groups, &touched, unusable, &env.parts.board, is_of_file)
+    let before = (&accepted.groups, &accepted.missing.references);
+    check::doubts(before, &step.groups, &touched, unusable, &env.parts.board, is_of_file)
 }
 
 /// The effect of a complete load on the accepted state.
@@ -546,8 +548,11 @@ fn judged(
     let held = || begin::held(env, accepted, groups, (touched.clone(), None), label, at);
     let wave = match change.of_load()? {
         Verdict::Goes => begin::wave_after_load(env, accepted, base, groups, touched.clone(), label, at),
-        Verdict::Holds(broken) if touched.is_empty() => return Ok((AfterLoad::Unchanged, broken)),
-        Verdict::Holds(mut broken) => {
+        Verdict::Holds(broken) if touched.is_empty() => {
+            return Ok((AfterLoad::Unchanged, told(&broken, None)));
+        }
+        Verdict::Holds(broken) => {
+            let mut broken = told(&broken, None);
             texts.move_to_fields(&mut broken);
             AfterLoad::Becomes(Some(Box::new(hold::stopped(held(), broken))))
         }

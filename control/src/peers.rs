@@ -17,7 +17,7 @@ use xds_cache::Revision;
 use xds_rollout::{AckStatus, Counts, RolloutSpec, Silence, Window};
 use xds_units::rfc3339;
 
-use crate::acks::Applied;
+use crate::acks::{AcksQuery, Applied, Whose};
 use crate::boxed::BoxFuture;
 use crate::fingerprint::{Fingerprint, Fingerprints};
 use crate::model::wave::{WaveClients, WaveQuestion};
@@ -160,6 +160,20 @@ pub enum Question {
         /// Whose clients count.
         scope: Option<ScopeTexts>,
     },
+    /// The clients of some nodes, or all connected ones, that use a revision: [`Answer::Acks`]. Earlier releases do not answer it.
+    #[serde(rename_all = "camelCase")]
+    AcksOf {
+        /// The revision.
+        revision: u64,
+        /// True for all connected clients, and not only those that the publication of the revision concerns.
+        everyone: bool,
+        /// Only clients whose node id matches.
+        nodes: Option<String>,
+        /// How long to wait, as for `Acks`.
+        wait_ms: u64,
+        /// Whose clients count.
+        scope: Option<ScopeTexts>,
+    },
     /// A page of connected nodes, or one node: [`Answer::Page`].
     #[serde(rename_all = "camelCase")]
     Nodes {
@@ -223,6 +237,21 @@ pub enum Question {
         /// Which nodes are seen.
         scope: Option<ScopeTexts>,
     },
+}
+
+impl Question {
+    /// The question about clients and a revision that waits so long for them.
+    #[must_use]
+    pub fn of_acks(query: &AcksQuery, wait: Duration, scope: Option<ScopeTexts>) -> Self {
+        let AcksQuery { revision: Revision(revision), of, nodes } = query;
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let (revision, everyone) = (*revision, *of == Whose::Everyone);
+        if !everyone && nodes.is_none() {
+            return Self::Acks { revision, wait_ms, scope };
+        }
+        let nodes = nodes.as_ref().map(|nodes| nodes.as_str().to_owned());
+        Self::AcksOf { revision, everyone, nodes, wait_ms, scope }
+    }
 }
 
 /// A scope of the access policy: globs of names, `None` for all.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xds_codec::Diagnostic;
 
-use crate::check::warning;
 use crate::key::StoreKey;
 use crate::model::WriteError;
 use crate::model::rollouts::{
@@ -16,6 +15,7 @@ use crate::model::rollouts::{
 };
 use crate::model::weights::RuleKey;
 use crate::plan::Plan;
+use crate::warning::warning;
 use crate::weights::WeightPatch;
 
 /// Refuses to change the weights of a rule that a rollout owns.

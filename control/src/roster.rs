@@ -42,6 +42,8 @@ pub struct RosterStream {
     pub is_unmatched: bool,
     /// The type that it rejects, and its words for that.
     pub rejected: Option<(ResourceType, Arc<str>)>,
+    /// True if it rejected responses, and which of their resources it uses is not known yet.
+    pub is_unknown: bool,
     /// True if changes are held back from it, as was recorded last.
     pub is_held_back: bool,
     /// How many they are now.
@@ -107,6 +109,7 @@ impl RosterStream {
             let newest = newest.max(Revision(1));
             status.types.values().all(|of_type| of_type.has_acked(newest))
         };
+        let standing = || status.types.values().filter_map(|of_type| of_type.standing.as_ref());
         Self {
             node: Arc::clone(&status.info.node),
             groups: status.view.as_ref().map(|view| Arc::clone(&view.groups)).unwrap_or_default(),
@@ -119,7 +122,8 @@ impl RosterStream {
             is_unmatched: status.is_unmatched,
             rejected: rejected
                 .and_then(|(of, status)| Some((of.clone(), Arc::clone(&status.last_nack.as_ref()?.message)))),
-            is_held_back: false,
+            is_unknown: standing().any(|standing| standing.n_unknown > 0),
+            is_held_back: status.is_held_back(),
             n_held_back: 0,
             reconnects: 0,
         }
@@ -128,7 +132,6 @@ impl RosterStream {
     /// Adds what the stream's entry and its client's session know.
     fn with_client(mut self, entry: &StreamEntry) -> Self {
         self.reconnects = entry.reconnects();
-        self.is_held_back = entry.is_held_back();
         if self.is_held_back {
             self.n_held_back = entry.held_back().len();
         }

@@ -9,8 +9,8 @@ use xds_cache::{GroupName, Groups, Origin, Resource};
 use xds_codec::{Codec, Diagnostic, Place, Severity};
 
 use crate::accepted::{Accepted, Files, place_of_group};
-use crate::check::warning;
 use crate::model::WriteError;
+use crate::warning::warning;
 use crate::withhold::{Guarding, Secrets, withhold};
 
 /// Refuses a write that would have something withheld which is not withheld yet.

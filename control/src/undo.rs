@@ -11,7 +11,6 @@ use xds_store::{BlobHash, Record, State, Store};
 
 use crate::accepted::Accepted;
 use crate::candidate::Candidate;
-use crate::check::warning;
 use crate::differing::differing;
 use crate::documents::DocumentPatch;
 use crate::key::{StoreKey, Subject};
@@ -20,6 +19,7 @@ use crate::model::weights::RuleOverride;
 use crate::model::{ChangeSource, WriteError};
 use crate::plan::Patch;
 use crate::rollouts::spare_owned;
+use crate::warning::warning;
 use crate::weights::WeightPatch;
 use crate::{documents, history, stored_overrides, weights};
 

@@ -85,10 +85,11 @@ mod tests {
             unreachable!("documents")
         };
         let group = GroupName::default_group();
-        let grouped = |document| GroupedDocument { document, group: group.clone() };
+        let grouped = |document| GroupedDocument::new(document, group.clone());
         let documents: GroupedDocuments =
             objects.into_iter().map(|object| (object.key, grouped(object.outcome.unwrap().0))).collect();
-        let documents = documents::offline(codec, &DocumentState::default(), Arc::new(documents), &|_| false);
+        let documents =
+            documents::offline(codec, &DocumentState::default(), Arc::new(documents), &|_| false).unwrap();
         let groups = Accepted::default().patched(codec, &Accepted::default().base, &Patch::new(), &documents);
         Accepted { documents, groups, ..Accepted::default() }
     }

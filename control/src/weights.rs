@@ -15,12 +15,12 @@ use xds_cache::{GroupName, Groups, Resource, ResourceKey, ResourceType};
 use xds_codec::{Codec, Diagnostic};
 use xds_routes::{Document, DocumentKey, Documents};
 
-use crate::check::warning;
 use crate::key::{StoreKey, resource_name};
 use crate::model::weights::reconcile::{Dropped, next_end};
 use crate::model::weights::{Overrides, RuleKey, RuleOverride, WeightedObject, overlays};
 use crate::model::{ChangedObject, Event};
 use crate::plan::{MAX_DIFFERENCE, Plan};
+use crate::warning::warning;
 
 /// New overrides; `None` takes one away.
 pub(crate) type WeightPatch = BTreeMap<RuleKey, Option<RuleOverride>>;

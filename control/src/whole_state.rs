@@ -12,6 +12,7 @@ use bytes::Bytes;
 use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Groups, Layer, Resource, Revision};
 use xds_codec::Codec;
+use xds_routes::{Bounds, Purpose};
 use xds_store::{BlobHash, State, Store};
 
 use crate::accepted::{Accepted, Base, Recorded};
@@ -97,7 +98,7 @@ pub(crate) fn at(
     let patch: Patch = changed.map(|(name, _, group)| (name.clone(), group.cloned())).collect();
     let withholds = accepted.withholds(&base.layer, &patch);
     let terms = Terms {
-        goes_on,
+        bounds: Bounds { goes_on, purpose: Purpose::Trial },
         ..Terms::awaited((&env.parts.codec, &accepted.stored_statuses), At::now().wall, &withholds)
     };
     let DocumentState { owned, weights, .. } = documents;
@@ -125,7 +126,7 @@ pub(crate) fn with_files(
     let (nothing, no_documents) = (Patch::new(), DocumentPatch::new());
     let withholds = accepted.withholds(&base.layer, &nothing);
     let terms = Terms {
-        goes_on,
+        bounds: Bounds { goes_on, purpose: Purpose::Trial },
         ..Terms::awaited((&env.parts.codec, &accepted.stored_statuses), At::now().wall, &withholds)
     };
     let (documents, groups, _) =

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use xds_cache::{Groups, Origin, Resource, WavePolicy};
 use xds_codec::Diagnostic;
+use xds_routes::{Bounds, Purpose};
 
 use crate::accepted::{Accepted, Base};
 use crate::candidate::{self, Candidate, NewFiles};
@@ -21,6 +22,7 @@ use crate::model::{
     ChangeSource, ChangedObject, Event, StepKind, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
 };
 use crate::plan::{MAX_DIFFERENCE, Patch, Plan, difference, plan};
+use crate::route_gate::told;
 use crate::rules::{self, Objects};
 use crate::transition::{Label, Outcome, Transition};
 use crate::wave::begin::AfterLoad;
@@ -86,13 +88,14 @@ fn propose_candidate(
     at: At,
 ) -> Result<Transition, WriteError> {
     let goes_on = || options.until.is_none_or(|until| Instant::now() < until);
+    let purpose = if options.dry_run { Purpose::Trial } else { Purpose::Serving };
     let base = base_of(accepted, &candidate);
     let withholds = accepted.withholds(&base.layer, &candidate.patch);
     let terms = Terms {
         codec: &env.parts.codec,
         stored_statuses: &accepted.stored_statuses,
         now: at.wall,
-        goes_on: &goes_on,
+        bounds: Bounds { goes_on: &goes_on, purpose },
         withholds: &withholds,
     };
     let (mut next, dropped) = apply(accepted, &candidate, &accepted.resting(), terms)?;
@@ -221,7 +224,8 @@ fn waves_of(
     at: At,
 ) -> Result<Waves, WriteError> {
     let Change { env, accepted, next, touched, .. } = change;
-    match change.of_write(write, &options.waves)? {
+    let scope = options.scope.as_deref();
+    match change.of_write(write, &options.waves, scope)? {
         Verdict::Goes if matches!(write, Write::ReplaceFiles { .. }) => {
             let (base, touched) = (next.files_say(), (touched.clone(), &options.waves));
             let after = begin::wave_after_push(env, accepted, &base, &next.groups, touched, label, at);
@@ -241,8 +245,12 @@ fn waves_of(
                 WaveChoice::ByPolicy => None,
             };
             let held = begin::held(env, accepted, &next.groups, (touched.clone(), policy), label, at);
-            let reason = hold::reason(&broken);
-            Ok(Waves { next: Some(hold::stopped(held, broken)), ended: None, held: Some(reason) })
+            let reason = hold::reason(&told(&broken, scope));
+            Ok(Waves {
+                next: Some(hold::stopped(held, told(&broken, None))),
+                ended: None,
+                held: Some(reason),
+            })
         }
         Verdict::Frees => {
             let held = begin::held(env, accepted, &next.groups, (touched.clone(), None), label, at);
@@ -269,9 +277,13 @@ fn candidate_of(
         }
         Write::PutResource { group, resource } => Ok(candidate::put_resource(accepted, &group, resource)),
         Write::DeleteResource { group, key } => candidate::delete_resource(accepted, &group, &key),
-        Write::ApplyDocuments { group, documents, warnings } => {
-            Ok(candidate::apply_documents(accepted, documents, group.as_ref(), warnings))
-        }
+        Write::ApplyDocuments { group, documents, warnings } => Ok(candidate::apply_documents(
+            accepted,
+            documents,
+            group.as_ref(),
+            warnings,
+            options.scope.as_ref(),
+        )),
         Write::DeleteDocument { key } => candidate::delete_document(accepted, &key),
         Write::ChangeWeights { key, change } => {
             rollouts::refuse_owned(&accepted.rollouts, &key)?;
@@ -305,7 +317,7 @@ fn candidate_of(
 ///
 /// # Errors
 ///
-/// [`WriteError::Stopped`] if no caller waits for the result any more.
+/// [`WriteError::Stopped`] at a bound.
 pub(crate) fn apply(
     accepted: &Accepted,
     candidate: &Candidate,
@@ -378,7 +390,10 @@ fn warnings(
     // Nobody reads doubts about what is relayed, and the whole group would be looked at for each change.
     let is_told = env.options.strict || !env.options.is_relay || candidate.files.is_none();
     let doubts = match is_told {
-        true => check::doubts(before, after, &touched, &BTreeSet::new(), board, counts),
+        true => {
+            let before = (before, &accepted.missing.references);
+            check::doubts(before, after, &touched, &BTreeSet::new(), board, counts)
+        }
         false => vec![],
     };
     if env.options.strict && !doubts.is_empty() {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value};
+use xds_access::Scope;
 use xds_cache::{GroupName, OrdMap};
-use xds_codec::REDACTED;
+use xds_codec::{REDACTED, has_userinfo, is_credential_header, is_hidden_in_matches};
 use xds_routes::conditions::{ConditionType, ObjectStatus, ParentStatus, Truth};
 use xds_routes::{Condition, Document, DocumentKey, Documents, Kind, Options, Translation};
 
@@ -23,6 +24,8 @@ pub struct GroupedDocument {
     pub document: Arc<Document>,
     /// The group of its directory, or that of the call that applied it.
     pub group: GroupName,
+    /// What the caller might touch who applied a test; `None` for everything. The policy of the test counts for nothing else.
+    pub scope: Option<Arc<Scope>>,
 }
 
 impl DocumentState {
@@ -42,6 +45,12 @@ impl PartialEq for GroupedDocument {
 }
 
 impl GroupedDocument {
+    /// A document of a file, or of a caller who might touch everything.
+    #[must_use]
+    pub fn new(document: Arc<Document>, group: GroupName) -> Self {
+        Self { document, group, scope: None }
+    }
+
     /// Returns `true` if both say the same for the same group, wherever it is written.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
@@ -214,54 +223,77 @@ const SHOWN_OF_METADATA: [&str; 8] = [
 /// Where `kubectl apply` keeps a copy of the whole document.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Hides the values of headers with credentials wherever headers are set, added or matched: `{name, value}` and `name: value`,
-/// in the words of the Gateway API (`set`, `add`, `headers`) and of the native form (`set_headers` and the like).
+/// Hides the values of headers with credentials wherever headers are set, added, matched or sent, and texts with a password in a URI.
+///
+/// Headers stand as `{name, value}`, `{key, value}` or `name: value`, in the words of the Gateway API (`set`, `add`, `headers`), of SMI, of
+/// the native form (`set_headers` and the like) and of tests (`additional_request_headers`, `request_header_matches`, `curl`).
 fn hide_credentials(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
-                if matches!(key.as_str(), "set" | "add") || key.ends_with("_headers") {
-                    hide_headers(value, &SECRET_HEADERS);
-                } else if key == "headers" {
-                    hide_headers(value, &SECRET_MATCHES);
+                let word = key.to_ascii_lowercase().replace('_', "");
+                if word == "set" || word == "add" || (word.ends_with("headers") && word != "headers") {
+                    hide_headers(value, is_credential_header);
+                } else if word == "headers"
+                    || word.ends_with("headermatches")
+                    || word.ends_with("headerfields")
+                {
+                    hide_headers(value, is_hidden_in_matches);
+                } else if word == "curl" && value.as_str().is_some_and(sends_credential) {
+                    *value = REDACTED.into();
                 }
                 hide_credentials(value);
             }
         }
         Value::Array(items) => items.iter_mut().for_each(hide_credentials),
+        Value::String(text) if has_userinfo(text) => *value = REDACTED.into(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
-fn hide_headers(headers: &mut Value, secret: &[&str]) {
-    let is_secret = |name: &str| secret.iter().any(|secret| secret.eq_ignore_ascii_case(name));
-    let hide = |fields: &mut Map<String, Value>, name: &str| {
-        if let Some(value) = fields.get_mut(name) {
-            *value = REDACTED.into();
-        }
-    };
+/// Hides the values of headers with such names.
+fn hide_headers(headers: &mut Value, is_secret: fn(&str) -> bool) {
     match headers {
-        Value::Array(items) => {
-            for item in items.iter_mut().filter_map(Value::as_object_mut) {
-                if item.get("name").and_then(Value::as_str).is_some_and(is_secret) {
-                    hide(item, "value");
+        Value::Array(items) => items.iter_mut().for_each(|item| hide_headers(item, is_secret)),
+        Value::Object(fields) => {
+            let name = ["name", "key"].iter().find_map(|key| fields.get(*key)?.as_str());
+            if name.is_some_and(is_secret) {
+                let hidden = fields.iter_mut().filter(|(key, _)| !SHOWN_OF_HEADERS.contains(&key.as_str()));
+                hidden.for_each(|(_, value)| *value = REDACTED.into());
+            }
+            for (name, value) in fields.iter_mut() {
+                if is_secret(name) {
+                    *value = REDACTED.into();
+                } else if name == "values" {
+                    hide_headers(value, is_secret);
                 }
             }
         }
-        Value::Object(fields) => {
-            let secret: Vec<String> = fields.keys().filter(|name| is_secret(name)).cloned().collect();
-            secret.iter().for_each(|name| hide(fields, name));
-        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
-/// The headers whose values are hidden in resources too.
-const SECRET_HEADERS: [&str; 6] =
-    ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token"];
+/// Returns `true` if a command line of curl sends a credential, or may.
+fn sends_credential(command: &str) -> bool {
+    let mut words = command.split_whitespace();
+    let mut names = command.split([':', ';']).filter_map(|before| {
+        before.rsplit(|begin: char| begin.is_whitespace() || begin == '\'' || begin == '"').next()
+    });
+    words.any(|word| word.starts_with("-u") || word.starts_with("--user") || word.starts_with("--oauth2"))
+        || names.any(|name| is_hidden_in_matches(name.trim_start_matches("-H")))
+}
 
-/// The headers that are secret in a match too. Routes by cookie are common, and unreadable without the cookie.
-const SECRET_MATCHES: [&str; 4] = ["authorization", "proxy-authorization", "x-api-key", "x-auth-token"];
+/// The fields of a header that say nothing of its value.
+const SHOWN_OF_HEADERS: [&str; 8] = [
+    "name",
+    "key",
+    "type",
+    "present_match",
+    "presentMatch",
+    "invert_match",
+    "invertMatch",
+    "treat_missing_header_as_empty",
+];
 
 /// The hash of what a document says and for which group; where it is written, and the order of its keys, do not count.
 #[must_use]
@@ -319,6 +351,38 @@ mod tests {
                 {"name": "Authorization", "value": REDACTED}, {"name": "x-a", "value": "1"},
             ]}], "headers": {"add": {"x-api-key": REDACTED, "x-b": "2"}}})
         );
+    }
+
+    /// Every form in which a document may have a header.
+    #[test]
+    fn credentials_in_matches_and_tests_are_not_shown() {
+        for source in [
+            json!({"matches": [{"headers": [{"type": "Exact", "name": "Authorization", "value": "hunter2"}]}]}),
+            json!({"matches": [{"headers": {"values": {"authorization": "hunter2"}}}]}),
+            json!({"spec": {"matches": [{"headers": [{"x-api-key": "hunter2"}]}]}}),
+            json!({"spec": {"matches": [{"headers": {"x-auth-token": "hunter2"}}]}}),
+            json!({"request": {"headers": {"authorization": ["Bearer hunter2"]}}}),
+            json!({"request": {"curl": "curl -H 'Authorization: Bearer hunter2' http://a/"}}),
+            json!({"request": {"curl": "curl -HX-Api-Key:hunter2 http://a/"}}),
+            json!({"request": {"curl": "curl -u a:hunter2 http://a/"}}),
+            json!({"request": {"curl": "curl http://a:hunter2@b/"}}),
+            json!({"input": {"additional_request_headers": [{"key": "authorization", "value": "hunter2"}]}}),
+            json!({"input": {"additionalRequestHeaders": [{"key": "x-api-key", "value": "hunter2"}]}}),
+            json!({"validate": {"request_header_matches": [
+                {"name": "authorization", "string_match": {"exact": "hunter2"}},
+            ]}}),
+            json!({"validate": {"requestHeaderFields": [{"key": "authorization", "value": "hunter2"}]}}),
+        ] {
+            let shown = redact(Kind::RouteTest, &source).to_string();
+            assert!(!shown.contains("hunter2") && shown.contains(REDACTED), "{shown}");
+        }
+        for source in [
+            json!({"matches": [{"headers": [{"name": "cookie", "value": "a=b"}, {"name": "x-a", "value": "b"}]}]}),
+            json!({"request": {"curl": "curl -H 'x-user: a' 'http://a/?authorization=b'"}}),
+            json!({"mirror": "http://a/b@c"}),
+        ] {
+            assert_eq!(redact(Kind::RouteTest, &source), source);
+        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub struct WaveMembers {
     pub n_ahead: usize,
     /// How many are served what was before.
     pub n_behind: usize,
-    /// How many of those ahead have accepted it, or want nothing of it.
+    /// How many of those ahead have acknowledged it, or want nothing of it.
     pub n_acked: usize,
     /// How many of those ahead have not answered yet.
     pub n_pending: usize,

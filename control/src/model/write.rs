@@ -448,9 +448,9 @@ pub enum WriteError {
     /// Too many writes wait already, or what they bring is too much.
     #[error("too many writes are waiting; try again in a moment")]
     Busy,
-    /// The dry run did not end in its time.
-    #[error("the dry run took too long")]
-    Stopped,
+    /// The dry run reached a bound.
+    #[error("{0}")]
+    Stopped(xds_routes::Stopped),
     /// The program itself is at fault.
     #[error(
         "the change could not be computed because of a bug in this program: {0}; the previous configuration is still served"

@@ -84,11 +84,11 @@ fn outcome_on(routes: &str, spec: &str) -> Report {
     let group = GroupName::default_group();
     let all: GroupedDocuments = documents_of(&format!("{routes}---\n{}", route_test(spec)))
         .into_iter()
-        .map(|document| (document.key.clone(), GroupedDocument { document, group: group.clone() }))
+        .map(|document| (document.key.clone(), GroupedDocument::new(document, group.clone())))
         .collect();
     static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().unwrap());
     let codec = &*CODEC;
-    let state = documents::offline(codec, &DocumentState::default(), Arc::new(all), &|_| false);
+    let state = documents::offline(codec, &DocumentState::default(), Arc::new(all), &|_| false).unwrap();
     let answers = json!({
         "@type": ResourceType::RouteConfiguration.type_url(), "name": "raw",
         "virtual_hosts": [{"name": "v", "domains": ["*"], "routes": [

@@ -8,11 +8,11 @@ use xds_cache::wave::{AWAY_TIME, Deployment, Members, Split, Stage};
 use xds_cache::{GroupName, Groups, WavePolicy};
 use xds_codec::{Diagnostic, Severity};
 
+use super::failing::Failing;
 use super::rank;
-use super::report::{connected, failing};
+use super::report::connected;
 use super::value::{PreviousValue, PreviousValues, Tests, Wave};
 use crate::accepted::{Accepted, Base};
-use crate::check::warning;
 use crate::differing::differing as differing_keys;
 use crate::env::{At, Env};
 use crate::key::{Owner, StoreKey, Subject};
@@ -20,6 +20,7 @@ use crate::model::weights::{RuleKey, WeightedObject};
 use crate::model::{WaveChoice, WriteError, WriteOptions};
 use crate::plan::Plan;
 use crate::transition::Label;
+use crate::warning::warning;
 use crate::weights::WeightPatch;
 
 /// The effect of a load on the current wave deployment.
@@ -110,7 +111,7 @@ fn wave(
         paused: None,
         tests: Tests::Asked,
         deployment,
-        failing: Arc::new(failing(env, |_| true)),
+        failing: Arc::new(Failing::of(&env.parts.board, |_| true)),
         members: Arc::new(known),
         recorded,
     }
@@ -148,7 +149,7 @@ pub(crate) fn again(env: &Env, accepted: &Accepted, wave: &Wave, at: At) -> Wave
         paused: None,
         tests: Tests::Asked,
         deployment: Deployment::new(wave.deployment.policy().clone(), 0, at.clock),
-        failing: Arc::new(failing(env, |_| true)),
+        failing: Arc::new(Failing::of(&env.parts.board, |_| true)),
         members: Arc::default(),
         recorded: Arc::default(),
         ..wave.clone()

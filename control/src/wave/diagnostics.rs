@@ -110,7 +110,7 @@ fn diagnostic(report: &WaveReport, key: &StoreKey, place: Place) -> Diagnostic {
         | WavePhase::Superseded => (
             Severity::Info,
             "wave-under-way",
-            format!("{served}; {} have accepted it, {} rejected it", members.n_acked, members.n_nacked),
+            format!("{served}; {} have acknowledged it, {} rejected it", members.n_acked, members.n_nacked),
             format!(
                 "wait; GET /v1/waves/{id} shows who has it, :promote gives it to everyone, :abort puts it back"
             ),

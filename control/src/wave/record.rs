@@ -11,6 +11,7 @@ use xds_cache::wave::{AWAY_TIME, By, Deployment, Members, Order, Ranking, Stage}
 use xds_codec::Codec;
 use xds_store::{BlobHash, State, Store, StoreError};
 
+use super::failing::{Failing, FailingResource};
 use super::value::{PreviousValue, PreviousValues, Tests, Wave};
 use crate::env::At;
 use crate::key::{PREVIOUS, StoreKey, Subject, WAVE, below, keys_below};
@@ -29,7 +30,7 @@ const WAIVED: &str = "waived";
 /// How many members are stored; those beyond are members again when they come back.
 const MAX_MEMBERS: usize = 10_000;
 
-/// How many failing nodes are stored; those beyond count as if they had been fine.
+/// How many failing nodes and resources are stored; those beyond count as if they had been fine.
 const MAX_FAILING: usize = 1_000;
 
 #[derive(Serialize, Deserialize)]
@@ -53,9 +54,12 @@ struct Record {
     /// `broken` or `waived`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tests: Option<String>,
-    /// The first nodes that were failing when the wave began.
+    /// The first nodes of which it was not known which resources they rejected when the wave began.
     #[serde(default)]
     failing: Vec<String>,
+    /// The first resources that the others rejected then.
+    #[serde(default)]
+    failing_resources: Vec<FailingResource>,
     /// The first members of the waves so far.
     #[serde(default)]
     members: Vec<String>,
@@ -175,7 +179,10 @@ fn restore(record: Record, previous: PreviousValues, is_shared: bool, at: At) ->
             Some(_) | None => Tests::Asked,
         },
         deployment: Deployment::restored(policy, last, stage, at.clock),
-        failing: Arc::new(record.failing.into_iter().collect()),
+        failing: Arc::new(Failing {
+            nodes: record.failing.into_iter().collect(),
+            resources: record.failing_resources.into_iter().collect(),
+        }),
         members: Arc::new(match is_shared {
             true => Members::of_another(recorded.iter().cloned(), at.clock),
             false => Members::remembered(recorded.iter().cloned(), at.clock),
@@ -185,9 +192,6 @@ fn restore(record: Record, previous: PreviousValues, is_shared: bool, at: At) ->
 }
 
 fn write(wave: &Wave) -> Bytes {
-    let mut failing: Vec<String> = wave.failing.iter().cloned().collect();
-    failing.sort();
-    failing.truncate(MAX_FAILING);
     let absent = wave.previous.iter().filter(|(_, value)| value.is_none());
     let ranks = wave.ranking.order().map(|order| {
         let values = order.values().iter();
@@ -210,7 +214,8 @@ fn write(wave: &Wave) -> Bytes {
             Tests::Waived => Some(WAIVED.to_owned()),
             Tests::Asked => None,
         },
-        failing,
+        failing: wave.failing.nodes.iter().take(MAX_FAILING).cloned().collect(),
+        failing_resources: wave.failing.resources.iter().take(MAX_FAILING).cloned().collect(),
         members: wave.recorded.iter().take(MAX_MEMBERS).map(|node| node.to_string()).collect(),
         absent: absent.map(|(key, _)| key.to_string()).collect(),
     };

@@ -9,7 +9,7 @@ use xds_cache::status::StreamEntry;
 use xds_cache::wave::{
     AWAY_TIME, ClientId, Deployment, Fault, Loss, Losses, Members, Obstacle, Present, Seen, Split, Stage,
 };
-use xds_cache::{AHEAD, GroupName, Node, Revision, ViewChange, ViewKey};
+use xds_cache::{AHEAD, GroupName, ViewKey};
 use xds_rollout::{Comparison, Counts, compare};
 use xds_store::BlobHash;
 use xds_units::Percent;
@@ -17,21 +17,13 @@ use xds_units::Percent;
 use super::rank::{self, Tally};
 use super::value::Wave;
 use crate::accepted::Accepted;
-use crate::acks::{MAX_LISTED, NodeNack};
+use crate::acks::{AckState, Changed, Fold, MAX_LISTED, NodeNack, Sight};
 use crate::elsewhere::Known;
 use crate::env::{At, Env};
 use crate::model::wave::{
     LostNode, PresentNode, RequestCounts, UnknownServer, WaveClients, WaveMembers, WavePhase, WaveQuestion,
     WaveReport, WaveRequests,
 };
-
-/// A node's answer to the change; the worse is larger.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Answer {
-    Acked,
-    Pending,
-    Nacked(String),
-}
 
 /// How the clients of a wave deployment are.
 #[derive(Debug, Default)]
@@ -179,14 +171,14 @@ fn released(env: &Env, nodes: &[String]) -> Vec<String> {
 }
 
 /// Looks at the clients of this server. A node is a member if the publisher would serve it the state ahead, even if its streams do not
-/// follow that yet. It has ACKed if every stream has accepted all differences, or subscribes to none of them. Requests count from `since`
-/// on, if there is one.
+/// follow that yet. It has ACKed if every stream uses all resources that differ, or subscribes to none of them; what it answered to other
+/// resources does not count. Requests count from `since` on, if there is one.
 fn look_here(env: &Env, wave: &Wave, since: Option<SystemTime>, at: At) -> Look {
     let publisher = &env.parts.publisher;
-    let mut changes: HashMap<ViewKey, Arc<ViewChange>> = HashMap::new();
-    let mut answers: BTreeMap<String, Answer> = BTreeMap::new();
+    let mut changes: HashMap<ViewKey, Changed> = HashMap::new();
+    let mut answers: BTreeMap<String, Fold> = BTreeMap::new();
     let mut look = Look::default();
-    let (mut behind, mut failing) = (BTreeSet::new(), HashSet::new());
+    let mut behind = BTreeSet::new();
     let mut tally = Tally::new(wave.ranking.order());
     for entry in env.parts.board.streams() {
         let node = entry.with(|status| Arc::clone(&status.info.node));
@@ -207,18 +199,15 @@ fn look_here(env: &Env, wave: &Wave, since: Option<SystemTime>, at: At) -> Look 
         let change = changes.entry(view.key().clone()).or_insert_with_key(|key| {
             let former = publisher.view_at(&ViewKey { cohort: 0, ..key.clone() });
             let present = publisher.view_at(&ViewKey { cohort: AHEAD, ..key.clone() });
-            Arc::new(present.as_deref().unwrap_or(&view).change_since(former.as_deref()))
+            Changed::new(present.as_deref().unwrap_or(&view).change_since(former.as_deref()))
         });
-        let answer = answer(&entry, change, reached);
-        if has_failed_before(&entry, reached) {
-            failing.insert(node.id.clone());
-        }
-        let known = answers.entry(node.id.clone()).or_insert_with(|| {
+        let answer = answers.entry(node.id.clone()).or_insert_with(|| {
             tally.add(&node, true);
-            Answer::Acked
+            Fold::default()
         });
-        if answer > *known {
-            *known = answer;
+        answer.count();
+        if let Some(stream) = change.concerned(&entry) {
+            answer.read(&entry, &stream, reached, |of, name| wave.failing.has(&node.id, of, name));
         }
     }
     look.members.requests = since.map(|since| requests(env, (&look.present, &behind), since, at));
@@ -227,8 +216,7 @@ fn look_here(env: &Env, wave: &Wave, since: Option<SystemTime>, at: At) -> Look 
     members.n_behind = behind.len();
     members.behind = behind.into_iter().take(MAX_LISTED).collect();
     for (node, answer) in answers {
-        let is_failing = failing.contains(&node) || wave.failing.contains(&node);
-        count(members, is_failing, node, answer);
+        count(members, node, &answer.state());
     }
     look
 }
@@ -252,25 +240,6 @@ fn requests(
         .by_part(since, part)
         .map(|counts| RequestCounts { requests: counts.finished(), failures: counts.errors });
     WaveRequests { ahead, behind }
-}
-
-/// Returns `true` if a client rejected something before a publication, and has accepted nothing of that type since.
-fn has_failed_before(entry: &StreamEntry, revision: Revision) -> bool {
-    entry.with(|status| status.types.values().any(|status| status.failed_before(revision)))
-}
-
-/// The nodes that count and are in ERROR now.
-pub(crate) fn failing(env: &Env, counts: impl Fn(&Node) -> bool) -> HashSet<String> {
-    let mut failing = HashSet::new();
-    for entry in env.parts.board.streams() {
-        entry.with(|status| {
-            let node = &status.info.node;
-            if status.types.values().any(|status| status.is_error) && counts(node) {
-                failing.insert(node.id.clone());
-            }
-        });
-    }
-    failing
 }
 
 /// The clients of the nodes that a wave reaches if it changes these groups.
@@ -375,21 +344,23 @@ fn add_client(present: &mut BTreeMap<Arc<str>, Present>, entry: &StreamEntry) {
     });
 }
 
-fn count(members: &mut WaveMembers, is_failing: bool, node: String, answer: Answer) {
+fn count(members: &mut WaveMembers, node: String, answer: &AckState) {
     members.n_ahead += 1;
     list(&mut members.ahead, node.clone());
     match answer {
-        Answer::Acked => members.n_acked += 1,
-        Answer::Pending => {
+        AckState::Acked { .. } | AckState::Gone => members.n_acked += 1,
+        AckState::Pending | AckState::Unknown => {
             members.n_pending += 1;
             list(&mut members.pending, node);
         }
-        Answer::Nacked(message) if is_failing => {
-            list(&mut members.already_failing, NodeNack { node, message, ..NodeNack::default() });
-        }
-        Answer::Nacked(message) => {
-            members.n_nacked += 1;
-            list(&mut members.nacked, NodeNack { node, message, ..NodeNack::default() });
+        AckState::Nacked(rejected) => {
+            let nack = rejected.of_node(node, Sight::Words);
+            if rejected.failed_before {
+                list(&mut members.already_failing, nack);
+            } else {
+                members.n_nacked += 1;
+                list(&mut members.nacked, nack);
+            }
         }
     }
 }
@@ -409,22 +380,6 @@ pub(crate) fn tell_lost(members: &mut WaveMembers, known: &Members, now: Instant
     members.lost = lost.collect();
 }
 
-/// The answer of a stream to the changes for it since `reached`.
-fn answer(entry: &StreamEntry, change: &ViewChange, reached: Revision) -> Answer {
-    let types = entry.concerned(change);
-    entry.with(|status| {
-        let answers = types.iter().map(|resource_type| match status.types.get(resource_type) {
-            Some(status) if status.has_acked(reached) => Answer::Acked,
-            Some(status) => match status.nack_since(reached) {
-                Some(nack) => Answer::Nacked(nack.message.to_string()),
-                None => Answer::Pending,
-            },
-            None => Answer::Pending,
-        });
-        answers.max().unwrap_or(Answer::Acked)
-    })
-}
-
 fn list<T>(entries: &mut Vec<T>, entry: T) {
     if entries.len() < MAX_LISTED {
         entries.push(entry);
@@ -436,7 +391,8 @@ pub(crate) fn reason(members: &WaveMembers, fault: Fault) -> String {
     let n_ahead = members.n_ahead;
     match fault {
         Fault::Nacked => {
-            let nacked = members.nacked.iter().map(|nack| (&nack.node, &nack.message));
+            let words: Vec<String> = members.nacked.iter().take(MAX_NAMED).map(NodeNack::words).collect();
+            let nacked = members.nacked.iter().zip(&words).map(|(nack, words)| (&nack.node, words));
             format!(
                 "rejected by {} of {n_ahead} nodes: {}",
                 members.n_nacked,

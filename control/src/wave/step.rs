@@ -7,7 +7,8 @@ use xds_cache::wave::{Decision, Deployment, Stage};
 
 use super::close::{self, ended, event};
 use super::ended::{Ended, EndedWave};
-use super::report::{self, HEALTH_INTERVAL, Look, failing, look_at, reason};
+use super::failing::Failing;
+use super::report::{self, HEALTH_INTERVAL, Look, look_at, reason};
 use super::value::{PreviousValues, Tests, Wave};
 use super::{begin, former, rank, record};
 use crate::accepted::Accepted;
@@ -282,8 +283,8 @@ impl Scene<'_> {
         }
         // A node that rejected this change still counts in later waves.
         let split = wave.split();
-        let mut failing = failing(self.env, |node| !split.is_ahead(node));
-        failing.extend(wave.failing.iter().cloned());
+        let mut failing = Failing::of(&self.env.parts.board, |node| !split.is_ahead(node));
+        failing.extend(&wave.failing);
         let mut next = Wave { since: self.at.wall, failing: Arc::new(failing), ..wave.clone() };
         next.deployment.advance(self.at.clock);
         next.reached.push(self.accepted.next_revision());

@@ -1,6 +1,6 @@
 //! A wave deployment as a value: the objects that it holds, the nodes that are ahead, and its progress.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -8,6 +8,7 @@ use xds_cache::wave::{Deployment, Members, Ranking, Share, Split};
 use xds_cache::{Node, NodeGroup, Resource, ResourceType, Revision};
 use xds_codec::Diagnostic;
 
+use super::failing::Failing;
 use crate::elsewhere::WaveId;
 use crate::key::{StoreKey, Subject};
 use crate::model::document::GroupedDocument;
@@ -57,8 +58,8 @@ pub(crate) struct Wave {
     /// Why it does not go on, if it is paused.
     pub(crate) paused: Option<Arc<str>>,
     pub(crate) deployment: Deployment,
-    /// The nodes that were in ERROR when the wave began; their NACKs do not count.
-    pub(crate) failing: Arc<HashSet<String>>,
+    /// What nodes rejected when their wave began, which does not count.
+    pub(crate) failing: Arc<Failing>,
     /// The nodes that it has reached, as last seen.
     pub(crate) members: Arc<Members>,
     /// The members as they are stored: as of the begin of the wave, or of the last pause or resumption.

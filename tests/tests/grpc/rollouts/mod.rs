@@ -138,7 +138,12 @@ async fn a_step_waits_for_every_client_and_a_nack_does_what_the_rollout_says() -
         bad.nack(&response, &names, "", "no such cluster").await?;
         if policy == "pause" {
             let paused = wait_phase(&server, &id, phase, PATIENCE).await?;
-            ensure!(paused["message"].to_string().contains("bad: no such cluster"), "{paused:#}");
+            ensure!(
+                paused["message"]
+                    .to_string()
+                    .contains("bad: RouteConfiguration default/web/8080: no such cluster"),
+                "{paused:#}"
+            );
             assert_eq!(paused["acked"], json!({"n": 1, "of": 2, "nacked": 1}));
             server.post(&format!("{path}:abort"), &json!({})).await?;
         }
