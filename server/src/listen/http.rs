@@ -25,8 +25,7 @@ use tracing::trace;
 use xds_api::VerifiedClient;
 
 use crate::listen::body::paced;
-use crate::listen::peer::Wait;
-use crate::listen::{Busy, Connection, Peer, Port, incoming};
+use crate::listen::{Busy, Connection, Peer, Port, Untaken, incoming};
 
 /// Serves `router` until `stopped`, and then the requests that are under way for `drain_timeout`.
 pub(crate) async fn serve_http(
@@ -102,16 +101,12 @@ async fn serve(
     let uploads = peer.clone();
     request.extensions_mut().insert(peer.clone());
     let answer = router.oneshot(request.map(|body| paced(Body::new(body), Some(&uploads)))).await?;
-    let untaken = Some(peer.await_taking());
-    Ok(answer.map(|inner| Answer { inner, untaken, peer, _busy: busy }))
+    Ok(answer.map(|body| Answer { inner: Untaken::new(body, peer), _busy: busy }))
 }
 
 /// An answer's body; its connection is busy until it is written.
 struct Answer {
-    inner: Body,
-    /// `None` while the client has taken everything that there is. It is asked for more only when the client can take that.
-    untaken: Option<Wait>,
-    peer: Peer,
+    inner: Untaken<Body>,
     _busy: Busy,
 }
 
@@ -123,12 +118,7 @@ impl http_body::Body for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        self.untaken = None;
-        let frame = Pin::new(&mut self.inner).poll_frame(cx);
-        if matches!(frame, Poll::Ready(Some(Ok(_)))) {
-            self.untaken = Some(self.peer.await_taking());
-        }
-        frame
+        Pin::new(&mut self.inner).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -7,6 +7,7 @@
 mod accept;
 mod body;
 mod connection;
+mod crowd;
 mod files;
 mod flood;
 mod frames;
@@ -17,13 +18,16 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod untaken;
 
 pub(crate) use accept::incoming;
 pub(crate) use body::keep_pace;
 pub(crate) use connection::Connection;
+pub(crate) use crowd::Crowds;
 pub(crate) use files::{Shares, raise_limit};
 pub(crate) use http::serve_http;
 pub(crate) use peer::{Busy, Distrust, Peer, Source};
 pub(crate) use port::{Port, PortRules};
 pub use tls::{Domains, Own, TlsFiles, TlsTiming, TlsVersion, TrustFiles};
 pub(crate) use tls::{Ends, Outcome, Tls, TlsHealth, TlsStatus};
+pub(crate) use untaken::Untaken;

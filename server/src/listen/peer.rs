@@ -95,8 +95,10 @@ pub(crate) enum Distrust {
 pub(super) struct Elapsed {
     /// Without a request; `None` while there is one.
     pub(super) idle: Option<Duration>,
-    /// Without taking anything of what it is sent: of the bytes, or of any answer.
+    /// Without taking any of the bytes that it is sent.
     pub(super) blocked: Option<Duration>,
+    /// Without taking anything of any answer, although there is something.
+    pub(super) untaken: Option<Duration>,
     /// While a body is not complete.
     pub(super) sending: Option<Duration>,
     /// True if it has said what protocol it speaks.
@@ -330,9 +332,8 @@ impl Peer {
         let blocked_since = self.shared.blocked_since.load(Ordering::Relaxed);
         Elapsed {
             idle: is_idle.then(|| since(self.shared.idle_since.load(Ordering::Relaxed))),
-            blocked: (blocked_since != 0)
-                .then(|| since(blocked_since))
-                .max(self.shared.answers.since().map(since)),
+            blocked: (blocked_since != 0).then(|| since(blocked_since)),
+            untaken: self.shared.answers.since().map(since),
             sending: self.shared.bodies.since().map(since),
             has_spoken: self.shared.has_spoken.load(Ordering::Relaxed),
             handshake: self.handshake(),

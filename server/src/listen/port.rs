@@ -13,7 +13,8 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tracing::{debug, info};
 use xds_cache::{Reason, Refusals};
 
-use crate::listen::peer::{Distrust, Elapsed, Handshake, Peer, Source};
+use crate::listen::Crowds;
+use crate::listen::peer::{Distrust, Elapsed, Handshake, Peer};
 use crate::listen::stream::Stream;
 use crate::listen::tls::{
     Agreed, CLOSED, DISPLACED, Failure, NOT_READY, Outcome, REVOKED, Secured, TIMEOUT, Tls,
@@ -34,6 +35,9 @@ pub(crate) struct PortRules {
     pub(crate) idle: Duration,
     /// How long a client may take nothing of what it is sent.
     pub(crate) stalled: Duration,
+    /// True if a client may leave answers for later for as long as there is room: the newest state waits for an xDS client, and costs
+    /// nothing meanwhile.
+    pub(crate) may_take_later: bool,
     /// How many of its connections one address keeps when the port is full and another address comes.
     pub(crate) max_of_address: usize,
     /// True if clients may not speak HTTP/2.
@@ -45,17 +49,25 @@ pub(crate) struct Port {
     rules: PortRules,
     tls: Option<Arc<Tls>>,
     refusals: Arc<Refusals>,
-    open: Mutex<HashMap<u64, Peer>>,
+    open: Mutex<Open>,
     /// Connections that began a handshake, the oldest first; some have ended it.
     handshakes: Mutex<VecDeque<Peer>>,
     /// How many connections had a certificate that is not trusted any more.
     n_distrusted: AtomicU64,
 }
 
+/// The open connections of a port.
+#[derive(Debug)]
+struct Open {
+    all: HashMap<u64, Peer>,
+    crowds: Crowds,
+}
+
 impl Port {
     /// A port of plaintext, or of TLS alone.
     pub(crate) fn new(rules: PortRules, tls: Option<Arc<Tls>>, refusals: Arc<Refusals>) -> Arc<Self> {
-        let (open, handshakes, n_distrusted) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        let open = Mutex::new(Open { all: HashMap::new(), crowds: Crowds::new(rules.max_of_address) });
+        let (handshakes, n_distrusted) = (Mutex::default(), AtomicU64::new(0));
         Arc::new(Self { rules, tls, refusals, open, handshakes, n_distrusted })
     }
 
@@ -82,18 +94,16 @@ impl Port {
         };
         let mut open = self.lock();
         let mut displaced = Vec::new();
-        if open.len() >= self.rules.max_connections {
+        if open.all.len() >= self.rules.max_connections {
             displaced = self.displaced_by(&open, &peer);
-            for idle in &displaced {
-                open.remove(&idle.connection());
-            }
+            displaced.iter().for_each(|displaced| open.remove(displaced));
             if displaced.is_empty() {
                 drop(open);
                 self.refuse(self.rules.reason, &peer, "every connection of the port is in use");
                 return None;
             }
         }
-        open.insert(peer.connection(), peer.clone());
+        open.insert(peer.clone());
         drop(open);
         for idle in displaced {
             self.refuse(self.rules.reason, &idle, "the connection makes room for a new one");
@@ -112,23 +122,20 @@ impl Port {
     }
 
     /// The connections that make room for another one where the port is full.
-    fn displaced_by(&self, open: &HashMap<u64, Peer>, newcomer: &Peer) -> Vec<Peer> {
+    fn displaced_by(&self, open: &Open, newcomer: &Peer) -> Vec<Peer> {
         let n = (self.rules.max_connections / DISPLACED_SHARE).max(1);
-        let idle = longest(open, n, |elapsed| elapsed.idle);
+        let idle = longest(&open.all, n, |elapsed| elapsed.idle);
         if !idle.is_empty() {
             return idle;
         }
-        let stuck = longest(open, n, |elapsed| {
-            elapsed.blocked.max(elapsed.sending).filter(|since| *since >= MIN_STUCK)
+        let stuck = longest(&open.all, n, |elapsed| {
+            elapsed.blocked.max(elapsed.untaken).max(elapsed.sending).filter(|since| *since >= MIN_STUCK)
         });
         if !stuck.is_empty() {
             return stuck;
         }
-        let mut of_address: HashMap<Source, usize> = HashMap::new();
-        open.values().for_each(|peer| *of_address.entry(peer.source()).or_default() += 1);
-        let most = of_address.into_iter().max_by_key(|(_, n)| *n);
-        let most = most.filter(|(source, n)| *n > self.rules.max_of_address && *source != newcomer.source());
-        let crowd = most.iter().flat_map(|(source, _)| open.values().filter(|peer| peer.source() == *source));
+        let Some(crowd) = open.crowds.displaced_by(newcomer.source()) else { return vec![] };
+        let crowd = open.all.values().filter(|peer| peer.source() == crowd);
         crowd.max_by_key(|peer| peer.age()).into_iter().cloned().collect()
     }
 
@@ -217,7 +224,7 @@ impl Port {
     }
 
     pub(super) fn remove(&self, peer: &Peer) {
-        self.lock().remove(&peer.connection());
+        self.lock().remove(peer);
     }
 
     /// Counts what is refused, or ended because it passes a limit.
@@ -242,7 +249,7 @@ impl Port {
             let generation = *changes.borrow_and_update();
             // One whose handshake is not over looks for itself when it is.
             let is_affected = |peer: &&Peer| peer.is_verified() && peer.trust() != generation;
-            let peers: Vec<_> = self.lock().values().filter(is_affected).cloned().collect();
+            let peers: Vec<_> = self.lock().all.values().filter(is_affected).cloned().collect();
             if !peers.is_empty() {
                 let n_connections = peers.len();
                 info!(
@@ -268,8 +275,12 @@ impl Port {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let late: Vec<_> =
-                self.lock().values().filter_map(|peer| Some((peer.clone(), self.lateness(peer)?))).collect();
+            let late: Vec<_> = self
+                .lock()
+                .all
+                .values()
+                .filter_map(|peer| Some((peer.clone(), self.lateness(peer)?)))
+                .collect();
             for (peer, why) in late {
                 match why {
                     // How connections that are kept for later end is nothing to worry about.
@@ -298,45 +309,47 @@ impl Port {
     /// Ends the connections whose client certificate has ended or is not trusted any more, a moment after they were told so.
     fn end_expired(&self, now: SystemTime) {
         let open = self.lock();
-        for peer in open.values().filter(|peer| peer.is_expired(now)) {
+        for peer in open.all.values().filter(|peer| peer.is_expired(now)) {
             peer.retire();
         }
-        open.values().filter(|peer| peer.is_overdue()).for_each(Peer::cut_off);
+        open.all.values().filter(|peer| peer.is_overdue()).for_each(Peer::cut_off);
     }
 
     /// Cuts off whatever is open.
     pub(crate) fn cut_off(&self) {
         let open = self.lock();
-        if !open.is_empty() {
-            let n_connections = open.len();
+        if !open.all.is_empty() {
+            let n_connections = open.all.len();
             info!(port = self.rules.name, n_connections, "cutting off the connections that are left");
         }
-        open.values().for_each(Peer::cut_off);
+        open.all.values().for_each(Peer::cut_off);
     }
 
     /// The connections that are open.
     #[cfg(test)]
     pub(crate) fn peers(&self) -> Vec<Peer> {
-        self.lock().values().cloned().collect()
+        self.lock().all.values().cloned().collect()
     }
 
     /// Returns `true` if there are as many connections as may be, each with a request.
     #[cfg(test)]
     pub(super) fn is_full_of_busy(&self) -> bool {
         let open = self.lock();
-        open.len() >= self.rules.max_connections && open.values().all(|peer| peer.elapsed().idle.is_none())
+        open.all.len() >= self.rules.max_connections
+            && open.all.values().all(|peer| peer.elapsed().idle.is_none())
     }
 
     fn lateness(&self, peer: &Peer) -> Option<Late> {
         if peer.is_cut_off() {
             return None;
         }
-        let Elapsed { idle, blocked, has_spoken, handshake, .. } = peer.elapsed();
+        let Elapsed { idle, blocked, untaken, has_spoken, handshake, .. } = peer.elapsed();
         if let (Handshake::Pending, Some(tls)) = (handshake, &self.tls)
             && idle.is_some_and(|elapsed| elapsed >= tls.timing().handshake)
         {
             return Some(Late::Handshake);
         }
+        let blocked = if self.rules.may_take_later { blocked } else { blocked.max(untaken) };
         if blocked.is_some_and(|blocked| blocked >= self.rules.stalled) {
             return Some(Late::Stalled);
         }
@@ -347,8 +360,22 @@ impl Port {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Peer>> {
+    fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    fn insert(&mut self, peer: Peer) {
+        self.crowds.add(peer.source());
+        self.all.insert(peer.connection(), peer);
+    }
+
+    /// Takes a connection out, unless it made room before.
+    fn remove(&mut self, peer: &Peer) {
+        if let Some(peer) = self.all.remove(&peer.connection()) {
+            self.crowds.remove(peer.source());
+        }
     }
 }
 

@@ -152,6 +152,7 @@ impl Rig {
             opening: Duration::from_secs(60),
             idle: Duration::from_secs(60),
             stalled: Duration::from_secs(60),
+            may_take_later: false,
             max_of_address: usize::MAX,
             is_http1_only: false,
         };

@@ -25,6 +25,7 @@ mod files;
 mod floods;
 mod generation;
 mod grpc_call;
+mod hostile_callers;
 mod http2;
 mod messages;
 mod nodes;
@@ -34,6 +35,7 @@ mod silent_streams;
 mod slow_http;
 mod store;
 mod subscription_churn;
+mod subscriptions;
 mod ways;
 mod webhooks;
 

@@ -31,7 +31,9 @@ type Name = fn(usize, usize) -> String;
 const SHAPES: [(&str, Name); 4] = [
     (ENDPOINTS, |round, i| format!("{round}/{i}")),
     (CLUSTERS, |round, i| format!("cluster-{i}-{round}")),
-    ("type.googleapis.com/example.T", |round, i| format!("xdstp://a/example.T/{round}/{i}/*")),
+    ("type.googleapis.com/envoy.config.listener.v3.Listener", |round, i| {
+        format!("xdstp://a/envoy.config.listener.v3.Listener/{round}/{i}/*")
+    }),
     (VIRTUAL_HOSTS, |round, i| format!("route/{i}.{round}.example.com")),
 ];
 
