@@ -64,7 +64,8 @@ impl From<Trouble> for AdoptError {
             trouble @ (Trouble::Diverged(_)
             | Trouble::Unreadable(_)
             | Trouble::Mirror(_)
-            | Trouble::Position(_)) => Self::Unreadable(trouble.to_string()),
+            | Trouble::Position(_)
+            | Trouble::Claimed(_)) => Self::Unreadable(trouble.to_string()),
         }
     }
 }

@@ -59,7 +59,8 @@ impl From<Trouble> for CompactError {
             trouble @ (Trouble::Diverged(_)
             | Trouble::Unreadable(_)
             | Trouble::Mirror(_)
-            | Trouble::Position(_)) => Self::Unreadable(trouble.to_string()),
+            | Trouble::Position(_)
+            | Trouble::Claimed(_)) => Self::Unreadable(trouble.to_string()),
         }
     }
 }

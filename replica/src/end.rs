@@ -1,7 +1,8 @@
 //! Where the histories of servers end that do not follow the remote.
 //!
-//! A server that finds another history in the remote than its own says under `end/{id}` where its own ends, and takes that back as soon as
-//! it follows again. So whoever decides that the remote is right knows which revisions were given out.
+//! A server that finds another history in the remote than its own, or none, says under `end/{id}` where its own ends, and takes that back as
+//! soon as it follows again. So whoever decides that the remote is right knows which revisions were given out, a server without a history
+//! founds no store where others have lost theirs, and one that did so a moment before knows that clients have seen more than it.
 
 use std::collections::BTreeMap;
 

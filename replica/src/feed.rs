@@ -16,6 +16,7 @@ use xds_store::{BlobHash, Revision, Store, StoreError};
 
 use crate::chain::{ChainHash, Head};
 use crate::draft::{self, random_id};
+use crate::end::END;
 use crate::follow::chain;
 use crate::layout::{self, BASE, Base, CommitLine, FORMAT, HEAD, META, Meta, Parts};
 use crate::position::Position;
@@ -154,6 +155,7 @@ impl Feed {
                 let base = Base { revision: trail.anchor, chain: trail.first(), packs: vec![hash] };
                 of_json(serde_json::to_vec(&base))
             }
+            END => Ok(vec![]),
             _ if trail.anchor == Revision::ZERO => Ok(vec![]),
             key => {
                 let (hash, body) = self.base(trail.anchor)?;

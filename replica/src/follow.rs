@@ -41,6 +41,9 @@ pub(crate) enum Trouble {
     /// Something was removed while it was read.
     #[error("commits that it names are missing")]
     Moved,
+    /// There is no store, and servers that have one have said so.
+    #[error("it is empty, and no other store is founded in its place: {0}")]
+    Claimed(String),
 }
 
 impl Trouble {
@@ -51,7 +54,7 @@ impl Trouble {
             Self::Remote(RemoteError::Refused(reason)) => RemoteFailure::Refused(reason),
             Self::Remote(error) => RemoteFailure::Unreachable(error.to_string()),
             Self::Diverged(divergence) => RemoteFailure::Diverged(divergence.to_string()),
-            Self::Position(_) | Self::Unreadable(_) | Self::Moved => {
+            Self::Position(_) | Self::Unreadable(_) | Self::Moved | Self::Claimed(_) => {
                 RemoteFailure::Diverged(self.to_string())
             }
         };
@@ -94,6 +97,8 @@ pub(crate) struct Look {
     pub(crate) base: Option<Base>,
     /// The values of the three, in this order.
     pub(crate) values: [Option<Bytes>; 3],
+    /// Where the servers are that do not follow, by their ids.
+    ends: BTreeMap<String, Position>,
 }
 
 impl Shared {
@@ -116,11 +121,19 @@ impl Shared {
             // What diverged once still does as long as nothing else is seen.
             Err(_) => tail.divergence.take(),
         };
-        if caught_up.is_ok() {
-            self.confirmed.send_replace(Some(Instant::now()));
-        }
         let health = match caught_up {
-            Ok(()) => Health::Current,
+            Ok(()) => match &tail.strangers {
+                None => {
+                    self.confirmed.send_replace(Some(Instant::now()));
+                    Health::Current
+                }
+                Some(strangers) => {
+                    let remote = self.options.role.remote();
+                    Health::Apart(format!(
+                        "{remote} may not be the one that clients were served from: {strangers}"
+                    ))
+                }
+            },
             Err(trouble) => {
                 Health::Apart(format!("{} is not followed: {trouble}", self.options.role.remote()))
             }
@@ -138,15 +151,10 @@ impl Shared {
         });
     }
 
-    /// Says in the remote where the history of this server ends, as long as the remote has another one: whoever decides that the remote is
-    /// right needs a revision after all that were given out.
+    /// Says in the remote where the history of this server ends, as long as the remote has another one or none: whoever decides that the
+    /// remote is right needs a revision after all that were given out, and nobody founds another store meanwhile.
     async fn say_end(&self, tail: &mut Tail) {
-        let is_apart = match &tail.divergence {
-            Some(Divergence::SetBack { .. } | Divergence::Forked { .. } | Divergence::OldEpoch { .. }) => {
-                true
-            }
-            Some(Divergence::Gone { .. } | Divergence::Other { .. }) | None => false,
-        };
+        let is_apart = tail.divergence.is_some();
         let (Some((id, _)), Some(position)) = (&self.options.member, &tail.position) else { return };
         if !is_apart && !tail.may_have_said_end {
             return;
@@ -177,6 +185,9 @@ impl Shared {
         match (judge(own, shown_to_judge), shown) {
             (Verdict::Stay(divergence), _) => return Err(Trouble::Diverged(divergence)),
             (Verdict::BeginAtBase | Verdict::Follow, None) => {
+                if let Some(others) = self.others(&look, None) {
+                    return Err(Trouble::Claimed(others));
+                }
                 self.create().await?;
                 return Err(Trouble::Moved);
             }
@@ -189,6 +200,7 @@ impl Shared {
             }
         }
         tail.base = base_revision;
+        tail.strangers = shown.and_then(|(meta, _)| self.others(&look, Some(&meta.store)));
         let Some((_, head)) = shown else { return Ok(()) };
         while tail.position.as_ref().is_some_and(|own| own.head.revision < head.revision) {
             self.take_page(tail, head.revision).await?;
@@ -205,6 +217,18 @@ impl Shared {
             is_news
         });
         Ok(())
+    }
+
+    /// The other servers that have said that they have the history of another store than `store`; `None` if there are none.
+    fn others(&self, look: &Look, store: Option<&str>) -> Option<String> {
+        let own = self.options.member.as_ref().map(|(id, _)| id);
+        let others = look.ends.iter().filter(|(id, end)| own != Some(*id) && store != Some(&*end.store));
+        let shown = others.take(MAX_SHOWN).map(|(id, end)| {
+            format!("server {id} has the history of store {} up to revision {}", end.store, end.head.revision)
+        });
+        let shown: Vec<String> = shown.collect();
+        let advice = "see docs/replicas.md, \"When a server does not follow\"";
+        (!shown.is_empty()).then(|| format!("{}; {advice}", shown.join(", ")))
     }
 
     /// Makes an empty store, unless someone else does.
@@ -340,10 +364,11 @@ impl Shared {
 
 impl Look {
     pub(crate) async fn at(remote: &dyn Remote) -> Result<Self, Trouble> {
-        let found = remote.read([META, HEAD, BASE].map(Read::key).into()).await?;
-        let mut values = found.into_iter().map(|entries| entries.into_iter().next().map(|entry| entry.value));
-        let mut next = || values.next().flatten();
+        let keys = [META, HEAD, BASE].map(Read::key).into_iter();
+        let mut found = remote.read(keys.chain([end::read()]).collect()).await?.into_iter();
+        let mut next = || found.next()?.into_iter().next().map(|entry| entry.value);
         let values = [next(), next(), next()];
+        let ends = end::parse(&found.next().unwrap_or_default());
         let [meta, head, base] = &values;
         Ok(Self {
             meta: parse("meta", meta.as_ref(), |value| {
@@ -353,6 +378,7 @@ impl Look {
             head: parse("head", head.as_ref(), |value| Head::parse(value))?,
             base: parse("base", base.as_ref(), |value| serde_json::from_slice(value).ok())?,
             values,
+            ends,
         })
     }
 
@@ -505,6 +531,9 @@ pub(crate) const PAGE: usize = 32;
 
 /// Bytes of contents that are put before they are committed.
 const MAX_BATCH_BYTES: usize = 32 * 1024 * 1024;
+
+/// Servers that a message names.
+const MAX_SHOWN: usize = 10;
 
 /// How often reading begins again because something was removed meanwhile.
 const MAX_TRIES: usize = 5;

@@ -163,6 +163,8 @@ pub(crate) struct Tail {
     pub(crate) base: Revision,
     /// Why the remote is not followed.
     pub(crate) divergence: Option<Divergence>,
+    /// The servers that have the history of another store than the remote, if there are any.
+    pub(crate) strangers: Option<String>,
     /// False if the remote is known not to say where the mirror ends.
     pub(crate) may_have_said_end: bool,
     /// The turns that were asked for.

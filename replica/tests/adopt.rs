@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tempfile::TempDir;
-use xds_replica::{AdoptError, Adopted, Member, Options, Replica, adopt};
+use xds_replica::{AdoptError, Adopted, Member, Options, Remote, Replica, adopt};
 use xds_store::{Health, Retention, Revision, Store as _};
 
 use crate::support::{self, Link, Shelf, eventually, keys, open, quick, set, value};
@@ -142,6 +142,45 @@ async fn what_cannot_be_adopted_stays_as_it_is() {
     shelf.set(broken.clone());
     assert!(matches!(adopt(&*link, &keys(), above).await, Err(AdoptError::Changed)));
     assert_eq!(shelf.copy(), broken);
+}
+
+#[tokio::test]
+async fn nobody_founds_a_store_where_servers_have_lost_theirs() {
+    let shelf = Arc::<Shelf>::default();
+    let dirs: [TempDir; 3] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
+    let links: [_; 3] = std::array::from_fn(|n| Link::new(&shelf, n as u64));
+    let one = server(dirs[0].path(), &links[0], "one", 1_000).await;
+    write(&one, 0..5).await;
+    let full = shelf.copy();
+    shelf.set(BTreeMap::new());
+    eventually("where it ends", || shelf.keys("end/") == ["end/one"]).await;
+    let member = |id: &str| Some((id.to_owned(), Member::default()));
+    let options = |id| Options { member: member(id), ..quick() };
+    let remote = Arc::clone(&links[1]) as Arc<dyn Remote>;
+    let refused = Replica::open(dirs[1].path(), remote, keys(), options("two")).await.unwrap_err();
+    let why = refused.to_string();
+    assert!(why.contains("no other store is founded in its place: server one has the history of"), "{why}");
+    assert!(shelf.keys("meta").is_empty());
+
+    // One that came before the first had said so.
+    links[0].cut(true);
+    shelf.set(BTreeMap::new());
+    let three = server(dirs[2].path(), &links[2], "three", 1_000).await;
+    assert!(!is_apart(&three));
+    links[0].cut(false);
+    eventually("the doubt of the new store", || is_apart(&three)).await;
+    let health = three.health();
+    let Health::Apart(why) = health.borrow().clone() else { panic!("it does not doubt") };
+    assert!(why.contains("server one has the history of store"), "{why}");
+    let confirmed = *three.confirmed().borrow();
+    eventually("another look", || shelf.keys("end/") == ["end/one"]).await;
+    assert_eq!(*three.confirmed().borrow(), confirmed);
+
+    // The store is back.
+    three.close().await;
+    shelf.set(full);
+    eventually("the store of the first", || !is_apart(&one)).await;
+    eventually("no mark", || shelf.keys("end/").is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
