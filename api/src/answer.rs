@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, VARY};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use xds_control::model::EntityTags;
 
 use crate::problem::{ApiError, Problem};
@@ -199,5 +199,12 @@ pub(crate) fn form_of(media_type: &str) -> Option<Form> {
         other if other.ends_with("+json") => Some(Form::Json),
         other if other.ends_with("+yaml") => Some(Form::Yaml),
         _ => None,
+    }
+}
+/// The fields of an answer, so that others can be added; none if it is no object.
+pub(crate) fn fields(value: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(value) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) | Err(_) => Map::new(),
     }
 }

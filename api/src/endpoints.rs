@@ -41,6 +41,40 @@ const FILTER: &[Query] = &[
     AFTER,
 ];
 
+/// The query parameters that choose clients, what they shall use, and how long to wait for that.
+const ACKS: &[Query] = &[
+    Query("revision", QueryType::Integer, "The revision, of the clients that it concerns"),
+    Query(
+        "version",
+        QueryType::Text,
+        "A version or label that the revision gave to a type, of the clients that it concerns",
+    ),
+    Query(
+        "object",
+        QueryType::Text,
+        "The last revision that changed this object, of the clients that it concerns: KIND/NAMESPACE/NAME of a document, such as \
+         HTTPRoute/prod/shop, or GROUP/TYPE/NAME of a resource, such as edge/clusters/a",
+    ),
+    Query(
+        "uses",
+        QueryType::Text,
+        "A revision, or current: of all connected clients, whether they use everything of it that they ask for",
+    ),
+    Query("nodes", QueryType::Text, "Only clients whose node id matches this pattern, such as edge-*"),
+    Query(
+        "wait",
+        QueryType::Text,
+        "acked: answer when all of these clients use it, one rejects it, or the time is up",
+    ),
+    Query("timeout", QueryType::Text, "How long to wait: 500ms, 10s, 5m; 10s if absent, at most 300s"),
+    Query(
+        "minClients",
+        QueryType::Integer,
+        "With wait=acked: how many clients must use it at least, those that connect later included; 0 if absent",
+    ),
+    REPLICA,
+];
+
 /// The query parameters of every list that has pages.
 const PAGE: &[Query] = &[LIMIT, AFTER];
 const LIMIT: Query = Query(
@@ -341,7 +375,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             Query(
                 "state",
                 QueryType::Text,
-                "Only nodes in this state: rejects, heldBack, unanswered, unmatched, missing, behind or current",
+                "Only nodes in this state: rejected, heldBack, pending, unmatched, absent or acknowledged",
             ),
             Query("group", QueryType::Text, "Only nodes of this group"),
             Query("client", QueryType::Text, "Only nodes with this software and version"),
@@ -397,14 +431,17 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/acks",
-        summary: "Which clients have applied a publication, by default the last one. Each list has at most 1,000 entries and no pages",
-        query: &[
-            Query("revision", QueryType::Integer, "The revision"),
-            Query("version", QueryType::Text, "A version or label that the revision gave to a type"),
-            REPLICA,
-        ],
+        summary: "Which clients have applied a publication, by default the last one, or use what is served; waits for them, if asked to: \
+                  then 202 says that they do not all use it in time, and 424 that one rejects it. Each list has at most 1,000 \
+                  entries and no pages",
+        query: ACKS,
         output: Output::Object("AcksAnswer"),
-        errors: &[StatusCode::NOT_FOUND, StatusCode::GONE, StatusCode::SERVICE_UNAVAILABLE],
+        errors: &[
+            StatusCode::NOT_FOUND,
+            StatusCode::GONE,
+            StatusCode::FAILED_DEPENDENCY,
+            StatusCode::SERVICE_UNAVAILABLE,
+        ],
         handler: |method| on(method, acks::read),
         ..needs(Role::Viewer, Reach::Objects)
     },

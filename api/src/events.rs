@@ -330,7 +330,7 @@ impl Streams {
     fn of_answer(&self, id: StreamId, event: &StreamEvent) -> Option<Told> {
         let (sent, message) = match &event.kind {
             EventKind::Acked(sent) => (sent, None),
-            EventKind::Nacked { sent, message } => (sent, Some(message)),
+            EventKind::Nacked { sent, message, .. } => (sent, Some(message)),
             EventKind::Subscribed
             | EventKind::Standing(_)
             | EventKind::CameBack

@@ -12,11 +12,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use xds_access::Scope;
 use xds_cache::Revision;
-use xds_control::acks::{AcksReport, Applied};
-use xds_control::peers::{Answer, AskedServers, Peers, Question, Reached, Replica, ScopeTexts, Union};
+use xds_control::acks::{AcksQuery, AcksReport, Applied};
+use xds_control::peers::{
+    Answer, AskedServers, MissingReplica, Peers, Question, Reached, Replica, ReplicasReport, ScopeTexts,
+    Union,
+};
 
 use crate::caller::Caller;
-use crate::problem::ApiError;
+use crate::problem::{ApiError, Fault};
 use crate::state::ApiState;
 
 /// The parameter of a question that may be about one server.
@@ -43,6 +46,16 @@ pub(crate) struct Waited {
     pub(crate) doubt: Option<String>,
 }
 
+/// What an answer says of the servers whose clients were waited for.
+pub(crate) struct Servers {
+    /// True if the clients of all servers are known.
+    pub(crate) is_whole: bool,
+    /// Doubts about that.
+    pub(crate) warnings: Vec<Fault>,
+    /// The servers, if they ask each other.
+    pub(crate) replicas: Option<ReplicasReport>,
+}
+
 /// A part of a page, in order.
 pub(crate) struct Part<T> {
     pub(crate) items: Vec<T>,
@@ -55,6 +68,25 @@ impl Waited {
     pub(crate) fn for_nobody(revision: Revision) -> Self {
         let report = AcksReport { revision: revision.0, ..AcksReport::default() };
         Self { report, union: None, doubt: None }
+    }
+
+    /// The clients, and what an answer says of their servers.
+    pub(crate) fn servers(self, state: &ApiState) -> (AcksReport, Servers) {
+        let Self { report, union, doubt } = self;
+        let is_whole = doubt.is_none() && union.as_ref().is_none_or(Union::is_complete);
+        let Some(union) = union else {
+            return (report, Servers { is_whole, warnings: vec![], replicas: None });
+        };
+        let is_linked = state.peers.as_ref().is_some_and(|peers| peers.is_linked());
+        let replicas = union.report();
+        let mut warnings: Vec<Fault> =
+            doubt.map(|why| Fault::new(format!("{STRANGERS}: {why}"))).into_iter().collect();
+        match is_linked {
+            true => warnings.extend(replicas.missing.iter().map(|one| Fault::new(of_missing(one)))),
+            false if !is_whole => warnings.push(Fault::new(OF_OTHERS)),
+            false => {}
+        }
+        (report, Servers { is_whole, warnings, replicas: is_linked.then_some(replicas) })
     }
 }
 
@@ -89,12 +121,12 @@ impl Everyone {
     /// The clients of all that have applied a revision by now.
     pub(crate) async fn acks(
         self,
-        revision: Revision,
+        query: &AcksQuery,
         scope: Option<&Scope>,
         own: Applied,
     ) -> (AcksReport, Union<Applied>) {
-        let scope = scope.map(scope_texts);
-        let question = Question::Acks { revision: revision.0, wait_ms: 0, scope };
+        let revision = query.revision;
+        let question = Question::of_acks(query, Duration::ZERO, scope.map(scope_texts));
         let union = self.ask(question, own, |answer| answer.applied(revision)).await;
         (sum(&union, revision), union)
     }
@@ -129,18 +161,19 @@ pub(crate) async fn page_of_leader<T: DeserializeOwned>(state: &ApiState, questi
     peers.ask(leader.id, question, PATIENCE).await.ok()?.page().ok()
 }
 
-/// Waits until every client that a revision concerns has accepted it, on all servers, and at least so many have, or one that worked before
-/// has rejected it, or the time is up.
+/// Waits until every client that is asked about has accepted a revision, on all servers, and at least so many have, or one that worked
+/// before has rejected it, or the time is up.
 pub(crate) async fn wait(
     state: &ApiState,
     caller: &Caller,
-    (revision, min_clients): (Revision, usize),
+    (query, min_clients): (&AcksQuery, usize),
     timeout: Duration,
 ) -> Waited {
+    let revision = query.revision;
     let deadline = Instant::now() + timeout;
     let sight = |groups: &[xds_cache::GroupName]| caller.sight_of_node(groups);
     let Some(peers) = &state.peers else {
-        let applied = state.acks.wait_for((revision, min_clients), timeout, sight).await.known();
+        let applied = state.acks.wait_for(query, min_clients, timeout, sight).await.known();
         // What was changed here is published here.
         let report = applied.unwrap_or(AcksReport { revision: revision.0, ..AcksReport::default() });
         return Waited { report, union: None, doubt: None };
@@ -159,11 +192,11 @@ pub(crate) async fn wait(
     let scope = caller.scope().map(scope_texts);
     for id in union.others().filter(|_| peers.is_linked()).map(ToOwned::to_owned).collect::<Vec<_>>() {
         let goes_on = min_clients > 0;
-        let question = OtherWait { revision, scope: scope.clone(), deadline, goes_on };
+        let question = OtherWait { query: query.clone(), scope: scope.clone(), deadline, goes_on };
         others.spawn(wait_for_other(Arc::clone(peers), id, question, sender.clone()));
     }
     drop(sender);
-    let mut own = std::pin::pin!(state.acks.wait_for((revision, 0), timeout, sight));
+    let mut own = std::pin::pin!(state.acks.wait_for(query, 0, timeout, sight));
     let mut is_own_over = false;
     loop {
         let has_failed = union.answers().any(|(_, applied)| is_failed(applied));
@@ -181,20 +214,20 @@ pub(crate) async fn wait(
             Some((id, answer)) = answers.recv() => union.tell(&id, answer),
             // Those that are to come may come to any server.
             () = sleep(SILENCE_PAUSE), if is_own_over && is_short => {
-                union.tell(&own_id, Ok(state.acks.report_of(revision, sight)));
+                union.tell(&own_id, Ok(state.acks.report_of(query, sight)));
             }
             () = sleep_until(deadline) => break,
         }
     }
     if !is_own_over {
-        union.tell(&own_id, Ok(state.acks.report_of(revision, sight)));
+        union.tell(&own_id, Ok(state.acks.report_of(query, sight)));
     }
     Waited { report: sum(&union, revision), union: Some(union), doubt }
 }
 
 /// The question that another server is asked until its clients have answered.
 struct OtherWait {
-    revision: Revision,
+    query: AcksQuery,
     scope: Option<ScopeTexts>,
     deadline: Instant,
     /// Clients that come later count too.
@@ -204,16 +237,14 @@ struct OtherWait {
 async fn wait_for_other(
     peers: Arc<dyn Peers>,
     id: String,
-    OtherWait { revision, scope, deadline, goes_on }: OtherWait,
+    OtherWait { query, scope, deadline, goes_on }: OtherWait,
     answers: mpsc::Sender<(String, Result<Applied, String>)>,
 ) {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        // Fits: it is at most a second.
-        let wait_ms = u64::try_from(left.min(LONGEST_WAIT).as_millis()).unwrap_or_default();
-        let question = Question::Acks { revision: revision.0, wait_ms, scope: scope.clone() };
+        let question = Question::of_acks(&query, left.min(LONGEST_WAIT), scope.clone());
         let answer = peers.ask(id.clone(), question, LONGEST_WAIT + PATIENCE).await;
-        let answer = answer.and_then(|answer| answer.applied(revision));
+        let answer = answer.and_then(|answer| answer.applied(query.revision));
         let is_over =
             answer.as_ref().is_ok_and(|applied| is_failed(applied) || (!goes_on && !is_waiting(applied)));
         let is_silent = answer.as_ref().map_or(true, |applied| !is_waiting(applied));
@@ -248,6 +279,23 @@ fn is_failed(applied: &Applied) -> bool {
 
 fn own_id(replicas: &[Replica]) -> String {
     replicas.iter().find(|replica| replica.is_own).map(|own| own.id.clone()).unwrap_or_default()
+}
+
+/// What a caller that waits is told, if the servers with the same store do not ask each other.
+const OF_OTHERS: &str = "the clients of this server are counted alone: those of the other servers with the same store may not have the change (--peer-listen lets the servers ask each other)";
+
+/// The same if it is not known which servers there are.
+const STRANGERS: &str = "other servers may have joined whose clients are not counted";
+
+/// The same of a server that did not answer.
+fn of_missing(replica: &MissingReplica) -> String {
+    let MissingReplica { id, since, why, forgiven } = replica;
+    match forgiven {
+        true => format!("the clients of the server {id} do not count any more: {why} (gone since {since})"),
+        false => format!(
+            "the clients of the server {id} are not counted and may not have the change: {why} (since {since})"
+        ),
+    }
 }
 
 /// A scope as another server is told it.

@@ -47,20 +47,22 @@ pub(crate) struct Fleet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum FleetState {
-    /// It has rejected the last response of a type.
-    Rejects,
+    /// It rejects something.
+    #[serde(alias = "rejects")]
+    Rejected,
     /// A change is held back from it, because of what it has or does not have.
     HeldBack,
-    /// It has not answered the last response of a type.
-    Unanswered,
+    /// It has not acknowledged everything that was published for it.
+    #[serde(alias = "unanswered", alias = "behind")]
+    Pending,
     /// No group but `default` selects it, and that one has nothing.
     Unmatched,
     /// Nothing that it asks for of a type exists.
-    Missing,
-    /// It has not accepted everything that was published for it.
-    Behind,
-    /// It has accepted everything that was published for it.
-    Current,
+    #[serde(alias = "missing")]
+    Absent,
+    /// It has acknowledged everything that was published for it.
+    #[serde(alias = "current")]
+    Acknowledged,
 }
 
 /// How many nodes have a value.
@@ -171,12 +173,12 @@ struct Place<'a, T> {
 impl FleetState {
     fn of(stream: &RosterStream) -> Self {
         let state = match stream.status {
-            ConfigStatus::Error => Self::Rejects,
-            ConfigStatus::Stale => Self::Unanswered,
+            ConfigStatus::Error => Self::Rejected,
+            ConfigStatus::Stale => Self::Pending,
             ConfigStatus::NotSent | ConfigStatus::Synced if stream.is_unmatched => Self::Unmatched,
-            ConfigStatus::NotSent => Self::Missing,
-            ConfigStatus::Synced if stream.accepted < stream.newest => Self::Behind,
-            ConfigStatus::Synced => Self::Current,
+            ConfigStatus::NotSent => Self::Absent,
+            ConfigStatus::Synced if stream.accepted < stream.newest => Self::Pending,
+            ConfigStatus::Synced => Self::Acknowledged,
         };
         if stream.is_held_back { state.min(Self::HeldBack) } else { state }
     }
@@ -320,7 +322,7 @@ impl<'a> Row<'a> {
     }
 
     fn shown(&self, caller: &Caller) -> FleetNode {
-        let node = self.node;
+        let (node, sight) = (self.node, caller.sight_of_node(self.groups));
         FleetNode {
             id: node.id.clone(),
             state: self.state,
@@ -335,7 +337,7 @@ impl<'a> Row<'a> {
             rejected_type: self.rejected.map(|(of, _)| of.type_url().to_owned()),
             rejection: self
                 .rejected
-                .map(|(_, words)| words[..words.floor_char_boundary(MAX_WORDS)].to_owned()),
+                .map(|(_, words)| sight.words(&words[..words.floor_char_boundary(MAX_WORDS)])),
             held_back: self.held_back,
             reconnects: self.reconnects,
             replica: None,

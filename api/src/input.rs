@@ -257,6 +257,28 @@ fn find_below(tree: Node<'_>, at: &At<'_>, found: &mut Vec<Fault>) {
 /// The most placeholders that are reported.
 const MAX_PLACEHOLDERS: usize = 100;
 
+/// Reads the parameters `wait`, `timeout` and `minClients`: how long to wait, and for how many clients at least; `None` for no wait.
+pub(crate) fn wait_of(
+    wait: Option<&str>,
+    timeout: Option<&str>,
+    min_clients: Option<&str>,
+) -> Result<Option<(Duration, usize)>, ApiError> {
+    let refuse = |text: String| Err(ApiError::BadRequest(text));
+    let min = match min_clients.map(str::parse) {
+        None => 0,
+        Some(Ok(n)) => n,
+        Some(Err(_)) => return refuse("minClients is no number of clients, such as 3".to_owned()),
+    };
+    match wait {
+        Some("acked") => Ok(Some((timeout.map_or(Ok(DEFAULT_WAIT), |text| duration("timeout", text))?, min))),
+        Some(other) => refuse(format!("wait={other:?} is unknown; write wait=acked")),
+        None if timeout.is_some() || min_clients.is_some() => {
+            refuse("timeout and minClients need wait=acked".to_owned())
+        }
+        None => Ok(None),
+    }
+}
+
 /// Reads `500ms`, `10s` or `5m`.
 ///
 /// # Errors

@@ -229,10 +229,12 @@ fn operation(endpoint: &Endpoint, verb: Option<&Verb>) -> Operation {
     }
     operation = operation.request_body(body(input));
     operation = operation.response("200", done(endpoint));
+    if endpoint.waits() {
+        let help = "Done, but not every client has acknowledged it in time";
+        operation = operation.response("202", answer(help, endpoint.output));
+    }
     if endpoint.is_write() {
-        operation = operation
-            .response("202", answer("Done, but not every client has accepted it in time", Output::Write))
-            .response("409", problem(StatusCode::CONFLICT));
+        operation = operation.response("409", problem(StatusCode::CONFLICT));
     }
     for status in endpoint.errors.iter().chain(EVERYWHERE) {
         operation = operation.response(status.as_str(), problem(*status));
@@ -303,7 +305,7 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 19] = [
         "wait",
         ParameterIn::Query,
         Type::String,
-        "acked: answer when every concerned client has accepted the change",
+        "acked: answer when every concerned client has acknowledged the change",
     ),
     (
         "timeout",
@@ -321,7 +323,7 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 19] = [
         "minClients",
         ParameterIn::Query,
         Type::Integer,
-        "With wait=acked: how many clients must accept the change at least, those that connect later included; 0 if absent",
+        "With wait=acked: how many clients must acknowledge the change at least, those that connect later included; 0 if absent",
     ),
     (
         "waves",

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use xds_access::{Identified, Patterns, Principal, Scope};
 use xds_cache::time::millis;
-use xds_cache::{GroupName, Revision};
+use xds_cache::{Glob, GroupName, Revision};
+use xds_control::acks::{AcksQuery, Whose};
 use xds_control::peers::{Answer, Question, ScopeTexts};
 use xds_rollout::RolloutSpec;
 
@@ -27,13 +28,12 @@ use crate::state::{ApiState, aside};
 pub async fn answer(state: &ApiState, question: Question) -> Result<Answer, String> {
     match question {
         Question::Acks { revision, wait_ms, scope } => {
-            let caller = caller(scope);
-            let sight = |groups: &[GroupName]| caller.sight_of_node(groups);
-            let (revision, wait) = (Revision(revision), Duration::from_millis(wait_ms).min(MAX_WAIT));
-            Ok(Answer::Acks(match wait {
-                Duration::ZERO => state.acks.report_of(revision, sight),
-                wait => state.acks.wait_for((revision, 0), wait, sight).await,
-            }))
+            Ok(acks(state, &AcksQuery::concerned(Revision(revision)), wait_ms, scope).await)
+        }
+        Question::AcksOf { revision, everyone, nodes, wait_ms, scope } => {
+            let of = if everyone { Whose::Everyone } else { Whose::Concerned };
+            let nodes = nodes.as_deref().map(Glob::new);
+            Ok(acks(state, &AcksQuery { revision: Revision(revision), of, nodes }, wait_ms, scope).await)
         }
         Question::Nodes { id, limit, after, status, group, scope } => {
             let status = status.as_deref().map(nodes::read_status).transpose();
@@ -83,6 +83,15 @@ pub async fn answer(state: &ApiState, question: Question) -> Result<Answer, Stri
             work(move || load_page(&state, &caller, &query, now)).await
         }
     }
+}
+
+async fn acks(state: &ApiState, query: &AcksQuery, wait_ms: u64, scope: Option<ScopeTexts>) -> Answer {
+    let caller = caller(scope);
+    let sight = |groups: &[GroupName]| caller.sight_of_node(groups);
+    Answer::Acks(match Duration::from_millis(wait_ms).min(MAX_WAIT) {
+        Duration::ZERO => state.acks.report_of(query, sight),
+        wait => state.acks.wait_for(query, 0, wait, sight).await,
+    })
 }
 
 fn load_page(

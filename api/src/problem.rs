@@ -14,6 +14,7 @@ use xds_codec::{Diagnostic, Place};
 use xds_control::chain;
 use xds_control::model::WriteError;
 use xds_control::model::weights::change::ChangeFault;
+use xds_routes::Stopped;
 use xds_store::RemoteFailure;
 
 use crate::tag;
@@ -324,9 +325,12 @@ impl ApiError {
             Self::Invalid(_)
             | Self::Weights(_)
             | Self::WeightsOfRule(..)
-            | Self::Write(WriteError::Invalid(_) | WriteError::Weights(_) | WriteError::RequestReused) => {
-                StatusCode::UNPROCESSABLE_ENTITY
-            }
+            | Self::Write(
+                WriteError::Invalid(_)
+                | WriteError::Weights(_)
+                | WriteError::RequestReused
+                | WriteError::Stopped(Stopped::TooMuch { .. }),
+            ) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
             Self::Write(WriteError::PreconditionFailed { .. } | WriteError::StaleWeights { .. }) => {
                 StatusCode::PRECONDITION_FAILED
@@ -339,7 +343,10 @@ impl ApiError {
             | Self::NotReady(_)
             | Self::NotAudited(_)
             | Self::Write(
-                WriteError::NotReady | WriteError::Busy | WriteError::Stopped | WriteError::Closed,
+                WriteError::NotReady
+                | WriteError::Busy
+                | WriteError::Stopped(Stopped::NobodyWaits)
+                | WriteError::Closed,
             ) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Write(WriteError::Store(error)) => store_status(error),
             Self::Internal(_) | Self::Write(WriteError::History(_) | WriteError::Internal(_)) => {
@@ -406,7 +413,10 @@ impl ApiError {
             },
             Self::Rejected(_) => "nacked",
             Self::TooMany(_) => "too-many",
-            Self::Busy(_) | Self::Write(WriteError::Busy | WriteError::Stopped) => "busy",
+            Self::Write(WriteError::Stopped(Stopped::TooMuch { .. })) => "too-much-generated",
+            Self::Busy(_) | Self::Write(WriteError::Busy | WriteError::Stopped(Stopped::NobodyWaits)) => {
+                "busy"
+            }
             Self::NotReady(_) | Self::Write(WriteError::NotReady) => "not-ready",
             Self::Write(WriteError::Closed) => "shutting-down",
             Self::Internal(_) | Self::Write(WriteError::History(_) | WriteError::Internal(_)) => "internal",

@@ -13,6 +13,7 @@ use xds_control::model::{Texts, WriteError};
 use xds_control::question::{Fields, Part};
 use xds_control::{Places, WholeState};
 use xds_explain::{Client, Located};
+use xds_routes::Stopped;
 
 use crate::caller::Caller;
 use crate::endpoint::groups::no_group;
@@ -28,6 +29,7 @@ use crate::trials::{Running, stopped};
 /// [`ApiError::Invalid`] with every fault of the question, and those of `answer`.
 pub(crate) async fn ask<Q: Send + 'static, A: Send + 'static>(
     state: ApiState,
+    caller: &Caller,
     (headers, body, limit): (HeaderMap, Body, usize),
     read: impl FnOnce(&mut Fields, &Part<'_>) -> Option<Q>,
     answer: impl FnOnce(&ApiState, &Q, &Running) -> Result<A, ApiError> + Send + 'static,
@@ -43,7 +45,7 @@ pub(crate) async fn ask<Q: Send + 'static, A: Send + 'static>(
     let Some(question) = question.filter(|_| fields.faults.is_empty()) else {
         return Err(ApiError::Invalid(fields.faults.iter().map(|fault| Fault::of(fault, "")).collect()));
     };
-    let trial = state.trials.enter(&state.refusals)?.run().await?;
+    let trial = state.trials.enter(caller, &state.refusals)?.run().await?;
     // Trial and room go along, so that both are taken for as long as the work goes on.
     let answered = move || {
         let answered = answer(&state, &question, &trial);
@@ -373,7 +375,7 @@ pub(crate) fn past(state: &ApiState, revision: Revision, trial: &Running) -> Res
 
 fn whole_or_stopped(state: &ApiState, whole: Result<WholeState, WriteError>) -> Result<WholeState, ApiError> {
     match whole {
-        Err(WriteError::Stopped) => Err(stopped(&state.refusals)),
+        Err(WriteError::Stopped(Stopped::NobodyWaits)) => Err(stopped(&state.refusals)),
         whole => Ok(whole?),
     }
 }

@@ -12,17 +12,18 @@ use xds_cache::refusals::Reason;
 use xds_cache::wave::PolicyTexts;
 use xds_cache::{AHEAD, GroupName, Profile, Refusals, Revision, ViewKey, WavePolicy};
 use xds_codec::json_diff;
-use xds_control::acks::{AcksReport, Applied, view_key_of_group};
+use xds_control::acks::{AcksQuery, AcksReport, Applied, view_key_of_group};
 use xds_control::model::{
     ChangedObject, RequestName, TraceParent, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome,
 };
-use xds_control::peers::{MissingReplica, ReplicasReport, Union};
+use xds_control::peers::ReplicasReport;
+use xds_routes::Stopped;
 use xds_store::BlobHash;
 
-use crate::answer::Answer;
+use crate::answer::{Answer, fields};
 use crate::caller::{Asked, Caller};
-use crate::everyone::{self, Waited};
-use crate::input::{DEFAULT_WAIT, duration};
+use crate::everyone::{self, Servers, Waited};
+use crate::input::wait_of;
 use crate::phases::GroupPhasesEntry;
 use crate::problem::{ApiError, Fault};
 use crate::requests::{self, GroupRequestsEntry};
@@ -103,7 +104,7 @@ pub(crate) struct WriteAnswer {
     /// dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Vec<GroupRequestsEntry>>,
-    /// How many more clients than have accepted it `minClients` demands; missing if that is none.
+    /// How many more clients than have acknowledged it `minClients` demands; missing if that is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub short: Option<usize>,
     /// The revision that took it back (`onNack=revert`).
@@ -243,21 +244,11 @@ impl TryFrom<WriteParams> for Mode {
                 "onNack=revert is for writes without waves: a wave deployment puts itself back".to_owned(),
             );
         }
-        let wait = match params.wait.as_deref() {
-            None => None,
-            Some("acked") => {
-                Some(params.timeout.as_deref().map_or(Ok(DEFAULT_WAIT), |t| duration("timeout", t))?)
-            }
-            Some(other) => return refuse(format!("wait={other:?} is unknown; write wait=acked")),
-        };
-        let min_clients = match params.min_clients.as_deref().map(str::parse) {
-            None => 0,
-            Some(Ok(n)) => n,
-            Some(Err(_)) => return refuse("minClients is no number of clients, such as 3".to_owned()),
-        };
-        if wait.is_none() && (reverts || params.timeout.is_some() || params.min_clients.is_some()) {
-            return refuse("timeout, onNack=revert and minClients need wait=acked".to_owned());
+        let wait = wait_of(params.wait.as_deref(), params.timeout.as_deref(), params.min_clients.as_deref())?;
+        if wait.is_none() && reverts {
+            return refuse("onNack=revert needs wait=acked".to_owned());
         }
+        let (wait, min_clients) = wait.map_or((None, 0), |(timeout, n)| (Some(timeout), n));
         Ok(Self { dry_run: params.dry_run, wait, reverts, min_clients, waves, force: params.force })
     }
 }
@@ -341,8 +332,13 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Api
 const MAX_KEY_BYTES: usize = 256;
 
 /// Does a dry run, one of a few. It goes on if the caller hangs up, because it cannot be left in the middle, but no longer than any.
-async fn try_out(state: &ApiState, write: Write, options: WriteOptions) -> Result<WriteOutcome, ApiError> {
-    let trial = state.trials.enter(&state.refusals)?.run().await?;
+async fn try_out(
+    state: &ApiState,
+    caller: &Caller,
+    write: Write,
+    options: WriteOptions,
+) -> Result<WriteOutcome, ApiError> {
+    let trial = state.trials.enter(caller, &state.refusals)?.run().await?;
     let options = WriteOptions { until: Some(trial.until), ..options };
     let control = state.control.clone();
     let done = tokio::spawn(async move {
@@ -351,7 +347,7 @@ async fn try_out(state: &ApiState, write: Write, options: WriteOptions) -> Resul
         outcome
     });
     match done.await.map_err(|_| ApiError::Internal("the dry run was stopped".to_owned()))? {
-        Err(WriteError::Stopped) => Err(trials::stopped(&state.refusals)),
+        Err(WriteError::Stopped(Stopped::NobodyWaits)) => Err(trials::stopped(&state.refusals)),
         outcome => Ok(outcome?),
     }
 }
@@ -371,7 +367,7 @@ async fn perform(
     {
         counted(&state.refusals, state.rollouts.take_rule(key, change, options).await)?
     } else if options.dry_run {
-        try_out(&state, write, options).await?
+        try_out(&state, &caller, write, options).await?
     } else {
         counted(&state.refusals, state.control.write(write, options).await)?
     };
@@ -391,7 +387,10 @@ async fn perform(
         return Answer::ok(&answer);
     }
     let sight = |groups: &[GroupName]| caller.sight_of_node(groups);
-    let report = outcome.changed.then(|| state.acks.report_of(outcome.revision, sight).known()).flatten();
+    let report = outcome
+        .changed
+        .then(|| state.acks.report_of(&AcksQuery::concerned(outcome.revision), sight).known())
+        .flatten();
     answer.total = report.map_or(0, |report| report.total);
     let Some(timeout) = mode.wait else { return Answer::ok(&answer) };
     let awaited = match outcome.changed {
@@ -399,22 +398,16 @@ async fn perform(
         // The clients may not have it yet, though it is what it was.
         false => last_change(&state, named).await?,
     };
-    let Waited { report, union, doubt } = match awaited {
-        Some(revision) => everyone::wait(&state, &caller, (revision, mode.min_clients), timeout).await,
+    let waited = match awaited {
+        Some(revision) => {
+            let query = AcksQuery::concerned(revision);
+            everyone::wait(&state, &caller, (&query, mode.min_clients), timeout).await
+        }
         None => Waited::for_nobody(outcome.revision),
     };
-    let is_whole = doubt.is_none() && union.as_ref().is_none_or(Union::is_complete);
-    if let Some(union) = union {
-        let is_linked = state.peers.as_ref().is_some_and(|peers| peers.is_linked());
-        let replicas = union.report();
-        answer.warnings.extend(doubt.map(|why| Fault::new(format!("{STRANGERS}: {why}"))));
-        match is_linked {
-            true => answer.warnings.extend(replicas.missing.iter().map(|one| Fault::new(of_missing(one)))),
-            false if !is_whole => answer.warnings.push(Fault::new(OF_OTHERS)),
-            false => {}
-        }
-        answer.replicas = is_linked.then_some(replicas);
-    }
+    let (report, Servers { is_whole, warnings, replicas }) = waited.servers(&state);
+    answer.warnings.extend(warnings);
+    answer.replicas = replicas;
     if report.total == 0 && is_whole && outcome.held.is_none() {
         let is_forgotten = awaited.is_none_or(|revision| state.acks.report(revision) == Applied::Forgotten);
         answer.warnings.push(Fault::new(if is_forgotten { FORGOTTEN } else { NOBODY }));
@@ -440,28 +433,10 @@ async fn last_change(state: &ApiState, named: Vec<String>) -> Result<Option<Revi
 }
 
 /// What a caller that waits is told if no client has to have the change.
-const NOBODY: &str =
-    "no connected client asks for what this is about, so nobody has accepted it; minClients=N waits for some";
+const NOBODY: &str = "no connected client asks for what this is about, so nobody has acknowledged it; minClients=N waits for some";
 
 /// The same if it is not known who has to.
 const FORGOTTEN: &str = "nothing changed, and it is not known which clients have this: its last change is too old, or was made before the server started";
-
-/// What a caller that waits is told, if the servers with the same store do not ask each other.
-const OF_OTHERS: &str = "the clients of this server are counted alone: those of the other servers with the same store may not have the change (--peer-listen lets the servers ask each other)";
-
-/// The same if it is not known which servers there are.
-const STRANGERS: &str = "other servers may have joined whose clients are not counted";
-
-/// The same of a server that did not answer.
-fn of_missing(replica: &MissingReplica) -> String {
-    let MissingReplica { id, since, why, forgiven } = replica;
-    match forgiven {
-        true => format!("the clients of the server {id} do not count any more: {why} (gone since {since})"),
-        false => format!(
-            "the clients of the server {id} are not counted and may not have the change: {why} (since {since})"
-        ),
-    }
-}
 
 fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupName>) -> WriteAnswer {
     let versions = group.map(|group| versions(state, group));
@@ -509,16 +484,9 @@ pub(crate) fn counted<T>(refusals: &Refusals, done: Result<T, WriteError>) -> Re
 
 /// The answer with what is known of the acknowledgements.
 fn with_report(answer: &WriteAnswer, report: &AcksReport) -> Map<String, Value> {
-    let mut all = object(answer);
-    all.extend(object(report));
+    let mut all = fields(answer);
+    all.extend(fields(report));
     all
-}
-
-fn object(value: &impl Serialize) -> Map<String, Value> {
-    match serde_json::to_value(value) {
-        Ok(Value::Object(fields)) => fields,
-        Ok(_) | Err(_) => Map::new(),
-    }
 }
 
 /// The versions that a client of exactly this group sees, by type URL.

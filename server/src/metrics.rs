@@ -515,11 +515,11 @@ impl Metrics {
         let help = "Changes of resources that were sent because a client was silent for too long";
         registry.register("xds_grace_expired", help, self.grace_expired.clone());
         registry.register("xds_publish", "Publications", self.publications.clone());
-        let help = "Time from a publication until a connected client has accepted it";
+        let help = "Time from a publication until a connected client has acknowledged it";
         registry.register("xds_publish_to_ack_seconds", help, self.publish_to_ack.clone());
-        let help = "Time from a publication until this share, in percent, of the clients that it concerns had accepted it";
+        let help = "Time from a publication until this share, in percent, of the clients that it concerns had acknowledged it";
         registry.register("xds_fleet_lag_seconds", help, self.spread.clone());
-        let help = "Age of the oldest publication that a connected client has neither accepted nor rejected; 0 if there is none";
+        let help = "Age of the oldest publication that a connected client has neither acknowledged nor rejected; 0 if there is none";
         registry.register("xds_fleet_waiting_seconds", help, self.waits.clone());
         let help = "Problems that need attention, as in GET /readyz, by what they are about";
         registry.register("xds_problems", help, self.problems.clone());

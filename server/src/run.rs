@@ -350,6 +350,7 @@ impl ServerParts {
             hosts: config.polling.hosts.clone(),
             needs_credential: !config.tls.allows_anonymous,
             max_node_memory: config.limits.max_node_memory,
+            max_subscription_memory: config.limits.max_subscription_memory,
             receive: ReceiveLimits {
                 process: config.limits.max_receive_bytes,
                 per_source: config.limits.max_receive_bytes_per_address,
@@ -400,6 +401,7 @@ impl ServerParts {
             opening: ADMIN_OPENING,
             idle: limits.admin_idle_timeout,
             stalled: ADMIN_STALLED,
+            may_take_later: false,
             max_of_address: max_connections / 2,
             is_http1_only: name == PROBE,
         };
@@ -410,8 +412,9 @@ impl ServerParts {
             opening: silence,
             idle: XDS_IDLE.max(silence),
             stalled: silence,
-            // Fleets are behind one address.
-            max_of_address: usize::MAX,
+            may_take_later: true,
+            // A fleet may be behind one address, so it counts only when the port is full.
+            max_of_address: shares.xds / 2,
             is_http1_only: false,
         };
         Ports {

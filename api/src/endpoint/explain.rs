@@ -91,9 +91,11 @@ pub(crate) async fn explain(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, ApiError> {
-    let answer = ask(state, (headers, body, MAX_QUESTION_BYTES), question, move |state, question, trial| {
-        answer(state, &caller, question, &params, trial)
-    });
+    let asking = caller.clone();
+    let answer =
+        ask(state, &asking, (headers, body, MAX_QUESTION_BYTES), question, move |state, question, trial| {
+            answer(state, &caller, question, &params, trial)
+        });
     Answer::ok(&answer.await?)
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct FileList {
     pub next: Option<String>,
     /// Why a load waits for `POST /v1/reload?confirm=true`; null if none does.
     pub held: Option<String>,
-    /// Other problems that need attention.
+    /// Other problems that need attention; with a scope, those that are about a group in it.
     pub problems: Vec<String>,
 }
 
@@ -141,7 +141,10 @@ pub(crate) async fn status(
         files: files.into_iter().map(|(_, file)| entry(file, sees)).collect(),
         next,
         held: state.control.unconfirmed().filter(|_| is_all),
-        problems: if is_all { state.control.problems() } else { vec![] },
+        problems: match is_all {
+            true => state.control.problems(),
+            false => state.control.problems_of_groups(|group| caller.sees_group(group)),
+        },
     };
     Ok(Answer::ok(&list)?.tagged_by_content())
 }

@@ -8,6 +8,7 @@ use http::header::CONTENT_TYPE;
 use serde::Serialize;
 use utoipa::ToSchema;
 use xds_cache::refusals::Refused;
+use xds_control::MISSING_REFERENCES;
 use xds_units::rfc3339;
 
 use crate::answer::Answer;
@@ -53,12 +54,13 @@ pub(crate) async fn alive() -> Result<Answer, ApiError> {
 }
 
 /// Tells whether the server is ready. Probes need no credential, so that texts, which name files, groups and principals, are only for those
-/// who may see everything.
+/// who may see everything. Those about missing references are also for principals with their groups in scope.
 pub(crate) async fn ready(
     State(state): State<ApiState>,
     caller: Option<Extension<Caller>>,
 ) -> Result<Answer, ApiError> {
-    let sees_everything = caller.is_some_and(|Extension(caller)| caller.sees_everything());
+    let caller = caller.map(|Extension(caller)| caller);
+    let sees_everything = caller.as_ref().is_some_and(Caller::sees_everything);
     let reasons = match sees_everything {
         true => state.control.not_ready(),
         false => state.control.not_ready_in_short(),
@@ -69,7 +71,16 @@ pub(crate) async fn ready(
     let refused = state.refusals.recent(SystemTime::now()).iter().map(RefusedEntry::from).collect();
     let problems = match sees_everything {
         true => state.control.problems(),
-        false => state.control.problem_subjects().iter().map(|subject| in_short(subject)).collect(),
+        false => {
+            let scoped = caller.filter(|caller| caller.scope().is_some());
+            let mut subjects = state.control.problem_subjects();
+            if scoped.is_some() {
+                subjects.remove(MISSING_REFERENCES);
+            }
+            let of_groups =
+                scoped.map(|caller| state.control.problems_of_groups(|group| caller.sees_group(group)));
+            subjects.iter().map(|subject| in_short(subject)).chain(of_groups.into_iter().flatten()).collect()
+        }
     };
     Answer::ok(&Health { status: "ready", problems, refused })
 }

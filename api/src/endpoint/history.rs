@@ -251,7 +251,7 @@ async fn effect(
     if !requests && !phases {
         return Ok(Effect::default());
     }
-    let trial = state.trials.enter(&state.refusals)?.run().await?;
+    let trial = state.trials.enter(&caller, &state.refusals)?.run().await?;
     let state = state.clone();
     let compare = move || {
         let [before, after] = revisions;

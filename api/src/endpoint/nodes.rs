@@ -1,6 +1,7 @@
 //! `/v1/nodes`: the connected clients, by node id.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -9,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 use xds_cache::identity::{Proof, Subject};
-use xds_cache::status::{ConfigStatus, StreamEntry, StreamStatus, TypeStatus, accepted};
-use xds_cache::{Draining, HeldBack, Profile, ResourceType};
+use xds_cache::status::{ConfigStatus, Standing, StreamEntry, StreamStatus, TypeStatus, accepted};
+use xds_cache::{Draining, HeldBack, Name, Profile};
 use xds_control::acks::Sight;
 use xds_control::peers::{Question, ReplicasReport};
 use xds_units::rfc3339;
@@ -66,7 +67,7 @@ pub(crate) struct NodeEntry {
     pub draining_count: usize,
     /// Its streams, in the order in which they came.
     pub streams: Vec<StreamEntryBody>,
-    /// The worst of its streams, by type URL.
+    /// By type URL: the worst status of its streams, and what it rejects on any of them.
     pub types: BTreeMap<String, TypeEntry>,
     /// The servers that were asked for it, if it was asked for alone, and several share the store and ask each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -189,6 +190,23 @@ pub(crate) struct TypeEntry {
     pub version_acked: Option<String>,
     /// The last rejection, kept after it healed.
     pub last_nack: Option<NackEntry>,
+    /// The resources that the client rejects, at most 16 of a response; absent if there are none. It goes on with the version that it
+    /// accepted before, if there is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejected: Vec<RejectedEntry>,
+    /// How many resources came in a rejected response, without it being known whether the client uses them; absent if none. They are
+    /// offered again.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub unknown_count: usize,
+}
+
+/// A resource that a client rejects.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct RejectedEntry {
+    /// Its name.
+    pub name: String,
+    /// The client's words.
+    pub message: String,
 }
 
 /// A rejection.
@@ -315,11 +333,37 @@ impl NodeEntry {
         self.wave = self.wave.take().or(other.wave);
         self.unmatched |= other.unmatched;
         self.streams.extend(other.streams);
-        for (type_url, entry) in other.types {
-            let known = self.types.entry(type_url).or_insert_with(|| entry.clone());
-            if badness(&entry.status) > badness(&known.status) {
-                *known = entry;
-            }
+        join_types(&mut self.types, other.types);
+    }
+}
+
+impl TypeEntry {
+    /// Adds what another stream says of the type: the status and the versions are those of the worse stream, of two equal ones those of
+    /// the other, and the client rejects what it rejects on any.
+    fn join(&mut self, other: Self) {
+        let known: BTreeSet<&str> = self.rejected.iter().map(|one| one.name.as_str()).collect();
+        let others: Vec<RejectedEntry> =
+            other.rejected.iter().filter(|one| !known.contains(one.name.as_str())).cloned().collect();
+        let mut rejected = std::mem::take(&mut self.rejected);
+        rejected.extend(others);
+        rejected.truncate(Standing::MAX_LISTED);
+        let unknown_count = self.unknown_count + other.unknown_count;
+        if badness(&other.status) >= badness(&self.status) {
+            *self = other;
+        }
+        (self.rejected, self.unknown_count) = (rejected, unknown_count);
+    }
+}
+
+/// Adds what other streams say of each type.
+fn join_types(
+    types: &mut BTreeMap<String, TypeEntry>,
+    others: impl IntoIterator<Item = (String, TypeEntry)>,
+) {
+    for (type_url, entry) in others {
+        match types.entry(type_url) {
+            Entry::Vacant(place) => drop(place.insert(entry)),
+            Entry::Occupied(mut known) => known.get_mut().join(entry),
         }
     }
 }
@@ -373,7 +417,7 @@ fn node(state: &ApiState, caller: &Caller, streams: &[Arc<StreamEntry>]) -> Opti
         revision: accepted(&streams).map(|revision| behind.map_or(revision.0, |last| revision.0.min(last))),
         wave: is_ahead.map(|is_ahead| if is_ahead { "ahead" } else { "behind" }.to_owned()),
         unmatched: streams.iter().any(|stream| stream.is_unmatched),
-        types: worst(&streams, sight),
+        types: types(&streams, sight),
         draining: draining().take(MAX_SHOWN).map(draining_entry).collect(),
         draining_count: draining().count(),
         streams: bodies,
@@ -387,16 +431,13 @@ pub(crate) fn last_before_wave(state: &ApiState) -> Option<u64> {
     split.share.map(|_| split.deployment.saturating_sub(1))
 }
 
-/// The worst entry of all streams for each type; among equally bad ones that of the newest stream.
-fn worst(streams: &[StreamStatus], sight: Sight) -> BTreeMap<String, TypeEntry> {
-    let mut worst: BTreeMap<&ResourceType, &TypeStatus> = BTreeMap::new();
+/// What all streams together say of each type.
+fn types(streams: &[StreamStatus], sight: Sight) -> BTreeMap<String, TypeEntry> {
+    let mut types = BTreeMap::new();
     for (resource_type, status) in streams.iter().flat_map(|stream| &stream.types) {
-        let entry = worst.entry(resource_type).or_insert(status);
-        if status.status() >= entry.status() {
-            *entry = status;
-        }
+        join_types(&mut types, [(resource_type.type_url().to_owned(), type_entry(status, sight))]);
     }
-    worst.into_iter().map(|(t, status)| (t.type_url().to_owned(), type_entry(status, sight))).collect()
+    types
 }
 
 fn stream(status: &StreamStatus, mut held_back: Vec<HeldBack>, sight: Sight) -> StreamEntryBody {
@@ -463,6 +504,12 @@ fn draining_entry(draining: Draining) -> DrainingEntry {
 }
 
 fn type_entry(status: &TypeStatus, sight: Sight) -> TypeEntry {
+    let rejected_entry = |(name, message): &(Name, Arc<str>)| RejectedEntry {
+        name: name.to_string(),
+        message: sight.words(message),
+    };
+    // Names of resources are for those who may read the client's words.
+    let rejections = status.rejections().filter(|_| matches!(sight, Sight::Words));
     TypeEntry {
         status: status.status().as_str().to_owned(),
         version_sent: status.sent.as_ref().map(|sent| sent.version_info.to_string()),
@@ -472,6 +519,8 @@ fn type_entry(status: &TypeStatus, sight: Sight) -> TypeEntry {
             message: sight.words(&nack.message),
             at: rfc3339(nack.at),
         }),
+        rejected: rejections.iter().flat_map(|all| all.iter()).map(rejected_entry).collect(),
+        unknown_count: status.standing.as_ref().map_or(0, |standing| standing.n_unknown),
     }
 }
 

@@ -231,7 +231,7 @@ pub(crate) fn after_resource(after: &str) -> Result<ResourceKey, ApiError> {
 }
 
 /// Reads the type and the name of a resource from a path.
-fn resource_key(slug: &str, name: &str) -> Result<ResourceKey, ApiError> {
+pub(crate) fn resource_key(slug: &str, name: &str) -> Result<ResourceKey, ApiError> {
     let resource_type = ResourceType::from_slug(slug).ok_or_else(|| {
         let slugs: Vec<String> = ResourceType::KNOWN.iter().map(|known| known.slug().to_owned()).collect();
         let listed = slugs.join(", ");

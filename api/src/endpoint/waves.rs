@@ -140,7 +140,7 @@ async fn moved(
     caller: Caller,
     id: u64,
 ) -> Result<Option<Vec<GroupRequestsEntry>>, ApiError> {
-    let trial = state.trials.enter(&state.refusals)?.run().await?;
+    let trial = state.trials.enter(&caller, &state.refusals)?.run().await?;
     let control = state.control.clone();
     let compare = move || {
         let Some(sides) = control.sides(id) else { return Ok(None) };

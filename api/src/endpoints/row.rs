@@ -164,6 +164,11 @@ impl Endpoint {
         self.output == Output::Write
     }
 
+    /// Returns `true` if it can wait for clients.
+    pub(crate) fn waits(&self) -> bool {
+        self.is_write() || self.query.iter().any(|Query(name, ..)| *name == "wait")
+    }
+
     /// Returns `true` if a reader may go on reading with `watch`.
     pub(crate) fn is_watched(&self) -> bool {
         self.query.iter().any(|Query(name, ..)| *name == "watch")

@@ -105,7 +105,7 @@ impl Default for NodeCounts {
         Self {
             clients: zeroes(&clients),
             statuses: zeroes(&STATUSES.map(ConfigStatus::as_str)),
-            states: zeroes(&["current", "behind", "behind-wave", "held-back", "unmatched"]),
+            states: zeroes(&["acknowledged", "pending", "unknown", "behind-wave", "held-back", "unmatched"]),
         }
     }
 }
@@ -119,8 +119,9 @@ impl NodeCounts {
         let any = |is_it: fn(&RosterStream) -> bool| streams.iter().any(is_it);
         let is_current = !any(|stream| !stream.is_current);
         for (state, is_it) in [
-            ("current", is_current),
-            ("behind", !is_current),
+            ("acknowledged", is_current),
+            ("pending", !is_current),
+            ("unknown", any(|stream| stream.is_unknown)),
             ("behind-wave", any(|stream| stream.is_behind_wave)),
             ("held-back", any(|stream| stream.is_held_back)),
             ("unmatched", any(|stream| stream.is_unmatched)),
@@ -136,7 +137,7 @@ impl NodeCounts {
             (
                 "xds_nodes_in_state",
                 "state",
-                "Connected nodes that have accepted the newest resources (current) or not (behind), that a wave deployment has not reached, for which changes wait, or of which the server knows nothing (unmatched)",
+                "Connected nodes that have acknowledged the newest resources or not (pending), of which it is not known yet what they use of a rejected response (unknown), that a wave deployment has not reached (behind-wave), for which changes wait (held-back), or of which the server knows nothing (unmatched)",
                 &self.states,
             ),
         ];
@@ -178,7 +179,9 @@ mod tests {
     use xds_cache::status::{
         EventKind, Sent, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant,
     };
-    use xds_cache::{Generated, Layer, Node, Proofs, ResourceType, StatusBoard, ViewChange};
+    use xds_cache::{
+        Generated, HeldBack, Layer, Node, Proofs, ResourceType, StatusBoard, ViewChange, WaitsFor,
+    };
 
     use super::*;
 
@@ -225,11 +228,20 @@ mod tests {
         let sent = Sent { nonce: 1, version_info: "1".into(), revision: Revision(1), is_final: true };
         record(&entries[0], EventKind::Sent(sent));
         entries.iter().for_each(|entry| record(entry, EventKind::Current(Revision(1))));
-        entries[3].record_held_back(true);
+        let name = |resource_type| ResourceKey { resource_type, name: "a".into() };
+        let held_back = |resource_type| HeldBack {
+            resource: name(resource_type),
+            is_removal: false,
+            waits_for: WaitsFor::Ack(name(ResourceType::Cluster)),
+            since: Instant::now(),
+        };
+        // A type of which the stream has nothing does not count.
+        entries[2].record_held_back(&[held_back(ResourceType::Listener)]);
+        entries[3].record_held_back(&[ResourceType::Cluster, ResourceType::Listener].map(held_back));
         let counts = scrape.nodes();
-        assert_eq!((counts.statuses["STALE"], counts.statuses["NOT_SENT"]), (1, 1));
+        assert_eq!((counts.statuses["STALE"], counts.statuses["NOT_SENT"]), (2, 0));
         assert_eq!(
-            (counts.states["current"], counts.states["behind"], counts.states["held-back"]),
+            (counts.states["acknowledged"], counts.states["pending"], counts.states["held-back"]),
             (1, 1, 1)
         );
         assert_eq!(counts.clients.values().sum::<u64>(), 2);

@@ -39,6 +39,7 @@ fn serve_at(listener: TcpListener, id: &str, is_silent: &Arc<AtomicBool>) -> Run
         opening: Duration::from_secs(10),
         idle: Duration::from_secs(60),
         stalled: Duration::from_secs(10),
+        may_take_later: false,
         max_of_address: usize::MAX,
         is_http1_only: false,
     };

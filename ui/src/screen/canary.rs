@@ -98,7 +98,7 @@ fn state(one: &Value) -> Markup {
         p { (phase(text(one, "phase"))) " " (text(one, "message")) }
         (weights(one))
         h2 { "Who has these weights" }
-        (bar(&[(Tone::Good, n, "have them"), (Tone::Bad, nacked, "reject them"), (Tone::Busy, of.saturating_sub(n + nacked), "have not answered")]))
+        (bar(&[(Tone::Good, n, "acknowledged them"), (Tone::Bad, nacked, "reject them"), (Tone::Busy, of.saturating_sub(n + nacked), "pending")]))
         p { strong { (n) " of " (of) } " clients" }
         (verdict(one))
     }
@@ -269,9 +269,9 @@ pub(super) async fn wave(ask: &Ask<'_>, id: &str) -> Result<Screen, Failure> {
 fn members(one: &Value) -> Markup {
     html! {
         (bar(&[
-            (Tone::Good, number(one, "nAcked"), "have it"),
+            (Tone::Good, number(one, "nAcked"), "acknowledged it"),
             (Tone::Bad, number(one, "nNacked"), "reject it"),
-            (Tone::Busy, number(one, "nPending"), "have not answered"),
+            (Tone::Busy, number(one, "nPending"), "pending"),
             (Tone::Plain, number(one, "nBehind"), "do not get it yet"),
         ]))
         p { @if let Some(share) = one["share"].as_str() { strong { (share) } " of the nodes have the change" } }

@@ -62,15 +62,15 @@ fn newest(acks: Option<&Value>) -> Markup {
 fn progress(acks: &Value) -> Markup {
     let (total, acked) = (number(acks, "total"), number(acks, "acked"));
     let parts = [
-        (Tone::Good, acked, "have it"),
+        (Tone::Good, acked, "acknowledged it"),
         (Tone::Bad, number(acks, "nNacked"), "reject it"),
         (Tone::Warn, number(acks, "nAlreadyFailing"), "rejected something before"),
-        (Tone::Busy, number(acks, "nPending"), "have not answered"),
+        (Tone::Busy, number(acks, "nPending"), "pending"),
     ];
     html! {
         @if total == 0 { p.note { "It concerns no connected client." } } @else {
             (bar(&parts))
-            p { strong { (acked) " of " (total) } " clients have it"
+            p { strong { (acked) " of " (total) } " clients have acknowledged it"
                 @for (_, n, name) in parts.iter().skip(1).filter(|(_, n, _)| *n > 0) { ", " (n) " " (name) }
             }
         }
@@ -198,7 +198,7 @@ mod tests {
         let acks = json!({"revision": 7, "total": 6_001, "acked": 1, "nPending": 2_000, "pending": names,
             "nNacked": 4_000, "nacked": nacks, "nAlreadyFailing": 0, "alreadyFailing": []});
         let text = who_has(Some(&acks)).into_string();
-        for said in ["1 of 6001", "4000 reject it", "2000 have not answered", "3900 more.", "1900 more."] {
+        for said in ["1 of 6001", "4000 reject it", "2000 pending", "3900 more.", "1900 more."] {
             assert!(text.contains(said), "{said} in {text}");
         }
     }

@@ -26,14 +26,13 @@ const fn state(key: &'static str, one: &'static str, many: &'static str, tone: T
     State { key, one, many, tone }
 }
 
-const STATES: [State; 7] = [
-    state("rejects", "rejects", "reject", Tone::Bad),
+const STATES: [State; 6] = [
+    state("rejected", "rejects something", "reject something", Tone::Bad),
     state("heldBack", "held back", "held back", Tone::Warn),
-    state("unanswered", "has not answered", "have not answered", Tone::Busy),
-    state("unmatched", "never matched", "never matched", Tone::Warn),
-    state("missing", "asks for what does not exist", "ask for what does not exist", Tone::Warn),
-    state("behind", "behind", "behind", Tone::Busy),
-    state("current", "current", "current", Tone::Good),
+    state("pending", "pending", "pending", Tone::Busy),
+    state("unmatched", "in no group", "in no group", Tone::Warn),
+    state("absent", "asks for what does not exist", "ask for what does not exist", Tone::Warn),
+    state("acknowledged", "acknowledged", "acknowledged", Tone::Good),
 ];
 
 pub(super) async fn screen(ask: &Ask<'_>) -> Result<Screen, Failure> {
@@ -146,7 +145,7 @@ fn row(one: &Value) -> Markup {
             td { @for group in list(one, "groups") { (group.as_str().unwrap_or_default()) " " } }
         }
         @if let Some(words) = one["rejection"].as_str() {
-            tr.more data-key=(key("rejects")) { td colspan="8" {
+            tr.more data-key=(key("rejected")) { td colspan="8" {
                 strong { (short_type(text(one, "rejectedType"))) " " } span.words { (words) }
             } }
         }

@@ -37,7 +37,7 @@ fn state(node: &Value) -> Markup {
     html! {
         dl.facts {
             dt { "Status" } dd { (status(text(node, "status"))) }
-            dt { "Has accepted" } dd { @match node["revision"].as_u64() { Some(n) => { "revision " (revision(n)) }, None => "nothing yet" } }
+            dt { "Has acknowledged" } dd { @match node["revision"].as_u64() { Some(n) => { "revision " (revision(n)) }, None => "nothing yet" } }
             dt { "Software" } dd { (text(&node["client"], "name")) " " (text(&node["client"], "version")) }
             dt { "Cluster" } dd { (text(node, "cluster")) }
             dt { "Groups" } dd { @for group in list(node, "groups") { (group.as_str().unwrap_or_default()) " " } }
@@ -57,10 +57,10 @@ fn state(node: &Value) -> Markup {
 
 fn status(word: &str) -> Markup {
     match word {
-        "SYNCED" => badge(Tone::Good, "accepted"),
-        "STALE" => badge(Tone::Busy, "not answered"),
+        "SYNCED" => badge(Tone::Good, "acknowledged"),
+        "STALE" => badge(Tone::Busy, "pending"),
         "ERROR" => badge(Tone::Bad, "rejected"),
-        "NOT_SENT" => badge(Tone::Warn, "nothing to send"),
+        "NOT_SENT" => badge(Tone::Warn, "absent"),
         other => badge(Tone::Plain, other),
     }
 }
@@ -79,6 +79,21 @@ fn types(node: &Value) -> Markup {
                         td { code { (text(of, "versionSent")) } }
                         td { code { (text(of, "versionAcked")) } }
                         td { (time(text(&of["lastNack"], "at"))) " " span.words { (text(&of["lastNack"], "message")) } }
+                    }
+                    @for one in list(of, "rejected") {
+                        tr {
+                            th scope="row" {}
+                            td { (badge(Tone::Bad, "rejected")) }
+                            td colspan="2" { code { (text(one, "name")) } }
+                            td { span.words { (text(one, "message")) } }
+                        }
+                    }
+                    @if let Some(n) = of["unknownCount"].as_u64() {
+                        tr {
+                            th scope="row" {}
+                            td { (badge(Tone::Busy, "unknown")) }
+                            td colspan="3" { (n) " resources came in a rejected response and are offered again" }
+                        }
                     }
                 } }
             }
