@@ -225,7 +225,8 @@ impl ConfigDump {
     }
 
     /// Returns the entries of one list of one part of the dump.
-    fn entries(&self, part: &str, list: &str) -> Vec<&Value> {
+    #[must_use]
+    pub fn entries(&self, part: &str, list: &str) -> Vec<&Value> {
         let parts = self.0["configs"].as_array().into_iter().flatten();
         let part = parts.filter(|config| config["@type"].as_str().is_some_and(|url| url.ends_with(part)));
         part.filter_map(|config| config[list].as_array()).flatten().collect()

@@ -84,6 +84,12 @@ impl Connection {
         Ok(Self { requests, authority: addr.to_string() })
     }
 
+    /// Names another host in its requests than the address that it is to.
+    #[must_use]
+    pub fn with_authority(self, authority: &str) -> Self {
+        Self { authority: authority.to_owned(), ..self }
+    }
+
     /// Makes a GET request on this connection.
     ///
     /// # Errors

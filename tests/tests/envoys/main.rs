@@ -8,6 +8,7 @@ mod harness;
 mod hitless;
 mod missing;
 mod rejections;
+mod soak;
 mod tls;
 mod waiting;
 mod waves;

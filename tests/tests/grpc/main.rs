@@ -7,6 +7,7 @@ mod identities;
 mod loads;
 mod prediction;
 mod rollouts;
+mod soak;
 mod spiffe;
 mod tokens;
 mod trust;

@@ -1,0 +1,305 @@
+//! The resources of a soak: some of each type, each in a version that Envoy's configuration dump shows, and each good or bad.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use xds_tests::backend::Backend;
+use xds_tests::certificates::{Authority, Issued, shown_certificate};
+use xds_tests::config::{self, CLUSTER, ConfigDir, ENDPOINTS, LISTENER, ROUTE};
+use xds_tests::envoy::{ConfigDump, Envoy};
+use xds_tests::random::Random;
+use xds_tests::server::Server;
+
+/// How many resources there are of each type.
+pub(crate) const N: usize = 4;
+pub(crate) const ALL: [Kind; 6] =
+    [Kind::Clusters, Kind::Endpoints, Kind::Listeners, Kind::Routes, Kind::Extensions, Kind::Secrets];
+const EXTENSION: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
+const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+const TLS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
+const LUA: &str = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua";
+const LUA_PER_ROUTE: &str = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.LuaPerRoute";
+/// A script that no Envoy takes, and that only an Envoy can judge.
+const BAD_SCRIPT: &str = "function x(";
+
+/// A type of resources. The listener `lN` has the routes `rN`, the filter `xN` and the certificate `sN`; the routes lead to the cluster `cN`.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Kind {
+    Clusters,
+    Endpoints,
+    Listeners,
+    Routes,
+    Extensions,
+    Secrets,
+}
+
+/// The state of a resource.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    version: u64,
+    is_bad: bool,
+}
+
+pub(crate) struct World {
+    pub(crate) server: Server,
+    config: ConfigDir,
+    backend: Backend,
+    authority: Authority,
+    /// The certificate of each version.
+    certificates: BTreeMap<u64, Issued>,
+    states: BTreeMap<(Kind, usize), State>,
+    newest: u64,
+}
+
+impl Kind {
+    pub(crate) fn type_url(self) -> &'static str {
+        match self {
+            Self::Clusters => CLUSTER,
+            Self::Endpoints => ENDPOINTS,
+            Self::Listeners => LISTENER,
+            Self::Routes => ROUTE,
+            Self::Extensions => EXTENSION,
+            Self::Secrets => SECRET,
+        }
+    }
+
+    fn letter(self) -> char {
+        match self {
+            Self::Clusters | Self::Endpoints => 'c',
+            Self::Listeners => 'l',
+            Self::Routes => 'r',
+            Self::Extensions => 'x',
+            Self::Secrets => 's',
+        }
+    }
+
+    pub(crate) fn name(self, i: usize) -> String {
+        format!("{}{i}", self.letter())
+    }
+
+    /// The type of what makes an Envoy ask for it; `None` if an Envoy asks for everything.
+    pub(crate) fn referrer(self) -> Option<Self> {
+        match self {
+            Self::Clusters | Self::Listeners => None,
+            Self::Endpoints => Some(Self::Clusters),
+            Self::Routes | Self::Extensions | Self::Secrets => Some(Self::Listeners),
+        }
+    }
+
+    /// The version of each of its resources that an Envoy has. Of secrets the dump does not tell.
+    pub(crate) fn versions(self, dump: &ConfigDump) -> BTreeMap<usize, u64> {
+        let found: Vec<(&Value, Option<u64>)> = match self {
+            Self::Clusters => {
+                let lists = ["dynamic_active_clusters", "dynamic_warming_clusters"];
+                let clusters = lists.iter().flat_map(|list| dump.entries("ClustersConfigDump", list));
+                clusters
+                    .map(|one| &one["cluster"])
+                    .map(|one| (&one["name"], seconds(&one["connect_timeout"])))
+                    .collect()
+            }
+            Self::Endpoints => {
+                let all = dump.entries("EndpointsConfigDump", "dynamic_endpoint_configs").into_iter();
+                let weight =
+                    |one: &Value| one["endpoints"][0]["lb_endpoints"][0]["load_balancing_weight"].as_u64();
+                all.map(|one| &one["endpoint_config"])
+                    .map(|one| (&one["cluster_name"], weight(one)))
+                    .collect()
+            }
+            Self::Listeners => {
+                let states = ["active_state", "warming_state"];
+                let all =
+                    dump.listeners().into_iter().flat_map(|one| states.map(|state| &one[state]["listener"]));
+                all.map(|one| (&one["name"], one["per_connection_buffer_limit_bytes"].as_u64())).collect()
+            }
+            Self::Routes => {
+                let header = |one: &Value| {
+                    let header =
+                        &one["virtual_hosts"][0]["routes"][0]["response_headers_to_add"][0]["header"];
+                    header["value"].as_str().and_then(|value| value.parse().ok())
+                };
+                dump.routes().into_values().map(|one| (&one["name"], header(one))).collect()
+            }
+            Self::Extensions => {
+                let all = dump.entries("EcdsConfigDump", "ecds_filters").into_iter();
+                let version = |one: &Value| {
+                    let script = one["typed_config"]["default_source_code"]["inline_string"].as_str()?;
+                    script.split('"').nth(3)?.parse().ok()
+                };
+                all.map(|one| &one["ecds_filter"]).map(|one| (&one["name"], version(one))).collect()
+            }
+            Self::Secrets => vec![],
+        };
+        let number = |name: &Value| name.as_str()?.strip_prefix(self.letter())?.parse().ok();
+        found.into_iter().filter_map(|(name, version)| Some((number(name)?, version?))).collect()
+    }
+}
+
+impl World {
+    pub(crate) async fn start() -> Result<Self> {
+        let config = ConfigDir::new()?;
+        let states = ALL
+            .into_iter()
+            .flat_map(|kind| (0..N).map(move |i| ((kind, i), State { version: 1, is_bad: false })));
+        let authority = Authority::new()?;
+        let certificates = BTreeMap::from([(1, authority.issue(&["localhost"])?)]);
+        let states: BTreeMap<_, _> = states.collect();
+        let backend = Backend::start("soak").await?;
+        let server = Server::start(config.path()).await?;
+        let world = Self { server, config, backend, authority, certificates, states, newest: 1 };
+        world.write()?;
+        Ok(world)
+    }
+
+    /// The version of a resource that is served, and whether Envoys reject it.
+    pub(crate) fn served(&self, kind: Kind, i: usize) -> (u64, bool) {
+        let state = self.states[&(kind, i)];
+        (state.version, state.is_bad)
+    }
+
+    /// Gives some resources of a type a new version, of which at most one is bad. Says what was done.
+    pub(crate) fn change(&mut self, random: &mut Random) -> Result<String> {
+        let kind = ALL[random.within(0..ALL.len() as u64) as usize];
+        let changed = random.within(1..1 << N);
+        let chosen: Vec<usize> = (0..N).filter(|i| changed & (1 << i) != 0).collect();
+        let bad = (random.within(0..5) < 2).then(|| chosen[random.within(0..chosen.len() as u64) as usize]);
+        self.set(kind, &chosen, bad)?;
+        Ok(format!("{kind:?} {chosen:?} change to {}, {bad:?} is bad", self.newest))
+    }
+
+    /// Gives every bad resource a new version that is good.
+    pub(crate) fn correct(&mut self) -> Result<String> {
+        for kind in ALL {
+            let bad: Vec<usize> = (0..N).filter(|i| self.states[&(kind, *i)].is_bad).collect();
+            self.set(kind, &bad, None)?;
+        }
+        Ok(format!("all are good in {}", self.newest))
+    }
+
+    fn set(&mut self, kind: Kind, chosen: &[usize], bad: Option<usize>) -> Result<()> {
+        self.newest += 1;
+        if kind == Kind::Secrets {
+            self.certificates.insert(self.newest, self.authority.issue(&["localhost"])?);
+        }
+        for i in chosen {
+            self.states.insert((kind, *i), State { version: self.newest, is_bad: bad == Some(*i) });
+        }
+        self.write()
+    }
+
+    fn write(&self) -> Result<()> {
+        let all: Result<Vec<Value>> =
+            self.states.iter().map(|((kind, i), state)| self.resource(*kind, *i, *state)).collect();
+        self.config.write_resources("all.yaml", &all?).map(drop)
+    }
+
+    fn resource(&self, kind: Kind, i: usize, State { version, is_bad }: State) -> Result<Value> {
+        let script = if is_bad { BAD_SCRIPT.to_owned() } else { add_header(version) };
+        let nowhere = json!({"socket_address": {"address": "not.an.ip", "port_value": 80}});
+        Ok(match kind {
+            Kind::Clusters => {
+                let mut cluster = config::cluster(&format!("c{i}"));
+                cluster["connect_timeout"] = json!(format!("{version}s"));
+                if is_bad {
+                    cluster["upstream_bind_config"] =
+                        json!({"source_address": {"address": "not.an.ip", "port_value": 0}});
+                }
+                cluster
+            }
+            Kind::Endpoints => {
+                let mut endpoints = config::endpoints(&format!("c{i}"), &[self.backend.addr()]);
+                let endpoint = &mut endpoints["endpoints"][0]["lb_endpoints"][0];
+                endpoint["load_balancing_weight"] = json!(version);
+                if is_bad {
+                    endpoint["endpoint"]["address"] = nowhere;
+                }
+                endpoints
+            }
+            Kind::Listeners => listener(i, version, is_bad),
+            Kind::Routes => {
+                let mut route =
+                    config::route_config(&format!("r{i}"), &[("/", config::to(&format!("c{i}")))]);
+                let header = json!({"header": {"key": "x-v", "value": version.to_string()}});
+                let first = &mut route["virtual_hosts"][0]["routes"][0];
+                first["response_headers_to_add"] = json!([header]);
+                if is_bad {
+                    let script =
+                        json!({"@type": LUA_PER_ROUTE, "source_code": {"inline_string": BAD_SCRIPT}});
+                    first["typed_per_filter_config"] = json!({"lua": script});
+                }
+                route
+            }
+            Kind::Extensions => {
+                json!({"@type": EXTENSION, "name": format!("x{i}"), "typed_config": lua(&script)})
+            }
+            Kind::Secrets => {
+                let certificate = self.certificates.get(&version).context("a certificate")?;
+                // The key of another certificate: no Envoy takes that.
+                let key = if is_bad { self.certificates.get(&1).context("a key")? } else { certificate };
+                json!({"@type": SECRET, "name": format!("s{i}"), "tls_certificate": {
+                    "certificate_chain": {"inline_string": certificate.chain_pem()},
+                    "private_key": {"inline_string": key.key_pem()},
+                }})
+            }
+        })
+    }
+
+    /// Returns `true` if a listener and everything that it waits for are good.
+    pub(crate) fn is_listener_good(&self, i: usize) -> bool {
+        let kinds = [Kind::Listeners, Kind::Routes, Kind::Extensions, Kind::Secrets];
+        kinds.iter().all(|kind| !self.served(*kind, i).1)
+    }
+
+    /// The versions of the certificates that the listeners of an Envoy show; without those that do not answer.
+    pub(crate) async fn certificates_at(&self, envoy: &Envoy) -> Result<BTreeMap<usize, u64>> {
+        let listeners: Value = serde_json::from_str(&envoy.admin("listeners?format=json").await?)?;
+        let mut versions = BTreeMap::new();
+        for listener in listeners["listener_statuses"].as_array().into_iter().flatten() {
+            let number = listener["name"].as_str().and_then(|name| name.strip_prefix('l')?.parse().ok());
+            let local = &listener["local_address"]["socket_address"];
+            let (address, port) = (local["address"].as_str(), local["port_value"].as_u64());
+            let (Some(number), Some(address), Some(port)) = (number, address, port) else { continue };
+            let address = SocketAddr::from((address.parse::<Ipv4Addr>()?, u16::try_from(port)?));
+            let Ok(shown) = shown_certificate(&self.authority, address, "localhost").await else { continue };
+            let found = self.certificates.iter().find(|(_, issued)| issued.certificate == shown);
+            versions.extend(found.map(|(version, _)| (number, *version)));
+        }
+        Ok(versions)
+    }
+}
+
+fn listener(i: usize, version: u64, is_bad: bool) -> Value {
+    let mut listener = config::listener(&format!("l{i}"), 0, &format!("r{i}"));
+    listener["per_connection_buffer_limit_bytes"] = json!(version);
+    // Of sockets that share ports, two with port 0 may get the same one. And an Envoy gives a new listener the socket of a draining one
+    // that has the same configured address.
+    listener["enable_reuse_port"] = json!(false);
+    listener["address"]["socket_address"]["address"] = json!(format!("127.0.0.{}", 2 + i));
+    let ads = json!({"ads": {}, "resource_api_version": "V3"});
+    let manager = &mut listener["filter_chains"][0]["filters"][0]["typed_config"];
+    let extension =
+        json!({"name": format!("x{i}"), "config_discovery": {"config_source": ads, "type_urls": [LUA]}});
+    let own = json!({"name": "lua", "typed_config": lua(if is_bad { BAD_SCRIPT } else { "" })});
+    let router = manager["http_filters"][0].clone();
+    manager["http_filters"] = json!([extension, own, router]);
+    let secret = json!({"name": format!("s{i}"), "sds_config": ads});
+    let tls = json!({"@type": TLS, "common_tls_context": {"tls_certificate_sds_secret_configs": [secret]}});
+    listener["filter_chains"][0]["transport_socket"] = json!({"name": "tls", "typed_config": tls});
+    listener
+}
+
+fn add_header(version: u64) -> String {
+    format!("function envoy_on_response(h) h:headers():replace(\"x-e\", \"{version}\") end")
+}
+
+fn lua(script: &str) -> Value {
+    if script.is_empty() {
+        return json!({"@type": LUA});
+    }
+    json!({"@type": LUA, "default_source_code": {"inline_string": script}})
+}
+
+fn seconds(duration: &Value) -> Option<u64> {
+    duration.as_str()?.strip_suffix('s')?.parse().ok()
+}
