@@ -131,7 +131,8 @@ async fn the_whole_matrix() -> Result<()> {
     Ok(())
 }
 
-/// A round trip more than needed, or a grace that is waited for, would show.
+/// A round trip more than needed, or a grace that is waited for, would show. The models of the session count round trips in every build.
+#[ignore = "times are measured: alone, on a machine that does nothing else"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_takes_one_round_trip_for_each_phase() -> Result<()> {
     let time = async |client: Kind| {
@@ -168,7 +169,7 @@ async fn judge(experiment: Experiment) -> Result<()> {
 const NEAR: Duration = Duration::from_millis(20);
 /// Between continents.
 const FAR: Duration = Duration::from_millis(100);
-/// As on no wire, so that a round trip is longer than anything that a busy machine does.
+/// As on no wire, so that a round trip is longer than what a client does for itself.
 const VERY_FAR: Duration = Duration::from_millis(500);
 /// Enough changes for all kinds to occur.
 const N_PHASED: usize = 40;
