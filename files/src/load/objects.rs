@@ -192,7 +192,7 @@ impl Objects {
         match content {
             Content::Document(document) => {
                 let key = document.key.clone();
-                Arc::make_mut(&mut self.documents).insert(key, GroupedDocument { document, group });
+                Arc::make_mut(&mut self.documents).insert(key, GroupedDocument::new(document, group));
             }
             Content::Resource(resource) => self.change_group(&group, |of_group| {
                 of_group.resources.insert(resource);

@@ -216,7 +216,7 @@ async fn weights_that_are_changed_on_the_page_reach_the_envoy_and_the_bar_fills(
     browser.wait_text("#progress", "1 of 1").await?;
     let label =
         browser.run("return document.querySelector('#progress svg').getAttribute('aria-label');").await?;
-    ensure!(label == "1 have it", "{label}");
+    ensure!(label == "1 acknowledged it", "{label}");
     for _ in 0..20 {
         let backend = cockpit.backend().await?;
         ensure!(backend == "v2", "{backend}");
@@ -240,7 +240,7 @@ async fn a_rejection_is_seen_within_two_seconds_with_its_words() -> Result<()> {
     let Some(cockpit) = Cockpit::start().await? else { return Ok(()) };
     let browser = &cockpit.browser;
     cockpit.open("/").await?;
-    browser.wait_text("#counts", "current").await?;
+    browser.wait_text("#counts", "acknowledged").await?;
     browser.wait_text("#link", "live").await?;
     let bad = json!({
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "bad", "type": "STATIC", "connect_timeout": "1s",
@@ -253,7 +253,7 @@ async fn a_rejection_is_seen_within_two_seconds_with_its_words() -> Result<()> {
     ensure!(counts.contains("1 rejects"), "{counts}");
     browser.check().await?;
     cockpit.server().delete("/v1/groups/default/resources/clusters/bad").await?;
-    browser.wait_text("#counts", "1 current").await?;
+    browser.wait_text("#counts", "1 acknowledged").await?;
     Ok(())
 }
 

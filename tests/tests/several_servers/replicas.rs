@@ -294,7 +294,7 @@ async fn a_write_waits_for_the_clients_of_all_servers_and_names_a_server_that_do
     let nodes =
         two.wait_json("/v1/nodes", |nodes| nodes["nodes"].as_array().is_some_and(|all| all.len() == 3));
     assert_eq!(nodes.await?["nodes"][2]["streams"][0]["replica"], json!(last_id));
-    let fleet = one.wait_json("/v1/fleet?sort=id", |fleet| fleet["states"]["current"] == 3).await?;
+    let fleet = one.wait_json("/v1/fleet?sort=id", |fleet| fleet["states"]["acknowledged"] == 3).await?;
     ensure!(fleet["total"] == 3 && fleet["nodes"][2]["replica"] == last_id, "{fleet:#}");
 
     // The write waits for the client of the last server.

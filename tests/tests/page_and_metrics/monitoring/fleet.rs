@@ -19,7 +19,7 @@ async fn nodes_count_by_what_they_have_accepted() -> Result<()> {
     }
     wait_numbers(
         &server,
-        &[("xds_nodes_in_state{state=\"current\"}", 2.0), ("xds_nodes{status=\"SYNCED\"}", 2.0)],
+        &[("xds_nodes_in_state{state=\"acknowledged\"}", 2.0), ("xds_nodes{status=\"SYNCED\"}", 2.0)],
     )
     .await?;
 
@@ -28,8 +28,8 @@ async fn nodes_count_by_what_they_have_accepted() -> Result<()> {
     fast.ack(&response, &[]).await?;
     let response = slow.expect_type(CLUSTER).await?;
     let half = [
-        ("xds_nodes_in_state{state=\"current\"}", 1.0),
-        ("xds_nodes_in_state{state=\"behind\"}", 1.0),
+        ("xds_nodes_in_state{state=\"acknowledged\"}", 1.0),
+        ("xds_nodes_in_state{state=\"pending\"}", 1.0),
         ("xds_nodes{status=\"STALE\"}", 1.0),
         ("xds_fleet_lag_seconds_count{share=\"50\"}", 1.0),
         ("xds_fleet_lag_seconds_count{share=\"99\"}", 0.0),
@@ -38,7 +38,7 @@ async fn nodes_count_by_what_they_have_accepted() -> Result<()> {
     ensure!(number(&server, "xds_fleet_waiting_seconds").await? > 0.0);
     slow.ack(&response, &[]).await?;
     let all = [
-        ("xds_nodes_in_state{state=\"current\"}", 2.0),
+        ("xds_nodes_in_state{state=\"acknowledged\"}", 2.0),
         ("xds_fleet_lag_seconds_count{share=\"50\"}", 1.0),
         ("xds_fleet_lag_seconds_count{share=\"100\"}", 1.0),
         ("xds_fleet_waiting_seconds", 0.0),
@@ -59,7 +59,7 @@ async fn nodes_count_by_what_they_have_accepted() -> Result<()> {
     slow.ack(&response, &[]).await?;
     let rejected = [
         ("xds_nodes{status=\"ERROR\"}", 1.0),
-        ("xds_nodes_in_state{state=\"behind\"}", 1.0),
+        ("xds_nodes_in_state{state=\"pending\"}", 1.0),
         ("xds_fleet_lag_seconds_count{share=\"50\"}", 2.0),
         ("xds_fleet_lag_seconds_count{share=\"100\"}", 1.0),
         ("xds_fleet_waiting_seconds", 0.0),
