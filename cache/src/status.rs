@@ -470,8 +470,9 @@ const MAX_REJECTIONS: usize = 16;
 
 /// The resources of a publication that concern a client; the stream's client answers it.
 pub trait Subscriber: Send + Sync {
-    /// The changed types of which the client subscribes to a changed resource.
-    fn concerned(&self, change: &ViewChange) -> Vec<ResourceType>;
+    /// The changed types of which the client subscribes to a changed resource; `None` while that is not known, because the client's
+    /// subscriptions are being changed and that takes seconds. Waits for nothing that takes so long.
+    fn concerned(&self, change: &ViewChange) -> Option<Vec<ResourceType>>;
 
     /// Changes that were not sent to the client yet, and why. This concerns the client, so all its streams have the same.
     fn held_back(&self) -> Vec<HeldBack> {
@@ -643,14 +644,15 @@ impl StreamEntry {
         Some((status.view.clone()?, now))
     }
 
-    /// The changed types that concern the stream's client and come on this stream.
+    /// The changed types that concern the stream's client and come on this stream; `None` while that is not known, as for
+    /// [`Subscriber::concerned`].
     #[must_use]
-    pub fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
-        let mut types =
-            self.subscriber.upgrade().map(|subscriber| subscriber.concerned(change)).unwrap_or_default();
+    pub fn concerned(&self, change: &ViewChange) -> Option<Vec<ResourceType>> {
+        let Some(subscriber) = self.subscriber.upgrade() else { return Some(vec![]) };
+        let mut types = subscriber.concerned(change)?;
         let service = self.lock().info.service.clone();
         types.retain(|of| service.as_ref().is_none_or(|service| service == of));
-        types
+        Some(types)
     }
 
     /// Changes that the stream's client is not sent yet, and why.

@@ -12,8 +12,8 @@ use xds_cache::{Node, ResourceType, Revision, StatusBoard, Version, ViewChange};
 struct Nobody;
 
 impl Subscriber for Nobody {
-    fn concerned(&self, _: &ViewChange) -> Vec<ResourceType> {
-        vec![]
+    fn concerned(&self, _: &ViewChange) -> Option<Vec<ResourceType>> {
+        Some(vec![])
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use xds_cache::layer::{changed_keys, differing};
+use xds_cache::status::StreamEntry;
 use xds_cache::{
     AHEAD, Changes, GroupName, Groups, Phase, Preview, Profile, Publisher, ResourceKey, ResourceType,
     StatusBoard, TypeTable, View, ViewChange, ViewKey,
@@ -36,8 +37,10 @@ pub(crate) fn affected_nodes(board: &StatusBoard, before: &Groups, after: &Group
         if change.changes.is_empty() {
             continue;
         }
-        let affected =
-            board.streams_of(Some(&key)).into_iter().filter(|entry| !entry.concerned(&change).is_empty());
+        // One of which that is not known may be affected.
+        let is_affected =
+            |entry: &Arc<StreamEntry>| entry.concerned(&change).is_none_or(|types| !types.is_empty());
+        let affected = board.streams_of(Some(&key)).into_iter().filter(is_affected);
         nodes.extend(affected.map(|entry| entry.with(|status| status.info.node.id.clone())));
     }
     nodes.into_iter().take(MAX_LISTED).collect()

@@ -192,8 +192,8 @@ fn a_host_of_a_route_configuration_costs_the_same_however_many_others_there_are(
 struct Nobody;
 
 impl Subscriber for Nobody {
-    fn concerned(&self, _: &ViewChange) -> Vec<ResourceType> {
-        vec![]
+    fn concerned(&self, _: &ViewChange) -> Option<Vec<ResourceType>> {
+        Some(vec![])
     }
 }
 

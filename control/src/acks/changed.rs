@@ -25,6 +25,8 @@ pub struct ConcernedStream {
     names: Arc<Names>,
     /// The changed types that it subscribes to.
     pub(super) types: Vec<ResourceType>,
+    /// The change, while it is not known whether it concerns the client; `types` are then those that it may concern.
+    doubt: Option<Arc<ViewChange>>,
 }
 
 impl Changed {
@@ -36,12 +38,17 @@ impl Changed {
         Self { change: Arc::new(change), names }
     }
 
-    /// The stream of a client, if the change concerns it.
+    /// The stream of a client, if the change concerns it, or if that is not known.
     #[must_use]
     pub fn concerned(&self, entry: &StreamEntry) -> Option<ConcernedStream> {
-        let types = entry.concerned(&self.change);
+        let known = entry.concerned(&self.change);
+        let doubt = known.is_none().then(|| Arc::clone(&self.change));
+        let types = known.unwrap_or_else(|| {
+            let may_concern = |of: &&ResourceType| entry.with(|status| status.types.contains_key(*of));
+            self.change.changes.keys().filter(may_concern).cloned().collect()
+        });
         let is_any = !types.is_empty();
-        is_any.then(|| ConcernedStream { id: entry.id(), names: Arc::clone(&self.names), types })
+        is_any.then(|| ConcernedStream { id: entry.id(), names: Arc::clone(&self.names), types, doubt })
     }
 }
 
@@ -50,7 +57,24 @@ impl ConcernedStream {
     pub(super) fn whole(streams: Vec<(StreamId, Vec<ResourceType>)>) -> impl Iterator<Item = Self> {
         let types: BTreeSet<&ResourceType> = streams.iter().flat_map(|(_, types)| types).collect();
         let names = Arc::new(Names(types.into_iter().map(|of| (of.clone(), None)).collect()));
-        streams.into_iter().map(move |(id, types)| Self { id, names: Arc::clone(&names), types })
+        streams.into_iter().map(move |(id, types)| Self { id, names: Arc::clone(&names), types, doubt: None })
+    }
+
+    /// Finds out whether the change concerns the client, if that was not known and can be known by now.
+    pub(super) fn settle(&mut self, entry: &StreamEntry) {
+        if let Some(types) = self.doubt.as_ref().and_then(|change| entry.concerned(change)) {
+            (self.types, self.doubt) = (types, None);
+        }
+    }
+
+    /// Returns `true` while it is not known whether the change concerns the client.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.doubt.is_some()
+    }
+
+    /// The change is remembered no longer: it is taken to concern the client.
+    pub(super) fn forget_change(&mut self) {
+        self.doubt = None;
     }
 
     /// Returns `true` if the client has to answer for a resource that it may know by this name.

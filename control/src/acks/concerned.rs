@@ -48,6 +48,8 @@ impl Concerned {
     pub(super) fn forget_changes(&mut self) {
         self.changes.clear();
         self.in_groups = InGroups::default();
+        let clients = self.clients.iter_mut().chain(&mut self.late);
+        clients.flat_map(|client| &mut client.streams).for_each(ConcernedStream::forget_change);
     }
 
     /// Finds the clients that came after the publication, and that it concerns.
@@ -71,6 +73,7 @@ impl Concerned {
 
     /// Reads what the clients have answered since the last look.
     pub(super) fn look(&mut self, board: &StatusBoard) {
+        self.settle(board);
         self.late.retain(|client| client.streams.iter().any(|stream| board.stream(stream.id).is_some()));
         for client in self.clients.iter_mut().chain(&mut self.late) {
             match client.state {
@@ -88,6 +91,22 @@ impl Concerned {
                     }
                 };
             }
+        }
+    }
+
+    /// Clients of which it was not known whether they are concerned are left out when they turn out not to be.
+    fn settle(&mut self, board: &StatusBoard) {
+        for clients in [&mut self.clients, &mut self.late] {
+            clients.retain_mut(|client| {
+                if !client.streams.iter().any(ConcernedStream::is_in_doubt) {
+                    return true;
+                }
+                for stream in &mut client.streams {
+                    board.stream(stream.id).iter().for_each(|entry| stream.settle(entry));
+                }
+                client.streams.retain(|stream| !stream.types.is_empty());
+                !client.streams.is_empty()
+            });
         }
     }
 

@@ -13,7 +13,8 @@ use super::report::{NodeNack, Sight};
 pub enum AckState {
     /// It has not answered everything yet.
     Pending,
-    /// Pending, because it is not known yet which resources of a rejected response the client rejects.
+    /// Pending, because it is not known yet which resources of a rejected response the client rejects, or whether it subscribes to
+    /// something of the change.
     Unknown,
     /// It uses everything of the change.
     Acked {
@@ -61,6 +62,9 @@ impl Fold {
         revision: Revision,
         was_there: impl Fn(&ResourceType, Option<&str>) -> bool,
     ) {
+        if stream.is_in_doubt() {
+            (self.is_pending, self.is_unknown) = (true, true);
+        }
         entry.with(|status| {
             for resource_type in &stream.types {
                 let Some(of_type) = status.types.get(resource_type) else {

@@ -332,9 +332,12 @@ fn a_change_takes_one_round_trip_for_each_phase() {
                 max_response_bytes: 3 << 20,
             };
             let mut world = World::with(setup, Config::small(is_grpc, false, false));
-            let of_client = |edit: &Edit| match edit {
-                Edit::Listener { to, .. } if is_grpc => Edit::Listener { listener: 0, to: *to, secret: None },
-                other => other.clone(),
+            let of_client = |edit: &Edit| {
+                let edit = edit.clone();
+                if let (true, Edit::Listener { to, .. }) = (is_grpc, &edit) {
+                    return Edit::Listener { listener: 0, to: *to, secret: None };
+                }
+                edit
             };
             world.config.edit(&of_client(&listener(0, 0)));
             world.config.edit(&route(0b11));

@@ -647,8 +647,13 @@ impl fmt::Debug for HugeWork<'_> {
 }
 
 impl Subscriber for SharedClient {
-    fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
-        self.lock().client.concerned(change)
+    fn concerned(&self, change: &ViewChange) -> Option<Vec<ResourceType>> {
+        let state = match aside::try_lock(&self.state) {
+            Some(state) => state,
+            None if self.n_huge.load(Ordering::Acquire) > 0 => return None,
+            None => self.lock(),
+        };
+        Some(state.client.concerned(change))
     }
 
     fn held_back(&self) -> Vec<HeldBack> {

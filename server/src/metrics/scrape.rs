@@ -188,8 +188,8 @@ mod tests {
     struct Nobody;
 
     impl Subscriber for Nobody {
-        fn concerned(&self, _: &ViewChange) -> Vec<ResourceType> {
-            vec![]
+        fn concerned(&self, _: &ViewChange) -> Option<Vec<ResourceType>> {
+            Some(vec![])
         }
     }
 

@@ -103,7 +103,7 @@ impl Doubt {
             let changes = [(of_type.clone(), Arc::clone(&changed))].into();
             let streams = board.streams_of(Some(&key));
             let change = ViewChange { key, changes };
-            streams.iter().any(|entry| !entry.concerned(&change).is_empty())
+            streams.iter().any(|entry| entry.concerned(&change).is_none_or(|types| !types.is_empty()))
         })
     }
 }

@@ -1,6 +1,6 @@
 //! `wait=acked`, `onNack=revert` and `/v1/acks`, with streams whose answers the test chooses.
 
-use std::sync::Weak;
+use std::sync::{Mutex, Weak};
 
 use serde_json::Value;
 use xds_cache::identity::{DnsName, SpiffeId, Subject, Token};
@@ -17,14 +17,28 @@ use super::*;
 pub(super) struct AckingClient {
     entry: Arc<StreamEntry>,
     _view: ViewReceiver,
-    _wishes: Arc<AllClusters>,
+    wishes: Arc<AllClusters>,
 }
 
-struct AllClusters;
+/// What is known of the names that it subscribes to.
+#[derive(Clone, Copy)]
+enum Names {
+    All,
+    NoneChanged,
+    /// They are being changed.
+    Unknown,
+}
+
+struct AllClusters(Mutex<Names>);
 
 impl Subscriber for AllClusters {
-    fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
-        change.changes.keys().filter(|changed| **changed == ResourceType::Cluster).cloned().collect()
+    fn concerned(&self, change: &ViewChange) -> Option<Vec<ResourceType>> {
+        let clusters = change.changes.keys().filter(|changed| **changed == ResourceType::Cluster);
+        match *self.0.lock().unwrap() {
+            Names::All => Some(clusters.cloned().collect()),
+            Names::NoneChanged => Some(vec![]),
+            Names::Unknown => None,
+        }
     }
 }
 
@@ -35,7 +49,7 @@ impl AckingClient {
 
     fn connect_as(server: &Server, id: u64, node: &str, service: Option<ResourceType>) -> Self {
         let node = Arc::new(Node::with_id(node));
-        let wishes = Arc::new(AllClusters);
+        let wishes = Arc::new(AllClusters(Mutex::new(Names::All)));
         let weak: Weak<AllClusters> = Arc::downgrade(&wishes);
         let info = StreamInfo {
             id: StreamId(id),
@@ -50,7 +64,11 @@ impl AckingClient {
         let mut view = server.publisher.follow(&node);
         let key = view.take().unwrap().key().clone();
         entry.record_view(key, false);
-        Self { entry, _view: view, _wishes: wishes }
+        Self { entry, _view: view, wishes }
+    }
+
+    fn subscribe_to(&self, names: Names) {
+        *self.wishes.0.lock().unwrap() = names;
     }
 
     fn sent(&self, revision: u64) -> Sent {
@@ -137,6 +155,35 @@ async fn nobody_to_wait_for_is_answered_at_once() {
     let reply = rest.put("/v1/groups/elsewhere/resources/clusters/a?wait=acked", &same).await;
     assert_eq!((reply.status, &reply.json()["total"]), (200, &json!(0)), "another group's concerns nobody");
     drop(client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_whose_subscriptions_are_being_changed_holds_up_no_write() {
+    let rest = rest();
+    let [busy, other] = [(1, "busy"), (2, "other")].map(|(id, node)| {
+        let client = AckingClient::connect(&rest.server, id, node);
+        client.record(EventKind::Subscribed);
+        client
+    });
+    busy.subscribe_to(Names::Unknown);
+    let (status, answer) = put_and(&rest, "timeout=100ms", "1", || other.ack(1)).await;
+    assert_eq!((status, &answer["total"], &answer["acked"]), (202, &json!(2), &json!(1)), "{answer}");
+    assert_eq!((&answer["pending"], &answer["unknown"]), (&json!(["busy"]), &json!(["busy"])), "{answer}");
+    // It turns out to subscribe to the cluster, and to accept it.
+    let of = async |revision: u64| rest.get(&format!("/v1/acks?revision={revision}")).await.json();
+    busy.subscribe_to(Names::All);
+    assert_eq!(of(1).await["unknown"], json!([]));
+    assert_eq!(of(1).await["pending"], json!(["busy"]));
+    busy.ack(1);
+    assert_eq!((&of(1).await["total"], &of(1).await["acked"]), (&json!(2), &json!(2)));
+    // The next time it turns out not to.
+    busy.subscribe_to(Names::Unknown);
+    let (status, answer) = put_and(&rest, "timeout=100ms", "2", || {
+        busy.subscribe_to(Names::NoneChanged);
+        other.ack(2);
+    })
+    .await;
+    assert_eq!((status, &answer["total"], &answer["acked"]), (200, &json!(1), &json!(1)), "{answer}");
 }
 
 #[tokio::test(start_paused = true)]

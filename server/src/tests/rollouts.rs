@@ -37,8 +37,8 @@ pub(super) async fn post(rest: &Rest, path: &str, body: &Value) -> Reply {
 struct AllRoutes;
 
 impl Subscriber for AllRoutes {
-    fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
-        change.changes.keys().filter(|of| **of == ResourceType::RouteConfiguration).cloned().collect()
+    fn concerned(&self, change: &ViewChange) -> Option<Vec<ResourceType>> {
+        Some(change.changes.keys().filter(|of| **of == ResourceType::RouteConfiguration).cloned().collect())
     }
 }
 

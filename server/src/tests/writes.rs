@@ -16,8 +16,8 @@ use super::*;
 struct Nobody;
 
 impl Subscriber for Nobody {
-    fn concerned(&self, _: &ViewChange) -> Vec<ResourceType> {
-        vec![]
+    fn concerned(&self, _: &ViewChange) -> Option<Vec<ResourceType>> {
+        Some(vec![])
     }
 }
 

@@ -46,8 +46,8 @@ struct World {
 struct Nobody;
 
 impl Subscriber for Nobody {
-    fn concerned(&self, _: &ViewChange) -> Vec<ResourceType> {
-        vec![]
+    fn concerned(&self, _: &ViewChange) -> Option<Vec<ResourceType>> {
+        Some(vec![])
     }
 }
 

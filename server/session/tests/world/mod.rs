@@ -72,8 +72,8 @@ pub(crate) struct World {
 struct Nobody;
 
 impl Subscriber for Nobody {
-    fn concerned(&self, _: &ViewChange) -> Vec<ResourceType> {
-        vec![]
+    fn concerned(&self, _: &ViewChange) -> Option<Vec<ResourceType>> {
+        Some(vec![])
     }
 }
 

@@ -49,8 +49,8 @@ pub(super) struct Simulated {
 struct Session(Mutex<Client>);
 
 impl Subscriber for Session {
-    fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
-        self.0.lock().unwrap().concerned(change)
+    fn concerned(&self, change: &ViewChange) -> Option<Vec<ResourceType>> {
+        Some(self.0.lock().unwrap().concerned(change))
     }
 }
 
