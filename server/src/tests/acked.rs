@@ -31,6 +31,12 @@ enum Names {
 
 struct AllClusters(Mutex<Names>);
 
+impl AllClusters {
+    fn all() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Names::All)))
+    }
+}
+
 impl Subscriber for AllClusters {
     fn concerned(&self, change: &ViewChange) -> Option<Vec<ResourceType>> {
         let clusters = change.changes.keys().filter(|changed| **changed == ResourceType::Cluster);
@@ -49,7 +55,7 @@ impl AckingClient {
 
     fn connect_as(server: &Server, id: u64, node: &str, service: Option<ResourceType>) -> Self {
         let node = Arc::new(Node::with_id(node));
-        let wishes = Arc::new(AllClusters(Mutex::new(Names::All)));
+        let wishes = AllClusters::all();
         let weak: Weak<AllClusters> = Arc::downgrade(&wishes);
         let info = StreamInfo {
             id: StreamId(id),
@@ -290,7 +296,7 @@ async fn a_node_is_shown_with_everything_that_it_has_proved() {
         Subject::Token(Arc::new(Token { issuer: "corp".into(), subject: "ada".into(), ..Token::default() })),
     ]
     .map(proof);
-    let wishes: Arc<AllClusters> = Arc::new(AllClusters);
+    let wishes: Arc<AllClusters> = AllClusters::all();
     let weak: Weak<AllClusters> = Arc::downgrade(&wishes);
     let info = StreamInfo {
         id: StreamId(1),
