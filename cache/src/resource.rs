@@ -12,6 +12,7 @@ use crate::references::References;
 use crate::resource_key::{Name, ResourceKey};
 use crate::resource_type::ResourceType;
 use crate::version::{LazyVersion, Version, VersionHasher};
+use crate::wire::bytes_of;
 use crate::{cluster, host, listener, xdstp};
 
 /// Where a resource came from. This is not part of its content: equal resources of different origin have equal versions.
@@ -343,6 +344,14 @@ impl Resource {
         self.key.resource_type == ResourceType::Cluster && *self.content.settles_alone.get_or_init(find)
     }
 
+    /// The key of a ScopedRouteConfiguration, encoded; `None` for anything else, and without a key. No two of an Envoy's scopes may have
+    /// the same.
+    #[must_use]
+    pub fn scope_key(&self) -> Option<&[u8]> {
+        let is_scope = self.key.resource_type == ResourceType::ScopedRouteConfiguration;
+        is_scope.then(|| bytes_of(self.content.value.bytes(), SCOPE_KEY)).flatten()
+    }
+
     /// The resources that an Envoy waits for without a limit once it has this one. Only listeners have any; their bytes are read each
     /// time.
     #[must_use]
@@ -369,6 +378,9 @@ impl fmt::Debug for Resource {
         write!(f, "{}@{}", self.key(), self.version())
     }
 }
+
+/// `ScopedRouteConfiguration.key`.
+const SCOPE_KEY: u32 = 3;
 
 #[cfg(test)]
 mod tests {

@@ -19,6 +19,8 @@ pub enum Deviation {
     /// The version that the client may have, if any. A client that waits for an answer continues to wait, because neither
     /// possible answer is ready: the resource, or its absence.
     Withheld(Option<Arc<Resource>>),
+    /// Nothing, as if there were none.
+    Absent,
 }
 
 impl TypeTable {
@@ -42,7 +44,7 @@ impl TypeTable {
             }
             let edit = match deviation {
                 Deviation::Kept(kept) | Deviation::Withheld(Some(kept)) => Edit::Own(Arc::clone(kept)),
-                Deviation::Withheld(None) => Edit::Hidden,
+                Deviation::Withheld(None) | Deviation::Absent => Edit::Hidden,
             };
             (Arc::clone(name), edit)
         });
@@ -74,6 +76,7 @@ fn hash_of(deviations: &Deviations) -> Version {
         let (kind, resource) = match deviation {
             Deviation::Kept(kept) => (b"kept", Some(kept)),
             Deviation::Withheld(kept) => (b"held", kept.as_ref()),
+            Deviation::Absent => (b"gone", None),
         };
         hasher.update(kind);
         hasher.update(resource.map(|resource| resource.version().to_string()).unwrap_or_default().as_bytes());

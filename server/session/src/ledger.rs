@@ -58,6 +58,8 @@ pub(crate) struct Ledger {
     has_accepted: bool,
     /// The client showed that it holds something from an earlier stream, and was sent nothing since.
     came_back: bool,
+    /// The client came back, and has not accepted `base` on this stream.
+    is_base_guessed: bool,
 }
 
 /// The part of a table that one response carries.
@@ -104,6 +106,7 @@ impl Ledger {
             responses: Responses::default(),
             has_accepted: false,
             came_back: false,
+            is_base_guessed: false,
         }
     }
 
@@ -206,6 +209,7 @@ impl Ledger {
     /// The client shows, in its first request, that it holds something.
     pub(crate) fn come_back(&mut self) {
         self.came_back = true;
+        self.is_base_guessed = true;
     }
 
     /// Returns `true` if the client came back, and was sent nothing since.
@@ -492,6 +496,7 @@ impl Ledger {
             if let Some(released) = self.later.pop_front() {
                 self.base = released.table;
                 self.guesses = None;
+                self.is_base_guessed = false;
             }
         }
         let mut position = 0;

@@ -20,12 +20,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use xds_cache::status::{EventKind, StreamId};
-use xds_cache::{HeldBack, ResourceType, View};
+use xds_cache::{Deviations, HeldBack, ResourceType, View};
 
 use crate::limits::Limits;
 use crate::references::refers;
 use crate::stream::Stream;
-use crate::target::{Target, Transitional};
+use crate::target::Target;
 use facts::{Facts, Input};
 use fold::Fold;
 use replace::{forgotten, release, release_all, renew_returned, settling};
@@ -55,6 +55,39 @@ pub(crate) struct Outcome {
     pub(crate) changed: BTreeSet<ResourceType>,
     /// Events, by type.
     pub(crate) events: Vec<(ResourceType, EventKind)>,
+}
+
+/// What the client refuses of lists, or may refuse, as it has it; and the types that are still searched for that.
+fn substitutes(
+    view: &View,
+    streams: &BTreeMap<StreamId, Stream>,
+) -> (BTreeMap<ResourceType, Deviations>, BTreeSet<ResourceType>) {
+    let (mut all, mut searching) = (BTreeMap::<ResourceType, Deviations>::new(), BTreeSet::new());
+    for state in streams.values().flat_map(Stream::types) {
+        let of = &state.resource_type;
+        let substitutes = state.substitutes(view.table(of));
+        if substitutes.is_empty() {
+            continue;
+        }
+        all.entry(of.clone()).or_default().extend(substitutes);
+        if state.is_searching() {
+            searching.insert(of.clone());
+        }
+    }
+    (all, searching)
+}
+
+/// The types of which the client is to be brought to another table than before. A table that has become final is news too: maybe nothing
+/// more has to be sent.
+fn changed(before: &Waiting, after: &Waiting) -> BTreeSet<ResourceType> {
+    let table = |waiting: &Waiting, resource_type: &ResourceType| {
+        let transitional = waiting.detour.transitional.get(resource_type)?;
+        Some((Arc::as_ptr(&transitional.table), transitional.is_final))
+    };
+    let types = before.detour.transitional.keys().chain(after.detour.transitional.keys());
+    let changed = types.filter(|of| table(before, of) != table(after, of));
+    let put_off = before.detour.put_off.symmetric_difference(&after.detour.put_off);
+    changed.chain(put_off.map(|key| &key.resource_type)).cloned().collect()
 }
 
 impl Order {
@@ -97,9 +130,14 @@ impl Order {
         self.is_due = false;
         let before = self.waiting.take().map(|waiting| *waiting).unwrap_or_default();
         let settling = settling(&before.settling, streams, limits, now);
+        let (substitutes, searching) = substitutes(view, streams);
         if !limits.is_phased {
             release_all(streams);
-            return Outcome { changed: before.detour.transitional.into_keys().collect(), events: vec![] };
+            let mut after = Waiting::default();
+            after.deviate(view, substitutes, &searching);
+            let changed = changed(&before, &after);
+            self.waiting = (!after.is_idle()).then(|| Box::new(after));
+            return Outcome { changed, events: vec![] };
         }
         let shows_versions = came_back::believe(view, streams, now);
         if self.came_back.is_none() && shows_versions {
@@ -118,11 +156,11 @@ impl Order {
             came_back::doubt_referents(view, streams, now);
         }
         let (accepted, known) = (&self.accepted, self.known.as_deref());
-        let (settling, before) = (&settling, &before);
-        let input = Input { view, accepted, settling, known, is_back, before, limits, now };
+        let (settling, before, substitutes) = (&settling, &before, &substitutes);
+        let input = Input { view, accepted, settling, known, is_back, before, substitutes, limits, now };
         let timeout = release(input, streams);
         let facts = Facts::new(input, streams);
-        let Fold { deviations, transient, events, mut after } = Fold::of(&facts);
+        let Fold { mut deviations, mut transient, events, mut after } = Fold::of(&facts);
         after.look_again_at(timeout);
         let forgotten = forgotten(&facts);
         for (stream, resource_type, names) in forgotten {
@@ -130,22 +168,12 @@ impl Order {
             state.into_iter().for_each(|state| state.ledger.forget_dropped(&names));
         }
         renew_returned(before.silent.difference(&after.silent), view, streams);
-        for (resource_type, deviations) in deviations {
-            let table = view.table(&resource_type).deviating(&deviations);
-            let version_info = table.version().to_string().into();
-            let is_final = !transient.contains(&resource_type);
-            after.detour.transitional.insert(resource_type, Transitional { table, version_info, is_final });
+        for (of, substitutes) in substitutes {
+            deviations.entry(of.clone()).or_default().extend(substitutes.clone());
         }
-        // A table that has become final is news too: maybe nothing more has to be sent.
-        let table = |waiting: &Waiting, resource_type: &ResourceType| {
-            let transitional = waiting.detour.transitional.get(resource_type)?;
-            Some((Arc::as_ptr(&transitional.table), transitional.is_final))
-        };
-        let types = before.detour.transitional.keys().chain(after.detour.transitional.keys());
-        let changed = types.filter(|of| table(before, of) != table(&after, of));
-        let put_off = before.detour.put_off.symmetric_difference(&after.detour.put_off);
-        let put_off = put_off.map(|key| &key.resource_type);
-        let changed = changed.chain(put_off).cloned().collect();
+        transient.extend(searching);
+        after.deviate(view, deviations, &transient);
+        let changed = changed(before, &after);
         if !after.held_back.is_empty() {
             after.look_again_at(back_until.filter(|_| is_back));
         }

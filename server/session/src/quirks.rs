@@ -58,6 +58,9 @@ pub(crate) enum Quirk {
     /// Envoy compares what it is sent with what it was sent last, even if it could not use that: it acknowledges a resource that it has
     /// rejected when it is offered again, and does not use it. So each goes in a response of its own, where a rejection is of that.
     RejectsOnlyOnce,
+    /// An Envoy that refuses one resource of a complete list takes nothing of the list. Of other complete lists it takes what it does not
+    /// refuse.
+    RefusedWhole,
 }
 
 /// The types and clients that have a quirk. A field that is `None` or empty makes no difference.
@@ -118,6 +121,10 @@ const ROWS: &[Row] = &[
         ..row(Quirk::WaitsForAllClusters, &[ResourceType::Listener, ResourceType::RouteConfiguration])
     },
     row(Quirk::RejectsOnlyOnce, &[ResourceType::ExtensionConfig, ResourceType::Secret]),
+    Row {
+        variant: Some(Variant::Sotw),
+        ..row(Quirk::RefusedWhole, &[ResourceType::ScopedRouteConfiguration])
+    },
 ];
 
 /// A stream that asks for a type.
@@ -170,7 +177,7 @@ mod tests {
         for (position, row) in ROWS.iter().enumerate() {
             assert!(ROWS[position + 1..].iter().all(|other| other.quirk != row.quirk), "{:?}", row.quirk);
         }
-        assert_eq!(ROWS.len(), Quirk::RejectsOnlyOnce as usize + 1);
+        assert_eq!(ROWS.len(), Quirk::RefusedWhole as usize + 1);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One resource type on one stream: what is common to both variants.
 
+mod lists;
 mod owed;
 mod rejections;
 mod subscribe;
@@ -163,11 +164,12 @@ impl TypeState {
         let removed = &update.contents.told_gone();
         let is_complete = self.has(Quirk::CompleteLists);
         let is_trial = !is_complete && self.is_trial(&update.changed);
+        let is_trial_list = is_complete && self.is_trial_list(&update.changed);
         let list = is_complete.then_some(&update.contents.entries);
         let carried = Carried { changed: &update.changed, removed, is_list, is_complete, is_trial, list };
         self.ledger.record(&self.wants, sent, table, carried, &update.rest);
         self.review_rejections(target);
-        is_trial
+        is_trial || is_trial_list
     }
 
     /// The client needs the resource again although it did not change. Tells whether it wants it at all.

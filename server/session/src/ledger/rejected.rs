@@ -11,6 +11,20 @@ use super::sending::{Answer, MAX_LATER, Sending};
 use crate::steps::counted;
 
 impl Ledger {
+    /// The table of a response that the client has not answered.
+    pub(crate) fn open_table(&self, nonce: u64) -> Option<&Arc<TypeTable>> {
+        let sending = self.later.get(self.position(nonce)?)?;
+        (sending.is_whole && sending.answer == Answer::None).then_some(&sending.table)
+    }
+
+    /// The newest table before a response that the client has accepted; `None` if it came back and has accepted none since.
+    pub(crate) fn accepted_before(&self, nonce: u64) -> Option<&Arc<TypeTable>> {
+        let position = self.position(nonce)?;
+        let accepted = self.later.iter().take(position).rev().find(|sending| sending.is_accepted());
+        let base = (!self.is_base_guessed).then_some(&self.base);
+        accepted.map(|sending| &sending.table).or(base)
+    }
+
     /// The client rejected a complete list. Returns the table that it is of, if that is still known.
     pub(crate) fn handle_nack_of_list(&mut self, sent: &Sent) -> Option<&Arc<TypeTable>> {
         let position = self.position(sent.nonce)?;

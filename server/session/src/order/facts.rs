@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use xds_cache::status::StreamId;
-use xds_cache::{Name, Resource, ResourceKey, ResourceType, TypeTable, View, WaitsFor};
+use xds_cache::{Deviations, Name, Resource, ResourceKey, ResourceType, TypeTable, View, WaitsFor};
 
 use super::waiting::{Known, Waiting};
 use crate::limits::Limits;
@@ -30,6 +30,8 @@ pub(super) struct Input<'a> {
     pub(super) is_back: bool,
     /// The state after the last plan, which says since when things wait.
     pub(super) before: &'a Waiting,
+    /// What the client refuses of lists, or may refuse. Nothing is decided about that.
+    pub(super) substitutes: &'a BTreeMap<ResourceType, Deviations>,
     pub(super) limits: &'a Limits,
     pub(super) now: Instant,
 }
@@ -158,7 +160,11 @@ impl<'a> Facts<'a> {
             for state in stream.types() {
                 let of = &state.resource_type;
                 let table = self.table(of);
+                let substitutes = self.input.substitutes.get(of);
                 let mut note = |name: &Name, at: At| {
+                    if substitutes.is_some_and(|substitutes| substitutes.contains_key(name)) {
+                        return;
+                    }
                     let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
                     open.entry(key).or_default().push(Place { state, at });
                 };

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use xds_cache::{HeldBack, Name, ResourceKey, ResourceType, TypeTable};
+use xds_cache::{Deviations, HeldBack, Name, ResourceKey, ResourceType, TypeTable, View};
 
-use crate::target::Detour;
+use crate::target::{Detour, Transitional};
 
 /// The memory of a client while something waits.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +35,21 @@ impl Waiting {
     pub(super) fn since(&self, key: &ResourceKey) -> Option<Instant> {
         let position = self.held_back.binary_search_by(|held| held.resource.cmp(key)).ok()?;
         self.held_back.get(position).map(|held| held.since)
+    }
+
+    /// The client is brought to tables that differ from the view's like this. Of the types in `transient` it has not everything then.
+    pub(super) fn deviate(
+        &mut self,
+        view: &View,
+        deviations: BTreeMap<ResourceType, Deviations>,
+        transient: &BTreeSet<ResourceType>,
+    ) {
+        for (resource_type, deviations) in deviations {
+            let table = view.table(&resource_type).deviating(&deviations);
+            let version_info = table.version().to_string().into();
+            let is_final = !transient.contains(&resource_type);
+            self.detour.transitional.insert(resource_type, Transitional { table, version_info, is_final });
+        }
     }
 
     pub(super) fn look_again_at(&mut self, at: Option<Instant>) {

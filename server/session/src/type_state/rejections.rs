@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_cache::status::{Rejection, Sent, Standing};
-use xds_cache::{Name, Resource, Revision, Version};
+use xds_cache::{Name, Resource, Revision, TypeTable, Version};
+
+use super::lists::Unit;
 
 /// The rejected resources of one type on one stream. Few streams have any.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +23,16 @@ pub(crate) struct Rejections {
     lifted: Vec<Name>,
     /// Something changed since it was last [reported](Self::report).
     is_news: bool,
+    /// How far the search of a list is that the client refuses whole.
+    list: Option<ListSearch>,
+}
+
+/// The search of a list that the client refuses whole.
+#[derive(Clone, Debug)]
+struct ListSearch {
+    /// The list that the client accepted last.
+    accepted: Arc<TypeTable>,
+    n_rejected: usize,
 }
 
 /// A resource that came in a rejected response with others.
@@ -80,6 +92,71 @@ impl Rejections {
             }
         }
         owed
+    }
+
+    /// The client refused a list whole in which these were not as in the one that it `accepted` last. One group of them at a time comes
+    /// in the lists from now on.
+    pub(super) fn handle_nack_of_list(&mut self, nack: Nack<'_>, accepted: Arc<TypeTable>, units: Vec<Unit>) {
+        self.is_news = true;
+        self.list.get_or_insert(ListSearch { accepted, n_rejected: 0 }).n_rejected += 1;
+        if let [unit] = &units[..] {
+            unit.iter().for_each(|(name, version)| self.refuse(nack, name, *version));
+            return;
+        }
+        let mut units = units;
+        let half = units.split_off(units.len().div_ceil(2));
+        for group in [units, half] {
+            self.n_groups += 1;
+            for (name, version) in group.into_iter().flatten() {
+                let since = self.since(&name).unwrap_or(nack.sent.revision);
+                self.suspects.insert(name, Suspect { version, group: self.n_groups, since });
+            }
+        }
+    }
+
+    /// The client accepted this list.
+    pub(super) fn handle_ack_of_list(&mut self, table: &Arc<TypeTable>) {
+        let Some(list) = &mut self.list else { return };
+        let accepted = std::mem::replace(&mut list.accepted, Arc::clone(table));
+        let changes = table.changes_since(&accepted);
+        let brought = changes.changed.iter().filter(|resource| self.knows(resource.name()));
+        let brought: Vec<(Name, Version)> =
+            brought.map(|resource| (Arc::clone(resource.name()), resource.version())).collect();
+        self.handle_ack(&brought, true);
+    }
+
+    /// The list that the client accepted last, if it refuses something of a later one.
+    pub(super) fn accepted_list(&self) -> Option<&Arc<TypeTable>> {
+        self.list.as_ref().map(|list| &list.accepted)
+    }
+
+    /// What is left out of the next list: what the client refuses, and all groups but the first. After too many rejections, no group is
+    /// tried any more.
+    pub(super) fn not_offered(&self) -> impl Iterator<Item = (&Name, Version)> {
+        let is_given_up = self.list.as_ref().is_some_and(|list| list.n_rejected > MAX_REJECTED_LISTS);
+        let first = self.suspects.values().map(|suspect| suspect.group).min().filter(|_| !is_given_up);
+        let later = self.suspects.iter().filter(move |(_, suspect)| Some(suspect.group) != first);
+        self.refused().chain(later.map(|(name, suspect)| (name, suspect.version)))
+    }
+
+    /// What the client refuses.
+    pub(super) fn refused(&self) -> impl Iterator<Item = (&Name, Version)> {
+        self.refused.iter().map(|(name, refused)| (name, refused.version))
+    }
+
+    /// Returns `true` if the client refuses the resource in some version, or may do so.
+    pub(super) fn knows(&self, name: &Name) -> bool {
+        self.refused.contains_key(name) || self.suspects.contains_key(name)
+    }
+
+    /// Offers again what was refused of a list, each alone.
+    pub(super) fn offer_again(&mut self, names: &[Name]) {
+        for name in names {
+            let Some(Rejection { version, since, .. }) = self.refused.remove(name) else { continue };
+            self.n_groups += 1;
+            self.suspects.insert(Arc::clone(name), Suspect { version, group: self.n_groups, since });
+            self.is_news = true;
+        }
     }
 
     fn refuse(&mut self, nack: Nack<'_>, name: &Name, version: Version) {
@@ -250,6 +327,9 @@ const KNOWN_CULPRIT: u64 = u64::MAX - 1;
 
 /// How many resources that other clients refuse go each in a response of its own.
 const MAX_ALONE: usize = 16;
+
+/// After so many refused lists, what is not found yet stays unknown.
+const MAX_REJECTED_LISTS: usize = 256;
 
 /// If the words name more resources than this, they are not taken for the names of what is refused.
 const MAX_NAMED: usize = 8;

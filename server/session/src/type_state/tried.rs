@@ -30,12 +30,17 @@ impl TypeState {
         let message: Arc<str> = shortened(message).into();
         let mut of_list = vec![];
         let mut named = if self.has(Quirk::CompleteLists) {
+            let suspects = self.suspect_list(&sent, &message);
             let table = self.ledger.handle_nack_of_list(&sent).cloned();
-            let named = self.named_of(table.as_ref(), load, &message);
-            if is_short && let Some(table) = table {
-                of_list = rejections_of(&sent, &table, &named, last.as_deref());
+            if suspects.is_empty() {
+                let named = self.named_of(table.as_ref(), load, &message);
+                if is_short && let Some(table) = table {
+                    of_list = rejections_of(&sent, &table, &named, last.as_deref());
+                }
+                named
+            } else {
+                named_in(&message, |name| suspects.contains(name))
             }
-            named
         } else {
             self.ledger.handle_nack(&sent, &load.brought, !refers(&self.resource_type));
             self.suspect(&sent, load, &message);
@@ -90,6 +95,9 @@ impl TypeState {
         if !is_leaf && !self.wants.is_wildcard() {
             self.ledger.note_missed(sent.nonce, &self.wants);
         }
+        if is_complete {
+            self.accept_list(sent.nonce);
+        }
         self.ledger.handle_ack(sent.nonce, is_complete, is_leaf);
         self.lift_rejections(load)
     }
@@ -142,8 +150,16 @@ impl TypeState {
 
     /// Forgets rejections of what does not exist any more, or is sent in another version.
     pub(super) fn review_rejections(&mut self, target: Target<'_>) {
+        let is_list = self.is_substituting();
+        if is_list {
+            self.review_list(target.view.table(&self.resource_type));
+        }
         let Some(rejections) = &mut self.rejections else { return };
-        let table = target.table(&self.resource_type);
+        // A list has older versions of what is searched.
+        let table = match is_list {
+            true => target.view.table(&self.resource_type),
+            false => target.table(&self.resource_type),
+        };
         rejections.retain(|name| table.resolve(name).map(|resource| resource.version()));
     }
 
@@ -176,9 +192,17 @@ impl TypeState {
         changed.first().is_some_and(|first| self.is_offered_again(first))
     }
 
+    /// Returns `true` if a list with these changes offers again something of a list that was refused whole.
+    pub(super) fn is_trial_list(&self, changed: &[Arc<Resource>]) -> bool {
+        self.is_substituting() && changed.iter().any(|resource| self.is_offered_again(resource))
+    }
+
     /// Returns `true` if nothing is owed but trials.
     pub(crate) fn owes_only_trials(&self, owed: &Owed, profile: Profile) -> bool {
         let Some(rejections) = &self.rejections else { return false };
+        if self.is_substituting() {
+            return self.is_trial_list(&owed.changed);
+        }
         !self.is_answer_owed
             && self.awaited.is_none()
             && !owed.changed.is_empty()

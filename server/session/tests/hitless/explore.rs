@@ -474,6 +474,11 @@ fn clients_that_refuse_one_resource_get_the_others_in_every_way() {
 }
 
 #[test]
+fn an_envoy_that_refuses_one_scope_gets_the_others_in_every_way() {
+    explore_culprits(Setup { is_scoped: true, ..setup(false, false) });
+}
+
+#[test]
 #[ignore = "takes a minute"]
 fn an_incremental_envoy_that_refuses_one_scope_gets_the_others_in_every_way() {
     explore_culprits(Setup { is_scoped: true, ..setup(true, false) });

@@ -73,6 +73,9 @@ impl Culprit {
         if !is_nack {
             return Verdict { is_nack, parts: 0 };
         }
+        if self.kind == SCOPE && !setup.is_delta {
+            return Verdict { is_nack, parts: 0 };
+        }
         let takes_others = setup.is_grpc || [CLUSTER, LISTENER].contains(&self.kind);
         let names =
             reply.resources.keys().filter(|name| **name < self.name || (takes_others && **name > self.name));

@@ -206,8 +206,31 @@ impl World {
                 })
                 .collect(),
         };
+        let is_rejected = if self.refuses_lists_whole() {
+            self.refuses_list(&resources)
+        } else {
+            self.refuses_some(&resources)
+        };
+        self.n_nacks += usize::from(is_rejected);
+        self.send(Nonce::Ours(response.nonce), is_rejected.then(|| "no".to_owned()), vec![]);
+    }
+
+    /// Takes a list, or nothing of it.
+    fn refuses_list(&mut self, resources: &[Arc<Resource>]) -> bool {
+        let content = |resource: &Resource| String::from_utf8_lossy(&resource.value()).into_owned();
+        let list: BTreeMap<String, String> =
+            resources.iter().map(|one| (one.name().to_string(), content(one))).collect();
+        let is_rejected = list.values().any(|content| content.starts_with("bad"));
+        if !is_rejected {
+            self.held = list;
+        }
+        is_rejected
+    }
+
+    /// Takes up to the first that it refuses, or all others.
+    fn refuses_some(&mut self, resources: &[Arc<Resource>]) -> bool {
         let mut is_rejected = false;
-        for resource in &resources {
+        for resource in resources {
             let content = String::from_utf8_lossy(&resource.value()).into_owned();
             let before = self.seen.insert(resource.name().to_string(), content.clone());
             if self.rejects_only_once() && before.as_ref() == Some(&content) {
@@ -224,8 +247,12 @@ impl World {
                 self.held.insert(resource.name().to_string(), content);
             }
         }
-        self.n_nacks += usize::from(is_rejected);
-        self.send(Nonce::Ours(response.nonce), is_rejected.then(|| "no".to_owned()), vec![]);
+        is_rejected
+    }
+
+    /// An Envoy takes nothing of a list of scopes that has one which it refuses.
+    fn refuses_lists_whole(&self) -> bool {
+        self.of == ResourceType::ScopedRouteConfiguration && self.variant == Variant::Sotw
     }
 
     /// An Envoy accepts such a resource that it has rejected if that comes again, and does not use it.
@@ -260,9 +287,9 @@ fn types() -> impl Strategy<Value = (Variant, ResourceType)> {
         ResourceType::Listener,
         ResourceType::ScopedRouteConfiguration,
     ];
-    let sotw = both.clone().map(|of| (Variant::Sotw, of));
-    let all: Vec<_> =
-        sotw.into_iter().chain(both.into_iter().chain(delta).map(|of| (Variant::Delta, of))).collect();
+    let sotw = both.clone().into_iter().chain([ResourceType::ScopedRouteConfiguration]);
+    let sotw = sotw.map(|of| (Variant::Sotw, of));
+    let all: Vec<_> = sotw.chain(both.into_iter().chain(delta).map(|of| (Variant::Delta, of))).collect();
     prop::sample::select(all)
 }
 
