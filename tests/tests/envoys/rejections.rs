@@ -356,6 +356,11 @@ macro_rules! with_each_variant {
             }
 
             #[tokio::test]
+            async fn of_six_scopes_the_others_arrive() -> anyhow::Result<()> {
+                the_others_arrive(Kind::Scopes, VARIANT).await
+            }
+
+            #[tokio::test]
             async fn of_six_extensions_the_others_arrive() -> anyhow::Result<()> {
                 the_others_arrive(Kind::Extensions, VARIANT).await
             }
@@ -374,12 +379,6 @@ macro_rules! with_each_variant {
 }
 
 with_each_variant!(sotw: Sotw, delta: Delta);
-
-/// A State of the World Envoy refuses the whole list of scopes.
-#[tokio::test]
-async fn of_six_scopes_the_others_arrive_incrementally() -> Result<()> {
-    the_others_arrive(Kind::Scopes, Variant::Delta).await
-}
 
 /// Envoys ask for virtual hosts only incrementally.
 #[tokio::test]

@@ -14,7 +14,7 @@ use super::TypeState;
 use super::rejections::Nack;
 use crate::quirks::Quirk;
 
-/// Resources that are refused or accepted only together: the key of one is that of another.
+/// Resources that are offered together as long as nothing else is known: the key of one is, or was, that of another.
 pub(super) type Unit = Vec<(Name, Version)>;
 
 impl TypeState {

@@ -99,11 +99,15 @@ impl Rejections {
     pub(super) fn handle_nack_of_list(&mut self, nack: Nack<'_>, accepted: Arc<TypeTable>, units: Vec<Unit>) {
         self.is_news = true;
         self.list.get_or_insert(ListSearch { accepted, n_rejected: 0 }).n_rejected += 1;
-        if let [unit] = &units[..] {
-            unit.iter().for_each(|(name, version)| self.refuse(nack, name, *version));
-            return;
-        }
         let mut units = units;
+        if let [unit] = &units[..] {
+            if let [(name, version)] = &unit[..] {
+                self.refuse(nack, name, *version);
+                return;
+            }
+            // One of them may have the key of another that is good.
+            units = unit.iter().map(|one| vec![one.clone()]).collect();
+        }
         let half = units.split_off(units.len().div_ceil(2));
         for group in [units, half] {
             self.n_groups += 1;

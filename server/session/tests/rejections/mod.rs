@@ -103,15 +103,19 @@ impl World {
 
     /// Publishes all resources with this content; those that the client refuses have `bad` in it.
     fn publish(&mut self, content: &str, bad: &BTreeSet<usize>) {
-        self.revision += 1;
         let contents = self.names.iter().enumerate().map(|(i, name)| {
             let content = if bad.contains(&i) { format!("bad{content}") } else { content.to_owned() };
             Resource::plain(self.of.clone(), name, content)
         });
+        self.publish_all(contents.collect());
+    }
+
+    fn publish_all(&mut self, contents: Vec<Resource>) {
+        self.revision += 1;
         // So that every publication makes a view of its revision.
         let other = ResourceType::from_type_url("type.googleapis.com/T");
         let always = Resource::plain(other, "always", self.revision.to_string());
-        let resources = contents.chain([always]).map(Arc::new).collect();
+        let resources = contents.into_iter().chain([always]).map(Arc::new).collect();
         let definition = NodeGroup::default_group();
         let name = definition.name.clone();
         let group = EffectiveGroup::new(definition, resources);
@@ -220,7 +224,9 @@ impl World {
         let content = |resource: &Resource| String::from_utf8_lossy(&resource.value()).into_owned();
         let list: BTreeMap<String, String> =
             resources.iter().map(|one| (one.name().to_string(), content(one))).collect();
-        let is_rejected = list.values().any(|content| content.starts_with("bad"));
+        let keys: Vec<&[u8]> = resources.iter().filter_map(|one| one.scope_key()).collect();
+        let has_conflict = keys.len() > keys.iter().collect::<BTreeSet<_>>().len();
+        let is_rejected = has_conflict || list.values().any(|content| content.contains("bad"));
         if !is_rejected {
             self.held = list;
         }
@@ -507,4 +513,51 @@ fn a_client_that_gives_up_its_search_holds_up_others_for_a_moment() {
     second.drain();
     assert_eq!(second.held.len(), n - 1);
     assert!(second.now - start <= Duration::from_secs(1));
+}
+
+/// A scope as it is encoded: where it leads, and its key.
+fn scope((name, to, key): (&str, &str, &str)) -> Resource {
+    let field = |number: u8, text: &str| [&[number << 3 | 2, text.len() as u8], text.as_bytes()].concat();
+    let value = [field(2, to), field(3, key)].concat();
+    Resource::plain(ResourceType::ScopedRouteConfiguration, name, value)
+}
+
+#[test]
+fn scopes_that_exchange_their_keys_are_told_from_one_that_takes_the_key_of_another() {
+    let mut world = World::new(Variant::Sotw, ResourceType::ScopedRouteConfiguration, 0, true);
+    world.names = ["a", "b", "c", "d", "e"].map(str::to_owned).into();
+    let scopes = |all: &[(&str, &str, &str)]| all.iter().map(|one| scope(*one)).collect::<Vec<_>>();
+    let leads = |world: &World, name: &str| world.held.get(name).cloned().unwrap_or_default();
+    world.publish_all(scopes(&[("a", "1", "A"), ("b", "1", "B"), ("c", "1", "C"), ("d", "1", "D")]));
+    world.ask();
+    world.drain();
+    // `a` and `b` exchange their keys, `e` takes that of `d`, which goes, and `c` is bad.
+    world.publish_all(scopes(&[("a", "2", "B"), ("b", "2", "A"), ("c", "bad", "C"), ("e", "2", "D")]));
+    world.drain();
+    assert_eq!(world.standing(), (vec!["c".to_owned()], 0));
+    for (name, to, key) in [("a", "2", "B"), ("b", "2", "A"), ("c", "1", "C"), ("e", "2", "D")] {
+        assert_eq!(leads(&world, name).into_bytes(), *scope((name, to, key)).value(), "{name}");
+    }
+    assert_eq!(leads(&world, "d"), "", "it is gone");
+    // `a` takes the key of `b`: only `a` is refused.
+    world.publish_all(scopes(&[("a", "3", "A"), ("b", "3", "A"), ("c", "3", "C"), ("e", "3", "D")]));
+    world.drain();
+    assert_eq!(world.standing(), (vec!["a".to_owned()], 0));
+    for (name, to, key) in [("a", "2", "B"), ("b", "3", "A"), ("c", "3", "C"), ("e", "3", "D")] {
+        assert_eq!(leads(&world, name).into_bytes(), *scope((name, to, key)).value(), "{name}");
+    }
+    // A new one has the key that `a` goes on with, and is refused because of that, until `a` is corrected.
+    let new = [("a", "3", "A"), ("b", "3", "A"), ("c", "3", "C"), ("d", "4", "B"), ("e", "3", "D")];
+    world.publish_all(scopes(&new));
+    world.send(Nonce::None, None, vec![]);
+    world.drain();
+    assert_eq!(world.standing(), (vec!["a".to_owned(), "d".to_owned()], 0));
+    let corrected = [("a", "5", "X"), ("b", "3", "A"), ("c", "3", "C"), ("d", "4", "B"), ("e", "3", "D")];
+    world.publish_all(scopes(&corrected));
+    world.drain();
+    assert_eq!(world.standing(), (vec![], 0));
+    for one in corrected {
+        assert_eq!(leads(&world, one.0).into_bytes(), *scope(one).value(), "{}", one.0);
+    }
+    assert!(world.status().has_acked(Revision(world.revision)));
 }
