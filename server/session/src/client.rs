@@ -18,6 +18,7 @@ use crate::references::{ROWS, Row, all_hosts, is_referred_to, refers, rows_from,
 use crate::request::Request;
 use crate::response::Response;
 use crate::stream::Stream;
+use crate::target::Target;
 use crate::trials::{Gate, Room, Trials};
 use crate::type_state::{ClientTraits, TypeState, Update};
 
@@ -225,6 +226,7 @@ impl Client {
         let culprits = Arc::clone(&self.culprits);
         let known = KnownCulprits { all: &culprits, node: &node, stream };
         let traits = ClientTraits::new(known, &view, self.limits.max_response_bytes);
+        self.review_lists(&view, known);
         let turn = loop {
             self.plan(stream, &view, now);
             let mut events = Vec::new();
@@ -247,6 +249,17 @@ impl Client {
         }
         self.renew_referents(stream, &turn.update, traits.profile);
         Some(turn.response)
+    }
+
+    /// Forgets what the view has otherwise by now of lists that were refused whole, and sets apart what other clients are known to refuse.
+    fn review_lists(&mut self, view: &View, known: KnownCulprits<'_>) {
+        let states = self.streams.values_mut().flat_map(Stream::types_mut);
+        for state in states.filter(|state| state.is_substituting()) {
+            state.review_rejections(Target::new(view, None));
+            let known = known.known().filter(|_| state.is_searching());
+            let served = view.table(&state.resource_type);
+            self.order.is_due |= known.is_some_and(|known| state.set_apart(served, &known));
+        }
     }
 
     /// The gate for trials: responses that offer again a part of a rejected one.

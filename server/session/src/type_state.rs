@@ -164,7 +164,7 @@ impl TypeState {
         let removed = &update.contents.told_gone();
         let is_complete = self.has(Quirk::CompleteLists);
         let is_trial = !is_complete && self.is_trial(&update.changed);
-        let is_trial_list = is_complete && self.is_trial_list(&update.changed);
+        let is_trial_list = self.is_trial_list();
         let list = is_complete.then_some(&update.contents.entries);
         let carried = Carried { changed: &update.changed, removed, is_list, is_complete, is_trial, list };
         self.ledger.record(&self.wants, sent, table, carried, &update.rest);

@@ -12,6 +12,7 @@ use xds_cache::{Deviation, Deviations, Name, Resource, TypeTable, Version};
 
 use super::TypeState;
 use super::rejections::Nack;
+use crate::culprits::Known;
 use crate::quirks::Quirk;
 
 /// Resources that are offered together as long as nothing else is known: the key of one is, or was, that of another.
@@ -74,8 +75,16 @@ impl TypeState {
         substitutes
     }
 
+    /// Sets apart what other clients of the program are known to refuse. Tells whether the next list is another because of that.
+    pub(crate) fn set_apart(&mut self, served: &TypeTable, known: &Known) -> bool {
+        let is_known = |name: &Name, version| {
+            served.find(name).is_some_and(|new| new.version() == version && known.has(new))
+        };
+        self.rejections.as_mut().is_some_and(|rejections| rejections.set_apart(is_known))
+    }
+
     /// Returns `true` if the client refuses something of a list.
-    pub(super) fn is_substituting(&self) -> bool {
+    pub(crate) fn is_substituting(&self) -> bool {
         self.rejections.as_ref().is_some_and(|rejections| rejections.accepted_list().is_some())
     }
 

@@ -153,6 +153,23 @@ impl Rejections {
         self.refused.contains_key(name) || self.suspects.contains_key(name)
     }
 
+    /// Offers each of the suspects that are `known` to be refused alone, after all others. Tells whether that changes anything.
+    pub(super) fn set_apart(&mut self, known: impl Fn(&Name, Version) -> bool) -> bool {
+        let mut n_in_group: BTreeMap<u64, usize> = BTreeMap::new();
+        for suspect in self.suspects.values() {
+            *n_in_group.entry(suspect.group).or_default() += 1;
+        }
+        let n_before = self.n_groups;
+        for (name, suspect) in &mut self.suspects {
+            let is_alone = n_in_group.get(&suspect.group) == Some(&1);
+            if !is_alone && known(name, suspect.version) {
+                self.n_groups += 1;
+                suspect.group = self.n_groups;
+            }
+        }
+        self.n_groups > n_before
+    }
+
     /// Offers again what was refused of a list, each alone.
     pub(super) fn offer_again(&mut self, names: &[Name]) {
         for name in names {

@@ -149,7 +149,7 @@ impl TypeState {
     }
 
     /// Forgets rejections of what does not exist any more, or is sent in another version.
-    pub(super) fn review_rejections(&mut self, target: Target<'_>) {
+    pub(crate) fn review_rejections(&mut self, target: Target<'_>) {
         let is_list = self.is_substituting();
         if is_list {
             self.review_list(target.view.table(&self.resource_type));
@@ -192,16 +192,16 @@ impl TypeState {
         changed.first().is_some_and(|first| self.is_offered_again(first))
     }
 
-    /// Returns `true` if a list with these changes offers again something of a list that was refused whole.
-    pub(super) fn is_trial_list(&self, changed: &[Arc<Resource>]) -> bool {
-        self.is_substituting() && changed.iter().any(|resource| self.is_offered_again(resource))
+    /// Returns `true` if a list is sent to find what of another one was refused.
+    pub(super) fn is_trial_list(&self) -> bool {
+        self.is_substituting() && self.is_searching()
     }
 
     /// Returns `true` if nothing is owed but trials.
     pub(crate) fn owes_only_trials(&self, owed: &Owed, profile: Profile) -> bool {
         let Some(rejections) = &self.rejections else { return false };
         if self.is_substituting() {
-            return self.is_trial_list(&owed.changed);
+            return self.is_trial_list();
         }
         !self.is_answer_owed
             && self.awaited.is_none()
