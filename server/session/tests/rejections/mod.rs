@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use proptest::collection::btree_set;
+use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use xds_cache::layer::{EffectiveGroup, Groups};
 use xds_cache::status::{StreamEntry, StreamId, StreamInfo, Subscriber, TypeStatus, Variant};
@@ -561,4 +561,123 @@ fn scopes_that_exchange_their_keys_are_told_from_one_that_takes_the_key_of_anoth
         assert_eq!(leads(&world, one.0).into_bytes(), *scope(one).value(), "{}", one.0);
     }
     assert!(world.status().has_acked(Revision(world.revision)));
+}
+
+/// What happens to a client that takes lists whole or not at all.
+#[derive(Clone, Debug)]
+enum Event {
+    /// Scopes change, are removed or are added: which, whether they are there, whether they are bad, and their keys.
+    Publish(Vec<(usize, bool, bool, usize)>),
+    /// So many responses are delivered.
+    Deliver(usize),
+    /// All are.
+    Drain,
+}
+
+fn events(n_keys: usize) -> impl Strategy<Value = Vec<Event>> {
+    let scope = (0..N_SCOPES, prop::bool::weighted(0.8), prop::bool::weighted(0.2), 0..n_keys);
+    let event = prop_oneof![
+        2 => vec(scope, 1..N_SCOPES).prop_map(Event::Publish),
+        3 => (1..6_usize).prop_map(Event::Deliver),
+        1 => Just(Event::Drain),
+    ];
+    vec(event, 1..20)
+}
+
+const N_SCOPES: usize = 6;
+
+/// The scopes of a history: edition, whether they are bad, and the key, by number.
+#[derive(Clone, Default)]
+struct Scopes(BTreeMap<usize, (usize, bool, String)>);
+
+impl Scopes {
+    fn change(&mut self, edition: usize, edits: &[(usize, bool, bool, usize)]) {
+        for (i, is_there, is_bad, key) in edits {
+            let key = if *key == 0 { format!("own{i}") } else { format!("k{key}") };
+            let is_taken = self.0.iter().any(|(other, (_, _, of_other))| other != i && *of_other == key);
+            if *is_there && !is_taken {
+                self.0.insert(*i, (edition, *is_bad, key));
+            } else if !is_there {
+                self.0.remove(i);
+            }
+        }
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        let resource = |(i, (edition, is_bad, key)): (&usize, &(usize, bool, String))| {
+            let bad = if *is_bad { "bad" } else { "" };
+            scope((&format!("r{i}"), &format!("{bad}{edition}"), key))
+        };
+        self.0.iter().map(resource).collect()
+    }
+
+    fn expected(&self) -> BTreeMap<String, String> {
+        let resources = self.resources();
+        let content = |one: &Resource| String::from_utf8_lossy(&one.value()).into_owned();
+        resources.iter().map(|one| (one.name().to_string(), content(one))).collect()
+    }
+}
+
+/// Plays a history. At each quiet point `is_right` holds; in the end everything is corrected, and the client has it.
+fn play(events: &[Event], is_right: impl Fn(&World, &Scopes) -> Result<(), String>) -> Result<(), String> {
+    let mut world = World::new(Variant::Sotw, ResourceType::ScopedRouteConfiguration, 0, true);
+    let mut scopes = Scopes::default();
+    world.publish_all(vec![]);
+    world.ask();
+    for (edition, event) in events.iter().enumerate() {
+        match event {
+            Event::Publish(edits) => {
+                scopes.change(edition, edits);
+                world.publish_all(scopes.resources());
+            }
+            Event::Deliver(n) => {
+                for _ in 0..*n {
+                    world.go_on();
+                }
+            }
+            Event::Drain => {
+                world.drain();
+                is_right(&world, &scopes).map_err(|fault| format!("after {edition}: {fault}"))?;
+            }
+        }
+    }
+    for (_, is_bad, _) in scopes.0.values_mut() {
+        *is_bad = false;
+    }
+    world.publish_all(scopes.resources());
+    world.drain();
+    ensure(world.held == scopes.expected(), || format!("ends with {:?}", world.held))?;
+    ensure(world.standing() == (vec![], 0), || format!("{:?} stand in the end", world.standing()))?;
+    ensure(world.status().has_acked(Revision(world.revision)), || "is not called acknowledged".into())
+}
+
+#[test]
+fn what_is_said_of_lists_is_so_while_they_change() {
+    check(SEED, &events(1), |events| {
+        play(&events, |world, scopes| {
+            let expected = scopes.expected();
+            let is_bad = |content: &str| content.contains("bad");
+            for (name, content) in expected.iter().filter(|(_, content)| !is_bad(content)) {
+                let held = world.held.get(name);
+                ensure(held == Some(content), || format!("has {held:?} of {name} instead of {content:?}"))?;
+            }
+            let lacks = |name: &String| !expected.contains_key(name);
+            ensure(!world.held.keys().any(lacks), || format!("goes on with {:?}", world.held))?;
+            let bad: Vec<String> = expected
+                .iter()
+                .filter(|(_, content)| is_bad(content))
+                .map(|(name, _)| name.clone())
+                .collect();
+            ensure(world.standing() == (bad.clone(), 0), || {
+                format!("{:?} instead of {bad:?}", world.standing())
+            })
+        })
+    });
+}
+
+#[test]
+fn scopes_that_pass_their_keys_on_are_all_there_in_the_end() {
+    check(SEED, &events(3), |events| {
+        play(&events, |world, _| ensure(world.standing().1 == 0, || format!("{:?}", world.standing())))
+    });
 }
