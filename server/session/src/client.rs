@@ -148,11 +148,13 @@ impl Client {
         let known = KnownCulprits { all: &self.culprits, node, stream };
         for StreamEvent { resource_type, kind } in events {
             let EventKind::Standing(standing) = kind else { continue };
-            for rejection in &standing.rejected {
+            let state = self.streams.get(&stream).and_then(|stream| stream.find(resource_type));
+            // A conflict is one of this client's list.
+            let is_conflict = |name: &Name| state.is_some_and(|state| state.is_in_conflict(name));
+            for rejection in standing.rejected.iter().filter(|rejection| !is_conflict(&rejection.name)) {
                 let name = Arc::clone(&rejection.name);
                 known.add(ResourceKey { resource_type: resource_type.clone(), name }, rejection.version);
             }
-            let state = self.streams.get(&stream).and_then(|stream| stream.find(resource_type));
             if !state.is_some_and(TypeState::is_searching) {
                 known.end_search(resource_type);
             }
@@ -226,7 +228,7 @@ impl Client {
         let culprits = Arc::clone(&self.culprits);
         let known = KnownCulprits { all: &culprits, node: &node, stream };
         let traits = ClientTraits::new(known, &view, self.limits.max_response_bytes);
-        self.review_lists(&view, known);
+        self.review_lists(stream, &view, known, now);
         let turn = loop {
             self.plan(stream, &view, now);
             let mut events = Vec::new();
@@ -251,14 +253,23 @@ impl Client {
         Some(turn.response)
     }
 
-    /// Forgets what the view has otherwise by now of lists that were refused whole, and sets apart what other clients are known to refuse.
-    fn review_lists(&mut self, view: &View, known: KnownCulprits<'_>) {
+    /// Looks after the search of lists that were refused whole: forgets what the view has otherwise by now, sets apart what other clients are
+    /// known to refuse, and pauses while there is no room for a trial.
+    fn review_lists(&mut self, stream: StreamId, view: &View, known: KnownCulprits<'_>, now: Instant) {
+        let mut gate = self.gate(now);
         let states = self.streams.values_mut().flat_map(Stream::types_mut);
         for state in states.filter(|state| state.is_substituting()) {
             state.review_rejections(Target::new(view, None));
-            let known = known.known().filter(|_| state.is_searching());
+            let others_refuse = known.known().filter(|_| state.is_searching());
             let served = view.table(&state.resource_type);
-            self.order.is_due |= known.is_some_and(|known| state.set_apart(served, &known));
+            self.order.is_due |= others_refuse.is_some_and(|refused| state.set_apart(served, &refused));
+            if state.may_offer() {
+                let is_paused = gate.stops(&state.resource_type, known);
+                self.order.is_due |= state.pause(is_paused);
+            }
+        }
+        if gate.is_waited_at {
+            self.trials.get_or_insert_default().wait(stream, gate.opens_at());
         }
     }
 

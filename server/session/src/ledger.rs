@@ -473,6 +473,7 @@ impl Ledger {
             rejected: BTreeSet::new(),
             is_whole,
             answer: Answer::None,
+            is_accepted_late: false,
         });
     }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use xds_cache::status::{EventKind, StreamId};
-use xds_cache::{Deviations, HeldBack, ResourceType, View};
+use xds_cache::{Deviation, Deviations, HeldBack, ResourceType, View};
 
 use crate::limits::Limits;
 use crate::references::refers;
@@ -65,16 +65,28 @@ fn substitutes(
     let (mut all, mut searching) = (BTreeMap::<ResourceType, Deviations>::new(), BTreeSet::new());
     for state in streams.values().flat_map(Stream::types) {
         let of = &state.resource_type;
-        let substitutes = state.substitutes(view.table(of));
-        if substitutes.is_empty() {
-            continue;
-        }
-        all.entry(of.clone()).or_default().extend(substitutes);
-        if state.is_searching() {
-            searching.insert(of.clone());
+        // Of two streams, each would hold back what the other offers: they search one after the other.
+        let searches = state.is_searching() && searching.insert(of.clone());
+        let substitutes = state.substitutes(view.table(of), searches);
+        if !substitutes.is_empty() {
+            all.entry(of.clone()).or_default().extend(substitutes);
         }
     }
     (all, searching)
+}
+
+/// A resource that waits stays as the client accepted it, and not as it refused it.
+fn instead_of_refused(of: &ResourceType, deviations: &mut Deviations, streams: &BTreeMap<StreamId, Stream>) {
+    for state in streams.values().filter_map(|stream| stream.find(of)).filter(|state| state.is_substituting())
+    {
+        for deviation in deviations.values_mut() {
+            if let Deviation::Kept(kept) = deviation
+                && let Some(instead) = state.instead_of(kept)
+            {
+                *deviation = instead;
+            }
+        }
+    }
 }
 
 /// The types of which the client is to be brought to another table than before. A table that has become final is news too: maybe nothing
@@ -168,6 +180,9 @@ impl Order {
             state.into_iter().for_each(|state| state.ledger.forget_dropped(&names));
         }
         renew_returned(before.silent.difference(&after.silent), view, streams);
+        for (of, deviations) in &mut deviations {
+            instead_of_refused(of, deviations, streams);
+        }
         for (of, substitutes) in substitutes {
             deviations.entry(of.clone()).or_default().extend(substitutes.clone());
         }

@@ -45,6 +45,11 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest, is_fi
             events.extend(state.answered(sent, &Load::default(), error_detail));
         }
         Answered::Older(sent, load) if load.is_trial => events.extend(state.accept_trial(&sent, &load)),
+        Answered::Older(sent, load) if state.has(Quirk::RefusedWhole) => {
+            state.accept_list(sent.nonce);
+            state.ledger.note_accepted_late(sent.nonce);
+            events.extend(state.lift_rejections(&load));
+        }
         // But what came in that response is not rejected any more.
         Answered::Older(_, load) => events.extend(state.lift_rejections(&load)),
         Answered::Again(_) if !is_changed => repeat(state),

@@ -7,7 +7,7 @@ use xds_cache::status::Sent;
 use xds_cache::{Name, TypeTable, Version};
 
 use super::Ledger;
-use super::sending::{Answer, MAX_LATER, Sending};
+use super::sending::{Answer, MAX_LATER, NO_NONCES, Sending};
 use crate::steps::counted;
 
 impl Ledger {
@@ -17,10 +17,27 @@ impl Ledger {
         (sending.is_whole && sending.answer == Answer::None).then_some(&sending.table)
     }
 
+    /// Returns `true` if this was sent last, and the client refused it.
+    pub(crate) fn was_refused(&self, list: &TypeTable) -> bool {
+        let last = self.later.back().filter(|last| last.answer == Answer::Rejected);
+        last.is_some_and(|last| last.table.version() == list.version())
+    }
+
+    /// The client accepted a complete list when it had been sent another one already.
+    pub(crate) fn note_accepted_late(&mut self, nonce: u64) {
+        let sending = self.position(nonce).and_then(|position| self.later.get_mut(position));
+        if let Some(sending) = sending.filter(|sending| sending.is_whole && sending.answer == Answer::None) {
+            sending.is_accepted_late = true;
+        }
+    }
+
     /// The newest table before a response that the client has accepted; `None` if it came back and has accepted none since.
     pub(crate) fn accepted_before(&self, nonce: u64) -> Option<&Arc<TypeTable>> {
         let position = self.position(nonce)?;
-        let accepted = self.later.iter().take(position).rev().find(|sending| sending.is_accepted());
+        let is_accepted = |sending: &&Sending| {
+            sending.nonces != NO_NONCES && (sending.is_accepted() || sending.is_accepted_late)
+        };
+        let accepted = self.later.iter().take(position).rev().find(is_accepted);
         let base = (!self.is_base_guessed).then_some(&self.base);
         accepted.map(|sending| &sending.table).or(base)
     }

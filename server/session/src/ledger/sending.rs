@@ -22,6 +22,8 @@ pub(super) struct Sending {
     /// All of it was sent.
     pub(super) is_whole: bool,
     pub(super) answer: Answer,
+    /// The client accepted it when it had been sent another one already. Such an answer counts for nothing else (D7).
+    pub(super) is_accepted_late: bool,
 }
 
 /// Names that were sent though they did not change, or reported as removed though they were removed before.
@@ -91,7 +93,8 @@ impl Sending {
     /// A table that needed no response.
     pub(super) fn unsent(table: Arc<TypeTable>, answer: Answer, missed: BTreeSet<Name>) -> Self {
         let (again, rejected) = (Again::default(), BTreeSet::new());
-        Self { nonces: NO_NONCES, table, again, missed, rejected, is_whole: true, answer }
+        let is_accepted_late = false;
+        Self { nonces: NO_NONCES, table, again, missed, rejected, is_whole: true, answer, is_accepted_late }
     }
 
     /// How many names are kept besides the table.

@@ -81,7 +81,7 @@ pub(super) fn decide(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
         return Decision::new(Step::Send);
     };
     // 9. Only the client's silence counts, not what waits by our doing, or because of a rejection.
-    if users.iter().any(|user| user.is_rejected || facts.is_held(&user.key)) {
+    if facts.is_kept_by_rejection(&users, MAX_USERS_OF_USERS) {
         return retained;
     }
     if facts.is_retained_too_long(key) {
@@ -356,6 +356,16 @@ impl Facts<'_> {
         since.checked_add(self.input.limits.removal_grace).is_some_and(|end| self.input.now >= end)
     }
 
+    /// Returns `true` if something waits by our doing, or because of a rejection, and uses a resource: one of its users, or one of theirs
+    /// that is not served either.
+    fn is_kept_by_rejection(&self, users: &[User], depth: usize) -> bool {
+        let is_kept = |user: &User| {
+            let is_gone = depth > 0 && self.served(&user.key).is_none();
+            is_gone && self.is_kept_by_rejection(&self.users(&user.key), depth - 1)
+        };
+        users.iter().any(|user| user.is_rejected || self.is_held(&user.key) || is_kept(user))
+    }
+
     /// Where streams have a resource that is gone.
     fn gone(&self, key: &ResourceKey) -> impl DoubleEndedIterator<Item = (&Place<'_>, &Arc<Resource>)> {
         self.places(key).iter().filter_map(|place| match &place.at {
@@ -387,6 +397,9 @@ impl Facts<'_> {
         self.scopes_wait.get_or_init(first).clone()
     }
 }
+
+/// References lead from a listener over scope, routes, host and cluster to endpoints or a secret.
+const MAX_USERS_OF_USERS: usize = 6;
 
 /// Returns `true` if the answer to what a stream was sent of a name is still to come.
 fn is_unanswered(state: &TypeState, name: &Name) -> bool {

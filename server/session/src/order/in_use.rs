@@ -147,8 +147,9 @@ impl Facts<'_> {
             for state in self.states(&row.from) {
                 for user in state.ledger.tables().flat_map(|table| of(table)) {
                     if let Some(counts) = self.if_had(state, &user) {
+                        let substitutes = self.input.substitutes.get(&row.from);
                         let is_rejected = state.ledger.answer(user.name()) == Answer::Rejected
-                            || state.is_substituted(user.name());
+                            || substitutes.is_some_and(|all| all.contains_key(user.name()));
                         referrers
                             .push(Referrer { user: User { key: user.key().clone(), is_rejected }, counts });
                     }

@@ -1,28 +1,35 @@
-//! Lists that a client refuses whole because of one resource: the search by substitution (D26).
+//! Lists that a client refuses whole because of one resource: the search by substitution.
 //!
 //! To be absent from a complete list would be to be deleted, so nothing can be left out to find what is refused. Instead, each of the
 //! resources that may be refused stays as the client accepted it last, and only one group of them at a time comes in its new version.
 //! Such a list is that of a table that deviates from the view's, like those of changes that wait: the ledger knows no difference.
+//!
+//! A key passes from one resource to another only if both change in one list. So resources with a key in common come together, until
+//! a list with them alone is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_cache::status::Sent;
-use xds_cache::{Deviation, Deviations, Name, Resource, TypeTable, Version};
+use xds_cache::{Deviation, Deviations, Name, Resource, Revision, TypeTable, Version};
 
 use super::TypeState;
-use super::rejections::Nack;
+use super::rejections::{Nack, Rejections};
 use crate::culprits::Known;
 use crate::quirks::Quirk;
 
 /// Resources that are offered together as long as nothing else is known: the key of one is, or was, that of another.
 pub(super) type Unit = Vec<(Name, Version)>;
 
+/// The same, as they are served.
+type ServedUnit<'a> = Vec<&'a Arc<Resource>>;
+
 impl TypeState {
-    /// Begins or continues to search a list that the client refused whole. Returns the names of what it may refuse; none if the list was
-    /// not the last one, or it is not known what the client has instead.
+    /// Begins or continues to search a list that the client refused whole. Returns the names of all that it may refuse; none if the list
+    /// was not the last one, or it is not known which list the client has instead.
     pub(super) fn suspect_list(&mut self, sent: &Sent, words: &Arc<str>) -> BTreeSet<Name> {
-        if !self.has(Quirk::RefusedWhole) || !self.ledger.responses().is_answered() {
+        let is_last = self.ledger.responses().is_answered();
+        if !self.has(Quirk::RefusedWhole) || !is_last || !self.asks_only_for_all() {
             return BTreeSet::new();
         }
         let Some(refused) = self.ledger.open_table(sent.nonce).cloned() else { return BTreeSet::new() };
@@ -31,19 +38,21 @@ impl TypeState {
             return BTreeSet::new();
         };
         let changes = refused.changes_since(&accepted);
-        let changed = changes.changed.iter().filter(|changed| self.wants.covers(&refused, changed));
-        let units = units(&accepted, changed);
+        let changed = changes.changed.iter().filter(|resource| resource.in_wildcard());
+        let units = units(&accepted, changed).into_iter();
+        let units: Vec<Unit> = units.map(|unit| unit.into_iter().map(version).collect()).collect();
         let names: BTreeSet<Name> = units.iter().flatten().map(|(name, _)| Arc::clone(name)).collect();
         if !names.is_empty() {
             let nack = Nack { sent, words, n_brought: names.len(), is_trial: false };
-            self.rejections.get_or_insert_default().handle_nack_of_list(nack, accepted, units);
+            let rejections = self.rejections.get_or_insert_default();
+            rejections.handle_nack_of_list(nack, accepted, units, |name| conflict(&refused, name));
             self.is_dirty = true;
         }
         names
     }
 
     /// The client accepts the list of this response.
-    pub(super) fn accept_list(&mut self, nonce: u64) {
+    pub(crate) fn accept_list(&mut self, nonce: u64) {
         if let Some(rejections) = &mut self.rejections
             && let Some(table) = self.ledger.open_table(nonce)
         {
@@ -51,28 +60,112 @@ impl TypeState {
         }
     }
 
-    /// What the client goes on with of what it refuses, or may refuse, as it accepted that last: `served` has another version.
-    pub(crate) fn substitutes(&self, served: &TypeTable) -> Deviations {
-        let Some(rejections) = &self.rejections else { return Deviations::new() };
-        let Some(accepted) = rejections.accepted_list() else { return Deviations::new() };
+    /// The resources with which the client goes on, as it accepted them last, though `served` has other versions: those that it refuses,
+    /// and, if it `searches`, the suspects of other groups than the first.
+    pub(crate) fn substitutes(&self, served: &TypeTable, searches: bool) -> Deviations {
         let mut substitutes = Deviations::new();
+        let Some((rejections, accepted)) = self.search() else { return substitutes };
+        let first = rejections.first_group();
+        let changes = served.changes_since(accepted);
         let mut keys: BTreeSet<&[u8]> = BTreeSet::new();
-        for (name, version) in rejections.not_offered() {
-            let Some(new) = served.find(name).filter(|new| new.version() == version) else { continue };
-            let had = accepted.find(name);
+        let is_kept = |new: &&Arc<Resource>| {
+            rejections.refuses_this(new) || (searches && rejections.is_of_another_group(new, first))
+        };
+        for new in changes.changed.iter().filter(is_kept) {
+            let had = accepted.find(new.name());
             keys.extend(had.into_iter().chain([new]).filter_map(|resource| resource.scope_key()));
             let kept = had.map_or(Deviation::Absent, |had| Deviation::Kept(Arc::clone(had)));
-            substitutes.insert(Arc::clone(name), kept);
+            substitutes.insert(Arc::clone(new.name()), kept);
         }
         if !keys.is_empty() {
-            // Whose key passes to one of these stays too.
-            let removed = served.changes_since(accepted);
-            let removed = removed.removed.iter().filter_map(|name| accepted.find(name));
+            // Removed resources stay while those wait that take their keys, and no other does.
+            let offered = changes.changed.iter().filter(|new| !substitutes.contains_key(new.name()));
+            offered.filter_map(|new| new.scope_key()).for_each(|key| drop(keys.remove(key)));
+            let removed = changes.removed.iter().filter_map(|name| accepted.find(name));
             for had in removed.filter(|had| had.scope_key().is_some_and(|key| keys.contains(key))) {
                 substitutes.insert(Arc::clone(had.name()), Deviation::Kept(Arc::clone(had)));
             }
         }
         substitutes
+    }
+
+    /// The substitute of a resource that waits, if the client refused the version that it was sent last.
+    pub(crate) fn instead_of(&self, kept: &Resource) -> Option<Deviation> {
+        let (rejections, accepted) = self.search()?;
+        let had = accepted.find(kept.name());
+        let is_refused = rejections.is_apart(kept);
+        is_refused.then(|| had.map_or(Deviation::Absent, |had| Deviation::Kept(Arc::clone(had))))
+    }
+
+    /// Forgets rejections of what is not served any more, and offers again what may be accepted by now.
+    pub(crate) fn review_list(&mut self, served: &TypeTable, revision: Revision) {
+        if !self.asks_only_for_all() {
+            self.rejections = self.rejections.take().map(|mut rejections| {
+                rejections.retain_of_list(|_| None);
+                rejections
+            });
+            return;
+        }
+        self.regroup(served, revision);
+        self.offer_freed(served, revision);
+        if let Some(rejections) = &mut self.rejections {
+            rejections.retain_of_list(|name| served.find(name).map(|resource| resource.version()));
+        }
+    }
+
+    /// Puts suspects, and resources that were refused because of their keys, together with those that have or had such a key: with new
+    /// versions, and again when something is corrected that may have been in their way.
+    fn regroup(&mut self, served: &TypeTable, revision: Revision) {
+        if !self.rejections.as_mut().is_some_and(|rejections| rejections.is_regrouping_due(served)) {
+            return;
+        }
+        let Some((rejections, accepted)) = self.search() else { return };
+        let conflicts: BTreeSet<&Name> = rejections.conflicts().map(|(name, _)| name).collect();
+        let is_stuck = |one: &Resource| rejections.refuses_this(one) && !conflicts.contains(one.name());
+        let is_any_corrected = rejections.is_any_other(|name| served.find(name).map(|one| one.version()));
+        let changes = served.changes_since(accepted);
+        let mut together: Vec<Unit> = Vec::new();
+        for unit in units(accepted, changes.changed.iter()) {
+            let unit: ServedUnit<'_> = unit.into_iter().filter(|one| !is_stuck(one)).collect();
+            let groups: BTreeSet<Option<u64>> = unit.iter().map(|one| rejections.group_of(one)).collect();
+            let has_new = groups.contains(&None) && groups.len() > 1;
+            let was_split = groups.len() > 1 || unit.iter().any(|one| rejections.refuses_this(one));
+            if has_new || (is_any_corrected && was_split) {
+                together.push(unit.into_iter().map(version).collect());
+            }
+        }
+        if let Some(rejections) = &mut self.rejections {
+            together.into_iter().for_each(|unit| rejections.offer_together(unit, revision));
+        }
+    }
+
+    /// Offers again resources that were refused because another had their key, once none has.
+    fn offer_freed(&mut self, served: &TypeTable, revision: Revision) {
+        if self.rejections.as_mut().is_some_and(|rejections| rejections.is_review_due(served)) {
+            let freed = self.freed(served);
+            if let Some(rejections) = &mut self.rejections {
+                for name in freed {
+                    let version = served.find(&name).map(version);
+                    rejections.offer_together(version.into_iter().collect(), revision);
+                }
+            }
+        }
+    }
+
+    /// The resources that were refused because another had their key, if none has any more that is still served.
+    fn freed(&self, served: &TypeTable) -> Vec<Name> {
+        let Some((rejections, accepted)) = self.search() else { return vec![] };
+        let mut owners: BTreeMap<&[u8], Vec<&Name>> =
+            rejections.conflicts().map(|(_, key)| (key, vec![])).collect();
+        for owner in accepted.resources().filter(|owner| served.find(owner.name()).is_some()) {
+            let owners = owner.scope_key().and_then(|key| owners.get_mut(key));
+            owners.into_iter().for_each(|owners| owners.push(owner.name()));
+        }
+        let is_free = |(name, key): &(&Name, &[u8])| {
+            let is_current = served.find(name).is_some_and(|served| rejections.refuses_this(served));
+            is_current && owners.get(key).is_some_and(|owners| owners.iter().all(|owner| owner == name))
+        };
+        rejections.conflicts().filter(is_free).map(|(name, _)| Arc::clone(name)).collect()
     }
 
     /// Sets apart what other clients of the program are known to refuse. Tells whether the next list is another because of that.
@@ -83,54 +176,98 @@ impl TypeState {
         self.rejections.as_mut().is_some_and(|rejections| rejections.set_apart(is_known))
     }
 
+    /// Returns `true` if the next list may be another trial: the last one was answered.
+    pub(crate) fn may_offer(&self) -> bool {
+        self.is_searching() && self.ledger.responses().is_answered()
+    }
+
+    /// Offers no group from now on, or goes on. Tells whether that is a change.
+    pub(crate) fn pause(&mut self, is_paused: bool) -> bool {
+        self.rejections.as_mut().is_some_and(|rejections| rejections.pause(is_paused))
+    }
+
+    /// Returns `true` if a resource was refused because another one of the list had its key.
+    pub(crate) fn is_in_conflict(&self, name: &Name) -> bool {
+        self.rejections.as_ref().is_some_and(|rejections| rejections.conflicts().any(|(of, _)| of == name))
+    }
+
     /// Returns `true` if the client refuses something of a list.
     pub(crate) fn is_substituting(&self) -> bool {
-        self.rejections.as_ref().is_some_and(|rejections| rejections.accepted_list().is_some())
+        self.search().is_some()
     }
 
-    /// Returns `true` if the client goes on with an older version of a resource of a list, because it refuses the new one, or may do so.
-    pub(crate) fn is_substituted(&self, name: &Name) -> bool {
-        self.is_substituting() && self.rejections.as_ref().is_some_and(|rejections| rejections.knows(name))
+    /// Returns `true` if a list is sent to find the culprits of another one that was refused.
+    pub(super) fn is_trial_list(&self) -> bool {
+        self.rejections.as_ref().is_some_and(|rejections| rejections.is_offering())
     }
 
-    /// Offers again what was refused beside a resource that is corrected now and had its key.
-    pub(super) fn review_list(&mut self, served: &TypeTable) {
-        let Some(rejections) = &mut self.rejections else { return };
-        let Some(accepted) = rejections.accepted_list() else { return };
-        let key = |resource: &Arc<Resource>| resource.scope_key().map(<[u8]>::to_vec);
-        let keys: BTreeSet<Vec<u8>> = rejections
-            .refused()
-            .filter(|(name, version)| served.find(name).map(|new| new.version()) != Some(*version))
-            .filter_map(|(name, _)| accepted.find(name).and_then(key))
-            .collect();
-        let has_key = |name: &Name| served.find(name).and_then(key).is_some_and(|key| keys.contains(&key));
-        let again: Vec<Name> =
-            rejections.refused().map(|(name, _)| name).filter(|name| has_key(name)).cloned().collect();
-        rejections.offer_again(&again);
+    /// The rejections of lists, and the list that the client accepted last.
+    fn search(&self) -> Option<(&Rejections, &Arc<TypeTable>)> {
+        let rejections = self.rejections.as_deref()?;
+        Some((rejections, rejections.accepted_list()?))
+    }
+
+    /// Returns `true` if the client asks for everything, and for nothing by name. Of others it is not known which list they accepted.
+    fn asks_only_for_all(&self) -> bool {
+        self.wants.is_wildcard() && self.wants.names().is_empty()
     }
 }
 
+fn version(resource: &Arc<Resource>) -> (Name, Version) {
+    (Arc::clone(resource.name()), resource.version())
+}
+
+/// The key of a resource, if another one of the list has the same.
+fn conflict(list: &TypeTable, name: &Name) -> Option<Vec<u8>> {
+    let key = list.find(name)?.scope_key()?;
+    let mut others = list.resources().filter(|other| other.name() != name);
+    others.any(|other| other.scope_key() == Some(key)).then(|| key.to_vec())
+}
+
 /// Puts resources together that have a key in common, or had.
-fn units<'a>(accepted: &TypeTable, changed: impl Iterator<Item = &'a Arc<Resource>>) -> Vec<Unit> {
-    let mut units: Vec<(Unit, BTreeSet<Vec<u8>>)> = Vec::new();
-    let mut unit_of: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+fn units<'a>(
+    accepted: &'a TypeTable,
+    changed: impl Iterator<Item = &'a Arc<Resource>>,
+) -> Vec<ServedUnit<'a>> {
+    let mut units: Vec<ServedUnit<'a>> = Vec::new();
+    // Where the resources of a unit went that became a part of another.
+    let mut moved: Vec<usize> = Vec::new();
+    let mut unit_of: BTreeMap<&'a [u8], usize> = BTreeMap::new();
     for new in changed {
+        let own = units.len();
+        units.push(vec![new]);
+        moved.push(own);
         let had = accepted.find(new.name());
-        let keys: BTreeSet<Vec<u8>> = had
-            .into_iter()
-            .chain([new])
-            .filter_map(|resource| resource.scope_key().map(<[u8]>::to_vec))
-            .collect();
-        let others: BTreeSet<usize> = keys.iter().filter_map(|key| unit_of.get(key)).copied().collect();
-        let mut unit = (vec![(Arc::clone(new.name()), new.version())], keys);
-        for other in others {
-            if let Some((resources, keys)) = units.get_mut(other).map(std::mem::take) {
-                unit.0.extend(resources);
-                unit.1.extend(keys);
-            }
+        for key in had.into_iter().chain([new]).filter_map(|resource| resource.scope_key()) {
+            let other = *unit_of.entry(key).or_insert(own);
+            join(&mut units, &mut moved, other, own);
         }
-        unit_of.extend(unit.1.iter().map(|key| (key.clone(), units.len())));
-        units.push(unit);
     }
-    units.into_iter().map(|(resources, _)| resources).filter(|unit| !unit.is_empty()).collect()
+    units.retain(|unit| !unit.is_empty());
+    units
+}
+
+/// Makes one of two units: of the smaller and the larger.
+fn join(units: &mut [ServedUnit<'_>], moved: &mut [usize], a: usize, b: usize) {
+    let [a, b] = [a, b].map(|unit| root(moved, unit));
+    let n = |unit: usize| units.get(unit).map_or(0, Vec::len);
+    let (small, large) = if n(a) < n(b) { (a, b) } else { (b, a) };
+    if small == large {
+        return;
+    }
+    let resources = units.get_mut(small).map(std::mem::take).unwrap_or_default();
+    if let Some(unit) = units.get_mut(large) {
+        unit.extend(resources);
+    }
+    if let Some(moved) = moved.get_mut(small) {
+        *moved = large;
+    }
+}
+
+/// The unit that a unit has become a part of.
+fn root(moved: &[usize], mut unit: usize) -> usize {
+    while let Some(next) = moved.get(unit).copied().filter(|next| *next != unit) {
+        unit = next;
+    }
+    unit
 }

@@ -23,7 +23,7 @@ pub(crate) struct Rejections {
     lifted: Vec<Name>,
     /// Something changed since it was last [reported](Self::report).
     is_news: bool,
-    /// How far the search of a list is that the client refuses whole.
+    /// The search of a list that the client refuses whole.
     list: Option<ListSearch>,
 }
 
@@ -32,7 +32,14 @@ pub(crate) struct Rejections {
 struct ListSearch {
     /// The list that the client accepted last.
     accepted: Arc<TypeTable>,
-    n_rejected: usize,
+    /// No group is offered now.
+    is_paused: bool,
+    /// The keys of what was refused because another resource of the list had the same.
+    conflicts: BTreeMap<Name, Vec<u8>>,
+    /// The versions of the accepted and of the served list for which these were last looked at.
+    reviewed: Option<(Version, Version)>,
+    /// The version of the served list for which units were last put together.
+    regrouped: Option<Version>,
 }
 
 /// A resource that came in a rejected response with others.
@@ -96,12 +103,29 @@ impl Rejections {
 
     /// The client refused a list whole in which these were not as in the one that it `accepted` last. One group of them at a time comes
     /// in the lists from now on.
-    pub(super) fn handle_nack_of_list(&mut self, nack: Nack<'_>, accepted: Arc<TypeTable>, units: Vec<Unit>) {
+    ///
+    /// `conflict` gives the key of one of them, if another resource of the refused list has it too.
+    pub(super) fn handle_nack_of_list(
+        &mut self,
+        nack: Nack<'_>,
+        accepted: Arc<TypeTable>,
+        mut units: Vec<Unit>,
+        conflict: impl FnOnce(&Name) -> Option<Vec<u8>>,
+    ) {
         self.is_news = true;
-        self.list.get_or_insert(ListSearch { accepted, n_rejected: 0 }).n_rejected += 1;
-        let mut units = units;
+        let (conflicts, reviewed, regrouped) = (BTreeMap::new(), None, None);
+        let list = self.list.get_or_insert(ListSearch {
+            accepted,
+            is_paused: false,
+            conflicts,
+            reviewed,
+            regrouped,
+        });
         if let [unit] = &units[..] {
             if let [(name, version)] = &unit[..] {
+                list.conflicts.remove(name);
+                list.conflicts.extend(conflict(name).map(|key| (Arc::clone(name), key)));
+                list.reviewed = None;
                 self.refuse(nack, name, *version);
                 return;
             }
@@ -134,22 +158,57 @@ impl Rejections {
         self.list.as_ref().map(|list| &list.accepted)
     }
 
-    /// What is left out of the next list: what the client refuses, and all groups but the first. After too many rejections, no group is
-    /// tried any more.
-    pub(super) fn not_offered(&self) -> impl Iterator<Item = (&Name, Version)> {
-        let is_given_up = self.list.as_ref().is_some_and(|list| list.n_rejected > MAX_REJECTED_LISTS);
-        let first = self.suspects.values().map(|suspect| suspect.group).min().filter(|_| !is_given_up);
-        let later = self.suspects.iter().filter(move |(_, suspect)| Some(suspect.group) != first);
-        self.refused().chain(later.map(|(name, suspect)| (name, suspect.version)))
+    /// The group of suspects that comes in the next list, if any does.
+    pub(super) fn first_group(&self) -> Option<u64> {
+        let is_paused = self.list.as_ref().is_some_and(|list| list.is_paused);
+        self.suspects.values().map(|suspect| suspect.group).min().filter(|_| !is_paused)
     }
 
-    /// What the client refuses.
-    pub(super) fn refused(&self) -> impl Iterator<Item = (&Name, Version)> {
-        self.refused.iter().map(|(name, refused)| (name, refused.version))
+    /// Returns `true` if a resource is a suspect, and not of this group.
+    pub(super) fn is_of_another_group(&self, resource: &Resource, group: Option<u64>) -> bool {
+        self.group_of(resource).is_some_and(|of| of != REFUSED && Some(of) != group)
+    }
+
+    /// Returns `true` if this version of a resource is refused.
+    pub(super) fn refuses_this(&self, resource: &Resource) -> bool {
+        self.group_of(resource) == Some(REFUSED)
+    }
+
+    /// Offers no group from now on, or goes on. Tells whether that is a change.
+    pub(super) fn pause(&mut self, is_paused: bool) -> bool {
+        self.list.as_mut().is_some_and(|list| std::mem::replace(&mut list.is_paused, is_paused) != is_paused)
+    }
+
+    /// Returns `true` if a group is offered.
+    pub(super) fn is_offering(&self) -> bool {
+        self.is_searching() && self.list.as_ref().is_some_and(|list| !list.is_paused)
+    }
+
+    /// Forgets what the client refused of lists and does not have to take any more: it has what is served, or that is gone.
+    pub(super) fn retain_of_list(&mut self, served: impl Fn(&Name) -> Option<Version>) {
+        let Some(list) = &self.list else { return };
+        let n_before = self.refused.len() + self.suspects.len();
+        let accepted = |name: &Name| list.accepted.find(name).map(|resource| resource.version());
+        self.refused.retain(|name, _| served(name).is_some_and(|version| accepted(name) != Some(version)));
+        self.suspects.retain(|name, suspect| served(name) == Some(suspect.version));
+        self.is_news |= self.refused.len() + self.suspects.len() < n_before;
+    }
+
+    /// What the client refuses because another resource has its key, and that.
+    pub(super) fn conflicts(&self) -> impl Iterator<Item = (&Name, &[u8])> {
+        let conflicts = self.list.iter().flat_map(|list| &list.conflicts);
+        conflicts.map(|(name, key)| (name, &key[..])).filter(|(name, _)| self.refused.contains_key(*name))
+    }
+
+    /// Returns `true` if conflicts may have ended since this last was asked.
+    pub(super) fn is_review_due(&mut self, served: &TypeTable) -> bool {
+        let Some(list) = self.list.as_mut().filter(|list| !list.conflicts.is_empty()) else { return false };
+        let versions = Some((list.accepted.version(), served.version()));
+        std::mem::replace(&mut list.reviewed, versions) != versions
     }
 
     /// Returns `true` if the client refuses the resource in some version, or may do so.
-    pub(super) fn knows(&self, name: &Name) -> bool {
+    fn knows(&self, name: &Name) -> bool {
         self.refused.contains_key(name) || self.suspects.contains_key(name)
     }
 
@@ -170,12 +229,20 @@ impl Rejections {
         self.n_groups > n_before
     }
 
-    /// Offers again what was refused of a list, each alone.
-    pub(super) fn offer_again(&mut self, names: &[Name]) {
-        for name in names {
-            let Some(Rejection { version, since, .. }) = self.refused.remove(name) else { continue };
-            self.n_groups += 1;
-            self.suspects.insert(Arc::clone(name), Suspect { version, group: self.n_groups, since });
+    /// Returns `true` if another list is served since this was last asked.
+    pub(super) fn is_regrouping_due(&mut self, served: &TypeTable) -> bool {
+        let version = Some(served.version());
+        self.list.as_mut().is_some_and(|list| std::mem::replace(&mut list.regrouped, version) != version)
+    }
+
+    /// Offers these together: what was refused is offered again, and what is new since `revision` waits for the others.
+    pub(super) fn offer_together(&mut self, unit: Unit, revision: Revision) {
+        self.n_groups += 1;
+        for (name, version) in unit {
+            let since = self.since(&name).unwrap_or(revision);
+            self.refused.remove(&name);
+            self.list.as_mut().and_then(|list| list.conflicts.remove(&name));
+            self.suspects.insert(name, Suspect { version, group: self.n_groups, since });
             self.is_news = true;
         }
     }
@@ -244,8 +311,15 @@ impl Rejections {
         self.group_of(resource).is_some()
     }
 
-    /// The group of a suspect.
-    fn group_of(&self, resource: &Resource) -> Option<u64> {
+    /// Returns `true` if something that is refused or suspected is served in another version now.
+    pub(super) fn is_any_other(&self, served: impl Fn(&Name) -> Option<Version>) -> bool {
+        let refused = self.refused.iter().map(|(name, refused)| (name, refused.version));
+        let suspects = self.suspects.iter().map(|(name, suspect)| (name, suspect.version));
+        refused.chain(suspects).any(|(name, version)| served(name) != Some(version))
+    }
+
+    /// The group of a suspect, and of what is refused; `None` for anything else.
+    pub(super) fn group_of(&self, resource: &Resource) -> Option<u64> {
         let (name, version) = (resource.name(), resource.version());
         if self.refused.get(name).is_some_and(|refused| refused.version == version) {
             return Some(REFUSED);
@@ -348,9 +422,6 @@ const KNOWN_CULPRIT: u64 = u64::MAX - 1;
 
 /// How many resources that other clients refuse go each in a response of its own.
 const MAX_ALONE: usize = 16;
-
-/// After so many refused lists, what is not found yet stays unknown.
-const MAX_REJECTED_LISTS: usize = 256;
 
 /// If the words name more resources than this, they are not taken for the names of what is refused.
 const MAX_NAMED: usize = 8;

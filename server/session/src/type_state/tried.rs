@@ -150,16 +150,13 @@ impl TypeState {
 
     /// Forgets rejections of what does not exist any more, or is sent in another version.
     pub(crate) fn review_rejections(&mut self, target: Target<'_>) {
-        let is_list = self.is_substituting();
-        if is_list {
-            self.review_list(target.view.table(&self.resource_type));
+        if self.is_substituting() {
+            // The target has older versions of what is searched.
+            self.review_list(target.view.table(&self.resource_type), target.view.revision());
+            return;
         }
         let Some(rejections) = &mut self.rejections else { return };
-        // A list has older versions of what is searched.
-        let table = match is_list {
-            true => target.view.table(&self.resource_type),
-            false => target.table(&self.resource_type),
-        };
+        let table = target.table(&self.resource_type);
         rejections.retain(|name| table.resolve(name).map(|resource| resource.version()));
     }
 
@@ -192,16 +189,12 @@ impl TypeState {
         changed.first().is_some_and(|first| self.is_offered_again(first))
     }
 
-    /// Returns `true` if a list is sent to find what of another one was refused.
-    pub(super) fn is_trial_list(&self) -> bool {
-        self.is_substituting() && self.is_searching()
-    }
-
     /// Returns `true` if nothing is owed but trials.
     pub(crate) fn owes_only_trials(&self, owed: &Owed, profile: Profile) -> bool {
         let Some(rejections) = &self.rejections else { return false };
+        // A list has everything; a search of lists pauses instead.
         if self.is_substituting() {
-            return self.is_trial_list();
+            return false;
         }
         !self.is_answer_owed
             && self.awaited.is_none()

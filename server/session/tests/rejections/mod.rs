@@ -137,7 +137,8 @@ impl World {
         let (node, type_url) = (Some(Arc::clone(&self.node)), self.of.type_url().to_owned());
         let request: Request = match self.variant {
             Variant::Sotw => {
-                let resource_names = self.names.clone();
+                let is_wildcard = self.refuses_lists_whole();
+                let resource_names = if is_wildcard { vec![] } else { self.names.clone() };
                 let request = SotwRequest {
                     node,
                     type_url,
@@ -588,17 +589,31 @@ const N_SCOPES: usize = 6;
 
 /// The scopes of a history: edition, whether they are bad, and the key, by number.
 #[derive(Clone, Default)]
-struct Scopes(BTreeMap<usize, (usize, bool, String)>);
+struct Scopes(BTreeMap<usize, (usize, bool, String)>, MayConflict);
+
+/// Whether two scopes may have the same key.
+type MayConflict = bool;
 
 impl Scopes {
     fn change(&mut self, edition: usize, edits: &[(usize, bool, bool, usize)]) {
         for (i, is_there, is_bad, key) in edits {
             let key = if *key == 0 { format!("own{i}") } else { format!("k{key}") };
             let is_taken = self.0.iter().any(|(other, (_, _, of_other))| other != i && *of_other == key);
-            if *is_there && !is_taken {
+            if *is_there && (self.1 || !is_taken) {
                 self.0.insert(*i, (edition, *is_bad, key));
             } else if !is_there {
                 self.0.remove(i);
+            }
+        }
+    }
+
+    /// None is bad, and none has the key of another.
+    fn correct(&mut self) {
+        let mut keys = BTreeSet::new();
+        for (i, (_, is_bad, key)) in &mut self.0 {
+            *is_bad = false;
+            if !keys.insert(key.clone()) {
+                *key = format!("own{i}");
             }
         }
     }
@@ -619,9 +634,13 @@ impl Scopes {
 }
 
 /// Plays a history. At each quiet point `is_right` holds; in the end everything is corrected, and the client has it.
-fn play(events: &[Event], is_right: impl Fn(&World, &Scopes) -> Result<(), String>) -> Result<(), String> {
+fn play(
+    events: &[Event],
+    may_conflict: MayConflict,
+    is_right: impl Fn(&World, &Scopes) -> Result<(), String>,
+) -> Result<(), String> {
     let mut world = World::new(Variant::Sotw, ResourceType::ScopedRouteConfiguration, 0, true);
-    let mut scopes = Scopes::default();
+    let mut scopes = Scopes(BTreeMap::new(), may_conflict);
     world.publish_all(vec![]);
     world.ask();
     for (edition, event) in events.iter().enumerate() {
@@ -641,9 +660,7 @@ fn play(events: &[Event], is_right: impl Fn(&World, &Scopes) -> Result<(), Strin
             }
         }
     }
-    for (_, is_bad, _) in scopes.0.values_mut() {
-        *is_bad = false;
-    }
+    scopes.correct();
     world.publish_all(scopes.resources());
     world.drain();
     ensure(world.held == scopes.expected(), || format!("ends with {:?}", world.held))?;
@@ -654,7 +671,7 @@ fn play(events: &[Event], is_right: impl Fn(&World, &Scopes) -> Result<(), Strin
 #[test]
 fn what_is_said_of_lists_is_so_while_they_change() {
     check(SEED, &events(1), |events| {
-        play(&events, |world, scopes| {
+        play(&events, false, |world, scopes| {
             let expected = scopes.expected();
             let is_bad = |content: &str| content.contains("bad");
             for (name, content) in expected.iter().filter(|(_, content)| !is_bad(content)) {
@@ -677,7 +694,9 @@ fn what_is_said_of_lists_is_so_while_they_change() {
 
 #[test]
 fn scopes_that_pass_their_keys_on_are_all_there_in_the_end() {
-    check(SEED, &events(3), |events| {
-        play(&events, |world, _| ensure(world.standing().1 == 0, || format!("{:?}", world.standing())))
+    check(SEED, &(events(3), any::<bool>()), |(events, may_conflict)| {
+        play(&events, may_conflict, |world, _| {
+            ensure(world.standing().1 == 0, || format!("{:?}", world.standing()))
+        })
     });
 }
