@@ -80,7 +80,8 @@ impl TypeState {
         if !keys.is_empty() {
             // Removed resources stay while those wait that take their keys, and no other does.
             let offered = changes.changed.iter().filter(|new| !substitutes.contains_key(new.name()));
-            offered.filter_map(|new| new.scope_key()).for_each(|key| drop(keys.remove(key)));
+            let offered: BTreeSet<&[u8]> = offered.filter_map(|new| new.scope_key()).collect();
+            keys.retain(|key| !offered.contains(key));
             let removed = changes.removed.iter().filter_map(|name| accepted.find(name));
             for had in removed.filter(|had| had.scope_key().is_some_and(|key| keys.contains(key))) {
                 substitutes.insert(Arc::clone(had.name()), Deviation::Kept(Arc::clone(had)));
