@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{Hash as _, Hasher as _};
+use std::net::IpAddr;
 
 use xds_cache::cluster::{DRAIN_CLUSTER, DRAIN_ENDPOINTS, METADATA};
 use xds_cache::time::duration;
@@ -185,6 +186,35 @@ fn load_assignment(message: &Message, path: &Path<'_>, findings: &mut Findings) 
             format!("no locality has priority {missing}, though one has a higher number; gRPC rejects that");
         findings.push(Finding::warning("priority-gap", &path, text));
     }
+}
+
+/// The fault of an endpoint of a collection (LEDS) that ends the process of an Envoy which is sent it: an address that is none of IP. Of an
+/// assignment, an Envoy refuses such an endpoint.
+pub(crate) fn endpoint_of_collection(message: &Message) -> Option<Finding> {
+    let endpoint = child(message, "endpoint")?;
+    let path = Path::Root.field("endpoint");
+    let additional = path.field("additional_addresses");
+    let more = messages(&endpoint, "additional_addresses");
+    let more = more.enumerate().map(|(index, one)| (additional.index(index), child(&one, "address")));
+    let main = std::iter::once((path, child(&endpoint, "address")));
+    for (path, address) in main.chain(more) {
+        let Some(socket) = address.as_ref().and_then(|address| child(address, "socket_address")) else {
+            continue;
+        };
+        let shown = text(&socket, "address").unwrap_or_default();
+        let is_resolved = text(&socket, "resolver_name").is_some_and(|name| !name.is_empty());
+        if shown.parse::<IpAddr>().is_ok() || is_resolved {
+            continue;
+        }
+        let path = path.field("address");
+        let path = path.field("socket_address");
+        let message = format!(
+            "{} is no IP address; an Envoy that is sent this endpoint of a collection crashes. A cluster of the type STRICT_DNS resolves host names",
+            echo(&shown)
+        );
+        return Some(Finding::error("bad-endpoint-address", &path.field("address"), message));
+    }
+    None
 }
 
 /// The identity of an `LbEndpoint` for clients: its socket address or pipe. Fields are found by number, which is fast, because an

@@ -17,7 +17,7 @@ use crate::form::{Expected, WRAPPER_TYPE};
 use crate::inner::TYPE_PREFIX;
 use crate::message::{Message, child, number, text};
 use crate::path::Path;
-use crate::{checks, encode, references};
+use crate::{checks, encode, lint, references};
 
 /// The outcome of reading a resource.
 pub(crate) enum Read {
@@ -287,6 +287,11 @@ impl Codec {
             );
             Box::new(Finding::error("too-many-references", &Path::Root, text))
         })?;
+        if key.resource_type == ResourceType::LbEndpoint
+            && let Some(finding) = lint::endpoint_of_collection(message)
+        {
+            return Err(Box::new(finding));
+        }
         Ok(Resource::new(draft(key, message.bytes().clone(), references, wrapper, origin)))
     }
 

@@ -399,6 +399,24 @@ fn rules_beyond_pgv_that_are_broken() {
 }
 
 #[test]
+fn endpoints_that_end_an_envoy() {
+    let wrapper = "'@type': type.googleapis.com/envoy.service.discovery.v3.Resource\nname: xdstp://a/envoy.config.endpoint.v3.LbEndpoint/c/1\nresource:\n  '@type': type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint\n";
+    let address = |name: &str| format!("{{socket_address: {{address: {name}, port_value: 80}}}}");
+    let cases = [
+        ("a host name", format!("{wrapper}  endpoint: {{address: {}}}\n", address("b.test"))),
+        (
+            "a second address that is a host name",
+            format!(
+                "{wrapper}  endpoint: {{address: {}, additional_addresses: [{{address: {}}}]}}\n",
+                address("192.0.2.1"),
+                address("b.test")
+            ),
+        ),
+    ];
+    report("endpoints_that_end_an_envoy", &cases, "yaml");
+}
+
+#[test]
 fn values_that_no_runtime_has() {
     let cases = [(
         "a list, null, and a fraction",

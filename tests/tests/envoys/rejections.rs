@@ -24,6 +24,9 @@ const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls
 const TLS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
 const SCOPE: &str = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
 const VIRTUAL_HOST: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
+const LB_ENDPOINT: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint";
+/// Gives a resource a name that has none of its own.
+const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 const LUA: &str = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua";
 
 /// The type of the resources. Requests to the listener `lN` show which version of the resource N the Envoy has; of scopes, requests for
@@ -35,6 +38,8 @@ enum Kind {
     Scopes,
     Extensions,
     Endpoints,
+    /// One endpoint in the collection of each cluster.
+    CollectedEndpoints,
     Secrets,
 }
 
@@ -64,6 +69,7 @@ impl Kind {
             Self::Scopes => "scope",
             Self::Extensions => "x",
             Self::Endpoints => "c",
+            Self::CollectedEndpoints => return format!("{}one", collection(i)),
             Self::Secrets => "s",
         };
         format!("{letter}{i}")
@@ -80,6 +86,7 @@ impl Kind {
             Self::Scopes => SCOPE,
             Self::Extensions => EXTENSION,
             Self::Endpoints => ENDPOINTS,
+            Self::CollectedEndpoints => LB_ENDPOINT,
             Self::Secrets => SECRET,
         }
     }
@@ -122,6 +129,12 @@ impl Kind {
                 }
                 endpoints
             }
+            Self::CollectedEndpoints => {
+                let mut endpoint = Self::Endpoints.resource(i, version, is_bad, parts);
+                let mut endpoint = endpoint["endpoints"][0]["lb_endpoints"][0].take();
+                endpoint["@type"] = json!(LB_ENDPOINT);
+                json!({"@type": WRAPPER, "name": self.name(i), "resource": endpoint})
+            }
             Self::Secrets => {
                 let certificate = &parts.certificates[version];
                 // The key of another certificate: no Envoy takes that.
@@ -144,7 +157,12 @@ impl Kind {
             let filter = match self {
                 Self::Extensions => json!({"name": format!("x{i}"),
                     "config_discovery": {"config_source": source, "type_urls": [LUA]}}),
-                Self::Routes | Self::VirtualHosts | Self::Scopes | Self::Endpoints | Self::Secrets => {
+                Self::Routes
+                | Self::VirtualHosts
+                | Self::Scopes
+                | Self::Endpoints
+                | Self::CollectedEndpoints
+                | Self::Secrets => {
                     json!({"name": "lua", "typed_config": lua(String::new())})
                 }
             };
@@ -166,13 +184,27 @@ impl Kind {
                         "scoped_rds": {"scoped_rds_config_source": source},
                     });
                 }
-                Self::Routes | Self::VirtualHosts | Self::Extensions | Self::Endpoints => {}
+                Self::Routes
+                | Self::VirtualHosts
+                | Self::Extensions
+                | Self::Endpoints
+                | Self::CollectedEndpoints => {}
             }
             if self != Self::Scopes || i == 0 {
                 base.push(listener);
             }
             base.push(config::cluster(&format!("c{i}")));
-            if self != Self::Endpoints {
+            if self == Self::CollectedEndpoints {
+                let locality = json!({
+                    "locality": {"region": "here"}, "load_balancing_weight": 1,
+                    "leds_cluster_locality_config": {
+                        "leds_config": source, "leds_collection_name": format!("{}*", collection(i)),
+                    },
+                });
+                base.push(
+                    json!({"@type": ENDPOINTS, "cluster_name": format!("c{i}"), "endpoints": [locality]}),
+                );
+            } else if self != Self::Endpoints {
                 base.push(config::endpoints(&format!("c{i}"), &[parts.backends[0].addr()]));
             }
             match self {
@@ -180,7 +212,11 @@ impl Kind {
                 Self::VirtualHosts => base.push(
                     json!({"@type": ROUTE, "name": format!("r{i}"), "vhds": {"config_source": source}}),
                 ),
-                Self::Scopes | Self::Extensions | Self::Endpoints | Self::Secrets => {
+                Self::Scopes
+                | Self::Extensions
+                | Self::Endpoints
+                | Self::CollectedEndpoints
+                | Self::Secrets => {
                     base.push(route(&format!("r{i}"), &format!("c{i}"), None));
                 }
             }
@@ -205,7 +241,9 @@ impl Kind {
         let mut connection = Connection::open(listener).await?.with_authority(HOST);
         let answer = connection.get(&format!("/{i}")).await?.success()?;
         let (header, expected) = match self {
-            Self::Endpoints => ("x-backend", ["even", "odd"][version % 2].to_owned()),
+            Self::Endpoints | Self::CollectedEndpoints => {
+                ("x-backend", ["even", "odd"][version % 2].to_owned())
+            }
             Self::Routes | Self::VirtualHosts | Self::Scopes | Self::Extensions | Self::Secrets => {
                 ("x-v", version.to_string())
             }
@@ -214,6 +252,11 @@ impl Kind {
         ensure!(seen == expected, "{header} is {seen:?}, not {expected:?}");
         Ok(())
     }
+}
+
+/// The beginning of the names of a cluster's endpoints.
+fn collection(i: usize) -> String {
+    format!("xdstp://a/envoy.config.endpoint.v3.LbEndpoint/c{i}/")
 }
 
 /// The host of all requests.
@@ -379,6 +422,22 @@ macro_rules! with_each_variant {
 }
 
 with_each_variant!(sotw: Sotw, delta: Delta);
+
+/// An Envoy that is sent such an endpoint ends. Envoys ask for collections only incrementally.
+#[tokio::test]
+async fn an_endpoint_of_a_collection_that_ends_an_envoy_is_refused() -> Result<()> {
+    let world = World::start(Kind::CollectedEndpoints).await?;
+    let envoy = Envoy::start(&world.server.bootstrap_envoy("running", Variant::Delta).await?).await?;
+    envoy.wait_live().await?;
+    world.wait_version(&envoy, 1, None).await.context("at first")?;
+    world.write(2, Some(0))?;
+    let is_refused = |status: &Value| status.to_string().contains("bad-endpoint-address");
+    world.server.wait_json("/v1/status/files", is_refused).await?;
+    world.wait_version(&envoy, 1, None).await.context("the last good version stays")?;
+    world.write(4, None)?;
+    world.wait_version(&envoy, 4, None).await.context("after the correction")?;
+    world.wait_status("running", "SYNCED").await.map(drop)
+}
 
 /// Envoys ask for virtual hosts only incrementally.
 #[tokio::test]
