@@ -257,15 +257,17 @@ impl Client {
     /// known to refuse, and pauses while there is no room for a trial.
     fn review_lists(&mut self, stream: StreamId, view: &View, known: KnownCulprits<'_>, now: Instant) {
         let mut gate = self.gate(now);
-        let states = self.streams.values_mut().flat_map(Stream::types_mut);
-        for state in states.filter(|state| state.is_substituting()) {
-            state.review_rejections(Target::new(view, None));
-            let others_refuse = known.known().filter(|_| state.is_searching());
-            let served = view.table(&state.resource_type);
-            self.order.is_due |= others_refuse.is_some_and(|refused| state.set_apart(served, &refused));
-            if state.may_offer() {
-                let is_paused = gate.stops(&state.resource_type, known);
-                self.order.is_due |= state.pause(is_paused);
+        for (id, stream) in &mut self.streams {
+            let known = KnownCulprits { stream: *id, ..known };
+            for state in stream.types_mut().iter_mut().filter(|state| state.is_substituting()) {
+                state.review_rejections(Target::new(view, None));
+                let others_refuse = known.known().filter(|_| state.is_searching());
+                let served = view.table(&state.resource_type);
+                self.order.is_due |= others_refuse.is_some_and(|refused| state.set_apart(served, &refused));
+                if state.may_offer() {
+                    let is_paused = gate.stops(&state.resource_type, known);
+                    self.order.is_due |= state.pause(is_paused);
+                }
             }
         }
         if gate.is_waited_at {

@@ -67,26 +67,23 @@ fn substitutes(
         let of = &state.resource_type;
         // Of two streams, each would hold back what the other offers: they search one after the other.
         let searches = state.is_searching() && searching.insert(of.clone());
-        let substitutes = state.substitutes(view.table(of), searches);
-        if !substitutes.is_empty() {
-            all.entry(of.clone()).or_default().extend(substitutes);
+        for (name, substitute) in state.substitutes(view.table(of), searches) {
+            let kept = all.entry(of.clone()).or_default();
+            if matches!(substitute, Deviation::Absent) && kept.contains_key(&name) {
+                continue;
+            }
+            // Another stream may have accepted what this one never had.
+            let others = streams.values().filter_map(|stream| stream.find(of));
+            let others = others.filter(|other| !std::ptr::eq(*other, state));
+            let had = others.filter_map(|other| other.ledger.in_use(&name).last()).next();
+            let substitute = match (substitute, had) {
+                (Deviation::Absent, Some(had)) => Deviation::Kept(Arc::clone(had)),
+                (substitute, _) => substitute,
+            };
+            kept.insert(name, substitute);
         }
     }
     (all, searching)
-}
-
-/// A resource that waits stays as the client accepted it, and not as it refused it.
-fn instead_of_refused(of: &ResourceType, deviations: &mut Deviations, streams: &BTreeMap<StreamId, Stream>) {
-    for state in streams.values().filter_map(|stream| stream.find(of)).filter(|state| state.is_substituting())
-    {
-        for deviation in deviations.values_mut() {
-            if let Deviation::Kept(kept) = deviation
-                && let Some(instead) = state.instead_of(kept)
-            {
-                *deviation = instead;
-            }
-        }
-    }
 }
 
 /// The types of which the client is to be brought to another table than before. A table that has become final is news too: maybe nothing
@@ -180,9 +177,6 @@ impl Order {
             state.into_iter().for_each(|state| state.ledger.forget_dropped(&names));
         }
         renew_returned(before.silent.difference(&after.silent), view, streams);
-        for (of, deviations) in &mut deviations {
-            instead_of_refused(of, deviations, streams);
-        }
         for (of, substitutes) in substitutes {
             deviations.entry(of.clone()).or_default().extend(substitutes.clone());
         }

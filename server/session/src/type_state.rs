@@ -200,9 +200,7 @@ impl TypeState {
         let owed = self.lacks(table);
         let mut awaited = self.awaited.iter().flat_map(|awaited| awaited.iter());
         let is_awaited = awaited.any(|all| self.wants.is_left_waiting(table, all));
-        // A list that was refused may be the very one that is tried next.
-        let is_refused = self.is_trial_list() && self.ledger.was_refused(table);
-        (self.is_answer_owed || is_awaited || is_refused || !owed.is_empty()).then_some(owed)
+        (self.is_answer_owed || is_awaited || !owed.is_empty()).then_some(owed)
     }
 
     /// How long the client may go without a heartbeat: half of the shortest time to live that it was given.

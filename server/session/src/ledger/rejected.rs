@@ -14,19 +14,23 @@ impl Ledger {
     /// The table of a response that the client has not answered.
     pub(crate) fn open_table(&self, nonce: u64) -> Option<&Arc<TypeTable>> {
         let sending = self.later.get(self.position(nonce)?)?;
-        (sending.is_whole && sending.answer == Answer::None).then_some(&sending.table)
+        let is_open = sending.is_whole && sending.nonces.1 == nonce && sending.answer == Answer::None;
+        is_open.then_some(&sending.table)
     }
 
-    /// Returns `true` if this was sent last, and the client refused it.
-    pub(crate) fn was_refused(&self, list: &TypeTable) -> bool {
-        let last = self.later.back().filter(|last| last.answer == Answer::Rejected);
-        last.is_some_and(|last| last.table.version() == list.version())
+    /// The client refused the last list, and goes on with this one, which it accepted before.
+    pub(crate) fn go_on_with(&mut self, accepted: Arc<TypeTable>) {
+        self.push(Sending::unsent(accepted, Answer::Released, BTreeSet::new()));
+        self.compact();
     }
 
     /// The client accepted a complete list when it had been sent another one already.
     pub(crate) fn note_accepted_late(&mut self, nonce: u64) {
         let sending = self.position(nonce).and_then(|position| self.later.get_mut(position));
-        if let Some(sending) = sending.filter(|sending| sending.is_whole && sending.answer == Answer::None) {
+        let is_open = |sending: &&mut Sending| {
+            sending.is_whole && sending.nonces.1 == nonce && sending.answer == Answer::None
+        };
+        if let Some(sending) = sending.filter(is_open) {
             sending.is_accepted_late = true;
         }
     }

@@ -81,7 +81,7 @@ pub(super) fn decide(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
         return Decision::new(Step::Send);
     };
     // 9. Only the client's silence counts, not what waits by our doing, or because of a rejection.
-    if facts.is_kept_by_rejection(&users, MAX_USERS_OF_USERS) {
+    if facts.wait_by_rejection(&users) {
         return retained;
     }
     if facts.is_retained_too_long(key) {
@@ -356,14 +356,21 @@ impl Facts<'_> {
         since.checked_add(self.input.limits.removal_grace).is_some_and(|end| self.input.now >= end)
     }
 
-    /// Returns `true` if something waits by our doing, or because of a rejection, and uses a resource: one of its users, or one of theirs
-    /// that is not served either.
-    fn is_kept_by_rejection(&self, users: &[User], depth: usize) -> bool {
-        let is_kept = |user: &User| {
-            let is_gone = depth > 0 && self.served(&user.key).is_none();
-            is_gone && self.is_kept_by_rejection(&self.users(&user.key), depth - 1)
-        };
-        users.iter().any(|user| user.is_rejected || self.is_held(&user.key) || is_kept(user))
+    /// Returns `true` if one of these waits by our doing, or because of a rejection, or is gone and stays for a user that does.
+    fn wait_by_rejection(&self, users: &[User]) -> bool {
+        let stays = |user: &User| self.served(&user.key).is_none() && self.stays_by_rejection(&user.key);
+        users.iter().any(|user| user.is_rejected || self.is_held(&user.key) || stays(user))
+    }
+
+    fn stays_by_rejection(&self, key: &ResourceKey) -> bool {
+        if let Some(stays) = self.stays.borrow().get(key) {
+            return *stays;
+        }
+        // Whoever uses itself does not stay because of that.
+        self.stays.borrow_mut().insert(key.clone(), false);
+        let stays = self.wait_by_rejection(&self.users(key));
+        self.stays.borrow_mut().insert(key.clone(), stays);
+        stays
     }
 
     /// Where streams have a resource that is gone.
@@ -397,9 +404,6 @@ impl Facts<'_> {
         self.scopes_wait.get_or_init(first).clone()
     }
 }
-
-/// References lead from a listener over scope, routes, host and cluster to endpoints or a secret.
-const MAX_USERS_OF_USERS: usize = 6;
 
 /// Returns `true` if the answer to what a stream was sent of a name is still to come.
 fn is_unanswered(state: &TypeState, name: &Name) -> bool {

@@ -50,6 +50,8 @@ pub(super) struct Facts<'a> {
     pub(super) unfinished_scope: OnceCell<Option<WaitsFor>>,
     /// The updates that wait, as far as it was asked for: many removed resources may have the same user.
     pub(super) held: RefCell<BTreeMap<ResourceKey, bool>>,
+    /// The resources that are gone and stay for users that wait, as far as it was asked for.
+    pub(super) stays: RefCell<BTreeMap<ResourceKey, bool>>,
     open: OnceCell<Open<'a>>,
 }
 
@@ -117,6 +119,7 @@ impl<'a> Facts<'a> {
             scopes_wait: OnceCell::new(),
             unfinished_scope: OnceCell::new(),
             held: RefCell::default(),
+            stays: RefCell::default(),
             open: OnceCell::new(),
         }
     }

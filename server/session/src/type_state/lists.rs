@@ -45,7 +45,10 @@ impl TypeState {
         if !names.is_empty() {
             let nack = Nack { sent, words, n_brought: names.len(), is_trial: false };
             let rejections = self.rejections.get_or_insert_default();
-            rejections.handle_nack_of_list(nack, accepted, units, |name| conflict(&refused, name));
+            rejections
+                .handle_nack_of_list(nack, Arc::clone(&accepted), units, |name| conflict(&refused, name));
+            self.ledger.handle_nack_of_list(sent);
+            self.ledger.go_on_with(accepted);
             self.is_dirty = true;
         }
         names
@@ -65,7 +68,7 @@ impl TypeState {
     pub(crate) fn substitutes(&self, served: &TypeTable, searches: bool) -> Deviations {
         let mut substitutes = Deviations::new();
         let Some((rejections, accepted)) = self.search() else { return substitutes };
-        let first = rejections.first_group();
+        let first = rejections.first_group(|name| served.find(name).map(|new| new.version()));
         let changes = served.changes_since(accepted);
         let mut keys: BTreeSet<&[u8]> = BTreeSet::new();
         let is_kept = |new: &&Arc<Resource>| {
@@ -90,27 +93,19 @@ impl TypeState {
         substitutes
     }
 
-    /// The substitute of a resource that waits, if the client refused the version that it was sent last.
-    pub(crate) fn instead_of(&self, kept: &Resource) -> Option<Deviation> {
-        let (rejections, accepted) = self.search()?;
-        let had = accepted.find(kept.name());
-        let is_refused = rejections.is_apart(kept);
-        is_refused.then(|| had.map_or(Deviation::Absent, |had| Deviation::Kept(Arc::clone(had))))
-    }
-
     /// Forgets rejections of what is not served any more, and offers again what may be accepted by now.
     pub(crate) fn review_list(&mut self, served: &TypeTable, revision: Revision) {
         if !self.asks_only_for_all() {
-            self.rejections = self.rejections.take().map(|mut rejections| {
-                rejections.retain_of_list(|_| None);
-                rejections
-            });
+            self.rejections.iter_mut().for_each(|rejections| rejections.retain_of_list(|_| None, |_| None));
             return;
         }
         self.regroup(served, revision);
         self.offer_freed(served, revision);
         if let Some(rejections) = &mut self.rejections {
-            rejections.retain_of_list(|name| served.find(name).map(|resource| resource.version()));
+            let version =
+                |table: &TypeTable, name: &Name| table.find(name).map(|resource| resource.version());
+            let sent = self.ledger.settled();
+            rejections.retain_of_list(|name| version(served, name), |name| version(sent, name));
         }
     }
 

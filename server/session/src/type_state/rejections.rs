@@ -158,10 +158,11 @@ impl Rejections {
         self.list.as_ref().map(|list| &list.accepted)
     }
 
-    /// The group of suspects that comes in the next list, if any does.
-    pub(super) fn first_group(&self) -> Option<u64> {
+    /// The group of suspects that comes in the next list, if any does. Suspects that are served in another version now are of none.
+    pub(super) fn first_group(&self, served: impl Fn(&Name) -> Option<Version>) -> Option<u64> {
         let is_paused = self.list.as_ref().is_some_and(|list| list.is_paused);
-        self.suspects.values().map(|suspect| suspect.group).min().filter(|_| !is_paused)
+        let current = self.suspects.iter().filter(|(name, suspect)| served(name) == Some(suspect.version));
+        current.map(|(_, suspect)| suspect.group).min().filter(|_| !is_paused)
     }
 
     /// Returns `true` if a resource is a suspect, and not of this group.
@@ -184,13 +185,23 @@ impl Rejections {
         self.is_searching() && self.list.as_ref().is_some_and(|list| !list.is_paused)
     }
 
-    /// Forgets what the client refused of lists and does not have to take any more: it has what is served, or that is gone.
-    pub(super) fn retain_of_list(&mut self, served: impl Fn(&Name) -> Option<Version>) {
-        let Some(list) = &self.list else { return };
+    /// Forgets rejections of lists: of what is gone or was replaced, once the client was `sent` that, and of what is served as it was
+    /// accepted.
+    pub(super) fn retain_of_list(
+        &mut self,
+        served: impl Fn(&Name) -> Option<Version>,
+        sent: impl Fn(&Name) -> Option<Version>,
+    ) {
+        let Some(list) = &mut self.list else { return };
         let n_before = self.refused.len() + self.suspects.len();
         let accepted = |name: &Name| list.accepted.find(name).map(|resource| resource.version());
-        self.refused.retain(|name, _| served(name).is_some_and(|version| accepted(name) != Some(version)));
-        self.suspects.retain(|name, suspect| served(name) == Some(suspect.version));
+        let is_sent = |name: &Name| sent(name) == served(name);
+        self.refused.retain(|name, _| match served(name) {
+            Some(version) => accepted(name) != Some(version),
+            None => !is_sent(name),
+        });
+        self.suspects.retain(|name, suspect| served(name) == Some(suspect.version) || !is_sent(name));
+        list.conflicts.retain(|name, _| self.refused.contains_key(name));
         self.is_news |= self.refused.len() + self.suspects.len() < n_before;
     }
 

@@ -31,8 +31,8 @@ impl TypeState {
         let mut of_list = vec![];
         let mut named = if self.has(Quirk::CompleteLists) {
             let suspects = self.suspect_list(&sent, &message);
-            let table = self.ledger.handle_nack_of_list(&sent).cloned();
             if suspects.is_empty() {
+                let table = self.ledger.handle_nack_of_list(&sent).cloned();
                 let named = self.named_of(table.as_ref(), load, &message);
                 if is_short && let Some(table) = table {
                     of_list = rejections_of(&sent, &table, &named, last.as_deref());
