@@ -195,15 +195,7 @@ impl Kind {
             }
             base.push(config::cluster(&format!("c{i}")));
             if self == Self::CollectedEndpoints {
-                let locality = json!({
-                    "locality": {"region": "here"}, "load_balancing_weight": 1,
-                    "leds_cluster_locality_config": {
-                        "leds_config": source, "leds_collection_name": format!("{}*", collection(i)),
-                    },
-                });
-                base.push(
-                    json!({"@type": ENDPOINTS, "cluster_name": format!("c{i}"), "endpoints": [locality]}),
-                );
+                base.push(assignment_of_collection(i));
             } else if self != Self::Endpoints {
                 base.push(config::endpoints(&format!("c{i}"), &[parts.backends[0].addr()]));
             }
@@ -252,6 +244,18 @@ impl Kind {
         ensure!(seen == expected, "{header} is {seen:?}, not {expected:?}");
         Ok(())
     }
+}
+
+/// The assignment of a cluster whose endpoints are a collection.
+fn assignment_of_collection(i: usize) -> Value {
+    let source = json!({"ads": {}, "resource_api_version": "V3"});
+    let locality = json!({
+        "locality": {"region": "here"}, "load_balancing_weight": 1,
+        "leds_cluster_locality_config": {
+            "leds_config": source, "leds_collection_name": format!("{}*", collection(i)),
+        },
+    });
+    json!({"@type": ENDPOINTS, "cluster_name": format!("c{i}"), "endpoints": [locality]})
 }
 
 /// The beginning of the names of a cluster's endpoints.

@@ -612,6 +612,16 @@ impl World {
     ) -> Result<(), String> {
         let Some(Culprit { kind, name, content }) = &self.culprit else { return Ok(()) };
         let (has, held) = (self.has(), self.client.held_back());
+        if expected.get(&(*kind, name.clone())) != Some(content) {
+            // It is another one by now, or gone.
+            let standing = self.standing.get(&resource_type(*kind)).filter(|standing| !standing.is_empty());
+            return match has == *expected && standing.is_none() {
+                true => Ok(()),
+                false => {
+                    Err(format!("it ends with {has:?} instead of {expected:?}, and {standing:?} stands"))
+                }
+            };
+        }
         let key_of = |key: &ResourceKey| {
             let kind = (0..N_KINDS).find(|kind| resource_type(*kind) == key.resource_type);
             (kind.unwrap_or(N_KINDS), key.name.to_string())
