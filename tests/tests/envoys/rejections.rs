@@ -437,9 +437,10 @@ async fn an_endpoint_of_a_collection_that_ends_an_envoy_is_refused() -> Result<(
     world.write(2, Some(0))?;
     let is_refused = |status: &Value| status.to_string().contains("bad-endpoint-address");
     world.server.wait_json("/v1/status/files", is_refused).await?;
-    world.wait_version(&envoy, 1, None).await.context("the last good version stays")?;
-    world.write(4, None)?;
-    world.wait_version(&envoy, 4, None).await.context("after the correction")?;
+    let stays = Some((0, Some(1)));
+    world.wait_version(&envoy, 2, stays).await.context("the last good version of that one stays")?;
+    world.write(3, None)?;
+    world.wait_version(&envoy, 3, None).await.context("after the correction")?;
     world.wait_status("running", "SYNCED").await.map(drop)
 }
 
