@@ -14,15 +14,12 @@ use xds_cache::status::Sent;
 use xds_cache::{Deviation, Deviations, Name, Resource, Revision, TypeTable, Version};
 
 use super::TypeState;
-use super::rejections::{Nack, Rejections};
+use super::rejections::{LinkedSet, Nack, Rejections};
 use crate::culprits::Known;
 use crate::quirks::Quirk;
 
-/// Resources that are offered together as long as nothing else is known: the key of one is, or was, that of another.
-pub(super) type Unit = Vec<(Name, Version)>;
-
-/// The same, as they are served.
-type ServedUnit<'a> = Vec<&'a Arc<Resource>>;
+/// A [`LinkedSet`] as it is served.
+type ServedSet<'a> = Vec<&'a Arc<Resource>>;
 
 impl TypeState {
     /// Begins or continues to search a list that the client refused whole. Returns the names of all that it may refuse; none if the list
@@ -39,14 +36,14 @@ impl TypeState {
         };
         let changes = refused.changes_since(&accepted);
         let changed = changes.changed.iter().filter(|resource| resource.in_wildcard());
-        let units = units(&accepted, changed).into_iter();
-        let units: Vec<Unit> = units.map(|unit| unit.into_iter().map(version).collect()).collect();
-        let names: BTreeSet<Name> = units.iter().flatten().map(|(name, _)| Arc::clone(name)).collect();
+        let sets = linked_sets(&accepted, changed).into_iter();
+        let sets: Vec<LinkedSet> = sets.map(|set| set.into_iter().map(version).collect()).collect();
+        let names: BTreeSet<Name> = sets.iter().flatten().map(|(name, _)| Arc::clone(name)).collect();
         if !names.is_empty() {
             let nack = Nack { sent, words, n_brought: names.len(), is_trial: false };
             let rejections = self.rejections.get_or_insert_default();
             rejections
-                .handle_nack_of_list(nack, Arc::clone(&accepted), units, |name| conflict(&refused, name));
+                .handle_nack_of_list(nack, Arc::clone(&accepted), sets, |name| conflict(&refused, name));
             self.ledger.handle_nack_of_list(sent);
             self.ledger.go_on_with(accepted);
             self.is_dirty = true;
@@ -120,18 +117,18 @@ impl TypeState {
         let is_stuck = |one: &Resource| rejections.refuses_this(one) && !conflicts.contains(one.name());
         let is_any_corrected = rejections.is_any_other(|name| served.find(name).map(|one| one.version()));
         let changes = served.changes_since(accepted);
-        let mut together: Vec<Unit> = Vec::new();
-        for unit in units(accepted, changes.changed.iter()) {
-            let unit: ServedUnit<'_> = unit.into_iter().filter(|one| !is_stuck(one)).collect();
-            let groups: BTreeSet<Option<u64>> = unit.iter().map(|one| rejections.group_of(one)).collect();
+        let mut together: Vec<LinkedSet> = Vec::new();
+        for set in linked_sets(accepted, changes.changed.iter()) {
+            let set: ServedSet<'_> = set.into_iter().filter(|one| !is_stuck(one)).collect();
+            let groups: BTreeSet<Option<u64>> = set.iter().map(|one| rejections.group_of(one)).collect();
             let has_new = groups.contains(&None) && groups.len() > 1;
-            let was_split = groups.len() > 1 || unit.iter().any(|one| rejections.refuses_this(one));
+            let was_split = groups.len() > 1 || set.iter().any(|one| rejections.refuses_this(one));
             if has_new || (is_any_corrected && was_split) {
-                together.push(unit.into_iter().map(version).collect());
+                together.push(set.into_iter().map(version).collect());
             }
         }
         if let Some(rejections) = &mut self.rejections {
-            together.into_iter().for_each(|unit| rejections.offer_together(unit, revision));
+            together.into_iter().for_each(|set| rejections.offer_together(set, revision));
         }
     }
 
@@ -221,49 +218,49 @@ fn conflict(list: &TypeTable, name: &Name) -> Option<Vec<u8>> {
 }
 
 /// Puts resources together that have a key in common, or had.
-fn units<'a>(
+fn linked_sets<'a>(
     accepted: &'a TypeTable,
     changed: impl Iterator<Item = &'a Arc<Resource>>,
-) -> Vec<ServedUnit<'a>> {
-    let mut units: Vec<ServedUnit<'a>> = Vec::new();
-    // Where the resources of a unit went that became a part of another.
+) -> Vec<ServedSet<'a>> {
+    let mut sets: Vec<ServedSet<'a>> = Vec::new();
+    // Where the resources of a set went that became a part of another.
     let mut moved: Vec<usize> = Vec::new();
-    let mut unit_of: BTreeMap<&'a [u8], usize> = BTreeMap::new();
+    let mut set_of: BTreeMap<&'a [u8], usize> = BTreeMap::new();
     for new in changed {
-        let own = units.len();
-        units.push(vec![new]);
+        let own = sets.len();
+        sets.push(vec![new]);
         moved.push(own);
         let had = accepted.find(new.name());
         for key in had.into_iter().chain([new]).filter_map(|resource| resource.scope_key()) {
-            let other = *unit_of.entry(key).or_insert(own);
-            join(&mut units, &mut moved, other, own);
+            let other = *set_of.entry(key).or_insert(own);
+            join(&mut sets, &mut moved, other, own);
         }
     }
-    units.retain(|unit| !unit.is_empty());
-    units
+    sets.retain(|set| !set.is_empty());
+    sets
 }
 
-/// Makes one of two units: of the smaller and the larger.
-fn join(units: &mut [ServedUnit<'_>], moved: &mut [usize], a: usize, b: usize) {
-    let [a, b] = [a, b].map(|unit| root(moved, unit));
-    let n = |unit: usize| units.get(unit).map_or(0, Vec::len);
+/// Makes one of two sets: of the smaller and the larger.
+fn join(sets: &mut [ServedSet<'_>], moved: &mut [usize], a: usize, b: usize) {
+    let [a, b] = [a, b].map(|set| root(moved, set));
+    let n = |set: usize| sets.get(set).map_or(0, Vec::len);
     let (small, large) = if n(a) < n(b) { (a, b) } else { (b, a) };
     if small == large {
         return;
     }
-    let resources = units.get_mut(small).map(std::mem::take).unwrap_or_default();
-    if let Some(unit) = units.get_mut(large) {
-        unit.extend(resources);
+    let resources = sets.get_mut(small).map(std::mem::take).unwrap_or_default();
+    if let Some(set) = sets.get_mut(large) {
+        set.extend(resources);
     }
     if let Some(moved) = moved.get_mut(small) {
         *moved = large;
     }
 }
 
-/// The unit that a unit has become a part of.
-fn root(moved: &[usize], mut unit: usize) -> usize {
-    while let Some(next) = moved.get(unit).copied().filter(|next| *next != unit) {
-        unit = next;
+/// The set that a set has become a part of.
+fn root(moved: &[usize], mut set: usize) -> usize {
+    while let Some(next) = moved.get(set).copied().filter(|next| *next != set) {
+        set = next;
     }
-    unit
+    set
 }

@@ -9,8 +9,6 @@ use std::sync::Arc;
 use xds_cache::status::{Rejection, Sent, Standing};
 use xds_cache::{Name, Resource, Revision, TypeTable, Version};
 
-use super::lists::Unit;
-
 /// The rejected resources of one type on one stream. Few streams have any.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rejections {
@@ -38,9 +36,12 @@ struct ListSearch {
     conflicts: BTreeMap<Name, Vec<u8>>,
     /// The versions of the accepted and of the served list for which these were last looked at.
     reviewed: Option<(Version, Version)>,
-    /// The version of the served list for which units were last put together.
+    /// The version of the served list for which sets were last put together.
     regrouped: Option<Version>,
 }
+
+/// Resources that are offered together as long as nothing else is known: the key of one is, or was, that of another.
+pub(super) type LinkedSet = Vec<(Name, Version)>;
 
 /// A resource that came in a rejected response with others.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +110,7 @@ impl Rejections {
         &mut self,
         nack: Nack<'_>,
         accepted: Arc<TypeTable>,
-        mut units: Vec<Unit>,
+        mut sets: Vec<LinkedSet>,
         conflict: impl FnOnce(&Name) -> Option<Vec<u8>>,
     ) {
         self.is_news = true;
@@ -121,8 +122,8 @@ impl Rejections {
             reviewed,
             regrouped,
         });
-        if let [unit] = &units[..] {
-            if let [(name, version)] = &unit[..] {
+        if let [set] = &sets[..] {
+            if let [(name, version)] = &set[..] {
                 list.conflicts.remove(name);
                 list.conflicts.extend(conflict(name).map(|key| (Arc::clone(name), key)));
                 list.reviewed = None;
@@ -130,10 +131,10 @@ impl Rejections {
                 return;
             }
             // One of them may have the key of another that is good.
-            units = unit.iter().map(|one| vec![one.clone()]).collect();
+            sets = set.iter().map(|one| vec![one.clone()]).collect();
         }
-        let half = units.split_off(units.len().div_ceil(2));
-        for group in [units, half] {
+        let half = sets.split_off(sets.len().div_ceil(2));
+        for group in [sets, half] {
             self.n_groups += 1;
             for (name, version) in group.into_iter().flatten() {
                 let since = self.since(&name).unwrap_or(nack.sent.revision);
@@ -247,9 +248,9 @@ impl Rejections {
     }
 
     /// Offers these together: what was refused is offered again, and what is new since `revision` waits for the others.
-    pub(super) fn offer_together(&mut self, unit: Unit, revision: Revision) {
+    pub(super) fn offer_together(&mut self, set: LinkedSet, revision: Revision) {
         self.n_groups += 1;
-        for (name, version) in unit {
+        for (name, version) in set {
             let since = self.since(&name).unwrap_or(revision);
             self.refused.remove(&name);
             self.list.as_mut().and_then(|list| list.conflicts.remove(&name));

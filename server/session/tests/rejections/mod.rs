@@ -303,7 +303,7 @@ fn types() -> impl Strategy<Value = (Variant, ResourceType)> {
 /// The most rejections that finding `k` of `n` may take after the first.
 fn bound(n: usize, k: usize) -> usize {
     let (n, k) = (n as f64, k as f64);
-    (k * ((n / k).log2() + 2.0)).floor() as usize
+    (k * ((n / k).log2().ceil() + 2.0)) as usize
 }
 
 #[test]
