@@ -17,7 +17,7 @@ use serde_json::{Value as Json, json};
 use xds_cache::GroupName;
 use xds_codec::{Codec, Tree};
 
-use super::{MIN_SIDE_BY_SIDE, Memo};
+use super::{Delta, MIN_SIDE_BY_SIDE, Memo};
 use crate::input::{Bounds, Budget, Documents, Options, Placed};
 use crate::model::Spec;
 use crate::{ReadOutcome, UnknownFields, read};
@@ -219,21 +219,22 @@ fn many(n: usize) -> Documents {
     all
 }
 
+/// What follows of all units on this number of threads, with any memory; `None` if it was stopped.
+fn next_on(
+    n_threads: usize,
+    memo: &Memo,
+    documents: &Documents,
+    goes_on: &dyn Fn() -> bool,
+) -> Option<(Memo, Delta)> {
+    memo.next_of(n_threads, &CODEC, documents, &Options::default(), (goes_on, &Budget::unlimited()), &|_| {
+        true
+    })
+}
+
 #[test]
 fn on_any_number_of_threads_the_same_is_made() {
     let documents = many(2 * MIN_SIDE_BY_SIDE);
-    let on = |n_threads| {
-        Memo::default()
-            .next_of(
-                n_threads,
-                &CODEC,
-                &documents,
-                &Options::default(),
-                (&|| true, &Budget::unlimited()),
-                &|_| true,
-            )
-            .unwrap()
-    };
+    let on = |n_threads| next_on(n_threads, &Memo::default(), &documents, &|| true).unwrap();
     let (one, delta_of_one) = on(1);
     for n_threads in [2, 7] {
         let (several, delta) = on(n_threads);
@@ -252,14 +253,7 @@ fn on_several_threads_it_can_be_stopped_at_any_time() {
             n_asked.set(n_asked.get() + 1);
             n_asked.get() <= limit
         };
-        let made = Memo::default().next_of(
-            4,
-            &CODEC,
-            &documents,
-            &Options::default(),
-            (&goes_on, &Budget::unlimited()),
-            &|_| true,
-        );
+        let made = next_on(4, &Memo::default(), &documents, &goes_on);
         (made.is_some(), n_asked.get())
     };
     for limit in [0, 1, 2, 20, 100, 200] {
@@ -274,16 +268,7 @@ fn a_panic_says_in_which_unit_it_was() {
     for (n_routes, n_threads) in [(1, 1), (MIN_SIDE_BY_SIDE, 1), (MIN_SIDE_BY_SIDE, 4)] {
         let documents = many(n_routes);
         let memo = Memo { panics_at: Some("Rules("), ..Memo::default() };
-        let made = catch_unwind(AssertUnwindSafe(|| {
-            memo.next_of(
-                n_threads,
-                &CODEC,
-                &documents,
-                &Options::default(),
-                (&|| true, &Budget::unlimited()),
-                &|_| true,
-            )
-        }));
+        let made = catch_unwind(AssertUnwindSafe(|| next_on(n_threads, &memo, &documents, &|| true)));
         let Err(panic) = made else { panic!("it did not panic") };
         let text = panic.downcast_ref::<String>().unwrap();
         assert!(text.starts_with("Rules(DocumentKey(") && text.ends_with(": injected"), "{text}");
