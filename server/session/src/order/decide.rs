@@ -122,19 +122,28 @@ fn hold_alone(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
             decision.because.get_or_insert(WaitsFor::Sending(missing));
             continue;
         }
-        let obstacles = facts.obstacles_of_update(place, resource);
-        let (overdue, open): (Vec<_>, Vec<_>) =
-            obstacles.iter().cloned().partition(|obstacle| facts.is_awaited_too_long(place, obstacle));
-        decision.is_overdue |= !overdue.is_empty();
-        if let Some(waits_for) = open.into_iter().next() {
-            let step = place.as_it_is(facts, key);
+        let mut obstacles = facts.obstacles_of_update(place, resource);
+        if obstacles.is_empty() {
+            continue;
+        }
+        let step = place.as_it_is(facts, key);
+        let goes_on = !matches!(step, Step::PutOff) && !place.has_nothing(resource);
+        if !goes_on && !place.state.ledger.came_back() && !facts.works_without(key) {
+            // To wait for a correction would keep nothing working.
+            obstacles.retain(|obstacle| !matches!(obstacle, WaitsFor::Change(_)));
+        }
+        let is_lasting = |obstacle: &WaitsFor| goes_on && matches!(obstacle, WaitsFor::Change(_));
+        let is_overdue = |obstacle: &WaitsFor| !is_lasting(obstacle) && facts.is_awaited_too_long(obstacle);
+        decision.is_overdue |= obstacles.iter().any(is_overdue);
+        let open = obstacles.iter().find(|obstacle| !is_overdue(obstacle)).cloned();
+        decision.obstacles.extend(obstacles.into_iter().filter(|obstacle| !is_lasting(obstacle)));
+        if let Some(waits_for) = open {
             // Other streams may have it, and are not put off.
             if decision.because.is_none() || !matches!(step, Step::PutOff) {
                 decision.step = step;
             }
             decision.because.get_or_insert(waits_for);
         }
-        decision.obstacles.extend(obstacles);
     }
     decision
 }
@@ -333,12 +342,11 @@ impl Facts<'_> {
                 || self.is_wildcard_expected(&to.resource_type))
     }
 
-    /// Returns `true` if something was waited for too long. Only silence ends waiting: not what the client has said, nor what it needs time for;
-    /// but what it rejects must not keep it from everything, when it comes back.
-    fn is_awaited_too_long(&self, place: &Place<'_>, obstacle: &WaitsFor) -> bool {
+    /// Returns `true` if something was waited for too long. Only silence ends waiting: not what the client needs time for, nor what it has
+    /// said if it has something to go on with.
+    fn is_awaited_too_long(&self, obstacle: &WaitsFor) -> bool {
         match obstacle {
             WaitsFor::Settling(_) => false,
-            WaitsFor::Change(_) if !place.state.ledger.came_back() => false,
             WaitsFor::Sending(key)
             | WaitsFor::Request(key)
             | WaitsFor::Ack(key)
@@ -348,6 +356,16 @@ impl Facts<'_> {
                 since.checked_add(self.input.limits.addition_grace).is_some_and(|end| self.input.now >= end)
             }
         }
+    }
+
+    /// Returns `true` if the client works without a resource that it asks for, until that comes or it waits no longer: what refers to
+    /// it replaces something, or a request waits for it.
+    fn works_without(&self, key: &ResourceKey) -> bool {
+        let had_before = |user: &User| {
+            let mut states = self.states(&user.key.resource_type);
+            states.any(|state| state.ledger.in_use(&user.key.name).any(|used| !used.references().has(key)))
+        };
+        Quirk::AskedAtFirstUse.is_of(&key.resource_type) || self.users(key).iter().any(had_before)
     }
 
     /// Returns `true` if the client had long enough to do without what is gone.
@@ -411,6 +429,15 @@ fn is_unanswered(state: &TypeState, name: &Name) -> bool {
 }
 
 impl Place<'_> {
+    /// Returns `true` if the client has no version of a resource, nor another resource that does the same.
+    fn has_nothing(&self, resource: &Resource) -> bool {
+        let ledger = &self.state.ledger;
+        let is_alone = !Quirk::ChangeTogether.is_of(&self.state.resource_type);
+        let has_none =
+            self.state.is_unheld(resource.name()) || ledger.in_use(resource.name()).next().is_none();
+        is_alone && has_none && !ledger.came_back()
+    }
+
     /// The step of a stream that is not sent an update. To be absent from a complete list would be to be deleted.
     fn as_it_is(&self, facts: &Facts<'_>, key: &ResourceKey) -> Step {
         if self.state.ledger.came_back() {

@@ -35,7 +35,6 @@ impl Fold {
         let Input { before, limits, now, settling, .. } = facts.input;
         for obstacle in obstacles {
             match obstacle {
-                WaitsFor::Change(_) if !matches!(step, Step::PutOff) => {}
                 WaitsFor::Settling(key) => self.after.look_again_at(settling.get(&key.name).copied()),
                 WaitsFor::Sending(key)
                 | WaitsFor::Request(key)

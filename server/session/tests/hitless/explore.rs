@@ -19,8 +19,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use xds_cache::View;
+use xds_session::Limits;
 
-use crate::hitless::config::{Config, Edit, SCOPE};
+use crate::hitless::config::{CLUSTER, Config, ENDPOINTS, Edit, SCOPE};
 use crate::hitless::splitmix::Random;
 use crate::hitless::wire::Verdict;
 use crate::hitless::world::{Culprit, Setup, World};
@@ -325,6 +326,25 @@ fn explore_culprits(setup: Setup) {
     println!("{setup:?}: {all:?}");
 }
 
+/// A client of one kind comes that has nothing, and refuses one resource, whichever that is.
+#[expect(clippy::print_stdout, reason = "says how much was explored")]
+fn explore_culprits_of_new_clients(setup: Setup) {
+    let allowed = Incidents { n_rejected: 0, n_lost: 0, n_requests: 0 };
+    let config = Config::two_of_each(setup.is_scoped);
+    let mut all = Explored::default();
+    for ((kind, name), content) in config.resources() {
+        let culprit = Culprit { kind, name, content };
+        let mut world = World::with(setup, config.clone());
+        world.culprit = Some(culprit.clone());
+        let (seen, explored) = (HashSet::new(), Explored::default());
+        let explored = Explorer { setup, script: vec![], allowed, seen, explored }.explore(world);
+        let explored = explored.unwrap_or_else(|fault| panic!("{setup:?} {culprit:?}: {fault}"));
+        all.n_states += explored.n_states;
+        all.n_ends += explored.n_ends;
+    }
+    println!("{setup:?}: {all:?}");
+}
+
 /// Plays every two of the publications, of which the first has a resource that the client refuses, on some ways.
 fn walk_culprits(setup: Setup) {
     let allowed = Incidents { n_rejected: 0, n_lost: 0, n_requests: 0 };
@@ -515,6 +535,42 @@ fn clients_that_refuse_one_resource_get_the_others_in_every_way() {
     explore_culprits(setup(false, false));
     explore_culprits(setup(true, false));
     explore_culprits(Setup { is_grpc: true, ..setup(false, false) });
+}
+
+#[test]
+fn new_clients_that_refuse_one_resource_get_all_others_in_every_way() {
+    // They ask for routes when they have accepted others.
+    let one_by_one = Setup { max_response_bytes: 1, ..setup(false, false) };
+    explore_culprits_of_new_clients(one_by_one);
+    explore_culprits_of_new_clients(Setup { is_delta: true, ..one_by_one });
+    explore_culprits_of_new_clients(Setup { is_grpc: true, ..one_by_one });
+}
+
+/// A listener is on its way when a cluster is refused that its new routes lead to. The Envoy goes on with the older listener for 15 s, and
+/// so long the routes wait for a correction.
+#[test]
+fn routes_that_a_newer_listener_waits_for_wait_no_longer_than_the_envoy() {
+    let setup = setup(true, false);
+    let none = Incidents { n_rejected: 0, n_lost: 0, n_requests: 0 };
+    let (_, mut world) = begin_with(setup, Config::small(false, false, false), none);
+    world.config.edit(&route(1, 2));
+    world.config.edit(&Edit::Listener { listener: 1, to: Some((true, 1)), secret: None });
+    world.publish();
+    world.culprit =
+        Some(Culprit { kind: CLUSTER, name: "c1".to_owned(), content: format!("0 {ENDPOINTS}/s1") });
+    // The listener is sent before the cluster is answered.
+    for _ in 0..2 {
+        assert_eq!(world.poll(0), Ok(true));
+    }
+    for _ in 0..2 {
+        assert_eq!(world.deliver_response(0, YES), Ok(true));
+    }
+    world.drain().expect("the older listener and routes are in use");
+    let waits = world.held_back().into_iter().find(|held| held.contains("r1"));
+    assert_eq!(waits.as_deref(), Some("RouteConfiguration \"r1\": change of Cluster \"c1\""));
+    world.pass(Limits::default().addition_grace);
+    assert_eq!(world.poll(0), Ok(true));
+    assert!(!world.held_back().iter().any(|held| held.contains("r1")), "{:?}", world.held_back());
 }
 
 #[test]

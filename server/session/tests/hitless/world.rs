@@ -626,6 +626,17 @@ impl World {
             let kind = (0..N_KINDS).find(|kind| resource_type(*kind) == key.resource_type);
             (kind.unwrap_or(N_KINDS), key.name.to_string())
         };
+        let is_at_once = |held: &&HeldBack| {
+            let key = key_of(&held.resource);
+            !held.is_removal && key.0 != SCOPE && key != (*kind, name.clone()) && !has.contains_key(&key)
+        };
+        // One that is established may go on with what it had instead.
+        if let Some(held) = held.iter().find(is_at_once).filter(|_| !self.is_established) {
+            return Err(format!(
+                "{} waits for {}, and the client has nothing of it: {has:?}",
+                held.resource, held.waits_for
+            ));
+        }
         let mut waiting = BTreeSet::from([(*kind, name.clone())]);
         let mut is_whole = true;
         for (key, content) in has.iter().filter(|(_, content)| content.starts_with(WARMING)) {
