@@ -316,6 +316,11 @@ impl Ledger {
         self.dropped.iter().flat_map(|dropped| dropped.iter())
     }
 
+    /// Returns `true` if the client dropped a name and may take it up again from what is on its way.
+    pub(crate) fn is_dropped(&self, name: &str) -> bool {
+        self.dropped.as_ref().is_some_and(|dropped| dropped.has(name))
+    }
+
     /// The client does not take these up again, as far as that name brought them.
     pub(crate) fn forget_dropped_by(&mut self, pairs: &[(Name, Name)]) {
         let Some(dropped) = &mut self.dropped else { return };

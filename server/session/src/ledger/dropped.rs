@@ -39,6 +39,11 @@ impl Dropped {
         self.by_resource.insert(resource, Arc::clone(by));
     }
 
+    /// Returns `true` if a resource was dropped.
+    pub(crate) fn has(&self, resource: &str) -> bool {
+        self.by_resource.of(resource).next().is_some()
+    }
+
     /// Takes out what a client may take up again when it asks for `name`: the resource of that name, what that name brought, the
     /// members of a glob, and virtual hosts of the same route configuration, which may serve another host of it too.
     pub(crate) fn recall(&mut self, name: &str) -> Vec<Name> {

@@ -326,21 +326,33 @@ fn explore_culprits(setup: Setup) {
     println!("{setup:?}: {all:?}");
 }
 
-/// A client of one kind comes that has nothing, and refuses one resource, whichever that is.
+/// A client of one kind comes that has nothing, and refuses one resource, whichever that is. One of the listeners is there from the beginning,
+/// or comes when everything else has come.
 #[expect(clippy::print_stdout, reason = "says how much was explored")]
 fn explore_culprits_of_new_clients(setup: Setup) {
     let allowed = Incidents { n_rejected: 0, n_lost: 0, n_requests: 0 };
-    let config = Config::two_of_each(setup.is_scoped);
+    let whole = Config::two_of_each(setup.is_scoped);
+    let mut smaller = whole.clone();
+    smaller.edit(&Edit::Listener { listener: 0, to: None, secret: None });
     let mut all = Explored::default();
-    for ((kind, name), content) in config.resources() {
+    for ((kind, name), content) in whole.resources() {
         let culprit = Culprit { kind, name, content };
-        let mut world = World::with(setup, config.clone());
-        world.culprit = Some(culprit.clone());
-        let (seen, explored) = (HashSet::new(), Explored::default());
-        let explored = Explorer { setup, script: vec![], allowed, seen, explored }.explore(world);
-        let explored = explored.unwrap_or_else(|fault| panic!("{setup:?} {culprit:?}: {fault}"));
-        all.n_states += explored.n_states;
-        all.n_ends += explored.n_ends;
+        let new = |config: &Config| {
+            let mut world = World::with(setup, config.clone());
+            world.culprit = Some(culprit.clone());
+            world
+        };
+        let mut grown = new(&smaller);
+        grown.drain().expect("nothing is missing that a new client does not refuse");
+        grown.config = whole.clone();
+        grown.publish();
+        for world in [new(&whole), grown] {
+            let (seen, explored) = (HashSet::new(), Explored::default());
+            let explored = Explorer { setup, script: vec![], allowed, seen, explored }.explore(world);
+            let explored = explored.unwrap_or_else(|fault| panic!("{setup:?} {culprit:?}: {fault}"));
+            all.n_states += explored.n_states;
+            all.n_ends += explored.n_ends;
+        }
     }
     println!("{setup:?}: {all:?}");
 }
