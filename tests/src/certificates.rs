@@ -130,14 +130,14 @@ impl Issued {
 /// If the authority did not issue the certificate for that name, or there is no answer.
 pub async fn ask_tls(
     trusted: &Authority,
-    port: u16,
+    server: impl Into<SocketAddr>,
     server_name: &str,
     ask: &Ask,
 ) -> Result<(Told, CertificateDer<'static>)> {
     let mut config = trusted.client_config()?;
     let protocol: &[u8] = if ask.method.is_some() { b"http/1.1" } else { b"h2" };
     config.alpn_protocols = vec![protocol.to_vec()];
-    let (stream, shown) = connect(config, ([127, 0, 0, 1], port).into(), server_name).await?;
+    let (stream, shown) = connect(config, server.into(), server_name).await?;
     Ok((ask.send_over(stream).await?, shown))
 }
 

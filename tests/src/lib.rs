@@ -10,7 +10,7 @@
 //! clients in plaintext reach a server that speaks TLS.
 //! [`secured`] is a server with TLS and clients that send requests while their credentials change. [`footprint`] measures memory and processor time. [`healthy`] is a client that is served during
 //! attacks, and [`shapes`] makes hostile contents. [`random`] makes choices that can be repeated. [`delay`] puts a distance between two
-//! programs, [`proxy`] cuts and freezes connections, [`transitions`] makes random changes of complete configurations, and [`load`] sends requests meanwhile.
+//! programs, [`proxy`] cuts and freezes connections, [`transitions`] makes random changes of complete configurations, [`soak`] makes good and bad changes to real clients for a long time, and [`load`] sends requests meanwhile.
 //! [`prometheus`] is a Prometheus that reads metrics and evaluates rules.
 //!
 //! [`pitfalls`] lists the mistakes of similar servers, and the test of each.
@@ -50,6 +50,7 @@ pub mod secured;
 pub mod seen;
 pub mod server;
 pub mod shapes;
+pub mod soak;
 pub mod spiffe_agent;
 mod splitmix;
 pub mod tls_tunnel;

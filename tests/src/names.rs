@@ -34,6 +34,12 @@ impl Names {
         Ok(Self { addr, task })
     }
 
+    /// Where it answers.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
     /// The name and a port, as a target of gRPC that is looked up here.
     #[must_use]
     pub fn target(&self, port: u16) -> String {

@@ -92,10 +92,24 @@ impl Worker {
     ///
     /// If its library cannot be installed, or the program does not answer.
     pub async fn start(library: Library, bootstrap: &str) -> Result<Option<Self>> {
+        Self::start_with_env(library, bootstrap, &[]).await
+    }
+
+    /// The same with more variables in its environment.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub async fn start_with_env(
+        library: Library,
+        bootstrap: &str,
+        env: &[(&str, &str)],
+    ) -> Result<Option<Self>> {
         let Some(mut command) = library.command().await? else { return Ok(None) };
         command.env_remove("GRPC_XDS_BOOTSTRAP").env("GRPC_XDS_BOOTSTRAP_CONFIG", bootstrap);
         // Tokens are not sent without it, and nothing else depends on it.
         command.env("GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS", "true");
+        command.envs(env.iter().copied());
         let (process, stdin, stdout) = Process::spawn_talking(&library.to_string(), &mut command)?;
         let pending = Pending::default();
         tokio::spawn(read_answers(stdout, pending.clone()));

@@ -1,9 +1,7 @@
-//! Random good and bad changes of all types to real gRPC clients that lose their connections and start anew. At each quiet point every
-//! client has what the server says that it has, lacks nothing but what it rejects, and sends its calls to the right backend.
-//!
-//! `XDS_SOAK_MINUTES=30` goes on for so long, `XDS_TESTS_SEED` repeats a series.
+//! Real gRPC clients in a [soak](xds_tests::soak).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, ensure};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
@@ -15,20 +13,16 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::google::protobuf::Duration;
 use prost::Message as _;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 use xds_tests::backend::Backend;
 use xds_tests::config::{self, CLUSTER, ConfigDir, ENDPOINTS, LISTENER, ROUTE};
-use xds_tests::proxy::{Link, Proxy};
-use xds_tests::random::Random;
+use xds_tests::proxy::Proxy;
 use xds_tests::server::{Server, Setup};
-use xds_tests::wait::wait_for;
+use xds_tests::soak::{Said, State, States, World as _, explained, linked, soak};
 use xds_tests::worker::{Calls, Library, Worker};
 
 /// How many resources there are of each type.
 const N: usize = 4;
 const KINDS: [&str; 4] = [LISTENER, ROUTE, CLUSTER, ENDPOINTS];
-/// How long the search for several bad resources, and a reconnect, may take on a busy machine.
-const QUIET: std::time::Duration = std::time::Duration::from_secs(60);
 /// A version is told by a time limit or a number of requests: clients take no notice of a change of what they do not use.
 const VERSION_1: u64 = 100_000;
 
@@ -37,15 +31,7 @@ struct World {
     server: Server,
     config: ConfigDir,
     backends: Vec<Backend>,
-    states: BTreeMap<(&'static str, usize), State>,
-    newest: u64,
-}
-
-/// The state of a resource.
-#[derive(Clone, Copy, Debug)]
-struct State {
-    version: u64,
-    is_bad: bool,
+    states: States<&'static str>,
 }
 
 impl World {
@@ -55,49 +41,10 @@ impl World {
         for i in 0..N {
             backends.push(Backend::start(&format!("b{i}")).await?);
         }
-        let all = KINDS.into_iter().flat_map(|kind| (0..N).map(move |i| (kind, i)));
-        let states = all.map(|key| (key, State { version: 1, is_bad: false })).collect();
         let server = Server::start_with(Setup::new()?.watch(config.path()).fixed_xds_port()?).await?;
-        let world = Self { server, config, backends, states, newest: 1 };
-        world.write()?;
+        let mut world = Self { server, config, backends, states: States::new(&KINDS, N) };
+        world.publish()?;
         Ok(world)
-    }
-
-    fn state(&self, kind: &'static str, i: usize) -> State {
-        self.states[&(kind, i)]
-    }
-
-    /// Gives some resources of a type a new version, of which at most one is bad. Says what was done.
-    fn change(&mut self, random: &mut Random) -> Result<String> {
-        let kind = KINDS[random.within(0..KINDS.len() as u64) as usize];
-        let changed = random.within(1..1 << N);
-        let chosen: Vec<usize> = (0..N).filter(|i| changed & (1 << i) != 0).collect();
-        let bad = (random.within(0..5) < 2).then(|| chosen[random.within(0..chosen.len() as u64) as usize]);
-        self.set(kind, &chosen, bad)?;
-        Ok(format!("{kind} {chosen:?} change to {}, {bad:?} is bad", self.newest))
-    }
-
-    /// Gives every bad resource a new version that is good.
-    fn correct(&mut self) -> Result<String> {
-        for kind in KINDS {
-            let bad: Vec<usize> = (0..N).filter(|i| self.state(kind, *i).is_bad).collect();
-            self.set(kind, &bad, None)?;
-        }
-        Ok(format!("all are good in {}", self.newest))
-    }
-
-    fn set(&mut self, kind: &'static str, chosen: &[usize], bad: Option<usize>) -> Result<()> {
-        self.newest += 1;
-        for i in chosen {
-            self.states.insert((kind, *i), State { version: self.newest, is_bad: bad == Some(*i) });
-        }
-        self.write()
-    }
-
-    fn write(&self) -> Result<()> {
-        let resource = |((kind, i), state): (&(&'static str, usize), &State)| self.resource(kind, *i, *state);
-        let all: Vec<Value> = self.states.iter().map(resource).collect();
-        self.config.write_resources("all.yaml", &all).map(drop)
     }
 
     /// A resource; a bad one is rejected by every library.
@@ -152,12 +99,28 @@ impl World {
         }
     }
 
-    /// The backend of a target's calls; `None` if something that leads there is bad.
-    fn backend(&self, i: usize) -> Option<&Backend> {
-        let routes = self.state(ROUTE, i);
-        let cluster = cluster_of(i, routes.version);
-        let needed = [(LISTENER, i), (ROUTE, i), (CLUSTER, cluster), (ENDPOINTS, cluster)];
-        needed.iter().all(|key| !self.states[key].is_bad).then(|| &self.backends[cluster])
+    /// Returns `true` if everything is good that the calls of a target need.
+    fn is_way_good(&self, i: usize) -> bool {
+        let cluster = cluster_of(i, self.states.of(ROUTE, i).version);
+        self.states.are_good(&[(LISTENER, i), (ROUTE, i), (CLUSTER, cluster), (ENDPOINTS, cluster)])
+    }
+}
+
+impl xds_tests::soak::World for World {
+    type Kind = &'static str;
+
+    fn states(&mut self) -> &mut States<&'static str> {
+        &mut self.states
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        let all: Vec<Value> =
+            self.states.all().map(|(kind, i, state)| self.resource(kind, i, state)).collect();
+        self.config.write_resources("all.yaml", &all).map(drop)
+    }
+
+    fn server(&mut self) -> &mut Server {
+        &mut self.server
     }
 }
 
@@ -166,7 +129,6 @@ fn cluster_of(routes: usize, version: u64) -> usize {
     (routes + version as usize) % N
 }
 
-/// A gRPC client, and the link that it has to the server.
 struct Client {
     library: Library,
     bootstrap: String,
@@ -177,13 +139,50 @@ struct Client {
 impl Client {
     /// Starts a client; `None` if its toolchain is missing.
     async fn start(world: &World, library: Library) -> Result<Option<Self>> {
-        let link = Proxy::start(world.server.xds()).await?;
         let bootstrap = world.server.bootstrap_grpc(&library.to_string()).await?;
-        let [theirs, own] = [world.server.xds(), link.addr()].map(|address| address.to_string());
-        ensure!(bootstrap.contains(&theirs), "{theirs} is not in {bootstrap}");
-        let bootstrap = bootstrap.replace(&theirs, &own);
+        let (link, bootstrap) =
+            linked(&world.server, &bootstrap, |address: SocketAddr| address.to_string()).await?;
         let Some(worker) = start_worker(library, &bootstrap).await? else { return Ok(None) };
         Ok(Some(Self { library, bootstrap, link, worker }))
+    }
+
+    /// Compares the resources that the client has with what is served and with what the server says.
+    async fn check_resources(&self, world: &World) -> Result<()> {
+        let said = Said::of(&world.server, &self.library.to_string()).await?;
+        let status = self.worker.client_status().await?;
+        let known: Vec<_> = status.config.iter().flat_map(|config| &config.generic_xds_configs).collect();
+        for kind in KINDS {
+            let rejected = said.rejected(kind)?;
+            // grpc-js leaves out the beginning of type URLs.
+            for resource in known.iter().filter(|resource| kind.ends_with(&resource.type_url)) {
+                let number = resource.name.strip_prefix('g').and_then(|number| number.parse().ok());
+                let i: usize = number.with_context(|| resource.name.clone())?;
+                let State { version, is_bad } = world.states.of(kind, i);
+                let found = resource.xds_config.as_ref().and_then(|any| version_in(kind, &any.value));
+                let is_rejected = rejected.contains(&*resource.name);
+                let state = || {
+                    let (name, of_type) = (&resource.name, said.of_type(kind));
+                    format!("{kind} {name}: served {version}, bad {is_bad}, has {found:?}: {of_type:#}")
+                };
+                ensure!(is_rejected == is_bad, "said to be rejected: {is_rejected}: {}", state());
+                ensure!((found == Some(version)) != is_bad, "{}", state());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.library.fmt(f)
+    }
+}
+
+impl xds_tests::soak::Client for Client {
+    type World = World;
+
+    fn link(&self) -> &Proxy {
+        &self.link
     }
 
     async fn start_anew(&mut self) -> Result<()> {
@@ -191,54 +190,26 @@ impl Client {
         Ok(())
     }
 
-    /// Compares what the client has with what the server serves and with what it says of the client.
     async fn check(&self, world: &World) -> Result<()> {
-        let library = self.library;
-        let node = world.server.get_json(&format!("/v1/nodes/{library}")).await?;
-        let status = self.worker.client_status().await?;
-        let known: Vec<_> = status.config.iter().flat_map(|config| &config.generic_xds_configs).collect();
-        for kind in KINDS {
-            let of_type = &node["types"][kind];
-            let rejected: BTreeSet<&str> = of_type["rejected"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(|one| one["name"].as_str())
-                .collect();
-            let is_sought = !of_type["unknownCount"].is_null() || of_type["status"] == "STALE";
-            ensure!(!is_sought, "{library}: {kind}: {of_type:#}");
-            // grpc-js leaves out the beginning of type URLs.
-            for resource in known.iter().filter(|resource| kind.ends_with(&resource.type_url)) {
-                let number = resource.name.strip_prefix('g').and_then(|number| number.parse().ok());
-                let i: usize = number.with_context(|| resource.name.clone())?;
-                let State { version, is_bad } = world.state(kind, i);
-                let found = resource.xds_config.as_ref().and_then(|any| version_in(kind, &any.value));
-                let is_rejected = rejected.contains(&*resource.name);
-                let state = || {
-                    let name = &resource.name;
-                    format!(
-                        "{library}: {kind} {name}: served {version}, bad {is_bad}, has {found:?}: {of_type:#}"
-                    )
-                };
-                ensure!(is_rejected || !is_bad, "not said to be rejected: {}", state());
-                ensure!(is_bad || !is_rejected, "said to be rejected: {}", state());
-                ensure!((found == Some(version)) != is_bad, "{}", state());
-            }
-        }
-        for i in 0..N {
-            let Some(backend) = world.backend(i) else { continue };
-            let channel = self.worker.open(&format!("xds:///g{i}")).await?;
-            let counts =
-                channel.call(&Calls { limit: std::time::Duration::from_secs(5), ..Calls::new(4) }).await;
+        self.check_resources(world).await?;
+        for i in (0..N).filter(|i| world.is_way_good(*i)) {
+            let target = format!("xds:///g{i}");
+            let request = json!({"target": target, "call": "helloworld.Greeter/SayHello"});
+            let explained = explained(&world.server, &self.library.to_string(), request).await?;
+            let channel = self.worker.open(&target).await?;
+            let calls = Calls { limit: std::time::Duration::from_secs(5), ..Calls::new(4) };
+            let counts = channel.call(&calls).await;
             channel.close().await?;
             let counts = counts?;
-            ensure!(
-                counts.n_of(backend.name()) == 4,
-                "{library}: g{i} is not at {}: {counts:?}",
-                backend.name()
-            );
+            let backend = world.backends.iter().find(|backend| backend.addr().to_string() == explained);
+            let n = backend.map(|backend| counts.n_of(backend.name()));
+            ensure!(n == Some(4), "{target}: {counts:?}, and {explained} is explained");
         }
         Ok(())
+    }
+
+    fn log(&self) -> String {
+        self.worker.log().to_string()
     }
 }
 
@@ -279,84 +250,13 @@ async fn start_worker(library: Library, bootstrap: &str) -> Result<Option<Worker
     Ok(Some(worker))
 }
 
-/// A step of the series.
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Change,
-    TwoChanges,
-    Correct,
-    Reconnect,
-    StartAnew,
-    RestartServer,
-}
-
-fn step(random: &mut Random) -> Step {
-    match random.within(0..40) {
-        0..19 => Step::Change,
-        19..25 => Step::TwoChanges,
-        25..31 => Step::Correct,
-        31..36 => Step::Reconnect,
-        36..38 => Step::StartAnew,
-        _ => Step::RestartServer,
-    }
-}
-
 #[tokio::test]
 #[ignore = "to be tried with more seeds first"]
 async fn clients_have_what_the_server_says_that_they_have() -> Result<()> {
-    let mut random = Random::from_env()?;
-    let minutes: u64 = std::env::var("XDS_SOAK_MINUTES").map_or(Ok(1), |minutes| minutes.parse())?;
-    let mut world = World::start().await?;
+    let world = World::start().await?;
     let mut clients = Vec::new();
     for library in Library::ALL {
         clients.extend(Client::start(&world, library).await?);
     }
-    ensure!(!clients.is_empty(), "no gRPC client is there");
-    quiet(&world, &clients).await.context("at first")?;
-    let end = Instant::now() + std::time::Duration::from_secs(60 * minutes);
-    let mut n_steps = 0;
-    while Instant::now() < end {
-        let step = step(&mut random);
-        let chosen = random.within(0..clients.len() as u64) as usize;
-        let said = match step {
-            Step::Change => world.change(&mut random)?,
-            Step::TwoChanges => {
-                format!("{}, then {}", world.change(&mut random)?, world.change(&mut random)?)
-            }
-            Step::Correct => world.correct()?,
-            Step::Reconnect => {
-                let client = &clients[chosen];
-                client.link.set(Link::Cut);
-                let changed = world.change(&mut random)?;
-                client.link.set(Link::Open);
-                format!("{} loses its connection, and {changed}", client.library)
-            }
-            Step::StartAnew => {
-                clients[chosen].start_anew().await?;
-                format!("{} starts anew", clients[chosen].library)
-            }
-            Step::RestartServer => {
-                world.server.restart().await?;
-                "the server starts anew".to_owned()
-            }
-        };
-        n_steps += 1;
-        println!("{n_steps}: {said}");
-        quiet(&world, &clients).await.with_context(|| format!("after step {n_steps}: {said}"))?;
-    }
-    world.correct()?;
-    quiet(&world, &clients).await.context("in the end")?;
-    let fleet: Value = world.server.get_json("/v1/fleet").await?;
-    println!("{n_steps} steps; {}", fleet["states"]);
-    Ok(())
-}
-
-/// Waits until every client has everything that it does not reject, and the server says so.
-async fn quiet(world: &World, clients: &[Client]) -> Result<()> {
-    for client in clients {
-        wait_for("a client that has what is said of it", QUIET, async || client.check(world).await)
-            .await
-            .with_context(|| client.worker.log().to_string())?;
-    }
-    Ok(())
+    soak(world, clients).await
 }

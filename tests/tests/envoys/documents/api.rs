@@ -420,7 +420,7 @@ async fn pitfall_68_a_key_of_a_document_is_shown_to_the_envoys_that_need_it_and_
     // The Envoy has got what it needs.
     let port = world.port("web")?;
     wait_for("TLS", PATIENCE, async || {
-        let (told, shown) = ask_tls(&authority, port, host, &get("a")).await?;
+        let (told, shown) = ask_tls(&authority, ([127, 0, 0, 1], port), host, &get("a")).await?;
         told.ensure_from("v1")?;
         ensure!([by_file, by_api].iter().any(|one| one.certificate == shown), "another certificate");
         Ok(())

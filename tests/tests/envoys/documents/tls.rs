@@ -43,7 +43,7 @@ async fn expect_shown(
 ) -> Result<()> {
     let port = world.port("web")?;
     wait_for("the certificate", PATIENCE, async || {
-        let (told, shown) = ask_tls(trusted, port, host, ask).await?;
+        let (told, shown) = ask_tls(trusted, ([127, 0, 0, 1], port), host, ask).await?;
         told.ensure_from(backend)?;
         ensure!(shown == issued.certificate, "another certificate");
         Ok(())
@@ -56,7 +56,7 @@ async fn expect_shown(
 async fn expect_no_tls(world: &World, trusted: &Authority, host: &str) -> Result<()> {
     let port = world.port("web")?;
     wait_for("no TLS", PATIENCE, async || {
-        let answer = ask_tls(trusted, port, host, &Ask::get(host, "/")).await;
+        let answer = ask_tls(trusted, ([127, 0, 0, 1], port), host, &Ask::get(host, "/")).await;
         ensure!(answer.is_err(), "{:?}", answer.map(|(told, _)| told));
         Ok(())
     })
@@ -97,7 +97,7 @@ async fn the_server_name_chooses_certificate_and_routes() -> Result<()> {
     }
     // A connection for one listener is none for another's hosts; what no listener has is not found.
     for (host, code) in [(second, 421), ("a.wildcard.example.org", 421), ("third.example.com", 404)] {
-        let (told, _) = ask_tls(&authority, world.port("web")?, first, &get(host)).await?;
+        let (told, _) = ask_tls(&authority, ([127, 0, 0, 1], world.port("web")?), first, &get(host)).await?;
         told.ensure_code(code).context(host)?;
     }
     Ok(())

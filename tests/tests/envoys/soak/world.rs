@@ -1,21 +1,25 @@
 //! The resources of a soak: some of each type, each in a version that Envoy's configuration dump shows, and each good or bad.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use xds_tests::backend::Backend;
-use xds_tests::certificates::{Authority, Issued, shown_certificate};
+use xds_tests::certificates::{Authority, Issued, ask_tls, shown_certificate};
 use xds_tests::config::{self, CLUSTER, ConfigDir, ENDPOINTS, LISTENER, ROUTE};
 use xds_tests::envoy::{ConfigDump, Envoy};
-use xds_tests::random::Random;
-use xds_tests::server::Server;
+use xds_tests::rpc::{Ask, Told};
+use xds_tests::server::{Server, Setup, Variant};
+use xds_tests::soak::{State, States, World as _};
 
 /// How many resources there are of each type.
 pub(crate) const N: usize = 4;
 pub(crate) const ALL: [Kind; 6] =
     [Kind::Clusters, Kind::Endpoints, Kind::Listeners, Kind::Routes, Kind::Extensions, Kind::Secrets];
+/// How the names of nodes without ADS begin.
+pub(crate) const APART: &str = "apart";
 const EXTENSION: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 const TLS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
@@ -24,7 +28,8 @@ const LUA_PER_ROUTE: &str = "type.googleapis.com/envoy.extensions.filters.http.l
 /// A script that no Envoy takes, and that only an Envoy can judge.
 const BAD_SCRIPT: &str = "function x(";
 
-/// A type of resources. The listener `lN` has the routes `rN`, the filter `xN` and the certificate `sN`; the routes lead to the cluster `cN`.
+/// A type of resources. The listener `lN` has the routes `rN`, the filter `xN` and the certificate `sN`; each version of the
+/// routes leads to another cluster.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Kind {
     Clusters,
@@ -35,22 +40,15 @@ pub(crate) enum Kind {
     Secrets,
 }
 
-/// The state of a resource.
-#[derive(Clone, Copy, Debug)]
-struct State {
-    version: u64,
-    is_bad: bool,
-}
-
 pub(crate) struct World {
     pub(crate) server: Server,
     config: ConfigDir,
-    backend: Backend,
+    /// The backend of each cluster.
+    pub(crate) backends: Vec<Backend>,
     authority: Authority,
     /// The certificate of each version.
     certificates: BTreeMap<u64, Issued>,
-    states: BTreeMap<(Kind, usize), State>,
-    newest: u64,
+    pub(crate) states: States<Kind>,
 }
 
 impl Kind {
@@ -139,59 +137,24 @@ impl Kind {
 impl World {
     pub(crate) async fn start() -> Result<Self> {
         let config = ConfigDir::new()?;
-        let states = ALL
-            .into_iter()
-            .flat_map(|kind| (0..N).map(move |i| ((kind, i), State { version: 1, is_bad: false })));
         let authority = Authority::new()?;
-        let certificates = BTreeMap::from([(1, authority.issue(&["localhost"])?)]);
-        let states: BTreeMap<_, _> = states.collect();
-        let backend = Backend::start("soak").await?;
-        let server = Server::start(config.path()).await?;
-        let world = Self { server, config, backend, authority, certificates, states, newest: 1 };
-        world.write()?;
+        let mut backends = Vec::new();
+        for i in 0..N {
+            backends.push(Backend::start(&format!("b{i}")).await?);
+        }
+        let server = Server::start_with(Setup::new()?.watch(config.path()).fixed_xds_port()?).await?;
+        let states = States::new(&ALL, N);
+        let mut world = Self { server, config, backends, authority, certificates: BTreeMap::new(), states };
+        for variant in [Variant::Sotw, Variant::Delta] {
+            let group = apart(variant);
+            let text = format!(
+                "apiVersion: xds-server.io/v1\nkind: NodeGroup\nmetadata: {{ name: {group} }}\n\
+                 spec: {{ priority: 10, selector: {{ nodeIds: [{group}] }} }}\n"
+            );
+            world.config.write(&format!("{group}/group.yaml"), &text)?;
+        }
+        world.publish()?;
         Ok(world)
-    }
-
-    /// The version of a resource that is served, and whether Envoys reject it.
-    pub(crate) fn served(&self, kind: Kind, i: usize) -> (u64, bool) {
-        let state = self.states[&(kind, i)];
-        (state.version, state.is_bad)
-    }
-
-    /// Gives some resources of a type a new version, of which at most one is bad. Says what was done.
-    pub(crate) fn change(&mut self, random: &mut Random) -> Result<String> {
-        let kind = ALL[random.within(0..ALL.len() as u64) as usize];
-        let changed = random.within(1..1 << N);
-        let chosen: Vec<usize> = (0..N).filter(|i| changed & (1 << i) != 0).collect();
-        let bad = (random.within(0..5) < 2).then(|| chosen[random.within(0..chosen.len() as u64) as usize]);
-        self.set(kind, &chosen, bad)?;
-        Ok(format!("{kind:?} {chosen:?} change to {}, {bad:?} is bad", self.newest))
-    }
-
-    /// Gives every bad resource a new version that is good.
-    pub(crate) fn correct(&mut self) -> Result<String> {
-        for kind in ALL {
-            let bad: Vec<usize> = (0..N).filter(|i| self.states[&(kind, *i)].is_bad).collect();
-            self.set(kind, &bad, None)?;
-        }
-        Ok(format!("all are good in {}", self.newest))
-    }
-
-    fn set(&mut self, kind: Kind, chosen: &[usize], bad: Option<usize>) -> Result<()> {
-        self.newest += 1;
-        if kind == Kind::Secrets {
-            self.certificates.insert(self.newest, self.authority.issue(&["localhost"])?);
-        }
-        for i in chosen {
-            self.states.insert((kind, *i), State { version: self.newest, is_bad: bad == Some(*i) });
-        }
-        self.write()
-    }
-
-    fn write(&self) -> Result<()> {
-        let all: Result<Vec<Value>> =
-            self.states.iter().map(|((kind, i), state)| self.resource(*kind, *i, *state)).collect();
-        self.config.write_resources("all.yaml", &all?).map(drop)
     }
 
     fn resource(&self, kind: Kind, i: usize, State { version, is_bad }: State) -> Result<Value> {
@@ -208,7 +171,7 @@ impl World {
                 cluster
             }
             Kind::Endpoints => {
-                let mut endpoints = config::endpoints(&format!("c{i}"), &[self.backend.addr()]);
+                let mut endpoints = config::endpoints(&format!("c{i}"), &[self.backends[i].addr()]);
                 let endpoint = &mut endpoints["endpoints"][0]["lb_endpoints"][0];
                 endpoint["load_balancing_weight"] = json!(version);
                 if is_bad {
@@ -218,8 +181,8 @@ impl World {
             }
             Kind::Listeners => listener(i, version, is_bad),
             Kind::Routes => {
-                let mut route =
-                    config::route_config(&format!("r{i}"), &[("/", config::to(&format!("c{i}")))]);
+                let to = config::to(&format!("c{}", cluster_of(i, version)));
+                let mut route = config::route_config(&format!("r{i}"), &[("/", to)]);
                 let header = json!({"header": {"key": "x-v", "value": version.to_string()}});
                 let first = &mut route["virtual_hosts"][0]["routes"][0];
                 first["response_headers_to_add"] = json!([header]);
@@ -247,8 +210,24 @@ impl World {
 
     /// Returns `true` if a listener and everything that it waits for are good.
     pub(crate) fn is_listener_good(&self, i: usize) -> bool {
-        let kinds = [Kind::Listeners, Kind::Routes, Kind::Extensions, Kind::Secrets];
-        kinds.iter().all(|kind| !self.served(*kind, i).1)
+        self.states.are_good(&[
+            (Kind::Listeners, i),
+            (Kind::Routes, i),
+            (Kind::Extensions, i),
+            (Kind::Secrets, i),
+        ])
+    }
+
+    /// Returns `true` if everything is good that requests to a listener need.
+    pub(crate) fn is_way_good(&self, i: usize) -> bool {
+        let cluster = cluster_of(i, self.states.of(Kind::Routes, i).version);
+        self.is_listener_good(i)
+            && self.states.are_good(&[(Kind::Clusters, cluster), (Kind::Endpoints, cluster)])
+    }
+
+    /// Asks at a listener, over TLS.
+    pub(crate) async fn ask(&self, listener: SocketAddr, ask: &Ask) -> Result<Told> {
+        Ok(ask_tls(&self.authority, listener, "localhost", ask).await?.0)
     }
 
     /// The versions of the certificates that the listeners of an Envoy show; without those that do not answer.
@@ -267,6 +246,55 @@ impl World {
         }
         Ok(versions)
     }
+}
+
+impl xds_tests::soak::World for World {
+    type Kind = Kind;
+
+    fn states(&mut self) -> &mut States<Kind> {
+        &mut self.states
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        for (_, _, state) in self.states.all().filter(|(kind, ..)| *kind == Kind::Secrets) {
+            if let Entry::Vacant(vacant) = self.certificates.entry(state.version) {
+                vacant.insert(self.authority.issue(&["localhost"])?);
+            }
+        }
+        let all: Result<Vec<Value>> =
+            self.states.all().map(|(kind, i, state)| self.resource(kind, i, state)).collect();
+        let all = all?;
+        self.config.write_resources("all.yaml", &all)?;
+        for variant in [Variant::Sotw, Variant::Delta] {
+            let mut resources = all.clone();
+            resources.iter_mut().for_each(|resource| config::replace_ads(resource, &source(variant)));
+            self.config.write_resources(&format!("{}/all.yaml", apart(variant)), &resources)?;
+        }
+        Ok(())
+    }
+
+    fn server(&mut self) -> &mut Server {
+        &mut self.server
+    }
+}
+
+/// The node without ADS of a variant, and its group.
+fn apart(variant: Variant) -> String {
+    format!("{APART}-{variant}")
+}
+
+/// The source of what Envoys without ADS ask for.
+pub(crate) fn source(variant: Variant) -> Value {
+    let api_type = match variant {
+        Variant::Sotw => "GRPC",
+        Variant::Delta => "DELTA_GRPC",
+    };
+    config::api_source(api_type, &[])
+}
+
+/// The cluster to which routes lead.
+fn cluster_of(routes: usize, version: u64) -> usize {
+    (routes + version as usize) % N
 }
 
 fn listener(i: usize, version: u64, is_bad: bool) -> Value {
