@@ -1,32 +1,19 @@
 //! Canaries that fail in each way, under the requests of real clients: the verdict, the time until the weights are back, and what is lost.
 //! Requests of gRPC clients that fail before an endpoint is chosen are in no load report. `--nocapture` shows the table of the page.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::Instant;
 use xds_tests::documents::{World, service, service_with};
-use xds_tests::http::Connection;
 use xds_tests::raw::{self, SotwStream, path};
 use xds_tests::server::Variant;
 use xds_tests::wait::{PATIENCE, wait_for};
-use xds_tests::worker::{Calls, Library};
 
+use crate::rollouts::clients::{Client, Place};
 use crate::rollouts::support::{grpc_route, grpc_world, start, wait_phase, world};
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Client {
-    Envoy,
-    Grpc(Library),
-}
-
-const CLIENTS: [Client; 3] = [Client::Envoy, Client::Grpc(Library::Grpcio), Client::Grpc(Library::GrpcGo)];
 
 /// How a canary fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -117,59 +104,6 @@ async fn breaks(world: &World, client: Client, fault: Fault) -> Result<Outcome> 
     Ok(Outcome { rollout, after })
 }
 
-/// Requests to an Envoy at a constant rate, whether or not others are answered.
-struct OpenLoad {
-    counts: Arc<OpenCounts>,
-    sending: AbortHandle,
-}
-
-#[derive(Default)]
-struct OpenCounts {
-    n_sent: AtomicU64,
-    n_good: AtomicU64,
-}
-
-impl OpenLoad {
-    async fn start(addr: SocketAddr) -> Result<Self> {
-        wait_for("a route", PATIENCE, async || {
-            ensure!(is_answered(addr).await?);
-            Ok(())
-        })
-        .await?;
-        let counts = Arc::<OpenCounts>::default();
-        let counted = Arc::clone(&counts);
-        let sending = tokio::spawn(async move {
-            let mut under_way = JoinSet::new();
-            let mut ticks = interval(Duration::from_secs(1) / PER_SECOND);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            loop {
-                ticks.tick().await;
-                counted.n_sent.fetch_add(1, Ordering::Relaxed);
-                let counted = Arc::clone(&counted);
-                under_way.spawn(async move {
-                    let is_good = is_answered(addr).await.unwrap_or_default();
-                    counted.n_good.fetch_add(u64::from(is_good), Ordering::Relaxed);
-                });
-                while under_way.try_join_next().is_some() {}
-            }
-        });
-        Ok(Self { counts, sending: sending.abort_handle() })
-    }
-
-    /// How many were sent, and how many of them were not answered well.
-    fn stop(self) -> (u64, u64) {
-        self.sending.abort();
-        let [n, n_good] =
-            [&self.counts.n_sent, &self.counts.n_good].map(|count| count.load(Ordering::Relaxed));
-        (n, n - n_good)
-    }
-}
-
-/// Returns `true` if a request is answered well.
-async fn is_answered(addr: SocketAddr) -> Result<bool> {
-    Ok(Connection::open(addr).await?.get("/").await?.status == 200)
-}
-
 /// One line of the table.
 #[expect(clippy::print_stdout, reason = "the figures are part of the result")]
 async fn show(client: Client, fault: Fault) -> Result<()> {
@@ -193,28 +127,21 @@ async fn show(client: Client, fault: Fault) -> Result<()> {
 
 /// What became of the rollout and of the requests; `None` if there is no such client here.
 async fn story(client: Client, fault: Fault) -> Result<Option<(Outcome, u64, u64)>> {
-    let Client::Grpc(library) = client else {
-        let world = world().await?;
-        let _envoy = world.envoy(Variant::Delta).await?;
-        let load = OpenLoad::start(SocketAddr::from(([127, 0, 0, 1], world.port("web")?))).await?;
-        let outcome = breaks(&world, client, fault).await?;
-        let (n, n_lost) = load.stop();
-        return Ok(Some((outcome, n, n_lost)));
+    let world = match client {
+        Client::Envoy => world().await?,
+        Client::Grpc(_) => grpc_world().await?,
     };
-    let world = grpc_world().await?;
-    let Some(worker) = world.worker(library).await? else { return Ok(None) };
-    let channel = worker.open(TARGET).await?;
-    ensure!(channel.who().await? == "v1");
-    let hold = channel.hold(&Calls::new(0), PER_SECOND).await?;
+    let Some(running) = client.start(&world).await? else { return Ok(None) };
+    let place = Place::new(&world, "web", HOST)?;
+    let load = running.load(&place).await?;
     let outcome = breaks(&world, client, fault).await?;
-    let counts = hold.stop().await?;
-    channel.call(&Calls::new(200)).await?.ensure_no_errors()?;
-    let n_lost = counts.errors.values().sum();
-    Ok(Some((outcome, counts.n_answered() + n_lost, n_lost)))
+    let (n, n_lost) = load.stop().await?;
+    running.expect_all_from(&place, "v1").await?;
+    Ok(Some((outcome, n, n_lost)))
 }
 
 async fn show_all(fault: Fault) -> Result<()> {
-    try_join_all(CLIENTS.map(|client| show(client, fault))).await.map(drop)
+    try_join_all(Client::ALL.map(|client| show(client, fault))).await.map(drop)
 }
 
 #[tokio::test]
@@ -289,26 +216,31 @@ async fn a_step_that_a_client_never_acks_or_that_no_client_has_is_not_passed() -
     Ok(())
 }
 
-#[tokio::test]
-async fn a_rollout_whose_clients_leave_in_the_middle_of_a_step_pauses() -> Result<()> {
-    let world = grpc_world().await?;
-    let Some(worker) = world.worker(Library::Grpcio).await? else { return Ok(()) };
+/// Has the only client leave while the canary is measured.
+async fn leaves(client: Client) -> Result<()> {
+    let world = match client {
+        Client::Envoy => world().await?,
+        Client::Grpc(_) => grpc_world().await?,
+    };
+    let Some(running) = client.start(&world).await? else { return Ok(()) };
     let id = {
-        let channel = worker.open(TARGET).await?;
-        ensure!(channel.who().await? == "v1");
-        let _hold = channel.hold(&Calls::new(0), PER_SECOND).await?;
-        let client = Client::Grpc(Library::Grpcio);
+        let _load = running.load(&Place::new(&world, "web", HOST)?).await?;
         let id = measuring(&world, &fields(client, &json!({"interval": "1h"}))).await?;
         answers(&world, 30).await?;
         id
     };
-    drop(worker);
+    drop(running);
     let paused = wait_phase(&world.server, &id, "Paused", PATIENCE).await?;
     ensure!(paused["message"].to_string().contains("1 of 1 clients have gone"), "{paused:#}");
     assert_eq!(paused["weights"], json!({"stable": 80, "canary": 20}));
     Ok(())
 }
 
-const TARGET: &str = "xds:///greeter.example.com";
-const PER_SECOND: u32 = 50;
+#[tokio::test]
+async fn a_rollout_whose_clients_leave_in_the_middle_of_a_step_pauses() -> Result<()> {
+    try_join_all(Client::ALL.map(leaves)).await.map(drop)
+}
+
+/// A host of the routes of both worlds.
+const HOST: &str = "greeter.example.com";
 const ROUTE_TYPE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";

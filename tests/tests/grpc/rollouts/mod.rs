@@ -1,13 +1,18 @@
 //! Rollouts with the real server: judged by the load reports of a real Envoy, steered over REST, and killed on the way.
 
 mod absence;
+mod answers;
 mod calls;
 mod cli;
+mod clients;
 mod grpc;
 mod reports;
+mod scene;
 mod support;
 mod testers;
+mod verdicts;
 mod watch;
+mod zones;
 
 use std::net::SocketAddr;
 use std::time::Duration;
