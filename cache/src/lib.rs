@@ -23,7 +23,6 @@ mod host;
 mod host_sum;
 pub mod identity;
 pub mod layer;
-mod listener;
 pub mod loads;
 mod missing;
 mod node;
@@ -46,6 +45,7 @@ mod view;
 mod virtual_host;
 pub mod wave;
 pub mod wire;
+mod without_limit;
 mod work;
 pub mod xdstp;
 

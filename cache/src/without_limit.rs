@@ -1,0 +1,147 @@
+//! What an Envoy waits for without a limit before it opens a listener: a resource with `initial_fetch_timeout: 0`.
+//!
+//! An Envoy that gets such a listener, or a cluster, while it starts accepts no connection on any listener before it has that.
+
+use crate::resource_key::ResourceKey;
+use crate::resource_type::ResourceType;
+use crate::wire::{all_of, bytes_of, number_of};
+
+/// A resource that is asked for: its type, its name, and the `ConfigSource`.
+type Asked<'a> = (ResourceType, Option<&'a [u8]>, Option<&'a [u8]>);
+
+/// The resources that a listener or a cluster names with a configuration source that has no limit. `value` is the encoded message;
+/// those of other types name none.
+pub(crate) fn awaited_without_limit(of: &ResourceType, value: &[u8]) -> Vec<ResourceKey> {
+    let asked = if *of == ResourceType::Listener {
+        of_listener(value)
+    } else if *of == ResourceType::Cluster {
+        of_cluster(value)
+    } else {
+        vec![]
+    };
+    let key = |(resource_type, name, source): Asked<'_>| {
+        let name = std::str::from_utf8(name?).ok()?;
+        source.is_some_and(has_no_limit).then(|| ResourceKey { resource_type, name: name.into() })
+    };
+    asked.into_iter().filter_map(key).collect()
+}
+
+/// The resources that an `envoy.config.listener.v3.Listener` asks for.
+fn of_listener(value: &[u8]) -> Vec<Asked<'_>> {
+    let chains = || all_of(value, FILTER_CHAINS).chain(all_of(value, DEFAULT_FILTER_CHAIN));
+    let filters = || chains().flat_map(|chain| all_of(chain, FILTERS));
+    let managers = || filters().filter_map(|filter| any(bytes_of(filter, TYPED_CONFIG)?, MANAGER));
+    let mut asked = Vec::new();
+    let http_filters = managers().flat_map(|manager| all_of(manager, HTTP_FILTERS));
+    for filter in all_of(value, LISTENER_FILTERS).chain(filters()).chain(http_filters) {
+        let discovery = bytes_of(filter, CONFIG_DISCOVERY);
+        // With a default that needs no warming, nothing is waited for.
+        let discovery = discovery.filter(|one| number_of(one, DEFAULT_WITHOUT_WARMING) == 0);
+        let source = discovery.and_then(|discovery| bytes_of(discovery, CONFIG_SOURCE));
+        asked.push((ResourceType::ExtensionConfig, bytes_of(filter, NAME), source));
+    }
+    for rds in managers().filter_map(|manager| bytes_of(manager, RDS)) {
+        let (name, source) = (bytes_of(rds, ROUTE_CONFIG_NAME), bytes_of(rds, CONFIG_SOURCE));
+        asked.push((ResourceType::RouteConfiguration, name, source));
+    }
+    let sockets = chains().filter_map(|chain| bytes_of(chain, TRANSPORT_SOCKET));
+    for tls in sockets.filter_map(|socket| any(bytes_of(socket, SOCKET_CONFIG)?, DOWNSTREAM_TLS)) {
+        asked.extend(all_of(tls, COMMON_TLS).flat_map(of_common_tls));
+        asked.extend(all_of(tls, TICKET_KEYS_SECRET).map(of_secret));
+    }
+    asked
+}
+
+/// The resources that an `envoy.config.cluster.v3.Cluster` asks for.
+fn of_cluster(value: &[u8]) -> Vec<Asked<'_>> {
+    let mut asked = Vec::new();
+    if number_of(value, DISCOVERY_TYPE) == EDS {
+        let eds = bytes_of(value, EDS_CLUSTER_CONFIG);
+        let service = eds.and_then(|eds| bytes_of(eds, SERVICE_NAME)).filter(|name| !name.is_empty());
+        let source = eds.and_then(|eds| bytes_of(eds, CONFIG_SOURCE));
+        asked.push((ResourceType::ClusterLoadAssignment, service.or_else(|| bytes_of(value, NAME)), source));
+    }
+    let matches = all_of(value, SOCKET_MATCHES).filter_map(|one| bytes_of(one, SOCKET_OF_MATCH));
+    let sockets = all_of(value, SOCKET_OF_CLUSTER).chain(matches);
+    for tls in sockets.filter_map(|socket| any(bytes_of(socket, SOCKET_CONFIG)?, UPSTREAM_TLS)) {
+        asked.extend(all_of(tls, COMMON_TLS).flat_map(of_common_tls));
+    }
+    asked
+}
+
+/// The secrets that a `CommonTlsContext` asks for.
+fn of_common_tls(common: &[u8]) -> impl Iterator<Item = Asked<'_>> {
+    let combined = all_of(common, COMBINED_VALIDATION).flat_map(|combined| all_of(combined, COMBINED_SECRET));
+    let own = all_of(common, CERTIFICATE_SECRETS).chain(all_of(common, VALIDATION_SECRET));
+    own.chain(combined).map(of_secret)
+}
+
+fn of_secret(secret: &[u8]) -> Asked<'_> {
+    (ResourceType::Secret, bytes_of(secret, NAME), bytes_of(secret, SDS_CONFIG))
+}
+
+/// The content of an `Any` with a message of this name.
+fn any<'a>(any: &'a [u8], message: &str) -> Option<&'a [u8]> {
+    let type_url = bytes_of(any, 1)?;
+    type_url.ends_with(message.as_bytes()).then(|| bytes_of(any, 2).unwrap_or_default())
+}
+
+/// Returns `true` for a `ConfigSource` whose `initial_fetch_timeout` is there, and zero.
+fn has_no_limit(source: &[u8]) -> bool {
+    bytes_of(source, INITIAL_FETCH_TIMEOUT)
+        .is_some_and(|limit| number_of(limit, 1) == 0 && number_of(limit, 2) == 0)
+}
+
+/// The messages in `Any`s that are looked into.
+const MANAGER: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+const DOWNSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
+const UPSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
+
+/// `Listener`.
+const FILTER_CHAINS: u32 = 3;
+const LISTENER_FILTERS: u32 = 9;
+const DEFAULT_FILTER_CHAIN: u32 = 25;
+/// `FilterChain`.
+const FILTERS: u32 = 3;
+const TRANSPORT_SOCKET: u32 = 6;
+/// `TransportSocket.typed_config`.
+const SOCKET_CONFIG: u32 = 3;
+/// `name` of clusters, all kinds of filters, and `SdsSecretConfig`.
+const NAME: u32 = 1;
+/// `config_discovery` of all kinds of filters.
+const CONFIG_DISCOVERY: u32 = 5;
+/// `Filter.typed_config`.
+const TYPED_CONFIG: u32 = 4;
+/// `config_source` of `ExtensionConfigSource` and `Rds`, and `EdsClusterConfig.eds_config`.
+const CONFIG_SOURCE: u32 = 1;
+/// `ExtensionConfigSource.apply_default_config_without_warming`.
+const DEFAULT_WITHOUT_WARMING: u32 = 3;
+/// `HttpConnectionManager`.
+const RDS: u32 = 3;
+const HTTP_FILTERS: u32 = 5;
+/// `Rds.route_config_name`.
+const ROUTE_CONFIG_NAME: u32 = 2;
+/// `Cluster`.
+const DISCOVERY_TYPE: u32 = 2;
+const EDS_CLUSTER_CONFIG: u32 = 3;
+const SOCKET_OF_CLUSTER: u32 = 24;
+const SOCKET_MATCHES: u32 = 43;
+/// `Cluster.DiscoveryType.EDS`.
+const EDS: u64 = 3;
+/// `EdsClusterConfig.service_name`.
+const SERVICE_NAME: u32 = 2;
+/// `TransportSocketMatch.transport_socket`.
+const SOCKET_OF_MATCH: u32 = 3;
+/// `common_tls_context` of both kinds of TLS contexts, and the ticket keys of `DownstreamTlsContext`.
+const COMMON_TLS: u32 = 1;
+const TICKET_KEYS_SECRET: u32 = 5;
+/// `CommonTlsContext`.
+const CERTIFICATE_SECRETS: u32 = 6;
+const VALIDATION_SECRET: u32 = 7;
+const COMBINED_VALIDATION: u32 = 8;
+/// `CombinedCertificateValidationContext.validation_context_sds_secret_config`.
+const COMBINED_SECRET: u32 = 2;
+/// `SdsSecretConfig.sds_config`.
+const SDS_CONFIG: u32 = 2;
+/// `ConfigSource.initial_fetch_timeout`.
+const INITIAL_FETCH_TIMEOUT: u32 = 4;
