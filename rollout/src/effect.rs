@@ -81,6 +81,9 @@ pub struct AckStatus {
     /// How many are connected and left out of `of`, because they rejected their routes before this change already.
     #[serde(default)]
     pub n_failing: u64,
+    /// How many of `of` have accepted the change, and not yet what changed in the same routes since.
+    #[serde(default)]
+    pub n_behind: u64,
 }
 
 /// The result of a measurement.

@@ -44,17 +44,18 @@ fn a_canary_that_fails_in_any_way_is_taken_back_in_time() {
         ("dead for one of two zones", Fault::OneZone, [100.0, 70.0]),
         ("flaps, 30 s each", Fault::Flaps(30.0), [70.0, 40.0]),
     ];
-    for (name, fault, limits) in cases {
+    let both = [Answers::Ack, Answers::AckLate];
+    for ((name, fault, limits), answers) in cases.into_iter().flat_map(|case| both.map(|both| (case, both))) {
         for (report, limit) in [10, 1].into_iter().zip(limits) {
-            let verdicts = (0..N_EACH)
-                .map(|n| Fleet::new(Scene { report, ..scene(fault) }, &defaults(), seed.wrapping_add(n)));
+            let scene = Scene { report, answers, ..scene(fault) };
+            let verdicts = (0..N_EACH).map(|n| Fleet::new(scene, &defaults(), seed.wrapping_add(n)));
             let verdicts: Vec<Verdict> = verdicts.map(|fleet| fleet.run(1_200)).collect();
             show(name, report, &verdicts);
             for Verdict { phase, back_after, message, .. } in &verdicts {
                 let is_back = back_after.is_some_and(|after| after <= limit);
                 assert!(
                     *phase == Phase::Failed && is_back,
-                    "{name}, {report} s: {phase:?} {back_after:?} {message}"
+                    "{name}, {answers:?}, {report} s: {phase:?} {back_after:?} {message}"
                 );
             }
         }

@@ -169,7 +169,8 @@ impl Rollout {
         acks.n_forgiven = acks.n_forgiven.min(acks.n_nacked);
         acks.n_gone_forgiven = acks.n_gone_forgiven.min(acks.n_gone);
         // Those that go, or hold on to older routes, may still report requests that they divide as before.
-        let is_by_all = acks.of > 0 && acks.n == acks.of && acks.n_gone == 0 && status.n_failing == 0;
+        let n_dividing = acks.n.saturating_add(status.n_behind);
+        let is_by_all = acks.of > 0 && n_dividing == acks.of && acks.n_gone == 0 && status.n_failing == 0;
         acks.by_all_since_ms = is_by_all.then(|| acks.by_all_since_ms.unwrap_or(wall_ms));
         let (n_nacked, n_gone) = (acks.n_nacked, acks.n_gone);
         if n_nacked > self.n_tolerated() && (n_nacked > had || self.hold.is_none()) {

@@ -51,6 +51,8 @@ pub(crate) enum Pattern {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Answers {
     Ack,
+    /// They do; but other rules of the same routes change every three seconds, and one of the clients accepts that a second later.
+    AckLate,
     /// One of them never does.
     OneNever,
     /// One of them rejects every change.
@@ -273,6 +275,9 @@ impl Fleet {
         let of = self.clients.len() as u64;
         let acked = self.clients.iter().filter(|client| client.applied == change).count() as u64;
         let mut status = AckStatus { change, of, acked, ..AckStatus::default() };
+        if self.scene.answers == Answers::AckLate && acked == of && (self.now_ms / 1_000).is_multiple_of(3) {
+            (status.acked, status.n_behind) = (of - 1, 1);
+        }
         if self.scene.answers == Answers::OneNacks && self.weight > 0.0 {
             status.n_nacked = 1;
         }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use xds_api::rollouts::{LoadSeries, RolloutEvidence, RolloutLoads};
 use xds_cache::layer::EffectiveGroup;
 use xds_cache::loads::{Side, Since};
-use xds_cache::status::{StreamId, StreamInfo, TypeStatus};
+use xds_cache::status::{StreamEntry, StreamId, StreamInfo, TypeStatus};
 use xds_cache::time::from_millis;
 use xds_cache::wave::{ClientId, Present};
 use xds_cache::{
@@ -15,7 +15,7 @@ use xds_cache::{
     ViewChange, ViewKey,
 };
 use xds_control::Control;
-use xds_control::acks::{AckState, Changed, Fold, Sight};
+use xds_control::acks::{AckState, Changed, ConcernedStream, Fold, Sight};
 use xds_control::model::rollouts::rule_key;
 use xds_control::model::weights::WeightedObject;
 use xds_rollout::{AckStatus, Counts, PerClient, RolloutSpec, Silence, Traffic, Window};
@@ -96,12 +96,12 @@ impl Concern {
     }
 
     /// The answers of the concerned clients to the present state, and these clients by node. All connected clients count, whenever they
-    /// came; clients that were failing before the change, and still are, are left out.
+    /// came; clients that were failing before the change, and still are, are left out. `since` is the revision of the change.
     pub(super) fn acks(
         &self,
         publisher: &Publisher,
         board: &StatusBoard,
-        change: u64,
+        (change, since): (u64, Revision),
         failing: &Failing,
     ) -> (AckStatus, BTreeMap<Arc<str>, Present>) {
         let mut status = AckStatus { change, ..AckStatus::default() };
@@ -119,10 +119,7 @@ impl Concern {
             streams.extend(concerned);
         }
         for (entry, stream, revision) in streams.values() {
-            let mut fold = Fold::default();
-            fold.count();
-            fold.read(entry, stream, *revision, |_, _| false);
-            let state = fold.state();
+            let state = state_of(entry, stream, *revision);
             if matches!(state, AckState::Nacked(_)) && failing.contains(&entry.id()) {
                 status.n_failing += 1;
                 continue;
@@ -133,7 +130,10 @@ impl Concern {
             status.of += 1;
             match state {
                 AckState::Acked { .. } => status.acked += 1,
-                AckState::Pending | AckState::Unknown | AckState::Gone => {}
+                AckState::Pending | AckState::Unknown | AckState::Gone => {
+                    let has_change = matches!(state_of(entry, stream, since), AckState::Acked { .. });
+                    status.n_behind += u64::from(has_change);
+                }
                 AckState::Nacked(rejected) => {
                     status.n_nacked += 1;
                     if status.nacked.len() < MAX_NAMED {
@@ -146,6 +146,14 @@ impl Concern {
         }
         (status, present)
     }
+}
+
+/// What a stream makes of the routes as they are at a revision.
+fn state_of(entry: &StreamEntry, stream: &ConcernedStream, revision: Revision) -> AckState {
+    let mut fold = Fold::default();
+    fold.count();
+    fold.read(entry, stream, revision, |_, _| false);
+    fold.state()
 }
 
 /// The client of a stream: its types may come on several.

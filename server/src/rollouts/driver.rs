@@ -331,7 +331,8 @@ impl Driver {
                 told.push((id.clone(), Input::NoEndpoint(no_endpoint)));
             }
             let DriverParts { publisher, board, .. } = &self.parts;
-            let (mut status, present) = entry.concern.acks(publisher, board, change, &entry.failing);
+            let (mut status, present) =
+                entry.concern.acks(publisher, board, (change, entry.revision), &entry.failing);
             let status = match &self.parts.peers {
                 None => {
                     let again = entry.count_gone(&mut status, present, board);

@@ -158,7 +158,7 @@ impl xds_api::rollouts::Rollouts for Rollouts {
         if concern.revision != served {
             *concern = Concern::new(&self.parts, spec);
         }
-        Some(concern.acks(publisher, board, change, &failing_before(board, revision)).0)
+        Some(concern.acks(publisher, board, (change, revision), &failing_before(board, revision)).0)
     }
 
     fn evidence_here(&self, spec: &RolloutSpec, starts_ms: &[u64]) -> Option<RolloutEvidence> {

@@ -29,13 +29,14 @@ impl OtherAcks {
         all.acked = all.acked.saturating_add(others.acked);
         all.n_nacked = all.n_nacked.saturating_add(others.n_nacked);
         all.n_failing = all.n_failing.saturating_add(others.n_failing);
+        all.n_behind = all.n_behind.saturating_add(others.n_behind);
         all.nacked.extend(others.nacked.iter().cloned());
         all.nacked.truncate(MAX_NAMED);
         match (is_complete, all.n_nacked) {
             (true, _) => Some(all),
             (false, 0) => None,
             // Too few for any share of the clients.
-            (false, _) => Some(AckStatus { acked: 0, ..all }),
+            (false, _) => Some(AckStatus { acked: 0, n_behind: 0, ..all }),
         }
     }
 
@@ -60,6 +61,7 @@ pub(super) async fn ask_acks(peers: Arc<dyn Peers>, question: Question, change: 
         sum.acked = sum.acked.saturating_add(status.acked);
         sum.n_nacked = sum.n_nacked.saturating_add(status.n_nacked);
         sum.n_failing = sum.n_failing.saturating_add(status.n_failing);
+        sum.n_behind = sum.n_behind.saturating_add(status.n_behind);
         sum.nacked.extend(status.nacked.iter().take(MAX_NAMED).cloned());
     }
     all

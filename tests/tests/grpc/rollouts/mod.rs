@@ -2,6 +2,7 @@
 
 mod absence;
 mod answers;
+mod busy_routes;
 mod calls;
 mod cli;
 mod clients;
