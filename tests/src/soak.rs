@@ -169,14 +169,25 @@ impl Said {
     ///
     /// # Errors
     ///
-    /// If the server does not know yet what the node has of it, or has not sent everything.
+    /// If the server does not know yet what the node has of it, or has not sent everything that does not wait for a correction.
     pub fn rejected(&self, type_url: &str) -> Result<BTreeSet<&str>> {
         let of_type = self.of_type(type_url);
-        let is_settled = of_type["unknownCount"].is_null() && of_type["status"] != "STALE";
-        let held_back =
-            || items(&self.0["streams"]).map(|stream| stream["heldBack"].to_string()).collect::<String>();
-        ensure!(is_settled, "{type_url}: {of_type:#}, held back: {}", held_back());
+        let is_stale = of_type["status"] == "STALE" && self.held_back(type_url).next().is_none();
+        let waits = self.held_back(type_url).find(|held| !is_correction(held));
+        ensure!(of_type["unknownCount"].is_null() && !is_stale, "{type_url}: {of_type:#}");
+        ensure!(waits.is_none(), "{type_url}: {of_type:#}, held back: {waits:?}");
         Ok(items(&of_type["rejected"]).filter_map(|one| one["name"].as_str()).collect())
+    }
+
+    /// Returns `true` if the node goes on with an older version of a resource until what the new one leads to is corrected.
+    #[must_use]
+    pub fn awaits_correction(&self, type_url: &str, name: &str) -> bool {
+        self.held_back(type_url).any(|held| held["name"] == name && is_correction(held))
+    }
+
+    fn held_back(&self, type_url: &str) -> impl Iterator<Item = &Value> {
+        let all = items(&self.0["streams"]).flat_map(|stream| items(&stream["heldBack"]));
+        all.filter(move |held| held["type"] == type_url)
     }
 
     /// All that it says about a type.
@@ -184,6 +195,11 @@ impl Said {
     pub fn of_type(&self, type_url: &str) -> &Value {
         &self.0["types"][type_url]
     }
+}
+
+/// Returns `true` if something is held back until something that the node rejects changes.
+fn is_correction(held_back: &Value) -> bool {
+    held_back["waitsFor"]["what"] == "change"
 }
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {

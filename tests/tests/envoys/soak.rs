@@ -43,44 +43,6 @@ impl Client {
         let envoy = Envoy::start(&bootstrap).await?;
         Ok(Self { id, bootstrap, link, envoy })
     }
-
-    /// Compares what it has of one type with what is served and with what the server says.
-    fn check_kind(
-        &self,
-        world: &World,
-        kind: Kind,
-        said: &Said,
-        has: &BTreeMap<Kind, BTreeMap<usize, u64>>,
-    ) -> Result<()> {
-        let rejected = said.rejected(kind.type_url())?;
-        for i in 0..N {
-            // Nothing is asked for by a listener or cluster that the Envoy never accepted.
-            if kind.referrer().is_some_and(|from| !has[&from].contains_key(&i)) {
-                continue;
-            }
-            let State { version, is_bad } = world.states.of(kind, i);
-            let found = has[&kind].get(&i).copied();
-            let is_rejected = rejected.contains(&*kind.name(i));
-            let state = || {
-                let of_type = said.of_type(kind.type_url());
-                format!("{}: served {version}, bad {is_bad}, has {found:?}, {of_type:#}", kind.name(i))
-            };
-            // An Envoy also rejects a listener that comes after its certificate or its filter was rejected.
-            let is_any_bad = !world.states.are_good(&[(Kind::Secrets, i), (Kind::Extensions, i)]);
-            let may_be_rejected = kind == Kind::Listeners && is_any_bad;
-            ensure!(
-                is_rejected == is_bad || may_be_rejected,
-                "said to be rejected: {is_rejected}: {}",
-                state()
-            );
-            if kind == Kind::Secrets && found.is_none() {
-                ensure!(!world.is_listener_good(i), "l{i} does not answer: {}", state());
-                continue;
-            }
-            ensure!((found == Some(version)) != is_rejected, "{}", state());
-        }
-        Ok(())
-    }
 }
 
 impl fmt::Display for Client {
@@ -109,7 +71,7 @@ impl xds_tests::soak::Client for Client {
         // The dump shows also certificates that are rejected.
         has.insert(Kind::Secrets, world.certificates_at(&self.envoy).await?);
         for kind in ALL {
-            self.check_kind(world, kind, &said, &has)?;
+            check_kind(world, kind, &said, &has)?;
         }
         for i in (0..N).filter(|i| world.is_way_good(*i)) {
             let request = json!({"listener": format!("l{i}"), "host": "localhost", "path": "/", "tls": true});
@@ -126,6 +88,43 @@ impl xds_tests::soak::Client for Client {
     fn log(&self) -> String {
         self.envoy.log().to_string()
     }
+}
+
+/// Compares what an Envoy has of one type with what is served and with what the server says.
+fn check_kind(
+    world: &World,
+    kind: Kind,
+    said: &Said,
+    has: &BTreeMap<Kind, BTreeMap<usize, u64>>,
+) -> Result<()> {
+    let rejected = said.rejected(kind.type_url())?;
+    for i in 0..N {
+        // Nothing is asked for by a listener or cluster that the Envoy never accepted.
+        if kind.referrer().is_some_and(|from| !has[&from].contains_key(&i)) {
+            continue;
+        }
+        let State { version, is_bad } = world.states.of(kind, i);
+        let found = has[&kind].get(&i).copied();
+        if said.awaits_correction(kind.type_url(), &kind.name(i)) {
+            ensure!(kind == Kind::Routes && !world.is_cluster_good(i), "{} waits", kind.name(i));
+            continue;
+        }
+        let is_rejected = rejected.contains(&*kind.name(i));
+        let state = || {
+            let of_type = said.of_type(kind.type_url());
+            format!("{}: served {version}, bad {is_bad}, has {found:?}, {of_type:#}", kind.name(i))
+        };
+        // An Envoy also rejects a listener that comes after its certificate or its filter was rejected.
+        let is_any_bad = !world.states.are_good(&[(Kind::Secrets, i), (Kind::Extensions, i)]);
+        let may_be_rejected = kind == Kind::Listeners && is_any_bad;
+        ensure!(is_rejected == is_bad || may_be_rejected, "said to be rejected: {is_rejected}: {}", state());
+        if kind == Kind::Secrets && found.is_none() {
+            ensure!(!world.is_listener_good(i), "l{i} does not answer: {}", state());
+            continue;
+        }
+        ensure!((found == Some(version)) != is_rejected, "{}", state());
+    }
+    Ok(())
 }
 
 #[tokio::test]

@@ -218,11 +218,15 @@ impl World {
         ])
     }
 
+    /// Returns `true` if the cluster is good that routes lead to.
+    pub(crate) fn is_cluster_good(&self, routes: usize) -> bool {
+        let cluster = cluster_of(routes, self.states.of(Kind::Routes, routes).version);
+        self.states.are_good(&[(Kind::Clusters, cluster), (Kind::Endpoints, cluster)])
+    }
+
     /// Returns `true` if everything is good that requests to a listener need.
     pub(crate) fn is_way_good(&self, i: usize) -> bool {
-        let cluster = cluster_of(i, self.states.of(Kind::Routes, i).version);
-        self.is_listener_good(i)
-            && self.states.are_good(&[(Kind::Clusters, cluster), (Kind::Endpoints, cluster)])
+        self.is_listener_good(i) && self.is_cluster_good(i)
     }
 
     /// Asks at a listener, over TLS.
