@@ -23,6 +23,7 @@ mod host;
 mod host_sum;
 pub mod identity;
 pub mod layer;
+mod listener;
 pub mod loads;
 mod missing;
 mod node;
@@ -45,7 +46,6 @@ mod view;
 mod virtual_host;
 pub mod wave;
 pub mod wire;
-mod without_limit;
 mod work;
 pub mod xdstp;
 

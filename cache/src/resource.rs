@@ -13,8 +13,7 @@ use crate::resource_key::{Name, ResourceKey};
 use crate::resource_type::ResourceType;
 use crate::version::{LazyVersion, Version, VersionHasher};
 use crate::wire::bytes_of;
-use crate::without_limit::awaited_without_limit;
-use crate::{cluster, host, xdstp};
+use crate::{cluster, host, listener, xdstp};
 
 /// Where a resource came from. This is not part of its content: equal resources of different origin have equal versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -353,11 +352,14 @@ impl Resource {
         is_scope.then(|| bytes_of(self.content.value.bytes(), SCOPE_KEY)).flatten()
     }
 
-    /// The resources that an Envoy waits for without a limit once it has this one. Only listeners and clusters have any; their bytes are
-    /// read each time.
+    /// The resources that an Envoy waits for without a limit once it has this one. Only listeners have any; their bytes are read each
+    /// time.
     #[must_use]
     pub fn awaited_without_limit(&self) -> Vec<ResourceKey> {
-        awaited_without_limit(&self.key.resource_type, self.content.value.bytes())
+        if self.key.resource_type != ResourceType::Listener {
+            return vec![];
+        }
+        listener::awaited_without_limit(self.content.value.bytes())
     }
 }
 

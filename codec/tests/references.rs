@@ -267,33 +267,6 @@ fn what_an_envoy_waits_for_without_a_limit_is_found_wherever_a_listener_names_it
     assert_eq!(listener("0.5s"), [""; 0]);
 }
 
-#[test]
-fn what_an_envoy_waits_for_without_a_limit_is_found_in_a_cluster() {
-    let source = |limit: &str| json!({"ads": {}, "initial_fetch_timeout": limit});
-    let awaited = |limit: &str, service: &str| {
-        let secret = |name: &str| json!({"name": name, "sds_config": source(limit)});
-        let tls = |name: &str| {
-            let tls = json!({"common_tls_context": {"tls_certificate_sds_secret_configs": [secret(name)]}});
-            json!({"name": "tls", "typed_config": any("transport_sockets.tls.v3.UpstreamTlsContext", &tls)})
-        };
-        let cluster = json!({
-            "name": "c",
-            "type": "EDS",
-            "eds_cluster_config": {"service_name": service, "eds_config": source(limit)},
-            "transport_socket": tls("own"),
-            "transport_socket_matches": [{"name": "m", "match": {}, "transport_socket": tls("matched")}],
-        });
-        let keys = resource(&ResourceType::Cluster, &cluster).awaited_without_limit();
-        let mut names: Vec<String> =
-            keys.iter().map(|key| format!("{} {}", key.resource_type, key.name)).collect();
-        names.sort();
-        names
-    };
-    assert_eq!(awaited("0s", ""), ["ClusterLoadAssignment c", "Secret matched", "Secret own"]);
-    assert_eq!(awaited("0s", "e"), ["ClusterLoadAssignment e", "Secret matched", "Secret own"]);
-    assert_eq!(awaited("1s", "e"), [""; 0]);
-}
-
 /// What a gRPC client without older routes is sent of a resource, and the clusters to which it then has no routes.
 fn partial(resource: &Resource, clusters: &[&str]) -> Option<(Value, Vec<String>)> {
     let cluster = |name: &&str| Arc::new(Resource::plain(ResourceType::Cluster, name, vec![]));

@@ -132,8 +132,8 @@ fn asking<'r>(missing: &MissingReference, from: &'r Resource) -> impl Iterator<I
 fn fault(world: World, missing: &MissingReference, from: &Resource, path: &str) -> Fault {
     let MissingReference { group, to, .. } = missing;
     let consequence = match from.awaited_without_limit().contains(to) {
-        true => format!("an Envoy is not sent this {}, {AWAITED_WITHOUT_LIMIT}", from.resource_type()),
-        false => consequence(from.resource_type(), &to.resource_type, path).to_owned(),
+        true => AWAITED_WITHOUT_LIMIT,
+        false => consequence(from.resource_type(), &to.resource_type, path),
     };
     let (from, of_type) = (from.key(), &to.resource_type);
     let lacking = match (world, to.means_all()) {
@@ -208,8 +208,8 @@ fn suggestion(groups: &Groups, group: &EffectiveGroup, to: &ResourceKey) -> Opti
 }
 
 /// What clients do without what a listener names with `initial_fetch_timeout: 0`.
-const AWAITED_WITHOUT_LIMIT: &str = "because it would wait without a limit (initial_fetch_timeout: 0), and keeps an older version; gRPC clients \
-     wait 15 s and then fail every call";
+const AWAITED_WITHOUT_LIMIT: &str = "an Envoy is not sent this listener, because it would wait without a limit (initial_fetch_timeout: 0), \
+     and keeps an older version; gRPC clients wait 15 s and then fail every call";
 
 /// The subject of the problems.
 pub const MISSING_REFERENCES: &str = "missing-references";

@@ -115,10 +115,7 @@ const ROWS: &[Row] = &[
         by_name: true,
         ..row(Quirk::StuckIfToldMissing, &[ResourceType::RouteConfiguration, ResourceType::ExtensionConfig])
     },
-    Row {
-        profile: Some(Profile::Envoy),
-        ..row(Quirk::AwaitsWithoutLimit, &[ResourceType::Cluster, ResourceType::Listener])
-    },
+    Row { profile: Some(Profile::Envoy), ..row(Quirk::AwaitsWithoutLimit, &[ResourceType::Listener]) },
     Row {
         profile: Some(Profile::Grpc),
         ..row(Quirk::WaitsForAllClusters, &[ResourceType::Listener, ResourceType::RouteConfiguration])
