@@ -50,10 +50,12 @@ fn any<'a>(any: &'a [u8], message: &str) -> Option<&'a [u8]> {
     type_url.ends_with(message.as_bytes()).then(|| bytes_of(any, 2).unwrap_or_default())
 }
 
-/// Returns `true` for a `ConfigSource` whose `initial_fetch_timeout` is there, and zero.
+/// Returns `true` for a `ConfigSource` that is the stream itself, and whose `initial_fetch_timeout` is there, and zero. Any other source may
+/// be another server.
 fn has_no_limit(source: &[u8]) -> bool {
-    bytes_of(source, INITIAL_FETCH_TIMEOUT)
-        .is_some_and(|limit| number_of(limit, 1) == 0 && number_of(limit, 2) == 0)
+    let is_own = [ADS, SELF].iter().any(|field| bytes_of(source, *field).is_some());
+    let limit = bytes_of(source, INITIAL_FETCH_TIMEOUT).filter(|_| is_own);
+    limit.is_some_and(|limit| number_of(limit, 1) == 0 && number_of(limit, 2) == 0)
 }
 
 /// The messages in `Any`s that are looked into.
@@ -95,5 +97,7 @@ const COMBINED_VALIDATION: u32 = 8;
 const COMBINED_SECRET: u32 = 2;
 /// `SdsSecretConfig.sds_config`.
 const SDS_CONFIG: u32 = 2;
-/// `ConfigSource.initial_fetch_timeout`.
+/// `ConfigSource`.
+const ADS: u32 = 3;
+const SELF: u32 = 5;
 const INITIAL_FETCH_TIMEOUT: u32 = 4;

@@ -228,10 +228,13 @@ fn what_an_envoy_waits_for_without_a_limit_is_found_wherever_a_listener_names_it
         any("filters.network.http_connection_manager.v3.HttpConnectionManager", &manager)
     };
     let secret = |name: &str, limit: &str| json!({"name": name, "sds_config": source(limit)});
+    let agent = json!({"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "sds-grpc"}}]});
+    let of_agent =
+        json!({"name": "agent", "sds_config": {"api_config_source": agent, "initial_fetch_timeout": "0s"}});
     let listener = |limit: &str| {
         let tls = json!({
             "common_tls_context": {
-                "tls_certificate_sds_secret_configs": [secret("certificate", limit)],
+                "tls_certificate_sds_secret_configs": [secret("certificate", limit), of_agent],
                 "combined_validation_context": {
                     "default_validation_context": {},
                     "validation_context_sds_secret_config": secret("authorities", limit),

@@ -99,6 +99,12 @@ impl Responses {
         self.unanswered.iter().any(|unanswered| unanswered.load.brings(name, version))
     }
 
+    /// Returns `true` if a response that is not answered yet brings a resource of this name in any version.
+    pub(crate) fn bring_any(&self, name: &Name) -> bool {
+        let has = |load: &Load| load.brought.binary_search_by(|(brought, _)| brought.cmp(name)).is_ok();
+        self.unanswered.iter().any(|unanswered| has(&unanswered.load))
+    }
+
     /// How many unanswered responses are trials.
     pub(crate) fn n_trials(&self) -> usize {
         self.unanswered.iter().filter(|unanswered| unanswered.load.is_trial).count()

@@ -429,12 +429,15 @@ fn is_unanswered(state: &TypeState, name: &Name) -> bool {
 }
 
 impl Place<'_> {
-    /// Returns `true` if the client has no version of a resource, nor another resource that does the same.
+    /// Returns `true` if the client has no version of a resource, nor another resource that does the same. What it asks for by name it
+    /// may have had, and use though it was told that it is gone.
     fn has_nothing(&self, resource: &Resource) -> bool {
-        let ledger = &self.state.ledger;
+        let (ledger, name) = (&self.state.ledger, resource.name());
         let is_alone = !Quirk::ChangeTogether.is_of(&self.state.resource_type);
-        let has_none =
-            self.state.is_unheld(resource.name()) || ledger.in_use(resource.name()).next().is_none();
+        let has_none = match self.state.wants.names().contains(name) {
+            true => self.state.is_unheld(name),
+            false => ledger.in_use(name).next().is_none(),
+        };
         is_alone && has_none && !ledger.came_back()
     }
 

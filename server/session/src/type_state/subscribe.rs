@@ -205,7 +205,8 @@ impl TypeState {
         }
     }
 
-    /// Makes `wanted` the whole of what is asked for one by one (SotW). Names that are new are owed (rows A46, A47). The client may take up what it drops again from a response that it has not seen yet.
+    /// Makes `wanted` the whole of what is asked for one by one (SotW). Names that are new are owed (rows A46, A47). The client may take
+    /// up what it drops again from a response that it has not seen yet.
     pub(crate) fn replace_names(&mut self, wanted: BTreeSet<Name>) {
         let dropped: Vec<Name> = self.wants.names().difference(&wanted).cloned().collect();
         let settled = Arc::clone(self.ledger.settled());
@@ -220,8 +221,10 @@ impl TypeState {
         for name in counted(wanted.iter()) {
             if !self.wants.names().contains(name) {
                 let may_hold = self.wants.is_wildcard()
+                    || self.ledger.came_back()
                     || self.ledger.exceptions.contains(name)
-                    || self.ledger.is_dropped(name);
+                    || self.ledger.is_dropped(name)
+                    || self.ledger.responses().bring_any(name);
                 let held = if may_hold { Held::Unknown } else { Held::Nothing };
                 self.ledger.exceptions.insert(Arc::clone(name), held);
             }

@@ -622,21 +622,7 @@ impl World {
                 }
             };
         }
-        let key_of = |key: &ResourceKey| {
-            let kind = (0..N_KINDS).find(|kind| resource_type(*kind) == key.resource_type);
-            (kind.unwrap_or(N_KINDS), key.name.to_string())
-        };
-        let is_at_once = |held: &&HeldBack| {
-            let key = key_of(&held.resource);
-            !held.is_removal && key.0 != SCOPE && key != (*kind, name.clone()) && !has.contains_key(&key)
-        };
-        // One that is established may go on with what it had instead.
-        if let Some(held) = held.iter().find(is_at_once).filter(|_| !self.is_established) {
-            return Err(format!(
-                "{} waits for {}, and the client has nothing of it: {has:?}",
-                held.resource, held.waits_for
-            ));
-        }
+        self.check_that_nothing_new_waits()?;
         let mut waiting = BTreeSet::from([(*kind, name.clone())]);
         let mut is_whole = true;
         for (key, content) in has.iter().filter(|(_, content)| content.starts_with(WARMING)) {
@@ -688,6 +674,25 @@ impl World {
         Ok(())
     }
 
+    /// A client that has nothing of a resource does not wait for the correction of what that leads to; one that is established may go on
+    /// with what it had instead.
+    fn check_that_nothing_new_waits(&self) -> Result<(), String> {
+        let has = self.has();
+        let is_new = |held: &&HeldBack| {
+            let key = key_of(&held.resource);
+            let is_refused =
+                self.culprit.as_ref().is_some_and(|culprit| key == (culprit.kind, culprit.name.clone()));
+            !held.is_removal && key.0 != SCOPE && !is_refused && !has.contains_key(&key)
+        };
+        match self.client.held_back().iter().find(is_new).filter(|_| !self.is_established) {
+            Some(held) => Err(format!(
+                "{} waits for {}, and the client has nothing of it: {has:?}",
+                held.resource, held.waits_for
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// All that decides what can happen from here on, but for what is published.
     pub(crate) fn state(&self) -> String {
         let mut pipes = self.pipes.clone();
@@ -713,6 +718,12 @@ impl World {
         let line = |held: &HeldBack| format!("{}: {}", held.resource, held.waits_for);
         self.client.held_back().iter().map(line).collect()
     }
+}
+
+/// The kind and name of a resource.
+fn key_of(key: &ResourceKey) -> (usize, String) {
+    let kind = (0..N_KINDS).find(|kind| resource_type(*kind) == key.resource_type);
+    (kind.unwrap_or(N_KINDS), key.name.to_string())
 }
 
 /// The other names of resources, and the names without any.
