@@ -128,11 +128,13 @@ fn hold_alone(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
         }
         let step = place.as_it_is(facts, key);
         let goes_on = !matches!(step, Step::PutOff) && !place.has_nothing(resource);
-        if !goes_on && !place.state.ledger.came_back() && !facts.works_without(key) {
+        let is_correction = |obstacle: &WaitsFor| matches!(obstacle, WaitsFor::Change(_));
+        let may_do_without = !goes_on && !place.state.ledger.came_back();
+        if may_do_without && obstacles.iter().any(is_correction) && !facts.works_without(key) {
             // To wait for a correction would keep nothing working.
-            obstacles.retain(|obstacle| !matches!(obstacle, WaitsFor::Change(_)));
+            obstacles.retain(|obstacle| !is_correction(obstacle));
         }
-        let is_lasting = |obstacle: &WaitsFor| goes_on && matches!(obstacle, WaitsFor::Change(_));
+        let is_lasting = |obstacle: &WaitsFor| goes_on && is_correction(obstacle);
         let is_overdue = |obstacle: &WaitsFor| !is_lasting(obstacle) && facts.is_awaited_too_long(obstacle);
         decision.is_overdue |= obstacles.iter().any(is_overdue);
         let open = obstacles.iter().find(|obstacle| !is_overdue(obstacle)).cloned();
