@@ -52,7 +52,7 @@ fn any<'a>(any: &'a [u8], message: &str) -> Option<&'a [u8]> {
 
 /// Returns `true` for a `ConfigSource` that is the stream itself, and whose `initial_fetch_timeout` is there, and zero. Any other source may
 /// be another server.
-fn has_no_limit(source: &[u8]) -> bool {
+pub(crate) fn has_no_limit(source: &[u8]) -> bool {
     let is_own = [ADS, SELF].iter().any(|field| bytes_of(source, *field).is_some());
     let limit = bytes_of(source, INITIAL_FETCH_TIMEOUT).filter(|_| is_own);
     limit.is_some_and(|limit| number_of(limit, 1) == 0 && number_of(limit, 2) == 0)

@@ -361,6 +361,13 @@ impl Resource {
         }
         listener::awaited_without_limit(self.content.value.bytes())
     }
+
+    /// Returns `true` for a cluster whose endpoints an Envoy waits for without a limit. Its bytes are read each time.
+    #[must_use]
+    pub fn awaits_endpoints_without_limit(&self) -> bool {
+        self.key.resource_type == ResourceType::Cluster
+            && cluster::awaits_endpoints_without_limit(self.content.value.bytes())
+    }
 }
 
 /// The aliases of a resource, with the canonical form of its name if that is another one.

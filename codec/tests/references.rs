@@ -270,6 +270,21 @@ fn what_an_envoy_waits_for_without_a_limit_is_found_wherever_a_listener_names_it
     assert_eq!(listener("0.5s"), [""; 0]);
 }
 
+#[test]
+fn a_cluster_says_whether_an_envoy_waits_for_its_endpoints_without_a_limit() {
+    let waits = |source: Value| {
+        let fields = json!({"name": "c", "type": "EDS", "eds_cluster_config": {"eds_config": source}});
+        resource(&ResourceType::Cluster, &fields).awaits_endpoints_without_limit()
+    };
+    assert!(waits(json!({"ads": {}, "initial_fetch_timeout": "0s"})));
+    assert!(!waits(json!({"ads": {}, "initial_fetch_timeout": "1s"})));
+    assert!(!waits(json!({"ads": {}})));
+    let file = json!({"path_config_source": {"path": "/x"}, "initial_fetch_timeout": "0s"});
+    assert!(!waits(file));
+    let named = json!({"name": "c", "type": "STATIC"});
+    assert!(!resource(&ResourceType::Cluster, &named).awaits_endpoints_without_limit());
+}
+
 /// What a gRPC client without older routes is sent of a resource, and the clusters to which it then has no routes.
 fn partial(resource: &Resource, clusters: &[&str]) -> Option<(Value, Vec<String>)> {
     let cluster = |name: &&str| Arc::new(Resource::plain(ResourceType::Cluster, name, vec![]));

@@ -49,6 +49,9 @@ pub(crate) enum Quirk {
     /// An Envoy that is told of the removal of what it never received waits for that without a limit: the answer ends its
     /// `initial_fetch_timeout`, and not its wait. It stays `INITIALIZING`, and no listener of it accepts connections.
     StuckIfToldMissing,
+    /// An Envoy that waits for endpoints without a limit, and is told nothing of those that do not exist, stays `PRE_INITIALIZING`: it
+    /// opens no listener. So it is sent an assignment without endpoints.
+    StuckIfNotTold,
     /// Envoy waits for what it names with `initial_fetch_timeout: 0` without a limit, and if it gets it while it starts, no listener
     /// accepts connections. So it is not sent it before that is there.
     AwaitsWithoutLimit,
@@ -114,6 +117,11 @@ const ROWS: &[Row] = &[
         variant: Some(Variant::Delta),
         by_name: true,
         ..row(Quirk::StuckIfToldMissing, &[ResourceType::RouteConfiguration, ResourceType::ExtensionConfig])
+    },
+    Row {
+        variant: Some(Variant::Sotw),
+        profile: Some(Profile::Envoy),
+        ..row(Quirk::StuckIfNotTold, &[ResourceType::ClusterLoadAssignment])
     },
     Row { profile: Some(Profile::Envoy), ..row(Quirk::AwaitsWithoutLimit, &[ResourceType::Listener]) },
     Row {

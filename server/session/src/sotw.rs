@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use xds_cache::status::EventKind;
-use xds_cache::{Name, xdstp};
+use xds_cache::{Name, ResourceKey, ResourceType, xdstp};
 
 use crate::ledger::{Answered, Load};
 use crate::owed::Owed;
 use crate::quirks::Quirk;
 use crate::request::SotwRequest;
-use crate::response::{Contents, Entries, Form};
+use crate::response::{Contents, Entries, Entry, Form};
 use crate::target::Target;
 use crate::type_state::{ClientTraits, TypeState, Update, full};
 use crate::wants::WILDCARD;
@@ -133,16 +133,42 @@ pub(crate) fn compose(
         return Some(Update { contents, changed: owed.changed, rest: Owed::default(), is_heartbeat: false });
     }
     owed.removed.clear();
+    let without_content = without_content(state, target, &owed.missing, client);
     let waits_for_missing = Quirk::WaitsForMissing.is_of_profile(&state.resource_type, client.profile);
     let sent = state.take_owed(&mut owed, client);
-    let tells_missing = !sent.missing.is_empty() && waits_for_missing;
+    let (empty, missing): (Vec<Name>, Vec<Name>) =
+        sent.missing.into_iter().partition(|name| without_content.contains(name));
+    let tells_missing = !empty.is_empty() || (!missing.is_empty() && waits_for_missing);
     if sent.changed.is_empty() && !tells_missing {
         state.settle_without_response(target);
         return None;
     }
-    let contents = contents(state, target, full(&sent.changed), client);
-    let contents = Contents { not_found: sent.missing, ..contents };
+    let entries =
+        sent.changed.iter().cloned().map(Entry::Full).chain(empty.into_iter().map(Entry::Unpopulated));
+    let contents = contents(state, target, Entries::Listed(entries.collect()), client);
+    let contents = Contents { not_found: missing, ..contents };
     Some(Update { contents, changed: sent.changed, rest: owed, is_heartbeat: false })
+}
+
+/// Those of the names that do not exist which the client is sent without content: it has nothing of them, and waits without a limit.
+fn without_content(
+    state: &TypeState,
+    target: Target<'_>,
+    missing: &[Name],
+    client: ClientTraits<'_>,
+) -> BTreeSet<Name> {
+    if !state.has(Quirk::StuckIfNotTold)
+        || !Quirk::StuckIfNotTold.is_of_profile(&state.resource_type, client.profile)
+    {
+        return BTreeSet::new();
+    }
+    let clusters = target.table(&ResourceType::Cluster);
+    let is_awaited = |name: &&Name| {
+        let key = ResourceKey { resource_type: state.resource_type.clone(), name: Arc::clone(name) };
+        state.is_unheld(name)
+            && clusters.referrers(&key).any(|cluster| cluster.awaits_endpoints_without_limit())
+    };
+    missing.iter().filter(is_awaited).cloned().collect()
 }
 
 /// Resources are wrapped only where a time to live has to travel with them, and only for a client that reads both (A135, A136).

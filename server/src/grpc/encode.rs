@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use xds_cache::{Name, Resource};
+use xds_cache::{Name, Resource, ResourceType};
 use xds_session::{Contents, Entries, Entry, Form};
 
 use crate::grpc::wire::{
@@ -42,7 +42,7 @@ impl Body {
             }
             Entries::Listed(entries) => {
                 for entry in entries {
-                    segments.put_entry(contents.form, entry);
+                    segments.put_entry(contents.form, &contents.resource_type, entry);
                 }
             }
         }
@@ -77,7 +77,7 @@ struct Segments {
 }
 
 impl Segments {
-    fn put_entry(&mut self, form: Form, entry: &Entry) {
+    fn put_entry(&mut self, form: Form, resource_type: &ResourceType, entry: &Entry) {
         match (form, entry) {
             // Only a wrapper can say "unchanged". Without one, the whole resource is sent again.
             (_, Entry::Full(resource)) | (Form::Sotw, Entry::Heartbeat(resource)) => {
@@ -94,8 +94,11 @@ impl Segments {
                 unpopulated.extend(message(RESOURCE_ALIASES, name.as_bytes()));
                 self.put_bytes(RESOURCES, &unpopulated);
             }
-            // State of the World leaves out resources that do not exist.
-            (Form::Sotw | Form::SotwWrapped, Entry::Unpopulated(_)) => {}
+            // State of the World has no resource without a message: its only field is the name.
+            (Form::Sotw | Form::SotwWrapped, Entry::Unpopulated(name)) => {
+                let named = message(NAME, name.as_bytes());
+                self.put_full(form, &Resource::plain(resource_type.clone(), name, named));
+            }
         }
     }
 
@@ -238,6 +241,8 @@ pub(crate) const MIN_SEGMENT: usize = 512;
 const RESOURCES: u32 = 2;
 /// `removed_resources` of `DeltaDiscoveryResponse`.
 const REMOVED_RESOURCES: u32 = 6;
+/// `name` of most types of resources, and `ClusterLoadAssignment.cluster_name`.
+const NAME: u32 = 1;
 const RESOURCE_VERSION: u32 = 1;
 const RESOURCE_BODY: u32 = 2;
 const RESOURCE_NAME: u32 = 3;
@@ -254,11 +259,12 @@ mod tests {
     use std::sync::Arc;
 
     use envoy_types::pb::envoy::config::core::v3::ControlPlane;
+    use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
     use envoy_types::pb::envoy::service::discovery::v3 as proto;
     use envoy_types::pb::google::protobuf::{Any, Duration as ProtoDuration};
     use envoy_types::pb::google::rpc::Status;
     use prost::Message;
-    use xds_cache::{ResourceType, TypeTable};
+    use xds_cache::TypeTable;
     use xds_session::Response;
 
     use super::*;
@@ -383,6 +389,17 @@ mod tests {
         };
         assert_eq!(resources(&decoded.resources), resources(&expected));
         assert!(decoded.resources.iter().all(|any| any.type_url == RESOURCE_TYPE_URL));
+    }
+
+    #[test]
+    fn endpoints_that_do_not_exist_are_an_assignment_without_any() {
+        let mut contents = contents(Form::Sotw, Entries::Listed(vec![Entry::Unpopulated("nope".into())]));
+        contents.resource_type = ResourceType::ClusterLoadAssignment;
+        let decoded = proto::DiscoveryResponse::decode(&*bytes_of(&contents, 0xabc)).unwrap();
+        let [any] = &decoded.resources[..] else { panic!("{decoded:?}") };
+        assert_eq!(any.type_url, decoded.type_url);
+        let expected = ClusterLoadAssignment { cluster_name: "nope".into(), ..Default::default() };
+        assert_eq!(ClusterLoadAssignment::decode(&*any.value).unwrap(), expected);
     }
 
     #[test]

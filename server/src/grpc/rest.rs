@@ -263,7 +263,7 @@ fn content_version(contents: &Contents) -> Version {
                         hasher.update(resource.name().as_bytes());
                         hasher.update(resource.version().to_string().as_bytes());
                     }
-                    Entry::Unpopulated(_) => {}
+                    Entry::Unpopulated(name) => hasher.update(name.as_bytes()),
                 }
             }
         }

@@ -173,11 +173,48 @@ async fn an_envoy_is_not_sent_what_it_would_wait_for(kind: Kind, variant: Varian
     world.expect(&envoy, "two", StatusCode::OK).await
 }
 
+/// Without a limit, an Envoy would wait for the endpoints before it opens any listener. So it is told that there are none.
+async fn an_envoy_is_told_that_there_are_no_endpoints(variant: Variant) -> Result<()> {
+    let kind = Kind::Endpoints;
+    let mut world = World::start_within("0s", kind).await?;
+    let bootstrap = world.server.bootstrap_envoy("n", variant).await?;
+    let envoy = Envoy::start(&bootstrap).await?;
+    envoy.wait_live().await.context("a fresh Envoy")?;
+    world.expect(&envoy, "good", StatusCode::OK).await?;
+    world.expect(&envoy, "two", kind.lacking()).await?;
+
+    // A running Envoy that gets such a cluster goes on, and so does one that gets a new version of it.
+    let three = || kind.needs_within("0s", "three", "for-three", world.backend.addr());
+    world.config.write_resources("three.yaml", &three())?;
+    world.expect(&envoy, "three", kind.lacking()).await?;
+    let mut changed = kind.needs_within("0s", "two", "for-two", world.backend.addr());
+    changed[1]["connect_timeout"] = json!("0.7s");
+    world.config.write_resources("two.yaml", &changed)?;
+    let is_active = wait_for("the new version of the cluster", PATIENCE, async || {
+        let dump = envoy.config_dump().await?;
+        let timeout = &dump.active_cluster("for-two")["connect_timeout"];
+        ensure!(timeout == "0.700s", "{timeout}, and warming: {:?}", dump.warming_clusters());
+        Ok(())
+    });
+    is_active.await?;
+    let resource = kind.resource("two", "for-two", world.backend.addr());
+    world.config.write_resources("for-two.yaml", &[resource])?;
+    world.expect(&envoy, "two", StatusCode::OK).await?;
+
+    // One that comes back keeps the endpoints that it has, and gets those that it lacked.
+    world.server.restart().await?;
+    let resource = kind.resource("three", "for-three", world.backend.addr());
+    world.config.write_resources("for-three.yaml", &[resource])?;
+    world.expect(&envoy, "three", StatusCode::OK).await?;
+    world.expect(&envoy, "two", StatusCode::OK).await
+}
+
 /// Makes a test of each kind for each variant: `sotw::a_route`.
 macro_rules! with_each_variant {
     ($($module:ident: $variant:ident),+) => {
         $(mod $module {
             use super::{Kind, an_envoy_is_not_sent_what_it_would_wait_for, an_envoy_starts_without_it};
+            use super::an_envoy_is_told_that_there_are_no_endpoints;
             use xds_tests::server::Variant::$variant as VARIANT;
 
             #[tokio::test]
@@ -203,6 +240,11 @@ macro_rules! with_each_variant {
             #[tokio::test]
             async fn an_envoy_is_not_sent_a_listener_that_would_wait_for_an_extension() -> anyhow::Result<()> {
                 an_envoy_is_not_sent_what_it_would_wait_for(Kind::Extension, VARIANT).await
+            }
+
+            #[tokio::test]
+            async fn an_envoy_that_would_wait_for_endpoints_is_told_that_there_are_none() -> anyhow::Result<()> {
+                an_envoy_is_told_that_there_are_no_endpoints(VARIANT).await
             }
         })+
     };
