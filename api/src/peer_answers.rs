@@ -61,11 +61,11 @@ pub async fn answer(state: &ApiState, question: Question) -> Result<Answer, Stri
             let control = state.control.clone();
             work(move || page_of(&WaveList::of(control.waves().iter()))).await
         }
-        Question::RolloutAcks { spec, change, revision } => {
+        Question::RolloutAcks { spec, change, revision, nodes } => {
             let state = state.clone();
             work(move || {
-                let acks = state.rollouts.acks_here(&spec, change, Revision(revision));
-                acks.map(Answer::RolloutAcks)
+                let acks = state.rollouts.acks_here(&spec, change, Revision(revision), &nodes);
+                acks.map(|clients| Answer::RolloutAcks(Box::new(clients)))
                     .ok_or_else(|| format!("it does not serve revision {revision} yet"))
             })
             .await

@@ -8,10 +8,12 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use xds_cache::Revision;
 use xds_control::BoxFuture;
+use xds_control::connected::NodesAsked;
 use xds_control::model::weights::RuleKey;
 use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{EntityTags, WriteError, WriteOptions, WriteOutcome, tag};
-use xds_rollout::{AckStatus, Counts, IllegalTransition, Rollout, RolloutSpec, Silence, Verb, Window};
+use xds_control::peers::RolloutClients;
+use xds_rollout::{Counts, IllegalTransition, Rollout, RolloutSpec, Silence, Verb, Window};
 
 /// The requests that clients reported for the two backends of a rollout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,7 +137,13 @@ pub trait Rollouts: Send + Sync + fmt::Debug {
     fn series(&self, rollout: &Rollout) -> LoadSeries;
     /// The clients of this server that have applied a change of a rollout, which a revision published; `None` while this server does not
     /// serve it.
-    fn acks_here(&self, spec: &RolloutSpec, change: u64, revision: Revision) -> Option<AckStatus>;
+    fn acks_here(
+        &self,
+        spec: &RolloutSpec,
+        change: u64,
+        revision: Revision,
+        nodes: &NodesAsked,
+    ) -> Option<RolloutClients>;
     /// What the clients of this server have reported for the backends of a rollout in windows that begin at these points in time, in
     /// milliseconds since 1970; `None` if a report had no room.
     fn evidence_here(&self, spec: &RolloutSpec, starts_ms: &[u64]) -> Option<RolloutEvidence>;

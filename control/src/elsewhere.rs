@@ -11,7 +11,8 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio::time::Duration;
 
-use crate::model::wave::{PresentNode, WaveClients, WaveQuestion};
+use crate::connected::NodesHeard;
+use crate::model::wave::{WaveClients, WaveQuestion};
 use crate::peers::{Answer, AskedServers, Peers, Question, Reached, Replica};
 
 /// The answers of other servers.
@@ -30,10 +31,7 @@ struct Heard {
     wave: WaveId,
     at: Instant,
     said: Result<Arc<WaveClients>, String>,
-    /// Its nodes that were connected when it last said so.
-    present: Arc<Vec<PresentNode>>,
-    /// The hash of these.
-    hash: Option<String>,
+    nodes: NodesHeard,
 }
 
 /// What is known of the clients of another server.
@@ -43,7 +41,7 @@ pub(crate) struct Known {
     /// What it says of a wave, or why that is not known.
     pub(crate) said: Result<Arc<WaveClients>, String>,
     /// Its nodes that were connected when it last said so, also as members of an earlier wave: silence ends no connection.
-    pub(crate) present: Arc<Vec<PresentNode>>,
+    pub(crate) nodes: NodesHeard,
 }
 
 /// A wave: the number of its deployment, and the revision that it was published as.
@@ -92,8 +90,8 @@ impl Elsewhere {
                 (None, Reached::Gone { .. }) => Err("it vanished".to_owned()),
             };
             let same_deployment = last.filter(|heard| heard.wave.0 == wave.0);
-            let present = same_deployment.map(|heard| Arc::clone(&heard.present)).unwrap_or_default();
-            Known { id: replica.id, said, present }
+            let nodes = same_deployment.map(|heard| heard.nodes.clone()).unwrap_or_default();
+            Known { id: replica.id, said, nodes }
         });
         known.collect()
     }
@@ -104,8 +102,9 @@ impl Elsewhere {
         let wave = (question.deployment, question.revision);
         let counts = |replica: &Replica| !replica.is_own && !replica.is_forgiven();
         let questions = peers.replicas().into_iter().filter(counts).map(|Replica { id, .. }| {
-            let known = self.heard().get(&id).and_then(|heard| heard.hash.clone());
-            (id, Question::Wave(WaveQuestion { known, ..question.clone() }))
+            let mut question = question.clone();
+            question.nodes.known = self.heard().get(&id).and_then(|heard| heard.nodes.hash());
+            (id, Question::Wave(question))
         });
         let mut asked = AskedServers::new(peers, questions, PATIENCE);
         while let Some((id, answer)) = asked.next().await {
@@ -120,19 +119,14 @@ impl Elsewhere {
     fn hear(&self, id: String, wave: WaveId, said: Result<WaveClients, String>) -> bool {
         let mut heard = self.heard();
         let before = heard.remove(&id);
-        let (mut present, mut hash) = match &before {
-            Some(before) => (Arc::clone(&before.present), before.hash.clone()),
-            None => Default::default(),
-        };
+        let mut nodes = before.as_ref().map(|before| before.nodes.clone()).unwrap_or_default();
         let said = said.map(|mut clients| {
-            if let Some(nodes) = clients.present.take() {
-                (present, hash) = (Arc::new(nodes), Some(clients.hash.clone()));
-            }
+            nodes.hear(&mut clients.nodes);
             Arc::new(clients)
         });
         let is_news = before.is_none_or(|before| before.wave != wave || before.said != said);
         let at = tokio::time::Instant::now().into_std();
-        heard.insert(id, Heard { wave, at, said, present, hash });
+        heard.insert(id, Heard { wave, at, said, nodes });
         is_news
     }
 

@@ -30,6 +30,7 @@ mod candidate;
 mod causes;
 mod change;
 pub mod check;
+pub mod connected;
 mod control;
 mod differing;
 pub mod documents;

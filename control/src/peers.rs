@@ -19,6 +19,7 @@ use xds_units::rfc3339;
 
 use crate::acks::{AcksQuery, Applied, Whose};
 use crate::boxed::BoxFuture;
+use crate::connected::{NodesAsked, NodesTold};
 use crate::fingerprint::{Fingerprint, Fingerprints};
 use crate::model::wave::{WaveClients, WaveQuestion};
 
@@ -205,6 +206,9 @@ pub enum Question {
         change: u64,
         /// The revision that published it.
         revision: u64,
+        /// The nodes that were concerned by the change; earlier releases do not ask for them.
+        #[serde(flatten)]
+        nodes: NodesAsked,
     },
     /// The requests to the backends of a rollout: [`Answer::RolloutLoads`].
     #[serde(rename_all = "camelCase")]
@@ -274,7 +278,7 @@ pub enum Answer {
     /// The clients of a wave deployment.
     Wave(Box<WaveClients>),
     /// The clients that have applied a change of a rollout.
-    RolloutAcks(AckStatus),
+    RolloutAcks(Box<RolloutClients>),
     /// The requests to the backends of a rollout; none if a report had no room.
     RolloutLoads {
         /// To the canary.
@@ -288,6 +292,17 @@ pub enum Answer {
         #[serde(default)]
         silence: Silence,
     },
+}
+
+/// The clients of one server that a change of a rollout concerns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RolloutClients {
+    /// What they answered.
+    #[serde(flatten)]
+    pub acks: AckStatus,
+    /// Which they are.
+    #[serde(flatten)]
+    pub nodes: NodesTold,
 }
 
 /// Servers that were asked at the same time.

@@ -86,6 +86,27 @@ pub struct AckStatus {
     pub n_behind: u64,
 }
 
+impl AckStatus {
+    /// How many clients that reject a change are named.
+    pub const MAX_NAMED: usize = 10;
+
+    /// Adds the answers of other clients to the same change.
+    pub fn add(&mut self, others: &Self) {
+        for (sum, more) in [
+            (&mut self.of, others.of),
+            (&mut self.acked, others.acked),
+            (&mut self.n_nacked, others.n_nacked),
+            (&mut self.n_gone, others.n_gone),
+            (&mut self.n_failing, others.n_failing),
+            (&mut self.n_behind, others.n_behind),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        let n_more = Self::MAX_NAMED.saturating_sub(self.nacked.len());
+        self.nacked.extend(others.nacked.iter().take(n_more).cloned());
+    }
+}
+
 /// The result of a measurement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {

@@ -10,6 +10,7 @@ use xds_cache::{Revision, WavePolicy};
 use xds_units::Span;
 
 use crate::acks::{MAX_LISTED, NodeNack};
+use crate::connected::{NodesAsked, NodesTold};
 
 /// One wave deployment.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,10 +147,9 @@ pub struct WaveQuestion {
     pub revision: u64,
     /// How long ago the requests begin that count, in milliseconds, by the clock of whoever answers; `None` if none do.
     pub ago_ms: Option<u64>,
-    /// Members that whoever asks does not find.
-    pub absent: Vec<String>,
-    /// The hash of the last [`WaveClients::present`] that whoever asks has.
-    pub known: Option<String>,
+    /// The nodes of the waves so far.
+    #[serde(flatten)]
+    pub nodes: NodesAsked,
 }
 
 /// The clients of a wave deployment that another server has.
@@ -158,30 +158,13 @@ pub struct WaveQuestion {
 pub struct WaveClients {
     /// How they are. Members that are away are not among them.
     pub members: WaveMembers,
-    /// The nodes that have, or are to have, the change, and are connected: the first [`MAX_PRESENT`](Self::MAX_PRESENT). `None` if they are as known.
-    pub present: Option<Vec<PresentNode>>,
-    /// The hash of these.
-    pub hash: String,
-    /// The absent members that are connected there, and that the change does not concern any more.
-    pub released: Vec<String>,
+    /// The nodes that have, or are to have, the change.
+    #[serde(flatten)]
+    pub nodes: NodesTold,
     /// How many nodes have each value by which nodes are ranked, if they are not yet.
     pub values: BTreeMap<String, usize>,
     /// How many have none.
     pub n_unknown: usize,
-}
-
-/// A connected node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PresentNode {
-    /// The node id.
-    pub node: String,
-    /// Its clients, as the server tells them apart, each with whether it showed that it has configuration.
-    pub clients: Vec<(String, bool)>,
-}
-
-impl WaveClients {
-    /// The most nodes of one server that are remembered, so that those that a change kills count against it.
-    pub const MAX_PRESENT: usize = 10_000;
 }
 
 /// A node that a wave has reached and that is not as it was.

@@ -9,20 +9,20 @@ use xds_cache::status::StreamEntry;
 use xds_cache::wave::{
     AWAY_TIME, ClientId, Deployment, Fault, Loss, Losses, Members, Obstacle, Present, Seen, Split, Stage,
 };
-use xds_cache::{AHEAD, GroupName, ViewKey};
+use xds_cache::{AHEAD, GroupName, Node, ViewKey};
 use xds_rollout::{Comparison, Counts, compare};
-use xds_store::BlobHash;
 use xds_units::Percent;
 
 use super::rank::{self, Tally};
 use super::value::Wave;
 use crate::accepted::Accepted;
 use crate::acks::{AckState, Changed, Fold, MAX_LISTED, NodeNack, Sight};
+use crate::connected::{NodesAsked, NodesTold, released};
 use crate::elsewhere::Known;
 use crate::env::{At, Env};
 use crate::model::wave::{
-    LostNode, PresentNode, RequestCounts, UnknownServer, WaveClients, WaveMembers, WavePhase, WaveQuestion,
-    WaveReport, WaveRequests,
+    LostNode, RequestCounts, UnknownServer, WaveClients, WaveMembers, WavePhase, WaveQuestion, WaveReport,
+    WaveRequests,
 };
 
 /// How the clients of a wave deployment are.
@@ -62,12 +62,12 @@ pub(crate) fn why_paused(deployment: &Deployment, members: &WaveMembers) -> Stri
 /// Looks at the connected clients, those of other servers with the same store too, as far as they are known.
 pub(crate) fn look_at(env: &Env, wave: &Wave, at: At) -> Look {
     let mut look = look_here(env, wave, counts_since(wave), at);
-    for Known { id, said, present } in env.elsewhere.servers(wave.place(), at.clock) {
-        add_present(&mut look.present, &id, &present);
+    for Known { id, said, nodes } in env.elsewhere.servers(wave.place(), at.clock) {
+        nodes.add_to(&mut look.present, &id);
         match said {
             Ok(clients) => {
                 look.members.add(&clients.members);
-                look.released.extend(clients.released.iter().cloned());
+                look.released.extend(clients.nodes.released.iter().cloned());
             }
             Err(why) => look.members.unknown.push(UnknownServer { id, why }),
         }
@@ -86,8 +86,7 @@ pub(crate) fn question(wave: &Wave, now: SystemTime) -> WaveQuestion {
     let (deployment, revision) = wave.place();
     let ago = counts_since(wave).map(|since| now.duration_since(since).unwrap_or_default());
     let ago_ms = ago.map(|ago| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX));
-    let absent = wave.members.absent().take(MAX_LISTED).map(|node| node.to_string()).collect();
-    WaveQuestion { deployment, revision, ago_ms, absent, known: None }
+    WaveQuestion { deployment, revision, ago_ms, nodes: NodesAsked::about(wave.members.absent()) }
 }
 
 /// From when on requests count, if they do.
@@ -95,20 +94,6 @@ fn counts_since(wave: &Wave) -> Option<SystemTime> {
     let counts =
         wave.deployment.policy().max_error_rate.is_some() && wave.deployment.stage() == Stage::Holding;
     counts.then_some(wave.since)
-}
-
-/// Adds the connected nodes of another server.
-fn add_present(all: &mut BTreeMap<Arc<str>, Present>, server: &str, present: &[PresentNode]) {
-    let server: Arc<str> = server.into();
-    for PresentNode { node, clients } in present {
-        let known = match all.get_mut(node.as_str()) {
-            Some(known) => known,
-            None => all.entry(node.as_str().into()).or_default(),
-        };
-        known.extend(clients.iter().map(|(client, has_configuration)| {
-            (ClientId::Elsewhere(Arc::clone(&server), client.as_str().into()), *has_configuration)
-        }));
-    }
 }
 
 /// The clients of a wave deployment that are this server's own, for another one that drives it.
@@ -128,13 +113,10 @@ pub(crate) fn clients_of(
     let ago = question.ago_ms.map(Duration::from_millis);
     let since = ago.map(|ago| at.wall.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH));
     let Look { members, present, .. } = look_here(env, wave, since, at);
-    let mut clients = WaveClients { members, ..WaveClients::default() };
-    let nodes = present.into_iter().take(WaveClients::MAX_PRESENT);
-    let nodes: Vec<PresentNode> = nodes.map(|(node, clients)| present_node(&node, clients)).collect();
-    // Texts always have a JSON form.
-    clients.hash = BlobHash::of(&serde_json::to_vec(&nodes).unwrap_or_default()).to_string();
-    clients.present = (question.known.as_ref() != Some(&clients.hash)).then_some(nodes);
-    clients.released = released(env, &question.absent);
+    let is_behind = |node: &Node| env.parts.publisher.is_ahead(node) != Some(true);
+    let released = released(&env.parts.board, &question.nodes.absent, is_behind);
+    let nodes = NodesTold::new(present, released, &question.nodes);
+    let mut clients = WaveClients { members, nodes, ..WaveClients::default() };
     if wave.ranking.is_awaited() {
         let by = &wave.deployment.policy().by;
         let census = rank::census(env, by, |node| rank::concerns(env, node));
@@ -142,32 +124,6 @@ pub(crate) fn clients_of(
         (clients.values, clients.n_unknown) = (values.collect(), census.n_unknown);
     }
     Ok(clients)
-}
-
-fn present_node(node: &str, clients: Present) -> PresentNode {
-    let name = |client| match client {
-        ClientId::Stream(id) => format!("stream {}", id.0),
-        ClientId::Address(address) => format!("address {address}"),
-        ClientId::Elsewhere(server, client) => format!("{server} {client}"),
-    };
-    let clients = clients.into_iter().map(|(client, has)| (name(client), has)).collect();
-    PresentNode { node: node.to_owned(), clients }
-}
-
-/// Those of these nodes that are connected, and whom the wave deployment does not concern.
-fn released(env: &Env, nodes: &[String]) -> Vec<String> {
-    if nodes.is_empty() {
-        return vec![];
-    }
-    let wanted: HashSet<&String> = nodes.iter().collect();
-    let mut released = BTreeSet::new();
-    for entry in env.parts.board.streams() {
-        let node = entry.with(|status| Arc::clone(&status.info.node));
-        if wanted.contains(&node.id) && env.parts.publisher.is_ahead(&node) != Some(true) {
-            released.insert(node.id.clone());
-        }
-    }
-    released.into_iter().collect()
 }
 
 /// Looks at the clients of this server. A node is a member if the publisher would serve it the state ahead, even if its streams do not

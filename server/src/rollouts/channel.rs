@@ -10,7 +10,7 @@ use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{EntityTags, WriteError, WriteOptions, WriteOutcome};
 use xds_rollout::{Input, Rollout, RolloutSpec, Verb};
 
-use super::others::OtherAcks;
+use super::others::Others;
 
 /// The values as the driver left them.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(super) enum Request {
     /// The result of a call.
     Input(String, Input),
     /// What the clients of other servers answered to a change of a rollout.
-    Others(String, OtherAcks),
+    Others(String, Others),
 }
 
 impl Shown {

@@ -136,7 +136,7 @@ impl Concern {
                 }
                 AckState::Nacked(rejected) => {
                     status.n_nacked += 1;
-                    if status.nacked.len() < MAX_NAMED {
+                    if status.nacked.len() < AckStatus::MAX_NAMED {
                         let nack = rejected.of_node(node.id.clone(), Sight::Words);
                         let words = nack.words();
                         status.nacked.push((nack.node, words));
@@ -337,6 +337,3 @@ fn routes(group: &EffectiveGroup, profile: Profile) -> impl Iterator<Item = &Arc
 
 /// The types that have routes.
 const ROUTES: [ResourceType; 2] = [ResourceType::RouteConfiguration, ResourceType::VirtualHost];
-
-/// How many clients that reject a change are named; the rest is counted.
-const MAX_NAMED: usize = 10;

@@ -1,15 +1,14 @@
 //! The task that drives rollouts.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::time::{Instant, sleep};
 use xds_api::rollouts::{RolloutError, RolloutEvidence};
+use xds_cache::Revision;
 use xds_cache::time::duration_millis;
-use xds_cache::wave::{Members, Present};
-use xds_cache::{Revision, StatusBoard};
 use xds_control::model::rollouts::{
     RolloutRecord, RolloutRecords, RolloutStep, RolloutSteps, rule_key, weight_change,
 };
@@ -26,8 +25,9 @@ use super::backends::Backends;
 use super::calls;
 use super::channel::{Request, Shown};
 use super::concern::{Concern, Failing, evidence, failing, failing_before};
+use super::gone::Concerned;
 use super::keys::Keys;
-use super::others::{OtherAcks, ask_acks, ask_evidence};
+use super::others::{OtherAcks, Others, ask_acks, ask_evidence};
 use super::parts::DriverParts;
 use super::served::{Doubt, Served, split};
 
@@ -79,8 +79,8 @@ pub(super) struct Entry {
     /// The change of its rule that it asked for last, in this process.
     wanted: Option<Wanted>,
     concern: Concern,
-    /// The nodes that were concerned by that change, so that those that go with it count against it.
-    members: Members,
+    /// The nodes that were concerned by that change.
+    concerned: Concerned,
     /// The backends' clusters and why requests are not divided between them by weight alone, of what is served and for which share of the canary.
     division: Option<Division>,
     /// The last that was said of the canary's endpoints.
@@ -331,14 +331,10 @@ impl Driver {
                 told.push((id.clone(), Input::NoEndpoint(no_endpoint)));
             }
             let DriverParts { publisher, board, .. } = &self.parts;
-            let (mut status, present) =
+            let (status, present) =
                 entry.concern.acks(publisher, board, (change, entry.revision), &entry.failing);
-            let status = match &self.parts.peers {
-                None => {
-                    let again = entry.count_gone(&mut status, present, board);
-                    again_at = [again_at, again].into_iter().flatten().min();
-                    status
-                }
+            let mut status = match &self.parts.peers {
+                None => status,
                 Some(peers) => {
                     let again = entry.ask_others((id, change), peers, &self.answers);
                     again_at = [again_at, again].into_iter().flatten().min();
@@ -347,6 +343,11 @@ impl Driver {
                     status
                 }
             };
+            if let Some(again) = entry.concerned.count(&mut status, present, board) {
+                again_at = again_at.map_or(Some(again), |at| Some(at.min(again)));
+                // One that is away may be at another server now.
+                entry.ask_again = entry.ask_again.min(Instant::now() + ASKING_PAUSE);
+            }
             if entry.told.as_ref() != Some(&status) {
                 entry.told = Some(status.clone());
                 told.push((id.clone(), Input::Acks(status)));
@@ -359,13 +360,14 @@ impl Driver {
     }
 
     /// Takes in what the clients of other servers answered.
-    pub(super) fn take_others(&mut self, id: &str, others: OtherAcks) {
+    pub(super) fn take_others(&mut self, id: &str, Others { acks, nodes }: Others) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         entry.asks_others = false;
-        if entry.change == Some(others.status.change) {
-            let pause = if others.is_settled() { SETTLED_PAUSE } else { ASKING_PAUSE };
+        if entry.change == Some(acks.status.change) {
+            let pause = if acks.is_settled() { SETTLED_PAUSE } else { ASKING_PAUSE };
             entry.ask_again = Instant::now() + pause;
-            entry.others = others;
+            entry.others = acks;
+            entry.concerned.hear(nodes);
         }
         self.acks_due = Some(Instant::now());
     }
@@ -579,7 +581,7 @@ impl Driver {
                 Effect::AwaitAck { change } => {
                     entry.change = Some(change);
                     entry.others = OtherAcks::default();
-                    entry.members = Members::default();
+                    entry.concerned = Concerned::default();
                     entry.revision = self.parts.publisher.groups().0;
                     entry.told = None;
                     self.acks_due = Some(Instant::now());
@@ -690,7 +692,7 @@ impl Entry {
             told: None,
             wanted: None,
             concern: Concern::default(),
-            members: Members::default(),
+            concerned: Concerned::default(),
             division: None,
             told_endpoint: None,
             revision: Revision::default(),
@@ -719,28 +721,6 @@ impl Entry {
         }))
     }
 
-    /// Counts the nodes that have gone since the change. Returns when they are to be counted again, if one is away.
-    fn count_gone(
-        &mut self,
-        status: &mut AckStatus,
-        present: BTreeMap<Arc<str>, Present>,
-        board: &StatusBoard,
-    ) -> Option<Instant> {
-        let now = Instant::now();
-        // A node that is connected and no longer uses the rule has not gone.
-        let is_away = self.members.nodes().any(|node| !present.contains_key(node));
-        let connected: BTreeSet<String> = match is_away {
-            true => {
-                board.streams().iter().map(|entry| entry.with(|stream| stream.info.node.id.clone())).collect()
-            }
-            false => BTreeSet::new(),
-        };
-        self.members.look(present, |node| connected.contains(node), now.into_std());
-        let losses = self.members.losses(now.into_std());
-        status.n_gone = u64::try_from(losses.n_gone).unwrap_or(u64::MAX);
-        self.members.poll_timeout(now.into_std()).map(Instant::from_std)
-    }
-
     /// Asks the other servers about a change, unless they are being asked, or were asked just now. Returns when they are to be asked again,
     /// if that is known.
     fn ask_others(
@@ -757,10 +737,13 @@ impl Entry {
         }
         self.asks_others = true;
         let spec = Box::new(self.record.rollout.spec().clone());
-        let question = Question::RolloutAcks { spec, change, revision: self.revision.0 };
+        let revision = self.revision.0;
+        let question = move |nodes| Question::RolloutAcks { spec: spec.clone(), change, revision, nodes };
+        let servers = peers.replicas().into_iter().filter(|replica| !replica.is_own);
+        let nodes = self.concerned.questions(servers.map(|replica| replica.id));
         let (id, peers, answers) = (id.to_owned(), Arc::clone(peers), answers.clone());
         tokio::spawn(async move {
-            let others = ask_acks(peers, question, change).await;
+            let others = ask_acks(peers, change, nodes, question).await;
             // It fails only while the server ends.
             let _ = answers.send(Request::Others(id, others)).await;
         });

@@ -20,6 +20,7 @@ mod channel;
 mod concern;
 mod driver;
 mod fetch;
+mod gone;
 mod keys;
 mod others;
 mod parts;
@@ -47,10 +48,12 @@ pub use trust::Trust;
 use xds_api::rollouts::{LoadSeries, RolloutError, RolloutEvidence, RolloutLoads, StartOptions, Started};
 use xds_cache::Revision;
 use xds_control::BoxFuture;
+use xds_control::connected::{NodesAsked, NodesTold, released};
 use xds_control::model::weights::RuleKey;
 use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{EntityTags, WriteError, WriteOptions, WriteOutcome};
-use xds_rollout::{AckStatus, Rollout, RolloutSpec, Verb};
+use xds_control::peers::RolloutClients;
+use xds_rollout::{Rollout, RolloutSpec, Verb};
 
 /// The handle. Cheap to clone; all clones are one.
 #[derive(Clone)]
@@ -144,7 +147,13 @@ impl xds_api::rollouts::Rollouts for Rollouts {
         concern::series(&self.parts, rollout.spec())
     }
 
-    fn acks_here(&self, spec: &RolloutSpec, change: u64, revision: Revision) -> Option<AckStatus> {
+    fn acks_here(
+        &self,
+        spec: &RolloutSpec,
+        change: u64,
+        revision: Revision,
+        nodes: &NodesAsked,
+    ) -> Option<RolloutClients> {
         let DriverParts { publisher, board, .. } = &self.parts;
         let (served, _) = publisher.groups();
         if served < revision {
@@ -158,7 +167,11 @@ impl xds_api::rollouts::Rollouts for Rollouts {
         if concern.revision != served {
             *concern = Concern::new(&self.parts, spec);
         }
-        Some(concern.acks(publisher, board, (change, revision), &failing_before(board, revision)).0)
+        let failing = failing_before(board, revision);
+        let (acks, present) = concern.acks(publisher, board, (change, revision), &failing);
+        // A node that is connected and does not use the rule has not gone.
+        let released = released(board, &nodes.absent, |_| true);
+        Some(RolloutClients { acks, nodes: NodesTold::new(present, released, nodes) })
     }
 
     fn evidence_here(&self, spec: &RolloutSpec, starts_ms: &[u64]) -> Option<RolloutEvidence> {

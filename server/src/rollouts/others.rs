@@ -3,10 +3,12 @@
 //! A server that does not answer is unknown: its clients may not have applied a change, and nothing is known of their requests. So a gate
 //! waits, and a measurement has no requests.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use xds_api::rollouts::RolloutEvidence;
+use xds_control::connected::{NodesAsked, NodesTold};
 use xds_control::peers::{Answer, AskedServers, Peers, Question, Union};
 use xds_rollout::{AckStatus, Traffic};
 
@@ -25,13 +27,7 @@ impl OtherAcks {
     pub(super) fn with(&self, own: AckStatus) -> Option<AckStatus> {
         let Self { status: others, is_complete } = self;
         let mut all = own;
-        all.of = all.of.saturating_add(others.of);
-        all.acked = all.acked.saturating_add(others.acked);
-        all.n_nacked = all.n_nacked.saturating_add(others.n_nacked);
-        all.n_failing = all.n_failing.saturating_add(others.n_failing);
-        all.n_behind = all.n_behind.saturating_add(others.n_behind);
-        all.nacked.extend(others.nacked.iter().cloned());
-        all.nacked.truncate(MAX_NAMED);
+        all.add(others);
         match (is_complete, all.n_nacked) {
             (true, _) => Some(all),
             (false, 0) => None,
@@ -46,25 +42,35 @@ impl OtherAcks {
     }
 }
 
-/// Asks all others about a change.
-pub(super) async fn ask_acks(peers: Arc<dyn Peers>, question: Question, change: u64) -> OtherAcks {
-    let union = ask(peers, question).await;
-    let mut all = OtherAcks { is_complete: union.is_complete(), ..OtherAcks::default() };
-    all.status.change = change;
-    for (_, answer) in union.answers() {
-        let Answer::RolloutAcks(status) = answer else {
-            all.is_complete = false;
+/// What the other servers say of a change.
+#[derive(Debug)]
+pub(super) struct Others {
+    pub(super) acks: OtherAcks,
+    /// The nodes of each of them whose clients count; `None` if it did not answer.
+    pub(super) nodes: BTreeMap<String, Option<NodesTold>>,
+}
+
+/// Asks the others about a change, each its question about nodes.
+pub(super) async fn ask_acks(
+    peers: Arc<dyn Peers>,
+    change: u64,
+    nodes: BTreeMap<String, NodesAsked>,
+    question: impl Fn(NodesAsked) -> Question,
+) -> Others {
+    let union = ask(peers, |server| question(nodes.get(server).cloned().unwrap_or_default())).await;
+    let mut acks = OtherAcks { is_complete: union.is_complete(), ..OtherAcks::default() };
+    acks.status.change = change;
+    let mut nodes: BTreeMap<String, Option<NodesTold>> =
+        union.others().map(|server| (server.to_owned(), None)).collect();
+    for (server, answer) in union.into_answers() {
+        let Answer::RolloutAcks(clients) = answer else {
+            acks.is_complete = false;
             continue;
         };
-        let sum = &mut all.status;
-        sum.of = sum.of.saturating_add(status.of);
-        sum.acked = sum.acked.saturating_add(status.acked);
-        sum.n_nacked = sum.n_nacked.saturating_add(status.n_nacked);
-        sum.n_failing = sum.n_failing.saturating_add(status.n_failing);
-        sum.n_behind = sum.n_behind.saturating_add(status.n_behind);
-        sum.nacked.extend(status.nacked.iter().take(MAX_NAMED).cloned());
+        acks.status.add(&clients.acks);
+        nodes.insert(server, Some(clients.nodes));
     }
-    all
+    Others { acks, nodes }
 }
 
 /// What the clients of all servers reported, of which this is what those of this server did; nothing if not all of it is known.
@@ -73,7 +79,7 @@ pub(super) async fn ask_evidence(
     question: Question,
     own: Option<RolloutEvidence>,
 ) -> RolloutEvidence {
-    let union = ask(peers, question).await;
+    let union = ask(peers, |_| question.clone()).await;
     let Some(mut all) = own.filter(|_| union.is_complete()) else { return RolloutEvidence::default() };
     for (_, answer) in union.answers() {
         let Answer::RolloutLoads { windows, silence, .. } = answer else { return RolloutEvidence::default() };
@@ -106,11 +112,11 @@ fn add(sum: &mut Traffic, more: &Traffic) {
 }
 
 /// Asks all others at the same time. This server counts as one that has answered, and adds nothing.
-async fn ask(peers: Arc<dyn Peers>, question: Question) -> Union<Answer> {
+async fn ask(peers: Arc<dyn Peers>, question: impl Fn(&str) -> Question) -> Union<Answer> {
     let mut replicas = peers.replicas();
     replicas.retain(|replica| !replica.is_own);
     let mut union = Union::new(replicas, SystemTime::now());
-    let questions = union.others().map(|id| (id.to_owned(), question.clone())).collect::<Vec<_>>();
+    let questions = union.others().map(|id| (id.to_owned(), question(id))).collect::<Vec<_>>();
     let mut asked = AskedServers::new(&peers, questions, PATIENCE);
     while let Some((id, answer)) = asked.next().await {
         union.tell(&id, answer);
@@ -120,9 +126,6 @@ async fn ask(peers: Arc<dyn Peers>, question: Question) -> Union<Answer> {
 
 /// How long another server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-
-/// How many clients that reject a change are named; the rest is counted.
-const MAX_NAMED: usize = 10;
 
 #[cfg(test)]
 mod tests {

@@ -1,253 +1,161 @@
-//! A listener refers to a resource that does not exist. The Envoy starts nevertheless, and the other listeners answer.
+//! A resource refers to another one that does not exist. The Envoy starts nevertheless, and the other listeners answer.
+//!
+//! One Envoy meets all kinds at once: each has a listener that lacks one resource.
 
-use std::net::SocketAddr;
+mod kinds;
 
 use anyhow::{Context as _, Result, ensure};
-use http::StatusCode;
 use serde_json::{Value, json};
-use xds_tests::backend::Backend;
 use xds_tests::config::{self, ConfigDir};
 use xds_tests::envoy::Envoy;
-use xds_tests::http::Connection;
 use xds_tests::server::{Server, Setup, Variant};
 use xds_tests::wait::{PATIENCE, wait_for};
 
-const LUA: &str = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua";
-const EXTENSION: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
-
-/// The type of what is missing.
-#[derive(Clone, Copy)]
-enum Kind {
-    Route,
-    Extension,
-    Endpoints,
-}
-
-impl Kind {
-    /// A listener, and what it needs, except the resource `name` that may be missing.
-    fn needs(self, listener: &str, name: &str, backend: SocketAddr) -> Vec<Value> {
-        self.needs_within("2s", listener, name, backend)
-    }
-
-    /// The same for an Envoy that waits so long for a resource before it goes on without.
-    fn needs_within(self, limit: &str, listener: &str, name: &str, backend: SocketAddr) -> Vec<Value> {
-        let ads = json!({"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": limit});
-        let (route, cluster) = match self {
-            Self::Route => (name.to_owned(), format!("{listener}-cluster")),
-            Self::Endpoints => (format!("{listener}-route"), name.to_owned()),
-            Self::Extension => (format!("{listener}-route"), format!("{listener}-cluster")),
-        };
-        let mut needing = config::listener(listener, 0, &route);
-        let manager = &mut needing["filter_chains"][0]["filters"][0]["typed_config"];
-        manager["rds"]["config_source"] = ads.clone();
-        if matches!(self, Self::Extension) {
-            let router = manager["http_filters"][0].clone();
-            let discovery = json!({"config_source": ads, "type_urls": [LUA]});
-            manager["http_filters"] = json!([{"name": name, "config_discovery": discovery}, router]);
-        }
-        let mut endpoints_from = config::cluster(&cluster);
-        endpoints_from["eds_cluster_config"]["eds_config"] = ads;
-        let mut needed = vec![needing, endpoints_from];
-        if !matches!(self, Self::Endpoints) {
-            needed.push(config::endpoints(&cluster, &[backend]));
-        }
-        if !matches!(self, Self::Route) {
-            needed.push(config::route_config(&route, &[("/", config::to(&cluster))]));
-        }
-        needed
-    }
-
-    /// The resource that may be missing.
-    fn resource(self, listener: &str, name: &str, backend: SocketAddr) -> Value {
-        match self {
-            Self::Route => config::route_config(name, &[("/", config::to(&format!("{listener}-cluster")))]),
-            Self::Extension => json!({"@type": EXTENSION, "name": name, "typed_config": {"@type": LUA}}),
-            Self::Endpoints => config::endpoints(name, &[backend]),
-        }
-    }
-
-    /// The answer of an Envoy that lacks the resource.
-    fn lacking(self) -> StatusCode {
-        match self {
-            Self::Route => StatusCode::NOT_FOUND,
-            Self::Extension => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Endpoints => StatusCode::SERVICE_UNAVAILABLE,
-        }
-    }
-}
+use kinds::{Kind, Needing, Outside, SERVED, source};
 
 struct World {
     config: ConfigDir,
-    backend: Backend,
+    outside: Outside,
     server: Server,
+    kinds: &'static [Kind],
+    limit: &'static str,
 }
 
 impl World {
-    /// A server with the listener `good`, which has everything, and `two`, which lacks something.
-    async fn start(kind: Kind) -> Result<Self> {
-        Self::start_within("2s", kind).await
-    }
-
-    async fn start_within(limit: &str, kind: Kind) -> Result<Self> {
-        let backend = Backend::start("b").await?;
+    /// A server with the listener `good`, which has everything, and a listener of each kind that lacks something.
+    async fn start(kinds: &'static [Kind], limit: &'static str) -> Result<Self> {
+        let outside = Outside::start().await?;
         let config = ConfigDir::new()?;
-        let mut good = kind.needs("good", "for-good", backend.addr());
-        good.push(kind.resource("good", "for-good", backend.addr()));
-        config.write_resources("good.yaml", &good)?;
-        config.write_resources("two.yaml", &kind.needs_within(limit, "two", "for-two", backend.addr()))?;
         let setup = Setup::new()?.watch(config.path()).fixed_xds_port()?;
+        let good = Needing::new(Kind::Routes, limit, "good");
+        let good = [good.needs(&outside), vec![good.resource(&outside)]].concat();
+        config.write_resources("good.yaml", &good)?;
         let server = Server::start_with(setup).await?;
-        Ok(Self { config, backend, server })
+        let world = Self { config, outside, server, kinds, limit };
+        world.write_needs("two.yaml", &world.each("two"))?;
+        world.server.wait_ready().await?;
+        Ok(world)
     }
 
-    async fn expect(&self, envoy: &Envoy, listener: &str, status: StatusCode) -> Result<()> {
-        let addr = envoy.wait_listener(listener).await?;
+    /// Starts an Envoy that has two runtime layers.
+    async fn envoy(&self, variant: Variant) -> Result<Envoy> {
+        let bootstrap = self.server.bootstrap_envoy("n", variant).await?;
+        let mut bootstrap: Value = serde_json::from_str(&bootstrap)?;
+        let layer = |name: &str| json!({"name": name, "rtds_layer": {"name": name, "rtds_config": source(self.limit)}});
+        bootstrap["layered_runtime"] = json!({"layers": [layer("two"), layer("three")]});
+        Envoy::start(&bootstrap.to_string()).await
+    }
+
+    /// A listener of each kind.
+    fn each(&self, number: &str) -> Vec<Needing> {
+        self.kinds.iter().map(|kind| Needing::new(*kind, self.limit, number)).collect()
+    }
+
+    /// Writes listeners, and what they need, except what may be missing.
+    fn write_needs(&self, file: &str, all: &[Needing]) -> Result<()> {
+        let needs: Vec<_> = all.iter().flat_map(|one| one.needs(&self.outside)).collect();
+        self.config.write_resources(file, &needs).map(drop)
+    }
+
+    /// Writes what may be missing.
+    fn write_missing(&self, file: &str, all: &[Needing]) -> Result<()> {
+        let missing: Vec<_> = all.iter().map(|one| one.resource(&self.outside)).collect();
+        self.config.write_resources(file, &missing).map(drop)
+    }
+
+    fn write_layer(&self, name: &str) -> Result<()> {
+        let layer = json!({"@type": RUNTIME, "name": name, "layer": {name: "has come"}});
+        self.config.write_resources(&format!("layer-{name}.yaml"), &[layer]).map(drop)
+    }
+
+    async fn expect_good(&self, envoy: &Envoy) -> Result<()> {
+        self.expect(envoy, &Needing::new(Kind::Routes, self.limit, "good"), SERVED).await
+    }
+
+    async fn expect_without(&self, envoy: &Envoy, all: &[Needing]) -> Result<()> {
+        for one in all {
+            self.expect(envoy, one, one.without()).await?;
+        }
+        Ok(())
+    }
+
+    async fn expect_served(&self, envoy: &Envoy, all: &[Needing]) -> Result<()> {
+        for one in all {
+            self.expect(envoy, one, SERVED).await?;
+        }
+        Ok(())
+    }
+
+    async fn expect(&self, envoy: &Envoy, needing: &Needing, told: &str) -> Result<()> {
+        let addr = envoy.wait_listener(&needing.listener).await?;
         let answers = wait_for("an answer", PATIENCE, async || {
-            let answer = Connection::open(addr).await?.get("/").await?;
-            ensure!(answer.status == status, "{} instead of {status}", answer.status);
+            let now = needing.ask(&self.outside, addr).await?;
+            ensure!(now == told, "{now:?} instead of {told:?}");
             Ok(())
         });
-        answers.await.with_context(|| listener.to_owned())
+        answers.await.with_context(|| needing.listener.clone())
     }
 }
 
-async fn an_envoy_starts_without_it(kind: Kind, variant: Variant) -> Result<()> {
-    let mut world = World::start(kind).await?;
-    let bootstrap = world.server.bootstrap_envoy("n", variant).await?;
-    let envoy = Envoy::start(&bootstrap).await?;
-    envoy.wait_live().await.context("a fresh Envoy")?;
-    world.expect(&envoy, "good", StatusCode::OK).await?;
-    world.expect(&envoy, "two", kind.lacking()).await?;
+const RUNTIME: &str = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
 
-    // A running Envoy gets a listener that lacks something, and then what the first one lacked.
-    world.config.write_resources("three.yaml", &kind.needs("three", "for-three", world.backend.addr()))?;
-    world.expect(&envoy, "three", kind.lacking()).await?;
-    let resource = kind.resource("two", "for-two", world.backend.addr());
-    world.config.write_resources("for-two.yaml", &[resource])?;
-    world.expect(&envoy, "two", StatusCode::OK).await?;
-    world.expect(&envoy, "three", kind.lacking()).await?;
-
-    // It comes back to a server, and goes on with what it has.
+async fn probe(kind: &'static [Kind], limit: &'static str, variant: Variant) -> Result<()> {
+    let mut world = World::start(kind, limit).await?;
+    let envoy = Envoy::start(&world.server.bootstrap_envoy("n", variant).await?).await?;
+    let begun = std::time::Instant::now();
+    let live = wait_for("live", std::time::Duration::from_secs(8), async || {
+        let answer = envoy.admin("ready").await?;
+        ensure!(answer.trim() == "LIVE", "it is {answer}");
+        Ok(())
+    });
+    eprintln!("PROBE {kind:?} {limit} {variant}: live {:?} after {:?}", live.await.map_err(|e| e.to_string()), begun.elapsed());
+    let at = async |world: &World, needing: &Needing, told: &str, when: &str| {
+        let begun = std::time::Instant::now();
+        let r = async {
+        let addr = envoy.wait_listener_within(std::time::Duration::from_secs(6), &needing.listener).await.map_err(|_| anyhow::anyhow!("no listener"))?;
+        wait_for("an answer", std::time::Duration::from_secs(4), async || {
+            let now = needing.ask(&world.outside, addr).await?;
+            ensure!(now == told, "{now:?} instead of {told:?}");
+            Ok(())
+        }).await
+        };
+        eprintln!("PROBE {kind:?} {limit} {variant} {when} {}: {:?} {:?}", needing.listener, r.await.map_err(|e| e.to_string()), begun.elapsed());
+    };
+    let good = Needing::new(Kind::Routes, limit, "good");
+    let (two, three) = (world.each("two"), world.each("three"));
+    at(&world, &good, SERVED, "fresh").await;
+    for one in &two { at(&world, one, one.without(), "fresh").await; }
+    world.write_needs("three.yaml", &three)?;
+    for one in &three { at(&world, one, one.without(), "running").await; }
+    world.write_missing("for-two.yaml", &two)?;
+    for one in &two { at(&world, one, SERVED, "came").await; }
+    for one in &three { at(&world, one, one.without(), "other came").await; }
     world.server.restart().await?;
     let is_back = |node: &Value| node["connected"] == true || node["streams"].is_array();
     world.server.wait_json("/v1/nodes/n", is_back).await?;
-    let resource = kind.resource("three", "for-three", world.backend.addr());
-    world.config.write_resources("for-three.yaml", &[resource])?;
-    world.expect(&envoy, "three", StatusCode::OK).await?;
-    world.expect(&envoy, "two", StatusCode::OK).await?;
-    world.expect(&envoy, "good", StatusCode::OK).await
+    for one in &two { at(&world, one, SERVED, "back").await; }
+    for one in &three { at(&world, one, one.without(), "back").await; }
+    world.write_missing("for-three.yaml", &three)?;
+    for one in &three { at(&world, one, SERVED, "came after back").await; }
+    at(&world, &good, SERVED, "end").await;
+    eprintln!("PROBE {kind:?} problems {}", world.server.get_json("/readyz").await?["problems"]);
+    Ok(())
 }
 
-/// Without a limit, an Envoy would wait for the resource before it opens any listener. So it gets the listener only with it.
-async fn an_envoy_is_not_sent_what_it_would_wait_for(kind: Kind, variant: Variant) -> Result<()> {
-    let world = World::start_within("0s", kind).await?;
-    let bootstrap = world.server.bootstrap_envoy("n", variant).await?;
-    let envoy = Envoy::start(&bootstrap).await?;
-    envoy.wait_live().await.context("a fresh Envoy")?;
-    world.expect(&envoy, "good", StatusCode::OK).await?;
-    let is_held = |node: &Value| node.to_string().contains("\"two\"") && node.to_string().contains("for-");
-    world.server.wait_json("/v1/nodes/n", is_held).await?;
-    let problems = world.server.get_json("/readyz").await?["problems"].to_string();
-    ensure!(problems.contains("is not sent this listener"), "{problems}");
-
-    // What goes on meanwhile is not in its way.
-    let three = kind.needs("three", "for-three", world.backend.addr());
-    let more = [three, vec![kind.resource("three", "for-three", world.backend.addr())]].concat();
-    world.config.write_resources("three.yaml", &more)?;
-    world.expect(&envoy, "three", StatusCode::OK).await?;
-    let resource = kind.resource("two", "for-two", world.backend.addr());
-    world.config.write_resources("for-two.yaml", &[resource])?;
-    world.expect(&envoy, "two", StatusCode::OK).await?;
-
-    // A version that names something else that is missing leaves the Envoy with the former one.
-    let other = kind.needs_within("0s", "two", "for-other", world.backend.addr());
-    world.config.write_resources("two.yaml", &other)?;
-    let names_other = |ready: &Value| ready["problems"].to_string().contains("for-other");
-    world.server.wait_json("/readyz", names_other).await?;
-    world.server.wait_json("/v1/nodes/n", is_held).await?;
-    world.expect(&envoy, "two", StatusCode::OK).await?;
-    let resource = kind.resource("two", "for-other", world.backend.addr());
-    world.config.write_resources("for-other.yaml", &[resource])?;
-    let is_fine = |ready: &Value| ready["problems"] == json!([]);
-    world.server.wait_json("/readyz", is_fine).await?;
-    world.expect(&envoy, "two", StatusCode::OK).await
-}
-
-/// Without a limit, an Envoy would wait for the endpoints before it opens any listener. So it is told that there are none.
-async fn an_envoy_is_told_that_there_are_no_endpoints(variant: Variant) -> Result<()> {
-    let kind = Kind::Endpoints;
-    let mut world = World::start_within("0s", kind).await?;
-    let bootstrap = world.server.bootstrap_envoy("n", variant).await?;
-    let envoy = Envoy::start(&bootstrap).await?;
-    envoy.wait_live().await.context("a fresh Envoy")?;
-    world.expect(&envoy, "good", StatusCode::OK).await?;
-    world.expect(&envoy, "two", kind.lacking()).await?;
-
-    // A running Envoy that gets such a cluster goes on, and so does one that gets a new version of it.
-    let three = || kind.needs_within("0s", "three", "for-three", world.backend.addr());
-    world.config.write_resources("three.yaml", &three())?;
-    world.expect(&envoy, "three", kind.lacking()).await?;
-    let mut changed = kind.needs_within("0s", "two", "for-two", world.backend.addr());
-    changed[1]["connect_timeout"] = json!("0.7s");
-    world.config.write_resources("two.yaml", &changed)?;
-    let is_active = wait_for("the new version of the cluster", PATIENCE, async || {
-        let dump = envoy.config_dump().await?;
-        let timeout = &dump.active_cluster("for-two")["connect_timeout"];
-        ensure!(timeout == "0.700s", "{timeout}, and warming: {:?}", dump.warming_clusters());
-        Ok(())
-    });
-    is_active.await?;
-    let resource = kind.resource("two", "for-two", world.backend.addr());
-    world.config.write_resources("for-two.yaml", &[resource])?;
-    world.expect(&envoy, "two", StatusCode::OK).await?;
-
-    // One that comes back keeps the endpoints that it has, and gets those that it lacked.
-    world.server.restart().await?;
-    let resource = kind.resource("three", "for-three", world.backend.addr());
-    world.config.write_resources("for-three.yaml", &[resource])?;
-    world.expect(&envoy, "three", StatusCode::OK).await?;
-    world.expect(&envoy, "two", StatusCode::OK).await
-}
-
-/// Makes a test of each kind for each variant: `sotw::a_route`.
-macro_rules! with_each_variant {
-    ($($module:ident: $variant:ident),+) => {
-        $(mod $module {
-            use super::{Kind, an_envoy_is_not_sent_what_it_would_wait_for, an_envoy_starts_without_it};
-            use super::an_envoy_is_told_that_there_are_no_endpoints;
-            use xds_tests::server::Variant::$variant as VARIANT;
-
+macro_rules! probes {
+    ($($name:ident: $kind:ident),+) => {
+        $(mod $name {
+            use super::{Kind, probe};
+            use xds_tests::server::Variant;
             #[tokio::test]
-            async fn an_envoy_starts_without_a_route_configuration() -> anyhow::Result<()> {
-                an_envoy_starts_without_it(Kind::Route, VARIANT).await
-            }
-
+            async fn sotw_2s() -> anyhow::Result<()> { probe(&[Kind::$kind], "2s", Variant::Sotw).await }
             #[tokio::test]
-            async fn an_envoy_starts_without_an_extension() -> anyhow::Result<()> {
-                an_envoy_starts_without_it(Kind::Extension, VARIANT).await
-            }
-
+            async fn delta_2s() -> anyhow::Result<()> { probe(&[Kind::$kind], "2s", Variant::Delta).await }
             #[tokio::test]
-            async fn an_envoy_starts_without_endpoints() -> anyhow::Result<()> {
-                an_envoy_starts_without_it(Kind::Endpoints, VARIANT).await
-            }
-
+            async fn sotw_0s() -> anyhow::Result<()> { probe(&[Kind::$kind], "0s", Variant::Sotw).await }
             #[tokio::test]
-            async fn an_envoy_is_not_sent_a_listener_that_would_wait_for_routes() -> anyhow::Result<()> {
-                an_envoy_is_not_sent_what_it_would_wait_for(Kind::Route, VARIANT).await
-            }
-
-            #[tokio::test]
-            async fn an_envoy_is_not_sent_a_listener_that_would_wait_for_an_extension() -> anyhow::Result<()> {
-                an_envoy_is_not_sent_what_it_would_wait_for(Kind::Extension, VARIANT).await
-            }
-
-            #[tokio::test]
-            async fn an_envoy_that_would_wait_for_endpoints_is_told_that_there_are_none() -> anyhow::Result<()> {
-                an_envoy_is_told_that_there_are_no_endpoints(VARIANT).await
-            }
+            async fn delta_0s() -> anyhow::Result<()> { probe(&[Kind::$kind], "0s", Variant::Delta).await }
         })+
     };
 }
-
-with_each_variant!(sotw: Sotw, delta: Delta);
+probes!(routes: Routes, network: NetworkFilter, lf: ListenerFilter, ls: ListenerSecret, scope: Scope, ros: RoutesOfScope, cor: ClusterOfRoutes, member: Member, ep: Endpoints, cs: ClusterSecret, hf: HttpFilter);

@@ -370,6 +370,37 @@ async fn a_rejection_at_another_server_pauses_a_rollout_and_a_silent_server_hold
     assert!(is_rejected(&rollout), "{rollout:#}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn clients_of_other_servers_that_leave_count_against_a_step_and_those_that_move_do_not() {
+    let mut world = Canary::new().await;
+    for (at, name) in [(1, "b"), (2, "c")] {
+        (0..3).for_each(|n| world.fleets[at].join(&world.three.rests[at].server, &format!("{name}-{n}")));
+    }
+    let path =
+        start(&world.three.rests[0], &json!({"steps": [{"setWeight": 20}, {"pause": {"duration": "10m"}}]}))
+            .await;
+    world.reach(&path, "Paused", 2).await;
+    let has_gone = |rollout: &Value| rollout["message"].to_string().contains("have gone");
+    // They move between the others, to the one that leads, and away from that.
+    for (from, to, node) in [(1, 2, "b-0"), (2, 0, "c-0"), (2, 0, "c-1"), (0, 1, "c-1")] {
+        world.fleets[from].leave(node);
+        world.fleets[to].come(&world.three.rests[to].server, node);
+        let rollout = world.pass(0, &path, 8, has_gone).await;
+        assert!(!has_gone(&rollout), "{node}: {rollout:#}");
+    }
+    let rollout = world.pass(0, &path, 30, has_gone).await;
+    assert!(!has_gone(&rollout), "{rollout:#}");
+    // Nobody knows whether the clients of a silent server have gone.
+    world.three.set_silent(&["b"]);
+    world.fleets[1].leave("b-1");
+    let rollout = world.pass(0, &path, 30, has_gone).await;
+    assert!(!has_gone(&rollout), "{rollout:#}");
+    world.three.set_silent(&[]);
+    let rollout = world.pass(0, &path, 30, has_gone).await;
+    let said = rollout["message"].to_string();
+    assert!(said.contains("1 of 13 clients have gone since the change"), "{rollout:#}");
+}
+
 const GROUP: &str = "apiVersion: xds-server.io/v1
 kind: NodeGroup
 metadata: {name: fleet}
