@@ -17,11 +17,20 @@ impl Random {
     /// # Errors
     ///
     /// If `XDS_TESTS_SEED` is no number.
-    #[expect(clippy::print_stdout, reason = "whoever reads the failure needs the seed")]
     pub fn from_env() -> Result<Self> {
+        Self::from_env_or(u64::from(SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos()))
+    }
+
+    /// Takes the seed from `XDS_TESTS_SEED`, else this one, and prints it.
+    ///
+    /// # Errors
+    ///
+    /// If `XDS_TESTS_SEED` is no number.
+    #[expect(clippy::print_stdout, reason = "whoever reads the failure needs the seed")]
+    pub fn from_env_or(seed: u64) -> Result<Self> {
         let seed = match std::env::var("XDS_TESTS_SEED") {
             Ok(seed) => seed.parse().context("XDS_TESTS_SEED")?,
-            Err(_) => u64::from(SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos()),
+            Err(_) => seed,
         };
         println!("XDS_TESTS_SEED={seed}");
         Ok(Self::new(seed))

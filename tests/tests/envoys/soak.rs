@@ -128,7 +128,6 @@ fn check_kind(
 }
 
 #[tokio::test]
-#[ignore = "to be tried with more seeds first"]
 async fn clients_have_what_the_server_says_that_they_have() -> Result<()> {
     let world = World::start().await?;
     let mut clients = Vec::new();
