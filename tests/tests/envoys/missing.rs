@@ -30,11 +30,11 @@ impl World {
         let good = Needing::new(Kind::Routes, limit, "good");
         let good = [good.needs(&outside), vec![good.resource(&outside)]].concat();
         config.write_resources("good.yaml", &good)?;
+        let two: Vec<_> = kinds.iter().flat_map(|k| Needing::new(*k, limit, "two").needs(&outside)).collect();
+        config.write_resources("two.yaml", &two)?;
         let server = Server::start_with(setup).await?;
-        let world = Self { config, outside, server, kinds, limit };
-        world.write_needs("two.yaml", &world.each("two"))?;
-        world.server.wait_ready().await?;
-        Ok(world)
+        server.wait_ready().await?;
+        Ok(Self { config, outside, server, kinds, limit })
     }
 
     /// Starts an Envoy that has two runtime layers.
