@@ -478,6 +478,7 @@ impl Ledger {
             rejected: BTreeSet::new(),
             is_whole,
             answer: Answer::None,
+            untried: BTreeSet::new(),
             is_accepted_late: false,
         });
     }

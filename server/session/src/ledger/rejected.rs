@@ -46,6 +46,21 @@ impl Ledger {
         accepted.map(|sending| &sending.table).or(base)
     }
 
+    /// Something that a resource refers to has changed for the client. If the resource is on its way, the client may not have known of it.
+    pub(crate) fn note_untried(&mut self, name: &Name) {
+        let newest = (0..self.later.len()).rev().find(|position| self.carried(*position, name));
+        let sending = newest.and_then(|position| self.later.get_mut(position));
+        if let Some(sending) = sending.filter(|sending| sending.answer == Answer::None) {
+            sending.untried.insert(Arc::clone(name));
+        }
+    }
+
+    /// Takes the names that the client has rejected in a response without knowing what it has now of what they refer to.
+    pub(crate) fn take_untried(&mut self, nonce: u64) -> BTreeSet<Name> {
+        let sending = self.position(nonce).and_then(|position| self.later.get_mut(position));
+        sending.map(|sending| std::mem::take(&mut sending.untried)).unwrap_or_default()
+    }
+
     /// The client rejected a complete list. Returns the table that it is of, if that is still known.
     pub(crate) fn handle_nack_of_list(&mut self, sent: &Sent) -> Option<&Arc<TypeTable>> {
         let position = self.position(sent.nonce)?;

@@ -19,6 +19,9 @@ pub(super) struct Sending {
     /// Names that came in a response which was rejected, and were not taken up since as far as is known. A rejected list is rejected
     /// whole instead.
     pub(super) rejected: BTreeSet<Name>,
+    /// Names that refer to something which the client accepted, after a rejection, when this was on its way on another stream: it may reject
+    /// them because of what was before.
+    pub(super) untried: BTreeSet<Name>,
     /// All of it was sent.
     pub(super) is_whole: bool,
     pub(super) answer: Answer,
@@ -92,14 +95,22 @@ impl Again {
 impl Sending {
     /// A table that needed no response.
     pub(super) fn unsent(table: Arc<TypeTable>, answer: Answer, missed: BTreeSet<Name>) -> Self {
-        let (again, rejected) = (Again::default(), BTreeSet::new());
-        let is_accepted_late = false;
-        Self { nonces: NO_NONCES, table, again, missed, rejected, is_whole: true, answer, is_accepted_late }
+        Self {
+            nonces: NO_NONCES,
+            table,
+            again: Again::default(),
+            missed,
+            rejected: BTreeSet::new(),
+            untried: BTreeSet::new(),
+            is_whole: true,
+            answer,
+            is_accepted_late: false,
+        }
     }
 
     /// How many names are kept besides the table.
     pub(super) fn n_names(&self) -> usize {
-        self.again.names.len() + self.missed.len() + self.rejected.len()
+        self.again.names.len() + self.missed.len() + self.rejected.len() + self.untried.len()
     }
 
     /// Returns `true` if nothing that went before matters any more.

@@ -28,6 +28,7 @@ impl TypeState {
         };
         let is_short = message.len() <= MAX_NACK_MESSAGE;
         let message: Arc<str> = shortened(message).into();
+        let untried = self.ledger.take_untried(sent.nonce);
         let mut of_list = vec![];
         let mut named = if self.has(Quirk::CompleteLists) {
             let suspects = self.suspect_list(&sent, &message);
@@ -47,6 +48,9 @@ impl TypeState {
             let brought: BTreeSet<&str> = load.brought.iter().map(|(name, _)| &**name).collect();
             named_in(&message, |name| brought.contains(name))
         };
+        for name in &untried {
+            self.retry(name);
+        }
         named.is_all &= is_short;
         self.last_rejection =
             Some(Box::new(LastRejection { words: Arc::clone(&message), of_list, is_told: false }));
@@ -121,12 +125,16 @@ impl TypeState {
         lifted
     }
 
-    /// Owes a resource again if the client rejects it: what it refers to has changed. Tells whether it does.
+    /// Owes a resource again if the client rejects it, or once it does if it is on its way: what it refers to has changed. Tells whether it is
+    /// owed now.
     pub(crate) fn retry(&mut self, name: &Name) -> bool {
         let is_rejected = match self.has(Quirk::CompleteLists) {
             true => self.ledger.answer(name) == Answer::Rejected,
             false => self.rejections.as_ref().is_some_and(|rejections| rejections.refuses(name)),
         };
+        if !is_rejected {
+            self.ledger.note_untried(name);
+        }
         is_rejected && self.renew(name)
     }
 
