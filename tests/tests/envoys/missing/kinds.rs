@@ -9,6 +9,7 @@ use xds_tests::backend::Backend;
 use xds_tests::certificates::{Authority, Issued, TlsFront, ask_tls};
 use xds_tests::config;
 use xds_tests::rpc::Ask;
+use xds_tests::server::free_addr;
 
 /// What is missing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -29,10 +30,14 @@ pub(super) enum Kind {
     RoutesOfScope,
     /// The cluster that the routes lead to.
     ClusterOfRoutes,
+    /// A cluster that a request names, and that the Envoy asks for then.
+    ClusterOnDemand,
     /// The first of two members of an aggregate cluster.
     Member,
     /// The endpoints of a cluster.
     Endpoints,
+    /// The only one of the endpoints of a cluster that are a collection.
+    EndpointOfCollection,
     /// A secret of a cluster: whom it trusts.
     ClusterSecret,
 }
@@ -40,9 +45,11 @@ pub(super) enum Kind {
 /// A listener that needs a resource which may be missing.
 #[derive(Clone, Debug)]
 pub(super) struct Needing {
-    kind: Kind,
+    pub(super) kind: Kind,
     /// The listener's name.
     pub(super) listener: String,
+    /// Where it listens. An Envoy that is to choose a port may give a listener the one of another that drains.
+    addr: SocketAddr,
     /// The name of what may be missing.
     pub(super) name: String,
     /// The `initial_fetch_timeout` of everything that the listener needs.
@@ -80,9 +87,9 @@ impl Outside {
 
 impl Needing {
     /// One of several listeners of a kind. Each has everything for itself.
-    pub(super) fn new(kind: Kind, limit: &'static str, number: &str) -> Self {
+    pub(super) fn new(kind: Kind, limit: &'static str, number: &str) -> Result<Self> {
         let listener = format!("{number}-{kind:?}");
-        Self { kind, name: format!("for-{listener}"), listener, limit }
+        Ok(Self { kind, name: format!("for-{listener}"), listener, addr: free_addr()?, limit })
     }
 
     /// The same listener, which needs a resource of another name.
@@ -100,9 +107,10 @@ impl Needing {
             | Kind::NetworkFilter
             | Kind::ListenerFilter
             | Kind::ListenerSecret
+            | Kind::EndpointOfCollection
             | Kind::ClusterSecret => vec![listener, routes, cluster, endpoints],
             Kind::RoutesOfScope => vec![listener, self.scope(&self.name), cluster, endpoints],
-            Kind::ClusterOfRoutes => vec![listener, routes, endpoints],
+            Kind::ClusterOfRoutes | Kind::ClusterOnDemand => vec![listener, routes, endpoints],
             Kind::Member => {
                 let (aggregate, other) = (self.own("aggregate"), self.own("other"));
                 let members = json!({"@type": AGGREGATE, "clusters": [self.name, other]});
@@ -115,6 +123,18 @@ impl Needing {
             }
             Kind::Endpoints => vec![listener, routes, cluster],
         }
+    }
+
+    /// The same with routes that stand in the listener.
+    pub(super) fn needs_with_own_routes(&self, outside: &Outside) -> Vec<Value> {
+        let mut needs = self.needs(outside);
+        let position = needs.iter().position(|one| one["@type"] == config::ROUTE);
+        let mut routes = position.map(|position| needs.remove(position)).unwrap_or_default();
+        routes.as_object_mut().and_then(|routes| routes.remove("@type"));
+        let manager = &mut needs[0]["filter_chains"][0]["filters"][0]["typed_config"];
+        manager.as_object_mut().and_then(|manager| manager.remove("rds"));
+        manager["route_config"] = routes;
+        needs
     }
 
     /// The resource that may be missing.
@@ -132,8 +152,14 @@ impl Needing {
                 "certificate_chain": pem(outside.issued.chain_pem()), "private_key": pem(&outside.issued.key_pem()),
             }}),
             Kind::Scope => self.scope(&self.own("routes")),
-            Kind::ClusterOfRoutes | Kind::Member => cluster,
+            Kind::ClusterOfRoutes | Kind::ClusterOnDemand | Kind::Member => cluster,
             Kind::Endpoints => endpoints,
+            Kind::EndpointOfCollection => {
+                let mut whole = config::endpoints("", &[outside.backend.addr()]);
+                let mut endpoint = whole["endpoints"][0]["lb_endpoints"][0].take();
+                endpoint["@type"] = json!(LB_ENDPOINT);
+                json!({"@type": WRAPPER, "name": format!("{}one", self.collection()), "resource": endpoint})
+            }
             Kind::ClusterSecret => json!({"@type": SECRET, "name": self.name, "validation_context": {
                 "trusted_ca": pem(&outside.authority.pem()),
             }}),
@@ -146,17 +172,21 @@ impl Needing {
             Kind::Routes | Kind::Scope | Kind::RoutesOfScope => "404",
             Kind::HttpFilter => "500",
             Kind::NetworkFilter | Kind::ListenerFilter | Kind::ListenerSecret => CLOSED,
-            Kind::ClusterOfRoutes | Kind::Endpoints | Kind::ClusterSecret => "503",
+            Kind::ClusterOfRoutes
+            | Kind::ClusterOnDemand
+            | Kind::Endpoints
+            | Kind::EndpointOfCollection
+            | Kind::ClusterSecret => "503",
             Kind::Member => "200 by other",
         }
     }
 
     /// Asks the listener for something, and says what it told: a status, and the backend that answered.
-    pub(super) async fn ask(&self, outside: &Outside, addr: SocketAddr) -> Result<String> {
-        let ask = Ask::get(HOST, "/").with(SCOPE_HEADER, &self.listener);
+    pub(super) async fn ask(&self, outside: &Outside) -> Result<String> {
+        let ask = Ask::get(HOST, "/").with(SCOPE_HEADER, &self.listener).with(CLUSTER_HEADER, &self.name);
         let told = match self.kind {
             Kind::ListenerSecret => {
-                ask_tls(&outside.authority, addr, HOST, &ask).await.map(|(told, _)| told)
+                ask_tls(&outside.authority, self.addr, HOST, &ask).await.map(|(told, _)| told)
             }
             Kind::Routes
             | Kind::HttpFilter
@@ -165,10 +195,12 @@ impl Needing {
             | Kind::Scope
             | Kind::RoutesOfScope
             | Kind::ClusterOfRoutes
+            | Kind::ClusterOnDemand
             | Kind::Member
             | Kind::Endpoints
+            | Kind::EndpointOfCollection
             | Kind::ClusterSecret => {
-                ask.send_over(TcpStream::connect(addr).await.context("connect")?).await
+                ask.send_over(TcpStream::connect(self.addr).await.context("connect")?).await
             }
         };
         match told {
@@ -184,7 +216,9 @@ impl Needing {
     fn chain(&self, outside: &Outside) -> Chain {
         let (to, at) = match self.kind {
             Kind::Member => (self.own("aggregate"), &self.name),
-            Kind::Endpoints | Kind::ClusterOfRoutes => (self.name.clone(), &self.name),
+            Kind::Endpoints | Kind::ClusterOfRoutes | Kind::ClusterOnDemand => {
+                (self.name.clone(), &self.name)
+            }
             Kind::Routes
             | Kind::HttpFilter
             | Kind::NetworkFilter
@@ -192,6 +226,7 @@ impl Needing {
             | Kind::ListenerSecret
             | Kind::Scope
             | Kind::RoutesOfScope
+            | Kind::EndpointOfCollection
             | Kind::ClusterSecret => (self.own("cluster"), &self.own("cluster")),
         };
         let is_of_routes = matches!(self.kind, Kind::Routes | Kind::RoutesOfScope);
@@ -206,16 +241,24 @@ impl Needing {
             let tls = json!({"@type": UPSTREAM_TLS, "sni": HOST, "common_tls_context": tls});
             cluster["transport_socket"] = json!({"name": "tls", "typed_config": tls});
         }
-        Chain {
-            listener: self.listener(&routes),
-            routes: config::route_config(&routes, &[("/", config::to(&to))]),
-            cluster,
-            endpoints: config::endpoints(at, &[backend]),
+        let mut endpoints = config::endpoints(at, &[backend]);
+        if self.kind == Kind::EndpointOfCollection {
+            let locality = &mut endpoints["endpoints"][0];
+            locality.as_object_mut().and_then(|locality| locality.remove("lb_endpoints"));
+            let (source, name) = (self.source(), format!("{}*", self.collection()));
+            locality["leds_cluster_locality_config"] =
+                json!({"leds_config": source, "leds_collection_name": name});
         }
+        let action = match self.kind == Kind::ClusterOnDemand {
+            true => json!({"cluster_header": CLUSTER_HEADER}),
+            false => config::to(&to),
+        };
+        let routes_to = config::route_config(&routes, &[("/", action)]);
+        Chain { listener: self.listener(&routes), routes: routes_to, cluster, endpoints }
     }
 
     fn listener(&self, routes: &str) -> Value {
-        let mut listener = config::listener(&self.listener, 0, routes);
+        let mut listener = config::listener(&self.listener, self.addr.port(), routes);
         let chain = &mut listener["filter_chains"][0];
         let manager = &mut chain["filters"][0]["typed_config"];
         manager["rds"]["config_source"] = self.source();
@@ -225,6 +268,15 @@ impl Needing {
         };
         match self.kind {
             Kind::HttpFilter => insert_first(&mut manager["http_filters"], discovered(LUA)),
+            Kind::ClusterOnDemand => {
+                // Only the first request to a missing cluster is answered before.
+                let odcds = json!({"source": self.source(), "timeout": "1s"});
+                let filter = json!({"@type": ON_DEMAND, "odcds": odcds});
+                insert_first(
+                    &mut manager["http_filters"],
+                    json!({"name": "on_demand", "typed_config": filter}),
+                );
+            }
             Kind::NetworkFilter => insert_first(&mut chain["filters"], discovered(RBAC)),
             Kind::ListenerFilter => listener["listener_filters"] = json!([discovered(INSPECTOR)]),
             Kind::ListenerSecret => {
@@ -243,7 +295,12 @@ impl Needing {
                     "scoped_rds": {"scoped_rds_config_source": self.source()},
                 });
             }
-            Kind::Routes | Kind::ClusterOfRoutes | Kind::Member | Kind::Endpoints | Kind::ClusterSecret => {}
+            Kind::Routes
+            | Kind::ClusterOfRoutes
+            | Kind::Member
+            | Kind::Endpoints
+            | Kind::EndpointOfCollection
+            | Kind::ClusterSecret => {}
         }
         listener
     }
@@ -256,6 +313,11 @@ impl Needing {
             "route_configuration_name": routes,
             "key": {"fragments": [{"string_key": self.listener}]},
         })
+    }
+
+    /// What the names of the endpoints of the cluster begin with.
+    fn collection(&self) -> String {
+        format!("xdstp://a/envoy.config.endpoint.v3.LbEndpoint/{}/", self.listener)
     }
 
     fn own(&self, what: &str) -> String {
@@ -286,15 +348,19 @@ const CLOSED: &str = "closed";
 const HOST: &str = "localhost";
 /// The header by which requests belong to a scope.
 const SCOPE_HEADER: &str = "x-scope";
+/// The header by which requests name a cluster.
+const CLUSTER_HEADER: &str = "x-cluster";
 
 const AGGREGATE: &str = "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig";
 const DOWNSTREAM_TLS: &str =
     "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
 const EXTENSION: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
-const INSPECTOR: &str =
-    "type.googleapis.com/envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
+const INSPECTOR: &str = "type.googleapis.com/envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
+const LB_ENDPOINT: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint";
 const LUA: &str = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua";
+const ON_DEMAND: &str = "type.googleapis.com/envoy.extensions.filters.http.on_demand.v3.OnDemand";
 const RBAC: &str = "type.googleapis.com/envoy.extensions.filters.network.rbac.v3.RBAC";
 const SCOPE: &str = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 const UPSTREAM_TLS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
+const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
