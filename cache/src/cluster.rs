@@ -1,7 +1,6 @@
 //! Facts about a cluster's content that the server needs: whether a client needs time to make it ready, and how long it drains.
 
 use crate::drain::DrainPolicy;
-use crate::listener::has_no_limit;
 use crate::time::duration;
 use crate::wire::{Value, all_of, bytes_of, fields};
 
@@ -47,19 +46,8 @@ pub(crate) fn settles_alone(value: &[u8]) -> bool {
     })
 }
 
-/// Returns `true` if an Envoy waits for the endpoints of the cluster without a limit. `value` is an encoded
-/// `envoy.config.cluster.v3.Cluster` whose endpoints are a resource of their own.
-pub(crate) fn awaits_endpoints_without_limit(value: &[u8]) -> bool {
-    let sources = all_of(value, EDS_CLUSTER_CONFIG).filter_map(|config| bytes_of(config, EDS_CONFIG));
-    sources.last().is_some_and(has_no_limit)
-}
-
 /// `Cluster.type`.
 const TYPE: u32 = 2;
-/// `Cluster.eds_cluster_config`.
-const EDS_CLUSTER_CONFIG: u32 = 3;
-/// `Cluster.EdsClusterConfig.eds_config`.
-const EDS_CONFIG: u32 = 1;
 /// `Cluster.DiscoveryType.STRICT_DNS`.
 const STRICT_DNS: u64 = 1;
 /// `Cluster.DiscoveryType.LOGICAL_DNS`.

@@ -8,10 +8,11 @@
 //! This crate does no I/O, reads no clock and starts no task. It does not know the transport protocol (`xds-session`), and has no
 //! descriptors (`xds-codec`). To it, a resource is a name, a type, encoded bytes and a content version. It reads the bytes only where
 //! serving depends on them, field by field ([`wire`]): how long a [`cluster`] and its endpoints drain, whether a client needs time to
-//! make it ready, what an Envoy waits for without a limit before it opens a listener, and which virtual hosts a RouteConfiguration
+//! make it ready, what an Envoy waits for without a limit before it uses a listener or a cluster, and which virtual hosts a RouteConfiguration
 //! consists of.
 
 pub mod admission;
+mod awaited;
 pub mod cluster;
 pub mod drain;
 mod encoded;
@@ -23,7 +24,6 @@ mod host;
 mod host_sum;
 pub mod identity;
 pub mod layer;
-mod listener;
 pub mod loads;
 mod missing;
 mod node;

@@ -13,7 +13,7 @@ use crate::resource_key::{Name, ResourceKey};
 use crate::resource_type::ResourceType;
 use crate::version::{LazyVersion, Version, VersionHasher};
 use crate::wire::bytes_of;
-use crate::{cluster, host, listener, xdstp};
+use crate::{awaited, cluster, host, xdstp};
 
 /// Where a resource came from. This is not part of its content: equal resources of different origin have equal versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -352,21 +352,38 @@ impl Resource {
         is_scope.then(|| bytes_of(self.content.value.bytes(), SCOPE_KEY)).flatten()
     }
 
-    /// The resources that an Envoy waits for without a limit once it has this one. Only listeners have any; their bytes are read each
-    /// time.
+    /// The resources that an Envoy waits for without a limit once it has this one, except the endpoints of a cluster. Only listeners and
+    /// clusters have any; their bytes are read each time.
     #[must_use]
     pub fn awaited_without_limit(&self) -> Vec<ResourceKey> {
-        if self.key.resource_type != ResourceType::Listener {
-            return vec![];
+        let value = || self.content.value.bytes();
+        match self.key.resource_type {
+            ResourceType::Listener => awaited::of_listener(value()),
+            ResourceType::Cluster => awaited::of_cluster(value()),
+            ResourceType::Runtime
+            | ResourceType::Secret
+            | ResourceType::ClusterLoadAssignment
+            | ResourceType::LbEndpoint
+            | ResourceType::ExtensionConfig
+            | ResourceType::ScopedRouteConfiguration
+            | ResourceType::RouteConfiguration
+            | ResourceType::VirtualHost
+            | ResourceType::Other(_) => vec![],
         }
-        listener::awaited_without_limit(self.content.value.bytes())
+    }
+
+    /// Returns `true` for a listener whose scopes are resources, if an Envoy waits for the routes of these without a limit. Its bytes are read
+    /// each time.
+    #[must_use]
+    pub fn awaits_routes_of_scopes_without_limit(&self) -> bool {
+        self.key.resource_type == ResourceType::Listener
+            && awaited::are_routes_of_scopes(self.content.value.bytes())
     }
 
     /// Returns `true` for a cluster whose endpoints an Envoy waits for without a limit. Its bytes are read each time.
     #[must_use]
     pub fn awaits_endpoints_without_limit(&self) -> bool {
-        self.key.resource_type == ResourceType::Cluster
-            && cluster::awaits_endpoints_without_limit(self.content.value.bytes())
+        self.key.resource_type == ResourceType::Cluster && awaited::are_endpoints(self.content.value.bytes())
     }
 }
 

@@ -271,7 +271,7 @@ fn what_an_envoy_waits_for_without_a_limit_is_found_wherever_a_listener_names_it
 }
 
 #[test]
-fn a_cluster_says_whether_an_envoy_waits_for_its_endpoints_without_a_limit() {
+fn a_cluster_says_what_an_envoy_waits_for_without_a_limit() {
     let waits = |source: Value| {
         let fields = json!({"name": "c", "type": "EDS", "eds_cluster_config": {"eds_config": source}});
         resource(&ResourceType::Cluster, &fields).awaits_endpoints_without_limit()
@@ -281,6 +281,17 @@ fn a_cluster_says_whether_an_envoy_waits_for_its_endpoints_without_a_limit() {
     assert!(!waits(json!({"ads": {}})));
     let file = json!({"path_config_source": {"path": "/x"}, "initial_fetch_timeout": "0s"});
     assert!(!waits(file));
+    let secret = |name: &str, limit: &str| json!({"name": name, "sds_config": {"ads": {}, "initial_fetch_timeout": limit}});
+    let socket = |tls: Value| json!({"name": "tls", "typed_config": any("transport_sockets.tls.v3.UpstreamTlsContext", &tls)});
+    let own = json!({"common_tls_context": {"validation_context_sds_secret_config": secret("authorities", "0s"),
+        "tls_certificate_sds_secret_configs": [secret("certificate", "1s")]}});
+    let of_match =
+        json!({"common_tls_context": {"tls_certificate_sds_secret_configs": [secret("matched", "0s")]}});
+    let fields = json!({"name": "c", "type": "STATIC", "transport_socket": socket(own),
+        "transport_socket_matches": [{"name": "m", "transport_socket": socket(of_match)}]});
+    let awaited = resource(&ResourceType::Cluster, &fields).awaited_without_limit();
+    let names: Vec<_> = awaited.iter().map(|key| format!("{} {}", key.resource_type, key.name)).collect();
+    assert_eq!(names, ["Secret authorities", "Secret matched"]);
     let named = json!({"name": "c", "type": "STATIC"});
     assert!(!resource(&ResourceType::Cluster, &named).awaits_endpoints_without_limit());
 }

@@ -132,6 +132,7 @@ fn asking<'r>(missing: &MissingReference, from: &'r Resource) -> impl Iterator<I
 fn fault(world: World, missing: &MissingReference, from: &Resource, path: &str) -> Fault {
     let MissingReference { group, to, .. } = missing;
     let consequence = match from.awaited_without_limit().contains(to) {
+        true if *from.resource_type() == ResourceType::Cluster => CLUSTER_AWAITS_WITHOUT_LIMIT,
         true => AWAITED_WITHOUT_LIMIT,
         false => consequence(from.resource_type(), &to.resource_type, path),
     };
@@ -210,6 +211,9 @@ fn suggestion(groups: &Groups, group: &EffectiveGroup, to: &ResourceKey) -> Opti
 /// What clients do without what a listener names with `initial_fetch_timeout: 0`.
 const AWAITED_WITHOUT_LIMIT: &str = "an Envoy is not sent this listener, because it would wait without a limit (initial_fetch_timeout: 0), \
      and keeps an older version; gRPC clients wait 15 s and then fail every call";
+
+const CLUSTER_AWAITS_WITHOUT_LIMIT: &str = "a State of the World Envoy is not sent this cluster, because it would wait without a limit \
+     (initial_fetch_timeout: 0), and keeps an older version; an incremental one answers 503 for the cluster";
 
 /// The subject of the problems.
 pub const MISSING_REFERENCES: &str = "missing-references";

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use xds_cache::status::{EventKind, StreamEvent, StreamId, Variant};
 use xds_cache::{
-    Changes, HeldBack, Name, Node, Profile, Resource, ResourceKey, ResourceType, Version, View, ViewChange,
+    Changes, HeldBack, Name, Node, Profile, Resource, ResourceKey, ResourceType, TypeTable, Version, View,
+    ViewChange,
 };
 
 use crate::culprits::{Culprits, KnownCulprits};
@@ -116,6 +117,8 @@ impl Client {
     pub fn handle_request(&mut self, stream: StreamId, request: Request) -> Result<(), SessionError> {
         let state = self.streams.get_mut(&stream).ok_or(SessionError::WrongStream)?;
         let before = state.kept_bytes();
+        let clusters = self.accepted_clusters_if_any_waits(stream);
+        let Some(state) = self.streams.get_mut(&stream) else { return Err(SessionError::WrongStream) };
         let intake = state.handle_request(&request, &self.limits)?;
         self.kept_bytes = self.kept_bytes - before + state.kept_bytes();
         let lifted = state.take_lifted();
@@ -127,7 +130,10 @@ impl Client {
             self.announce_known_hosts(stream, &intake.events);
         }
         if !lifted.is_empty() {
-            self.retry_referrers(stream, &lifted);
+            self.retry_referrers(stream, &lifted, true);
+        }
+        if let Some(before) = clusters {
+            self.retry_referrers_of_new_clusters(stream, &before);
         }
         let came_back = intake.is_first_of_type && request.shows_configuration();
         self.shows_configuration |= is_unknown && came_back;
@@ -376,20 +382,54 @@ impl Client {
 
     /// The client accepts what it had rejected. An Envoy rejects a listener or a cluster also because of a secret or an extension that it
     /// rejected before, so what it rejects and refers to these is offered again.
-    fn retry_referrers(&mut self, accepting: StreamId, lifted: &[ResourceKey]) {
+    /// `may_race`: what refers to them may have been on its way to the client meanwhile.
+    fn retry_referrers(&mut self, accepting: StreamId, lifted: &[ResourceKey], may_race: bool) {
         let Some(view) = &self.view else { return };
         for to in lifted {
             for row in rows_to(&to.resource_type) {
                 let referrers: Vec<&Arc<Resource>> = view.table(&row.from).referrers(to).collect();
                 for (stream, state) in &mut self.streams {
                     let Some(state) = state.find_mut(&row.from) else { continue };
-                    let n_owed = referrers.iter().filter(|referrer| state.retry(referrer.name())).count();
-                    if n_owed > 0 && *stream != accepting {
+                    let mut is_owed = false;
+                    for referrer in &referrers {
+                        let is_rejected = state.retry(referrer.name());
+                        is_owed |= is_rejected;
+                        if may_race && !is_rejected {
+                            state.ledger.note_untried(referrer.name());
+                        }
+                    }
+                    if is_owed && *stream != accepting {
                         self.woken.insert(*stream);
                     }
                 }
             }
         }
+    }
+
+    /// The clusters that a stream has accepted, if the client rejects anything that may lead to clusters.
+    fn accepted_clusters_if_any_waits(&self, stream: StreamId) -> Option<Arc<TypeTable>> {
+        let is_waiting = |of: &ResourceType| {
+            let mut states = self.streams.values().filter_map(|stream| stream.find(of));
+            states.any(TypeState::is_rejecting)
+        };
+        rows_to(&ResourceType::Cluster).any(|row| is_waiting(&row.from)).then_some(())?;
+        self.accepted_clusters(stream).cloned()
+    }
+
+    fn accepted_clusters(&self, stream: StreamId) -> Option<&Arc<TypeTable>> {
+        self.streams.get(&stream)?.find(&ResourceType::Cluster)?.ledger.accepted_last()
+    }
+
+    /// An Envoy rejects a listener with routes of its own that lead to a cluster which it does not have, so this is offered again once the
+    /// Envoy has that.
+    fn retry_referrers_of_new_clusters(&mut self, stream: StreamId, before: &Arc<TypeTable>) {
+        let Some(now) = self.accepted_clusters(stream).filter(|now| !Arc::ptr_eq(now, before)) else {
+            return;
+        };
+        let changes = now.changes_since(before);
+        let new = changes.changed.iter().filter(|cluster| before.find(cluster.name()).is_none());
+        let new: Vec<ResourceKey> = new.map(|cluster| cluster.key().clone()).collect();
+        self.retry_referrers(stream, &new, false);
     }
 
     /// The hosts of a route configuration that the client asks for.

@@ -49,9 +49,11 @@ pub(crate) enum Quirk {
     /// An Envoy that is told of the removal of what it never received waits for that without a limit: the answer ends its
     /// `initial_fetch_timeout`, and not its wait. It stays `INITIALIZING`, and no listener of it accepts connections.
     StuckIfToldMissing,
-    /// An Envoy that waits for endpoints without a limit, and is told nothing of those that do not exist, stays `PRE_INITIALIZING`: it
-    /// opens no listener. So it is sent an assignment without endpoints.
+    /// An Envoy that waits for endpoints or a runtime layer without a limit, and is told nothing of what does not exist, stays
+    /// `PRE_INITIALIZING`: it opens no listener. So it is sent an assignment without endpoints, or a layer without values.
     StuckIfNotTold,
+    /// The same for the secrets of a cluster, of which there is no empty one. So it is not sent the cluster before these are there.
+    StuckWithoutSecrets,
     /// Envoy waits for what it names with `initial_fetch_timeout: 0` without a limit, and if it gets it while it starts, no listener
     /// accepts connections. So it is not sent it before that is there.
     AwaitsWithoutLimit,
@@ -121,7 +123,12 @@ const ROWS: &[Row] = &[
     Row {
         variant: Some(Variant::Sotw),
         profile: Some(Profile::Envoy),
-        ..row(Quirk::StuckIfNotTold, &[ResourceType::ClusterLoadAssignment])
+        ..row(Quirk::StuckIfNotTold, &[ResourceType::ClusterLoadAssignment, ResourceType::Runtime])
+    },
+    Row {
+        variant: Some(Variant::Sotw),
+        profile: Some(Profile::Envoy),
+        ..row(Quirk::StuckWithoutSecrets, &[ResourceType::Cluster])
     },
     Row { profile: Some(Profile::Envoy), ..row(Quirk::AwaitsWithoutLimit, &[ResourceType::Listener]) },
     Row {

@@ -163,10 +163,12 @@ fn without_content(
         return BTreeSet::new();
     }
     let clusters = target.table(&ResourceType::Cluster);
+    // Who waits for a layer is in the client's bootstrap.
+    let is_runtime = state.resource_type == ResourceType::Runtime;
     let is_awaited = |name: &&Name| {
         let key = ResourceKey { resource_type: state.resource_type.clone(), name: Arc::clone(name) };
-        state.is_unheld(name)
-            && clusters.referrers(&key).any(|cluster| cluster.awaits_endpoints_without_limit())
+        let mut users = clusters.referrers(&key);
+        state.is_unheld(name) && (is_runtime || users.any(|user| user.awaits_endpoints_without_limit()))
     };
     missing.iter().filter(is_awaited).cloned().collect()
 }

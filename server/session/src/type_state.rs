@@ -99,6 +99,11 @@ impl TypeState {
         self.ledger.came_back() && target.put_off().any(is_wanted)
     }
 
+    /// Returns `true` if the stream is incremental.
+    pub(crate) fn is_incremental(&self) -> bool {
+        self.variant == Variant::Delta
+    }
+
     /// Returns `true` if the client never learns that something of the type is gone.
     pub(crate) fn hides_removals(&self) -> bool {
         self.variant == Variant::Sotw && !self.has(Quirk::CompleteLists)

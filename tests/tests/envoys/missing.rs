@@ -49,14 +49,6 @@ const fn told(variant: Variant) -> &'static [Kind] {
     }
 }
 
-/// Without a limit, a fresh Envoy waits for these before it opens any listener.
-const fn not_told(variant: Variant) -> &'static [Kind] {
-    match variant {
-        Variant::Sotw => &[Kind::RoutesOfScope, Kind::ClusterSecret],
-        Variant::Delta => &[Kind::RoutesOfScope],
-    }
-}
-
 struct World {
     config: ConfigDir,
     outside: Outside,
@@ -95,13 +87,8 @@ impl World {
     async fn envoy(&self, variant: Variant) -> Result<Envoy> {
         let bootstrap = self.server.bootstrap_envoy("n", variant).await?;
         let mut bootstrap: Value = serde_json::from_str(&bootstrap)?;
-        let limit = match variant {
-            // Without a limit, an Envoy waits for them before it asks for anything else.
-            Variant::Sotw => "2s",
-            Variant::Delta => self.limit,
-        };
-        let layer =
-            |name: &str| json!({"name": name, "rtds_layer": {"name": name, "rtds_config": source(limit)}});
+        let source = source(self.limit);
+        let layer = |name: &str| json!({"name": name, "rtds_layer": {"name": name, "rtds_config": source}});
         bootstrap["layered_runtime"] = json!({"layers": [layer("two"), layer("three")]});
         let envoy = Envoy::start(&bootstrap.to_string()).await?;
         envoy.wait_live().await.context("a fresh Envoy")?;
@@ -342,60 +329,49 @@ async fn an_envoy_is_not_sent_what_would_wait(variant: Variant) -> Result<()> {
     world.expect_no_problems().await?;
     world.expect_served(&envoy, &two).await?;
 
-    // One that comes back has started: it may wait for a listener, and uses the others meanwhile.
+    // One that comes back keeps what it has.
     let three: Vec<_> = three.into_iter().map(Needing::with_other).collect();
     world.write_needs("three.yaml", &three)?;
     world.write_needs("four.yaml", &four)?;
-    let both = [three, four].concat();
+    let both = [three.clone(), four].concat();
     world.expect_kept_back(&both).await?;
     world.restart().await?;
-    let is_told = |one: &Needing| variant == Variant::Delta && one.kind == Kind::ListenerSecret;
-    let (at_once, waiting): (Vec<_>, Vec<_>) = both.iter().cloned().partition(is_told);
-    expect_warming(&envoy, &waiting).await?;
-    // One that is told that a secret is removed uses the listener at once, though an older version of it answered.
-    world.expect_without(&envoy, &at_once).await?;
+    match variant {
+        // It has started: it may wait for a listener, and uses the others and older versions meanwhile.
+        Variant::Sotw => expect_warming(&envoy, &both).await?,
+        // It would be told that a secret is removed, and use the listener without.
+        Variant::Delta => world.expect_kept_back(&both).await?,
+    }
     envoy.wait_live().await?;
     world.expect_good(&envoy).await?;
-    let had = |one: &&Needing| one.listener.starts_with("three");
-    let older: Vec<_> = waiting.iter().filter(had).cloned().collect();
-    world.expect_served(&envoy, &[two, older].concat()).await?;
+    world.expect_served(&envoy, &[two, three].concat()).await?;
     world.write_missing("for-both.yaml", &both)?;
     world.expect_served(&envoy, &both).await?;
     expect_nothing_warming(&envoy).await?;
     world.expect_served(&envoy, &both).await
 }
 
-/// An Envoy that has started goes on while something waits without a limit.
-async fn a_running_envoy_goes_on_while_something_waits(variant: Variant) -> Result<()> {
-    let mut world = World::start(not_told(variant), "0s").await?;
+/// An Envoy gets what would wait without a limit for what something else names only when it need not.
+async fn an_envoy_starts_without(kinds: &'static [Kind], variant: Variant) -> Result<()> {
+    let (mut world, two) = World::start_lacking(kinds, "0s").await?;
     let envoy = world.envoy(variant).await?;
-    let (two, three) = (world.each("two")?, world.each("three")?);
+    let three = world.each("three")?;
     world.expect_good(&envoy).await?;
-    world.write_needs("two.yaml", &two)?;
-    expect_warming(&envoy, &two).await?;
-    world.expect_good(&envoy).await?;
+    let is_told = |ready: &Value| ready["problems"].as_array().is_some_and(|problems| !problems.is_empty());
+    world.server.wait_json("/readyz", is_told).await?;
     world.write_missing("for-two.yaml", &two)?;
     world.expect_served(&envoy, &two).await?;
-
-    // The same while it comes back. Listeners share what they know of scopes, so that only the first one waits for routes of these.
     world.write_needs("three.yaml", &three)?;
-    let (scoped, waiting): (Vec<_>, Vec<_>) =
-        three.iter().cloned().partition(|one| one.kind == Kind::RoutesOfScope);
-    world.expect_without(&envoy, &scoped).await?;
-    expect_warming(&envoy, &waiting).await?;
+    world.server.wait_json("/readyz", is_told).await?;
     world.restart().await?;
-    world.expect_without(&envoy, &scoped).await?;
-    expect_warming(&envoy, &waiting).await?;
     world.expect_served(&envoy, &two).await?;
     world.expect_good(&envoy).await?;
     world.write_missing("for-three.yaml", &three)?;
     world.expect_served(&envoy, &three).await?;
-    expect_nothing_warming(&envoy).await?;
-    world.expect_good(&envoy).await
+    expect_nothing_warming(&envoy).await
 }
 
-/// An Envoy rejects a listener with routes of its own that lead to a missing cluster. It is offered it again when it comes back, or when the
-/// listener changes.
+/// An Envoy rejects a listener with routes of its own that lead to a missing cluster, and is offered it again when that comes.
 async fn an_envoy_rejects_routes_within_a_listener(variant: Variant) -> Result<()> {
     let mut world = World::start(&[Kind::ClusterOfRoutes], "2s").await?;
     let (two, three) = (world.each("two")?, world.each("three")?);
@@ -406,11 +382,11 @@ async fn an_envoy_rejects_routes_within_a_listener(variant: Variant) -> Result<(
     world.write_with_own_routes("three.yaml", &three)?;
     expect_rejected(&envoy, &three).await.context("a running Envoy")?;
     world.expect_good(&envoy).await?;
-
     world.write_missing("for-two.yaml", &two)?;
+    world.expect_served(&envoy, &two).await?;
+
     let before = envoy.stat(REJECTED).await?;
     world.restart().await?;
-    world.expect_served(&envoy, &two).await?;
     wait_for("one more rejection", PATIENCE, async || {
         let now = envoy.stat(REJECTED).await?;
         ensure!(now > before, "{now} after {before}");
@@ -447,8 +423,8 @@ macro_rules! with_each_variant {
             }
 
             #[tokio::test]
-            async fn a_running_envoy_goes_on_while_something_waits_without_a_limit() -> anyhow::Result<()> {
-                super::a_running_envoy_goes_on_while_something_waits(VARIANT).await
+            async fn an_envoy_is_not_sent_a_listener_whose_scopes_would_wait_without_a_limit() -> anyhow::Result<()> {
+                super::an_envoy_starts_without(&[super::Kind::RoutesOfScope], VARIANT).await
             }
 
             #[tokio::test]
@@ -460,6 +436,11 @@ macro_rules! with_each_variant {
 }
 
 with_each_variant!(sotw: Sotw, delta: Delta);
+
+#[tokio::test]
+async fn an_envoy_is_not_sent_a_cluster_that_would_wait_for_a_secret_without_a_limit() -> Result<()> {
+    an_envoy_starts_without(&[Kind::ClusterSecret], Variant::Sotw).await
+}
 
 const RUNTIME: &str = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
 /// The counter of an Envoy of rejected responses with listeners.

@@ -37,11 +37,20 @@ impl Ledger {
 
     /// The newest table before a response that the client has accepted; `None` if it came back and has accepted none since.
     pub(crate) fn accepted_before(&self, nonce: u64) -> Option<&Arc<TypeTable>> {
-        let position = self.position(nonce)?;
+        self.accepted_among(self.position(nonce)?)
+    }
+
+    /// The newest table that the client has accepted; `None` if it came back and has accepted none since.
+    pub(crate) fn accepted_last(&self) -> Option<&Arc<TypeTable>> {
+        self.accepted_among(self.later.len())
+    }
+
+    /// The newest of the first tables that the client has accepted.
+    fn accepted_among(&self, n_first: usize) -> Option<&Arc<TypeTable>> {
         let is_accepted = |sending: &&Sending| {
             sending.nonces != NO_NONCES && (sending.is_accepted() || sending.is_accepted_late)
         };
-        let accepted = self.later.iter().take(position).rev().find(is_accepted);
+        let accepted = self.later.iter().take(n_first).rev().find(is_accepted);
         let base = (!self.is_base_guessed).then_some(&self.base);
         accepted.map(|sending| &sending.table).or(base)
     }

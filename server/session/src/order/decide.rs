@@ -110,9 +110,7 @@ fn hold_alone(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
     let mut decision = Decision::new(Step::Send);
     for place in facts.places(key) {
         let At::Owed(resource) = &place.at else { continue };
-        // One that came back has started: what it is sent waits alone.
-        let missing = facts.missing_without_limit(resource).filter(|_| !place.state.ledger.came_back());
-        if let Some(missing) = missing {
+        if let Some(missing) = facts.missing_without_limit(place.state, resource) {
             decision.step = place.as_it_is(facts, key);
             decision.because.get_or_insert(WaitsFor::Sending(missing));
             continue;

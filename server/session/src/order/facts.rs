@@ -176,7 +176,7 @@ impl<'a> Facts<'a> {
                 let is_noted: BTreeSet<Name> = returned.iter().map(|(name, _)| Arc::clone(name)).collect();
                 returned.into_iter().for_each(|(name, at)| note(&name, at));
                 let may_hold = self.may_hold(of) && !came_back;
-                let awaits = self.has_quirk(Quirk::AwaitsWithoutLimit, of) && !came_back;
+                let awaits = self.keeps_back(state);
                 let is_partial = self.has_quirk(Quirk::WaitsForAllClusters, of);
                 if (may_hold || awaits || is_partial) && !state.ledger.is_at(table) {
                     for resource in state.lacks(table).changed {
@@ -184,7 +184,7 @@ impl<'a> Facts<'a> {
                         let is_own =
                             table.find(resource.name()).is_some_and(|own| Arc::ptr_eq(own, &resource));
                         let is_open = (may_hold && self.may_wait(state, &resource))
-                            || (awaits && self.missing_without_limit(&resource).is_some())
+                            || (awaits && self.missing_without_limit(state, &resource).is_some())
                             || (is_partial && self.input.view.partial(resource.key()).is_some());
                         if is_own && is_open && !is_noted.contains(resource.name()) {
                             note(&Arc::clone(resource.name()), At::Owed(resource));
@@ -240,13 +240,33 @@ impl<'a> Facts<'a> {
         quirk.is_of_profile(of, self.input.view.key().profile)
     }
 
-    /// The resource that the client would wait for without a limit if it were sent this one, because the view does not have it.
-    pub(super) fn missing_without_limit(&self, resource: &Resource) -> Option<ResourceKey> {
+    /// Returns `true` if a stream is not sent what the client would wait for without a limit. A State of the World client that came back has
+    /// started, so that what it is sent waits alone. An incremental one would be told that a secret does not exist, and would go on without
+    /// it in place of what works.
+    fn keeps_back(&self, state: &TypeState) -> bool {
+        let has = |quirk: Quirk| state.has(quirk) && self.has_quirk(quirk, &state.resource_type);
+        (has(Quirk::AwaitsWithoutLimit) || has(Quirk::StuckWithoutSecrets))
+            && (state.is_incremental() || !state.ledger.came_back())
+    }
+
+    /// The resource that the client would wait for without a limit if a stream were sent this one, because the view does not have it.
+    pub(super) fn missing_without_limit(
+        &self,
+        state: &TypeState,
+        resource: &Resource,
+    ) -> Option<ResourceKey> {
         let view = self.input.view;
         let is_missing = |to: &ResourceKey| view.resolve(&to.resource_type, &to.name).is_none();
-        let may_await = self.has_quirk(Quirk::AwaitsWithoutLimit, resource.resource_type())
-            && resource.references().targets().any(&is_missing);
-        may_await.then(|| resource.awaited_without_limit().into_iter().find(is_missing)).flatten()
+        if !self.keeps_back(state) || !resource.references().targets().any(&is_missing) {
+            return None;
+        }
+        let named = resource.awaited_without_limit().into_iter().find(is_missing);
+        named.or_else(|| {
+            resource.awaits_routes_of_scopes_without_limit().then_some(())?;
+            let scopes = self.table(&ResourceType::ScopedRouteConfiguration).resources();
+            let mut routes = scopes.flat_map(|scope| scope.references().targets());
+            routes.find(|route| is_missing(route)).cloned()
+        })
     }
 
     /// Returns `true` if anything refers to a resource of all that the client may have.

@@ -125,16 +125,17 @@ impl TypeState {
         lifted
     }
 
-    /// Owes a resource again if the client rejects it, or once it does if it is on its way: what it refers to has changed. Tells whether it is
-    /// owed now.
+    /// Returns `true` if the client rejects anything.
+    pub(crate) fn is_rejecting(&self) -> bool {
+        self.rejections.is_some() || self.last_rejection.is_some()
+    }
+
+    /// Owes a resource again if the client rejects it: what it refers to has changed. Tells whether it does.
     pub(crate) fn retry(&mut self, name: &Name) -> bool {
         let is_rejected = match self.has(Quirk::CompleteLists) {
             true => self.ledger.answer(name) == Answer::Rejected,
             false => self.rejections.as_ref().is_some_and(|rejections| rejections.refuses(name)),
         };
-        if !is_rejected {
-            self.ledger.note_untried(name);
-        }
         is_rejected && self.renew(name)
     }
 
