@@ -81,7 +81,8 @@ impl NodesTold {
 impl NodesHeard {
     /// Takes in an answer. The nodes in it are moved.
     pub fn hear(&mut self, told: &mut NodesTold) {
-        if let Some(nodes) = told.present.take() {
+        // An earlier release says nothing.
+        if let Some(nodes) = told.present.take().filter(|_| !told.hash.is_empty()) {
             (self.present, self.hash) = (Arc::new(nodes), Some(told.hash.clone()));
         }
     }

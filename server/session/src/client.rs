@@ -367,15 +367,29 @@ impl Client {
             } else {
                 continue;
             };
-            for (stream, state) in &mut self.streams {
-                if state.renew(&row.to, &names) && *stream != sender {
-                    self.woken.insert(*stream);
-                }
+            self.renew(sender, &row.to, &names);
+            for in_turn in
+                rows_from(&row.to).filter(|row| Quirk::WarmedInTurn.is_of_profile(&row.to, profile))
+            {
+                let Some(table) = self.view.as_ref().map(|view| view.table(&row.to)) else { return };
+                let renewed = names.iter().filter_map(|name| table.find(name));
+                let named: Vec<Name> =
+                    renewed.flat_map(|from| from.references().of_type(&in_turn.to)).cloned().collect();
+                self.renew(sender, &in_turn.to, &named);
             }
             if has_hosts {
                 let routes = update.changed.iter();
                 let all = routes.flat_map(|route| route.references().of_type(&row.to)).cloned();
                 self.announce_hosts(&row.to, &all.collect::<Vec<_>>());
+            }
+        }
+    }
+
+    /// Owes these again on every stream that asks for them.
+    fn renew(&mut self, sender: StreamId, of: &ResourceType, names: &[Name]) {
+        for (stream, state) in &mut self.streams {
+            if state.renew(of, names) && *stream != sender {
+                self.woken.insert(*stream);
             }
         }
     }
@@ -413,7 +427,8 @@ impl Client {
             states.any(TypeState::is_rejecting)
         };
         rows_to(&ResourceType::Cluster).any(|row| is_waiting(&row.from)).then_some(())?;
-        self.accepted_clusters(stream).cloned()
+        // Of a client that came back, nothing is known before its first answer.
+        Some(self.accepted_clusters(stream).cloned().unwrap_or_default())
     }
 
     fn accepted_clusters(&self, stream: StreamId) -> Option<&Arc<TypeTable>> {

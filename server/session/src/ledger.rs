@@ -525,6 +525,7 @@ impl Ledger {
         let Some(mut older) = self.later.remove(position) else { return };
         let Some(newer) = self.later.get_mut(position) else { return };
         newer.rejected.extend(rejected);
+        newer.untried.append(&mut older.untried);
         if older.again.names.len() > newer.again.names.len() {
             std::mem::swap(&mut older.again.names, &mut newer.again.names);
         }

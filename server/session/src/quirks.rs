@@ -44,6 +44,8 @@ pub(crate) enum Quirk {
     MayBeLocal,
     /// When what refers to it changes, Envoy waits for it once more, though it has it (R14, row A128).
     WarmedAnew,
+    /// Envoy waits once more for what the thing names that it is [warmed anew](Self::WarmedAnew) with: the endpoints of a collection.
+    WarmedInTurn,
     /// The client waits for an answer about a name that does not exist (row A178). Others expect silence (row A41).
     WaitsForMissing,
     /// An Envoy that is told of the removal of what it never received waits for that without a limit: the answer ends its
@@ -114,6 +116,7 @@ const ROWS: &[Row] = &[
     row(Quirk::Settles, &[ResourceType::Cluster]),
     row(Quirk::MayBeLocal, &[ResourceType::Cluster, ResourceType::Secret]),
     Row { profile: Some(Profile::Envoy), ..row(Quirk::WarmedAnew, &[ResourceType::ClusterLoadAssignment]) },
+    Row { profile: Some(Profile::Envoy), ..row(Quirk::WarmedInTurn, &[ResourceType::LbEndpoint]) },
     Row { variant: Some(Variant::Sotw), profile: Some(Profile::Grpc), ..row(Quirk::WaitsForMissing, &[]) },
     Row {
         variant: Some(Variant::Delta),

@@ -110,11 +110,13 @@ pub(crate) fn is_removal(state: &TypeState, owed: &Owed) -> bool {
 /// Makes the next response of the type, or nothing if the client can do without: nobody is told of a deletion but by a complete
 /// list (row A73), and of what does not exist only along with something else (rows A41, A170), except that gRPC clients wait for
 /// it (row A178).
+/// `is_new`: nothing on the stream, which is for all types, shows that the client had any configuration before.
 pub(crate) fn compose(
     state: &mut TypeState,
     target: Target<'_>,
     mut owed: Owed,
     client: ClientTraits<'_>,
+    is_new: bool,
 ) -> Option<Update> {
     let table = target.table(&state.resource_type);
     owed.missing.retain(|name| state.wants.names().contains(name));
@@ -133,44 +135,50 @@ pub(crate) fn compose(
         return Some(Update { contents, changed: owed.changed, rest: Owed::default(), is_heartbeat: false });
     }
     owed.removed.clear();
-    let without_content = without_content(state, target, &owed.missing, client);
+    if is_new && client.is_envoy {
+        let empty = take_awaited(state, target, &mut owed.missing, client);
+        if !empty.is_empty() {
+            // Alone: of a response with something that it refuses, the client might not take it.
+            let entries = Entries::Listed(empty.into_iter().map(Entry::Unpopulated).collect());
+            let contents = contents(state, target, entries, client);
+            return Some(Update { contents, changed: vec![], rest: owed, is_heartbeat: false });
+        }
+    }
     let waits_for_missing = Quirk::WaitsForMissing.is_of_profile(&state.resource_type, client.profile);
     let sent = state.take_owed(&mut owed, client);
-    let (empty, missing): (Vec<Name>, Vec<Name>) =
-        sent.missing.into_iter().partition(|name| without_content.contains(name));
-    let tells_missing = !empty.is_empty() || (!missing.is_empty() && waits_for_missing);
+    let tells_missing = !sent.missing.is_empty() && waits_for_missing;
     if sent.changed.is_empty() && !tells_missing {
         state.settle_without_response(target);
         return None;
     }
-    let entries =
-        sent.changed.iter().cloned().map(Entry::Full).chain(empty.into_iter().map(Entry::Unpopulated));
-    let contents = contents(state, target, Entries::Listed(entries.collect()), client);
-    let contents = Contents { not_found: missing, ..contents };
+    let contents = contents(state, target, full(&sent.changed), client);
+    let contents = Contents { not_found: sent.missing, ..contents };
     Some(Update { contents, changed: sent.changed, rest: owed, is_heartbeat: false })
 }
 
-/// Those of the names that do not exist which the client is sent without content: it has nothing of them, and waits without a limit.
-fn without_content(
+/// Takes those of the names that do not exist which the client, an Envoy, has nothing of, and waits for without a limit.
+fn take_awaited(
     state: &TypeState,
     target: Target<'_>,
-    missing: &[Name],
+    missing: &mut Vec<Name>,
     client: ClientTraits<'_>,
-) -> BTreeSet<Name> {
+) -> Vec<Name> {
     if !state.has(Quirk::StuckIfNotTold)
         || !Quirk::StuckIfNotTold.is_of_profile(&state.resource_type, client.profile)
     {
-        return BTreeSet::new();
+        return vec![];
     }
     let clusters = target.table(&ResourceType::Cluster);
-    // Who waits for a layer is in the client's bootstrap.
+    // Who waits for a layer, and how long, is in the client's bootstrap.
     let is_runtime = state.resource_type == ResourceType::Runtime;
-    let is_awaited = |name: &&Name| {
+    let is_awaited = |name: &Name| {
         let key = ResourceKey { resource_type: state.resource_type.clone(), name: Arc::clone(name) };
         let mut users = clusters.referrers(&key);
         state.is_unheld(name) && (is_runtime || users.any(|user| user.awaits_endpoints_without_limit()))
     };
-    missing.iter().filter(is_awaited).cloned().collect()
+    let (awaited, others) = std::mem::take(missing).into_iter().partition(is_awaited);
+    *missing = others;
+    awaited
 }
 
 /// Resources are wrapped only where a time to live has to travel with them, and only for a client that reads both (A135, A136).

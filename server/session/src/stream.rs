@@ -25,6 +25,8 @@ pub(crate) struct Stream {
     service: Option<ResourceType>,
     /// The first request came and carried a node.
     has_node: bool,
+    /// A first request of a type showed that the client has configuration.
+    has_come_back: bool,
     next_nonce: u64,
     /// Sorted by type, which is the order of sending (R12).
     types: Vec<TypeState>,
@@ -59,7 +61,15 @@ struct Next {
 
 impl Stream {
     pub(crate) fn new(variant: Variant, service: Option<ResourceType>, first_nonce: u64) -> Self {
-        Self { variant, service, has_node: false, next_nonce: first_nonce, types: vec![], kept_bytes: 0 }
+        Self {
+            variant,
+            service,
+            has_node: false,
+            has_come_back: false,
+            next_nonce: first_nonce,
+            types: vec![],
+            kept_bytes: 0,
+        }
     }
 
     /// Takes in a request.
@@ -78,6 +88,7 @@ impl Stream {
             return Err(SessionError::WrongStream);
         }
         let is_first_of_type = self.find(&resource_type).is_none();
+        self.has_come_back |= is_first_of_type && request.shows_configuration();
         if !is_first_of_type && self.is_misdirected(&resource_type, request) {
             return Ok(Intake { events: vec![], is_first_of_type });
         }
@@ -293,10 +304,11 @@ impl Stream {
     }
 
     fn compose(&mut self, next: Next, target: Target<'_>, client: ClientTraits<'_>) -> Option<Update> {
+        let is_new = self.service.is_none() && !self.has_come_back;
         let state = self.types.get_mut(next.position)?;
         let mut owed = next.owed;
         match self.variant {
-            Variant::Sotw => sotw::compose(state, target, owed, client),
+            Variant::Sotw => sotw::compose(state, target, owed, client, is_new),
             Variant::Delta => {
                 let may_go = next.is_alone || state.has(Quirk::ChangeTogether);
                 let later = if may_go { vec![] } else { std::mem::take(&mut owed.removed) };

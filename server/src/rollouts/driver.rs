@@ -343,10 +343,13 @@ impl Driver {
                     status
                 }
             };
-            if let Some(again) = entry.concerned.count(&mut status, present, board) {
+            if let Some(mut again) = entry.concerned.count(&mut status, present, board) {
+                if self.parts.peers.is_some() {
+                    // One that is away may be at another server now.
+                    entry.ask_again = entry.ask_again.min(Instant::now() + ASKING_PAUSE);
+                    again = again.min(entry.ask_again);
+                }
                 again_at = again_at.map_or(Some(again), |at| Some(at.min(again)));
-                // One that is away may be at another server now.
-                entry.ask_again = entry.ask_again.min(Instant::now() + ASKING_PAUSE);
             }
             if entry.told.as_ref() != Some(&status) {
                 entry.told = Some(status.clone());

@@ -54,6 +54,10 @@ impl Concerned {
         mut present: BTreeMap<Arc<str>, Present>,
         board: &StatusBoard,
     ) -> Option<Instant> {
+        if self.elsewhere.values().any(|heard| heard.nodes.hash().is_none()) {
+            // A server of an earlier release does not say which nodes it has.
+            return None;
+        }
         let now = Instant::now();
         for (server, heard) in &self.elsewhere {
             heard.nodes.add_to(&mut present, server);

@@ -55,23 +55,33 @@ struct World {
     server: Server,
     kinds: &'static [Kind],
     limit: &'static str,
+    variant: Variant,
     /// A listener that has everything.
     good: Needing,
 }
 
 impl World {
     /// A server with the listener `good`, and no other.
-    async fn start(kinds: &'static [Kind], limit: &'static str) -> Result<Self> {
-        Self::start_with(kinds, limit, &[]).await
+    async fn start(kinds: &'static [Kind], limit: &'static str, variant: Variant) -> Result<Self> {
+        Self::start_with(kinds, limit, variant, &[]).await
     }
 
     /// A server with the listener `good`, and a listener of each kind that lacks something.
-    async fn start_lacking(kinds: &'static [Kind], limit: &'static str) -> Result<(Self, Vec<Needing>)> {
+    async fn start_lacking(
+        kinds: &'static [Kind],
+        limit: &'static str,
+        variant: Variant,
+    ) -> Result<(Self, Vec<Needing>)> {
         let two = each(kinds, limit, "two")?;
-        Ok((Self::start_with(kinds, limit, &two).await?, two))
+        Ok((Self::start_with(kinds, limit, variant, &two).await?, two))
     }
 
-    async fn start_with(kinds: &'static [Kind], limit: &'static str, lacking: &[Needing]) -> Result<Self> {
+    async fn start_with(
+        kinds: &'static [Kind],
+        limit: &'static str,
+        variant: Variant,
+        lacking: &[Needing],
+    ) -> Result<Self> {
         let outside = Outside::start().await?;
         let config = ConfigDir::new()?;
         let good = Needing::new(Kind::Routes, limit, "good")?;
@@ -80,12 +90,12 @@ impl World {
         let two: Vec<_> = lacking.iter().flat_map(|one| one.needs(&outside)).collect();
         config.write_resources("two.yaml", &two)?;
         let server = Server::start_with(Setup::new()?.watch(config.path()).fixed_xds_port()?).await?;
-        Ok(Self { config, outside, server, kinds, limit, good })
+        Ok(Self { config, outside, server, kinds, limit, variant, good })
     }
 
     /// Starts an Envoy that has two runtime layers, which are missing.
-    async fn envoy(&self, variant: Variant) -> Result<Envoy> {
-        let bootstrap = self.server.bootstrap_envoy("n", variant).await?;
+    async fn envoy(&self) -> Result<Envoy> {
+        let bootstrap = self.server.bootstrap_envoy("n", self.variant).await?;
         let mut bootstrap: Value = serde_json::from_str(&bootstrap)?;
         let source = source(self.limit);
         let layer = |name: &str| json!({"name": name, "rtds_layer": {"name": name, "rtds_config": source}});
@@ -126,15 +136,15 @@ impl World {
     }
 
     /// Writes a new version of the clusters of listeners, and waits until the Envoy uses that.
-    async fn change_clusters(&self, envoy: &Envoy, file: &str, all: &[Needing]) -> Result<()> {
+    async fn change_clusters(&self, envoy: &Envoy, file: &str, all: &[Needing], timeout: &str) -> Result<()> {
         let mut needs = Vec::new();
         let mut names = Vec::new();
         for one in all {
             let mut own = one.needs(&self.outside);
-            // An Envoy is told only once that a collection is empty, and without a limit would wait for that once more.
-            let is_told = self.limit == "0s" && one.kind == Kind::EndpointOfCollection;
-            for cluster in own.iter_mut().filter(|one| one["@type"] == config::CLUSTER && !is_told) {
-                cluster["connect_timeout"] = json!("0.7s");
+            // A State of the World Envoy is told only once that there are none, and without a limit would wait for that once more.
+            let waits = self.limit == "0s" && one.kind == Kind::Endpoints && self.variant == Variant::Sotw;
+            for cluster in own.iter_mut().filter(|one| one["@type"] == config::CLUSTER && !waits) {
+                cluster["connect_timeout"] = json!(timeout);
                 names.push(cluster["name"].as_str().unwrap_or_default().to_owned());
             }
             needs.extend(own);
@@ -143,8 +153,8 @@ impl World {
         wait_for("the new version of each cluster", PATIENCE, async || {
             let dump = envoy.config_dump().await?;
             for name in &names {
-                let timeout = &dump.active_cluster(name)["connect_timeout"];
-                ensure!(timeout == "0.700s", "{name}: {timeout}, and warming: {:?}", dump.warming_clusters());
+                let now = &dump.active_cluster(name)["connect_timeout"];
+                ensure!(now == timeout, "{name}: {now}, and warming: {:?}", dump.warming_clusters());
             }
             Ok(())
         })
@@ -272,8 +282,8 @@ async fn an_envoy_goes_on_without(
     limit: &'static str,
     variant: Variant,
 ) -> Result<()> {
-    let (mut world, two) = World::start_lacking(kinds, limit).await?;
-    let envoy = world.envoy(variant).await?;
+    let (mut world, two) = World::start_lacking(kinds, limit, variant).await?;
+    let envoy = world.envoy().await?;
     let three = world.each("three")?;
     world.expect_good(&envoy).await?;
     world.expect_without(&envoy, &two).await.context("a fresh Envoy")?;
@@ -282,7 +292,7 @@ async fn an_envoy_goes_on_without(
     // A running Envoy gets listeners that lack something, new versions of their clusters, and then what the first ones lacked.
     world.write_needs("three.yaml", &three)?;
     world.expect_without(&envoy, &three).await.context("a running Envoy")?;
-    world.change_clusters(&envoy, "two.yaml", &two).await?;
+    world.change_clusters(&envoy, "two.yaml", &two, "0.700s").await?;
     world.write_missing("for-two.yaml", &two)?;
     world.write_layer("two")?;
     world.expect_served(&envoy, &two).await?;
@@ -300,13 +310,16 @@ async fn an_envoy_goes_on_without(
     expect_layer(&envoy, "three", json!("has come")).await?;
     expect_layer(&envoy, "two", json!("has come")).await?;
     world.expect_served(&envoy, &two).await?;
+    // New versions of clusters find what they need, though that has not changed.
+    world.change_clusters(&envoy, "two.yaml", &two, "0.800s").await?;
+    world.expect_served(&envoy, &two).await?;
     world.expect_good(&envoy).await
 }
 
 /// An Envoy gets listeners that would wait without a limit only when they need not.
 async fn an_envoy_is_not_sent_what_would_wait(variant: Variant) -> Result<()> {
-    let (mut world, two) = World::start_lacking(KEPT_BACK, "0s").await?;
-    let envoy = world.envoy(variant).await?;
+    let (mut world, two) = World::start_lacking(KEPT_BACK, "0s", variant).await?;
+    let envoy = world.envoy().await?;
     let (three, four) = (world.each("three")?, world.each("four")?);
     world.expect_good(&envoy).await?;
     world.expect_kept_back(&two).await?;
@@ -353,8 +366,8 @@ async fn an_envoy_is_not_sent_what_would_wait(variant: Variant) -> Result<()> {
 
 /// An Envoy gets what would wait without a limit for what something else names only when it need not.
 async fn an_envoy_starts_without(kinds: &'static [Kind], variant: Variant) -> Result<()> {
-    let (mut world, two) = World::start_lacking(kinds, "0s").await?;
-    let envoy = world.envoy(variant).await?;
+    let (mut world, two) = World::start_lacking(kinds, "0s", variant).await?;
+    let envoy = world.envoy().await?;
     let three = world.each("three")?;
     world.expect_good(&envoy).await?;
     let is_told = |ready: &Value| ready["problems"].as_array().is_some_and(|problems| !problems.is_empty());
@@ -371,12 +384,38 @@ async fn an_envoy_starts_without(kinds: &'static [Kind], variant: Variant) -> Re
     expect_nothing_warming(&envoy).await
 }
 
+/// An Envoy that has endpoints is not told that there are none, whatever becomes of the assignment.
+async fn an_envoy_keeps_endpoints(variant: Variant) -> Result<()> {
+    let (mut world, two) = World::start_lacking(&[Kind::Endpoints], "0s", variant).await?;
+    let envoy = world.envoy().await?;
+    world.expect_without(&envoy, &two).await?;
+    world.write_missing("for-two.yaml", &two)?;
+    world.expect_served(&envoy, &two).await?;
+    std::fs::remove_file(world.config.path().join("for-two.yaml"))?;
+    world.restart().await?;
+    let mut needs: Vec<_> = two.iter().flat_map(|one| one.needs(&world.outside)).collect();
+    for cluster in needs.iter_mut().filter(|one| one["@type"] == config::CLUSTER) {
+        cluster["connect_timeout"] = json!("0.700s");
+    }
+    world.config.write_resources("two.yaml", &needs)?;
+    wait_for("the new version of the cluster", PATIENCE, async || {
+        let warming = envoy.config_dump().await?.warming_clusters();
+        ensure!(two.iter().all(|one| warming.contains_key(&one.name)), "{warming:?}");
+        Ok(())
+    })
+    .await?;
+    world.expect_served(&envoy, &two).await?;
+    world.write_missing("for-two.yaml", &two)?;
+    expect_nothing_warming(&envoy).await?;
+    world.expect_served(&envoy, &two).await
+}
+
 /// An Envoy rejects a listener with routes of its own that lead to a missing cluster, and is offered it again when that comes.
 async fn an_envoy_rejects_routes_within_a_listener(variant: Variant) -> Result<()> {
-    let mut world = World::start(&[Kind::ClusterOfRoutes], "2s").await?;
+    let mut world = World::start(&[Kind::ClusterOfRoutes], "2s", variant).await?;
     let (two, three) = (world.each("two")?, world.each("three")?);
     world.write_with_own_routes("two.yaml", &two)?;
-    let envoy = world.envoy(variant).await?;
+    let envoy = world.envoy().await?;
     expect_rejected(&envoy, &two).await.context("a fresh Envoy")?;
     world.expect_good(&envoy).await?;
     world.write_with_own_routes("three.yaml", &three)?;
@@ -436,6 +475,11 @@ macro_rules! with_each_variant {
 }
 
 with_each_variant!(sotw: Sotw, delta: Delta);
+
+#[tokio::test]
+async fn a_state_of_the_world_envoy_keeps_endpoints_that_are_gone() -> Result<()> {
+    an_envoy_keeps_endpoints(Variant::Sotw).await
+}
 
 #[tokio::test]
 async fn an_envoy_is_not_sent_a_cluster_that_would_wait_for_a_secret_without_a_limit() -> Result<()> {

@@ -64,10 +64,13 @@ impl Ledger {
         }
     }
 
-    /// Takes the names that the client has rejected in a response without knowing what it has now of what they refer to.
-    pub(crate) fn take_untried(&mut self, nonce: u64) -> BTreeSet<Name> {
+    /// Takes the names that the client has rejected in a response without knowing what it has now of what they refer to. `brought` are those
+    /// that came in the response, unless it was a complete list.
+    pub(crate) fn take_untried(&mut self, nonce: u64, brought: Option<&[(Name, Version)]>) -> BTreeSet<Name> {
         let sending = self.position(nonce).and_then(|position| self.later.get_mut(position));
-        sending.map(|sending| std::mem::take(&mut sending.untried)).unwrap_or_default()
+        let Some(untried) = sending.map(|sending| &mut sending.untried) else { return BTreeSet::new() };
+        let Some(brought) = brought else { return std::mem::take(untried) };
+        brought.iter().filter_map(|(name, _)| untried.take(name)).collect()
     }
 
     /// The client rejected a complete list. Returns the table that it is of, if that is still known.

@@ -132,7 +132,8 @@ fn hold_alone(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
             // To wait for a correction would keep nothing working.
             obstacles.retain(|obstacle| !is_correction(obstacle));
         }
-        let is_lasting = |obstacle: &WaitsFor| goes_on && is_correction(obstacle);
+        let is_lasting =
+            |obstacle: &WaitsFor| goes_on && (is_correction(obstacle) || facts.is_kept_back(obstacle));
         let is_overdue = |obstacle: &WaitsFor| !is_lasting(obstacle) && facts.is_awaited_too_long(obstacle);
         decision.is_overdue |= obstacles.iter().any(is_overdue);
         let open = obstacles.iter().find(|obstacle| !is_overdue(obstacle)).cloned();

@@ -269,6 +269,16 @@ impl<'a> Facts<'a> {
         })
     }
 
+    /// Returns `true` if an obstacle is something that the client is not sent because it would wait for that without a limit.
+    pub(super) fn is_kept_back(&self, obstacle: &WaitsFor) -> bool {
+        let WaitsFor::Sending(key) = obstacle else { return false };
+        let is_kept = |place: &Place<'_>| {
+            let At::Owed(resource) = &place.at else { return false };
+            self.missing_without_limit(place.state, resource).is_some()
+        };
+        self.places(key).iter().any(is_kept)
+    }
+
     /// Returns `true` if anything refers to a resource of all that the client may have.
     fn is_referred_to(&self, key: &ResourceKey) -> bool {
         let all = references::all_of(key);

@@ -61,7 +61,8 @@ impl TypeState {
         let may_hold = match self.ledger.exceptions.get(&name) {
             Some(Held::Version(_) | Held::Stale | Held::Unknown) => true,
             Some(Held::Nothing | Held::Gone) => false,
-            None => has_its_name,
+            // Nothing has told a State of the World client that something of most types is gone.
+            None => has_its_name || self.hides_removals(),
         };
         self.ledger.exceptions.insert(name, if may_hold { Held::Unknown } else { Held::Nothing });
     }

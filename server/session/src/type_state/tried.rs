@@ -28,7 +28,8 @@ impl TypeState {
         };
         let is_short = message.len() <= MAX_NACK_MESSAGE;
         let message: Arc<str> = shortened(message).into();
-        let untried = self.ledger.take_untried(sent.nonce);
+        let brought = (!self.has(Quirk::CompleteLists)).then_some(&load.brought[..]);
+        let untried = self.ledger.take_untried(sent.nonce, brought);
         let mut of_list = vec![];
         let mut named = if self.has(Quirk::CompleteLists) {
             let suspects = self.suspect_list(&sent, &message);
