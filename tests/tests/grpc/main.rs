@@ -5,6 +5,7 @@ mod grpc_clients;
 mod grpc_servers;
 mod identities;
 mod loads;
+mod missing;
 mod prediction;
 mod rollouts;
 mod soak;
