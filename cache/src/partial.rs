@@ -1,8 +1,8 @@
-//! Routes without those that lead to clusters that are not served.
+//! Routes and aggregate clusters without what leads to clusters that are not served.
 //!
 //! A gRPC client that gets routes asks for every cluster that they name. C-core and grpc-js use none of the routes until each cluster
-//! has come, or for 15 s: nothing tells them that a cluster does not exist. A client that has nothing yet is sent the routes that
-//! work.
+//! has come, or for 15 s: nothing tells them that a cluster does not exist. The same is true of the members of an aggregate cluster, of
+//! which grpc-go never uses any if one is missing. A client that has nothing yet is sent what works.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,12 +15,12 @@ use crate::table::TypeTable;
 use crate::wire::{all_of, bytes_of, fields, number_of, put_bytes};
 use crate::xdstp;
 
-/// The partial routes of one view, made when a client first needs them.
+/// The partial resources of one view, made when a client first needs them.
 #[derive(Debug, Default)]
-pub(crate) struct PartialRoutes(RwLock<BTreeMap<ResourceKey, Option<Arc<Resource>>>>);
+pub(crate) struct Partials(RwLock<BTreeMap<ResourceKey, Option<Arc<Resource>>>>);
 
-impl PartialRoutes {
-    /// The resource without routes to clusters that are not among `clusters`; `None` if it has no such routes. `resource` must be the
+impl Partials {
+    /// The resource without what leads to clusters that are not among `clusters`; `None` if nothing of it does. `resource` must be the
     /// one that the view serves under its name.
     pub(crate) fn of(&self, resource: &Arc<Resource>, clusters: &TypeTable) -> Option<Arc<Resource>> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(resource.key()).cloned();
@@ -42,8 +42,15 @@ fn partial(resource: &Resource, clusters: &TypeTable) -> Option<Resource> {
     }
     let mut cut = Cut { missing, left_out: BTreeSet::new() };
     let draft = resource.to_draft();
-    let is_listener = *resource.resource_type() == ResourceType::Listener;
-    let value = if is_listener { cut.listener(draft.value.bytes()) } else { cut.routes(draft.value.bytes()) };
+    let value = draft.value.bytes();
+    let of_type = resource.resource_type();
+    let value = if *of_type == ResourceType::Listener {
+        cut.listener(value)
+    } else if *of_type == ResourceType::Cluster {
+        cut.cluster(value)
+    } else {
+        cut.routes(value)
+    };
     let Cut { left_out, .. } = cut;
     if left_out.is_empty() {
         return None;
@@ -57,10 +64,10 @@ fn partial(resource: &Resource, clusters: &TypeTable) -> Option<Resource> {
     Some(Resource::partial(draft, left_out))
 }
 
-/// Cuts the routes to missing clusters out of messages.
+/// Cuts what leads to missing clusters out of messages.
 struct Cut<'m> {
     missing: BTreeSet<&'m str>,
-    /// The missing clusters that routes led to.
+    /// The missing clusters that were cut out.
     left_out: BTreeSet<String>,
 }
 
@@ -75,6 +82,24 @@ impl Cut<'_> {
                 Some(if is_manager { map(any, ANY_VALUE, change) } else { any.to_vec() })
             });
             Some(of_clients)
+        })
+    }
+
+    /// A cluster with the members that are there; with all if none is.
+    fn cluster(&mut self, cluster: &[u8]) -> Vec<u8> {
+        map(cluster, CLUSTER_TYPE, |cluster_type| {
+            let of_cluster = map(cluster_type, CLUSTER_CONFIG, |any| {
+                let aggregate = bytes_of(any, ANY_TYPE)
+                    .filter(|of| of.ends_with(AGGREGATE))
+                    .and_then(|_| bytes_of(any, ANY_VALUE))
+                    .filter(|aggregate| all_of(aggregate, AGGREGATED).any(|name| !self.is_missing(name)));
+                if aggregate.is_none() {
+                    return Some(any.to_vec());
+                }
+                let mut leave_out = |name: &[u8]| (!self.leaves_out(name)).then(|| name.to_vec());
+                Some(map(any, ANY_VALUE, |aggregate| Some(map(aggregate, AGGREGATED, &mut leave_out))))
+            });
+            Some(of_cluster)
         })
     }
 
@@ -136,6 +161,15 @@ fn map(message: &[u8], number: u32, mut change: impl FnMut(&[u8]) -> Option<Vec<
 /// The message in the `Any` of an API listener that has routes.
 const MANAGER: &[u8] = b"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 
+/// The message in the `Any` of a cluster that has members.
+const AGGREGATE: &[u8] = b"envoy.extensions.clusters.aggregate.v3.ClusterConfig";
+
+/// `Cluster`.
+const CLUSTER_TYPE: u32 = 38;
+/// `Cluster.CustomClusterType`.
+const CLUSTER_CONFIG: u32 = 2;
+/// `ClusterConfig` of an aggregate cluster.
+const AGGREGATED: u32 = 1;
 /// `Listener`.
 const API_LISTENER: u32 = 19;
 /// `ApiListener`.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::drain::{Drain, Draining};
 use crate::node::Profile;
-use crate::partial::PartialRoutes;
+use crate::partial::Partials;
 use crate::resource::Resource;
 use crate::resource_key::ResourceKey;
 use crate::resource_type::ResourceType;
@@ -46,7 +46,7 @@ pub struct View {
     drain: Drain,
     /// What was served before.
     past: Arc<Past>,
-    partial: PartialRoutes,
+    partial: Partials,
 }
 
 /// The changes in one view.
@@ -78,7 +78,7 @@ impl View {
             labels: BTreeMap::new(),
             drain: Drain::default(),
             past: Arc::default(),
-            partial: PartialRoutes::default(),
+            partial: Partials::default(),
         }
     }
 
@@ -159,16 +159,19 @@ impl View {
         self.table(resource_type).resolve(&xdstp::canonical(name))
     }
 
-    /// A served route configuration, or listener with routes, without its routes to clusters that are not served; `None` if it has no
-    /// such routes. For gRPC clients only: until they have every cluster, or for 15 s, C-core and grpc-js use none of the routes.
+    /// A served route configuration, listener with routes, or aggregate cluster without what leads to clusters that are not served; `None` if
+    /// nothing of it does. For gRPC clients only: until they have every cluster, or for 15 s, C-core and grpc-js use nothing of it.
     #[must_use]
     pub fn partial(&self, key: &ResourceKey) -> Option<Arc<Resource>> {
-        let has_routes =
-            matches!(key.resource_type, ResourceType::RouteConfiguration | ResourceType::Listener);
-        if self.key.profile != Profile::Grpc || !has_routes {
+        let leads_to_clusters = matches!(
+            key.resource_type,
+            ResourceType::RouteConfiguration | ResourceType::Listener | ResourceType::Cluster
+        );
+        if self.key.profile != Profile::Grpc || !leads_to_clusters {
             return None;
         }
         let resource = self.table(&key.resource_type).find(&key.name)?;
+        resource.references().of_type(&ResourceType::Cluster).next()?;
         self.partial.of(resource, self.table(&ResourceType::Cluster))
     }
 

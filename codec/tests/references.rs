@@ -365,3 +365,17 @@ fn a_grpc_client_is_sent_routes_without_those_that_lead_nowhere() {
     assert_eq!(sent, CODEC.to_json(&with_routes(&rest)));
     assert_eq!(left_out, ["away", "gone"]);
 }
+
+#[test]
+fn a_grpc_client_is_sent_an_aggregate_cluster_without_the_members_that_are_not_there() {
+    let aggregate = |members: &[&str]| {
+        let members = any("clusters.aggregate.v3.ClusterConfig", &json!({"clusters": members}));
+        let of_type = json!({"name": "envoy.clusters.aggregate", "typed_config": members});
+        resource(&ResourceType::Cluster, &json!({"name": "all", "cluster_type": of_type}))
+    };
+    let (sent, left_out) = partial(&aggregate(&["gone", "here", "away"]), &["here"]).unwrap();
+    assert_eq!(sent, CODEC.to_json(&aggregate(&["here"])));
+    assert_eq!(left_out, ["away", "gone"]);
+    assert!(partial(&aggregate(&["here"]), &["here"]).is_none());
+    assert!(partial(&aggregate(&["gone"]), &["here"]).is_none());
+}

@@ -11,7 +11,7 @@ use super::own::Own;
 use crate::drain::next::{Former, Terms};
 use crate::drain::{Drain, DrainPolicy};
 use crate::layer::Groups;
-use crate::partial::PartialRoutes;
+use crate::partial::Partials;
 use crate::resource_key::ResourceKey;
 use crate::resource_type::ResourceType;
 use crate::table::{Edit, TypeTable};
@@ -71,7 +71,7 @@ pub(crate) fn compile(key: ViewKey, groups: &Groups, circumstances: Circumstance
         labels,
         drain,
         past: past.unwrap_or_default(),
-        partial: PartialRoutes::default(),
+        partial: Partials::default(),
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) enum Quirk {
     /// accepts connections. So it is not sent it before that is there.
     AwaitsWithoutLimit,
     /// C-core and grpc-js use none of the routes before they have every cluster, and wait 15 s for one that does not exist. So routes
-    /// to clusters that are not served wait for these, and a client without older routes is sent the others.
+    /// to clusters that are not served wait for these, and a client without older routes is sent the others. So do aggregate clusters.
     WaitsForAllClusters,
     /// Envoy compares what it is sent with what it was sent last, even if it could not use that: it acknowledges a resource that it has
     /// rejected when it is offered again, and does not use it. So each goes in a response of its own, where a rejection is of that.
@@ -136,7 +136,10 @@ const ROWS: &[Row] = &[
     Row { profile: Some(Profile::Envoy), ..row(Quirk::AwaitsWithoutLimit, &[ResourceType::Listener]) },
     Row {
         profile: Some(Profile::Grpc),
-        ..row(Quirk::WaitsForAllClusters, &[ResourceType::Listener, ResourceType::RouteConfiguration])
+        ..row(
+            Quirk::WaitsForAllClusters,
+            &[ResourceType::Cluster, ResourceType::Listener, ResourceType::RouteConfiguration],
+        )
     },
     row(Quirk::RejectsOnlyOnce, &[ResourceType::ExtensionConfig, ResourceType::Secret]),
     Row {

@@ -62,10 +62,9 @@ impl Target {
     }
 
     /// Who answers calls while it is missing, if anybody does.
-    fn without(&self, library: Library) -> Option<&'static str> {
+    fn without(&self) -> Option<&'static str> {
         match self.kind {
-            // grpc-go uses no member of an aggregate cluster of which one is missing.
-            Kind::Member => (library != Library::GrpcGo).then_some("other"),
+            Kind::Member => Some("other"),
             Kind::Listener | Kind::Routes | Kind::Endpoints => None,
         }
     }
@@ -104,7 +103,7 @@ async fn a_client_goes_on_without(library: Library) -> Result<()> {
     let expect_all = async |targets: &[Target], is_there: bool| {
         for target in targets {
             let channel = worker.open(&format!("xds:///{}", target.name)).await?;
-            let backend = if is_there { Some("first") } else { target.without(library) };
+            let backend = if is_there { Some("first") } else { target.without() };
             expect(&channel, &target.name, backend).await?;
         }
         Ok::<_, anyhow::Error>(())
