@@ -127,17 +127,23 @@ async fn a_change_of_one_file_costs_the_same_among_any_number_of_documents() {
         assert_eq!(world.n_parsed.swap(0, Ordering::Relaxed), N_FILES);
         // The first one makes what is made once.
         world.change(8081).await;
-        let mut least = (usize::MAX, usize::MAX);
+        let (mut by_load, mut by_control) = (Vec::new(), Vec::new());
         for port in 8082..8087 {
-            let (by_load, by_control, n_parsed) = world.change(port).await;
+            let (load, control, n_parsed) = world.change(port).await;
             assert_eq!(n_parsed, 1);
-            least = (least.0.min(by_load), least.1.min(by_control));
+            by_load.push(load);
+            by_control.push(control);
         }
-        println!("{n_documents} documents: {} bytes by the load, {} by the control", least.0, least.1);
-        taken.push(least);
+        // The thread of the journal allocates and frees meanwhile, so that one or the other may be too much or too little.
+        let typical = [by_load, by_control].map(|mut bytes| {
+            bytes.sort_unstable();
+            bytes[bytes.len() / 2]
+        });
+        println!("{n_documents} documents: {} bytes by the load, {} by the control", typical[0], typical[1]);
+        taken.push(typical);
     }
     let (few, many) = (taken[0], taken[1]);
-    for (few, many) in [(few.0, many.0), (few.1, many.1)] {
+    for (few, many) in few.into_iter().zip(many) {
         assert!((many as f64) < few as f64 * MOST, "{few} bytes, and {many} among twenty times as many");
     }
 }
