@@ -396,6 +396,7 @@ impl Client {
 
     /// The client accepts what it had rejected. An Envoy rejects a listener or a cluster also because of a secret or an extension that it
     /// rejected before, so what it rejects and refers to these is offered again.
+    ///
     /// `may_race`: what refers to them may have been on its way to the client meanwhile.
     fn retry_referrers(&mut self, accepting: StreamId, lifted: &[ResourceKey], may_race: bool) {
         let Some(view) = &self.view else { return };

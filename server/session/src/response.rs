@@ -76,8 +76,8 @@ pub enum Entry {
     Full(Arc<Resource>),
     /// Name, version and time to live, no body: the client shall keep what it has (row A138).
     Heartbeat(Arc<Resource>),
-    /// A name that stands for nothing: an on-demand virtual host that does not exist (row A117), or endpoints that do not exist and that an
-    /// Envoy waits for without a limit.
+    /// A name that stands for nothing: an on-demand virtual host that does not exist (row A117), or endpoints or a runtime layer that do
+    /// not exist and that a starting Envoy may wait for without a limit.
     Unpopulated(Name),
 }
 

@@ -110,6 +110,7 @@ pub(crate) fn is_removal(state: &TypeState, owed: &Owed) -> bool {
 /// Makes the next response of the type, or nothing if the client can do without: nobody is told of a deletion but by a complete
 /// list (row A73), and of what does not exist only along with something else (rows A41, A170), except that gRPC clients wait for
 /// it (row A178).
+///
 /// `is_new`: nothing on the stream, which is for all types, shows that the client had any configuration before.
 pub(crate) fn compose(
     state: &mut TypeState,
