@@ -46,3 +46,27 @@ impl Lock {
         files::is_in_place(&self.path, &self.file)
     }
 }
+
+impl Drop for Lock {
+    /// Closing the file is not enough: a program that another thread is just starting has the open file too, until its own code runs.
+    fn drop(&mut self) {
+        // Otherwise the file is unlocked when it is closed everywhere.
+        let _ = self.file.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_started_program_does_not_keep_the_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = Lock::take(dir.path()).unwrap();
+        let inherited = lock.file.try_clone().unwrap();
+        assert!(matches!(Lock::take(dir.path()), Err(OpenError::Locked { .. })));
+        drop(lock);
+        Lock::take(dir.path()).unwrap();
+        drop(inherited);
+    }
+}
