@@ -32,7 +32,7 @@ use crate::access::AccessFiles;
 use crate::config::{Config, PeerConfig, TraceConfig};
 use crate::drain;
 use crate::event_streams;
-use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
+use crate::grpc::{Boards, Grpc, GrpcConfig, KeptCulprits, ReceiveLimits};
 use crate::listen::{self, Ends, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
 use crate::metrics::{Metrics, PublicationSource, Servers};
 use crate::oracle::Serving;
@@ -367,10 +367,13 @@ impl ServerParts {
             load_report_interval: config.routes.reports_loads.then_some(config.loads.interval),
             ..GrpcConfig::default()
         };
+        let culprits = KeptCulprits::open(&config.data_dir);
+        tokio::spawn(Arc::clone(&culprits).keep());
         let boards = Boards {
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
             loads: Arc::clone(&self.loads),
+            culprits,
             refusals: Arc::clone(&self.refusals),
             trail: Arc::clone(access.trail()),
             traces: self.traces.clone(),

@@ -37,6 +37,8 @@ pub struct Client {
     limits: Limits,
     /// What clients of its program reject.
     culprits: Arc<Culprits>,
+    /// How much of that had been found when it connected.
+    n_culprits: u64,
     node: Option<Arc<Node>>,
     view: Option<Arc<View>>,
     streams: BTreeMap<StreamId, Stream>,
@@ -82,6 +84,7 @@ impl Client {
     pub fn sharing(limits: Limits, culprits: Arc<Culprits>) -> Self {
         Self {
             limits,
+            n_culprits: culprits.n_found(),
             culprits,
             node: None,
             view: None,
@@ -151,7 +154,7 @@ impl Client {
     /// Tells other clients what this one rejects, and that it searches no more.
     fn share_rejections(&self, stream: StreamId, events: &[StreamEvent]) {
         let Some(node) = &self.node else { return };
-        let known = KnownCulprits { all: &self.culprits, node, stream };
+        let known = KnownCulprits { all: &self.culprits, node, stream, n_before: 0 };
         for StreamEvent { resource_type, kind } in events {
             let EventKind::Standing(standing) = kind else { continue };
             let state = self.streams.get(&stream).and_then(|stream| stream.find(resource_type));
@@ -159,7 +162,8 @@ impl Client {
             let is_conflict = |name: &Name| state.is_some_and(|state| state.is_in_conflict(name));
             for rejection in standing.rejected.iter().filter(|rejection| !is_conflict(&rejection.name)) {
                 let name = Arc::clone(&rejection.name);
-                known.add(ResourceKey { resource_type: resource_type.clone(), name }, rejection.version);
+                let key = ResourceKey { resource_type: resource_type.clone(), name };
+                known.add(key, rejection.version, &rejection.message);
             }
             if !state.is_some_and(TypeState::is_searching) {
                 known.end_search(resource_type);
@@ -232,7 +236,9 @@ impl Client {
             return None;
         }
         let culprits = Arc::clone(&self.culprits);
-        let known = KnownCulprits { all: &culprits, node: &node, stream };
+        let has_come_back = self.streams.values().any(Stream::has_come_back);
+        let n_before = if has_come_back { self.n_culprits } else { 0 };
+        let known = KnownCulprits { all: &culprits, node: &node, stream, n_before };
         let traits = ClientTraits::new(known, &view, self.limits.max_response_bytes);
         self.review_lists(stream, &view, known, now);
         let turn = loop {

@@ -3,8 +3,8 @@
 //! A bad push to many clients of the same version would be as many searches for the same culprit. So one client of a program searches
 //! at a time, the others wait for a moment, and what was found goes apart to all of them.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,21 @@ use xds_cache::{Node, Resource, ResourceKey, ResourceType, Version};
 #[derive(Debug, Default)]
 pub struct Culprits {
     state: Mutex<State>,
-    /// How many are known; almost always none.
-    n_known: AtomicUsize,
+    /// How many were ever found; almost always none.
+    n_found: AtomicU64,
+}
+
+/// A version of a resource that a client rejected when it was sent nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Culprit {
+    /// The name and version of the client's program.
+    pub program: Program,
+    /// The resource.
+    pub key: ResourceKey,
+    /// The version that was rejected.
+    pub version: Version,
+    /// The client's words.
+    pub words: Arc<str>,
 }
 
 #[derive(Debug, Default)]
@@ -25,20 +38,28 @@ struct State {
     /// By program. Clients read a set of these without a lock.
     known: BTreeMap<Program, Arc<Known>>,
     /// In the order in which they were found.
-    order: VecDeque<(Program, Culprit)>,
+    order: VecDeque<(Program, Content)>,
     /// The search that others wait for, by program and type.
     searches: BTreeMap<(Program, ResourceType), Search>,
 }
 
 /// The name and version of a client's program.
-type Program = (String, String);
+pub type Program = (String, String);
 
-/// A version of a resource that clients of a program reject.
-type Culprit = (ResourceKey, Version);
+/// A version of a resource.
+type Content = (ResourceKey, Version);
 
 /// What clients of one program reject.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known(HashSet<Culprit>);
+pub(crate) struct Known(HashMap<Content, Found>);
+
+/// How a culprit was found.
+#[derive(Clone, Debug)]
+struct Found {
+    words: Arc<str>,
+    /// How many were found before.
+    number: u64,
+}
 
 #[derive(Debug)]
 struct Search {
@@ -53,9 +74,47 @@ pub(crate) struct KnownCulprits<'a> {
     pub(crate) node: &'a Node,
     /// The stream that is looked at. No other client has one of this id.
     pub(crate) stream: StreamId,
+    /// How many had been found when the client connected; 0 for one that shows no configuration, and so did not reject anything before.
+    pub(crate) n_before: u64,
 }
 
 impl Culprits {
+    /// How many were ever found, those included that were [added](Self::add) or forgotten.
+    #[must_use]
+    pub fn n_found(&self) -> u64 {
+        self.n_found.load(Ordering::Relaxed)
+    }
+
+    /// All that are known, the oldest first.
+    #[must_use]
+    pub fn all(&self) -> Vec<Culprit> {
+        let state = self.state();
+        let culprit = |(program, content): &(Program, Content)| {
+            let found = state.known.get(program)?.0.get(content)?;
+            let (program, (key, version)) = (program.clone(), content.clone());
+            Some(Culprit { program, key, version, words: Arc::clone(&found.words) })
+        };
+        state.order.iter().filter_map(culprit).collect()
+    }
+
+    /// Adds one that a client showed, unless it is known.
+    pub fn add(&self, culprit: Culprit) {
+        let Culprit { program, key, version, words } = culprit;
+        let mut state = self.state();
+        let content = (key, version);
+        let known = state.known.entry(program.clone()).or_default();
+        if known.0.contains_key(&content) {
+            return;
+        }
+        let number = self.n_found.load(Ordering::Relaxed);
+        Arc::make_mut(known).0.insert(content.clone(), Found { words, number });
+        state.order.push_back((program, content));
+        while state.order.len() > MAX_KNOWN {
+            state.forget_oldest();
+        }
+        self.n_found.store(number + 1, Ordering::Relaxed);
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,9 +122,9 @@ impl Culprits {
 
 impl State {
     fn forget_oldest(&mut self) {
-        let Some((program, culprit)) = self.order.pop_front() else { return };
+        let Some((program, content)) = self.order.pop_front() else { return };
         let Some(known) = self.known.get_mut(&program) else { return };
-        Arc::make_mut(known).0.remove(&culprit);
+        Arc::make_mut(known).0.remove(&content);
         if known.0.is_empty() {
             self.known.remove(&program);
         }
@@ -75,35 +134,36 @@ impl State {
 impl Known {
     /// Returns `true` if clients of the program reject the resource.
     pub(crate) fn has(&self, resource: &Resource) -> bool {
-        self.0.contains(&(resource.key().clone(), resource.version()))
+        self.find(resource).is_some()
+    }
+
+    fn find(&self, resource: &Resource) -> Option<&Found> {
+        self.0.get(&(resource.key().clone(), resource.version()))
     }
 }
 
 impl KnownCulprits<'_> {
     /// What clients of the program reject, if anything is known.
     pub(crate) fn known(&self) -> Option<Arc<Known>> {
-        if self.all.n_known.load(Ordering::Relaxed) == 0 {
+        if self.all.n_found() == 0 {
             return None;
         }
         let program = program(self.node)?;
         self.all.state().known.get(&program).cloned()
     }
 
+    /// What a client of the program said when it rejected this before the client connected, maybe the client itself.
+    pub(crate) fn refused_before(&self, resource: &Resource) -> Option<Arc<str>> {
+        let known = self.known()?;
+        let found = known.find(resource).filter(|found| found.number < self.n_before)?;
+        Some(Arc::clone(&found.words))
+    }
+
     /// The client has rejected a response that brought nothing but this.
-    pub(crate) fn add(&self, key: ResourceKey, version: Version) {
-        let Some(program) = program(self.node) else { return };
-        let mut state = self.all.state();
-        let culprit = (key, version);
-        let known = state.known.entry(program.clone()).or_default();
-        if known.0.contains(&culprit) {
-            return;
+    pub(crate) fn add(&self, key: ResourceKey, version: Version, words: &Arc<str>) {
+        if let Some(program) = program(self.node) {
+            self.all.add(Culprit { program, key, version, words: Arc::clone(words) });
         }
-        Arc::make_mut(known).0.insert(culprit.clone());
-        state.order.push_back((program, culprit));
-        while state.order.len() > MAX_KNOWN {
-            state.forget_oldest();
-        }
-        self.all.n_known.store(state.order.len(), Ordering::Relaxed);
     }
 
     /// Begins or continues a search.

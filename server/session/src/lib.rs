@@ -40,7 +40,7 @@ mod type_state;
 mod wants;
 
 pub use client::{Client, Holding};
-pub use culprits::Culprits;
+pub use culprits::{Culprit, Culprits, Program};
 pub use error::SessionError;
 pub use limits::Limits;
 pub use phases::{MAX_PHASES, phases};

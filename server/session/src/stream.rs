@@ -262,6 +262,7 @@ impl Stream {
         let mut removal: Option<Next> = None;
         let is_to_be_sent = |state: &TypeState| state.is_dirty && !state.is_put_off(target);
         for (position, state) in self.types.iter_mut().enumerate().filter(|(_, state)| is_to_be_sent(state)) {
+            state.presume_refused(target, &[], client);
             let Some(owed) = state.owed(target) else {
                 state.is_dirty = false;
                 let comes_with_it = state.settle_without_response(target);
@@ -340,6 +341,7 @@ impl Stream {
             // A response that does not hold everything must not put off the heartbeats of the rest.
             let before = state.next_heartbeat.filter(|_| !renews_all);
             state.next_heartbeat = due.map(|due| before.map_or(due, |before| before.min(due)));
+            state.presume_refused(target, &update.changed, client);
             is_trial = state.record(sent.clone(), target, &update);
             standing = state.report_rejections();
         }
@@ -368,6 +370,11 @@ impl Stream {
     /// How many trials the client has not answered.
     pub(crate) fn n_trials(&self) -> usize {
         self.types.iter().map(TypeState::n_trials).sum()
+    }
+
+    /// Returns `true` if a first request of a type showed that the client has configuration.
+    pub(crate) fn has_come_back(&self) -> bool {
+        self.has_come_back
     }
 
     /// When the next heartbeat is due.

@@ -21,7 +21,7 @@ use xds_cache::{
     HeldBack, Node, Proof, Publisher, Reason, Refusals, ResourceType, StatusBoard, View, ViewChange,
     ViewReceiver,
 };
-use xds_session::{Client, Culprits, Holding, Limits, Request, Response, SessionError};
+use xds_session::{Client, Holding, Limits, Request, Response, SessionError};
 
 use crate::aside::{self, Size};
 use crate::grpc::arrivals::Arrivals;
@@ -29,6 +29,7 @@ use crate::grpc::boards::Boards;
 use crate::grpc::budget::{Budget, Reserved};
 use crate::grpc::config::GrpcConfig;
 use crate::grpc::convert::{RequestError, SentNode};
+use crate::grpc::culprits::KeptCulprits;
 use crate::grpc::gate::{self, Caller, GateRefusal};
 use crate::grpc::identity::{Identities, Identity};
 use crate::grpc::kinds::StreamKind;
@@ -103,7 +104,7 @@ pub(crate) struct Clients {
     metrics: Arc<Metrics>,
     limits: Limits,
     /// What clients of one program reject.
-    culprits: Arc<Culprits>,
+    culprits: Arc<KeptCulprits>,
     /// True if identities are only tried.
     is_dry_run: bool,
     /// Room for what is kept of the nodes to decide by.
@@ -147,7 +148,7 @@ impl Clients {
             traces: boards.traces.clone(),
             metrics,
             limits: config.limits,
-            culprits: Arc::default(),
+            culprits: Arc::clone(&boards.culprits),
             is_dry_run: config.access_dry_run,
             nodes: Budget::new(config.max_node_memory / 2),
             identities: Identities::new(config.max_node_memory / 2),
@@ -397,7 +398,7 @@ impl SharedClient {
         (identity, reserved): (Identity, Reserved),
         key: Option<ClientKey>,
     ) -> Self {
-        let client = Client::sharing(clients.limits, Arc::clone(&clients.culprits));
+        let client = Client::sharing(clients.limits, Arc::clone(clients.culprits.shared()));
         let share = clients.subscriptions.share(caller.peer().source());
         let (view, members) = (Weak::new(), HashMap::new());
         let state =
@@ -730,8 +731,8 @@ impl Member {
             }
             EventKind::HeldBack => metrics.held_back(&event.resource_type),
             EventKind::GraceExpired => metrics.grace_expired(&event.resource_type),
+            EventKind::Standing(_) => clients.culprits.note(),
             EventKind::Subscribed
-            | EventKind::Standing(_)
             | EventKind::CameBack
             | EventKind::CameUpToDate
             | EventKind::Sent(_)

@@ -72,7 +72,7 @@ impl Grpc {
         config: GrpcConfig,
     ) -> Arc<Self> {
         let clients = Clients::new(&boards, Arc::clone(&metrics), &config);
-        let Boards { publisher, board, loads, refusals, trail: _, traces: _ } = boards;
+        let Boards { publisher, board, loads, refusals, trail: _, traces: _, culprits: _ } = boards;
         let rules = GateRules {
             needs_credential: config.needs_credential,
             needs_token: config.needs_token,

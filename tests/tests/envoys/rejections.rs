@@ -1,6 +1,7 @@
 //! A real Envoy refuses one of six resources. Of most types it stops at the first that it refuses of a response, and gets the others
 //! nevertheless.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -10,7 +11,9 @@ use xds_tests::certificates::{Authority, Issued, shown_certificate};
 use xds_tests::config::{self, ConfigDir, ENDPOINTS, ROUTE};
 use xds_tests::envoy::Envoy;
 use xds_tests::http::Connection;
-use xds_tests::server::{Server, Variant};
+use xds_tests::proxy::Link;
+use xds_tests::server::{Server, Setup, Variant};
+use xds_tests::soak::linked;
 use xds_tests::wait::wait_for;
 
 /// How many resources change at once.
@@ -302,7 +305,7 @@ impl World {
         config.write_resources("base.yaml", &kind.base(&parts))?;
         let resources: Vec<Value> = (0..N).map(|i| kind.resource(i, 1, false, &parts)).collect();
         config.write_resources("changing.yaml", &resources)?;
-        let server = Server::start(config.path()).await?;
+        let server = Server::start_with(Setup::new()?.watch(config.path()).fixed_xds_port()?).await?;
         Ok(Self { kind, config, parts, server })
     }
 
@@ -330,6 +333,19 @@ impl World {
             wait_for("a version of a resource", SOON, seen).await.with_context(|| self.kind.name(i))?;
         }
         Ok(())
+    }
+
+    /// Kills the server once it has written down that the second resource is refused, and starts it anew.
+    async fn restart_when_kept(&mut self) -> Result<()> {
+        let file = self.server.data_dir().join("culprits.json");
+        let name = json!(self.kind.name(1)).to_string();
+        let is_kept = async || {
+            let text = std::fs::read_to_string(&file)?;
+            ensure!(text.contains(&name), "{text}");
+            Ok(())
+        };
+        wait_for("the file of what clients reject", SOON, is_kept).await?;
+        self.server.restart().await
     }
 
     async fn wait_status(&self, node: &str, status: &str) -> Result<Value> {
@@ -390,11 +406,53 @@ async fn a_fresh_one(world: &World, variant: Variant, version: usize) -> Result<
     world.wait_status("fresh", "SYNCED").await.map(drop)
 }
 
+/// The Envoy comes back, first to the same server and then to one that was started anew, and acknowledges what it refused before.
+async fn what_is_refused_stays_rejected(kind: Kind, variant: Variant) -> Result<()> {
+    let mut world = World::start(kind).await?;
+    let bootstrap = world.server.bootstrap_envoy("running", variant).await?;
+    let port = |address: SocketAddr| address.port().to_string();
+    let (link, bootstrap) = linked(&world.server, &bootstrap, port).await?;
+    let envoy = Envoy::start(&bootstrap).await?;
+    envoy.wait_live().await?;
+    world.wait_version(&envoy, 1, None).await.context("at first")?;
+    world.write(2, Some(1))?;
+    let others_arrived = Some((1, Some(1)));
+    world.wait_version(&envoy, 2, others_arrived).await?;
+    world.wait_status("running", "ERROR").await?;
+    let is_known = |node: &Value| {
+        let of_type = &node["types"][kind.type_url()];
+        let rejected = of_type["rejected"].as_array().map_or(&[][..], Vec::as_slice);
+        let names: Vec<&Value> = rejected.iter().map(|one| &one["name"]).collect();
+        let words = rejected.first().and_then(|one| one["message"].as_str()).unwrap_or_default();
+        of_type["status"] == "ERROR"
+            && names == [&json!(kind.name(1))]
+            && words.contains("said before this connection")
+    };
+    for is_same_server in [true, false] {
+        if is_same_server {
+            link.set(Link::Cut);
+            let is_gone = |nodes: &Value| !nodes.to_string().contains("\"running\"");
+            world.server.wait_json("/v1/nodes", is_gone).await?;
+            link.set(Link::Open);
+        } else {
+            world.restart_when_kept().await?;
+        }
+        let node = world.server.wait_json("/v1/nodes/running", is_known).await;
+        let node = node.with_context(|| format!("the same server: {is_same_server}"))?;
+        let arrived = world.wait_version(&envoy, 2, others_arrived).await;
+        arrived.with_context(|| format!("the same server: {is_same_server}: {node:#}"))?;
+        world.wait_status("running", "ERROR").await?;
+    }
+    world.write(3, None)?;
+    world.wait_version(&envoy, 3, None).await.context("after the correction")?;
+    world.wait_status("running", "SYNCED").await.map(drop)
+}
+
 /// Makes a test of each kind for each variant: `sotw::of_routes`.
 macro_rules! with_each_variant {
     ($($module:ident: $variant:ident),+) => {
         $(mod $module {
-            use super::{Kind, the_others_arrive};
+            use super::{Kind, the_others_arrive, what_is_refused_stays_rejected};
             use xds_tests::server::Variant::$variant as VARIANT;
 
             #[tokio::test]
@@ -420,6 +478,16 @@ macro_rules! with_each_variant {
             #[tokio::test]
             async fn of_six_secrets_the_others_arrive() -> anyhow::Result<()> {
                 the_others_arrive(Kind::Secrets, VARIANT).await
+            }
+
+            #[tokio::test]
+            async fn a_refused_extension_stays_rejected_when_the_server_starts_anew() -> anyhow::Result<()> {
+                what_is_refused_stays_rejected(Kind::Extensions, VARIANT).await
+            }
+
+            #[tokio::test]
+            async fn a_refused_secret_stays_rejected_when_the_server_starts_anew() -> anyhow::Result<()> {
+                what_is_refused_stays_rejected(Kind::Secrets, VARIANT).await
             }
         })+
     };

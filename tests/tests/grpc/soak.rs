@@ -122,10 +122,6 @@ impl xds_tests::soak::World for World {
     fn server(&mut self) -> &mut Server {
         &mut self.server
     }
-
-    fn is_told_again(&self) -> bool {
-        true
-    }
 }
 
 /// The cluster to which routes lead.

@@ -260,16 +260,41 @@ impl Rejections {
     }
 
     fn refuse(&mut self, nack: Nack<'_>, name: &Name, version: Version) {
-        let rejection = Rejection {
-            name: Arc::clone(name),
-            version,
-            message: Arc::clone(nack.words),
-            version_info: Arc::clone(&nack.sent.version_info),
-            revision: nack.sent.revision,
-            since: self.since(name).unwrap_or(nack.sent.revision),
-        };
+        let rejection =
+            self.rejection((&nack.sent.version_info, nack.sent.revision), name, version, nack.words);
         self.suspects.remove(name);
         self.refused.insert(Arc::clone(name), rejection);
+    }
+
+    /// The client may have refused this before it connected; what it says of that now counts only if it is a rejection. `of` are the
+    /// version and revision of the type.
+    pub(crate) fn presume(&mut self, of: (&Arc<str>, Revision), resource: &Resource, words: &Arc<str>) {
+        let (name, version) = (resource.name(), resource.version());
+        let is_it = |refused: &Rejection| refused.version == version;
+        if self.refused.get(name).is_some_and(is_it) || self.suspects.contains_key(name) {
+            return;
+        }
+        let rejection = self.rejection(of, name, version, words);
+        self.refused.insert(Arc::clone(name), rejection);
+        self.is_news = true;
+    }
+
+    /// A resource that was refused with these words.
+    fn rejection(
+        &self,
+        (version_info, revision): (&Arc<str>, Revision),
+        name: &Name,
+        version: Version,
+        words: &Arc<str>,
+    ) -> Rejection {
+        Rejection {
+            name: Arc::clone(name),
+            version,
+            message: Arc::clone(words),
+            version_info: Arc::clone(version_info),
+            revision,
+            since: self.since(name).unwrap_or(revision),
+        }
     }
 
     /// The publication since which the client rejects a resource.

@@ -116,6 +116,35 @@ impl TypeState {
         self.report_rejections()
     }
 
+    /// The client is sent these now. It may accept what it rejected before it connected, without using it; then it shows, when it comes
+    /// back once more, that it has that.
+    pub(crate) fn presume_refused(
+        &mut self,
+        target: Target<'_>,
+        changed: &[Arc<Resource>],
+        client: ClientTraits<'_>,
+    ) {
+        if !client.is_envoy || client.culprits.n_before == 0 || !self.has(Quirk::RejectsOnlyOnce) {
+            return;
+        }
+        let table = target.table(&self.resource_type);
+        let served =
+            |name: &Name| table.find(name).filter(|one| self.ledger.claimed(name) == Some(one.version()));
+        let shown = self.ledger.claims().filter_map(served);
+        let refused = |resource: &Arc<Resource>| {
+            let words = client.culprits.refused_before(resource)?;
+            let words =
+                if words.ends_with(SAID_BEFORE) { words } else { format!("{words}{SAID_BEFORE}").into() };
+            Some((Arc::clone(resource), words))
+        };
+        let all: Vec<_> = changed.iter().chain(shown).filter_map(refused).collect();
+        let version_info = target.version_info(&self.resource_type);
+        for (resource, words) in all {
+            let rejections = self.rejections.get_or_insert_default();
+            rejections.presume((version_info, target.view.revision()), &resource, &words);
+        }
+    }
+
     /// Takes the resources that the client accepts after it had rejected them.
     pub(crate) fn take_lifted(&mut self) -> Vec<Name> {
         let Some(rejections) = &mut self.rejections else { return vec![] };
@@ -291,6 +320,10 @@ fn rejections_of(
 
 /// In how many responses a change of all resources is sent that go each in one of their own; with more resources, some go together.
 const MAX_PARTS: usize = 64;
+
+/// Follows the words of a rejection that may be another client's.
+const SAID_BEFORE: &str = " (said before this connection, by this client or another one of its program: when such a resource comes again, \
+                           an Envoy acknowledges it and does not use it)";
 
 /// At most [`MAX_NACK_MESSAGE`] bytes of a text, cut between characters.
 fn shortened(message: &str) -> &str {

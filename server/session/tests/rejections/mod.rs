@@ -1,5 +1,7 @@
 //! The search for what a client refuses: it takes few rejections, and everything else arrives (D26).
 
+mod came_back;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -9,10 +11,11 @@ use proptest::prelude::*;
 use xds_cache::layer::{EffectiveGroup, Groups};
 use xds_cache::status::{StreamEntry, StreamId, StreamInfo, Subscriber, TypeStatus, Variant};
 use xds_cache::{
-    Node, NodeGroup, Publisher, Resource, ResourceType, Revision, StatusBoard, ViewChange, ViewReceiver,
+    Node, NodeGroup, Publisher, Resource, ResourceKey, ResourceType, Revision, StatusBoard, ViewChange,
+    ViewReceiver,
 };
 use xds_session::{
-    Client, Culprits, DeltaRequest, Entries, Entry, Limits, Nonce, Request, Response, SotwRequest,
+    Client, Culprit, Culprits, DeltaRequest, Entries, Entry, Limits, Nonce, Request, Response, SotwRequest,
 };
 
 use crate::check::check;
@@ -35,6 +38,8 @@ struct World {
     held: BTreeMap<String, String>,
     /// What was received last, in use or not: of some types, a client does not look at that again.
     seen: BTreeMap<String, String>,
+    /// What was acknowledged last, in use or not: what an incremental client says that it has when it comes back.
+    shown: BTreeMap<String, String>,
     to_client: VecDeque<Response>,
     n_nacks: usize,
     /// How often each refused content was received.
@@ -66,22 +71,12 @@ impl World {
     ) -> Self {
         let stream = StreamId(number);
         let node = Arc::new(Node { user_agent_name: "envoy".to_owned(), ..Node::with_id("n") });
-        let info = StreamInfo {
-            id: stream,
-            node: Arc::clone(&node),
-            address: "here".into(),
-            variant,
-            service: None,
-            since: SystemTime::UNIX_EPOCH,
-            proofs: Arc::default(),
-        };
-        let nobody: Weak<dyn Subscriber> = Weak::<Nobody>::new();
         let mut client = Client::sharing(Limits::default(), Arc::clone(culprits));
         client.open(stream, variant, None, 1);
         Self {
             publisher: Publisher::new(),
             receiver: None,
-            entry: StatusBoard::new().register(info, nobody),
+            entry: entry(stream, variant, &node),
             client,
             stream,
             node,
@@ -93,6 +88,7 @@ impl World {
             now: Instant::now(),
             held: BTreeMap::new(),
             seen: BTreeMap::new(),
+            shown: BTreeMap::new(),
             to_client: VecDeque::new(),
             n_nacks: 0,
             offers: BTreeMap::new(),
@@ -241,6 +237,7 @@ impl World {
             let content = String::from_utf8_lossy(&resource.value()).into_owned();
             let before = self.seen.insert(resource.name().to_string(), content.clone());
             if self.rejects_only_once() && before.as_ref() == Some(&content) {
+                self.shown.insert(resource.name().to_string(), content);
                 continue;
             }
             if content.starts_with("bad") {
@@ -251,7 +248,8 @@ impl World {
                     break;
                 }
             } else {
-                self.held.insert(resource.name().to_string(), content);
+                self.held.insert(resource.name().to_string(), content.clone());
+                self.shown.insert(resource.name().to_string(), content);
             }
         }
         is_rejected
@@ -277,6 +275,21 @@ impl World {
         let rejected = standing.rejected.iter().map(|rejection| rejection.name.to_string()).collect();
         (rejected, standing.n_unknown)
     }
+}
+
+/// The entry of a stream on a board of its own.
+fn entry(id: StreamId, variant: Variant, node: &Arc<Node>) -> Arc<StreamEntry> {
+    let info = StreamInfo {
+        id,
+        node: Arc::clone(node),
+        address: "here".into(),
+        variant,
+        service: None,
+        since: SystemTime::UNIX_EPOCH,
+        proofs: Arc::default(),
+    };
+    let nobody: Weak<dyn Subscriber> = Weak::<Nobody>::new();
+    StatusBoard::new().register(info, nobody)
 }
 
 /// The types of which a client may lose what stands behind a resource that it refuses.

@@ -69,6 +69,7 @@ impl World {
             publisher: Arc::clone(&publisher),
             board: Arc::clone(&board),
             loads: Arc::clone(&loads),
+            culprits: Arc::default(),
             refusals: Arc::clone(&refusals),
             trail: Arc::clone(&trail),
             traces: None,

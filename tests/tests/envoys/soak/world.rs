@@ -280,12 +280,6 @@ impl xds_tests::soak::World for World {
     fn server(&mut self) -> &mut Server {
         &mut self.server
     }
-
-    /// An Envoy acknowledges an extension or a secret that it has rejected if it comes again.
-    fn is_told_again(&self) -> bool {
-        let mut all = self.states.all();
-        !all.any(|(kind, _, state)| state.is_bad && [Kind::Extensions, Kind::Secrets].contains(&kind))
-    }
 }
 
 /// The node without ADS of a variant, and its group.
